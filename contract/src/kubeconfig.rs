@@ -2,17 +2,26 @@
 //! read is what kubectl would use, the current context, from YAML or JSON. What is written is JSON, which YAML
 //! includes.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use zeroize::Zeroizing;
 
 use crate::secret::Secret;
 
 /// The name of the cluster in what is written, as kubeadm calls it.
 const CLUSTER: &str = "kubernetes";
+
+/// All that the current entries of one that is handed on may have: what is read, and what changes nothing of where a client asks and what
+/// it runs or shows there.
+const OF_CLUSTER: [&str; 5] =
+    ["certificate-authority-data", "server", "tls-server-name", "extensions", "disable-compression"];
+const OF_USER: [&str; 3] = ["client-certificate-data", "client-key-data", "extensions"];
 
 /// How one client finds and convinces one API server; all certificates and keys are in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,13 +56,23 @@ pub enum Error {
     /// The server's address cannot be told apart from the text around it.
     #[error("its server cannot be replaced: write the address once, without escapes")]
     Entangled,
+    /// The current entry has a field that is not understood: a client may run a program by it, or ask elsewhere.
+    #[error(
+        "its current entry in {0} has a field that is not understood, such as exec, token or proxy-url, beside server, authority, \
+         certificate and key"
+    )]
+    Beyond(&'static str),
+    /// The client's certificate is none, or another authority has signed it.
+    #[error("its certificate was not signed by its authority")]
+    Foreign,
     /// What should be base64 of PEM is not.
     #[error("{0} is not base64 of a text")]
     Unreadable(&'static str),
 }
 
 impl Kubeconfig {
-    /// What the current context of a kubeconfig says; in one without contexts, its only cluster and its only user.
+    /// What the current context of a kubeconfig says; in one without contexts, its only cluster and its only user. What it says is all
+    /// that these two say: other entries may have whatever they have.
     ///
     /// # Errors
     /// [`Error`]: above all when certificates are not inside of it.
@@ -69,6 +88,34 @@ impl Kubeconfig {
         })
     }
 
+    /// The same of one that is handed on, and that others than its reader may have written: whoever is given it has his client do what it
+    /// says. It has nothing but what is read of it, and its authority has signed its certificate. When that ends is for the caller to judge.
+    ///
+    /// # Errors
+    /// As of [`Self::parse`]; [`Error::Beyond`]; [`Error::Foreign`].
+    pub fn handed_on(text: &str) -> Result<Self, Error> {
+        let read = Self::parse(text)?;
+        let fields = DocumentOf::<Fields, Fields>::parse(text)?;
+        let goes_beyond = |fields: &Fields, known: &[&str]| {
+            fields.iter().any(|(field, holds)| holds.0 && !known.contains(&field.as_str()))
+        };
+        if goes_beyond(fields.cluster()?, &OF_CLUSTER) {
+            return Err(Error::Beyond("clusters"));
+        }
+        if goes_beyond(fields.user()?, &OF_USER) {
+            return Err(Error::Beyond("users"));
+        }
+        if read.is_signed() { Ok(read) } else { Err(Error::Foreign) }
+    }
+
+    /// Whether its authority has signed the client's certificate.
+    fn is_signed(&self) -> bool {
+        let pem = |text: &str| x509_parser::pem::parse_x509_pem(text.as_bytes()).ok().map(|(_, pem)| pem);
+        let Some((certificate, authority)) = pem(&self.certificate).zip(pem(&self.authority)) else { return false };
+        let (Ok(certificate), Ok(authority)) = (certificate.parse_x509(), authority.parse_x509()) else { return false };
+        certificate.verify_signature(Some(authority.public_key())).is_ok()
+    }
+
     /// When the client's certificate ends; none if it is no certificate.
     pub fn ends(&self) -> Option<SystemTime> {
         let (_, pem) = x509_parser::pem::parse_x509_pem(self.certificate.as_bytes()).ok()?;
@@ -78,6 +125,16 @@ impl Kubeconfig {
 
     /// The file's content. `user` names the entry and the context; the API server goes by the certificate.
     pub fn render(&self, user: &str) -> Zeroizing<String> {
+        self.rendered(CLUSTER, user)
+    }
+
+    /// The same with one name for all entries, the cluster's: beside those of other clusters in `$KUBECONFIG`, of entries with the same name
+    /// the first one is gone by for all of them.
+    pub fn render_named(&self, name: &str) -> Zeroizing<String> {
+        self.rendered(name, name)
+    }
+
+    fn rendered(&self, cluster: &str, user: &str) -> Zeroizing<String> {
         let encode = |text: &str| BASE64_STANDARD.encode(text);
         let document = Document {
             api_version: Some("v1".to_owned()),
@@ -87,10 +144,10 @@ impl Kubeconfig {
                     server: Some(self.server.clone()),
                     server_name: self.server_name.clone(),
                 },
-                name: CLUSTER.to_owned(),
+                name: cluster.to_owned(),
             }]),
             contexts: Some(vec![NamedContext {
-                context: Context { cluster: CLUSTER.to_owned(), user: user.to_owned() },
+                context: Context { cluster: cluster.to_owned(), user: user.to_owned() },
                 name: user.to_owned(),
             }]),
             current_context: Some(user.to_owned()),
@@ -159,21 +216,85 @@ pub fn with_server(text: &str, server: &str) -> Result<Option<Zeroizing<String>>
 }
 
 /// The parts of a kubeconfig that are read and written. kubectl writes `null` for an empty list.
+type Document = DocumentOf<Cluster, User>;
+
+/// The fields of an entry by their names. What they hold is passed over.
+type Fields = BTreeMap<String, Holds>;
+
+/// Whether a field holds anything that a client would go by: not null, false or empty.
+struct Holds(bool);
+
+impl<'de> Deserialize<'de> for Holds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Looks).map(Self)
+    }
+}
+
+struct Looks;
+
+impl<'de> Visitor<'de> for Looks {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    fn visit_unit<E>(self) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<bool, E> {
+        Ok(value)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<bool, E> {
+        Ok(true)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<bool, E> {
+        Ok(true)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<bool, E> {
+        Ok(true)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<bool, E> {
+        Ok(!text.is_empty())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
+        let mut holds = false;
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            holds = true;
+        }
+        Ok(holds)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+        let mut holds = false;
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+            holds = true;
+        }
+        Ok(holds)
+    }
+}
+
 #[derive(Serialize, Deserialize)]
-struct Document {
+struct DocumentOf<C, U> {
     #[serde(rename = "apiVersion")]
     api_version: Option<String>,
-    clusters: Option<Vec<NamedCluster>>,
+    clusters: Option<Vec<NamedCluster<C>>>,
     contexts: Option<Vec<NamedContext>>,
     #[serde(rename = "current-context")]
     current_context: Option<String>,
     kind: Option<String>,
-    users: Option<Vec<NamedUser>>,
+    users: Option<Vec<NamedUser<U>>>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct NamedCluster {
-    cluster: Cluster,
+struct NamedCluster<C> {
+    cluster: C,
     #[serde(default)]
     name: String,
 }
@@ -200,10 +321,10 @@ struct Context {
 }
 
 #[derive(Serialize, Deserialize)]
-struct NamedUser {
+struct NamedUser<U> {
     #[serde(default)]
     name: String,
-    user: User,
+    user: U,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -214,7 +335,7 @@ struct User {
     key: Option<Secret>,
 }
 
-impl Document {
+impl<C: DeserializeOwned, U: DeserializeOwned> DocumentOf<C, U> {
     fn parse(text: &str) -> Result<Self, Error> {
         // The parser's own words quote what it reads.
         let options = serde_saphyr::options! { with_snippet: false };
@@ -228,13 +349,13 @@ impl Document {
         found.map(|named| Some(&named.context)).ok_or(Error::Missing("the current context"))
     }
 
-    fn cluster(&self) -> Result<&Cluster, Error> {
+    fn cluster(&self) -> Result<&C, Error> {
         let name = self.context()?.map(|context| context.cluster.as_str());
         let clusters = self.clusters.as_deref().unwrap_or_default();
         meant(clusters, "clusters", name, |named| &named.name).map(|named| &named.cluster)
     }
 
-    fn user(&self) -> Result<&User, Error> {
+    fn user(&self) -> Result<&U, Error> {
         let name = self.context()?.map(|context| context.user.as_str());
         let users = self.users.as_deref().unwrap_or_default();
         meant(users, "users", name, |named| &named.name).map(|named| &named.user)
@@ -371,6 +492,8 @@ users:
 }
 "#;
         assert_eq!(*read().render("anna"), expected);
+        let named = expected.replace("\"anna\"", "\"shop\"").replace("\"kubernetes\"", "\"shop\"");
+        assert_eq!(*read().render_named("shop"), named);
     }
 
     #[test]
@@ -384,6 +507,57 @@ users:
         assert_eq!(Kubeconfig::parse(&two), Err(Error::Ambiguous("clusters")));
         assert_eq!(mutated("    cluster: kubernetes\n", "    cluster: gone\n"), Err(Error::Missing("clusters")));
         assert_eq!(mutated("user: kubernetes-admin\n", "user: gone\n"), Err(Error::Missing("users")));
+    }
+
+    #[test]
+    fn what_a_client_would_go_by_beside_what_is_read_is_refused_in_the_entries_that_are_handed_on() {
+        let (key, server) = ("    client-key-data: Qw==\n", "    server: https://10.0.0.10:6443\n");
+        let handed_on = |from: &str, to: &str| {
+            // Whoever uses it himself goes by what is read, and by nothing else.
+            assert_eq!(mutated(from, to), Ok(read()), "{to}");
+            Kubeconfig::handed_on(&YAML.replace(from, to)).unwrap_err()
+        };
+        for more in
+            ["exec: {command: evil}", "token: t", "tokenFile: /t", "as: root", "Exec: [x]", "auth-provider: {name: x}"]
+        {
+            assert_eq!(handed_on(key, &format!("{key}    {more}\n")), Error::Beyond("users"), "{more}");
+        }
+        for more in ["proxy-url: http://10.9.9.9", "insecure-skip-tls-verify: true", "certificate-authority: /ca"] {
+            assert_eq!(handed_on(server, &format!("{server}    {more}\n")), Error::Beyond("clusters"), "{more}");
+        }
+        // All that is in the way of these is that the certificate is none.
+        for nothing in ["exec: null", "exec: {}", "token: \"\"", "tokenFile: ~", "as-groups: []"] {
+            assert_eq!(handed_on(key, &format!("{key}    {nothing}\n")), Error::Foreign, "{nothing}");
+        }
+        let known = "extensions: [{name: x, extension: {a: 1}}]";
+        for nothing in ["insecure-skip-tls-verify: false", "proxy-url: \"\"", known] {
+            assert_eq!(handed_on(server, &format!("{server}    {nothing}\n")), Error::Foreign, "{nothing}");
+        }
+        let other = "users:\n- name: other\n  user:\n    exec: {command: theirs}\n";
+        assert_eq!(handed_on("users:\n", other), Error::Foreign, "another cluster's user is nobody's matter here");
+    }
+
+    #[test]
+    fn a_certificate_of_another_authority_is_not_handed_on() {
+        let authority = || {
+            let (key, mut parameters) = (rcgen::KeyPair::generate().unwrap(), rcgen::CertificateParams::default());
+            parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            let pem = parameters.self_signed(&key).unwrap().pem();
+            (pem, rcgen::Issuer::new(parameters, key))
+        };
+        let ((own, issuer), (other, foreign)) = (authority(), authority());
+        let key = rcgen::KeyPair::generate().unwrap();
+        let signed = rcgen::CertificateParams::default().signed_by(&key, &issuer).unwrap().pem();
+        let not_signed = rcgen::CertificateParams::default().signed_by(&key, &foreign).unwrap().pem();
+        let given = Kubeconfig { authority: own, certificate: signed, ..read() };
+        assert_eq!(Kubeconfig::handed_on(&given.render("anna")), Ok(given.clone()));
+        for foreign in [
+            Kubeconfig { certificate: not_signed, ..given.clone() },
+            Kubeconfig { authority: other, ..given.clone() },
+            Kubeconfig { authority: "none".to_owned(), ..given.clone() },
+        ] {
+            assert_eq!(Kubeconfig::handed_on(&foreign.render("anna")), Err(Error::Foreign));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod clock;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ struct Inner {
     state: Mutex<State>,
     changed: Notify,
     unfinished: Unfinished,
+    /// The generations of objects that were looked at in it to the end, by their UIDs.
+    looked: Mutex<BTreeMap<String, i64>>,
     /// What time it was when it began; none where it does not end by the clock.
     began: Option<Time>,
 }
@@ -50,6 +53,16 @@ struct State {
     /// Whether what lasts is to end where it can be gone on with.
     closing: bool,
     ended: bool,
+}
+
+/// Which objects were looked at in a term to the end, until it was asked.
+pub struct Looks(BTreeMap<String, i64>);
+
+impl Looks {
+    /// Whether an object was looked at as this generation of it is: what it says of itself may be of before a database was turned back.
+    pub fn have(&self, uid: &str, generation: i64) -> bool {
+        self.0.get(uid).is_some_and(|looked| *looked >= generation)
+    }
 }
 
 /// The term of this process is over: it changes nothing more.
@@ -71,7 +84,8 @@ impl Term {
     fn new(identity: &str, elected: Option<Clock>, renewed: Duration) -> Self {
         let state = Mutex::new(State { renewed, closing: false, ended: false });
         let (identity, changed, began) = (identity.to_owned(), Notify::new(), elected.as_ref().map(Clock::time));
-        Self(Arc::new(Inner { identity, elected, state, changed, unfinished: Unfinished::default(), began }))
+        let (unfinished, looked) = (Unfinished::default(), Mutex::default());
+        Self(Arc::new(Inner { identity, elected, state, changed, unfinished, looked, began }))
     }
 
     /// Who leads: no other process has this name, nor has a later one of the same controller.
@@ -85,9 +99,28 @@ impl Term {
         self.0.began.as_ref().is_some_and(|began| time < began)
     }
 
-    /// The VMs of control nodes that were begun in it, and not powered on.
+    /// The VMs of control nodes whose Machines were made in it, and that it has not powered on.
     pub fn unfinished(&self) -> &Unfinished {
         &self.0.unfinished
+    }
+
+    /// Notes that an object of this UID was looked at to the end, as this generation of it is.
+    pub fn looked_at(&self, uid: &str, generation: i64) {
+        self.looked().insert(uid.to_owned(), generation);
+    }
+
+    /// Forgets an object that goes.
+    pub fn forgets(&self, uid: &str) {
+        self.looked().remove(uid);
+    }
+
+    /// Which objects were looked at until now. It is asked before they are read: what one says of itself then is of this term.
+    pub fn looks(&self) -> Looks {
+        Looks(self.looked().clone())
+    }
+
+    fn looked(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, i64>> {
+        self.0.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether anything may be changed now. It is asked right before each request that changes something.
@@ -228,6 +261,19 @@ mod tests {
         let term = Term::elected("one", clock.clone(), clock.now());
         assert!(term.is_after(&before) && !term.is_after(&clock.time()));
         assert!(!Term::unlimited("two").is_after(&before));
+    }
+
+    #[test]
+    fn what_was_looked_at_counts_in_the_same_term_until_it_is_changed_or_goes() {
+        let term = Term::unlimited("one");
+        let before = term.looks();
+        term.looked_at("a", 2);
+        let looks = term.looks();
+        assert!(looks.have("a", 2) && !looks.have("a", 3) && !looks.have("b", 1));
+        assert!(!before.have("a", 1), "what was read before may say what was so before");
+        assert!(!Term::unlimited("two").looks().have("a", 2));
+        term.forgets("a");
+        assert!(!term.looks().have("a", 2));
     }
 
     #[tokio::test(start_paused = true)]

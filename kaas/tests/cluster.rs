@@ -4,11 +4,16 @@
 mod control;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use contract::kubeconfig::Kubeconfig;
+use contract::secret::Secret;
 use controller::objects::{ADOPT, CONFIRM_DELETE, DO};
+use fleet::node::Credentials;
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
 use control::Bed;
@@ -100,6 +105,35 @@ fn where_one_object_is_refused_none_is_made() {
     // A name leads to no other object.
     bed.says(2, "cluster get shop --namespace a/../b");
     assert!(bed.kept().asked.iter().all(|asked| !asked.line.contains("..")));
+}
+
+#[test]
+fn a_create_that_is_given_again_goes_on_and_undoes_nothing_that_other_commands_have_set_since() {
+    let bed = with_shop();
+    bed.says(0, "cluster scale shop 1 -n team-blue --wait=false");
+    let (out, _) = bed.says(0, &format!("{CREATE} --dry-run"));
+    assert_eq!(out.matches("shop-workers: .spec.replicas from 1 to 2\n").count(), 1, "{out}");
+    let (out, _) = bed.says(0, &format!("{CREATE} --wait=false"));
+    assert_eq!(out.matches("shop-workers: .spec.replicas from 1 to 2\n").count(), 1, "more take nothing away: {out}");
+    assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 2);
+    // What another person has set since stays: it would go without a question.
+    bed.says(0, "cluster scale shop 10 -n team-blue --wait=false");
+    bed.says(0, "cluster upgrade shop -n team-blue --kubernetes 1.37 --image kaas-tenant-0.3.0 --wait=false");
+    bed.kept().asked.clear();
+    let upgraded = CREATE.replace("1.36", "1.37");
+    for (create, words) in [
+        (CREATE.to_owned(), ".spec.version from 1.37 to 1.36. "),
+        (format!("{upgraded} --image kaas-tenant-0.2.0"), ".spec.image from kaas-tenant-0.3.0 to kaas-tenant-0.2.0. "),
+        (upgraded, "shop-workers since: .spec.replicas from 10 to 2. "),
+    ] {
+        let (_, err) = bed.says(1, &format!("{create} --wait=false"));
+        assert!(err.contains(words) && err.contains("`kaas cluster upgrade`"), "{err}");
+    }
+    assert!(bed.kept().asked.iter().all(|asked| !asked.line.contains("force=true")));
+    assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 10);
+    bed.kept().owners.values_mut().for_each(|owner| *owner = "kubectl-edit");
+    let (_, err) = bed.says(1, &format!("{CREATE} --wait=false"));
+    assert!(err.contains("the API server refuses it: Apply failed with 1 conflicts"), "{err}");
 }
 
 #[test]
@@ -282,35 +316,128 @@ fn after_a_commit_the_workers_that_follow_are_told_of_and_waited_for() {
     assert!(out.ends_with("shop-swap-2 has ended: committed, and its 2 workers have followed\n"), "{out}");
 }
 
+/// A kubeconfig of the cluster with this server, good for half a day. The authority's key is the client's as well.
+fn of_shop(bed: &Bed, server: &str) -> Kubeconfig {
+    let control = Kubeconfig::parse(&fs::read_to_string(bed.path("control.kubeconfig")).unwrap()).unwrap();
+    let key = KeyPair::from_pem(control.key.expose()).unwrap();
+    let certificate = good_until(&key, SystemTime::now() + Duration::from_secs(12 * 3600));
+    Kubeconfig { server: server.to_owned(), certificate, ..control }
+}
+
+/// A certificate that this key has signed for itself.
+fn good_until(key: &KeyPair, ends: SystemTime) -> String {
+    let mut parameters = CertificateParams::default();
+    parameters.not_after = ends.into();
+    parameters.self_signed(key).unwrap().pem()
+}
+
 #[test]
-fn a_kubeconfig_is_written_once_for_its_owner_alone_and_only_if_it_is_the_clusters() {
+fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
     let bed = with_shop();
     let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
     assert!(err.contains("has no kubeconfig yet"), "{err}");
-    let text = fs::read_to_string(bed.path("control.kubeconfig")).unwrap();
+    let own = of_shop(&bed, "https://192.168.10.10:6443");
+    let formed = Credentials::parse(&own.render("any")).unwrap().authorities().unwrap();
+    bed.kept().object("tenantclusters", "shop")["status"]["deployment"] = json!({
+        "goal": "Up", "image": {"name": "kaas-tenant-0.2.0"}, "formed": true, "authority": formed[0].to_string(),
+        "nodes": [{"name": "shop-cp1", "address": "192.168.10.20", "madeOf": "x"}],
+    });
+    let text = own.render("deployer");
+    let (now, day) = (SystemTime::now(), Duration::from_secs(24 * 3600));
+    let (own_key, other) = (KeyPair::from_pem(own.key.expose()).unwrap(), KeyPair::generate().unwrap());
+    let other = good_until(&other, now + day);
     let secret = |kind: &str, of: &str, value: &str| {
         json!({"type": kind, "metadata": {"labels": {"cluster.x-k8s.io/cluster-name": of}},
                "data": {"value": BASE64_STANDARD.encode(value)}})
     };
+    let handed = |value: &str| secret("cluster.x-k8s.io/secret", "shop", value);
+    let with = |field: &str, before: &str| handed(&text.replacen(before, &format!("{field}, {before}"), 1));
+    let certified = |authority: &str, certificate: &str| {
+        let (authority, certificate) = (authority.to_owned(), certificate.to_owned());
+        handed(&Kubeconfig { authority, certificate, ..own.clone() }.render("deployer"))
+    };
+    let leads = |server: &str| handed(&of_shop(&bed, server).render("deployer"));
     let wrong = [
         (secret("Opaque", "shop", &text), "is not the kubeconfig"),
         (secret("cluster.x-k8s.io/secret", "shop-two", &text), "is not the kubeconfig"),
-        (secret("cluster.x-k8s.io/secret", "shop", "{}"), "no kubeconfig of a cluster"),
+        (handed("{}"), "no kubeconfig of a cluster"),
+        (with(r#""exec": {"command": "/tmp/evil"}"#, r#""client-certificate-data""#), "such as exec"),
+        (with(r#""proxy-url": "http://10.9.9.9""#, r#""server""#), "such as exec, token or proxy-url"),
+        (leads("https://10.9.9.9:6443"), "it leads to 10.9.9.9:6443, which is neither the cluster's endpoint"),
+        (leads("https://192.168.10.10:443"), "it leads to 192.168.10.10:443"),
+        (leads("https://evil\u{1b}[2J.example.com:6443"), "it leads to no address of the cluster's"),
+        (certified(&other, &other), "it trusts another authority"),
+        (certified(&own.authority, &other), "its certificate was not signed by its authority"),
+        (certified(&own.authority, &good_until(&own_key, now - day)), "it has ended at "),
+        (certified(&own.authority, &good_until(&own_key, now + 3 * day)), "which is longer than any that is handed on"),
     ];
     for (secret, words) in wrong {
         bed.kept().put("secrets", "team-blue", "shop-kubeconfig", secret);
         let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
-        assert!(err.contains(words) && !bed.path("shop.kubeconfig").exists(), "{err}");
+        assert!(err.contains(words) && !bed.path("shop.kubeconfig").exists(), "{words}: {err}");
     }
-    bed.kept().put("secrets", "team-blue", "shop-kubeconfig", secret("cluster.x-k8s.io/secret", "shop", &text));
+    // Of the cluster alone is asked, and nothing is said of the Secret where nobody can tell yet.
+    bed.kept().put("secrets", "team-blue", "shop-kubeconfig", handed(&text));
+    let authority = bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["authority"].take();
+    bed.kept().asked.clear();
+    let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
+    assert!(err.contains("does not say yet with which authority") && !err.contains("somebody"), "{err}");
+    assert_eq!(bed.kept().asked.len(), 2, "the cluster, and the Secret");
+    bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["authority"] = authority;
+    // One of its control nodes does as well as the endpoint.
+    bed.kept().put("secrets", "team-blue", "shop-kubeconfig", leads("https://192.168.10.20:6443"));
+    bed.says(0, "cluster kubeconfig shop -n team-blue --output cp1.kubeconfig");
+    // What kubectl would go by in entries that are not the current ones is not written either.
+    let more = text.replacen(
+        r#""users": ["#,
+        r#""users": [{"name": "other", "user": {"exec": {"command": "/tmp/evil"}}},"#,
+        1,
+    );
+    assert_ne!(more, *text);
+    bed.kept().put("secrets", "team-blue", "shop-kubeconfig", handed(&more));
     let (out, _) = bed.says(0, "cluster kubeconfig shop -n team-blue");
-    assert!(out.starts_with("shop.kubeconfig: leads to https://127.0.0.1:"), "{out}");
+    let ends = humantime::format_rfc3339_seconds(own.ends().unwrap());
+    let expected = format!("shop.kubeconfig: leads to https://192.168.10.10:6443, good until {ends}; given again");
+    assert!(out.starts_with(&expected), "{out}");
     let written = bed.path("shop.kubeconfig");
-    assert_eq!(fs::read_to_string(&written).unwrap(), text);
+    assert_eq!(fs::read_to_string(&written).unwrap(), *own.render_named("shop"));
     assert_eq!(fs::metadata(&written).unwrap().permissions().mode() & 0o777, 0o600);
-    fs::write(&written, "another one's").unwrap();
-    bed.says(1, "cluster kubeconfig shop -n team-blue");
-    assert_eq!(fs::read_to_string(&written).unwrap(), "another one's");
+}
+
+#[test]
+fn a_kubeconfig_takes_the_place_of_an_earlier_one_and_of_nothing_else() {
+    let bed = with_shop();
+    let server = "https://192.168.10.10:6443";
+    let (own, key) = (of_shop(&bed, server), KeyPair::generate().unwrap());
+    let formed = Credentials::parse(&own.render("any")).unwrap().authorities().unwrap();
+    bed.kept().object("tenantclusters", "shop")["status"]["deployment"] =
+        json!({"goal": "Up", "image": {"name": "kaas-tenant-0.2.0"}, "authority": formed[0].to_string()});
+    let secret = json!({"type": "cluster.x-k8s.io/secret", "metadata": {"labels": {"cluster.x-k8s.io/cluster-name": "shop"}},
+                        "data": {"value": BASE64_STANDARD.encode(own.render("deployer").as_bytes())}});
+    bed.kept().put("secrets", "team-blue", "shop-kubeconfig", secret);
+    let written = bed.path("shop.kubeconfig");
+    let earlier = CertificateParams::default().self_signed(&key).unwrap().pem();
+    let earlier = Kubeconfig { certificate: earlier, key: Secret::new(key.serialize_pem()), ..own.clone() };
+    // As it is written, and as it was written before: what the Secret held.
+    for earlier in [earlier.render_named("shop"), earlier.render("deployer")] {
+        fs::write(&written, &*earlier).unwrap();
+        bed.says(0, "cluster kubeconfig shop -n team-blue");
+        assert_eq!(fs::read_to_string(&written).unwrap(), *own.render_named("shop"));
+    }
+    symlink(&written, bed.path("link.kubeconfig")).unwrap();
+    for other in ["link.kubeconfig", "/dev/stdout"] {
+        let (_, err) = bed.says(1, &format!("cluster kubeconfig shop -n team-blue --output {other}"));
+        assert!(err.contains("is no regular file"), "{err}");
+    }
+    for other in ["another one's".to_owned(), earlier.render("anna").to_string()] {
+        fs::write(&written, &other).unwrap();
+        let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
+        assert!(
+            err.contains("shop.kubeconfig exists, and is no kubeconfig of the cluster shop that this command"),
+            "{err}"
+        );
+        assert_eq!(fs::read_to_string(&written).unwrap(), other);
+    }
 }
 
 #[test]

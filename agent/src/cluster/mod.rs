@@ -5,6 +5,7 @@
 
 pub mod addons;
 pub mod certificates;
+pub mod controller_end;
 pub mod encryption;
 pub mod etcd;
 pub mod firewall;

@@ -19,7 +19,7 @@ use crate::cluster::pki::Authorities;
 use crate::cluster::pki::ssh::{self, SshAuthority};
 use crate::cluster::pod_network::desired::Settings;
 use crate::cluster::records::Records;
-use crate::cluster::{certificates, pod_network};
+use crate::cluster::{certificates, controller_end, pod_network};
 use crate::faces::{bundle, console};
 use crate::host::command::Host;
 use crate::host::disk::scratch;
@@ -163,6 +163,9 @@ enum Command {
     /// Release the data disk: what the service kaas-release does when the system shuts down
     #[command(hide = true)]
     Release,
+    /// End the controller of tenant clusters: what the service kaas-controller-end does when the system shuts down
+    #[command(hide = true)]
+    EndController,
     /// Show status and menu on this terminal: what the VM's own console does
     Console(console::Options),
     /// Keep the pod network: what the service kaas-pod-network does
@@ -242,6 +245,7 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         Command::MarkGood => mark_good::command(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
         Command::ForceAdopt(options) => swap::force_adopt::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::Release => swap::release::command(root).map(|()| ExitCode::SUCCESS),
+        Command::EndController => controller_end::command(&Host).map(|()| ExitCode::SUCCESS),
         Command::Console(options) => console::command(&options).map(|()| ExitCode::SUCCESS),
         Command::PodNetwork => pod_network(root),
         Command::Version => version(root),

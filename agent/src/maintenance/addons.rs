@@ -7,7 +7,7 @@ mod leader;
 mod part;
 
 use std::fs;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use contract::codes;
@@ -23,11 +23,13 @@ use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::restore::Restored;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api::{self, Api};
+use crate::cluster::kubernetes::rollout::{Trouble, Workload};
 use crate::cluster::pki::Authorities;
 use crate::cluster::records::Records;
 use crate::host::command::{Host, Runner};
 use crate::host::files;
 use crate::node::context::NodeContext;
+use crate::status::{self, Times};
 use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::node_record;
 use part::{Find, Part};
@@ -35,6 +37,9 @@ use part::{Find, Part};
 /// Says, until the VM restarts, of which build and with which settings the add-ons were seen to be, for which level of pods'
 /// security, in which month, for certificates among them end, and since which restore of the store.
 const SEEN: &str = "/run/kaas/addons";
+
+/// How long pods may still be coming up once this node does its part: those of a node that was just powered on are no trouble yet.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Seconds.
 const MONTH: u64 = 30 * 24 * 60 * 60;
@@ -72,7 +77,8 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         };
         let looked = care.take(&wanted)?.and_then(|mut findings| {
             if config.role != Role::ControlPlane {
-                findings.extend(troubles(&api, &wanted)?);
+                let up = works_for(&context.reporter.status().times, status::since_power_on());
+                findings.extend(troubles(&|workload| api.trouble(workload), &wanted, up)?);
             }
             if wanted.iter().any(|add_on| add_on.name == addons::CONTROLLER) {
                 findings.extend(leader::look(&api)?);
@@ -86,15 +92,23 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     })))
 }
 
-/// Which of the add-ons do not run.
-fn troubles(api: &Api, wanted: &[AddOn]) -> anyhow::Result<Findings> {
+/// How long this node does its part since its power-on, now that it is up for so many seconds. Where that is not known, for long.
+fn works_for(times: &Times, up: Option<u64>) -> Duration {
+    times.done.zip(up).map_or(Duration::MAX, |(done, up)| Duration::from_secs(up.saturating_sub(done)))
+}
+
+/// Looks for what stands in the way of a workload.
+type Look<'a> = &'a dyn Fn(&Workload) -> anyhow::Result<Option<Trouble>>;
+
+/// Which of the add-ons do not run, where this node does its part for so long: what may pass by itself is told after a while.
+fn troubles(look: Look<'_>, wanted: &[AddOn], up: Duration) -> anyhow::Result<Findings> {
     let mut findings = Findings::default();
     for add_on in wanted {
         for workload in add_on.workloads() {
-            let Some(trouble) = api.trouble(&workload)? else { continue };
+            let Some(trouble) = look(&workload)?.filter(|trouble| !trouble.passes || up >= PATIENCE) else { continue };
             findings.push(codes::ADD_ON_NOT_READY.finding(
                 add_on.name,
-                trouble,
+                trouble.seen,
                 format!(
                     "Look why: `kubectl --namespace={} describe pods`. It is left out with `kaas-agent configure`",
                     workload.namespace

@@ -90,7 +90,7 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "what pods may ask for", every: MINUTE, work: Check(pod_security::look) },
     Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },
     Task { what: "the encryption of Secrets", every: MINUTE, work: Background(encryption::prepare) },
-    Task { what: "the add-ons", every: MINUTE, work: Background(addons::prepare) },
+    Task { what: ADD_ONS, every: MINUTE, work: Background(addons::prepare) },
     Task { what: "the network policies", every: MINUTE, work: Background(network_policies::prepare) },
     Task { what: "the external IPs of Services", every: Duration::from_secs(600), work: Background(external_ips::prepare) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
@@ -124,6 +124,12 @@ const WORKER: &[Task] = &[
 /// The check that the boot flow has done for the first time.
 const SURROUNDINGS: &str = "the network around";
 
+/// The task that brings the add-ons, of which nothing runs in a new cluster before.
+const ADD_ONS: &str = "the add-ons";
+
+/// The pause of that before its first time: the last node to come finds all others there.
+const SOON: Duration = Duration::from_secs(5);
+
 /// The task that makes room on the data disk.
 const ROOM: &str = "the room for etcd";
 
@@ -133,9 +139,12 @@ pub struct Maintenance(Vec<Scheduled>);
 
 impl Maintenance {
     /// Begins now what a node of this role does once it has what that needs: each task is due for the first time after
-    /// its pause.
+    /// its pause, and the add-ons soon.
     pub fn begin(&mut self, role: Role, needs: Needs, now: Instant) {
-        self.0.extend(tasks(role, needs).iter().map(|task| Scheduled::new(task, now)));
+        self.0.extend(tasks(role, needs).iter().map(|task| match task.what {
+            ADD_ONS => Scheduled::eager(task, SOON, now),
+            _ => Scheduled::new(task, now),
+        }));
     }
 
     /// Takes over what the boot flow has found of the network and the clock,
@@ -203,6 +212,17 @@ mod tests {
             let maintenance = whole(role, now);
             assert!(maintenance.0.iter().all(|scheduled| scheduled.due >= now + Duration::from_secs(1)));
             assert!(maintenance.findings().is_empty());
+        }
+    }
+
+    /// A new cluster has none of them before, and waits for nothing else.
+    #[test]
+    fn the_add_ons_are_due_seconds_after_the_node_works() {
+        for role in [Role::ControlPlane, Role::TenantControlPlane] {
+            let now = Instant::now();
+            let maintenance = whole(role, now);
+            let add_ons = maintenance.0.iter().find(|scheduled| scheduled.task.what == ADD_ONS).unwrap();
+            assert!(add_ons.due < now + Duration::from_secs(10), "{role}");
         }
     }
 

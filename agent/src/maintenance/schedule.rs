@@ -34,13 +34,20 @@ pub(super) struct Scheduled {
     pub task: &'static Task,
     pub due: Instant,
     pub report: LastFound,
+    /// The pause before it is looked at again, until a job of it has begun.
+    pause: Duration,
     thread: Option<JoinHandle<anyhow::Result<Findings>>>,
 }
 
 impl Scheduled {
     /// Due for the first time after its pause.
     pub fn new(task: &'static Task, now: Instant) -> Self {
-        Self { task, due: now + task.every, report: LastFound::default(), thread: None }
+        Self::eager(task, task.every, now)
+    }
+
+    /// Looked at after another pause, again and again, until there is something to do; at its own pace from then on.
+    pub fn eager(task: &'static Task, pause: Duration, now: Instant) -> Self {
+        Self { task, due: now + pause, report: LastFound::default(), pause, thread: None }
     }
 
     /// Does or begins what is due and takes back what is done. Says whether a person may have something to learn.
@@ -68,7 +75,7 @@ impl Scheduled {
         if self.thread.is_some() || self.due > now {
             return;
         }
-        self.due = now + self.task.every;
+        self.due = now + self.pause;
         let begun = prepare().and_then(|job| {
             let Some(job) = job else { return Ok(None) };
             let report = self.report.clone();
@@ -76,7 +83,10 @@ impl Scheduled {
         });
         match begun {
             Ok(None) => self.report(Ok(Findings::default())),
-            Ok(thread) => self.thread = thread,
+            Ok(thread) => {
+                self.pause = self.task.every;
+                self.thread = thread;
+            }
             Err(error) => self.report(Err(error)),
         }
     }
@@ -119,6 +129,34 @@ mod tests {
         assert!(scheduled.report.take_news() && !scheduled.report.take_news());
         scheduled.background(now + TASK.every, || Ok(None));
         assert!(scheduled.report.findings().is_empty() && scheduled.report.take_news());
+    }
+
+    #[test]
+    fn an_eager_task_is_looked_at_until_there_is_something_to_do_and_keeps_its_pace_then() {
+        let (now, soon) = (Instant::now(), TASK.every / 10);
+        let mut scheduled = Scheduled::eager(&TASK, soon, now);
+        scheduled.background(now + soon / 2, || panic!("too early"));
+        scheduled.background(now + soon, || Ok(None));
+        let mut looks = 0;
+        scheduled.background(now + soon * 2, || {
+            looks += 1;
+            Ok(Some(Box::new(|_: &LastFound| Ok(Findings::default()))))
+        });
+        assert_eq!(looks, 1, "it had nothing to do before");
+        while scheduled.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            thread::yield_now();
+        }
+        let done = now + soon * 3;
+        scheduled.background(done, || panic!("it has just been done"));
+        scheduled.background(done + soon, || panic!("it has a pace of its own"));
+        for minute in 1..3 {
+            scheduled.background(done + TASK.every * minute, || {
+                looks += 1;
+                Ok(None)
+            });
+            scheduled.background(done + TASK.every * minute + soon, || panic!("it has a pace of its own"));
+        }
+        assert_eq!(looks, 3);
     }
 
     #[test]

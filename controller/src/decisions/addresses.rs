@@ -6,7 +6,7 @@
 //! else each of them would try again once for each one that is faster.
 
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
 use std::net::Ipv4Addr;
 
@@ -50,18 +50,19 @@ pub fn passing(uid: &str, races: u32) -> usize {
 ///
 /// # Errors
 /// When the pool cannot be read.
-pub fn allocation(
+pub fn allocation<'s>(
     name: &str,
     pool: &IPPoolSpec,
-    seen: &[IPAddressSpec],
+    seen: impl IntoIterator<Item = &'s IPAddressSpec, IntoIter: Clone>,
     claimant: &Claimant,
     passing: usize,
 ) -> Result<Allocation, Malformed> {
+    let seen = seen.into_iter();
     let of_pool = |seen: &&IPAddressSpec| seen.pool_ref.name == name;
-    if let Some(own) = seen.iter().filter(of_pool).find(|seen| is_same(&seen.claimant, claimant)) {
+    if let Some(own) = seen.clone().filter(of_pool).find(|seen| is_same(&seen.claimant, claimant)) {
         return address(&own.address).map(Allocation::Has);
     }
-    let mut taken = left_out(pool)?;
+    let mut taken = left_out(pool)?.into_iter().collect::<HashSet<_>>();
     for seen in seen {
         taken.insert(address(&seen.address)?);
     }
@@ -92,14 +93,14 @@ pub enum Named {
 ///
 /// # Errors
 /// When a pool cannot be read.
-pub fn named(
+pub fn named<'s>(
     pools: &[(&str, &IPPoolSpec)],
-    seen: &[IPAddressSpec],
+    seen: impl IntoIterator<Item = &'s IPAddressSpec>,
     wanted: Ipv4Addr,
     claimant: &Claimant,
 ) -> Result<Named, Malformed> {
     let text = wanted.to_string();
-    let there = seen.iter().filter(|seen| seen.address == text).collect::<Vec<_>>();
+    let there = seen.into_iter().filter(|seen| seen.address == text).collect::<Vec<_>>();
     if let Some(other) = there.iter().find(|seen| !is_same(&seen.claimant, claimant)) {
         return Ok(Named::Taken(other.claimant.clone()));
     }
@@ -238,6 +239,7 @@ mod tests {
             subnet: "10.0.0.0/24".to_owned(),
             ranges: vec![range("10.0.0.0", "10.0.0.3"), range("10.0.0.254", "10.0.0.255")],
             reserved: vec!["10.0.0.2".to_owned()],
+            vips_per_namespace: None,
             gateway: Some("10.0.0.1".to_owned()),
             dns_servers: Vec::new(),
             search_domains: Vec::new(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::node::RunningImage;
+use contract::node::{self, RunningImage};
 use fleet::deploy::{Kept, Node};
 use fleet::hypervisor::{PowerState, Vm};
 use kube::ResourceExt;
@@ -20,23 +20,91 @@ pub fn is_to_adopt(cluster: &TenantCluster) -> bool {
 
 /// What a person can do about VMs that are newer than the database, after words that name them.
 pub fn may_adopt(drifted: &str, cluster: &TenantCluster) -> String {
+    format!("{drifted}. Have them taken as they are with {}; or remove them in the vCenter", word(cluster))
+}
+
+/// Whether none of these VMs holds a data disk: none of them is what a node runs in.
+pub fn are_bare(newer: &[Vm]) -> bool {
+    !newer.iter().any(|vm| vm.data_disks().next().is_some())
+}
+
+/// Why nothing is adopted where VMs are newer that [are bare](are_bare), and what helps; none where adoption does. `ahead` are those that are newer
+/// than the journal of a swap that is open, none at all where the place does not say: what is not known ends no swap.
+pub fn why_not_adopted(ahead: Option<&[Vm]>) -> Option<&'static str> {
+    match ahead {
+        Some([]) => Some(
+            "None of these holds a data disk, and those that do are as it is noted: nothing is adopted. Each of these is on, or suspended: \
+             power them off, or remove them",
+        ),
+        Some(_) => None,
+        None => Some(
+            "None of these holds a data disk, and whether others are ahead of the upgrade that is open nobody knows while the vCenter does \
+             not answer: nothing is adopted before it does",
+        ),
+    }
+}
+
+/// What is said of control nodes that have prepared a swap, or failed to, to whose end no Operation leads, with the VMs that were made for it, and how it
+/// is cancelled, unless a person has asked for that; none if there are no such nodes.
+pub fn may_cancel(left: &[node::Node], vms: &[Vm], cluster: &TenantCluster) -> Option<String> {
+    if left.is_empty() {
+        return None;
+    }
+    let nodes = left.iter().map(|node| node.node.as_str()).collect::<Vec<_>>().join(" and ");
+    let is_for_it = |vm: &Vm| left.iter().any(|node| node.swap.as_ref().is_some_and(|swap| vm.is_of_swap(swap.id)));
+    let bare = vms.iter().filter(|vm| is_for_it(vm) && vm.data_disks().next().is_none());
+    let bare: Vec<String> = bare.map(ToString::to_string).collect();
+    let bare = match bare.as_slice() {
+        [] => String::new(),
+        bare => format!(
+            ". These VMs were made for it and hold no data disk, remove them in the vCenter: {}",
+            bare.join(", ")
+        ),
+    };
+    let advice = match is_to_adopt(cluster) {
+        true => String::new(),
+        false => format!(". Have that done with {}", word(cluster)),
+    };
+    Some(format!(
+        "{nodes} made ready for an image swap, or failed to, to whose end no Operation leads, as where the control cluster's database was restored from an \
+         older snapshot, or where somebody has prepared it by hand: no other one begins before it is cancelled{advice}{bare}"
+    ))
+}
+
+/// How a person says it.
+fn word(cluster: &TenantCluster) -> String {
     let (name, namespace) = (cluster.name_any(), cluster.namespace().unwrap_or_default());
     let other = cluster.annotations().get(ADOPT).filter(|named| **named != name);
     let other = other.map(|named| format!(" (it has {named:?})")).unwrap_or_default();
     format!(
-        "{drifted}. Have them taken as they are with the annotation {ADOPT} with the cluster's name{other}, as \
-         `kaas cluster adopt {name} --namespace {namespace}` does; or remove them in the vCenter"
+        "the annotation {ADOPT} with the cluster's name{other}, as `kaas cluster adopt {name} --namespace {namespace}` does"
     )
 }
 
+/// Whether no VM of a control node holds its data disk: it runs nowhere. It is given up only where it has no VM at all.
+pub fn is_lost(node: &Node, vms: &[Vm]) -> bool {
+    power_of(node, vms).is_none()
+}
+
+/// How the VM is that holds a control node's data disk; none if there is none. Of several one that is on counts.
+pub fn power_of(node: &Node, vms: &[Vm]) -> Option<PowerState> {
+    let own = vms.iter().filter(|vm| is_of(vm, node) && vm.data_disks().next().is_some());
+    let powers: Vec<PowerState> = own.map(|vm| vm.power).collect();
+    powers.iter().find(|power| **power == PowerState::On).or(powers.first()).copied()
+}
+
+/// Whether a VM is stamped as a node's.
+fn is_of(vm: &Vm, node: &Node) -> bool {
+    vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name)
+}
+
 /// What is kept of control nodes, each of which is taken to run in the one VM with its stamp that holds a data disk, and which is on: of one
-/// that is off nobody knows what it runs, nor whether a swap is open on it. Once the cluster has formed, one that has no such VM is lost, and
+/// that is off nobody knows what it runs, nor whether a swap is open on it. Once the cluster has formed, one that has no VM at all is lost, and
 /// stays as it is noted, and so does one that runs where that is noted.
 ///
 /// # Errors
 /// In words, what cannot be taken.
 pub fn adopted(kept: &Kept, vms: &[Vm]) -> Result<Kept, String> {
-    let is_of = |vm: &Vm, node: &Node| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
     let is_stranger = |vm: &&Vm| vm.data_disks().next().is_some() && !kept.nodes.iter().any(|node| is_of(vm, node));
     if let Some(vm) = vms.iter().find(is_stranger) {
         return Err(format!("{vm} is stamped as a node that the cluster does not have: remove it, or its stamp"));
@@ -44,7 +112,7 @@ pub fn adopted(kept: &Kept, vms: &[Vm]) -> Result<Kept, String> {
     let taken = |node: &Node| {
         let own: Vec<&Vm> = vms.iter().filter(|vm| is_of(vm, node) && vm.data_disks().next().is_some()).collect();
         let vm = match own.as_slice() {
-            [] if kept.formed => return Ok(node.clone()),
+            [] if kept.formed => return given_up(node, vms),
             [] => return Err(format!("{} has no VM that holds a data disk", node.name)),
             [vm] => *vm,
             several => {
@@ -72,6 +140,29 @@ pub fn adopted(kept: &Kept, vms: &[Vm]) -> Result<Kept, String> {
     };
     let nodes = kept.nodes.iter().map(taken).collect::<Result<Vec<_>, String>>()?;
     Ok(Kept { nodes, formed: true, ..kept.clone() })
+}
+
+/// What is kept of a control node that [is lost](is_lost). Where VMs of it are there its data disk may have been on its way from one of them to the
+/// other: what is on it is the node's, and is given up by nobody but a person.
+fn given_up(node: &Node, vms: &[Vm]) -> Result<Node, String> {
+    let bare: Vec<String> = vms.iter().filter(|vm| is_of(vm, node)).map(ToString::to_string).collect();
+    if bare.is_empty() {
+        return Ok(node.clone());
+    }
+    let disk = node.disk.map(|disk| format!(", {disk},")).unwrap_or_default();
+    Err(format!(
+        "none of the VMs of {} holds its data disk, {}: it may have been on its way from one to the other. Look for the disk{disk} \
+         in the vCenter, attach it to the one that is to run, and power that on; or remove these VMs if the node is lost",
+        node.name,
+        bare.join(", ")
+    ))
+}
+
+/// Why control nodes that have VMs, none of which holds their data disk, are not given up; none if there are no such nodes.
+pub fn without_disk(kept: &Kept, vms: &[Vm]) -> Option<String> {
+    let lost = kept.nodes.iter().filter(|node| kept.formed && is_lost(node, vms));
+    let bare: Vec<String> = lost.filter_map(|node| given_up(node, vms).err()).collect();
+    (!bare.is_empty()).then(|| bare.join("; "))
 }
 
 /// What is pinned of control nodes that run these images, by their names, in VMs of these sizes. Where they run several, what is pinned
@@ -205,6 +296,7 @@ mod tests {
     fn what_is_not_certain_is_refused_in_words() {
         let other =
             Disk { reference: DiskRef { uuid: Uuid::from_u128(7), path: "p".to_owned() }, ..vm(1, 9).disks[0].clone() };
+        let bare = Vm { disks: Vec::new(), power: PowerState::Off, ..vm(2, 2) };
         for (formed, vms, words) in [
             (true, vec![vm(1, 9), vm(1, 8)], "several VMs"),
             (true, vec![Vm { power: PowerState::Off, ..vm(1, 9) }], "power it on"),
@@ -213,6 +305,7 @@ mod tests {
             (true, vec![Vm { disks: vec![other.clone()], ..vm(1, 9) }], "another data disk"),
             (true, vec![Vm { disks: vec![vm(1, 9).disks[0].clone(), other], ..vm(1, 9) }], "2 data disks"),
             (true, vec![vm(3, 3)], "does not have"),
+            (true, vec![vm(1, 9), bare], "attach it"),
             (false, vec![vm(1, 1)], "shop-cp2 has no VM"),
         ] {
             let refused = in_vms(&kept(formed), &vms).unwrap_err();
@@ -265,6 +358,32 @@ mod tests {
         let mut ended = strange;
         ended.status.get_or_insert_default().outcome = Some("committed".to_owned());
         assert_eq!(superseded(&[ended]).map(|all| all.len()), Ok(0), "it has ended, whatever it says");
+    }
+
+    #[test]
+    fn a_vm_without_a_data_disk_is_to_be_powered_off_unless_others_are_or_may_be_ahead_of_a_swap() {
+        let bare = Vm { disks: Vec::new(), ..vm(1, 9) };
+        assert!(are_bare(std::slice::from_ref(&bare)) && !are_bare(&[bare, vm(1, 8)]));
+        let words = why_not_adopted(Some(&[])).unwrap();
+        assert!(words.contains("on, or suspended: power them off"), "{words}");
+        assert_eq!(why_not_adopted(Some(&[vm(1, 9)])), None, "they are adopted");
+        let unknown = why_not_adopted(None).unwrap();
+        assert!(unknown.contains("nobody knows") && !unknown.contains("power them off"), "{unknown}");
+    }
+
+    #[test]
+    fn nobody_is_told_to_ask_for_what_is_asked_for() {
+        let node = json!({
+            "node": "shop-cp1", "image": {"name": "kaas-tenant", "version": "0.2.0", "build": "a"}, "disk": Uuid::from_u128(1),
+            "generation": 1, "kubernetes": {"version": "1.36.2", "carried": []}, "ready": true,
+        });
+        let left = [serde_json::from_value::<node::Node>(node).unwrap()];
+        let mut cluster = cluster();
+        assert_eq!(may_cancel(&[], &[], &cluster), None);
+        assert!(may_cancel(&left, &[], &cluster).unwrap().contains(ADOPT));
+        cluster.annotations_mut().insert(ADOPT.to_owned(), "shop".to_owned());
+        let words = may_cancel(&left, &[], &cluster).unwrap();
+        assert!(words.contains("shop-cp1") && !words.contains(ADOPT), "{words}");
     }
 
     #[test]

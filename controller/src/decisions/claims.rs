@@ -138,21 +138,30 @@ fn address(text: &str) -> Result<Ipv4Addr, Obstacle> {
 /// cannot have all of them is given none.
 ///
 /// # Errors
-/// When a pool is missing, exhausted or cannot be read, or a named address is somebody else's or nobody's to have.
-pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], races: u32) -> Result<Claiming, Obstacle> {
+/// When a pool is missing, exhausted or cannot be read, its namespace would have more of it for endpoints and Services than it may, or
+/// a named address is somebody else's or nobody's to have.
+pub fn claiming<'s>(
+    claims: &[Claim],
+    pools: &[IPPool],
+    seen: impl IntoIterator<Item = &'s IPAddressSpec>,
+    races: u32,
+) -> Result<Claiming, Obstacle> {
     let malformed = |error: Malformed| Obstacle::new(TenantClusterReason::PreflightNotKnown, error.to_string());
     let names: Vec<(&str, &IPPoolSpec)> =
         pools.iter().map(|pool| (pool.metadata.name.as_deref().unwrap_or_default(), &pool.spec)).collect();
     let missing = |words: String| Obstacle::new(TenantClusterReason::AddressesMissing, words);
-    let (mut allotted, mut seen, mut next) = (Allotted::default(), seen.to_vec(), None);
+    let seen: Vec<&IPAddressSpec> = seen.into_iter().collect();
+    // Those that it would have by then, beside those that there are.
+    let (mut allotted, mut own, mut next) = (Allotted::default(), Vec::<IPAddressSpec>::new(), None);
     for Claim { claimant, from } in claims {
+        let seen = seen.iter().copied().chain(&own);
         let (address, to_make) = match from {
-            Source::Named(wanted) => match named(&names, &seen, *wanted, claimant).map_err(malformed)? {
+            Source::Named(wanted) => match named(&names, seen, *wanted, claimant).map_err(malformed)? {
                 Named::Has(_) => (*wanted, None),
                 Named::Make(pool) => (*wanted, Some(pool)),
                 Named::Taken(other) => {
-                    let Claimant { kind, namespace, name, .. } = other;
-                    return Err(missing(format!("{wanted} is in use by the {kind} {namespace}/{name}")));
+                    let whose = whose(&other, &claimant.namespace);
+                    return Err(missing(format!("{wanted} is in use by {whose}")));
                 }
                 Named::Reserved(pool) => {
                     return Err(missing(format!("{wanted} is reserved in the IPPool {pool}: no cluster can have it")));
@@ -165,7 +174,7 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], race
                 let not_there =
                     || Obstacle::new(TenantClusterReason::ReferenceMissing, format!("there is no IPPool {pool}"));
                 let (_, spec) = names.iter().find(|(name, _)| name == pool).ok_or_else(not_there)?;
-                match allocation(pool, spec, &seen, claimant, passing(&claimant.uid, races)).map_err(malformed)? {
+                match allocation(pool, spec, seen, claimant, passing(&claimant.uid, races)).map_err(malformed)? {
                     Allocation::Has(address) => (address, None),
                     Allocation::Make(address) => (address, Some(pool.clone())),
                     Allocation::Exhausted => {
@@ -177,7 +186,7 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], race
         if let Some(pool) = to_make {
             let mut object = claimed(&pool, address, claimant.clone());
             object.spec.named = matches!(from, Source::Named(_));
-            seen.push(object.spec.clone());
+            own.push(object.spec.clone());
             next.get_or_insert(object);
         }
         match claimant.purpose {
@@ -186,10 +195,45 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], race
             Purpose::ServiceVip => allotted.service_vips.push(address),
         }
     }
+    if let Some(words) = too_many(&names, &seen, &own) {
+        return Err(missing(words));
+    }
     Ok(match next {
         Some(object) => Claiming::Make(Box::new(object), Box::new(allotted)),
         None => Claiming::Has(allotted),
     })
+}
+
+/// Why a cluster may not have those that it would have beside those that there are: with them its namespace would have more of a pool for
+/// endpoints and Services than it may. Nodes neither count nor wait for that, and who asks for nothing more is not judged.
+fn too_many(pools: &[(&str, &IPPoolSpec)], seen: &[&IPAddressSpec], further: &[IPAddressSpec]) -> Option<String> {
+    pools.iter().find_map(|(name, pool)| {
+        let most = pool.vips_per_namespace?;
+        let namespace = &further.iter().find(|it| is_vip(it, name))?.claimant.namespace;
+        let all = seen.iter().copied().chain(further);
+        let would = all.filter(|it| is_vip(it, name) && it.claimant.namespace == *namespace).count();
+        (would as u64 > u64::from(most)).then(|| {
+            format!(
+                "with this cluster the namespace {namespace} would have {would} addresses of the IPPool {name} for \
+                 endpoints and Services, and it may have {most} (spec.vipsPerNamespace of the pool): name fewer under \
+                 network.serviceVIPs, or ask who runs the pool for more"
+            )
+        })
+    })
+}
+
+/// Whether an address of this pool is for a cluster's endpoint or its Services.
+fn is_vip(address: &IPAddressSpec, pool: &str) -> bool {
+    address.pool_ref.name == pool && matches!(address.claimant.purpose, Purpose::Endpoint | Purpose::ServiceVip)
+}
+
+/// Whose an address is, for who is in this namespace: what is in others is told to nobody.
+fn whose(other: &Claimant, namespace: &str) -> String {
+    if other.namespace == namespace {
+        format!("the {} {namespace}/{}", other.kind, other.name)
+    } else {
+        "somebody in another namespace: name another one, or ask who runs the pool".to_owned()
+    }
 }
 
 /// The addresses that a cluster itself has and does not claim, or no longer: they are given back before its first VM.
@@ -234,7 +278,7 @@ mod tests {
     ) -> Result<Allotted, Obstacle> {
         let claims = claims(cluster, &own(cluster), "blue-nodes")?;
         loop {
-            match claiming(&claims, pools, seen, 0)? {
+            match claiming(&claims, pools, &*seen, 0)? {
                 Claiming::Has(allotted) => return Ok(allotted),
                 Claiming::Make(object, _) => seen.push(object.spec),
             }
@@ -280,6 +324,12 @@ mod tests {
         cluster.spec.network.endpoint.address = Some("192.168.10.20".to_owned());
         let why = until_all(&cluster, &[pool()], &mut seen).unwrap_err();
         assert_eq!(why.message, "192.168.10.20 is in use by the Machine team-blue/shop-cp1");
+        let mut of_another = seen.clone();
+        of_another.iter_mut().for_each(|address| address.claimant.namespace = "team-red".to_owned());
+        let why = until_all(&cluster, &[pool()], &mut of_another).unwrap_err();
+        let words = "192.168.10.20 is in use by somebody in another namespace";
+        assert!(why.message.starts_with(words) && !why.message.contains("team-red"), "{why:?}");
+        assert!(!why.message.contains("shop-cp1"), "{why:?}");
         for (address, words) in [
             ("192.168.10.1", "192.168.10.1 is reserved in the IPPool blue-nodes: no cluster can have it"),
             ("10.9.0.9", "10.9.0.9 is in the subnet of no IPPool: nobody can have it"),
@@ -295,6 +345,50 @@ mod tests {
         cluster.spec.network.service_vips =
             Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
         assert_eq!(claims(&cluster, &[], "blue-nodes").unwrap_err().reason, TenantClusterReason::NotSupported);
+    }
+
+    #[test]
+    fn a_namespace_has_no_more_addresses_for_endpoints_and_services_than_a_pool_lets_it_have() {
+        let (cluster, mut pool) = (cluster(), pool());
+        // An endpoint that is named beside the ranges and two addresses for Services; its three nodes count nowhere.
+        pool.spec.vips_per_namespace = Some(2);
+        let mut seen = Vec::new();
+        let why = until_all(&cluster, &[pool.clone()], &mut seen).unwrap_err();
+        assert_eq!(why.reason, TenantClusterReason::AddressesMissing);
+        let says = |why: &Obstacle, would: u32| {
+            let words = format!("the namespace team-blue would have {would} addresses of the IPPool blue-nodes");
+            why.message.contains(&words) && why.message.contains("may have 2 (spec.vipsPerNamespace of the pool)")
+        };
+        assert!(says(&why, 3) && seen.is_empty(), "{why:?}");
+        pool.spec.vips_per_namespace = Some(3);
+        let had = until_all(&cluster, &[pool.clone()], &mut seen).unwrap();
+        assert_eq!(seen.len(), 6);
+        // What it has it keeps, and a node of it is given another address.
+        pool.spec.vips_per_namespace = Some(2);
+        assert_eq!(until_all(&cluster, &[pool.clone()], &mut seen).unwrap(), had);
+        seen.retain(|address| address.claimant.uid != "uid-3");
+        assert_eq!(until_all(&cluster, &[pool.clone()], &mut seen).unwrap(), had);
+        // Others' count with it in its own namespace alone, and of this pool alone.
+        let vip = |namespace: &str, pool: &str, last: u8| {
+            let claimant = Claimant {
+                kind: "TenantCluster".to_owned(),
+                namespace: namespace.to_owned(),
+                name: "bank".to_owned(),
+                uid: "uid-bank".to_owned(),
+                purpose: Purpose::ServiceVip,
+                index: last.into(),
+            };
+            claimed(pool, Ipv4Addr::new(192, 168, 10, last), claimant).spec
+        };
+        let mut others = vec![vip("team-red", "blue-nodes", 90), vip("team-blue", "green-nodes", 91)];
+        pool.spec.vips_per_namespace = Some(3);
+        until_all(&cluster, &[pool.clone()], &mut others.clone()).unwrap();
+        others.extend([vip("team-blue", "blue-nodes", 92), vip("team-blue", "blue-nodes", 93)]);
+        pool.spec.vips_per_namespace = Some(2);
+        let why = until_all(&cluster, &[pool.clone()], &mut others).unwrap_err();
+        assert!(says(&why, 5) && others.len() == 4, "{why:?}");
+        pool.spec.vips_per_namespace = Some(5);
+        until_all(&cluster, &[pool], &mut others).unwrap();
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! VMs that are newer than the control cluster's database, as where that was restored from a snapshot; and whether control nodes run in
-//! VMs that nothing is noted of, by what Machines say of what was seen last. Pure.
+//! VMs that nothing is noted of, by what Machines say of what was seen last, for where no VM can be looked at. Pure.
 
 use std::collections::BTreeSet;
 
+use contract::node::Node;
+use contract::swap::Stage;
 use fleet::hypervisor::Vm;
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::swapping::Swapping;
 use crate::objects::{Deployment, JournalEntry, Machine, Operation, VmState};
 
 /// How many VMs are named.
@@ -49,6 +52,28 @@ pub fn ahead(operation: &Operation, vms: &[Vm]) -> Vec<Vm> {
     nodes.into_iter().flatten().enumerate().flat_map(of_node).collect()
 }
 
+/// Of what control nodes say, that of those which are ready for a swap, make ready, or have failed to, to whose end none of their cluster's
+/// Operations leads: as where the database was restored to before one that had come no further. Of these no VM is newer, for none has given
+/// a disk away.
+pub fn left_prepared(said: Vec<Node>, operations: &[Operation]) -> Vec<Node> {
+    let led = led(operations);
+    // A node keeps one that has failed until somebody cancels it, and each other one is refused as long.
+    let is_left =
+        |node: &Node| node.swap.as_ref().is_some_and(|swap| swap.stage != Stage::Taken && !led.contains(&swap.id));
+    said.into_iter().filter(is_left).collect()
+}
+
+/// The swaps of nodes, by their names, to whose end Operations lead. One that is not understood may; one that was never begun does not, for it
+/// is removed.
+fn led(operations: &[Operation]) -> BTreeSet<Uuid> {
+    let leads = |operation: &&Operation| match Swapping::of(operation) {
+        Ok(swapping) => swapping.is_some_and(|swapping| swapping.is_open()),
+        Err(_) => operation.status.as_ref().is_some_and(|status| status.outcome.is_none()),
+    };
+    let plans = operations.iter().filter(leads).filter_map(|operation| operation.spec.plan.as_ref());
+    plans.filter_map(|plan| plan["nodes"].as_array()).flatten().filter_map(|node| uuid(node.get("swap"))).collect()
+}
+
 /// What the journal of a swap has begun of a node, by its place in the plan.
 fn begun_of(operation: &Operation, node: usize) -> Vec<&JournalEntry> {
     let entries = operation.status.iter().flat_map(|status| &status.entries);
@@ -64,6 +89,10 @@ fn uuid(value: Option<&Value>) -> Option<Uuid> {
 }
 
 /// Whether a control node runs in a VM that was neither made for it at first, nor noted by a swap that there is.
+///
+/// [`drifted`] judges VMs that were looked at, and where there are some that are newer nothing else is decided. This one judges objects alone,
+/// by what Machines say of the last look: it is all that is known while the vCenter does not answer, and what comes next is decided then,
+/// too. By it nobody goes by the image and the size that are pinned before the nodes were asked.
 pub fn has_drifted(deployment: Option<&Deployment>, machines: &[Machine], operations: &[Operation]) -> bool {
     let at_first = deployment.into_iter().flat_map(|it| &it.nodes).flat_map(|node| [&node.drawn, &node.vm]);
     let at_first = at_first.flatten().filter_map(|text| text.parse::<Uuid>().ok());
@@ -131,6 +160,20 @@ mod tests {
         let empty = Vm { disks: Vec::new(), ..new };
         assert_eq!(ahead(&forward[..1], &empty), 0, "it waits for the disk");
         assert_eq!(ahead(&forward[..1], &vm(0xf3)), 0, "that one nothing is noted of at all");
+    }
+
+    #[test]
+    fn operations_lead_to_the_end_of_the_swaps_of_their_nodes_until_they_have_ended() {
+        let (open, strange) = (swap(&[]), swap(&[json!({"event": "dreamt"})]));
+        let mut ended = strange.clone();
+        ended.status.get_or_insert_default().outcome = Some("committed".to_owned());
+        let mut never_begun = open.clone();
+        never_begun.status = None;
+        for (operation, leads) in [(open, true), (strange, true), (ended, false), (never_begun, false)] {
+            // As the plan's node has it.
+            let expected = BTreeSet::from_iter(leads.then_some(Uuid::from_u128(4)));
+            assert_eq!(led(std::slice::from_ref(&operation)), expected, "{:?}", operation.status);
+        }
     }
 
     fn runs_in(vm: u128) -> Machine {

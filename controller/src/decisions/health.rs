@@ -28,20 +28,25 @@ pub enum Doing {
     Nothing,
 }
 
-/// The conditions of a cluster for which no VM was begun. `obstacle` is what is in the way.
+/// The conditions of a cluster for which no VM was begun. `obstacle` is what is in the way: what is not known may be known at the next look,
+/// such as what a vCenter says that was silent, and nobody has to see to it.
 pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<Said> {
-    use TenantClusterReason::{ControlNodesChange, Forming, Making, NotReady, Paused, Possible, Stuck};
+    use TenantClusterReason::{
+        ControlNodesChange, Forming, Making, NotReady, Paused, Possible, PreflightNotKnown, Stuck,
+    };
     let none = String::new;
     let preflight = match obstacle {
         Some(obstacle) => (obstacle.reason, obstacle.message.clone()),
-        None if paused => {
-            (TenantClusterReason::PreflightNotKnown, "it is not judged while the cluster is paused".to_owned())
-        }
+        None if paused => (PreflightNotKnown, "it is not judged while the cluster is paused".to_owned()),
         None => (Possible, none()),
     };
     let control_plane = (Forming, "no control node was made yet".to_owned());
     match obstacle {
         _ if paused => vec![preflight, control_plane, (Paused, none()), (NotReady, "it is paused".to_owned())],
+        Some(obstacle) if obstacle.reason == PreflightNotKnown => {
+            let words = || obstacle.message.clone();
+            vec![preflight, control_plane, (ControlNodesChange, words()), (Making, words())]
+        }
         Some(obstacle) => {
             vec![preflight, control_plane, (Stuck, obstacle.message.clone()), (NotReady, obstacle.message.clone())]
         }
@@ -62,6 +67,8 @@ pub struct Health<'a> {
     pub differs: Option<Said>,
     /// What is in the way of a change; none if nothing is.
     pub obstacle: Option<Obstacle>,
+    /// Why a person's word to adopt what is there stays; none where there is none.
+    pub adopts: Option<String>,
     /// Whether its kubeconfig is at hand for others.
     pub is_handed_over: bool,
 }
@@ -101,6 +108,12 @@ impl Health<'_> {
             Doing::HasDrifted(words) => (Drifted, words.clone()),
             Doing::Nothing if workers_move => (WorkersChange, of_pools(self.pools)),
             Doing::Nothing => (Settled, none.clone()),
+        };
+        let progressing = match (progressing, &self.adopts) {
+            (said, None) => said,
+            ((reason, words), Some(adopts)) if words.is_empty() => (reason, adopts.clone()),
+            // What is written is cut off at its end, and the rest is told elsewhere, too.
+            ((reason, words), Some(adopts)) => (reason, format!("{adopts}; {words}")),
         };
         let control_plane = self.serves();
         let ready = self.ready(&control_plane, &nodes);
@@ -273,7 +286,8 @@ mod tests {
     }
 
     fn of<'a>(control_plane: &'a DeployStatus, pools: &'a [NodePool]) -> Health<'a> {
-        Health { control_plane, pools, doing: Doing::Nothing, differs: None, obstacle: None, is_handed_over: true }
+        let doing = Doing::Nothing;
+        Health { control_plane, pools, doing, differs: None, obstacle: None, adopts: None, is_handed_over: true }
     }
 
     fn ready_by(control_plane: &DeployStatus, pools: &[NodePool]) -> (Why, Why) {
@@ -299,6 +313,10 @@ mod tests {
         let drifted = Health { doing: Doing::HasDrifted("x".to_owned()), ..of(&all, &[]) };
         assert_eq!(about(&drifted.conditions(), "Progressing"), (Why::Drifted, "x".to_owned()));
         assert_eq!(reason(&drifted.conditions(), "Ready"), Why::Serves, "it serves on");
+        let adopts = Health { adopts: Some("y".to_owned()), ..of(&all, &[]) };
+        assert_eq!(about(&adopts.conditions(), "Progressing"), (Why::Settled, "y".to_owned()));
+        let adopts = Health { adopts: Some("y".to_owned()), ..drifted };
+        assert_eq!(about(&adopts.conditions(), "Progressing"), (Why::Drifted, "y; x".to_owned()));
     }
 
     #[test]
@@ -330,6 +348,19 @@ mod tests {
             assert_eq!(reason(&said, condition), expected);
         }
         assert_eq!(about(&said, "NodesReady").1, "shop-general has 2 of 3 workers Ready");
+    }
+
+    #[test]
+    fn before_the_first_vm_a_person_is_called_for_an_obstacle_and_not_for_what_is_not_known_yet() {
+        let said = |why| before(Some(&Obstacle::new(why, "the vCenter dc1 does not answer")), false);
+        let words = "the vCenter dc1 does not answer".to_owned();
+        let unknown = said(Why::PreflightNotKnown);
+        assert_eq!(about(&unknown, "Preflight"), (Why::PreflightNotKnown, words.clone()));
+        assert_eq!(about(&unknown, "Progressing"), (Why::ControlNodesChange, words.clone()));
+        assert_eq!(about(&unknown, "Ready"), (Why::Making, words.clone()));
+        assert_eq!(about(&said(Why::AddressesMissing), "Progressing"), (Why::Stuck, words));
+        let paused = before(Some(&Obstacle::new(Why::PreflightNotKnown, "x")), true);
+        assert_eq!(reason(&paused, "Progressing"), Why::Paused);
     }
 
     #[test]

@@ -85,6 +85,7 @@ mod tests {
             subnet: "10.0.0.0/24".to_owned(),
             ranges: vec![range],
             reserved: vec!["10.0.0.11".to_owned()],
+            vips_per_namespace: None,
             gateway: Some("10.0.0.1".to_owned()),
             dns_servers: Vec::new(),
             search_domains: Vec::new(),

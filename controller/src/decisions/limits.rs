@@ -163,16 +163,21 @@ impl Tenants {
 
     /// Whether a cluster for which no VM was begun goes before all others like it that have addresses of these pools, and there are any: of
     /// several that have taken what each of them needs, all but one give theirs back, and that one has only to wait for it.
-    pub fn comes_first(&self, cluster: &TenantCluster, pools: &[&str], seen: &[IPAddressSpec]) -> bool {
+    pub fn comes_first<'s>(
+        &self,
+        cluster: &TenantCluster,
+        pools: &[&str],
+        seen: impl IntoIterator<Item = &'s IPAddressSpec>,
+    ) -> bool {
+        let of_pools = seen.into_iter().filter(|address| pools.contains(&address.pool_ref.name.as_str()));
+        let holders: BTreeSet<&str> = of_pools.map(|address| address.claimant.uid.as_str()).collect();
         let control = |of: &TenantCluster| -> Vec<&Machine> {
             let of = key_of(of);
             self.machines.iter().filter(|it| it.spec.pool_ref.is_none() && cluster_of(it) == of).collect()
         };
         let holds = |other: &TenantCluster, machines: &[&Machine]| {
             let uids = machines.iter().map(|machine| &machine.metadata.uid).chain([&other.metadata.uid]);
-            let uids: BTreeSet<&str> = uids.filter_map(|uid| uid.as_deref()).collect();
-            let mut own = seen.iter().filter(|address| uids.contains(address.claimant.uid.as_str()));
-            own.any(|address| pools.contains(&address.pool_ref.name.as_str()))
+            uids.filter_map(|uid| uid.as_deref()).any(|uid| holders.contains(uid))
         };
         let is_like_it = |other: &&TenantCluster| !is_begun(other) && other.metadata.uid != cluster.metadata.uid;
         let others = self.clusters.iter().filter(is_like_it).filter_map(|other| {

@@ -41,15 +41,18 @@ pub use self::addresses::{
     Allocation, CLAIMANT, Malformed, Named, POOL, allocation, claimed, gives_out, leaving_out, named, passing, total,
 };
 pub use self::adopted_workers::{AdoptedWorker, Witnesses, adopted_workers};
-pub use self::adoption::{adopted, is_to_adopt, may_adopt, pinned_as_run, superseded};
-pub use self::change::{Change, SeenCluster, blocked, with_size};
+pub use self::adoption::{
+    adopted, are_bare, is_lost, is_to_adopt, may_adopt, may_cancel, pinned_as_run, power_of, superseded,
+    why_not_adopted, without_disk,
+};
+pub use self::change::{Change, SeenCluster, asked, blocked, lowest_minor, raise_name, with_size};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};
 pub use self::cluster::{
     Going, KeysSeen, Leaving, Next, Wished, going, is_begun, is_due, is_kept, is_leaving, next, unchanged,
 };
 pub use self::control_machine::shown;
 pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names, zones};
-pub use self::drift::{ahead, drifted, has_drifted};
+pub use self::drift::{ahead, drifted, has_drifted, left_prepared};
 pub use self::health::{Doing, Health, Said, before, leaving, leaving_drifted, leaving_stuck, workers_of};
 pub use self::ip_pool::{Counted, counted};
 pub use self::limits::{Held, Tenants, Used, growth, held, limits, permission};
@@ -72,6 +75,8 @@ pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::rest::{Rest, control_cluster, swap_reasons};
 pub use self::sizes::{pinned_size, seen_size, wanted_size};
 pub use self::spread::{zone_of_next, zones_of_pool};
-pub use self::swapping::{Stage, Swapping, good, is_done_with, may_go_back, outlived, unsettled, words};
+pub use self::swapping::{
+    Stage, Swapping, good, is_done_with, is_open_swap, last_swap, may_go_back, outlived, unsettled, words,
+};
 pub use self::told::{told_by, told_otherwise};
 pub use self::workers::{Looked, kept, like, may_make, pool_status, shown_worker, site};

@@ -206,6 +206,7 @@ mod tests {
                 subnet: text("192.0.2.0/24"),
                 ranges: vec![AddressRange { first: text("192.0.2.20"), last: text("192.0.2.99") }],
                 reserved: Vec::new(),
+                vips_per_namespace: None,
                 gateway: None,
                 dns_servers: Vec::new(),
                 search_domains: Vec::new(),

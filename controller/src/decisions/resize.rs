@@ -58,12 +58,17 @@ impl SeenCluster<'_> {
     }
 
     /// Whether a swap of another image is only planned, by a spec that is not the one of now, and new VMs would have another size by that
-    /// one: it is planned anew.
-    pub(super) fn is_outdated(&self, operation: &Operation, swapping: &Swapping) -> bool {
+    /// one, which is given: it is planned anew.
+    pub(super) fn is_outdated(
+        &self,
+        operation: &Operation,
+        swapping: &Swapping,
+        size: Result<ControlPlaneSize, Obstacle>,
+    ) -> bool {
         let is_newer = self.cluster.metadata.generation > Some(operation.spec.cluster_generation);
         let is_other = |size| swapping.size.is_some_and(|planned| planned != size);
         let may_be = swapping.is_planned() && is_newer && !self.is_chosen(operation);
-        may_be && self.size_with_image().is_ok_and(is_other)
+        may_be && size.is_ok_and(is_other)
     }
 
     /// Why the size of the spec is not to be had, where something else comes next; none if that has it, or says so itself.

@@ -79,17 +79,28 @@ fn after(
 
 /// What comes next where a Provider has no room for large ones, and what is said of the size beside it.
 fn without_room(cluster: &TenantCluster, minor: &str, operation: Option<&Operation>) -> (Change, Option<String>) {
+    let waits = |seen: &SeenCluster<'_>, change: &Change| seen.size_waits(change);
+    said_without_room((cluster, Ok(LARGE)), minor, operation, waits)
+}
+
+/// The same where the spec means this size, and what else is said of what comes next.
+fn said_without_room<T>(
+    (cluster, size): (&TenantCluster, Result<ControlPlaneSize, Obstacle>),
+    minor: &str,
+    operation: Option<&Operation>,
+    said: impl FnOnce(&SeenCluster<'_>, &Change) -> T,
+) -> (Change, T) {
     let images = images();
     let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
     let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
     let (raise, images, minor) = (None, images.as_slice(), minor.parse().ok());
-    let (size, room, plan_room) = (Ok(LARGE), Some(full()), Some(full()));
+    let (room, plan_room) = (Some(full()), Some(full()));
     let (rests, has_drifted, now) = (Rest::of(cluster, None), false, now().0);
     let seen =
         SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now };
     let change = seen.next();
-    let waits = seen.size_waits(&change);
-    (change, waits)
+    let said = said(&seen, &change);
+    (change, said)
 }
 
 fn full() -> Obstacle {
@@ -485,6 +496,23 @@ fn a_plan_without_room_for_its_size_gives_way_to_an_image_and_to_a_minor() {
     assert_eq!(of(&newest, "1.36", resize(&[])), go(Verb::Withdraw));
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
     assert_eq!(of(&both, "1.36", to_large(&moves)), go(Verb::Resume), "it has its room");
+}
+
+#[test]
+fn a_plan_that_nobody_wants_any_more_does_not_end_for_want_of_room() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let of = |cluster: &TenantCluster, size, operation: Operation| {
+        let said = |seen: &SeenCluster<'_>, change: &Change| seen.ends_for_room(change);
+        said_without_room((cluster, Ok(size)), "1.35", Some(&operation), said)
+    };
+    assert_eq!(of(&small(), LARGE, resize(&[])), (go(Verb::Withdraw), true), "for a minor");
+    let huge = ControlPlaneSize { processors: 8, memory_mib: 32768 };
+    assert_eq!(of(&small(), huge, resize(&[])), (go(Verb::Withdraw), false), "another size is wanted");
+    let mut other = small();
+    other.spec.image = Some("other".to_owned());
+    assert_eq!(of(&other, LARGE, to_large(&[])), (go(Verb::Withdraw), false), "another image is wanted");
+    let moves = [json!({"event": "begun", "action": "import", "node": 0})];
+    assert_eq!(of(&small(), LARGE, resize(&moves)), (go(Verb::Resume), false));
 }
 
 #[test]

@@ -223,6 +223,20 @@ fn is_away(plan: &Plan, progress: &Progress) -> bool {
     progress.direction == Direction::Forward && (0..plan.nodes.len()).any(is_away)
 }
 
+/// The last swap whose journal was begun.
+pub fn last_swap(operations: &[Operation]) -> Option<&Operation> {
+    let begun = |operation: &&Operation| {
+        let status = operation.status.as_ref();
+        operation.spec.kind == OperationKind::Swap && status.is_some_and(|status| !status.entries.is_empty())
+    };
+    operations.iter().filter(begun).max_by_key(|operation| operation.status.as_ref().map(|status| status.hold))
+}
+
+/// Whether a swap has not ended.
+pub fn is_open_swap(operation: &&Operation) -> bool {
+    matches!(Swapping::of(operation), Ok(Some(swapping)) if swapping.is_open())
+}
+
 /// How many swaps that have ended a cluster keeps.
 const KEPT: usize = 10;
 

@@ -52,6 +52,13 @@ pub struct IPPoolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::reserved", extend("x-kubernetes-list-type" = "set"))]
     pub reserved: Vec<String>,
+    /// How many addresses of this pool the clusters of one namespace may have for their endpoints and for Services (virtual IPs) together,
+    /// those that they name in its subnet among them. Addresses of nodes neither count nor wait for it: those a Provider limits. Left out,
+    /// as many as are free: then one cluster may take 256 for Services for its life, and nodes of other namespaces wait. A cluster that has
+    /// its addresses keeps them, whatever this says later. What is claimed in the same moment may pass it by a few.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 16777214))]
+    pub vips_per_namespace: Option<u32>,
     /// The default gateway; none in a network that has none. It holds for nodes that are made from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4", example = &"192.168.10.1")]

@@ -1,4 +1,4 @@
-//! The kinds, one file each: what a person fills in, what the controller says of it, what an API server refuses by itself.
+//! The kinds, one file or room each: what a person fills in, what the controller says of it, what an API server refuses by itself.
 //!
 //! Conventions, the same in all files:
 //!

@@ -11,7 +11,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-use super::objects::{Collection, Failure, Objects};
+use super::failure::Failure;
+use super::objects::{Collection, Objects};
 
 /// How long a question and its whole answer may take: shorter than [`fleet::authority::MARGIN`], so that a successor waits for it.
 const LIMIT: Duration = Duration::from_secs(15);

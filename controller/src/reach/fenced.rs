@@ -1,24 +1,28 @@
 //! An API server as a leader may ask it: only for as long as its term lasts. A hold that is kept there cannot be confirmed
-//! after that, so nothing more is begun under it either.
+//! after that, so nothing more is begun under it either. All who ask here for the addresses in use share the lists of them.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::objects::{Collection, Failure, Objects};
+use super::failure::Failure;
+use super::in_use::{InUse, Lists};
+use super::objects::{Collection, Objects};
+use crate::objects::IPAddress;
 use crate::term::Term;
 
 /// Asks in the term of a leader, and never after it.
 pub struct Fenced {
     objects: Arc<dyn Objects>,
     term: Term,
+    lists: Lists,
 }
 
 impl Fenced {
     /// For a leader.
     pub fn new(objects: Arc<dyn Objects>, term: Term) -> Self {
-        Self { objects, term }
+        Self { objects, term, lists: Lists::default() }
     }
 
     /// What was answered after the term is of no use: somebody else may have answered it meanwhile.
@@ -34,6 +38,13 @@ impl Fenced {
 impl Objects for Fenced {
     async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure> {
         self.within(self.objects.list(of, label)).await
+    }
+
+    async fn in_use(&self, since: Option<u64>) -> Result<Arc<InUse>, Failure> {
+        let of = Collection::of::<IPAddress>(None);
+        // Whoever makes the list may have waited for that beyond the term.
+        let list = self.list(&of, None);
+        self.within(self.lists.ask(since, list)).await
     }
 
     async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure> {

@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use uuid::Uuid;
 
+use super::failure::Failure;
 use super::kinds::Kind;
-use super::objects::{Collection, Failure, Objects};
+use super::objects::{Collection, Objects};
 use crate::documents::RIGHTS;
 use crate::objects::{SYSTEM, all};
 
@@ -50,6 +51,8 @@ struct Kept {
     is_away: bool,
     /// The plurals of kinds of which all objects were listed.
     listed: BTreeSet<String>,
+    /// How many UIDs were drawn that are the same each time; none where they are drawn at random.
+    repeated: Option<u128>,
 }
 
 /// An API server. Clones are the same one.
@@ -149,6 +152,20 @@ impl Kept {
         self.version.to_string()
     }
 
+    /// The UID of a new object.
+    fn uid(&mut self) -> String {
+        // It differs from the others in all of its parts, as one that is drawn at random does.
+        const STEP: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        let uid = match &mut self.repeated {
+            None => Uuid::new_v4(),
+            Some(drawn) => {
+                *drawn += 1;
+                uuid::Builder::from_random_bytes(drawn.wrapping_mul(STEP).to_be_bytes()).into_uuid()
+            }
+        };
+        uid.to_string()
+    }
+
     /// Keeps what an object has become, or lets it go: one that is being deleted goes with its last finalizer.
     fn keep(&mut self, key: Key, mut object: Value, before: Option<&Value>) -> Value {
         if before.is_some_and(|before| *before == object) {
@@ -177,6 +194,12 @@ impl Kept {
 impl InMemory {
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap()
+    }
+
+    /// One whose objects have the same UIDs each time that they are made in the same order.
+    pub(crate) fn repeatable() -> Self {
+        let kept = Kept { repeated: Some(0), ..Kept::default() };
+        Self(Arc::new(Mutex::new(kept)))
     }
 
     /// All objects as they are now.
@@ -258,7 +281,7 @@ impl InMemory {
         let mut kept = self.kept();
         let before = kept.objects.get(&key).cloned();
         let metadata = before.as_ref().map(|before| before["metadata"].clone());
-        for (field, made) in [("uid", json!(Uuid::new_v4().to_string())), ("generation", json!(1))] {
+        for (field, made) in [("uid", json!(kept.uid())), ("generation", json!(1))] {
             let there = metadata.as_ref().map(|metadata| metadata[field].clone()).filter(|there| !there.is_null());
             if value["metadata"][field].is_null() {
                 value["metadata"][field] = there.unwrap_or(made);
@@ -374,7 +397,7 @@ impl Objects for InMemory {
             if let Some(namespace) = &of.namespace {
                 object["metadata"]["namespace"] = namespace.as_str().into();
             }
-            object["metadata"]["uid"] = Uuid::new_v4().to_string().into();
+            object["metadata"]["uid"] = kept.uid().into();
             object["metadata"]["generation"] = 1.into();
             // No two in the same second: who came first is known.
             let second = i64::try_from(kept.version).unwrap_or_default();

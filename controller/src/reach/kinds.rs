@@ -1,25 +1,15 @@
-//! Objects by their types: found, listed, made; and of one that was read its status or its finalizers written, in one request that is
-//! refused where somebody else was faster. What this version does not know of an object stays as it is.
+//! Objects by their types: found, listed, made; and of one that was read its status or its finalizers written, or an annotation taken off, in
+//! one request that is refused where somebody else was faster. What this version does not know of an object stays as it is.
 
-use std::fmt::Debug;
-
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::objects::{Collection, Failure, Objects};
+pub use super::kind::Kind;
 
-/// A kind whose objects can be read and written.
-pub trait Kind: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync {}
-
-impl<K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync> Kind for K {}
-
-fn read<K: Kind>(object: Value) -> Result<K, Failure> {
-    serde_json::from_value(object).map_err(|error| {
-        Failure::Unknown(anyhow::Error::from(error).context(format!("understanding a {}", K::kind(&()))))
-    })
-}
+use super::failure::Failure;
+use super::kind::read;
+use super::objects::{Collection, Objects};
 
 /// One by its name; none if there is none.
 ///
@@ -111,6 +101,21 @@ pub async fn releases<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: &str)
     match finalized(objects, seen, &left).await {
         Err(Failure::Missing) => Ok(true),
         written => written.map(|()| true),
+    }
+}
+
+/// Takes an annotation off the one that was read: what a person has asked by it is answered.
+///
+/// # Errors
+/// [`Failure::Changed`] when it was changed since.
+pub async fn remove_annotation<K: Kind>(objects: &dyn Objects, seen: &K, annotation: &str) -> Result<(), Failure> {
+    let part = json!({
+        "metadata": {"resourceVersion": seen.meta().resource_version, "annotations": {annotation: null}},
+    });
+    let of = Collection::of::<K>(seen.namespace().as_deref());
+    match objects.patch(&of, &seen.name_any(), &part).await {
+        Err(Failure::Missing) => Ok(()),
+        written => written.map(drop),
     }
 }
 

@@ -2,9 +2,12 @@
 //! holds and journals, and what runs VMs by its Provider. Knows nothing of what is to be done.
 
 mod api;
+mod failure;
 mod fenced;
 #[cfg(test)]
 pub(crate) mod in_memory;
+mod in_use;
+mod kind;
 pub mod kinds;
 mod left_over;
 mod objects;
@@ -16,9 +19,11 @@ mod store;
 mod tenants;
 
 pub use self::api::Api;
+pub use self::failure::Failure;
 pub use self::fenced::Fenced;
+pub use self::in_use::InUse;
 pub use self::left_over::clear_left_over;
-pub use self::objects::{Collection, Failure, Objects};
+pub use self::objects::{Collection, Objects};
 pub use self::placeable::Placeable;
 pub use self::pool_store::PoolStore;
 pub use self::store::{ClusterStore, Swap};

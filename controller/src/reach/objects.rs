@@ -1,10 +1,16 @@
-//! What is asked of an API server: objects by name, each written only as it was read. Knows no kind.
+//! What is asked of an API server: objects by name, each written only as it was read. Knows no kind but one:
+//! all addresses in use are to be seen by each who takes one.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use kube::Resource;
 use serde_json::Value;
+
+use super::failure::Failure;
+use super::in_use::InUse;
+use crate::objects::IPAddress;
 
 /// The objects of a kind in a namespace, or in none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,35 +30,21 @@ impl Collection {
     }
 }
 
-/// Why something was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// There is no such object.
-    #[error("it is not there")]
-    Missing,
-    /// There is one of that name already.
-    #[error("there is one of that name already")]
-    Exists,
-    /// It was changed since it was read.
-    #[error("it was changed since it was read")]
-    Changed,
-    /// The API server does not take it.
-    #[error("the API server refuses: {0}")]
-    Refused(String),
-    /// Nobody knows whether it was done.
-    #[error("the API server does not answer")]
-    Unknown(#[source] anyhow::Error),
-    /// This process may change nothing more. What was asked for just before may have been done.
-    #[error(transparent)]
-    Ended(#[from] crate::term::Ended),
-}
-
 /// An API server, or one in memory.
 #[async_trait]
 pub trait Objects: Send + Sync {
     /// All that carry a label with this value; all without one. A name that begins with a dot is no label, but the path of a field that is
     /// selectable for the kind, as its definition has it in `selectableFields` (`.spec.clusterRef.name`).
     async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure>;
+
+    /// The addresses that are in use, of all pools, as a list says that is begun after this is awaited first. To who has seen one of a number
+    /// (`since`) that one will do, or a later one.
+    async fn in_use(&self, since: Option<u64>) -> Result<Arc<InUse>, Failure> {
+        // One that shares no lists has no numbers.
+        let number = since.unwrap_or_default();
+        let all = self.list(&Collection::of::<IPAddress>(None), None).await?;
+        InUse::read(number, all).map(Arc::new)
+    }
 
     /// One by its name.
     async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure>;

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
@@ -19,8 +19,10 @@ use fleet::workers::{self, Noted};
 use kube::ResourceExt;
 use serde_json::json;
 
+use super::failure::Failure;
+use super::in_use::InUse;
 use super::kinds;
-use super::objects::{Collection, Failure, Objects};
+use super::objects::{Collection, Objects};
 use super::store::ClusterStore;
 use super::tenants::tenants;
 use crate::decisions::{
@@ -51,10 +53,21 @@ pub struct PoolStore<'a> {
     made: Mutex<BTreeMap<String, String>>,
     /// The Provider as it was when the pool was held against it; none where nothing is made.
     provider: Option<&'a Provider>,
-    /// The addresses that are in use, as far as it was seen: all are looked at once, and not for each worker.
-    seen: Mutex<Option<Vec<IPAddressSpec>>>,
+    /// What was seen of the addresses that are in use: all are looked at once, and not for each worker.
+    seen: Mutex<Seen>,
     /// How often somebody else came first to an address.
     races: AtomicU32,
+}
+
+/// What was seen of the addresses in use. Nothing of their list is kept here, where there may be as many pools as clusters.
+#[derive(Default)]
+struct Seen {
+    /// The number of the list that was looked at; none before the first one.
+    looked: Option<u64>,
+    /// Those that were seen to be taken since, each with its number among them.
+    since: Vec<(u64, IPAddressSpec)>,
+    /// How many these were.
+    count: u64,
 }
 
 impl<'a> PoolStore<'a> {
@@ -154,7 +167,7 @@ impl<'a> PoolStore<'a> {
     pub async fn forget(&self, name: &str) -> anyhow::Result<()> {
         let Some(machine) = self.found(name).await? else { return Ok(()) };
         let uid = machine.metadata.uid.clone().unwrap_or_default();
-        for address in &self.addresses(Some((CLAIMANT, &uid))).await? {
+        for address in &self.addresses(&uid).await? {
             if address.metadata.deletion_timestamp.is_none() {
                 kinds::delete(self.objects, address).await.context("giving an address back")?;
             }
@@ -169,11 +182,13 @@ impl<'a> PoolStore<'a> {
         kinds::releases(self.objects, &machine, MACHINE_FINALIZER).await.map(drop).with_context(attempt)
     }
 
-    async fn addresses(&self, label: Option<(&str, &str)>) -> anyhow::Result<Vec<IPAddress>> {
-        kinds::list::<IPAddress>(self.objects, None, label).await.context("looking for IPAddresses")
+    /// The addresses of a claimant, by its UID.
+    async fn addresses(&self, uid: &str) -> anyhow::Result<Vec<IPAddress>> {
+        let own = kinds::list::<IPAddress>(self.objects, None, Some((CLAIMANT, uid))).await;
+        own.context("looking for IPAddresses")
     }
 
-    fn seen(&self) -> MutexGuard<'_, Option<Vec<IPAddressSpec>>> {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,22 +228,22 @@ impl<'a> PoolStore<'a> {
     async fn address(&self, machine: &Machine) -> anyhow::Result<Option<Ipv4Addr>> {
         let Some(pool) = self.addresses else { return Ok(None) };
         let (name, claimant) = (pool.name_any(), claimant(machine));
-        let (mut late, mut has_looked) = (0, false);
+        let (mut late, mut is_stale, mut has_looked) = (0, false, false);
         while late < TRIES {
-            if self.seen().is_none() {
-                let all = self.addresses(None).await?;
-                *self.seen() = Some(all.into_iter().map(|address| address.spec).collect());
-                has_looked = true;
-            }
-            let passing = passing(&claimant.uid, self.races.load(Ordering::Relaxed));
-            let next = allocation(&name, &pool.spec, self.seen().as_deref().unwrap_or_default(), &claimant, passing)?;
+            let looked = self.seen().looked.filter(|_| !is_stale);
+            has_looked |= looked.is_none();
+            let next = {
+                let (all, since) = self.look(looked).await?;
+                let passing = passing(&claimant.uid, self.races.load(Ordering::Relaxed));
+                allocation(&name, &pool.spec, all.specs().chain(&since), &claimant, passing)?
+            };
             match next {
                 Allocation::Has(address) => return Ok(Some(address)),
                 Allocation::Exhausted if has_looked => {
                     bail!("the IPPool {name} has no free address for {}", machine.name_any())
                 }
                 // Some may have been given back since.
-                Allocation::Exhausted => *self.seen() = None,
+                Allocation::Exhausted => is_stale = true,
                 Allocation::Make(address) => {
                     let object = claimed(&name, address, claimant.clone());
                     match kinds::create(self.objects, &object).await {
@@ -236,7 +251,11 @@ impl<'a> PoolStore<'a> {
                             self.is_taken(object.spec);
                             return Ok(Some(address));
                         }
-                        Err(Failure::Exists) => self.was_late(&object.spec, &mut late).await?,
+                        Err(Failure::Exists) => {
+                            self.was_late(&object.spec).await?;
+                            late += 1;
+                            is_stale = late.is_multiple_of(STALE);
+                        }
                         Err(failure) => return Err(failure).context("claiming an address"),
                     }
                 }
@@ -245,15 +264,31 @@ impl<'a> PoolStore<'a> {
         bail!("claiming an address for {}: others are faster again and again", machine.name_any())
     }
 
+    /// The addresses in use, by a list that is at least as new as the one of this number, and by a new one without it; and beside them those
+    /// that were seen to be taken since and are not in it.
+    async fn look(&self, looked: Option<u64>) -> anyhow::Result<(Arc<InUse>, Vec<IPAddressSpec>)> {
+        let before = self.seen().count;
+        let all = self.objects.in_use(looked).await.context("looking for IPAddresses")?;
+        let mut seen = self.seen();
+        // A list that was begun afterwards says what has become of them.
+        let is_known = |at: u64, spec: &IPAddressSpec| all.has(spec) || (looked.is_none() && at < before);
+        seen.since.retain(|(at, spec)| !is_known(*at, spec));
+        seen.looked = seen.looked.max(Some(all.number()));
+        let since = seen.since.iter().map(|(_, spec)| spec.clone()).collect();
+        drop(seen);
+        Ok((all, since))
+    }
+
     fn is_taken(&self, spec: IPAddressSpec) {
-        if let Some(seen) = self.seen().as_mut() {
-            seen.push(spec);
-        }
+        let mut seen = self.seen();
+        let at = seen.count;
+        seen.count += 1;
+        seen.since.push((at, spec));
     }
 
     /// Somebody has the address that was to be claimed: another one, or the claimant itself by a call whose answer was lost.
-    async fn was_late(&self, wanted: &IPAddressSpec, late: &mut usize) -> anyhow::Result<()> {
-        let own = self.addresses(Some((CLAIMANT, &wanted.claimant.uid))).await?;
+    async fn was_late(&self, wanted: &IPAddressSpec) -> anyhow::Result<()> {
+        let own = self.addresses(&wanted.claimant.uid).await?;
         if own.iter().all(|own| own.spec.address != wanted.address) {
             // Whose it is nobody has asked: it is not this claimant's.
             let claimant = Claimant { uid: String::new(), ..wanted.claimant.clone() };
@@ -261,10 +296,6 @@ impl<'a> PoolStore<'a> {
         }
         own.into_iter().for_each(|address| self.is_taken(address.spec));
         self.races.fetch_add(1, Ordering::Relaxed);
-        *late += 1;
-        if late.is_multiple_of(STALE) {
-            *self.seen() = None;
-        }
         Ok(())
     }
 }

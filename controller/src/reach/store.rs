@@ -13,7 +13,8 @@ use fleet::upgrade::{Entry, Event, Plan};
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
-use super::objects::{Collection, Failure, Objects};
+use super::failure::Failure;
+use super::objects::{Collection, Objects};
 use crate::decisions::{CLUSTER, CLUSTER_REF};
 use crate::objects::{
     ControlPlaneSize, Deployment, JournalEntry, Operation, OperationKind, OperationSpec, PlannedStep, Reference,

@@ -1,7 +1,8 @@
 //! All clusters and all Machines, as a Provider's limits are judged by them.
 
+use super::failure::Failure;
 use super::kinds;
-use super::objects::{Failure, Objects};
+use super::objects::Objects;
 use crate::decisions::Tenants;
 
 /// Looks at all of them: at the Machines first, so that the cluster of each is seen as well.

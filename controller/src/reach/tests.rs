@@ -235,6 +235,7 @@ async fn in_a_term_that_is_over_nobody_is_asked_and_no_hold_is_confirmed() {
     assert!(hold.confirm().await.is_err());
     let ended = |failure: Failure| assert!(matches!(failure, Failure::Ended(_)), "{failure:?}");
     ended(fenced.list(&of, None).await.unwrap_err());
+    ended(fenced.in_use(None).await.unwrap_err());
     ended(fenced.get(&of, "shop").await.unwrap_err());
     ended(fenced.create(&of, &cluster).await.unwrap_err());
     ended(fenced.replace(&of, &cluster).await.unwrap_err());
@@ -244,4 +245,18 @@ async fn in_a_term_that_is_over_nobody_is_asked_and_no_hold_is_confirmed() {
     ended(fenced.delete(&of, "shop").await.unwrap_err());
     ended(fenced.delete_as_read(&of, &cluster).await.unwrap_err());
     assert_eq!(api.calls(), calls);
+}
+
+/// What is measured twice is measured alike.
+#[test]
+fn objects_of_a_repeatable_api_server_have_the_same_uids_each_time_and_each_its_own() {
+    let uids = || {
+        let api = InMemory::repeatable();
+        let class = |name| crate::objects::VMClass::new(name, crate::decisions::fixture::class());
+        ["small", "large"].map(|name| api.put(&class(name))["metadata"]["uid"].as_str().unwrap().to_owned())
+    };
+    let [one, other] = uids();
+    assert_eq!(uids(), [one.clone(), other.clone()]);
+    assert!(one != other && one[..8] != other[..8], "{one} {other}");
+    assert_eq!(one.parse::<Uuid>().unwrap().get_version_num(), 4);
 }

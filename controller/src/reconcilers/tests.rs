@@ -65,6 +65,7 @@ fn pool(name: &str, first: &str, last: &str) -> IPPool {
         subnet: "10.0.0.0/24".to_owned(),
         ranges: vec![range],
         reserved: Vec::new(),
+        vips_per_namespace: None,
         gateway: None,
         dns_servers: Vec::new(),
         search_domains: Vec::new(),

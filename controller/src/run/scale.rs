@@ -27,8 +27,11 @@ use crate::decisions::fixture;
 use crate::objects::{AddressRange, Condition, From, NodePool, Standing, TenantCluster, VMClass};
 use crate::reach::in_memory::InMemory;
 use crate::reach::providers::Providers;
+use crate::reach::{Fenced, Objects};
 use crate::term::{Clock, Term};
 
+/// The plural of the kind of which all are looked at by who takes one.
+const ADDRESSES: &str = "ipaddresses";
 /// How many clusters there are, of how many nodes, and that it is measured.
 const SCALE: &str = "KAAS_TEST_CONTROLLER_SCALE";
 /// So often it is looked whether something is so, and how long that may take.
@@ -98,11 +101,13 @@ struct Running {
 
 impl Running {
     fn begin(scale: Scale) -> Self {
-        let (api, places) = (InMemory::default(), Places::default());
+        // By their UIDs Machines pass over free addresses: each run draws the same ones.
+        let (api, places) = (InMemory::repeatable(), Places::default());
         let counted = Counted::new(&api);
         let (term, clock) = (Term::unlimited("controller of a test"), Clock::of_tests());
-        let objects = Arc::new(counted.clone());
-        let providers = Providers::new(objects.clone(), term.clone(), clock.clone());
+        // As this process asks its API server.
+        let objects: Arc<dyn Objects> = Arc::new(Fenced::new(Arc::new(counted.clone()), term.clone()));
+        let providers = Providers::new(Arc::clone(&objects), term.clone(), clock.clone());
         let context = Arc::new(Context { objects, providers, term, clock, is_marked: true });
         let shared = Arc::new(Shared { api, places, context });
         let works = works::all(&shared);
@@ -206,6 +211,11 @@ fn sum<'c>(counts: impl IntoIterator<Item = (&'c (Whose, Call), &'c Count)>) -> 
 /// The same without what was read of a kind.
 fn sum_but(counts: &Counts, plural: &str) -> Count {
     sum(counts.iter().filter(|((_, (_, of)), _)| of != plural))
+}
+
+/// What was read of a kind alone.
+fn sum_of(counts: &Counts, plural: &str) -> Count {
+    sum(counts.iter().filter(|((_, (_, of)), _)| of == plural))
 }
 
 /// Resident memory of this process, in KiB: proc_pid_status(5).
@@ -347,6 +357,9 @@ async fn many_clusters_cost_as_much_each_as_few_and_a_change_of_one_the_same() {
     let both = (&few, &many);
     // Who wants an address that another one has had just before looks again: a few times more among many.
     is_linear("calls until they are ready", each(both, |cost| sum(&cost.made).calls), 1.5);
+    is_linear("objects read until they are ready", each(both, |cost| sum(&cost.made).objects), 1.5);
+    // Each list of the addresses in use has those of all, and is shared by all who ask at once: so there are about as many among many.
+    is_linear("addresses read until they are ready", each(both, |cost| sum_of(&cost.made, ADDRESSES).objects), 2.0);
     is_linear("objects kept", each(both, |cost| cost.kept.0 as u64), 1.1);
     is_linear("bytes kept", each(both, |cost| cost.kept.1 as u64), 1.1);
     is_linear("calls while nothing changes", each(both, |cost| sum(&cost.idle).calls), 1.1);
@@ -355,7 +368,8 @@ async fn many_clusters_cost_as_much_each_as_few_and_a_change_of_one_the_same() {
     let look =
         Count { calls: few.look().calls.max(many.look().calls), objects: few.look().objects.max(many.look().objects) };
     // Who takes an address looks once at all that are taken.
-    let of_grown = |cost: &Cost| Count { calls: sum(&cost.grown).calls, ..sum_but(&cost.grown, "ipaddresses") };
+    let of_grown = |cost: &Cost| Count { calls: sum(&cost.grown).calls, ..sum_but(&cost.grown, ADDRESSES) };
     is_equal("a worker more", of_grown(&few), of_grown(&many), look);
+    is_linear("addresses read for a worker more", each(both, |cost| sum_of(&cost.grown, ADDRESSES).objects), 1.1);
     is_equal("a removal", sum(&few.removed), sum(&many.removed), look);
 }

@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
 use super::action::Action;
+use super::attempts::Attempts;
 use super::go::{Deploy, Notice};
 use super::kept::{Goal, Kept, Node};
 use super::records::Records;
@@ -37,6 +38,10 @@ pub(super) struct Acting<'a> {
     pub(super) removed: std::sync::Mutex<BTreeSet<Uuid>>,
     /// Disks that were shown as missing to whoever has the cluster removed.
     pub(super) doubtful: &'a [DiskRef],
+    /// Disks whose removal this command has noted and not asked for yet, since nobody could say whether it may.
+    pub(super) unasked: std::sync::Mutex<Vec<DiskRef>>,
+    /// What was done for nodes, and is to be done so often alone.
+    pub(super) attempts: Attempts<'a>,
 }
 
 impl Acting<'_> {
@@ -53,20 +58,44 @@ impl Acting<'_> {
             Action::PowerOff(vm) => self.power_off(found(seen, vm)?).await,
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
-                let noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
+                let mut noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
+                if records.kept().removals.contains(&disk.uuid) && !self.stays_there(disk).await? {
+                    noted = noted.removing(disk);
+                }
                 // What was shown as missing nobody was shown as what goes, wherever it has come back.
                 let is_back = self.doubtful.iter().any(|shown| shown.uuid == disk.uuid);
                 let stays = is_back || self.may_have_served(records.kept(), vm);
                 save(records, if stays { noted.leaving(disk) } else { noted }).await?;
                 heard(self.hypervisor.detach_unless(self.cancelled(), vm, disk).await)
             }
-            Action::Destroy(vm) => heard(self.hypervisor.destroy_unless(self.cancelled(), found(seen, vm)?).await),
+            Action::Destroy(vm) => {
+                let vm = found(seen, vm)?;
+                if records.kept().goal == Goal::Up {
+                    self.attempts.removes(records.kept(), vm);
+                }
+                heard(self.hypervisor.destroy_unless(self.cancelled(), vm).await)
+            }
             Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,
             Action::Gone => {
                 let kept = records.kept().without_others(seen);
                 save(records, Kept { goal: Goal::Gone, upgrade: self.upgrade.or(kept.upgrade), ..kept }).await
             }
         }
+    }
+
+    /// Whether a disk is there once no removal goes on that was asked for before. It is looked for last: a removal may have ended since the VM
+    /// was seen that holds it.
+    async fn stays_there(&self, disk: &DiskRef) -> Result<bool, Trouble> {
+        let looked = async {
+            if self.deploy.may_go_yet().await {
+                return false;
+            }
+            self.hypervisor.has_disk(disk).await.unwrap_or_else(|error| {
+                log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path);
+                false
+            })
+        };
+        unless_cancelled(self.cancelled(), looked).await.map_err(is_to_end)
     }
 
     /// Whether half a VM may have served all the same: what is kept may be older than it, and it was not begun here. Where the cluster is
@@ -109,9 +138,10 @@ impl Acting<'_> {
         let staged = self.staged(wanted, placement).await?;
         // One that an earlier attempt has noted is as good: nothing of it is seen there, or it were removed first. Whether this process has
         // noted it decides what becomes of its disk, should it turn up.
-        let is_noted = node.drawn.is_some();
+        // Where a whole one was noted and is gone, what is there of the next one may be half.
+        let is_noted = node.drawn.is_some() && node.vm.is_none();
         let uuid = node.drawn.unwrap_or_else(|| self.draws(Uuid::new_v4()));
-        let node = Node { drawn: Some(uuid), ..node };
+        let node = Node { drawn: Some(uuid), vm: None, ..node };
         if !is_noted {
             save(records, records.kept().with(node.clone())).await?;
         }
@@ -125,7 +155,10 @@ impl Acting<'_> {
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
             placement,
         };
-        let made = heard(self.hypervisor.add_unless(self.cancelled(), &addition).await)?;
+        self.attempts.makes(uuid);
+        let made = self.hypervisor.add_unless(self.cancelled(), &addition).await.map_err(is_to_end)?;
+        self.attempts.made(uuid, &made);
+        let made = made?;
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }
 
@@ -151,6 +184,7 @@ impl Acting<'_> {
     async fn power_on(&self, records: &mut Records<'_>, seen: &Seen, node: Node) -> Result<(), Trouble> {
         let found = if records.kept().formed { seen.later_vm(&node) } else { seen.first_vm(&node) };
         let Found::Vm(vm) = found else { return Ok(()) };
+        let name = node.name.clone();
         if !node.started {
             let disks: Vec<Uuid> = vm.data_disks().map(|disk| disk.reference.uuid).collect();
             let disk = if let [disk] = disks.as_slice() { Some(*disk) } else { None };
@@ -160,18 +194,25 @@ impl Acting<'_> {
             unfinished.ends(vm.uuid());
         }
         if vm.power == PowerState::Off {
-            heard(self.hypervisor.power_on_unless(self.cancelled(), vm).await)?;
+            let on = self.hypervisor.power_on_unless(self.cancelled(), vm).await.map_err(is_to_end)?;
+            self.attempts.powered_on(&name, &on);
+            on?;
         }
         Ok(())
     }
 
     /// That it is asked for is noted before the last look and the request, and says of a disk that is not there any more that it may be gone;
-    /// where that look has ended it, or the command is to end before it is asked for, the note is taken back. That it is gone knows only who
-    /// was told so: where the answer was lost, or the command before was killed, somebody may have moved the disk meanwhile, and it is named
-    /// as left.
+    /// where that look has ended it, or the command is to end before it is asked for, now or when it is tried again, the note is taken back.
+    /// That it is gone knows only who was told so: where the answer was lost, or the command before was killed, somebody may have moved the
+    /// disk meanwhile, and it is named as left.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
         let was_removed = self.removed().contains(&disk.uuid);
         if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
+            if self.is_unasked(disk) {
+                // Somebody else has moved or removed it.
+                save(records, records.kept().not_removing(disk)).await?;
+                self.unasked().retain(|unasked| unasked != disk);
+            }
             // An earlier call, whose answer was lost, or a command before this one.
             if records.kept().removals.contains(&disk.uuid) {
                 self.remove_emptied(records, disk).await?;
@@ -180,12 +221,16 @@ impl Acting<'_> {
         }
         // Somebody has brought it back.
         self.removed().remove(&disk.uuid);
-        let was_noted = records.kept().removals.contains(&disk.uuid);
+        let was_noted = records.kept().removals.contains(&disk.uuid) && !self.is_unasked(disk);
         let asked = self.ask_to_delete(records, disk).await;
         if matches!(asked, Err(Cancelled)) && !was_noted {
             self.take_note_back(records, disk).await?;
         }
         let NotedEnd { answer, is_asked } = asked.map_err(is_to_end)?;
+        self.unasked().retain(|unasked| unasked != disk);
+        if answer.as_ref().is_err_and(|error| !is_final(error)) && !was_noted && !is_asked {
+            self.unasked().push(disk.clone());
+        }
         if answer.as_ref().is_err_and(is_final) && !was_noted && !is_asked {
             // This call alone has noted it, and has asked for nothing.
             save(records, records.kept().not_removing(disk)).await?;
@@ -232,6 +277,30 @@ impl Acting<'_> {
             Ok(saved) => saved.map_err(Trouble::store),
             Err(Cancelled) => Ok(()),
         }
+    }
+
+    /// Takes the notes back of removals that this command has never come to ask for, where it ends. Where the store does not take that, as
+    /// when it hangs, they stay.
+    pub(super) async fn take_notes_back(&self, records: &mut Records<'_>) -> anyhow::Result<()> {
+        let unasked = std::mem::take(&mut *self.unasked());
+        for disk in &unasked {
+            match self.take_note_back(records, disk).await {
+                Err(Trouble::Stop(error)) => return Err(error),
+                Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => {
+                    log::warn!("that the removal of the disk {} was asked for stays noted: {why}", disk.uuid);
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn is_unasked(&self, disk: &DiskRef) -> bool {
+        self.unasked().contains(disk)
+    }
+
+    fn unasked(&self) -> std::sync::MutexGuard<'_, Vec<DiskRef>> {
+        self.unasked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn cancelled(&self) -> &watch::Receiver<bool> {

@@ -1,4 +1,5 @@
-//! Disks whose removal was asked for by a command that was not told what came of it: what is kept of them once it was looked for them.
+//! Disks whose removal was asked for by a command that was not told what came of it: what is kept of them once it was looked for them. One that is
+//! there is not in doubt any more once nobody's removal goes on.
 
 use super::go::Deploy;
 use super::kept::Kept;
@@ -29,17 +30,21 @@ impl Deploy<'_> {
             Wish::Deploy(_) | Wish::Destroy { .. } => (Seen::default(), None),
         };
         let mut forgotten = Vec::new();
+        // Before it is looked for the disks: one that is there by then, and that nobody removes any more, stays there.
+        let may_go = !in_doubt.is_empty() && self.may_go_yet().await;
         for disk in in_doubt {
             let there = self.hypervisor.has_disk(&disk).await;
             if let Err(error) = &there {
                 log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path);
             }
-            let elsewhere = if matches!(there, Ok(true)) { None } else { vms.holder(&disk) };
+            let elsewhere = vms.holder_elsewhere(&disk).filter(|_| !matches!(there, Ok(true)));
             if let Some((_, now)) = elsewhere {
                 kept = kept.moved(&disk, now);
                 continue;
             }
             kept = match (there, shown.map(|shown| shown.contains(&disk))) {
+                (Ok(true), Some(true)) if may_go => kept.leaving(&disk),
+                (Ok(true), _) if may_go => kept,
                 (Ok(true), Some(true)) => kept.leaving(&disk).not_removing(&disk),
                 (Ok(true), _) => kept.not_removing(&disk),
                 (Ok(false), Some(true)) => {
@@ -52,5 +57,14 @@ impl Deploy<'_> {
             };
         }
         Ok((kept, forgotten))
+    }
+
+    /// Whether a disk that is there may go yet by a removal that was asked for before: what other accounts have asked for is not waited for.
+    /// So it may where nobody can say.
+    pub(super) async fn may_go_yet(&self) -> bool {
+        self.hypervisor.removals_go_on().await.unwrap_or_else(|error| {
+            log::warn!("whether a removal of a disk still goes on nobody can say: {error}");
+            true
+        })
     }
 }

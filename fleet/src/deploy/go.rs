@@ -45,13 +45,14 @@ impl std::fmt::Debug for Arrived {
 pub struct Unheld {
     /// Those that go with it.
     pub goes: Vec<DiskRef>,
-    /// Those whose removal was asked for, and that are not there: each is gone, or elsewhere.
+    /// Those whose removal was asked for, and that are not there: each is gone, or elsewhere. A VM may still name one there.
     pub doubtful: Vec<DiskRef>,
-    /// Those whose removal was asked for, that are not where they were noted, and that a VM which was seen holds.
+    /// Those whose removal was asked for, that are not where they were noted, and that a VM which was seen holds; and those that were to be
+    /// removed and that a VM holds which is none of the cluster's.
     pub held: Vec<HeldDisk>,
 }
 
-/// A disk whose removal was asked for, and which was moved to a VM since.
+/// A disk that was to be removed, and which a VM holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldDisk {
     /// The disk, where it is now.
@@ -86,7 +87,8 @@ pub struct Deploy<'a> {
     pub empties: &'a (dyn Fn() -> anyhow::Result<()> + Sync),
     /// Where what is kept may have been turned back to an earlier moment without the VMs, such as a database that was restored from a
     /// snapshot: what this process has begun. Nothing is done beside VMs that are newer then, whenever these are seen first, and the data
-    /// disk of half a VM that another process has begun is kept. None where what is kept is believed.
+    /// disk of half a VM that another process has begun is kept; and a VM of which the process has removed three halves is made once an hour.
+    /// None where what is kept is believed.
     pub restorable: Option<&'a Unfinished>,
     /// Becomes true when a run is to end at the next moment at which it can be continued.
     pub cancelled: watch::Receiver<bool>,

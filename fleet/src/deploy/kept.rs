@@ -183,7 +183,7 @@ impl Kept {
         kept
     }
 
-    /// The same once a disk was seen where it was noted, after all that was asked for before has ended: its removal has not happened.
+    /// The same once a disk was seen where it was noted, after all that anybody had asked for before has ended: its removal has not happened.
     #[must_use]
     pub(super) fn not_removing(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();

@@ -11,9 +11,11 @@
 
 mod act;
 mod action;
+mod attempts;
 mod doubt;
 mod go;
 mod guests;
+mod halves;
 mod kept;
 mod look;
 mod newer;

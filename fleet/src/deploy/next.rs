@@ -54,6 +54,8 @@ fn up(kept: &Kept, seen: &Seen, next: &mut Next) {
     for node in &kept.nodes {
         on += usize::from(if kept.formed { goes_on(kept, node, seen, next) } else { begins(node, seen, next) });
     }
+    // Halves give their disks away before another VM is begun: two that hold one are taken for VMs that have served (`Seen::newer`).
+    next.actions.sort_by_key(|action| matches!(action, Action::Make(_)));
     // Nothing is powered on before all VMs are there: until then nothing that is removed was ever of use.
     if kept.nodes.iter().any(|node| node.vm.is_none()) && !kept.formed {
         next.actions.retain(|action| !matches!(action, Action::PowerOn(_)));
@@ -99,16 +101,29 @@ fn goes_on(kept: &Kept, node: &Node, seen: &Seen, next: &mut Next) -> bool {
             powered(node, vm, next);
         }
         Found::Vm(vm) => next.waits.push(unknown(vm)),
-        Found::Nothing => {
-            let words = "none of its VMs is there with a data disk: a node that is lost is replaced by the others";
-            next.waits.push(Wait::lasting(&node.name, reason::VM_GONE, words));
-        }
+        Found::Nothing => next.waits.push(Wait::lasting(&node.name, reason::VM_GONE, gone(node, seen))),
         Found::Half(_) | Found::Odd => {
             let words = format!("several of its VMs are there with a data disk each: {}", seen.claims(node));
             next.waits.push(Wait::lasting(&node.name, reason::VM_ODD, words));
         }
     }
     false
+}
+
+/// Why a node of a cluster that has formed runs nowhere. Where VMs of it are there its data disk may have been on its way from one to the
+/// other, as where an upgrade of it was broken off: nobody is told then that the node is lost.
+fn gone(node: &Node, seen: &Seen) -> String {
+    let bare: Vec<String> = seen.vms.iter().filter(|vm| node.owns(vm)).map(Vm::to_string).collect();
+    if bare.is_empty() {
+        return "none of its VMs is there: a node that is lost is replaced by the others".to_owned();
+    }
+    let disk = node.disk.map(|disk| format!(", {disk},")).unwrap_or_default();
+    format!(
+        "none of its VMs holds its data disk, {}: it may have been on its way from one to the other. Look for the disk{disk} where the \
+         VMs are, attach it to the one that is to run, and power that on; or remove these VMs if the node is lost: the others replace it \
+         then",
+        bare.join(", ")
+    )
 }
 
 /// One that is on was powered on by somebody before it was noted.

@@ -2,11 +2,14 @@
 
 use std::sync::Mutex;
 
+use anyhow::bail;
 use tokio::time::Instant;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::act::Acting;
+use super::action::Action;
+use super::attempts::Attempts;
 use super::go::{Arrived, Deploy, HeldDisk, Notice, Unheld};
 use super::kept::{Goal, Kept};
 use super::look::look;
@@ -43,10 +46,6 @@ impl Deploy<'_> {
             hypervisor.settle_unless(&self.cancelled).await??;
             let applied = unless_cancelled(&self.cancelled, self.applied(wish)).await??;
             let Applied { kept, before, upgraded, mut forgotten } = applied;
-            if let (Some(unfinished), Wish::Deploy(_), None | Some(Goal::Gone)) = (self.restorable, wish, before) {
-                // Drawn elsewhere, and noted here first.
-                kept.nodes.iter().filter_map(|node| node.drawn).for_each(|uuid| unfinished.begins(uuid));
-            }
             let mut records = Records::begin(&hold, kept).await?;
             let stays = upgraded.stays;
             if stays.is_none() && before == Some(Goal::Gone) && matches!(wish, Wish::Deploy(_)) {
@@ -110,10 +109,18 @@ impl Deploy<'_> {
         for disk in kept.in_doubt() {
             if let Ok(false) = self.hypervisor.has_disk(&disk).await {
                 unheld.goes.retain(|other| *other != disk);
-                match seen.holder(&disk) {
+                match seen.holder_elsewhere(&disk) {
                     Some((vm, now)) => unheld.held.push(HeldDisk { disk: now.clone(), by: vm.to_string() }),
                     None => unheld.doubtful.push(disk),
                 }
+            }
+        }
+        for disk in &kept.discarded {
+            let is_told = unheld.held.iter().any(|held| held.disk.uuid == disk.uuid) || unheld.doubtful.contains(disk);
+            if let Some(vm) = seen.other_holder(disk).filter(|_| !is_told)
+                && let Some(now) = vm.disk(disk.uuid)
+            {
+                unheld.held.push(HeldDisk { disk: now.reference.clone(), by: vm.to_string() });
             }
         }
         Ok(unheld)
@@ -210,6 +217,9 @@ impl Deploy<'_> {
         }
         let vms = self.hypervisor.vms().await?;
         let kept = wish.applied(deployment, noted, &vms)?;
+        if let (Wish::Deploy(_), None | Some(Goal::Gone)) = (wish, before) {
+            self.are_unused(&kept).await?;
+        }
         let goes = matches!(wish, Wish::Destroy { .. }) || before == Some(Goal::Gone);
         let kept = match upgraded.own.as_ref().filter(|_| goes) {
             // Each time: an upgrade may have gone on since the last one.
@@ -217,6 +227,22 @@ impl Deploy<'_> {
             None => kept,
         };
         Ok(Applied { kept, before, upgraded, forgotten })
+    }
+
+    /// Refuses to begin a cluster with BIOS UUIDs that VMs have, wherever these are and whatever they carry: what says that nothing was begun
+    /// may have been turned back to before that.
+    async fn are_unused(&self, kept: &Kept) -> anyhow::Result<()> {
+        for node in &kept.nodes {
+            let Some(drawn) = node.drawn else { continue };
+            if let [vm, ..] = self.hypervisor.with_bios_uuid(drawn).await?.as_slice() {
+                bail!(
+                    "{vm} has the BIOS UUID {drawn} that was drawn for the VM of {}, and nothing is noted of having made it: it may have \
+                     served, and what was noted may be of before that. Nothing was changed: see to that VM first",
+                    node.name
+                );
+            }
+        }
+        Ok(())
     }
 
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
@@ -256,8 +282,22 @@ impl Deploy<'_> {
             upgrade: upgraded.id,
             upgraded: upgraded.own,
             removed: Mutex::default(),
+            attempts: Attempts::new(self.restorable),
+            unasked: Mutex::default(),
             doubtful: if let Wish::Destroy { doubtful, .. } = wish { doubtful } else { &[] },
         };
+        let arrived = self.rounds(&acting, hold, records).await?;
+        if !matches!(arrived, Arrived::Up(_)) {
+            match acting.take_notes_back(records).await {
+                // Its end is noted: what fails then takes nothing from it.
+                Err(error) if arrived == Arrived::Gone => log::warn!("{error:#}"),
+                taken => taken?,
+            }
+        }
+        Ok(arrived)
+    }
+
+    async fn rounds(&self, acting: &Acting<'_>, hold: &Hold<'_>, records: &mut Records<'_>) -> anyhow::Result<Arrived> {
         let mut told: Vec<Wait> = Vec::new();
         let mut in_doubt = false;
         let mut changed_last = Instant::now();
@@ -266,23 +306,25 @@ impl Deploy<'_> {
                 Ok(still) => still?,
                 Err(Cancelled) => return Ok(Arrived::Cancelled),
             }
-            let round = self.round(&acting, records, &mut in_doubt).await?;
+            let round = self.round(acting, records, &mut in_doubt).await?;
             // What a round met that was asked to end meanwhile is that it ends.
             let is_to_end = *self.cancelled.borrow();
             for wait in round.waits.iter().filter(|wait| !is_to_end && !told.contains(wait)) {
                 (self.watch)(&Notice::Waits(wait));
             }
             told.clone_from(&round.waits);
+            if round.is_gone {
+                // Nothing comes after that: nobody is asked any more.
+                return Ok(Arrived::Gone);
+            }
             if round.changed {
                 changed_last = Instant::now();
             }
             if round.changed && !round.failed {
                 continue;
             }
-            match (round.given, records.kept().goal) {
-                (Some(kubeconfig), Goal::Up) if round.is_done => return Ok(Arrived::Up(kubeconfig)),
-                (_, Goal::Gone) if round.is_done => return Ok(Arrived::Gone),
-                _ => {}
+            if let (Some(kubeconfig), Goal::Up, true) = (round.given, records.kept().goal, round.is_done) {
+                return Ok(Arrived::Up(kubeconfig));
             }
             if round.needs_a_person && !round.changed {
                 return Ok(Arrived::Stopped(round.waits));
@@ -334,6 +376,7 @@ impl Deploy<'_> {
             round.meets(trouble, in_doubt)?;
             return Ok(round);
         }
+        acting.attempts.sees(records.kept(), &seen);
         let next = next(records.kept(), &seen);
         (round.is_done, round.needs_a_person, round.given) = (next.is_done(), next.needs_a_person(), given);
         round.waits = next.waits;
@@ -341,9 +384,17 @@ impl Deploy<'_> {
             if *self.cancelled.borrow() {
                 break;
             }
+            if let Some(wait) = acting.attempts.hinder(records.kept(), &action) {
+                round.waits.push(wait);
+                round.needs_a_person = true;
+                continue;
+            }
             (self.watch)(&Notice::Begun(&action));
             match acting.act(records, &seen, &action).await {
-                Ok(()) => round.changed = true,
+                Ok(()) => {
+                    round.changed = true;
+                    round.is_gone = action == Action::Gone;
+                }
                 Err(trouble) => {
                     round.meets(trouble, in_doubt)?;
                     // What follows from it is decided anew.
@@ -391,6 +442,8 @@ struct Round {
     /// Something could not be done.
     failed: bool,
     is_done: bool,
+    /// That nothing of the cluster is left is noted.
+    is_gone: bool,
     needs_a_person: bool,
     waits: Vec<Wait>,
     given: Option<Zeroizing<String>>,

@@ -124,10 +124,12 @@ impl Seen {
         !self.is_held(disk) && self.other_holder(disk).is_none()
     }
 
-    /// The VM that holds a disk, whosoever it is, and where that disk is now.
-    pub(super) fn holder(&self, disk: &DiskRef) -> Option<(&Vm, &DiskRef)> {
+    /// The VM that holds a disk elsewhere than it was noted, whosoever it is, and where that disk is now. A VM that names it where it
+    /// was noted, and where it is not any more, is no place: that was read of the VM before, or is all that is left of the disk.
+    pub(super) fn holder_elsewhere(&self, disk: &DiskRef) -> Option<(&Vm, &DiskRef)> {
         let mut all = self.vms.iter().chain(&self.restamped).chain(&self.bystanders);
-        all.find_map(|vm| Some((vm, &vm.disk(disk.uuid)?.reference)))
+        let held = all.find_map(|vm| Some((vm, &vm.disk(disk.uuid)?.reference)));
+        held.filter(|(_, now)| now.path != disk.path)
     }
 
     /// The VM that holds a disk and is none of the cluster's, or carries another one's stamp.

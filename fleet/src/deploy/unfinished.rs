@@ -1,18 +1,25 @@
-//! VMs that this process itself has begun and not powered on: those whose BIOS UUIDs it was the first to note. Nothing else proves of such a VM
-//! that it was never on: what is kept may have been turned back to the moment at which it was begun, and it may have served ever since.
+//! VMs that this process itself has begun and not powered on: those whose BIOS UUIDs it has drawn. Nothing else proves of such a VM
+//! that it was never on: what is kept may have been turned back to the moment at which it was begun, or before, and it may have served ever since.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-/// The BIOS UUIDs of these VMs.
+use super::halves::Halves;
+
+/// The BIOS UUIDs of these VMs, and what the process has removed of halves.
 #[derive(Debug, Default)]
-pub struct Unfinished(Mutex<BTreeSet<Uuid>>);
+pub struct Unfinished {
+    begun: Mutex<BTreeSet<Uuid>>,
+    /// Also of VMs whose UUIDs another process has drawn.
+    halves: Halves,
+}
 
 impl Unfinished {
-    /// One is to be made with a BIOS UUID that nobody has noted before.
-    pub(super) fn begins(&self, vm: Uuid) {
+    /// One is to be made with a BIOS UUID that was drawn in this process a moment ago, and that nobody has been given before. One that was only
+    /// read is not so, however new it looks: what it was read from may have been turned back.
+    pub fn begins(&self, vm: Uuid) {
         self.all().insert(vm);
     }
 
@@ -26,7 +33,12 @@ impl Unfinished {
         self.all().contains(&vm)
     }
 
+    /// How often it has removed half a VM, whatever its commands were.
+    pub(super) fn halves(&self) -> &Halves {
+        &self.halves
+    }
+
     fn all(&self) -> MutexGuard<'_, BTreeSet<Uuid>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -40,7 +40,8 @@ pub struct WantedNode {
     pub address: Ipv4Addr,
     /// All its OVF properties by key. There are secrets among them.
     pub properties: BTreeMap<String, String>,
-    /// BIOS UUID that its VM is made with, if somebody has drawn one for it already. Nobody else has ever been given it.
+    /// BIOS UUID that its VM is made with, if somebody has drawn one for it already. Nobody else has ever been given it. Where this process
+    /// itself has drawn it, and what is kept may be turned back, that is said to [`super::Unfinished`].
     pub drawn: Option<Uuid>,
     /// Where its VM is put, if not where the others are.
     pub placement: Option<Placement>,

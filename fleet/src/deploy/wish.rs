@@ -6,6 +6,7 @@ use anyhow::{Context, bail, ensure};
 
 use uuid::Uuid;
 
+use super::go::HeldDisk;
 use super::kept::{Goal, Granted, Kept, Node};
 use super::seen::Seen;
 use super::wanted::{Wanted, WantedNode};
@@ -28,6 +29,9 @@ pub enum Wish<'a> {
         /// Those whose removal was asked for and that were not there when that was shown to whoever says so: where they still are not, they
         /// are named no more, and one that is there by now, or that a VM holds, stays.
         doubtful: &'a [DiskRef],
+        /// Those that were to be removed and that a VM held when that was shown: what goes with a VM of the cluster goes, and what a VM has let
+        /// go of since stays, for nobody was shown that it goes.
+        held: &'a [HeldDisk],
         /// VMs that go as well though nothing is noted of how they were made, as they were shown to whoever says so.
         also: &'a [Vm],
     },
@@ -55,8 +59,8 @@ impl Wish<'_> {
         }
         let kept = match self {
             Self::Deploy(wanted) => deployed(wanted, kept, vms),
-            Self::Destroy { cluster, disks, left, also, .. } => {
-                destroyed(cluster, disks.then_some(left), also, kept, vms)
+            Self::Destroy { cluster, disks, left, held, also, .. } => {
+                destroyed(cluster, (disks.then_some(left), held), also, kept, vms)
             }
         };
         Ok(Kept { deployment: Some(deployment), ..kept? })
@@ -161,10 +165,11 @@ fn same(wanted: &Wanted, kept: Kept) -> anyhow::Result<Kept> {
     Ok(kept)
 }
 
-/// `disks` are those that go though no VM of the cluster holds them; none where no data disk goes.
+/// `disks` are those that go though no VM of the cluster holds them; none where no data disk goes. `held` are those that a VM held when
+/// these were shown.
 fn destroyed(
     cluster: &str,
-    disks: Option<&[DiskRef]>,
+    (disks, held): (Option<&[DiskRef]>, &[HeldDisk]),
     also: &[Vm],
     kept: Option<Kept>,
     vms: &[Vm],
@@ -180,10 +185,8 @@ fn destroyed(
                 vm.uuid()
             );
         };
-        ensure!(
-            now.reference == vm.reference && now.disks == vm.disks && now.stamp == vm.stamp,
-            "{vm} is not as it was shown any more: nothing was changed"
-        );
+        let is_alike = now.disks == vm.disks && now.stamp == vm.stamp && now.power == vm.power;
+        ensure!(now.reference == vm.reference && is_alike, "{vm} is not as it was shown any more: nothing was changed");
         // What was detached from it since it was named first is its own as well.
         let before = granted.extract_if(.., |granted| granted.vm == vm.uuid()).flat_map(|granted| granted.disks);
         let held = vm.data_disks().map(|disk| disk.reference.uuid);
@@ -212,6 +215,13 @@ fn destroyed(
         let goes = |disk: &DiskRef| kept.is_own_disk(disk.uuid) && shown.contains(disk);
         let (own, left) = kept.left.iter().cloned().partition(goes);
         kept.left = left;
+        // Nor what an earlier one has said to go, where a VM held it when this one was shown what goes: it is left where it was then.
+        for disk in std::mem::take(&mut kept.discarded) {
+            match held.iter().find(|held| held.disk.uuid == disk.uuid) {
+                Some(held) => kept.left.push(held.disk.clone()),
+                None => kept.discarded.push(disk),
+            }
+        }
         kept.discarded.extend::<Vec<DiskRef>>(own);
     } else {
         // An earlier one may have said that disks go, and was ended: what was used and is still there stays now.
@@ -280,7 +290,8 @@ impl Kept {
 
     /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and never on is blank, and
     /// goes. A disk that was used goes only if it is the cluster's, and that was asked for: what somebody has hung on a VM of
-    /// the cluster is somebody's. Where its removal was asked for before, that has not happened, for the VM holds it.
+    /// the cluster is somebody's. Where its removal was asked for before, that has not happened, for the VM holds it; whether it may yet,
+    /// the caller knows.
     pub(super) fn noting(&self, vm: &Vm, disk: &DiskRef) -> anyhow::Result<Self> {
         let held = vm.disk(disk.uuid).context("the disk is not there any more")?;
         let is_only = held.kind == DiskKind::Data && vm.data_disks().count() == 1;

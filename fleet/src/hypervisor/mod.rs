@@ -273,6 +273,15 @@ pub trait Hypervisor: Send + Sync {
     /// When the hypervisor cannot say, on vSphere also where somebody has locked it: that is no no.
     async fn has_disk(&self, disk: &DiskRef) -> Result<bool>;
 
+    /// Whether anybody's removal of files or disks has arrived and goes on, where that may be of a disk of this deployment: one that is there
+    /// now may go by it yet. [`Hypervisor::settle`] waits for none of another account's, for most are of something else.
+    ///
+    /// # Errors
+    /// When the hypervisor cannot say.
+    async fn removals_go_on(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Removes a data disk that no VM holds, with its content, for good. That no VM holds it the call makes sure of, as
     /// [`Hypervisor::attach`] does.
     ///

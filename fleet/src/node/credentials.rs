@@ -47,11 +47,24 @@ impl Credentials {
     /// # Errors
     /// When it lacks a certificate, or names a server by another name than its address.
     pub fn parse(kubeconfig: &str) -> anyhow::Result<Self> {
-        let read = Kubeconfig::parse(kubeconfig)?;
-        if let Some(name) = read.server_name {
+        Self::of_address(Kubeconfig::parse(kubeconfig)?)
+    }
+
+    /// The same of one that is handed on, and that others may have written: with nothing in it but what is read, and with a certificate that
+    /// its authority has signed.
+    ///
+    /// # Errors
+    /// As of [`Self::parse`]; or there is more in it, or its certificate is another authority's.
+    pub fn handed_on(kubeconfig: &str) -> anyhow::Result<Self> {
+        Self::of_address(Kubeconfig::handed_on(kubeconfig)?)
+    }
+
+    /// The name is not quoted: others may have written it, with lines of their own.
+    fn of_address(read: Kubeconfig) -> anyhow::Result<Self> {
+        if read.server_name.is_some() {
             bail!(
-                "it names a tls-server-name, {name}, which is not supported here: give a kubeconfig with the address of \
-                 the Kubernetes API itself"
+                "it names a tls-server-name, which is not supported here: give a kubeconfig with the address of the Kubernetes API \
+                 itself"
             );
         }
         Ok(Self(read))
@@ -87,6 +100,11 @@ impl Credentials {
     /// The text of a kubeconfig with them, its private key inside. `user` names the entry and the context.
     pub fn kubeconfig(&self, user: &str) -> Zeroizing<String> {
         self.0.render(user)
+    }
+
+    /// The same with one name for all entries: it may stand beside those of other clusters.
+    pub fn kubeconfig_named(&self, name: &str) -> Zeroizing<String> {
+        self.0.render_named(name)
     }
 
     /// The Kubernetes API's address, as `https://address:port`.

@@ -96,14 +96,20 @@ impl VcenterHypervisor {
 
     /// Two requests: the first changes a setting of the VM, and so is refused when somebody has given it a disk since it was
     /// looked at. Between them it is taken out of the rule that keeps the deployment's VMs apart. Right before the second one it is
-    /// looked at again.
+    /// looked at again, also at its stamp: who takes that away keeps the VM.
     pub(super) async fn destroy_vm(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let now = self.as_seen(vm).await?;
         may_go(vm, &now)?;
         let going = ConfigSpec::of(&now).extra(GOING, "yes");
         self.client.changes(&Asking(permit)).reconfigure(&now.reference, &going).await?;
         self.let_go(&now, permit).await?;
-        let look = || -> Looked<'_> { Box::pin(async move { may_go(vm, &self.named(&vm.reference).await?) }) };
+        let look = || -> Looked<'_> {
+            Box::pin(async move {
+                let now = self.named(&vm.reference).await?;
+                self.is_own(vm, &now)?;
+                may_go(vm, &now)
+            })
+        };
         Ok(self.client.changes(&LastLook { permit, look: &look }).destroy(&now.reference).await?)
     }
 

@@ -62,11 +62,17 @@ impl VcenterHypervisor {
     /// The same of a VM of the deployment.
     pub(super) async fn as_seen(&self, seen: &Vm) -> Result<vsphere::Vm> {
         let now = self.unchanged(seen).await?;
+        self.is_own(seen, &now)?;
+        Ok(now)
+    }
+
+    /// Refuses what is no VM of the deployment.
+    pub(super) fn is_own(&self, seen: &Vm, now: &vsphere::Vm) -> Result<()> {
         if now.is_template {
             return Err(Error::refused(format!("{seen} is a template")));
         }
         if stamp::is_of(stamp::read(&now.name, &now.extra)?.as_ref(), self.deployment) {
-            return Ok(now);
+            return Ok(());
         }
         Err(Error::refused(format!("the VM {seen} is not stamped as this deployment's")))
     }

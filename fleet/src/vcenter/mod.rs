@@ -221,6 +221,10 @@ impl Hypervisor for VcenterHypervisor {
         self.lies_there(disk).await
     }
 
+    async fn removals_go_on(&self) -> Result<bool> {
+        Ok(self.anybodys_tasks_on_files().await?.iter().any(settle::removes))
+    }
+
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         self.remove_disk(disk, permit).await
     }

@@ -11,6 +11,8 @@ use crate::hypervisor::{Error, Result};
 
 /// Whose tasks work on files of datastores, and on disks by their files.
 const OF_FILES: [&str; 2] = ["FileManager.", "VirtualDiskManager."];
+/// How those of them begin that remove something.
+const REMOVING: &str = "delete";
 /// How the task begins that copies a VM, and leaves it as it is.
 const CLONING: &str = "VirtualMachine.clone";
 
@@ -49,14 +51,19 @@ impl VcenterHypervisor {
         Ok(tasks.into_iter().collect())
     }
 
-    /// Deletions of disks and files that the account of this command has asked for. A task does not say of which file it is: those
+    /// What is done to disks and files that the account of this command has asked for. A task does not say of which file it is: those
     /// of other accounts may be of anything on this vCenter.
     async fn tasks_on_files(&self) -> Result<Vec<Running>> {
         let own = self.client.user_name().await;
+        let mut running = self.anybodys_tasks_on_files().await?;
+        running.retain(|task| task.by.eq_ignore_ascii_case(&own));
+        Ok(running)
+    }
+
+    /// The same of all accounts, as far as this one sees them.
+    pub(super) async fn anybodys_tasks_on_files(&self) -> Result<Vec<Running>> {
         let mut running = self.client.running_anywhere().await?;
-        running.retain(|task| {
-            OF_FILES.iter().any(|manager| task.what.starts_with(manager)) && task.by.eq_ignore_ascii_case(&own)
-        });
+        running.retain(|task| on_files(task).is_some());
         Ok(running)
     }
 
@@ -76,4 +83,14 @@ impl VcenterHypervisor {
         }
         Ok(())
     }
+}
+
+/// What a task does that works on files or disks.
+fn on_files(task: &Running) -> Option<&str> {
+    OF_FILES.iter().find_map(|manager| task.what.strip_prefix(manager))
+}
+
+/// Whether a task removes a file or a disk by its file.
+pub(super) fn removes(task: &Running) -> bool {
+    on_files(task).is_some_and(|what| what.starts_with(REMOVING))
 }

@@ -32,8 +32,9 @@ impl Next {
 /// What comes next, from what is wanted, what was begun, and what is there. It is asked again after each action.
 pub fn next(pool: &Pool, machines: &[Machine], seen: &Seen) -> Next {
     let mut next = Next::default();
+    let view = View { pool, machines, seen };
     for machine in machines {
-        match step(pool, machine, seen) {
+        match step(pool, machine, seen, &|| view.misses(machine)) {
             Step::Rests => {}
             Step::Does(action) => next.actions.push(action),
             Step::DoesAndWaits(action, wait) => {
@@ -43,7 +44,7 @@ pub fn next(pool: &Pool, machines: &[Machine], seen: &Seen) -> Next {
             Step::Waits(wait) => next.waits.push(wait),
         }
     }
-    View { pool, machines, seen }.count(&mut next);
+    view.count(&mut next);
     next
 }
 
@@ -70,7 +71,7 @@ impl View<'_> {
         let before = next.actions.len();
         self.let_go(&staying, outdated, replaces, next);
         if !stopped {
-            self.add(&staying, outdated, replaces, next);
+            self.add(&staying, outdated, next);
         }
         let moves = machines.iter().any(|machine| machine.state.moves());
         if replaces && !moves && next.actions.len() == before {
@@ -88,13 +89,35 @@ impl View<'_> {
         self.pool.count + if outdated > 0 { surge.min(self.pool.rollout.max_surge) } else { 0 }
     }
 
-    /// Those that have failed stay for a person to look at, unless they are outdated. What had joined once is replaced only
+    /// How many are to be made, as long as nothing has stopped that: an outdated one counts only while none is replaced.
+    fn missing(&self, staying: usize, outdated: usize) -> usize {
+        let counting = if self.pool.rollout.paused { staying } else { staying - outdated };
+        self.pool.count.saturating_sub(counting)
+    }
+
+    /// Whether another one is made for this one once its VM is gone, and none is there in its place yet.
+    fn misses(&self, machine: &Machine) -> bool {
+        let others = self.machines.iter().filter(|other| other.stays() && other.name != machine.name);
+        let (mut staying, mut outdated) = (0, 0);
+        for other in others {
+            staying += 1;
+            outdated += usize::from(self.seen.is_outdated(self.pool, other));
+        }
+        !self.machines.iter().any(|other| self.stops(other)) && self.missing(staying, outdated) > 0
+    }
+
+    /// Whether one has failed, and stays for a person to look at: unless it is outdated. What had joined once is replaced only
     /// while that is not paused.
+    fn stops(&self, machine: &Machine) -> bool {
+        let stays = machine.has_joined() && self.pool.rollout.paused;
+        machine.state == State::Failed && (stays || !self.seen.is_outdated(self.pool, machine))
+    }
+
+    /// Tells those that have failed and stay, and lets the others go.
     fn judge_failed(&self, next: &mut Next) {
         for machine in self.machines.iter().filter(|machine| machine.state == State::Failed) {
             let why = machine.reason.clone().unwrap_or_else(|| Reason::new(reason::NOT_JOINED, "it did not join"));
-            let stays = machine.has_joined() && self.pool.rollout.paused;
-            if stays || !self.seen.is_outdated(self.pool, machine) {
+            if self.stops(machine) {
                 // It stays, whatever becomes of its VM.
                 let is_unseen = |wait: &Wait| wait.reason.code == reason::VM_UNSEEN;
                 next.waits.retain(|wait| wait.worker.as_ref() != Some(&machine.name) || !is_unseen(wait));
@@ -159,10 +182,9 @@ impl View<'_> {
     }
 
     /// Adds those that are missing, and those that are to take another one's place.
-    fn add(&self, staying: &[&Machine], outdated: usize, replaces: bool, next: &mut Next) {
+    fn add(&self, staying: &[&Machine], outdated: usize, next: &mut Next) {
         let pool = self.pool;
-        let up_to_date = staying.len() - outdated;
-        let needed = pool.count.saturating_sub(if replaces { up_to_date } else { staying.len() });
+        let needed = self.missing(staying.len(), outdated);
         let has_vm =
             |machine: &Machine| !matches!(self.seen.vm(machine), Found::Nothing) || self.seen.is_hidden(machine);
         let there = |machine: &&Machine| machine.stays() || has_vm(machine);

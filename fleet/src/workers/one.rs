@@ -39,8 +39,8 @@ pub(super) enum Step {
     Waits(Wait),
 }
 
-/// What comes next for a machine.
-pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
+/// What comes next for a machine. `missed` says whether another one is made for it once it is gone.
+pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen, missed: &dyn Fn() -> bool) -> Step {
     let found = match seen.vm(machine) {
         Found::Odd => {
             let words = "its VM is there twice, or is stamped as somebody else's";
@@ -56,12 +56,12 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
         return Step::Waits(Wait::passing(machine, reason::VM_UNSEEN, words));
     }
     match machine.state {
-        State::New => new(pool, machine, found, seen),
+        State::New => new(pool, machine, found, seen, missed),
         State::Joining => joining(pool, machine, found, seen),
         State::Member => member(pool, machine, found, seen),
         State::Returning => returning(pool, machine, found, seen),
         State::Failed => failed(machine, found),
-        State::Leaving => leaving(pool, machine, found, seen),
+        State::Leaving => leaving(pool, machine, found, seen, missed),
     }
 }
 
@@ -72,7 +72,7 @@ fn name(machine: &Machine) -> String {
 /// A VM that an interrupted import has left is not trusted to be whole, and one whose token is about to end cannot join:
 /// another one is made, and not by this name. Whoever has read the token in its form may have been let in by that, and would be
 /// the same node to Kubernetes for a year.
-fn new(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
+fn new(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen, missed: &dyn Fn() -> bool) -> Step {
     let is_whole = machine.vm.is_some();
     match vm {
         // One that is on was powered on by a command before this one, and may have joined since.
@@ -84,8 +84,9 @@ fn new(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
         Some(vm) if !is_whole && vm.power == PowerState::Unknown => {
             let words = format!(
                 "its VM is {}, and nothing says that it was made to the end: it is kept, for it may have joined. If its host does \
-                 not come back, remove the worker, and another one is made",
-                vm.power
+                 not come back, remove the worker. {}",
+                vm.power,
+                place(pool, missed())
             );
             Step::Waits(Wait::lasting(machine, reason::VM_STATE, words))
         }
@@ -349,7 +350,7 @@ fn failed(machine: &Machine, vm: Option<&Vm>) -> Step {
 
 /// Nothing that runs is forced to end, and the node object goes only once the VM is proved off: pods of a node that
 /// cannot be reached are started elsewhere from that moment on.
-fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
+fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen, missed: &dyn Fn() -> bool) -> Step {
     if machine.token.is_some() {
         // That somebody else is in its place shows only as long as it has that.
         let unproved = seen.is_ready(machine).then(|| unproved(machine, seen)).flatten();
@@ -363,7 +364,9 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         return Step::Waits(wait);
     }
     match (vm, node) {
-        (Some(vm), _) if !matches!(vm.power, PowerState::Off | PowerState::On) => odd_power(machine, vm),
+        (Some(vm), _) if !matches!(vm.power, PowerState::Off | PowerState::On) => {
+            kept_place(pool, machine, vm, seen, missed())
+        }
         // Who is in its place moves nothing away, and ends no pod: what was on that node is started elsewhere without it. Of a
         // member the record alone does not say so: that may be older than its key, where the store was turned back.
         (Some(vm), Some(_))
@@ -383,6 +386,34 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         (Some(vm), None) => removed(machine, vm),
         (None, None) => Step::Does(Action::Forget(name(machine))),
     }
+}
+
+/// What frees the place of one that is to go, and whose VM nobody can shut down. It is never taken for off: its pods may run.
+fn kept_place(pool: &Pool, machine: &Machine, vm: &Vm, seen: &Seen, missed: bool) -> Step {
+    let mends = match vm.power {
+        PowerState::Suspended => "resume it, or power it off",
+        _ => {
+            "power its host on, or connect it again. If that host is lost for good, see that it is off, and remove this VM from \
+             the hypervisor"
+        }
+    };
+    let words = format!("it is to go, and its VM is {}: {mends}. {}", vm.power, place(pool, missed));
+    let late = seen.now.saturating_sub(machine.since) > pool.rollout.drain_seconds;
+    Step::Waits(Wait { lasting: late, ..Wait::passing(machine, reason::VM_STATE, words) })
+}
+
+/// What place is kept by one whose VM is still there, and when another worker takes it, if any does.
+fn place(pool: &Pool, missed: bool) -> String {
+    let Pool { count, rollout, .. } = pool;
+    let another = match missed {
+        true => ". Another one is made once there is room; a larger maxSurge makes room at once",
+        false => "",
+    };
+    format!(
+        "Until its VM is gone that counts: of {count} workers with maxSurge {} there are at most {} VMs{another}",
+        rollout.max_surge,
+        count + rollout.max_surge
+    )
 }
 
 /// Empties a node that runs, and then shuts its VM down.

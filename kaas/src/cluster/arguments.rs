@@ -169,8 +169,8 @@ pub struct Kubeconfig {
     /// The cluster.
     #[arg(value_parser = name)]
     pub(super) name: String,
-    /// The file to write, which must not be there; if it is not named, NAME.kubeconfig in the current directory. It holds a key of an
-    /// administrator.
+    /// The file to write; if it is not named, NAME.kubeconfig in the current directory. It holds a key of an administrator. One that
+    /// is there must be of this command, and of this cluster or ended.
     #[arg(long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
     #[command(flatten)]

@@ -1,35 +1,31 @@
 //! `kaas cluster …`: tenant clusters as objects of the control cluster. Each command writes what is wanted, which kubectl could
 //! write as well, and waits until the controller has made it so; it makes nothing itself, and may be interrupted at any time.
 
+mod again;
 mod arguments;
 mod followers;
 mod known;
+mod kubeconfig;
 mod wanted;
 mod words;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, bail, ensure};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use clap::Subcommand;
 use controller::objects::{ADOPT, CONFIRM_DELETE, DO};
 use serde_json::{Value, json};
-use zeroize::Zeroizing;
 
+use self::again::may_be_set_anew;
 use self::arguments::{Adopt, Asks, Create, Delete, Get, Kubeconfig, Scale, Upgrade};
 use self::known::{Known, may_be_tried_again};
 use self::wanted::{Wanted, keys};
 use crate::confirm::{ask, by_name};
-use crate::control::{Arrived, Come, Control, Look, Place, Refused, Until, Waiter, text};
-use crate::output::{Output, json, result, say};
-
-/// The type of a cluster's kubeconfig Secret, and the label with the cluster's name, as Cluster API has them.
-const SECRET: &str = "cluster.x-k8s.io/secret";
-const OF_CLUSTER: &str = "/metadata/labels/cluster.x-k8s.io~1cluster-name";
+use crate::control::{Arrived, Change, Come, Control, Look, Place, Refused, Until, Waiter, text};
+use crate::output::{Output, json, result};
 
 /// Commands on tenant clusters.
 #[derive(Subcommand)]
@@ -43,7 +39,7 @@ pub enum Cluster {
     /// Takes a cluster to another image or to the next minor of Kubernetes, or says what becomes of an upgrade that is under way. Waits for
     /// the control nodes, and once that is final for the workers, which follow.
     Upgrade(Upgrade),
-    /// Writes the kubeconfig of a cluster's administrator into a new file.
+    /// Writes the kubeconfig of a cluster's administrator into a file.
     Kubeconfig(Kubeconfig),
     /// Takes VMs of a cluster as they are that are newer than the control cluster's database, which was restored: until then the cluster or a
     /// pool of it is `Drifted`, and nothing is done.
@@ -63,7 +59,7 @@ pub fn run(command: Cluster) -> anyhow::Result<ExitCode> {
         Cluster::Get(arguments) => get(&arguments).map(|()| ExitCode::SUCCESS),
         Cluster::Scale(arguments) => scale(&arguments),
         Cluster::Upgrade(arguments) => upgrade(&arguments),
-        Cluster::Kubeconfig(arguments) => kubeconfig(&arguments).map(|()| ExitCode::SUCCESS),
+        Cluster::Kubeconfig(arguments) => kubeconfig::write(&arguments).map(|()| ExitCode::SUCCESS),
         Cluster::Adopt(arguments) => adopt(&arguments),
         Cluster::Delete(arguments) => delete(&arguments),
     }
@@ -102,8 +98,11 @@ impl Wait<'_> {
 
 /// A cluster that has to be there.
 fn there(control: &Control, namespace: &str, name: &str) -> anyhow::Result<Known> {
-    let gone = || Refused::because(format!("there is no cluster {name} in the namespace {namespace}"));
-    Ok(Known::look(control, namespace, name)?.ok_or_else(gone)?)
+    Ok(Known::look(control, namespace, name)?.ok_or_else(|| gone(namespace, name))?)
+}
+
+fn gone(namespace: &str, name: &str) -> Refused {
+    Refused::because(format!("there is no cluster {name} in the namespace {namespace}"))
 }
 
 /// The public keys of a file; none if there is no file.
@@ -130,10 +129,19 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     if control.get(clusters, name)?.is_some_and(|there| !there["metadata"]["deletionTimestamp"].is_null()) {
         bail!("the cluster {name} is being deleted: wait until it is gone");
     }
-    // All are judged before any is made.
-    let cluster = control.apply(clusters, &wanted.cluster, true)?;
-    let judged: Vec<Value> =
-        wanted.pools.iter().map(|pool| control.apply(pools, pool, true)).collect::<anyhow::Result<_>>()?;
+    // All are judged before any is made. What is set anew is told once: where it is only judged, or where it is done.
+    let apply = |of: Place<'_>, object: &Value, dry_run: bool| {
+        let is_told = dry_run == arguments.dry_run;
+        let tell = |words: &str| {
+            if is_told {
+                until.output.tell(words);
+            }
+        };
+        let may = |name: &str, changes: &[Change<'_>]| may_be_set_anew(name, changes, tell);
+        control.apply_again(of, object, dry_run, &may)
+    };
+    let cluster = apply(clusters, &wanted.cluster, true)?;
+    let judged: Vec<Value> = wanted.pools.iter().map(|pool| apply(pools, pool, true)).collect::<anyhow::Result<_>>()?;
     if arguments.dry_run {
         return match until.output {
             Output::Json => json(&json!({"cluster": cluster, "pools": judged})),
@@ -141,9 +149,9 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
         }
         .map(|()| ExitCode::SUCCESS);
     }
-    control.apply(clusters, &wanted.cluster, false)?;
+    apply(clusters, &wanted.cluster, false)?;
     for pool in &wanted.pools {
-        control.apply(pools, pool, false)?;
+        apply(pools, pool, false)?;
     }
     let taken = format!("the cluster {name} with {} is asked for", counted(wanted.pools.len()));
     let of_command: Vec<&str> = wanted.pools.iter().map(|pool| text(pool, "/metadata/name")).collect();
@@ -237,34 +245,6 @@ fn ask_of_operation(wait: &Wait<'_>, known: &Known, asks: Asks) -> anyhow::Resul
     };
     let taken = format!("{name} is asked to {}{follow}", asks.word());
     wait.until(&taken, |known| if is_again { known.is_done_again(name, DO) } else { known.has_done(name, DO) })
-}
-
-/// The file is there whole and for its owner's eyes only, or not at all.
-fn kubeconfig(arguments: &Kubeconfig) -> anyhow::Result<()> {
-    let Kubeconfig { name, output, within } = arguments;
-    let path = output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.kubeconfig")));
-    let control = Control::of(&within.at.kubeconfig)?;
-    let secret = format!("{name}-kubeconfig");
-    let Some(object) = control.get(Place::within("secrets", &within.namespace), &secret)? else {
-        there(&control, &within.namespace, name)?;
-        bail!(
-            "the cluster {name} has no kubeconfig yet: the Secret {secret} is made once its control nodes have formed"
-        );
-    };
-    let (kind, of) = (text(&object, "/type"), text(&object, OF_CLUSTER));
-    ensure!(
-        kind == SECRET && of == name.as_str(),
-        "the Secret {secret} is not the kubeconfig of the cluster {name}: its type is {kind:?}, and it is of the cluster {of:?}"
-    );
-    let value = BASE64_STANDARD.decode(text(&object, "/data/value")).map(Zeroizing::new);
-    let value = value.with_context(|| format!("reading the Secret {secret}"))?;
-    let read = std::str::from_utf8(&value)
-        .context("it is no text")
-        .and_then(|text| contract::kubeconfig::Kubeconfig::parse(text).context("it is no kubeconfig of a cluster"));
-    let read = read.with_context(|| format!("reading the Secret {secret}"))?;
-    fleet::files::write_new(&path, &value)?;
-    say(&format!("{}: leads to {}", path.display(), read.server));
-    Ok(())
 }
 
 /// It says nothing of whether it can be: what is in the way is in the conditions, which are told while it is waited for.

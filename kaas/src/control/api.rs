@@ -8,6 +8,8 @@ use controller::objects::{GROUP, VERSION};
 use fleet::node::{Answer, Client, Method, clean};
 use serde_json::{Value, json};
 
+use super::{Change, text};
+
 /// Who applies objects, for the API server: what others have set of an object is not changed by the way.
 const MANAGER: &str = "kaas";
 
@@ -121,17 +123,46 @@ impl Control {
     }
 
     /// Makes an object, or changes it to what is said of it here; whatever else it has stays. With `dry_run` the API server judges
-    /// it and keeps nothing.
+    /// it and keeps nothing. What others have set to something else is in the way.
     ///
     /// # Errors
     /// [`Refused`]; or nobody knows whether it was done.
     pub fn apply(&self, of: Place<'_>, object: &Value, dry_run: bool) -> anyhow::Result<Value> {
+        understood(&self.applied(of, object, dry_run, false)?).with_context(|| attempt_of(of, object))
+    }
+
+    /// The same. What other commands of ours have set by [`Self::patch`] is set anew, for to the API server that is another owner of the
+    /// field, of the same name; but two people may have given these commands, so `may` judges each such change before it is made. What
+    /// anybody else has set is not, nor what has changed since it was judged.
+    ///
+    /// # Errors
+    /// As of [`Self::apply`]; or `may` refuses.
+    pub fn apply_again(
+        &self,
+        of: Place<'_>,
+        object: &Value,
+        dry_run: bool,
+        may: &dyn Fn(&str, &[Change<'_>]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Value> {
+        let attempt = || attempt_of(of, object);
+        let answer = self.applied(of, object, dry_run, false)?;
+        let Some(fields) = own_conflicts(&answer) else { return understood(&answer).with_context(attempt) };
+        let name = text(object, "/metadata/name");
+        let gone = || Refused::because(format!("{name} of {of} is not there any more"));
+        let there = self.get(of, name)?.ok_or_else(gone)?;
+        let changes: Vec<Change<'_>> = fields.iter().map(|field| Change::of(field, &there, object)).collect();
+        may(name, &changes)?;
+        let mut object = object.clone();
+        object["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
+        understood(&self.applied(of, &object, dry_run, true)?).with_context(attempt)
+    }
+
+    fn applied(&self, of: Place<'_>, object: &Value, dry_run: bool, force: bool) -> anyhow::Result<Answer> {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?;
         let dry_run = if dry_run { "&dryRun=All" } else { "" };
-        let path = format!("{}/{name}?fieldManager={MANAGER}&fieldValidation=Strict{dry_run}", of.path());
-        let attempt = || format!("applying {name} of {of}");
-        let answer = self.0.wait(self.0.apply(&path, object)).with_context(attempt)?;
-        understood(&answer).with_context(attempt)
+        let force = if force { "&force=true" } else { "" };
+        let path = format!("{}/{name}?fieldManager={MANAGER}&fieldValidation=Strict{dry_run}{force}", of.path());
+        self.0.wait(self.0.apply(&path, object)).with_context(|| attempt_of(of, object))
     }
 
     /// Says what is known of an object, beside what others say of it.
@@ -177,6 +208,10 @@ impl Control {
     }
 }
 
+fn attempt_of(of: Place<'_>, object: &Value) -> String {
+    format!("applying {} of {of}", text(object, "/metadata/name"))
+}
+
 /// Whether an object is not there: the API server says so in its own words. A path that it does not know is none of its objects.
 fn missing(answer: &Answer) -> bool {
     let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -184,6 +219,21 @@ fn missing(answer: &Answer) -> bool {
         && said["kind"] == "Status"
         && said["reason"] == "NotFound"
         && said["details"]["name"].is_string()
+}
+
+/// The fields that other commands of ours have set to something else, if nothing but these is in the way of applying an object. The API
+/// server says of each field that is another one's which it is, and whose: `conflict with "kaas" with subresource "scale" using
+/// kaas.local/v1alpha1 at …` (Kubernetes, "Server-Side Apply", conflicts).
+fn own_conflicts(answer: &Answer) -> Option<Vec<String>> {
+    let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let own = format!("conflict with \"{MANAGER}\"");
+    let is_own = |cause: &Value| {
+        let whose = cause["message"].as_str().and_then(|message| message.strip_prefix(&own));
+        cause["reason"] == "FieldManagerConflict" && whose.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    };
+    let causes = said["details"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_it = answer.status == 409 && said["reason"] == "Conflict" && !causes.is_empty() && causes.iter().all(is_own);
+    is_it.then(|| causes.iter().map(|cause| text(cause, "/field").to_owned()).collect())
 }
 
 /// What was answered, whole: what is made of it may be written again.
@@ -197,7 +247,8 @@ fn understood(answer: &Answer) -> anyhow::Result<Value> {
             _ => Err(anyhow!("the answer is no object: {}", answer.words())),
         },
         404 if said["kind"] != "Status" => Err(Refused(
-            "the API server does not know this kind: its image is of before tenant clusters were objects, or it is no control cluster"
+            "the API server does not know this kind: a control cluster brings its kinds within a minute or two of its last node's joining, \
+             so wait, and try again; else its image is of before tenant clusters were objects, or it is no control cluster"
                 .to_owned(),
         )
         .into()),
@@ -231,6 +282,32 @@ mod tests {
         assert!(!missing(&answer(404, r#"{"kind": "Status", "reason": "NotFound", "details": {}}"#)));
         let told = format!("{:#}", understood(&answer(404, "404 page not found\n")).unwrap_err());
         assert!(told.contains("does not know this kind"), "{told}");
+        let (waits, gives_up) = (told.find("within a minute or two"), told.find("before tenant clusters"));
+        assert!(waits.is_some() && waits < gives_up, "a young cluster is the first that comes to mind: {told}");
+    }
+
+    #[test]
+    fn only_what_these_commands_have_set_themselves_is_set_anew() {
+        let conflicts = |status: u16, messages: &[&str]| {
+            let cause = |message: &&str| json!({"reason": "FieldManagerConflict", "message": message, "field": ".spec.replicas"});
+            let causes: Vec<Value> = messages.iter().map(cause).collect();
+            let body = json!({"kind": "Status", "reason": "Conflict", "details": {"causes": causes}, "message": "x"});
+            own_conflicts(&answer(status, &body.to_string()))
+        };
+        let conflict = |status: u16, messages: &[&str]| conflicts(status, messages).is_some();
+        let scaled =
+            r#"conflict with "kaas" with subresource "scale" using kaas.local/v1alpha1 at 2026-12-01T09:00:00Z"#;
+        let (patched, applied) = (r#"conflict with "kaas" using kaas.local/v1alpha1"#, r#"conflict with "kaas""#);
+        assert_eq!(conflicts(409, &[scaled, patched, applied]).unwrap(), [".spec.replicas"; 3]);
+        for other in
+            [r#"conflict with "kubectl-edit" using kaas.local/v1alpha1"#, r#"conflict with "kaas-controller""#, ""]
+        {
+            assert!(!conflict(409, &[scaled, other]), "{other}");
+        }
+        let odd = r#"conflict with "kaas"" is a name"#;
+        assert!(!conflict(409, &[]) && !conflict(422, &[scaled]) && !conflict(409, &[odd]));
+        let changed = answer(409, r#"{"kind": "Status", "reason": "Conflict", "message": "changed"}"#);
+        assert_eq!(own_conflicts(&changed), None);
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //! do, kubectl can do as well. Knows kinds by their names alone, and nothing of what their fields mean.
 
 mod api;
+mod change;
 mod documents;
 mod object;
 mod shown;
 mod wait;
 
 pub use self::api::{Control, Place, Refused};
+pub use self::change::Change;
 pub use self::documents::read;
 pub use self::object::{Said, age, said, status, text};
 pub use self::shown::{conditions, note, table};

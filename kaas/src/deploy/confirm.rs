@@ -21,6 +21,8 @@ pub struct Going {
     pub held: Vec<String>,
     /// What says of each VM that goes as well which it is.
     pub also: Vec<String>,
+    /// What is to say of the tenant clusters that it has; none if it has none.
+    pub tenants: Option<String>,
 }
 
 impl Going {
@@ -35,12 +37,13 @@ impl Going {
             doubtful: Vec::new(),
             held: Vec::new(),
             also: Vec::new(),
+            tenants: None,
         }
     }
 
     /// All that stands in the question one by one.
     pub fn named(&self) -> impl Iterator<Item = &String> {
-        self.also.iter().chain(&self.left).chain(&self.doubtful).chain(&self.held)
+        self.also.iter().chain(&self.left).chain(&self.doubtful).chain(&self.held).chain(&self.tenants)
     }
 
     /// Has a person type the cluster's name, unless it was given.
@@ -61,7 +64,7 @@ impl Going {
 
     /// What goes as well stands in it, and nowhere else: whoever sees the question sees that.
     fn question(&self) -> String {
-        let Self { cluster, place, journal, disks, left, doubtful: _, held: _, also } = self;
+        let Self { cluster, place, journal, disks, left, doubtful: _, held: _, also, tenants: _ } = self;
         let named: String = self.named().map(|named| format!("{named}\n")).collect();
         let and_disks = match (disks, left.len()) {
             (false, _) => "; its data disks stay".to_owned(),
@@ -95,7 +98,9 @@ mod tests {
             let also = ["VM cp8", "VM cp9"].map(str::to_owned).to_vec();
             let doubtful = vec!["d4 at [ds] cp4.vmdk".to_owned()];
             let held = vec!["d5 at [ds] cp5.vmdk".to_owned()];
-            let going = Going { cluster: "control".to_owned(), place, journal, disks, left, doubtful, held, also };
+            let tenants = Some("It has tenant clusters: blue/shop".to_owned());
+            let going =
+                Going { cluster: "control".to_owned(), place, journal, disks, left, doubtful, held, also, tenants };
             let mut shown = String::new();
             let done = going.confirmed_by(given, |question| {
                 shown += question;
@@ -112,7 +117,7 @@ mod tests {
         assert!(question.contains("and the 2 that are named above"), "{question}");
         let question = asked(None, "control", true).1;
         assert!(question.contains("with all that it knows, also the 3 that are named above as going"), "{question}");
-        let named = "VM cp8\nVM cp9\nd1 at [ds] cp1.vmdk\nd2 at [ds] cp2.vmdk\nd3 at [ds] cp3.vmdk\nd4 at [ds] cp4.vmdk\nd5 at [ds] cp5.vmdk\nAll VMs of the cluster";
+        let named = "VM cp8\nVM cp9\nd1 at [ds] cp1.vmdk\nd2 at [ds] cp2.vmdk\nd3 at [ds] cp3.vmdk\nd4 at [ds] cp4.vmdk\nd5 at [ds] cp5.vmdk\nIt has tenant clusters: blue/shop\nAll VMs of the cluster";
         assert!(question.starts_with(named), "{question}");
         assert_eq!(asked(Some("control"), "", true), (Ok(()), String::new()));
         for (given, answer) in [(None, ""), (None, "yes"), (None, "Control"), (Some("other"), "control")] {

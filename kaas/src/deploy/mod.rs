@@ -3,6 +3,7 @@
 mod arguments;
 mod confirm;
 mod judge;
+mod tenants;
 mod words;
 
 #[cfg(test)]
@@ -113,6 +114,7 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
         left: unheld.goes.iter().map(words::disk_goes_as_well).collect(),
         doubtful: unheld.doubtful.iter().map(words::disk_in_doubt).collect(),
         held: unheld.held.iter().map(words::disk_held).collect(),
+        tenants: looks.tenants(&place)?,
         ..Going::of(name, &*site, arguments.data_disks)
     };
     let given = arguments.confirm.clone();
@@ -124,8 +126,8 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     site.run(Ending::AtOnce, async |_| {
         tokio::task::spawn_blocking(move || going.confirmed(given.as_deref())).await.context("asking")?
     })?;
-    let (disks, Unheld { goes, doubtful, held: _ }) = (arguments.data_disks, &unheld);
-    let wish = Wish::Destroy { cluster: name, disks, left: goes, doubtful, also: &also };
+    let (disks, Unheld { goes, doubtful, held }) = (arguments.data_disks, &unheld);
+    let wish = Wish::Destroy { cluster: name, disks, left: goes, doubtful, held, also: &also };
     // One run: who asks it to end while it looks whether there is only the place has asked all of it.
     let gone = run.with(&place, None, async |deploy| {
         // A command that was killed may have made the place alone.
@@ -298,6 +300,12 @@ impl<'a> Run<'a> {
             }
         };
         uuids.iter().filter(|uuid| !gone.contains(uuid)).map(of).collect()
+    }
+
+    /// What is to say of tenant clusters that the cluster has; none if it has none.
+    fn tenants(&self, place: &Place) -> anyhow::Result<Option<String>> {
+        let (key, nodes) = (deployer_key_there(&self.file.deployer_key), self.file.addresses());
+        self.site.run(self.ending, async |_| Ok(tenants::told(key, place, &nodes, &self.file.kubeconfig).await))
     }
 
     fn with<T>(

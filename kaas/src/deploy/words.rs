@@ -148,11 +148,11 @@ pub fn disk_in_doubt(disk: &DiskRef) -> String {
     )
 }
 
-/// A data disk whose removal was asked for, and which a VM holds now, by the hypervisor's word.
+/// A data disk that was to be removed, and which a VM holds now, by the hypervisor's word.
 pub fn disk_held(HeldDisk { disk, by }: &HeldDisk) -> String {
     format!(
-        "the data disk {} at {}, which the VM {by} holds\n  its removal was asked for, and it was moved: it goes where that VM does with its \
-         data disks, and stays otherwise",
+        "the data disk {} at {}, which the VM {by} holds\n  it was to be removed before: it goes where that VM does with its data disks, \
+         and stays otherwise",
         disk.uuid,
         clean(&disk.path)
     )

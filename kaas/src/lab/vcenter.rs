@@ -132,7 +132,10 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
         None => own_program()?.with_file_name(PROGRAM),
     };
     if !program.is_file() {
-        bail!("there is no {}; `make vcenter-program` builds it, and --program names it", program.display());
+        bail!(
+            "there is no {}; `make vcenter-program` builds it: give it with --program build/vcenter",
+            program.display()
+        );
     }
     let program = program.canonicalize().with_context(|| format!("looking for {}", program.display()))?;
     let (name, options) = (&arguments.vcenter.name, &arguments.options);

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use contract::deployer::Fingerprint;
@@ -261,7 +261,7 @@ impl Read {
 
 /// What kubeconfigs say of the cluster's authority. What a node shows through the hypervisor its guests can write, and others who
 /// may change the VM's settings: it does not say which cluster this is.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Known {
     /// The one that the command line names.
     given: Vec<Fingerprint>,
@@ -297,6 +297,12 @@ const BY_THE_KEPT: &str = "the kubeconfig that lies where the description says, 
                            there before: give this one's with --kubeconfig";
 
 impl Known {
+    /// What lies where the description says, if that is a kubeconfig.
+    fn kept_at(path: &Path) -> Self {
+        let kept = Credentials::read(path).and_then(|read| read.authorities()).unwrap_or_default();
+        Self { given: Vec::new(), kept }
+    }
+
     /// The authorities of which a node may be, by what the cluster has formed with if that was noted.
     ///
     /// # Errors
@@ -317,6 +323,37 @@ impl Known {
     }
 }
 
+/// A client by what a node gives for the deployer's key, good for a day, for who has only so long: each node is asked for its share of it,
+/// and as much is left. The cluster's authority is the noted one, or that of the kubeconfig which lies where the description says.
+///
+/// # Errors
+/// Why no node gives it.
+pub async fn client_by_key(
+    deployer: &Deployer,
+    place: &Place,
+    nodes: &[(String, Ipv4Addr)],
+    kubeconfig: &Path,
+    limit: Duration,
+) -> anyhow::Result<Client> {
+    let known = Known::kept_at(kubeconfig);
+    let (credentials, ..) = first_given(deployer, place, nodes, &known, Some(share(limit, nodes.len()))).await?;
+    deployer.client(&credentials)
+}
+
+/// Of so long, the part of each of so many that are asked in turn, where as much is left for what comes after them.
+fn share(limit: Duration, asked: usize) -> Duration {
+    limit / u32::try_from(asked).unwrap_or(u32::MAX).saturating_add(1)
+}
+
+/// What comes of asking, if it comes in time.
+///
+/// # Errors
+/// As of what is asked; or it has not answered by then.
+pub async fn within<T>(limit: Duration, asking: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let late = || anyhow::anyhow!("there was no answer within {:.1} s", limit.as_secs_f32());
+    tokio::time::timeout(limit, asking).await.unwrap_or_else(|_| Err(late()))
+}
+
 /// What a node gives for the deployer's key, good for a day.
 async fn issued(
     deployer: &Deployer,
@@ -324,12 +361,29 @@ async fn issued(
     nodes: &[(String, Ipv4Addr)],
     known: &Known,
 ) -> anyhow::Result<Given> {
+    let (credentials, ends, whence) = first_given(deployer, place, nodes, known, None).await?;
+    Ok(Given { nodes: Arc::new(deployer.client(&credentials)?), ends, whence })
+}
+
+/// The first credentials that a node gives for the deployer's key, when they end, and by which VM. With `each`, no node is waited for longer.
+async fn first_given(
+    deployer: &Deployer,
+    place: &Place,
+    nodes: &[(String, Ipv4Addr)],
+    known: &Known,
+    each: Option<Duration>,
+) -> anyhow::Result<(Credentials, SystemTime, String)> {
     let mut last = anyhow::anyhow!("no VM of the deployment is on");
     let noted = fleet::deploy::authority(&*place.store, place.hypervisor.deployment()).await?;
     let believed = known.believed(noted)?;
     for (address, vm) in running(nodes, &place.hypervisor.vms().await?) {
-        match asked(deployer, &*place.hypervisor, address, vm, &believed).await {
-            Ok(given) => return Ok(given),
+        let asking = asked(deployer, &*place.hypervisor, address, vm, &believed);
+        let given = match each {
+            Some(each) => within(each, asking).await,
+            None => asking.await,
+        };
+        match given {
+            Ok((credentials, ends)) => return Ok((credentials, ends, vm.name.clone())),
             Err(error) => last = error.context(vm.name.clone()),
         }
     }
@@ -353,12 +407,12 @@ async fn asked(
     address: Ipv4Addr,
     vm: &Vm,
     believed: &Believed,
-) -> anyhow::Result<Given> {
+) -> anyhow::Result<(Credentials, SystemTime)> {
     let shown = hypervisor.fingerprints(&vm.reference).await?.context("it shows no cluster yet")?;
     believed.has(shown.authority)?;
     let credentials = deployer.credentials(address, &shown).await?;
     let ends = credentials.ends().context("what it gives does not say when it ends")?;
-    Ok(Given { nodes: Arc::new(deployer.client(&credentials)?), ends, whence: vm.name.clone() })
+    Ok((credentials, ends))
 }
 
 #[cfg(test)]
@@ -367,6 +421,40 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+
+    #[test]
+    fn what_lies_where_the_description_says_is_known_and_what_is_no_kubeconfig_says_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        assert!(Known::kept_at(&path).kept.is_empty());
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+        let written = contract::kubeconfig::Kubeconfig {
+            server: "https://10.0.0.10:6443".to_owned(),
+            server_name: None,
+            authority: certificate.pem(),
+            certificate: certificate.pem(),
+            key: contract::secret::Secret::new(key.serialize_pem()),
+        };
+        std::fs::write(&path, &*written.render("admin")).unwrap();
+        let known = Known::kept_at(&path);
+        assert_eq!(known.kept, [Fingerprint::of_key_of(certificate.der()).unwrap()]);
+        assert_eq!(known.believed(None).unwrap().by, BY_THE_KEPT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_node_takes_its_share_of_the_time_and_leaves_theirs_to_the_others() {
+        let limit = Duration::from_secs(10);
+        let (each, begun) = (share(limit, 3), tokio::time::Instant::now());
+        for _ in 0..3 {
+            let late = within(each, std::future::pending::<anyhow::Result<()>>()).await.unwrap_err().to_string();
+            assert_eq!(late, "there was no answer within 2.5 s");
+        }
+        assert!(begun.elapsed() < limit, "nothing is left for the question itself");
+        assert_eq!(within(each, async { Ok(7) }).await.unwrap(), 7);
+        let refused = within(each, async { anyhow::Result::<()>::Err(anyhow::anyhow!("no")) }).await.unwrap_err();
+        assert_eq!((refused.to_string().as_str(), share(limit, 0)), ("no", limit));
+    }
 
     #[test]
     fn nodes_are_asked_whose_vms_are_on_at_the_addresses_of_the_file() {

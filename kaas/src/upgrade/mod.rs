@@ -14,6 +14,7 @@ use fleet::upgrade::{Adoption, Arrived, Direction, KubernetesOptions, Outcome, U
 use self::arguments::Confirmed;
 pub use self::arguments::{Adopt, Upgrade};
 use self::at::Lacking;
+pub use self::at::{client_by_key, within};
 pub use self::words::advised;
 use crate::output::{Output, json, result, say, warn};
 use crate::signals::Ending;

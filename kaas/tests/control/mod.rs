@@ -35,7 +35,7 @@ pub struct Asked {
 }
 
 /// Plural, namespace and name.
-type Key = (String, String, String);
+pub type Key = (String, String, String);
 
 /// What the API server keeps.
 #[derive(Default)]
@@ -46,6 +46,8 @@ pub struct Kept {
     pub asked: Vec<Asked>,
     /// What is refused: a part of method and path, and why.
     pub refuses: Option<(&'static str, &'static str)>,
+    /// Who has set a field of a spec otherwise than by applying it.
+    pub owners: BTreeMap<(Key, String), &'static str>,
     /// Whether the next answer is broken off before it has begun.
     pub breaks: bool,
     /// How often a cluster or a Provider was looked at.
@@ -69,7 +71,8 @@ impl Kept {
     pub fn put(&mut self, plural: &str, namespace: &str, name: &str, mut object: Value) {
         self.uids += 1;
         let metadata = json!({"name": name, "namespace": namespace, "uid": format!("uid-{}", self.uids), "generation": 1,
-                              "creationTimestamp": "2026-01-01T00:00:00Z"});
+                              "creationTimestamp": "2026-01-01T00:00:00Z",
+                              "resourceVersion": self.uids.to_string()});
         merge(&mut object, &json!({ "metadata": metadata }));
         self.objects.insert((plural.to_owned(), namespace.to_owned(), name.to_owned()), object);
     }
@@ -122,7 +125,17 @@ impl Kept {
             }
             ("PATCH", [plural, name]) if asked.form == "application/apply-patch+yaml" => {
                 assert!(has("fieldManager=kaas") && has("fieldValidation=Strict"), "{}", asked.line);
-                self.apply(&key(plural, namespace, name), &asked.body, has("dryRun=All"))
+                let key = key(plural, namespace, name);
+                let seen = &asked.body["metadata"]["resourceVersion"];
+                assert_eq!(has("force=true"), seen.is_string(), "what others have changed meanwhile would be lost");
+                let there = self.objects.get(&key).map(|there| &there["metadata"]["resourceVersion"]);
+                if seen.is_string() && there != Some(seen) {
+                    return refused(409, "the object has been modified");
+                }
+                match self.conflict(&key, &asked.body) {
+                    Some(conflict) if !has("force=true") => conflict,
+                    _ => self.apply(&key, &asked.body, has("dryRun=All")),
+                }
             }
             ("PATCH", [plural, name]) => {
                 assert_eq!(asked.form, "application/merge-patch+json");
@@ -147,6 +160,23 @@ impl Kept {
         (200, json!({"kind": "List", "metadata": {"continue": next}, "items": all[from..end]}))
     }
 
+    /// What is in the way of applying an object: fields that another one has set to something else, or the same one in another way.
+    fn conflict(&self, key: &Key, object: &Value) -> Option<(u16, Value)> {
+        let there = self.objects.get(key)?;
+        let is_other = |(of, field): &(Key, String)| {
+            let wanted = &object["spec"][field.as_str()];
+            of == key && !wanted.is_null() && *wanted != there["spec"][field.as_str()]
+        };
+        let cause = |((_, field), owner): (&(Key, String), &&str)| {
+            let message = format!("conflict with {owner:?} using kaas.local/v1alpha1 at 2026-01-01T00:00:00Z");
+            json!({"reason": "FieldManagerConflict", "message": message, "field": format!(".spec.{field}")})
+        };
+        let causes: Vec<Value> = self.owners.iter().filter(|(of, _)| is_other(of)).map(cause).collect();
+        let said = json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "details": {"causes": causes},
+                          "message": format!("Apply failed with {} conflicts", causes.len())});
+        (!causes.is_empty()).then_some((409, said))
+    }
+
     fn apply(&mut self, key: &Key, object: &Value, dry_run: bool) -> (u16, Value) {
         let before = self.objects.get(key).cloned();
         let mut after = before.clone().unwrap_or_else(|| json!({}));
@@ -157,6 +187,7 @@ impl Kept {
         if dry_run {
             return (200, after);
         }
+        self.owners.retain(|(of, field), _| of != key || object["spec"][field.as_str()].is_null());
         match before {
             Some(before) => self.replace(key, &before, after),
             None => self.put(&key.0, &key.1, &key.2, after),
@@ -175,6 +206,8 @@ impl Kept {
         if let Err(error) = understood(&key.0, &after) {
             return refused(422, &error.to_string());
         }
+        let fields = part["spec"].as_object().into_iter().flatten().map(|(field, _)| (key.clone(), field.clone()));
+        self.owners.extend(fields.map(|of| (of, "kaas")));
         self.replace(key, &before, after);
         self.found(key)
     }
@@ -184,6 +217,8 @@ impl Kept {
             let generation = before["metadata"]["generation"].as_i64().unwrap();
             after["metadata"]["generation"] = (generation + 1).into();
         }
+        self.uids += 1;
+        after["metadata"]["resourceVersion"] = self.uids.to_string().into();
         self.objects.insert(key.clone(), after);
     }
 

@@ -15,13 +15,13 @@ use super::objects::{confined, on_control_nodes};
 /// The container image, and the program of this project that it is of.
 pub(super) const IMAGE: &str = "controller";
 /// What its objects are called, also those that the image has: its account among them.
-const NAME: &str = "kaas-controller";
+pub const NAME: &str = "kaas-controller";
 /// The namespace of that account.
-const NAMESPACE: &str = "kaas-system";
+pub const NAMESPACE: &str = "kaas-system";
 /// The authorities that the node trusts, those of its properties included: vCenters prove themselves by these.
 const AUTHORITIES: &str = "/etc/ssl/certs";
 /// Seconds: it ends what is under way, and gives the Lease back.
-const GRACE: u32 = 45;
+pub const GRACE: u32 = 45;
 
 /// Its pods. `mark` is the build that the cluster's kinds are of.
 pub(super) fn objects(mark: &str) -> Vec<Value> {

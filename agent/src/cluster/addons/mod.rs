@@ -2,7 +2,7 @@
 //! who may have the system's priorities. Pure; applying is [`crate::cluster::kubernetes::api::apply`]'s.
 
 mod comers;
-mod controller;
+pub mod controller;
 mod coredns;
 mod local_volumes;
 mod metallb;

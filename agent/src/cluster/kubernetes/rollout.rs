@@ -48,6 +48,15 @@ impl Workload {
     }
 }
 
+/// Why a workload does not run as it should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What is so, naming the workload.
+    pub seen: String,
+    /// Whether it passes by itself where pods are still coming up, as on a node that was just powered on: too few of them run.
+    pub passes: bool,
+}
+
 /// Those of a list of objects.
 pub fn workloads(objects: &[Value]) -> Vec<Workload> {
     objects.iter().filter_map(Workload::of).collect()
@@ -58,7 +67,7 @@ impl Api {
     ///
     /// # Errors
     /// The API does not answer.
-    pub fn trouble(&self, workload: &Workload) -> anyhow::Result<Option<String>> {
+    pub fn trouble(&self, workload: &Workload) -> anyhow::Result<Option<Trouble>> {
         let Workload { kind, namespace, name } = workload;
         let kind = kind.name();
         let object = self
@@ -75,9 +84,10 @@ const UNDER_WAY: [&str; 3] = ["NewReplicaSetCreated", "FoundNewReplicaSet", "Rep
 /// The reason once that has lasted for longer than it may.
 const STUCK: &str = "ProgressDeadlineExceeded";
 
-fn judge(workload: &Workload, object: Option<&Value>) -> Option<String> {
+fn judge(workload: &Workload, object: Option<&Value>) -> Option<Trouble> {
     let what = format!("the {} {}/{}", workload.kind.name(), workload.namespace, workload.name);
-    let Some(object) = object else { return Some(format!("{what} is not there")) };
+    let lasting = |seen: String| Some(Trouble { seen, passes: false });
+    let Some(object) = object else { return lasting(format!("{what} is not there")) };
     let (spec, status) = (&object["spec"], &object["status"]);
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let (wanted, running) = match workload.kind {
@@ -96,9 +106,10 @@ fn judge(workload: &Workload, object: Option<&Value>) -> Option<String> {
             }
             if available["status"] == "True" {
                 // The pods of its former version go on.
-                let stuck = reason == STUCK;
-                return stuck
-                    .then(|| format!("the next version of {what} does not come up, the former one still runs"));
+                return match reason == STUCK {
+                    true => lasting(format!("the next version of {what} does not come up, the former one still runs")),
+                    false => None,
+                };
             }
             (number(&spec["replicas"]), number(&status["availableReplicas"]))
         }
@@ -110,7 +121,7 @@ fn judge(workload: &Workload, object: Option<&Value>) -> Option<String> {
             (wanted, running)
         }
     };
-    Some(format!("of {what} {running} of {wanted} pods run"))
+    Some(Trouble { seen: format!("of {what} {running} of {wanted} pods run"), passes: true })
 }
 
 #[cfg(test)]
@@ -118,7 +129,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn judged(kind: &str, status: Value) -> Option<String> {
+    fn judged(kind: &str, status: Value) -> Option<Trouble> {
         let object = json!({
             "kind": kind, "metadata": {"namespace": "n", "name": "x"}, "spec": {"replicas": 2}, "status": status,
         });
@@ -139,13 +150,15 @@ mod tests {
         assert_eq!(judged("Deployment", json!({})), None, "just made");
         assert_eq!(with("True", "True", "NewReplicaSetAvailable"), None);
         assert_eq!(with("False", "True", "ReplicaSetUpdated"), None, "it comes up");
-        let trouble = Some("of the deployment n/x 1 of 2 pods run".to_owned());
+        let few = "of the deployment n/x 1 of 2 pods run".to_owned();
+        let trouble = Some(Trouble { seen: few, passes: true });
         assert_eq!(with("False", "False", STUCK), trouble);
         assert_eq!(with("False", "True", "NewReplicaSetAvailable"), trouble, "it ran, and does no more");
         let stuck = "the next version of the deployment n/x does not come up, the former one still runs";
-        assert_eq!(with("True", "False", STUCK).unwrap(), stuck);
+        assert_eq!(with("True", "False", STUCK), Some(Trouble { seen: stuck.to_owned(), passes: false }));
         let missing = Workload { kind: Kind::Deployment, namespace: "n".into(), name: "x".into() };
-        assert_eq!(judge(&missing, None).unwrap(), "the deployment n/x is not there");
+        let gone = "the deployment n/x is not there".to_owned();
+        assert_eq!(judge(&missing, None), Some(Trouble { seen: gone, passes: false }));
     }
 
     #[test]
@@ -155,6 +168,7 @@ mod tests {
         };
         assert_eq!(with(0, 0), None, "no worker has joined yet");
         assert_eq!(with(3, 3), None);
-        assert_eq!(with(3, 2).unwrap(), "of the daemonset n/x 2 of 3 pods run");
+        let few = "of the daemonset n/x 2 of 3 pods run".to_owned();
+        assert_eq!(with(3, 2), Some(Trouble { seen: few, passes: true }));
     }
 }

@@ -86,7 +86,7 @@ fn tail(path: &Path, keep: Keep) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The units whose journals are kept one by one.
-const UNITS: [&str; 10] = [
+const UNITS: [&str; 11] = [
     "kaas-agent",
     "etcd",
     "containerd",
@@ -94,6 +94,7 @@ const UNITS: [&str; 10] = [
     "kube-proxy",
     "kaas-pod-network",
     "kaas-virtual-address",
+    "kaas-controller-end",
     "kaas-mark-good",
     "kaas-release",
     "systemd-networkd",

@@ -108,7 +108,13 @@ fn no_planted_secret_is_in_the_bundle_and_the_rest_is() {
             assert!(!text.contains(planted), "{planted} is in {name}:\n{text}");
         }
     }
-    for name in ["journal/etcd.txt", "plan.json", "kubernetes/pods.txt", "containers/kube-system_a_1/app/0.log"] {
+    for name in [
+        "journal/etcd.txt",
+        "journal/kaas-controller-end.txt",
+        "plan.json",
+        "kubernetes/pods.txt",
+        "containers/kube-system_a_1/app/0.log",
+    ] {
         assert!(files[name].contains("begin\n") && files[name].contains("end\n"), "{name}: {}", files[name]);
     }
     let audit: Vec<_> = files.keys().filter(|name| name.contains("audit")).collect();

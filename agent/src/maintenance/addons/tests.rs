@@ -167,6 +167,29 @@ fn what_was_applied_in_part_is_applied_again() {
     }
 }
 
+/// The first look is seconds after the node works, when pods that were off with it are still coming up. The next one is a minute
+/// later, and tells what is still so.
+#[test]
+fn that_too_few_pods_run_is_no_trouble_in_the_first_minute() {
+    let (_root, context) = tenant();
+    let wanted = addons::wanted(&context.config, &context.image);
+    let count = |passes: bool, seconds: u64| {
+        let look = |workload: &Workload| Ok(Some(Trouble { seen: format!("{} waits", workload.name), passes }));
+        let times = Times { done: Some(40), ..Times::default() };
+        let findings = troubles(&look, &wanted, works_for(&times, Some(40 + seconds))).unwrap();
+        assert!(findings.iter().all(|finding| finding.code == "add-on.not-ready" && finding.seen.ends_with(" waits")));
+        findings.iter().count()
+    };
+    let all: usize = wanted.iter().map(|add_on| add_on.workloads().len()).sum();
+    assert!(all > 0);
+    for (passes, seconds, told) in [(true, 5, 0), (true, 59, 0), (true, 60, all), (false, 0, all)] {
+        assert_eq!(count(passes, seconds), told, "passes: {passes}, after {seconds} s");
+    }
+    for (done, up) in [(None, Some(90)), (Some(40), None)] {
+        assert_eq!(works_for(&Times { done, ..Times::default() }, up), Duration::MAX, "nothing is kept back for good");
+    }
+}
+
 #[test]
 fn what_somebody_deletes_comes_back_and_is_said() {
     let (_root, context) = tenant();

@@ -31,7 +31,9 @@ mod shown;
 pub(super) mod tests;
 mod word;
 
+pub use self::raises::{lowest_minor, raise_name};
 pub use self::shown::blocked;
+pub use self::word::asked;
 
 use contract::minor::Minor;
 use fleet::upgrade::Verb;

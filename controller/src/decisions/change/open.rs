@@ -5,9 +5,10 @@ use fleet::upgrade::{Direction, Verb};
 use super::image::Wanted;
 use super::word::{Word, has_asked, is_heard, way_back, word};
 use super::{Change, SeenCluster, name};
+use crate::decisions::obstacle::Obstacle;
 use crate::decisions::rest::is_at_rest;
 use crate::decisions::swapping::{Stage, Swapping, goal, is_of_size};
-use crate::objects::{Commit, DO, Operation, Resolved, TenantClusterReason};
+use crate::objects::{Commit, ControlPlaneSize, DO, Operation, Resolved, TenantClusterReason};
 
 /// How long all control nodes are good on the new image before it is committed by itself, in seconds.
 const GOOD: i64 = 600;
@@ -64,6 +65,14 @@ impl SeenCluster<'_> {
         }
     }
 
+    /// Whether a plan ends that is wanted: for want of room alone, which may come.
+    pub fn ends_for_room(&self, change: &Change) -> bool {
+        let is_wanted = |(operation, swapping): &(&Operation, Swapping)| {
+            self.unknown_size(operation).is_none() && self.is_wanted_as(operation, swapping, self.size.clone())
+        };
+        matches!(change, Change::Go(_, Verb::Withdraw)) && self.swap.as_ref().is_some_and(is_wanted)
+    }
+
     /// Whether a swap of which nothing has moved holds something else up that needs no room for its size: its image with the size that nodes
     /// have; or where it is of the size alone, another image or a minor.
     pub(super) fn gives_way(
@@ -87,6 +96,16 @@ impl SeenCluster<'_> {
 
     /// Whether a swap is still what the spec asks for. An image that a person had named and has taken out is not.
     fn is_wanted(&self, operation: &Operation, swapping: &Swapping) -> bool {
+        self.is_wanted_as(operation, swapping, self.size_with_image())
+    }
+
+    /// The same where the VMs of another image would have this size.
+    fn is_wanted_as(
+        &self,
+        operation: &Operation,
+        swapping: &Swapping,
+        size: Result<ControlPlaneSize, Obstacle>,
+    ) -> bool {
         if is_of_size(operation) {
             return self.is_size_wanted(operation, swapping);
         }
@@ -94,7 +113,7 @@ impl SeenCluster<'_> {
             Some(image) => operation.spec.to_image.as_ref() == Some(image),
             None => self.cluster.spec.maintenance.auto_update,
         };
-        is_image && !self.is_outdated(operation, swapping)
+        is_image && !self.is_outdated(operation, swapping, size)
     }
 
     fn awaits_commit(&self, operation: &Operation, swapping: &Swapping) -> Change {

@@ -1,13 +1,14 @@
-//! Kubernetes is raised: when that begins, and what comes next of it.
+//! Kubernetes is raised: from which minor, by which Operation, when that begins, and what comes next of it.
 
 use contract::minor::Minor;
+use kube::ResourceExt;
 
 use super::shown::{blocked, says};
 use super::word::{Word, ended, word};
 use super::{Change, SeenCluster, name};
 use crate::decisions::obstacle::Obstacle;
 use crate::decisions::swapping::Ending;
-use crate::objects::{DO, Operation, OperationReason, TenantClusterReason};
+use crate::objects::{DO, Machine, Operation, OperationReason, TenantCluster, TenantClusterReason};
 
 impl SeenCluster<'_> {
     /// Kubernetes is raised, or why it is not.
@@ -88,6 +89,16 @@ impl SeenCluster<'_> {
             None => Change::Raise(to, None),
         }
     }
+}
+
+/// The lowest minor of Kubernetes that control nodes are at.
+pub fn lowest_minor(machines: &[Machine]) -> Option<Minor> {
+    machines.iter().filter_map(|machine| machine.spec.kubernetes.parse().ok()).min()
+}
+
+/// The name of the Operation that takes a cluster to a minor.
+pub fn raise_name(cluster: &TenantCluster, to: &str) -> String {
+    format!("{}-kubernetes-{}", cluster.name_any(), to.replace('.', "-"))
 }
 
 /// The word of a person to an Operation that has raised Kubernetes.

@@ -16,13 +16,18 @@ pub(super) enum Word {
     Abandon,
 }
 
+/// The word that a person has put to an Operation, whatever it is; none if there is none.
+pub fn asked(operation: &Operation) -> Option<&str> {
+    operation.metadata.annotations.as_ref()?.get(DO).map(String::as_str)
+}
+
 /// What a person asks of an Operation: none if nothing.
 ///
 /// # Errors
 /// Why it is nothing that can be asked.
 pub(super) fn word(operation: &Operation) -> Option<Result<Word, String>> {
-    let text = operation.metadata.annotations.as_ref()?.get(DO)?;
-    Some(match text.as_str() {
+    let text = asked(operation)?;
+    Some(match text {
         "resume" => Ok(Word::Resume),
         "rollback" => Ok(Word::Rollback),
         "commit" => Ok(Word::Commit),

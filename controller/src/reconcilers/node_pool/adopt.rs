@@ -8,10 +8,11 @@ use fleet::hypervisor::{Hypervisor, Vm};
 use fleet::workers::{Cluster, NodeSeen};
 use kube::ResourceExt;
 
-use super::{Known, PoolWork};
+use super::PoolWork;
+use super::known::Known;
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{AdoptedWorker, Witnesses, adopted_workers, claimant, claimed, gives_out};
-use crate::objects::{IPAddress, Machine, NodePool, Reason as _, TenantCluster, TenantClusterReason};
+use crate::objects::{Machine, NodePool, Reason as _, TenantCluster, TenantClusterReason};
 use crate::reach::{Failure, kinds};
 
 impl PoolWork<'_> {
@@ -112,13 +113,17 @@ impl PoolWork<'_> {
             }
             Err(error) => return Ok(Err(format!("the IPPool {}: {error}", addresses.name_any()))),
         }
-        let all = kinds::list::<IPAddress>(self.0.objects, None, None).await.attempting("looking for IPAddresses")?;
+        let all = self.0.objects.in_use(None).await.attempting("looking for IPAddresses")?;
         let own = machine.and_then(|machine| machine.metadata.uid.as_ref());
         let text = address.to_string();
-        let other = all.into_iter().find(|it| it.spec.address == text && Some(&it.spec.claimant.uid) != own);
+        let other = all.specs().find(|it| it.address == text && Some(&it.claimant.uid) != own);
         Ok(match other {
             Some(other) => {
-                Err(format!("{} has the address {text}, which is {}'s by now", worker.name, other.spec.claimant.name))
+                let claimant = &other.claimant;
+                // What is in other namespaces is told to nobody.
+                let is_near = claimant.namespace == known.like.namespace().unwrap_or_default();
+                let whose = if is_near { claimant.name.as_str() } else { "somebody in another namespace" };
+                Err(format!("{} has the address {text}, which is taken by {whose} by now", worker.name))
             }
             None => Ok(Some(address)),
         })

@@ -1,40 +1,39 @@
 //! A NodePool: its workers made, kept, replaced and removed by `fleet`, from what is kept of each in its Machine. A pool that is as it is
 //! to be is only looked at; where something is to be done a hold is taken, and rounds are gone until nothing moves for a while.
 //!
+//! What it names is looked at in `known.rs`, what is seen is written by `show.rs`, and what a person wants otherwise meanwhile is heeded by
+//! `heed.rs`. Workers that are newer than the database are adopted by `adopt.rs`. Where a cluster goes as a whole, `going.rs` stands for its
+//! API.
+//!
 //! Not done yet: another network than the control nodes'.
 
 mod adopt;
 mod going;
 mod heed;
+mod known;
+mod show;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::kubeconfig::Kubeconfig;
 use fleet::authority::{Hold, Store as _, TakeOver};
 use fleet::journals;
-use fleet::workers::{Cluster, Kept, Notice, Placed, Pool, Records, Rounds, Site, Workers, WorkersStatus, ca_hash};
+use fleet::workers::{Kept, Notice, Placed, Records, Rounds, Workers};
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::going::Going;
+use self::known::{Known, Unready};
 use crate::context::{Attempt, Context, Trouble};
-use crate::decisions::{
-    CLUSTER_REF, Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, drifted, emptied_pool,
-    held, is_leaving, is_to_adopt, kept, like, may_adopt, may_make, nodes_image, pool_status, repaired, repairs,
-    shown_worker, site, wanted_pool, zones_of_pool,
-};
-use crate::objects::{
-    IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, VMClassSpec, set,
-};
+use crate::decisions::{CLUSTER_REF, NODE_POOL, POOL_FINALIZER, is_to_adopt, kept, repaired, repairs};
+use crate::objects::{Machine, NodePool, NodePoolReason, Phase, Provider};
 use crate::reach::providers::{Place, placement};
-use crate::reach::{Failure, PoolStore, kinds, tenants};
+use crate::reach::{Failure, PoolStore, kinds};
 use crate::reconcilers::NOW_AND_THEN;
-use crate::reconcilers::tenant_cluster::{Work, deployment, nodes, told};
+use crate::reconcilers::tenant_cluster::{Work, deployment};
 
 /// The label of nodes with the zone that they are in (Kubernetes, "Well-Known Labels, Annotations and Taints").
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -61,27 +60,8 @@ pub async fn reconcile(pool: Arc<NodePool>, context: Arc<Context>) -> Result<Act
 /// What one pool is worked on with.
 struct PoolWork<'a>(Work<'a>);
 
-/// What is done for a pool, and with whom it is talked about.
-struct Known {
-    cluster: TenantCluster,
-    provider: Provider,
-    wanted: Pool,
-    like: Machine,
-    /// The zones that further workers are spread over.
-    zones: Vec<String>,
-    addresses: Option<IPPool>,
-    site: Site,
-    api: Box<dyn Cluster>,
-    /// What the Provider permits of what is wanted.
-    held: Held,
-    /// Whether the cluster goes as a whole: nothing is moved away from workers.
-    goes: bool,
-}
-
-/// Why nothing can be done for a pool now.
-type Unready = (NodePoolReason, String);
-
 impl PoolWork<'_> {
+    /// Does what is to be done for it now.
     async fn bring_on(&self, known: &NodePool) -> Result<Action, Trouble> {
         let work = &self.0;
         let Some(pool) = self.find(known).await? else { return Ok(Action::await_change()) };
@@ -102,6 +82,8 @@ impl PoolWork<'_> {
         if machines.is_empty() && self.is_one_too_many(&pool).await? {
             let words = format!("the cluster {} has {MOST} older pools", pool.spec.cluster_ref.name);
             self.say(&pool, NodePoolReason::TooMany, &words).await?;
+            // No word to adopt waits for it: its VMs are not looked at for as long as it is one.
+            self.looked_at(&pool, pool.metadata.generation.unwrap_or_default());
             return Ok(Action::requeue(NOW_AND_THEN));
         }
         let known = match self.known(&pool, &machines).await? {
@@ -111,28 +93,12 @@ impl PoolWork<'_> {
                 return Ok(Action::requeue(AWAITING));
             }
         };
-        if let Some(why) = known.held.why.clone().filter(|_| machines.is_empty() && known.wanted.count == 0) {
-            // There is no room for the first one: nobody has to be asked about the others.
+        let is_at_rest = machines.is_empty() && known.wanted.count == 0 && !is_to_adopt(&known.cluster);
+        if let Some(why) = known.held.why.clone().filter(|_| is_at_rest) {
+            // There is no room for the first one: nobody has to be asked about the others, unless a word to adopt waits for that.
             return self.rest(&pool, why).await;
         }
         self.go(&pool, machines, known).await
-    }
-
-    /// Says of a pool that wants no worker, and has none, that it is as it is to be.
-    async fn is_empty(&self, pool: &NodePool) -> Result<Action, Trouble> {
-        use NodePoolReason::{AllReady, Current, FewIll, RepairOff};
-        let (now, generation) = (self.0.clock.time(), pool.metadata.generation.unwrap_or_default());
-        let mut status = pool.status.clone().unwrap_or_default();
-        status.observed_generation = generation;
-        (status.replicas, status.ready_replicas, status.updated_replicas) = (0, 0, 0);
-        status.selector = Some(format!("{NODE_POOL}={}", pool.name_any()));
-        let repairable = if pool.spec.repair.after_seconds == 0 { RepairOff } else { FewIll };
-        for reason in [AllReady, Current, repairable] {
-            set(&mut status.conditions, reason, "", generation, &now);
-        }
-        let noted = kinds::note(self.0.objects, pool, pool.status.as_ref(), &status).await;
-        noted.attempting("writing the pool's status")?;
-        Ok(Action::await_change())
     }
 
     /// Whether a cluster has so many older pools that no worker is made for this one.
@@ -177,138 +143,8 @@ impl PoolWork<'_> {
             store.remove(number).await?;
         }
         kinds::releases(self.0.objects, pool, POOL_FINALIZER).await.attempting("letting the pool go")?;
+        self.0.term.forgets(pool.metadata.uid.as_deref().unwrap_or_default());
         Ok(Action::await_change())
-    }
-
-    /// Looks at what a pool names.
-    async fn known(&self, pool: &NodePool, machines: &[Machine]) -> Result<Result<Known, Unready>, Trouble> {
-        use NodePoolReason::{ClusterNotReady, Unfit};
-        let (work, name) = (&self.0, &pool.spec.cluster_ref.name);
-        let cluster = kinds::find::<TenantCluster>(work.objects, pool.namespace().as_deref(), name).await;
-        let Some(cluster) = cluster.attempting("reading the pool's cluster")? else {
-            return Ok(Err((ClusterNotReady, format!("there is no TenantCluster {name}"))));
-        };
-        let Some(provider) = work.provider(&cluster).await? else {
-            return Ok(Err((Unfit, format!("there is no Provider {}", cluster.spec.provider_ref.name))));
-        };
-        let goes = is_leaving(&cluster);
-        let api: Box<dyn Cluster> = if goes {
-            Box::new(Going)
-        } else {
-            match work.kubeconfig(&cluster).await? {
-                Some(text) => match work.places.cluster(&text) {
-                    Ok(api) => api,
-                    Err(why) => return Ok(Err((ClusterNotReady, format!("the kubeconfig of {name}: {why:#}")))),
-                },
-                None => {
-                    return Ok(Err((ClusterNotReady, format!("the cluster {name} has no kubeconfig of its own yet"))));
-                }
-            }
-        };
-        if goes || pool.metadata.deletion_timestamp.is_some() {
-            // Nothing that further workers would be made of is needed, nor looked at.
-            let Some(first) = machines.first() else { return Ok(Err((ClusterNotReady, "it goes".to_owned()))) };
-            let wanted = emptied_pool(pool, first).map_err(anyhow::Error::from)?;
-            let (zones, like) = (vec![first.spec.zone.clone()], first.clone());
-            let site = Site::default();
-            let held = Held::default();
-            return Ok(Ok(Known { cluster, provider, wanted, like, zones, addresses: None, site, api, held, goes }));
-        }
-        self.made_of(pool, machines, cluster, provider, api).await
-    }
-
-    /// What a further worker would be made of.
-    async fn made_of(
-        &self,
-        pool: &NodePool,
-        machines: &[Machine],
-        cluster: TenantCluster,
-        provider: Provider,
-        api: Box<dyn Cluster>,
-    ) -> Result<Result<Known, Unready>, Trouble> {
-        use NodePoolReason::{ClusterNotReady, NotSupported, Unfit};
-        let work = &self.0;
-        let name = cluster.name_any();
-        if pool.spec.network.as_ref().is_some_and(|network| *network != cluster.spec.network.name) {
-            return Ok(Err((
-                NotSupported,
-                "workers are on the network of the control nodes: leave network out".to_owned(),
-            )));
-        }
-        let zones = match zones_of_pool(&pool.spec, &provider) {
-            Ok(zones) => zones,
-            Err(words) => return Ok(Err((Unfit, words))),
-        };
-        let class =
-            kinds::find::<VMClass>(work.objects, None, &pool.spec.vm_class).await.attempting("reading the VMClass")?;
-        let Some(class) = class else {
-            return Ok(Err((Unfit, format!("there is no VMClass {}", pool.spec.vm_class))));
-        };
-        let status = cluster.status.clone().unwrap_or_default();
-        let image = match nodes_image(&cluster) {
-            Ok(image) => image,
-            Err(words) => return Ok(Err((ClusterNotReady, words))),
-        };
-        let (Some(resolved), Some(deployment)) = (&status.resolved, &status.deployment) else {
-            return Ok(Err((ClusterNotReady, format!("the control nodes of {name} have not formed yet"))));
-        };
-        let NodesImage { name: image, digest, kubernetes } = image;
-        let found = kinds::find::<NodeImage>(work.objects, None, &image).await.attempting("reading the NodeImage")?;
-        let Some(found) = found.filter(|found| found.spec.digest == digest) else {
-            return Ok(Err((Unfit, format!("there is no NodeImage {image} as the cluster is on"))));
-        };
-        let around = work.around(&cluster).await?;
-        let control = work.control_machines(&cluster).await?;
-        let nodes = nodes(deployment, &control);
-        let (Some(told), Some(first)) = (told(&cluster, &around, resolved, &nodes), nodes.first()) else {
-            return Ok(Err((Unfit, "the network of the cluster has no IPPool".to_owned())));
-        };
-        let form = told.form(first)?;
-        let kubeconfig = work.kubeconfig(&cluster).await?.unwrap_or_default();
-        let authority = Kubeconfig::parse(&kubeconfig).map_err(anyhow::Error::from)?.authority;
-        let site = site(&form, ca_hash(&authority)?);
-        let addresses = around.pool_of_nodes(&cluster).cloned();
-        let carries = found.status.map(|status| status.kubernetes).unwrap_or_default();
-        let wanted = wanted_pool(&WantedPool {
-            name: &pool.name_any(),
-            spec: &pool.spec,
-            class: &class.spec,
-            image: &image,
-            digest: &digest,
-            carries: &carries,
-            cluster: kubernetes,
-            addresses: addresses.as_ref().map(|pool| &pool.spec),
-        });
-        let mut wanted = match wanted {
-            Ok(wanted) => wanted,
-            Err(why) => return Ok(Err((Unfit, why.to_string()))),
-        };
-        wanted.made = pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default();
-        wanted.rollout.paused |= cluster.spec.paused;
-        let held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
-        held.holds(&mut wanted);
-        let like = like(&cluster, pool, &wanted, &class.spec, zones.first().map_or("", String::as_str));
-        Ok(Ok(Known { cluster, provider, wanted, like, zones, addresses, site, api, held, goes: false }))
-    }
-
-    /// What the Provider permits of what a pool wants.
-    async fn held(
-        &self,
-        pool: &NodePool,
-        machines: &[Machine],
-        provider: &Provider,
-        class: &VMClassSpec,
-        wanted: &Pool,
-    ) -> Result<Held, Trouble> {
-        let used = match provider.spec.limits {
-            Some(_) if may_make(wanted, machines) => {
-                let tenants = tenants(self.0.objects).await.attempting("looking at what a Provider's clusters have")?;
-                tenants.used(&provider.name_any(), |_| true)
-            }
-            _ => Used::default(),
-        };
-        let namespace = pool.namespace().unwrap_or_default();
-        Ok(held(provider, (&namespace, machines), used, class, (wanted.count, wanted.rollout.max_surge)))
     }
 
     /// Looks at a pool's workers, and has `fleet` act where there is something to do.
@@ -505,83 +341,6 @@ impl PoolWork<'_> {
     async fn rest(&self, pool: &NodePool, (reason, words): Unready) -> Result<Action, Trouble> {
         self.say(pool, reason, &words).await?;
         Ok(Action::requeue(AWAITING))
-    }
-
-    /// Says why nothing can be done for a pool, by the spec that was judged: a newer one is judged in its turn.
-    async fn say(&self, judged: &NodePool, reason: NodePoolReason, words: &str) -> Result<(), Trouble> {
-        self.unseen(judged).await?;
-        let Some(pool) = self.find(judged).await? else { return Ok(()) };
-        let mut status = pool.status.clone().unwrap_or_default();
-        let generation = judged.metadata.generation.unwrap_or_default();
-        status.observed_generation = generation;
-        set(&mut status.conditions, reason, words, generation, &self.0.clock.time());
-        kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
-            .await
-            .map(drop)
-            .attempting("writing the pool's status")
-    }
-
-    /// Nobody has looked at workers: what was seen of an illness before says nothing of the time until somebody looks again.
-    async fn unseen(&self, pool: &NodePool) -> Result<(), Trouble> {
-        for machine in self.machines(pool).await? {
-            let mut status = machine.status.clone().unwrap_or_default();
-            if status.unhealthy_since.take().is_none() {
-                continue;
-            }
-            match kinds::note(self.0.objects, &machine, machine.status.as_ref(), &status).await {
-                Err(Failure::Changed | Failure::Missing) => {}
-                written => written.map(drop).attempting("writing a Machine's status")?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes what was seen of workers, in the pool and in their Machines, by the spec that was judged. True if somebody is to be
-    /// repaired who was well, or not ill for long enough, when work was begun.
-    async fn show(&self, judged: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<bool, Trouble> {
-        self.show_drifted(judged, known, seen, None).await
-    }
-
-    /// The same, with why workers that are newer than the database are not adopted, if that is asked for.
-    async fn show_drifted(
-        &self,
-        judged: &NodePool,
-        known: &Known,
-        seen: &WorkersStatus,
-        refused: Option<&str>,
-    ) -> Result<bool, Trouble> {
-        let now = self.0.clock.time();
-        let noted = self.machines(judged).await?;
-        let machines = self.counted(noted.clone());
-        let ill = repairs(&judged.spec.repair, &machines, seen, &now).with_room(known.held.stands.as_deref());
-        // While nobody is repaired no time of an illness counts: who was off meanwhile, as for a host's maintenance, may come back first.
-        // Nor does it beside workers that are newer than the database.
-        let is_counted = judged.spec.repair.after_seconds > 0 && !known.cluster.spec.paused && seen.newer.is_empty();
-        for (noted, machine) in noted.iter().zip(&machines) {
-            let mut status = shown_worker(machine, seen, &now);
-            if !is_counted {
-                status.unhealthy_since = None;
-            }
-            match kinds::note(self.0.objects, noted, noted.status.as_ref(), &status).await {
-                // It is shown at the next look.
-                Err(Failure::Changed | Failure::Missing) => {}
-                written => written.map(drop).attempting("writing a Machine's status")?,
-            }
-        }
-        let Some(pool) = self.find(judged).await? else { return Ok(false) };
-        let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
-        let generation = judged.metadata.generation.unwrap_or_default();
-        let drifted = drifted(&seen.newer).map(|words| match refused {
-            Some(why) => format!("{words}. They are not adopted yet: {why}"),
-            None => may_adopt(&words, &known.cluster),
-        });
-        let (held, awaited) = (&known.held, awaited(&known.cluster));
-        let looked = Looked { seen, drifted, held, repairs: &ill, awaited, going: is_going };
-        let status = pool_status(&pool, generation, &looked, &now);
-        kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
-            .await
-            .attempting("writing the pool's status")?;
-        Ok(!ill.now.is_empty() && !is_going && !known.cluster.spec.paused)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod deaths;
 mod drift;
+mod limits;
 mod repair;
 mod rollout;
 
@@ -12,9 +13,9 @@ use fleet::workers::PodSeen;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::objects::NodePoolSpec;
+use crate::objects::{NodePoolSpec, TenantCluster, VMClass};
 use crate::reach::in_memory::Fault;
-use crate::reach::{Objects, Placeable};
+use crate::reach::{Fenced, Objects, Placeable};
 use crate::reconcilers::points::drawn;
 use crate::reconcilers::tenant_cluster::tests::World;
 use crate::term::{Clock, Term};
@@ -149,6 +150,30 @@ impl Pooled {
         let addresses = self.0.api.names("ipaddresses").len();
         assert_eq!(addresses, machines.len() + 3, "{what}: one each, two for Services, the endpoint: {machines:?}");
     }
+
+    fn provider(&self, change: impl FnOnce(&mut Provider)) {
+        let mut provider = crate::decisions::fixture::provider();
+        change(&mut provider);
+        self.0.api.put(&provider);
+    }
+
+    /// So that there is room for so many nodes, three of which are the control nodes.
+    fn limited(&self, nodes: u32) {
+        let limits = crate::objects::Limits { nodes: Some(nodes), processors: None, memory_mib: None };
+        self.provider(|provider| provider.spec.limits = Some(limits));
+    }
+
+    fn message(&self, about: &str) -> String {
+        let status = self.there().status.unwrap_or_default();
+        let found = status.conditions.into_iter().find(|condition| condition.about == about);
+        found.map(|condition| condition.message).unwrap_or_default()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut NodePool)) {
+        let mut pool = self.there();
+        change(&mut pool);
+        self.0.api.put(&pool);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,18 +217,6 @@ async fn a_pool_that_wants_no_worker_and_has_none_asks_nobody() {
     pooled.until("one", |it| it.is_settled(1)).await;
     pooled.scale(0);
     pooled.until("none", |it| it.is_settled(0)).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pool_for_which_there_is_no_room_at_all_asks_nobody() {
-    let pooled = Pooled::new(2).await;
-    pooled.limited(3);
-    pooled.until("held", |it| it.condition("Ready") == "CapacityMissing").await;
-    let opened = pooled.0.place.lock().opened;
-    pooled.reconcile().await.unwrap();
-    assert_eq!(pooled.0.place.lock().opened, opened);
-    pooled.limited(5);
-    pooled.until("two", |it| it.is_settled(2)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -428,169 +441,6 @@ async fn a_pool_without_addresses_leaves_no_half_a_worker() {
     pooled.until("five", |it| it.is_settled(5)).await;
 }
 
-impl Pooled {
-    fn provider(&self, change: impl FnOnce(&mut Provider)) {
-        let mut provider = crate::decisions::fixture::provider();
-        change(&mut provider);
-        self.0.api.put(&provider);
-    }
-
-    /// So that there is room for so many nodes, three of which are the control nodes.
-    fn limited(&self, nodes: u32) {
-        let limits = crate::objects::Limits { nodes: Some(nodes), processors: None, memory_mib: None };
-        self.provider(|provider| provider.spec.limits = Some(limits));
-    }
-
-    fn message(&self, about: &str) -> String {
-        let status = self.there().status.unwrap_or_default();
-        let found = status.conditions.into_iter().find(|condition| condition.about == about);
-        found.map(|condition| condition.message).unwrap_or_default()
-    }
-
-    fn change(&self, change: impl FnOnce(&mut NodePool)) {
-        let mut pool = self.there();
-        change(&mut pool);
-        self.0.api.put(&pool);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pool_grows_no_further_than_the_limits_of_its_provider() {
-    let pooled = Pooled::new(9).await;
-    pooled.limited(5);
-    pooled.until("held", |it| it.condition("Ready") == "CapacityMissing" && it.ready() == 2).await;
-    assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"]);
-    pooled.reconcile().await.unwrap();
-    let words = pooled.message("Ready");
-    assert!(words.contains("may have 5 nodes: 5 are taken, and 7 wanted"), "{words}");
-    pooled.is_consistent("two of nine");
-    // What goes leaves room for what comes in its place.
-    pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
-    pooled.until("anew", |it| it.workers() == ["shop-general-w2", "shop-general-w3"] && it.ready() == 2).await;
-    pooled.scale(1);
-    pooled.until("one", |it| it.is_settled(1)).await;
-    pooled.scale(3);
-    pooled.limited(6);
-    pooled.until("three", |it| it.is_settled(3)).await;
-    // Fewer than there are: all of them stay.
-    pooled.limited(2);
-    for _ in 0..3 {
-        pooled.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
-    assert!(pooled.is_settled(3));
-}
-
-/// All Machines that there are, of all clusters: not at each look at each pool.
-#[tokio::test(start_paused = true)]
-async fn what_others_have_is_read_only_where_something_may_be_made() {
-    async fn calls(pooled: &Pooled) -> usize {
-        let before = pooled.0.api.calls();
-        pooled.reconcile().await.unwrap();
-        pooled.0.api.calls() - before
-    }
-    let pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
-    pooled.reconcile().await.unwrap();
-    let without = calls(&pooled).await;
-    pooled.limited(5);
-    assert_eq!(calls(&pooled).await, without);
-    pooled.scale(3);
-    pooled.until("held", |it| it.condition("Ready") == "CapacityMissing").await;
-    assert!(calls(&pooled).await > without);
-    assert_eq!(pooled.workers().len(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn workers_are_replaced_within_the_limits() {
-    let pooled = Pooled::new(2).await;
-    pooled.limited(5);
-    pooled.until("two", |it| it.is_settled(2)).await;
-    pooled.change(|pool| drop(pool.spec.labels.insert("example.com/tier".to_owned(), "front".to_owned())));
-    for _ in 0..4 {
-        pooled.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
-    let words = pooled.message("UpToDate");
-    assert!(pooled.condition("UpToDate") == "Replacing" && words.contains("may have 5 nodes"), "{words}");
-    assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"], "there is no room for a third one");
-    pooled.change(|pool| pool.spec.rollout.max_unavailable = 1);
-    let is_anew = |it: &Pooled| it.is_settled(2) && it.condition("UpToDate") == "Current";
-    pooled.until("replaced one after the other", is_anew).await;
-    pooled.is_consistent("replaced");
-}
-
-#[tokio::test(start_paused = true)]
-async fn pools_that_grow_at_the_same_time_share_what_there_is_room_for() {
-    let pooled = Pooled::new(2).await;
-    pooled.limited(5);
-    let mut other = pool(2);
-    other.metadata.name = Some("shop-other".to_owned());
-    pooled.0.api.put(&other);
-    let World { api, place, clock, term, .. } = &pooled.0;
-    let work = PoolWork(Work { objects: api, places: place, term, clock, is_marked: true });
-    for _ in 0..6 {
-        let _ = tokio::join!(pooled.reconcile(), work.bring_on(&other));
-        assert!(pooled.workers().len() <= 2, "{:?}", pooled.workers());
-        tokio::time::sleep(Duration::from_secs(30)).await;
-    }
-    assert_eq!((pooled.workers().len(), pooled.0.api.names("machines").len()), (2, 5));
-    pooled.is_consistent("two of four");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_namespace_that_is_not_allowed_any_more_keeps_its_workers_and_gets_no_further_ones() {
-    let pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
-    pooled.provider(|provider| provider.spec.allowed_namespaces.names.clear());
-    pooled.reconcile().await.unwrap();
-    assert!(pooled.is_settled(2));
-    pooled.scale(4);
-    pooled.until("held", |it| it.condition("Ready") == "NamespaceNotAllowed").await;
-    assert!(pooled.message("Ready").contains("team-blue"), "{}", pooled.message("Ready"));
-    pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
-    pooled.until("one", |it| it.workers() == ["shop-general-w2"]).await;
-    for _ in 0..3 {
-        pooled.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
-    assert_eq!(pooled.workers(), ["shop-general-w2"], "whom somebody deletes is not made anew");
-    pooled.scale(1);
-    pooled.until("as it is wanted", |it| it.is_settled(1)).await;
-    pooled.provider(|_| ());
-    pooled.scale(2);
-    pooled.until("allowed again", |it| it.is_settled(2)).await;
-}
-
-/// Others may have taken the room since the pool was judged, and who runs the Provider may have changed his mind.
-#[tokio::test(start_paused = true)]
-async fn each_further_worker_is_held_against_the_provider_as_it_is_by_then() {
-    let pooled = Pooled::new(0).await;
-    let (there, permits) = (pooled.there(), crate::decisions::fixture::provider());
-    let mut like = Machine::new("", crate::objects::fixture::worker());
-    (like.metadata.namespace, like.spec.cluster_ref.name) = (Some("team-blue".to_owned()), "shop".to_owned());
-    let addresses = crate::decisions::fixture::pool();
-    let World { api, term, .. } = &pooled.0;
-    let store = |judged| PoolStore::new(api, &there, term, &like, Some(&addresses)).within(judged);
-    let (machines, held) = (api.names("machines"), api.names("ipaddresses"));
-    let refused = async |name: &str, words: &str| {
-        let why = store(&permits).draw(1, name, None).await.unwrap_err().to_string();
-        assert!(why.contains(words), "{why}");
-        assert_eq!((api.names("machines"), api.names("ipaddresses")), (machines.clone(), held.clone()));
-    };
-    pooled.limited(3);
-    refused("shop-general-w1", "may have 3 nodes: 3 are taken, and 1 wanted").await;
-    pooled.provider(|provider| provider.spec.allowed_namespaces.names.clear());
-    refused("shop-general-w2", "team-blue").await;
-    // It was so from the beginning: what is drawn takes the place of another one.
-    let mut forbids = permits.clone();
-    forbids.spec.allowed_namespaces.names.clear();
-    store(&forbids).draw(1, "shop-general-w3", None).await.unwrap();
-    pooled.limited(5);
-    store(&permits).draw(1, "shop-general-w4", None).await.unwrap();
-    assert_eq!(api.names("machines").len(), 5);
-}
-
 #[tokio::test(start_paused = true)]
 async fn addresses_are_looked_at_once_for_all_workers_that_are_made_in_one_go() {
     let pooled = Pooled::new(0).await;
@@ -599,7 +449,8 @@ async fn addresses_are_looked_at_once_for_all_workers_that_are_made_in_one_go() 
     (like.metadata.namespace, like.spec.cluster_ref.name) = (Some("team-blue".to_owned()), "shop".to_owned());
     let addresses = crate::decisions::fixture::pool();
     let World { api, term, .. } = &pooled.0;
-    let store = PoolStore::new(api, &there, term, &like, Some(&addresses));
+    let fenced = Fenced::new(Arc::new(api.clone()), term.clone());
+    let store = PoolStore::new(&fenced, &there, term, &like, Some(&addresses));
     let draw = async |name: &str| {
         let before = api.calls();
         let address = store.draw(1, name, None).await.unwrap().address.unwrap();
@@ -615,6 +466,16 @@ async fn addresses_are_looked_at_once_for_all_workers_that_are_made_in_one_go() 
     let (_, third) = draw("shop-general-w3").await;
     assert!(third > taken, "{third}");
     assert_eq!(api.names("ipaddresses").len(), 6 + 3 + 1);
+    // Whoever asks again for one that has its address has seen that, though no list has it.
+    for (name, address) in [("shop-general-w1", one), ("shop-general-w2", other), ("shop-general-w3", third)] {
+        let machine = api.read::<Machine>(Some("team-blue"), name).unwrap();
+        assert_eq!(store.admitted(&machine).await.unwrap(), Some(address), "{name}");
+    }
+    assert_eq!(api.names("ipaddresses").len(), 6 + 3 + 1);
+    // A list that another one has asked for since will do as well, and what is in it counts once.
+    assert!(fenced.in_use(None).await.unwrap().number() > 1);
+    let (fourth, _) = draw("shop-general-w4").await;
+    assert_eq!((fourth, api.names("ipaddresses").len()), (second, 6 + 3 + 2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -75,7 +75,7 @@ impl Work<'_> {
                 Ok(there) => there,
                 // Whoever has these addresses may be there all the same.
                 Err(obstacle) => {
-                    self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
+                    self.note(cluster, &before(Some(&held_for(obstacle, &wished)), false), |_| ()).await?;
                     return Ok(After::Rest(AWAITING));
                 }
             };
@@ -255,8 +255,9 @@ impl Work<'_> {
         (there, wanted): (&[Machine], &[Machine]),
         races: u32,
     ) -> Result<Addresses, Trouble> {
-        let seen = kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
-        let held = left_over(cluster, &[], &seen);
+        let seen = self.objects.in_use(None).await.attempting("looking for IPAddresses")?;
+        let own = seen.of(cluster.metadata.uid.as_deref());
+        let held = left_over(cluster, &[], &own);
         let none = |obstacle| Addresses {
             claiming: Err(obstacle),
             left_over: Vec::new(),
@@ -272,13 +273,12 @@ impl Work<'_> {
             Ok(claims) => claims,
             Err(obstacle) => return Ok(none(obstacle)),
         };
-        let left_over = left_over(cluster, &claims, &seen);
-        let seen: Vec<_> = seen.into_iter().map(|address| address.spec).collect();
-        let claiming = claiming(&claims, &around.pools, &seen, races);
+        let left_over = left_over(cluster, &claims, &own);
+        let claiming = claiming(&claims, &around.pools, seen.specs(), races);
         // Who has nothing has nothing to give back.
         let comes_first = claiming.is_err() && !there.is_empty() && {
             let tenants = tenants(self.objects).await.attempting("looking at who waits for addresses, too")?;
-            tenants.comes_first(cluster, &pools_of(&claims), &seen)
+            tenants.comes_first(cluster, &pools_of(&claims), seen.specs())
         };
         Ok(Addresses { claiming, left_over, held, comes_first })
     }
@@ -348,7 +348,13 @@ impl Work<'_> {
 
     async fn make(&self, cluster: &TenantCluster, machine: &Machine) -> Result<After, Trouble> {
         match kinds::create(self.objects, machine).await {
-            Ok(_) => Ok(After::Again),
+            Ok(made) => {
+                // The VM is made with the Machine's UID: of one that is only found there nobody knows how old it is.
+                if let Some(uid) = made.metadata.uid.and_then(|uid| uid.parse::<Uuid>().ok()) {
+                    self.term.unfinished().begins(uid);
+                }
+                Ok(After::Again)
+            }
             Err(Failure::Exists) => {
                 // Its own earlier call, whose answer was lost; or somebody has taken the name.
                 let name = machine.name_any();
@@ -390,7 +396,7 @@ impl Work<'_> {
         let wanted = told.wanted(&keys, opened.networks.clone(), &opened.placements)?;
         let guests = self.guests(cluster, Some(keys.deployer));
         let ran = self.go(cluster, &opened, &*guests, Wish::Deploy(&wanted)).await?;
-        self.after(cluster, &wished.machines, ran).await
+        self.after(cluster, &wished.machines, ran, None).await
     }
 }
 
@@ -467,4 +473,28 @@ fn nodes(machines: &[Machine], allotted: &Allotted) -> Vec<ControlNode> {
     let mut nodes: Vec<ControlNode> = machines.iter().filter_map(node).collect();
     nodes.sort_by(|one, other| one.name.cmp(&other.name));
     nodes
+}
+
+/// What is said where nobody can look for VMs of a cluster: why it goes no further, what it holds until somebody can, and the way out.
+fn held_for(unseen: Obstacle, wished: &Wished<'_>) -> Obstacle {
+    if wished.held.is_empty() && wished.machines.is_empty() {
+        return unseen;
+    }
+    let other = wished.resolved.as_ref().err().or(wished.limits.as_ref());
+    let other = other.filter(|other| !unseen.message.contains(&other.message));
+    let other = match other {
+        _ if wished.cluster.spec.paused => "it is paused; ".to_owned(),
+        Some(other) => format!("{}; ", other.message),
+        None => String::new(),
+    };
+    let way_out = match unseen.reason {
+        TenantClusterReason::ReferenceMissing => {
+            ": make the Provider again; or, only if no VM of it runs in the vCenter, delete the TenantCluster, which gives them back: nobody \
+             looks for such a VM then, and others get the address that it has"
+        }
+        _ => "",
+    };
+    let words =
+        format!("{other}{}. Its Machines and addresses stay until somebody has looked{way_out}", unseen.message);
+    Obstacle::new(unseen.reason, words)
 }

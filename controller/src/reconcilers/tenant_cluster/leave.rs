@@ -6,7 +6,7 @@ use std::time::Duration;
 use fleet::deploy::{Arrived, Wait, Wish};
 use kube::ResourceExt;
 
-use super::deploy::Ran;
+use super::fleet_deploy::Ran;
 use super::left::what_is_left;
 use super::place::unavailable;
 use super::{After, Work};
@@ -130,7 +130,7 @@ impl Work<'_> {
         }
         self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
         // What no VM of the cluster holds nobody was shown: it stays, and is named.
-        let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], doubtful: &[], also: &[] };
+        let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
         match self.go(cluster, &opened, &*guests, wish).await? {
             Ran::Arrived(Arrived::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
             Ran::Arrived(Arrived::Stopped(on), _) => self.stands(cluster, &words(&on)).await,

@@ -1,27 +1,38 @@
 //! A TenantCluster: its control nodes made, kept and removed by `fleet`, its addresses, its Machines, its kubeconfig, and what it says of
 //! itself. One thing at a time: what comes next is decided by [`crate::decisions`], done here, and looked at again. Whoever takes over
 //! goes on by looking. Its workers are its NodePools' own.
+//!
+//! | Where | What is done there |
+//! |---|---|
+//! | `begin.rs` | all that comes before the first VM |
+//! | `maintain.rs` | control nodes formed, and looked at for as long as the cluster is there |
+//! | `adoption` | VMs that are newer than the database told, and adopted |
+//! | `operations` | another image, size or minor |
+//! | `leave.rs`, `left.rs` | the cluster removed, and what is left of it said |
+//! | `fleet_deploy.rs`, `operations/fleet_upgrade.rs` | runs of `fleet`: one makes and removes control nodes, the other one upgrades them |
+//! | `heeding.rs` | what else may end such a run, and one of a pool |
+//! | `place.rs`, `secrets.rs`, `own_guests.rs` | the Provider opened; keys and kubeconfigs; control nodes asked for credentials |
+//! | `note.rs`, `add_ons.rs` | what is written of the cluster and its Machines; what its add-ons say |
 
 mod add_ons;
-mod adopt;
+mod adoption;
 mod begin;
-mod deploy;
-mod drift;
+mod fleet_deploy;
+mod heeding;
 mod leave;
 mod left;
+mod maintain;
 mod note;
 mod operations;
 mod own_guests;
 mod place;
-mod run;
-mod runner;
 mod secrets;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub(super) use self::begin::told;
+pub(super) use self::maintain::nodes;
 pub(super) use self::place::deployment;
-pub(super) use self::run::nodes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +70,9 @@ pub(super) struct Work<'a> {
     /// Whether the controller is of the build that the control cluster's kinds are of.
     pub(super) is_marked: bool,
 }
+
+/// How long a cluster is left alone after a look by which a person has to see to something.
+const STUCK: Duration = Duration::from_secs(60);
 
 /// What comes after something was done for a cluster.
 #[derive(Debug)]
@@ -98,7 +112,7 @@ impl Work<'_> {
             let after = if is_leaving(&cluster) {
                 self.leave(&cluster).await
             } else if is_begun(&cluster) {
-                self.run(&cluster).await
+                self.maintain(&cluster).await
             } else {
                 self.begin(&cluster, races).await
             };

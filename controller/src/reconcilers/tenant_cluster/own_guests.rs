@@ -4,15 +4,17 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use contract::deployer::{Fingerprints, PrivateKey};
 use contract::ports;
-use fleet::deploy::Guests;
+use fleet::deploy::{Guests, Kept};
+use fleet::hypervisor::{PowerState, Vm};
 use fleet::node::Credentials;
 use zeroize::Zeroizing;
 
 use super::Work;
+use super::place::Opened;
 use super::secrets::is_of;
 use crate::objects::TenantCluster;
 
@@ -45,4 +47,29 @@ impl Work<'_> {
     pub(super) fn guests<'c>(&self, cluster: &'c TenantCluster, key: Option<PrivateKey>) -> Box<dyn Guests + 'c> {
         Box::new(OwnGuests { guests: self.places.guests(key), cluster })
     }
+}
+
+/// A kubeconfig that one of the control nodes gives its deployer: one that shows the authority with which the cluster has formed.
+///
+/// # Errors
+/// When none gives one.
+pub(super) async fn issued(opened: &Opened, guests: &dyn Guests, kept: &Kept) -> anyhow::Result<Zeroizing<String>> {
+    let vms = opened.hypervisor.vms().await?;
+    let mut last = anyhow::anyhow!("no VM of a control node is on");
+    for node in &kept.nodes {
+        let is_its = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
+        for vm in vms.iter().filter(is_its).filter(|vm| vm.power == PowerState::On) {
+            let given = async {
+                let shown = opened.hypervisor.fingerprints(&vm.reference).await?.context("it shows no cluster yet")?;
+                let known = kept.authority.context("nothing says which authority is the cluster's")?;
+                ensure!(shown.authority == known, "it shows the authority {}, not {known}", shown.authority);
+                guests.kubeconfig(node.address, &shown).await
+            };
+            match given.await {
+                Ok(kubeconfig) => return Ok(kubeconfig),
+                Err(error) => last = error.context(vm.name.clone()),
+            }
+        }
+    }
+    Err(last)
 }

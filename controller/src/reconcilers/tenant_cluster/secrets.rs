@@ -171,7 +171,7 @@ fn metadata(cluster: &TenantCluster, name: String) -> ObjectMeta {
 /// Whether a kubeconfig names the cluster's API: its endpoint or one of its control nodes, known by the authority that the cluster has
 /// formed with and by no other one.
 fn leads_to(cluster: &TenantCluster, kubeconfig: &str) -> bool {
-    let Ok(credentials) = Credentials::parse(kubeconfig) else { return false };
+    let Ok(credentials) = Credentials::handed_on(kubeconfig) else { return false };
     let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
     let is_own = |server: SocketAddrV4| server.port() == ports::API && is_of(cluster, *server.ip());
     let authority = deployment.and_then(|deployment| deployment.authority.as_ref()?.parse::<Fingerprint>().ok());

@@ -50,23 +50,43 @@ async fn who_comes_with_another_deployers_key_than_vms_were_told_is_refused_by_i
     assert_eq!(records::read(&world).await.unwrap().unwrap().deployer, first.deployer());
 }
 
-/// Whoever has all VMs needs no secret, until one of them is gone that was never on.
-#[tokio::test(start_paused = true)]
-async fn no_vm_is_made_without_the_secret_that_the_others_were_told() {
+/// A place in which a command was killed once its VM was made whole and noted, and before that was powered on.
+async fn made() -> World {
     let twin = World::new();
     twin.set_fault(None);
     twin.give(Wish::Deploy(&wanted(1))).await.arrived();
     let calls = twin.lock().calls.clone();
     let made = calls.iter().position(|call| call.0 == "add.end").unwrap();
     let looks = 1 + made + calls[made..].iter().position(|call| call.0 == "vms").unwrap();
+    let world = World::new();
+    world.set_fault(Some((looks, Fault::KilledBefore)));
+    assert!(matches!(world.give(Wish::Deploy(&wanted(1))).await, Given::Killed));
+    world.set_fault(None);
+    assert_eq!(world.own(), ["cp1"]);
+    world
+}
+
+/// What is there of it after that may be half: the fakes power on no such one.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_made_again_since_it_is_gone_is_noted_as_whole_no_more() {
+    let world = made().await;
+    world.remove_own();
+    world.lock().spoils = true;
+    let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+    assert_eq!((world.own().len(), world.free_disks().len()), (0, 0));
+    world.lock().spoils = false;
+    let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+}
+
+/// Whoever has all VMs needs no secret, until one of them is gone that was never on.
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_made_without_the_secret_that_the_others_were_told() {
     let mut without = wanted(1);
     without.nodes[0].properties.remove(DEPLOYMENT_SECRET);
     for is_there in [true, false] {
-        let world = World::new();
-        world.set_fault(Some((looks, Fault::KilledBefore)));
-        assert!(matches!(world.give(Wish::Deploy(&wanted(1))).await, Given::Killed));
-        world.set_fault(None);
-        assert_eq!(world.own(), ["cp1"]);
+        let world = made().await;
         if is_there {
             let (arrived, _) = world.give_over(Wish::Deploy(&without)).await.arrived();
             assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");

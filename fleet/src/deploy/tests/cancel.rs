@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::fake::{DESTROY, DESTROY_ALL, State, World, wanted};
 use crate::authority::TakeOver;
-use crate::deploy::{Arrived, Notice, Wish};
+use crate::deploy::{Arrived, Notice, Wish, records};
 use crate::hypervisor::PowerState;
 
 /// A cluster that does not form, and one whose VM has a snapshot: who makes the one waits, and so does who removes the other.
@@ -166,4 +166,74 @@ async fn who_is_asked_to_end_takes_back_that_a_removal_was_asked_for_where_it_ne
         assert_eq!((arrived, left), (Arrived::Gone, vec![disk]), "asked for: {was_asked}");
         assert_eq!(status.doubtful, if was_asked { vec![disk] } else { vec![] }, "asked for: {was_asked}");
     }
+}
+
+/// The store does not say in time whether the command may: it rests then, and tries it again.
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_after_a_removal_that_nobody_permitted_takes_its_note_back() {
+    for is_tried_again in [false, true] {
+        let world = World::with(1).await;
+        let disk = world.lock().machines.iter().find_map(|it| Some(it.vm.disks.first()?.reference.uuid)).unwrap();
+        world.lock().removes_used = true;
+        world.lock().once_removal_is_noted = Some(|state| state.store_hangs = true);
+        let (cancel, cancelled) = watch::channel(false);
+        let told = |notice: &Notice<'_>| {
+            let mut state = world.lock();
+            if !matches!(notice, Notice::Waits(_)) || !state.store_hangs {
+                return;
+            }
+            (state.once_removal_is_noted, state.store_hangs) = (None, false);
+            if is_tried_again {
+                state.hangs = Some("delete_disk");
+            } else {
+                cancel.send_replace(true);
+            }
+        };
+        let gone =
+            world.acting_until(cancelled, &told, async |deploy| deploy.go(DESTROY_ALL, TakeOver::FromTheDead).await);
+        let asks = async {
+            while is_tried_again && !world.lock().hung {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            if is_tried_again {
+                cancel.send_replace(true);
+            }
+        };
+        let ended = timeout(Duration::from_secs(3600), async { tokio::join!(gone, asks) }).await;
+        let (gone, ()) = ended.expect("it does not end");
+        let (arrived, status) = gone.unwrap();
+        assert_eq!(arrived, Arrived::Cancelled, "tried again: {is_tried_again}");
+        assert!(status.discarded.iter().any(|it| it.uuid == disk), "{status:?}");
+        world.lock().hangs = None;
+        assert!(world.lock().disks.remove(&disk).is_some(), "it was removed");
+        let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+        let left: Vec<_> = status.left.iter().map(|left| left.uuid).collect();
+        assert_eq!((arrived, left), (Arrived::Gone, vec![disk]), "tried again: {is_tried_again}");
+        assert!(status.doubtful.is_empty(), "tried again: {is_tried_again}");
+    }
+}
+
+/// Nobody has permitted it, and then a VM holds the disk of which a person is to say whose it is.
+#[tokio::test(start_paused = true)]
+async fn who_ends_after_a_removal_that_nobody_permitted_takes_its_note_back_however_it_ends() {
+    let world = World::with(1).await;
+    let held = world.lock().machines.iter().find_map(|it| Some(it.vm.disks.first()?.reference.clone()));
+    let disk = held.unwrap();
+    world.lock().removes_used = true;
+    world.lock().once_removal_is_noted = Some(|state| state.store_hangs = true);
+    let told = |notice: &Notice<'_>| {
+        if !matches!(notice, Notice::Waits(_)) || !world.lock().store_hangs {
+            return;
+        }
+        world.plant("stray", "cp1", 0x77);
+        world.hang("stray", &disk);
+        let mut state = world.lock();
+        (state.once_removal_is_noted, state.store_hangs) = (None, false);
+    };
+    let (_cancel, cancelled) = watch::channel(false);
+    let gone = world.acting_until(cancelled, &told, async |deploy| deploy.go(DESTROY_ALL, TakeOver::FromTheDead).await);
+    let (arrived, _) = gone.await.unwrap();
+    assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+    let kept = records::read(&world).await.unwrap().unwrap();
+    assert!(kept.discarded.contains(&disk) && kept.removals.is_empty(), "{kept:?}");
 }

@@ -2,9 +2,9 @@
 
 use uuid::Uuid;
 
-use super::fake::{DESTROY_ALL, Fault, Given, World, destroy_confirmed, wanted};
+use super::fake::{DESTROY, DESTROY_ALL, Fault, Given, World, destroy_confirmed, wanted};
 use crate::deploy::{Arrived, HeldDisk, Unheld, Wish};
-use crate::hypervisor::DiskRef;
+use crate::hypervisor::{DiskRef, Vm};
 
 /// A cluster of one node, whose disk a command was about to have removed when it was killed; somebody has moved the disk since. Where
 /// somebody had hung another disk on its VM, that is still there.
@@ -110,6 +110,30 @@ async fn a_disk_that_a_vm_holds_elsewhere_is_not_shown_as_missing_and_is_never_f
     }
 }
 
+/// An earlier command was told that it goes; who gives this one was shown who holds it, and not that it goes.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_another_ones_vm_held_when_it_was_shown_stays_once_that_lets_go_of_it() {
+    let (world, disk) = moved_from(true).await;
+    world.hang("cp1", &disk);
+    let change = |act: fn(&mut Vm, Uuid)| {
+        let mut state = world.lock();
+        let holds = state.machines.iter_mut().find(|machine| machine.vm.disk(disk.uuid).is_some()).unwrap();
+        act(&mut holds.vm, disk.uuid);
+    };
+    change(|vm, _| vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbad));
+    let shown = world.shown().await;
+    let [HeldDisk { disk: there, by }] = shown.held.as_slice() else { panic!("{shown:?}") };
+    assert!(*there == disk && by.starts_with("cp1 ("), "{shown:?}");
+    assert!(shown.goes.is_empty() && shown.doubtful.is_empty(), "{shown:?}");
+    change(|vm, disk| vm.disks.retain(|held| held.reference.uuid != disk));
+    let given = world.give_over(destroy_confirmed(&shown)).await;
+    assert!(world.lock().disks.contains_key(&disk.uuid), "{given:?}");
+    let (_, status) = given.arrived();
+    assert!(status.left.contains(&disk), "{status:?}");
+    // From now on it is shown as what goes.
+    assert_eq!(world.shown().await, Unheld { goes: vec![disk], ..Unheld::default() });
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_is_not_there_is_named_no_more_once_that_was_shown_and_confirmed() {
     let (world, disk) = moved().await;
@@ -121,6 +145,64 @@ async fn a_disk_that_is_not_there_is_named_no_more_once_that_was_shown_and_confi
     assert_eq!((arrived, status.left, world.lock().emptied), (Arrived::Gone, vec![], 1));
     assert_eq!(status.forgotten, [disk]);
     assert_eq!(world.shown().await, Unheld::default());
+}
+
+/// Another person's command was killed, and vCenter goes on with what it had asked for.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_there_is_in_doubt_for_as_long_as_anybodys_removal_goes_on() {
+    for (is_held, is_unsaid) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (world, disk) = moved_from(is_held).await;
+        if is_held {
+            world.hang("cp1", &disk);
+        } else {
+            world.lock().disks.insert(disk.uuid, true);
+        }
+        // Nor does it lose that where nobody can say whether one goes on.
+        let going = |goes: bool| {
+            let mut state = world.lock();
+            (state.others_remove, state.removals_unsaid) = (goes && !is_unsaid, goes && is_unsaid);
+        };
+        going(true);
+        let (arrived, status) = world.give_over(DESTROY).await.arrived();
+        assert!(arrived == Arrived::Gone && status.left.contains(&disk), "{arrived:?} {status:?}");
+        assert_eq!(status.doubtful, [disk.uuid], "held: {is_held}");
+        // Nor does one lose that who was shown it as missing before.
+        let shown = missing(&disk);
+        let (_, status) = world.give_over(destroy_confirmed(&shown)).await.arrived();
+        assert_eq!(status.doubtful, [disk.uuid], "held: {is_held}");
+        going(false);
+        let (_, status) = world.give_over(DESTROY).await.arrived();
+        assert!(status.left.contains(&disk) && status.doubtful.is_empty(), "{status:?}");
+    }
+}
+
+/// vCenter's removal of it, which another command had asked for, has ended since it was hung on the VM.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_a_vm_names_where_it_is_not_stays_in_doubt() {
+    let (world, disk) = moved_from(true).await;
+    world.hang("cp1", &disk);
+    world.lock().disks.remove(&disk.uuid);
+    let (arrived, status) = world.give_over(DESTROY).await.arrived();
+    assert_eq!((arrived, world.own().len()), (Arrived::Gone, 0));
+    assert!(status.left.contains(&disk), "{status:?}");
+    assert_eq!(status.doubtful, [disk.uuid]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_a_vm_names_where_it_is_not_is_shown_as_missing_and_not_as_held() {
+    for is_restamped in [false, true] {
+        let (world, disk) = moved_from(true).await;
+        world.hang("cp1", &disk);
+        {
+            let mut state = world.lock();
+            state.disks.remove(&disk.uuid);
+            let names = state.machines.iter_mut().find(|machine| machine.vm.disk(disk.uuid).is_some()).unwrap();
+            if is_restamped {
+                names.vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbad);
+            }
+        }
+        assert_eq!(world.shown().await, missing(&disk), "restamped: {is_restamped}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -86,6 +86,10 @@ pub struct Machine {
 pub struct State {
     /// Whether what is kept may have been turned back.
     pub restorable: bool,
+    /// What the process has begun that gives all commands; else each is given by a process of its own.
+    pub process: Option<Arc<Unfinished>>,
+    /// BIOS UUIDs that the next command's process has drawn itself.
+    pub drawn: Vec<Uuid>,
     pub machines: Vec<Machine>,
     /// All data disks, and whether each was ever written to.
     pub disks: BTreeMap<Uuid, bool>,
@@ -102,6 +106,10 @@ pub struct State {
     pub removes_used: bool,
     /// Whether the hypervisor refuses to remove any.
     pub disks_stay: bool,
+    /// Whether another account's removal of some disk still goes on.
+    pub others_remove: bool,
+    /// Whether nobody can say that.
+    pub removals_unsaid: bool,
     /// Whether somebody has locked all of them, so that none is removed now.
     pub disks_locked: bool,
     /// Whether the store says nothing any more of whether a hold is there.
@@ -120,6 +128,14 @@ pub struct State {
     pub inventory_hangs: bool,
     /// Whether the hypervisor has no room for further VMs.
     pub refuses: bool,
+    /// Whether somebody changes each new VM before it is whole.
+    pub spoils: bool,
+    /// How long a VM is being copied before it is whole, or is not.
+    pub copying: Duration,
+    /// The call of the hypervisor that is lost on its way, and how often yet: nothing happens, and nobody knows that.
+    pub lost: Option<(&'static str, usize)>,
+    /// Whether VMs go off again as soon as they are on.
+    pub goes_off: bool,
     /// Nodes that never form.
     pub ill: bool,
     /// How often the place was removed.
@@ -184,18 +200,19 @@ pub fn wanted(nodes: u8) -> Wanted {
 }
 
 pub const DESTROY: Wish<'static> =
-    Wish::Destroy { cluster: "control", disks: false, left: &[], doubtful: &[], also: &[] };
+    Wish::Destroy { cluster: "control", disks: false, left: &[], doubtful: &[], held: &[], also: &[] };
 pub const DESTROY_ALL: Wish<'static> =
-    Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], also: &[] };
+    Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
 
 /// The cluster goes with its data disks, and with those that its VMs do not hold and that were shown.
 pub fn destroy_shown(left: &[DiskRef]) -> Wish<'_> {
-    Wish::Destroy { cluster: "control", disks: true, left, doubtful: &[], also: &[] }
+    Wish::Destroy { cluster: "control", disks: true, left, doubtful: &[], held: &[], also: &[] }
 }
 
 /// The same by whoever was shown all of it.
 pub fn destroy_confirmed(shown: &Unheld) -> Wish<'_> {
-    Wish::Destroy { cluster: "control", disks: true, left: &shown.goes, doubtful: &shown.doubtful, also: &[] }
+    let Unheld { goes: left, doubtful, held } = shown;
+    Wish::Destroy { cluster: "control", disks: true, left, doubtful, held, also: &[] }
 }
 
 pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
@@ -370,7 +387,9 @@ impl World {
         act: impl AsyncFnOnce(&Deploy<'_>) -> T,
     ) -> T {
         let world = self.clone();
-        let (is_restorable, unfinished) = (self.lock().restorable, Unfinished::default());
+        let is_restorable = self.lock().restorable;
+        let unfinished = self.lock().process.clone().unwrap_or_default();
+        self.lock().drawn.iter().for_each(|uuid| unfinished.begins(*uuid));
         let deploy = Deploy {
             hypervisor: &world,
             guests: &world,
@@ -387,7 +406,7 @@ impl World {
                 state.emptied += 1;
                 Ok(())
             },
-            restorable: is_restorable.then_some(&unfinished),
+            restorable: is_restorable.then_some(&*unfinished),
             cancelled,
         };
         act(&deploy).await
@@ -452,6 +471,9 @@ impl World {
     ) -> Result<T> {
         self.looks_first(name).await;
         permit.still().await?;
+        if self.lock().loses(name) {
+            return Err(Error::new(Kind::InDoubt, Lost));
+        }
         self.call(name, Does::Changes, act).await.map_err(|error| {
             let kind = if error.is::<Lost>() { Kind::InDoubt } else { Kind::Transient };
             match error.downcast::<Error>() {
@@ -490,6 +512,15 @@ impl State {
             bail!(Error::new(Kind::Changed, anyhow::anyhow!("it has changed")));
         }
         Ok(machine)
+    }
+
+    /// Whether a call is lost on its way.
+    fn loses(&mut self, name: &str) -> bool {
+        let Some((_, times)) = self.lost.as_mut().filter(|(lost, times)| *lost == name && *times > 0) else {
+            return false;
+        };
+        *times -= 1;
+        true
     }
 
     /// Whether a disk is where this says.

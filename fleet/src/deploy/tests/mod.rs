@@ -1,3 +1,4 @@
+mod attempts;
 mod begun;
 mod cancel;
 mod crash;

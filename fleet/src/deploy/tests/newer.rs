@@ -49,7 +49,14 @@ fn a_vm_is_newer_if_nothing_is_noted_of_it_and_something_would_be_lost_with_it()
     let swapped = Seen { vms: vec![holding("cp2", 9, on)], upgraded: [Uuid::from_u128(9)].into(), ..Seen::default() };
     assert!(swapped.newer(&formed).is_empty(), "an upgrade has noted it");
     let also = [holding("cp2", 9, on)];
-    let wish = Wish::Destroy { cluster: &formed.cluster.clone(), disks: true, left: &[], doubtful: &[], also: &also };
+    let wish = Wish::Destroy {
+        cluster: &formed.cluster.clone(),
+        disks: true,
+        left: &[],
+        doubtful: &[],
+        held: &[],
+        also: &also,
+    };
     let granted = wish.applied(DEPLOYMENT, Some(formed), &also).unwrap();
     assert_eq!((granted.goal, newer(&granted, &also)), (Goal::Down, Vec::new()), "it goes by a person's word");
     assert_eq!(newer(&DESTROY_ALL.applied(DEPLOYMENT, Some(granted), &also).unwrap(), &also), [9]);
@@ -150,4 +157,44 @@ async fn the_disk_of_half_a_vm_whose_uuid_another_command_has_noted_is_kept_as_w
     assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
     let left: BTreeSet<Uuid> = status.left.iter().map(|disk| disk.uuid).collect();
     assert_eq!((left.len(), world.free_disks()), (1, left.clone()), "it is named, and nobody has removed it");
+}
+
+/// What it is drawn as stands in what may be turned back, too: that nothing is noted of it proves nothing.
+#[tokio::test(start_paused = true)]
+async fn the_disk_of_half_a_vm_goes_only_where_the_same_process_has_drawn_its_uuid() {
+    let drawn = Uuid::from_u128(0xe1);
+    let mut wanted = wanted(1);
+    wanted.nodes[0].drawn = Some(drawn);
+    let twin = World::new();
+    twin.set_fault(None);
+    twin.give(Wish::Deploy(&wanted)).await.arrived();
+    let made = 1 + twin.lock().calls.iter().position(|call| call.0 == "add.end").unwrap();
+    for is_own in [false, true] {
+        let world = World::new();
+        world.lock().restorable = true;
+        world.lock().drawn.extend(is_own.then_some(drawn));
+        world.set_fault(Some((made, Fault::Lost)));
+        let (arrived, status) = world.give(Wish::Deploy(&wanted)).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        let left = usize::from(!is_own);
+        assert_eq!((status.left.len(), world.free_disks().len()), (left, left), "drawn by the same process: {is_own}");
+    }
+}
+
+/// It is where the deployment's VMs are not looked for, and comes back once it is too late.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_begun_with_a_uuid_that_a_vm_has_already() {
+    let mut wanted = wanted(2);
+    wanted.nodes[1].drawn = Some(Uuid::from_u128(0xe2));
+    for is_restorable in [false, true] {
+        let world = World::new();
+        world.lock().restorable = is_restorable;
+        world.plant("moved away", "cp2", 0xe2);
+        world.lock().machines.last_mut().unwrap().vm.stamp = None;
+        let before = world.lock().machines.clone();
+        let refused = world.give(Wish::Deploy(&wanted)).await.failed();
+        assert!(refused.contains("moved away") && refused.contains("may have served"), "{refused}");
+        assert_eq!(world.lock().machines, before);
+        assert!(world.lock().holds().is_empty(), "something was noted");
+    }
 }

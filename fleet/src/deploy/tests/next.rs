@@ -55,6 +55,11 @@ fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
     let bare = Vm { disks: Vec::new(), ..half };
     let now = next(&noted, &seen(vec![bare.clone()]));
     assert!(now.actions.contains(&Action::Destroy(bare.reference)) && now.actions.contains(&Action::DeleteDisk(disk)));
+    // So does that of a later node: two halves that hold a disk are taken for VMs that have served.
+    kept.nodes[1].drawn = Some(Uuid::from_u128(2));
+    let later = with_disk(vm_of("cp2", 2));
+    let now = next(&kept, &seen(vec![later.clone()]));
+    assert_eq!(now.actions[0], Action::Detach(later.reference.clone(), later.disks[0].reference.clone()));
     // One that somebody has powered on is left alone.
     let on = Vm { power: PowerState::On, ..vm_of("cp1", 1) };
     let now = next(&kept, &seen(vec![on]));
@@ -102,7 +107,8 @@ fn a_disk_of_a_cluster_that_ran_is_kept_unless_it_is_said_otherwise_and_no_volum
     let noted = all.noting(&vm, &data).unwrap();
     assert_eq!(noted.discarded.as_slice(), [data.clone()].as_slice());
     // Who takes that word back keeps what is still there.
-    let kept = Wish::Destroy { cluster: &noted.cluster.clone(), disks: false, left: &[], doubtful: &[], also: &[] };
+    let kept =
+        Wish::Destroy { cluster: &noted.cluster.clone(), disks: false, left: &[], doubtful: &[], held: &[], also: &[] };
     let kept = kept.applied(DEPLOYMENT, Some(noted), &[]).unwrap();
     assert_eq!((kept.left.as_slice(), kept.discarded.len()), ([data].as_slice(), 0));
     assert!(!next(&kept, &Seen::default()).actions.iter().any(|action| matches!(action, Action::DeleteDisk(_))));
@@ -126,6 +132,14 @@ fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() 
     assert_eq!(off.actions, [Action::PowerOn("cp1".to_owned())]);
     let waits: Vec<_> = off.waits.iter().map(ToString::to_string).collect();
     assert_eq!(waits, ["cp1: its VM is off [deploy.vm-state]"]);
+    // While none holds the disk the node is not said to be lost.
+    let mut moving = kept.clone();
+    moving.nodes[0].disk = Some(Uuid::from_u128(0xd9));
+    let gone = |vms: Vec<Vm>| next(&moving, &seen(vms)).waits[0].to_string();
+    let words = gone(vec![old.clone(), Vm { disks: Vec::new(), ..new.clone() }]);
+    let names = [old.to_string(), new.to_string(), Uuid::from_u128(0xd9).to_string()];
+    assert!(words.contains("attach it") && names.iter().all(|name| words.contains(name)), "{words}");
+    assert!(gone(Vec::new()).contains("is replaced by the others"));
     // Not one that nobody has noted, which may hold anything.
     let unknown = next(&kept, &seen(vec![old.clone(), new.clone()]));
     assert_eq!((unknown.actions.len(), unknown.waits[0].reason.code.as_str()), (0, "deploy.vm-unnoted"));

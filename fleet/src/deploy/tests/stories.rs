@@ -116,7 +116,7 @@ async fn what_was_begun_is_not_made_otherwise_half_way() {
     other.nodes[1].properties.remove("deployment-secret");
     world.lock().ill = false;
     assert!(matches!(world.give(Wish::Deploy(&other)).await.arrived().0, Arrived::Up(_)));
-    let wrong = Wish::Destroy { cluster: "other", disks: true, left: &[], doubtful: &[], also: &[] };
+    let wrong = Wish::Destroy { cluster: "other", disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
     assert!(world.give(wrong).await.failed().contains("the cluster here is control, not other"));
     assert_eq!(world.status().await.unwrap().goal, Goal::Up);
 }
@@ -186,7 +186,7 @@ pub fn shown(world: &World, name: &str) -> Vm {
 
 /// The cluster goes, and these VMs with it.
 pub fn also(also: &[Vm], disks: bool) -> Wish<'_> {
-    Wish::Destroy { cluster: "control", disks, left: &[], doubtful: &[], also }
+    Wish::Destroy { cluster: "control", disks, left: &[], doubtful: &[], held: &[], also }
 }
 
 #[tokio::test(start_paused = true)]

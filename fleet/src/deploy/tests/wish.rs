@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, vm, wanted};
-use crate::deploy::{Kept, Seen, Wish, next};
+use crate::deploy::{HeldDisk, Kept, Seen, Wish, next};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
 
 /// Somebody has copied a description and put his own folder into it, or a datastore was renamed: the VMs that are seen are not
@@ -34,7 +34,7 @@ fn a_vm_that_was_named_once_goes_only_where_it_is_named_again_and_its_disks_are_
     let with = |disks: Vec<Disk>| Vm { disks, ..vm("by hand", Uuid::from_u128(9), Some(stamp.clone())) };
     let also = |kept: Kept, vm: &Vm| {
         let also = std::slice::from_ref(vm);
-        let wish = Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], also };
+        let wish = Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &[], also };
         wish.applied(DEPLOYMENT, Some(kept), std::slice::from_ref(vm)).unwrap()
     };
     let waits = |kept: &Kept, vm: &Vm| {
@@ -58,4 +58,28 @@ fn a_vm_that_was_named_once_goes_only_where_it_is_named_again_and_its_disks_are_
         assert_eq!(waits(&again, &changed), (1, vec![]));
         assert_eq!(again.granted[0].disks.len(), 2);
     }
+}
+
+/// All that the question shows of it counts: one that runs by now is in use.
+#[test]
+fn a_vm_that_was_named_goes_only_as_it_was_shown() {
+    let stamp = Stamp { deployment: DEPLOYMENT, node: "cp1".to_owned(), swap: None };
+    let shown = vm("by hand", Uuid::from_u128(9), Some(stamp));
+    let also = std::slice::from_ref(&shown);
+    let wish = Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &[], also };
+    assert!(wish.applied(DEPLOYMENT, None, also).is_ok());
+    let on = Vm { power: PowerState::On, ..shown.clone() };
+    let refused = wish.applied(DEPLOYMENT, None, &[on]).unwrap_err().to_string();
+    assert!(refused.contains("is not as it was shown any more"), "{refused}");
+}
+
+#[test]
+fn a_disk_that_a_vm_held_when_it_was_shown_is_left_where_it_was_then() {
+    let disk = |path: &str| DiskRef { uuid: Uuid::from_u128(1), path: path.to_owned() };
+    let begun = Wish::Deploy(&wanted(1)).applied(DEPLOYMENT, None, &[]).unwrap();
+    let begun = Kept { discarded: vec![disk("[ds] before.vmdk")], ..begun };
+    let held = [HeldDisk { disk: disk("[ds] now.vmdk"), by: "a VM".to_owned() }];
+    let wish = Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &held, also: &[] };
+    let kept = wish.applied(DEPLOYMENT, Some(begun), &[]).unwrap();
+    assert_eq!((kept.left, kept.discarded), (vec![disk("[ds] now.vmdk")], vec![]));
 }

@@ -35,6 +35,11 @@ impl Bed {
         Self(testbed::Bed::start(arguments))
     }
 
+    /// The same, with the accounts of [`testbed::IN_ROLE`] and [`testbed::LOOKER`].
+    pub fn with_users() -> Self {
+        Self(testbed::Bed::with_users(&[]))
+    }
+
     /// Clients do not wait for long, and use what they are asked for at once.
     pub fn settings() -> Settings {
         Settings {

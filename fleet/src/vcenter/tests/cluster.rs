@@ -15,7 +15,7 @@ use crate::vcenter::DatastoreStore;
 use crate::workers::Image;
 
 pub const REMOVE: Wish<'static> =
-    Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], also: &[] };
+    Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
 
 /// Guests that have formed as soon as they run.
 struct Formed(BTreeSet<String>);

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use serde_json::json;
-use vsphere::{MoRef, Unguarded};
+use vsphere::{MoRef, Running, Unguarded};
 
 use super::*;
 use crate::hypervisor::PowerState;
 use crate::vcenter::Site;
+use crate::vcenter::settle::removes;
 
 #[tokio::test]
 async fn a_successor_waits_for_a_disk_that_is_being_deleted() {
@@ -22,8 +23,10 @@ async fn a_successor_waits_for_a_disk_that_is_being_deleted() {
     assert_eq!(hypervisor.delete_disk(&disk, &Free).await.unwrap_err().kind, Kind::InDoubt);
     let successor = bed.hypervisor().await;
     assert!(bed.file(&disk.path).exists());
+    assert!(successor.removals_go_on().await.unwrap());
     successor.settle(&Free).await.unwrap();
     assert!(!bed.file(&disk.path).exists());
+    assert!(!successor.removals_go_on().await.unwrap());
 
     // One that does not end is named, with whose it is.
     let vm = hypervisor.added("cp2", &image).await;
@@ -38,6 +41,44 @@ async fn a_successor_waits_for_a_disk_that_is_being_deleted() {
     assert!(words.contains("deleteVirtualDisk"), "{words}");
     assert!(words.contains("by administrator@vsphere.local still goes on"), "{words}");
     bed.spoil_nothing().await;
+}
+
+#[tokio::test]
+async fn another_accounts_removal_goes_on_and_is_not_waited_for() {
+    let bed = Bed::with_users();
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    assert!(!hypervisor.removals_go_on().await.unwrap());
+    let other = bed.client_of(testbed::IN_ROLE, testbed::PASSWORD).await;
+    let other = VcenterHypervisor::new(other, DEPLOYMENT, &bed.site(), &journal_of(DEPLOYMENT)).await.unwrap();
+    bed.spoil("DeleteVirtualDisk_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
+    bed.spoil("DeleteVirtualDisk_Task", "lose-answer", json!({})).await;
+    assert_eq!(other.delete_disk(&disk, &Free).await.unwrap_err().kind, Kind::InDoubt);
+    hypervisor.settling_within(Duration::from_millis(200)).settle(&Free).await.unwrap();
+    assert!(bed.file(&disk.path).exists());
+    assert!(bed.hypervisor().await.removals_go_on().await.unwrap());
+    bed.spoil_nothing().await;
+}
+
+#[test]
+fn what_is_done_to_files_removes_them_where_it_says_so() {
+    let task = |what: &str| Running {
+        task: MoRef::vm("task-1"),
+        what: what.to_owned(),
+        on: String::new(),
+        by: "alice@vsphere.local".to_owned(),
+    };
+    for what in ["VirtualDiskManager.deleteVirtualDisk", "FileManager.deleteFile", "FileManager.deleteDatastoreFile"] {
+        assert!(removes(&task(what)), "{what}");
+    }
+    let others =
+        ["VirtualDiskManager.copyVirtualDisk", "FileManager.moveDatastoreFile", "VirtualMachine.deleteFile", ""];
+    for what in others {
+        assert!(!removes(&task(what)), "{what}");
+    }
 }
 
 #[tokio::test]

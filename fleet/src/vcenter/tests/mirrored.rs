@@ -113,6 +113,10 @@ impl Hypervisor for Mirrored<'_> {
         self.vcenter.fingerprints(vm).await
     }
 
+    async fn removals_go_on(&self) -> Result<bool> {
+        self.vcenter.removals_go_on().await
+    }
+
     async fn settle(&self, permit: &dyn Permit) -> Result<()> {
         self.after(self.vcenter.settle(permit).await).await
     }

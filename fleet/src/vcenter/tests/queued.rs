@@ -52,6 +52,50 @@ async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it()
     assert_eq!(hypervisor.again(&goes).await.data_disks().count(), 1);
 }
 
+/// It is kept by who does that, as the documents say.
+#[tokio::test]
+async fn a_vm_whose_stamp_is_taken_away_while_its_end_waits_for_its_place_stays() {
+    let bed = Bed::start(&[]);
+    let client = bed.limited(Settings { tasks: 1, ..Bed::settings() }).await;
+    let (hypervisor, ova) = (bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    let (vm, by_hand) = (hypervisor.again(&vm).await, bed.client().await);
+    bed.count_anew().await;
+    bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
+    let reached = async |method: &str| {
+        while bed.count(method).await == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let going = async {
+        reached("CloneVM_Task").await;
+        hypervisor.destroy(&vm, &Free).await
+    };
+    let somebody = async {
+        reached("ReconfigVM_Task").await;
+        bed.quiet().await;
+        assert_eq!(bed.count("Destroy_Task").await, 0);
+        let other = crate::vcenter::stamp::written(&Stamp {
+            deployment: Uuid::from_u128(0xee),
+            node: "cp1".to_owned(),
+            swap: None,
+        });
+        let spec = vsphere::ConfigSpec::new().extra("kaas.stamp", &other);
+        let at = vsphere::MoRef::vm(&vm.reference.id);
+        by_hand.changes(&vsphere::Unguarded).reconfigure(&at, &spec).await.unwrap();
+        bed.spoil_nothing().await;
+    };
+    let (made, gone, ()) = tokio::join!(hypervisor.try_add("cp2", &image), going, somebody);
+    made.unwrap();
+    let gone = gone.unwrap_err();
+    assert_eq!(gone.kind, Kind::Refused, "{gone}");
+    assert!(gone.to_string().contains("is not stamped as this deployment's"), "{gone}");
+    assert_eq!((hypervisor.again(&vm).await.name, bed.count("Destroy_Task").await), ("cp1".to_owned(), 0));
+}
+
 /// Permits everything. While that is noted, somebody attaches a disk to a VM.
 struct Attaching {
     by: VcenterHypervisor,

@@ -10,7 +10,7 @@ use crate::hypervisor::{PowerState, Stamp, Vm, VmRef};
 use crate::upgrade::Reason;
 use crate::workers::reason;
 use crate::workers::seen::Found;
-use crate::workers::{Action, Machine, NodeSeen, Pool, Seen, State, next};
+use crate::workers::{Action, Machine, NodeSeen, Pool, Rollout, Seen, State, next};
 
 /// Machines, VMs and nodes, without time that passes between decision and effect.
 struct Model {
@@ -320,4 +320,92 @@ fn a_vm_that_carries_a_machines_stamp_and_was_not_made_for_it_is_left_alone() {
     let earlier = Machine { drawn: None, ..machine.clone() };
     let found = seen(2, Some(earlier.stamp(DEPLOYMENT)));
     assert!(matches!(found.vm(&earlier), Found::Vm(_)));
+}
+
+/// Its VM may run: nothing is made beyond what there may be, and a person learns whose place is kept, and what frees it.
+#[test]
+fn a_worker_that_is_to_go_and_whose_host_is_dead_says_what_frees_its_place() {
+    let mut pool = pool(1);
+    pool.made = 1;
+    pool.rollout = Rollout { max_surge: 0, max_unavailable: 1, ..Rollout::default() };
+    let id = Uuid::from_u128(1);
+    let mut machine = Machine { drawn: Some(id), vm: Some(id), ..Machine::new(&pool, id, None, 0) };
+    machine.leave(1000, Reason::new(reason::UNHEALTHY, "it was not Ready for 300 s"));
+    let machines = std::slice::from_ref(&machine);
+    let late = 1000 + pool.rollout.drain_seconds;
+    let with = |power, now| {
+        let vms = vec![Vm { power, ..vm(&machine.name, id, Some(machine.stamp(DEPLOYMENT))) }];
+        Seen { now, vms, ..Seen::default() }
+    };
+    for (power, frees) in [(PowerState::Unknown, "power its host on"), (PowerState::Suspended, "power it off")] {
+        for (now, lasting) in [(late, false), (late + 1, true)] {
+            let waits = next(&pool, machines, &with(power, now));
+            assert_eq!(waits.actions, []);
+            let [wait] = waits.waits.as_slice() else { panic!("{waits:?}") };
+            assert_eq!((wait.worker.as_deref(), wait.lasting), (Some("t-w1"), lasting), "{wait}");
+            assert_eq!(wait.reason.code, reason::VM_STATE);
+            let words = &wait.reason.words;
+            assert!(words.contains(frees) && words.contains("with maxSurge 0 there are at most 1 VMs"), "{words}");
+        }
+    }
+    // What the words say holds.
+    let adds = |pool: &Pool, seen: &Seen| {
+        let actions = next(pool, machines, seen).actions;
+        actions.iter().any(|action| matches!(action, Action::Add { .. }))
+    };
+    let roomy = Pool { rollout: Rollout { max_surge: 1, ..pool.rollout.clone() }, ..pool.clone() };
+    assert!(adds(&roomy, &with(PowerState::Unknown, late)), "there is room for one more VM");
+    let gone = Seen { gone: [machine.name.clone()].into(), now: late, ..Seen::default() };
+    assert!(adds(&pool, &gone), "its VM is gone");
+}
+
+/// Fewer are wanted than were there, or its successor is there already, or nothing is made before a person has looked.
+#[test]
+fn that_another_worker_comes_is_said_only_where_one_is_missing() {
+    let id = |number: u64| Uuid::from_u128(number.into());
+    // The first one is to go, and its host is dead.
+    let told = |count: usize, states: &[State], paused: bool, former: usize| {
+        let mut pool = pool(count);
+        pool.rollout.paused = paused;
+        let mut machines = Vec::new();
+        for (number, state) in (1..).zip(states) {
+            pool.made = number;
+            let made = Machine::new(&pool, id(number), None, 0);
+            let (state, vm) = (*state, (*state != State::New).then_some(id(number)));
+            machines.push(Machine { state, vm, ..made });
+        }
+        machines.iter_mut().take(former).for_each(|machine| machine.template = template("former"));
+        let first = &machines[0];
+        let vms = vec![Vm { power: PowerState::Unknown, ..vm(&first.name, id(1), Some(first.stamp(DEPLOYMENT))) }];
+        let seen = Seen { now: 1000, vms, ..Seen::default() };
+        let waits = next(&pool, &machines, &seen).waits;
+        let its =
+            waits.iter().find(|wait| wait.worker.as_ref() == Some(&first.name) && wait.reason.code == reason::VM_STATE);
+        let words = &its.unwrap_or_else(|| panic!("{waits:?}")).reason.words;
+        assert!(
+            words.contains(&format!("of {count} workers with maxSurge 1 there are at most {} VMs", count + 1)),
+            "{words}"
+        );
+        words.contains("Another one is made once there is room; a larger maxSurge makes room at once")
+    };
+    let (member, leaving) = (State::Member, State::Leaving);
+    for (count, states, paused, former, expected) in [
+        (2, vec![leaving, member, member], false, 0, false),
+        (1, vec![leaving, member], false, 0, false),
+        (3, vec![leaving, member, member], false, 0, true),
+        (0, vec![leaving], false, 0, false),
+        // Its successor is there, and the next one is to go as well.
+        (2, vec![leaving, member, member], false, 2, true),
+        (2, vec![leaving, member, member], true, 2, false),
+        // One that failed is looked at first.
+        (3, vec![leaving, member, State::Failed], false, 0, false),
+        // One that was not made to the end counts until it is removed.
+        (2, vec![State::New, member], false, 0, true),
+    ] {
+        assert_eq!(
+            told(count, &states, paused, former),
+            expected,
+            "{count} of {states:?}, paused: {paused}, {former} former"
+        );
+    }
 }

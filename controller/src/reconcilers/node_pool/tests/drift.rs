@@ -2,11 +2,12 @@
 //! has their names and addresses.
 
 use fleet::hypervisor::Vm;
+use k8s_openapi::api::core::v1::Secret;
 
 use super::*;
 use crate::decisions::claimed;
-use crate::objects::{ADOPT, Claimant, IPAddress, Purpose};
-use crate::reconcilers::tenant_cluster::tests::Mortal;
+use crate::objects::{ADOPT, Claimant, IPAddress, IPPool, Purpose, set};
+use crate::reconcilers::tenant_cluster::tests::{Mortal, reconcile as reconcile_cluster};
 
 /// All objects at one moment.
 type Snapshot = std::collections::BTreeMap<(String, String, String), Value>;
@@ -108,7 +109,9 @@ async fn a_worker_that_a_person_has_adopted_is_its_pools_again() {
     pooled.adopt();
     pooled.reconcile().await.unwrap();
     let words = pooled.words();
-    assert!(pooled.has_drifted() && words.contains("not adopted yet") && words.contains("bank-cp1's"), "{words}");
+    assert!(pooled.has_drifted() && words.contains("not adopted yet"), "{words}");
+    let is_told = words.contains("taken by somebody in another namespace by now");
+    assert!(is_told && !words.contains("bank-cp1"), "{words}");
     assert!(pooled.0.api.named("machines", "shop-general-w2").is_none());
     pooled.0.reconcile().await.unwrap();
     let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
@@ -168,6 +171,164 @@ async fn what_a_person_says_of_newer_vms_stays_said_while_nobody_can_look_at_a_p
     pooled.reconcile().await.unwrap();
     pooled.0.reconcile().await.unwrap();
     assert!(!asked() && pooled.is_settled(1));
+}
+
+/// Its status is restored as well, and says that all is well.
+#[tokio::test(start_paused = true)]
+async fn what_a_person_says_stays_said_until_each_pool_was_looked_at_after_the_restore() {
+    let pooled = Pooled::with_a_newer_worker(2).await;
+    assert!(!pooled.has_drifted(), "it is of before");
+    pooled.adopt();
+    let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
+    pooled.0.reconcile().await.unwrap();
+    assert!(asked(), "its workers are not adopted");
+    pooled.until("adopted", |it| it.0.api.named("machines", "shop-general-w2").is_some()).await;
+    pooled.until("settled", |it| it.is_settled(2)).await;
+    pooled.0.reconcile().await.unwrap();
+    assert!(!asked(), "it is noted");
+}
+
+/// Who says that there is no kubeconfig yet, or no class, has listed no VM.
+#[tokio::test(start_paused = true)]
+async fn what_a_person_says_stays_said_and_tells_which_pool_nobody_could_look_at() {
+    for lacks_class in [true, false] {
+        let pooled = Pooled::with_a_newer_worker(2).await;
+        let class: VMClass = pooled.0.api.read(None, "small").unwrap();
+        let expected = if lacks_class {
+            pooled.0.api.remove::<VMClass>(None, "small");
+            "Unfit"
+        } else {
+            pooled.0.api.remove::<Secret>(Some("team-blue"), "shop-kubeconfig");
+            "ClusterNotReady"
+        };
+        pooled.reconcile().await.unwrap();
+        assert_eq!(pooled.condition("Ready"), expected);
+        pooled.adopt();
+        let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
+        // By the first look it has a kubeconfig again.
+        pooled.0.reconcile().await.unwrap();
+        pooled.0.reconcile().await.unwrap();
+        let (_, _, words) = pooled.0.condition("Progressing");
+        assert!(asked() && words.contains("NodePool shop-general") && words.contains(expected), "{words}");
+        if lacks_class {
+            assert!(words.contains("there is no VMClass small"), "{words}");
+            pooled.0.api.put(&class);
+        }
+        pooled.until("adopted", |it| it.0.api.named("machines", "shop-general-w2").is_some()).await;
+        pooled.until("settled", |it| it.is_settled(2)).await;
+        pooled.0.reconcile().await.unwrap();
+        assert!(!asked(), "it is noted");
+    }
+}
+
+/// What is listed of it is of before, and says that all is well.
+#[tokio::test(start_paused = true)]
+async fn what_a_person_says_stays_said_for_a_pool_that_is_looked_at_while_it_is_listed() {
+    let mut pooled = Pooled::with_a_newer_worker(2).await;
+    pooled.adopt();
+    let (api, listed) = (pooled.0.api.clone(), pooled.there());
+    let (uid, generation) = (listed.metadata.uid.clone().unwrap(), listed.metadata.generation.unwrap_or_default());
+    let mut drifted = listed.clone();
+    let conditions = &mut drifted.status.get_or_insert_default().conditions;
+    set(conditions, NodePoolReason::Drifted, "", generation, &pooled.0.clock.time());
+    let mut calls = 0;
+    loop {
+        pooled.0.term = Term::unlimited("controller after a restore");
+        api.put(&listed);
+        let World { place, clock, term, cluster, .. } = &pooled.0;
+        let slow = Mortal::new(&api, Some((calls, false)));
+        let mut goes = Box::pin(reconcile_cluster(cluster, &slow, place, (term, clock)));
+        let is_slow = tokio::select! {
+            biased;
+            () = slow.died.notified() => true,
+            _ = &mut goes => false,
+        };
+        if !is_slow {
+            break;
+        }
+        api.put(&drifted);
+        term.looked_at(&uid, generation);
+        slow.lives_on.notify_one();
+        let _ = goes.await;
+        let is_asked = !api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
+        assert!(is_asked, "after call {calls}");
+        calls += 1;
+    }
+    assert!(calls > 5, "{calls}");
+}
+
+/// It would stay given, and be heard when nobody thinks of it.
+#[tokio::test(start_paused = true)]
+async fn no_word_to_adopt_stays_for_a_pool_that_has_no_room_for_its_first_worker_or_is_one_too_many() {
+    let pooled = Pooled::new(2).await;
+    pooled.limited(3);
+    pooled.until("held", |it| it.condition("Ready") == "CapacityMissing").await;
+    let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
+    pooled.adopt();
+    pooled.0.reconcile().await.unwrap();
+    assert!(asked(), "nobody has looked at it");
+    pooled.reconcile().await.unwrap();
+    pooled.0.reconcile().await.unwrap();
+    assert!(!asked() && pooled.workers().is_empty() && pooled.condition("Ready") == "CapacityMissing");
+    // Others are older.
+    let mut youngest = pooled.there();
+    youngest.metadata.creation_timestamp = Some(pooled.0.clock.time());
+    pooled.0.api.put(&youngest);
+    pooled.scale(3);
+    let World { api, place, clock, term, .. } = &pooled.0;
+    for number in 0..16 {
+        let mut older = pool(0);
+        older.metadata.name = Some(format!("shop-older{number}"));
+        api.put(&older);
+        let older: NodePool = api.read(Some("team-blue"), &older.name_any()).unwrap();
+        // At first it is noted that it is kept.
+        for _ in 0..2 {
+            reconcile(&older, api, place, (term, clock)).await.unwrap();
+        }
+    }
+    pooled.until("one too many", |it| it.condition("Ready") == "TooMany").await;
+    pooled.adopt();
+    pooled.0.reconcile().await.unwrap();
+    assert!(!asked());
+}
+
+/// What is written is cut off at its end.
+#[tokio::test(start_paused = true)]
+async fn what_a_person_says_names_all_pools_that_it_waits_for_however_much_these_have_to_say() {
+    let pooled = Pooled::settled(1).await;
+    let names: Vec<String> = (0..12).map(|number| format!("shop-other{number}")).collect();
+    for name in &names {
+        let mut other = pool(1);
+        other.metadata.name = Some(name.clone());
+        let status = other.status.get_or_insert_default();
+        set(&mut status.conditions, NodePoolReason::Unfit, &"x".repeat(900), 1, &pooled.0.clock.time());
+        pooled.0.api.put(&other);
+    }
+    pooled.adopt();
+    pooled.0.reconcile().await.unwrap();
+    let (_, _, words) = pooled.0.condition("Progressing");
+    let first = words.find("Unfit").unwrap_or_else(|| panic!("{words}"));
+    for named in names.iter().map(String::as_str).chain([ADOPT]) {
+        assert!(words.find(named).is_some_and(|at| at < first), "{named}: {words}");
+    }
+}
+
+/// Whoever has seen it before it was deleted lets it go all the same.
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_has_gone_is_forgotten() {
+    let pooled = Pooled::settled(1).await;
+    pooled.scale(0);
+    let has_no_machine = |it: &Pooled| it.0.api.names("machines").iter().all(|name| !name.contains("-w"));
+    pooled.until("none", |it| it.is_settled(0) && has_no_machine(it)).await;
+    let World { api, place, clock, term, .. } = &pooled.0;
+    let known = pooled.there();
+    let (uid, generation) = (known.metadata.uid.clone().unwrap(), known.metadata.generation.unwrap_or_default());
+    // Its status is written last.
+    pooled.reconcile().await.unwrap();
+    assert!(term.looks().have(&uid, generation));
+    api.remove::<NodePool>(Some("team-blue"), "shop-general");
+    reconcile(&known, api, place, (term, clock)).await.unwrap();
+    assert!(api.names("nodepools").is_empty() && !term.looks().have(&uid, generation));
 }
 
 #[tokio::test(start_paused = true)]

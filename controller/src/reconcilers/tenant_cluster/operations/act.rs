@@ -3,8 +3,8 @@
 use super::super::{After, Work};
 use super::WAITING;
 use super::decide::Changing;
+use super::fleet_upgrade::Task;
 use super::operator::Operator;
-use super::running::Task;
 use crate::context::Trouble;
 use crate::decisions::{Change, blocked};
 use crate::objects::{Machine, OperationKind, OperationReason, TenantCluster};

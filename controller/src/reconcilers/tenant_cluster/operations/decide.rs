@@ -1,7 +1,5 @@
-//! What comes next, decided by objects and by how large VMs were seen to be; and since when the control nodes of an upgrade that waits for its
-//! commit are good, which is noted in its Operation.
+//! What comes next, decided by objects and by how large VMs were seen to be.
 
-use contract::minor::Minor;
 use fleet::deploy::DeployStatus;
 use fleet::upgrade::Verb;
 use k8s_openapi::api::core::v1::Node;
@@ -10,10 +8,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::super::Work;
-use super::tell::asked;
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, has_drifted, unsettled,
+    Change, Obstacle, Rest, SeenCluster, Stage, Swapping, asked, control_cluster, has_drifted, last_swap, lowest_minor,
+    raise_name, unsettled,
 };
 use crate::objects::{
     ControlPlaneSize, Machine, NodeImage, Operation, OperationKind, TenantCluster, TenantClusterReason,
@@ -27,8 +25,14 @@ pub(in crate::reconcilers::tenant_cluster) struct Changing {
     pub(in crate::reconcilers::tenant_cluster) operation: Option<String>,
     /// The name of the last swap, whether or not it has ended, and how far it is.
     pub(in crate::reconcilers::tenant_cluster) swap: Option<(String, Swapping)>,
+    /// Whether a plan that is wanted ends, for want of room alone.
+    pub(super) ends_for_room: bool,
     /// Why the size of the spec is not to be had now, where something else comes next.
     pub(in crate::reconcilers::tenant_cluster) size_waits: Option<String>,
+    /// What is said where control nodes are ready for a swap to whose end no Operation leads, which keeps this from being done.
+    pub(in crate::reconcilers::tenant_cluster) drifted: Option<String>,
+    /// Why a person's word to adopt what is there stays; none where there is none.
+    pub(in crate::reconcilers::tenant_cluster) adopts: Option<String>,
     /// By what it was decided; none where the last swap is not understood, for then nobody looks any further.
     pub(super) looked: Option<Looked>,
 }
@@ -69,45 +73,47 @@ impl Changing {
         self.is_plan() && !self.change.is_to_do()
     }
 
+    /// The Operation of the one that is only planned, by its name; none if there is none.
+    pub(in crate::reconcilers::tenant_cluster) fn plan(&self) -> Option<&str> {
+        self.swap.as_ref().filter(|_| self.is_plan()).map(|(name, _)| name.as_str())
+    }
+
     fn is_plan(&self) -> bool {
         let is_plan = |swapping: &Swapping| swapping.stage == Stage::Goes && swapping.is_planned();
         self.swap.as_ref().is_some_and(|(_, swapping)| is_plan(swapping))
     }
 
-    /// The size that a Provider has no room for, where that alone is in the way, or ends what is only planned.
+    /// Whether nothing is begun now, and what is under way rests; nobody knows it where nobody has looked.
+    pub(super) fn rests(&self) -> bool {
+        self.looked.as_ref().is_some_and(|looked| looked.rests.is_some())
+    }
+
+    /// What follows once the last swap says since when all nodes are good, and when that was seen last. Nothing else is looked at once more.
+    pub(super) fn with_good(
+        self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        good: (Option<Time>, Option<Time>),
+        now: Timestamp,
+    ) -> Self {
+        match self {
+            Self { swap: Some((name, swapping)), looked: Some(looked), .. } => {
+                looked.with_good(&name, good).decides(cluster, machines, Some(swapping), now)
+            }
+            changing => changing,
+        }
+    }
+
+    /// The size that a Provider has no room for, where that alone is in the way, or ends what is only planned. For what nobody wants any more
+    /// nobody waits.
     pub(super) fn lacks_room_for(&self) -> Option<ControlPlaneSize> {
         let looked = self.looked.as_ref()?;
         let obstacle = self.change.obstacle();
-        let gives_way = matches!(self.change, Change::Go(_, Verb::Withdraw));
-        if looked.plan_room.is_some() && (gives_way || looked.plan_room.as_ref() == obstacle) {
+        if looked.plan_room.is_some() && (self.ends_for_room || looked.plan_room.as_ref() == obstacle) {
             return self.swap.as_ref()?.1.size;
         }
         looked.size.as_ref().ok().copied().filter(|_| obstacle.is_some() && looked.room.as_ref() == obstacle)
     }
-}
-
-/// The lowest minor of Kubernetes that control nodes are at.
-pub(in crate::reconcilers::tenant_cluster) fn lowest(machines: &[Machine]) -> Option<Minor> {
-    machines.iter().filter_map(|machine| machine.spec.kubernetes.parse().ok()).min()
-}
-
-/// The last swap whose journal was begun.
-pub(in crate::reconcilers::tenant_cluster) fn last_swap(operations: &[Operation]) -> Option<&Operation> {
-    let begun = |operation: &&Operation| {
-        let status = operation.status.as_ref();
-        operation.spec.kind == OperationKind::Swap && status.is_some_and(|status| !status.entries.is_empty())
-    };
-    operations.iter().filter(begun).max_by_key(|operation| operation.status.as_ref().map(|status| status.hold))
-}
-
-/// Whether a swap has not ended.
-pub(super) fn is_open(operation: &&Operation) -> bool {
-    matches!(Swapping::of(operation), Ok(Some(swapping)) if swapping.is_open())
-}
-
-/// The name of the Operation that takes a cluster to a minor.
-pub(super) fn raising(cluster: &TenantCluster, to: &str) -> String {
-    format!("{}-kubernetes-{}", cluster.name_any(), to.replace('.', "-"))
 }
 
 impl Looked {
@@ -121,7 +127,7 @@ impl Looked {
     ) -> Changing {
         let swap = last_swap(&self.operations);
         // The one that is under way, whatever is wanted by now.
-        let wanted = raising(cluster, &cluster.spec.version);
+        let wanted = raise_name(cluster, &cluster.spec.version);
         let is_raising = |operation: &&Operation| {
             let outcome = operation.status.as_ref().and_then(|status| status.outcome.as_ref());
             operation.spec.kind == OperationKind::RaiseKubernetes && outcome.is_none()
@@ -135,7 +141,7 @@ impl Looked {
             abandoned: unsettled(&self.operations),
             raise,
             images: &self.images,
-            minor: lowest(machines),
+            minor: lowest_minor(machines),
             size: self.size.clone(),
             room: self.room.clone(),
             plan_room: self.plan_room.clone(),
@@ -150,12 +156,13 @@ impl Looked {
             Some(other) => Change::Answer(other.name_any(), Some("it is not the last one, and has ended".to_owned())),
             None => seen.next(),
         };
-        let size_waits = seen.size_waits(&change);
+        let (size_waits, ends_for_room) = (seen.size_waits(&change), seen.ends_for_room(&change));
         let before = cluster.status.as_ref().and_then(|status| status.operation.clone());
         let open = swap.filter(|_| swapping.as_ref().is_some_and(Swapping::is_open));
         let operation = raise.filter(is_raising).or(open).map(ResourceExt::name_any).or(before);
         let swap = swap.map(ResourceExt::name_any).zip(swapping);
-        Changing { change, operation, swap, size_waits, looked: Some(self) }
+        let (drifted, adopts, looked) = (None, None, Some(self));
+        Changing { change, operation, swap, ends_for_room, size_waits, drifted, adopts, looked }
     }
 
     /// The same once an Operation says since when all nodes are good, and when that was seen last.
@@ -191,7 +198,8 @@ impl Work<'_> {
                 let words = format!("the last Operation is not understood: {mismatch}");
                 let change = Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
                 let operation = swap.map(ResourceExt::name_any);
-                return Ok(Changing { change, operation, swap: None, size_waits: None, looked: None });
+                let (swap, ends_for_room, size_waits, drifted, adopts, looked) = (None, false, None, None, None, None);
+                return Ok(Changing { change, operation, swap, ends_for_room, size_waits, drifted, adopts, looked });
             }
         };
         let rests = self.rest(cluster).await?;
@@ -207,38 +215,5 @@ impl Work<'_> {
         };
         let looked = Looked { operations, images, rests, size, room, plan_room };
         Ok(looked.decides(cluster, machines, swapping, self.clock.time().0))
-    }
-
-    /// Notes since when all control nodes are good on the new image and a person may say that it goes back, or that it is not so; and decides
-    /// by that. Nothing else is looked at once more.
-    pub(in crate::reconcilers::tenant_cluster) async fn counts_good(
-        &self,
-        cluster: &TenantCluster,
-        changing: Changing,
-        machines: &[Machine],
-        are_good: bool,
-    ) -> Result<Changing, Trouble> {
-        let Some((name, swapping)) = &changing.swap else { return Ok(changing) };
-        let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
-        let Some(operation) = found.attempting("reading an Operation")? else { return Ok(changing) };
-        let before = operation.status.unwrap_or_default();
-        // While it rests words are refused: whoever was told to wait has the whole time afterwards.
-        let rests = changing.looked.as_ref().is_some_and(|looked| looked.rests.is_some());
-        let is_counted = are_good && swapping.stage == Stage::Upgraded && !rests;
-        let (since, seen) = is_counted.then(|| good(&before, &self.clock.time())).unzip();
-        if since == before.good_since && seen == before.good_seen {
-            return Ok(changing);
-        }
-        self.note_operation(cluster, name, &[], |status| {
-            (status.good_since, status.good_seen) = (since.clone(), seen.clone());
-        })
-        .await?;
-        Ok(match changing {
-            Changing { swap: Some((name, swapping)), looked: Some(looked), .. } => {
-                let looked = looked.with_good(&name, (since, seen));
-                looked.decides(cluster, machines, Some(swapping), self.clock.time().0)
-            }
-            changing => changing,
-        })
     }
 }

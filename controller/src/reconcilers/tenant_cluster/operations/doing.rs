@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fleet::upgrade::{Action, Notice};
 
-use super::super::runner::Words;
+use super::super::heeding::Words;
 use crate::decisions::words;
 
 /// How long a data disk may be on its way before a run is ended nonetheless.

@@ -12,7 +12,7 @@ use super::decide::Changing;
 use super::operator::Operator;
 use super::translate::{is_done, kubernetes, options, target, unfit};
 use crate::context::Trouble;
-use crate::decisions::{Change, Obstacle, with_size};
+use crate::decisions::{Change, Obstacle, left_prepared, may_cancel, with_size};
 use crate::objects::{ControlPlaneSize, Machine, NodeImage, Resolved, TenantCluster, TenantClusterReason};
 
 /// How long it may take to look whether a change may begin.
@@ -45,7 +45,9 @@ impl Work<'_> {
                 }
                 _ => None,
             };
-            Ok::<_, Trouble>(obstacle.unwrap_or(decided))
+            let change = obstacle.unwrap_or(decided);
+            let drifted = Box::pin(self.prepared_otherwise(cluster, &change, opened, operator)).await?;
+            Ok::<_, Trouble>((change, drifted))
         };
         // It changes nothing: it may be broken off anywhere.
         let judged = tokio::select! {
@@ -53,15 +55,33 @@ impl Work<'_> {
             () = self.is_wanted_otherwise(cluster) => return Ok(None),
             () = self.term.ended() => return Err(self.over()),
         };
-        let change = match judged {
-            Ok(change) => change?,
+        let (change, drifted) = match judged {
+            Ok(judged) => judged?,
             Err(_) => {
                 let words = format!("its control nodes were not all looked at within {} s", JUDGING.as_secs());
-                Change::Blocked(Obstacle::new(TenantClusterReason::PreflightNotKnown, words))
+                (Change::Blocked(Obstacle::new(TenantClusterReason::PreflightNotKnown, words)), None)
             }
         };
         self.term.may()?;
-        Ok(Some(Changing { change, ..changing }))
+        Ok(Some(Changing { change, drifted, ..changing }))
+    }
+
+    /// What is said of control nodes that are unfit for a change, where some are ready for a swap to whose end no Operation leads; none where
+    /// none of those that answer is.
+    async fn prepared_otherwise(
+        &self,
+        cluster: &TenantCluster,
+        change: &Change,
+        opened: &Opened,
+        operator: &Operator<'_>,
+    ) -> Result<Option<String>, Trouble> {
+        let unfit = change.obstacle().filter(|obstacle| obstacle.reason == TenantClusterReason::ControlNodesUnfit);
+        let Some(unfit) = unfit else { return Ok(None) };
+        let Ok(vms) = opened.hypervisor.vms().await else { return Ok(None) };
+        let said = operator.told(&vms).await.into_iter().flatten().collect();
+        let words = may_cancel(&left_prepared(said, &self.operations(cluster).await?), &vms, cluster);
+        // What else is in the way is told with it.
+        Ok(words.map(|words| format!("{words}. In the way is: {}", unfit.message)))
     }
 
     /// What comes next, if all nodes run an image, in VMs of a size if one is said; else that they do not.

@@ -5,13 +5,12 @@ use kube::ResourceExt;
 
 use super::super::{After, Work};
 use super::WAITING;
-use super::decide::{lowest, raising};
+use super::fleet_upgrade::{Done, Task};
 use super::operator::Operator;
-use super::running::{Done, Task};
 use super::tell::RESUME;
 use super::translate::{is_done, kubernetes};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::CLUSTER;
+use crate::decisions::{CLUSTER, lowest_minor, raise_name};
 use crate::objects::{
     Machine, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference, TenantCluster,
 };
@@ -27,7 +26,7 @@ impl Work<'_> {
         again: bool,
         operator: Operator<'_>,
     ) -> Result<After, Trouble> {
-        let name = raising(cluster, &to.to_string());
+        let name = raise_name(cluster, &to.to_string());
         let made = raise_of(cluster, machines, to, &name);
         match kinds::create(self.objects, &made).await {
             Ok(_) | Err(Failure::Exists) => {}
@@ -74,7 +73,7 @@ impl Work<'_> {
 fn raise_of(cluster: &TenantCluster, machines: &[Machine], to: Minor, name: &str) -> Operation {
     let node = |machine: &Machine| PlannedStep { action: "kubernetes".to_owned(), node: Some(machine.name_any()) };
     let snapshot = PlannedStep { action: "snapshot".to_owned(), node: None };
-    let from = lowest(machines).map(|minor| minor.to_string());
+    let from = lowest_minor(machines).map(|minor| minor.to_string());
     let spec = OperationSpec {
         cluster_ref: Reference::to(cluster.name_any()),
         kind: OperationKind::RaiseKubernetes,

@@ -5,13 +5,12 @@ use kube::ResourceExt;
 
 use super::super::{After, Work};
 use super::WAITING;
-use super::decide::{is_open, last_swap};
+use super::fleet_upgrade::{Done, Task};
 use super::operator::Operator;
-use super::running::{Done, Task};
 use super::tell::RESUME;
 use super::translate::{options, target};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{Stage, Swapping, outlived, pinned_size};
+use crate::decisions::{Stage, Swapping, is_open_swap, last_swap, outlived, pinned_size};
 use crate::objects::{
     AUTO, ControlPlaneSize, NodeImage, Operation, OperationKind, OperationReason, TenantCluster, TenantClusterReason,
 };
@@ -89,7 +88,7 @@ impl Work<'_> {
             Done::Arrived(Arrived::Paused(_)) => After::Rest(WAITING),
             Done::Failed(words) | Done::GaveUp(words) => {
                 log::warn!("{}/{}: {words}", cluster.namespace().unwrap_or_default(), cluster.name_any());
-                match last.filter(is_open) {
+                match last.filter(is_open_swap) {
                     Some(last) => {
                         let said = [(OperationReason::Waiting, words)];
                         self.note_operation(cluster, &last.name_any(), &said, |_| ()).await?;

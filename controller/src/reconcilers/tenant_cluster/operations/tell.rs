@@ -1,21 +1,19 @@
-//! What Operations say: where they stand, and what a person has asked of them until it is answered.
+//! What Operations say: where they stand, what they wait for, since when control nodes are good of one that waits for its commit, and what a
+//! person has asked of them until it is answered.
 
+use fleet::deploy::DeployStatus;
+use fleet::hypervisor::PowerState;
 use kube::ResourceExt;
-use serde_json::json;
 
 use super::super::Work;
+use super::decide::Changing;
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER_REF, Stage, Swapping, swap_reasons};
-use crate::objects::{DO, Operation, OperationKind, OperationReason, OperationStatus, TenantCluster, set};
-use crate::reach::{Collection, Failure, kinds};
+use crate::decisions::{CLUSTER_REF, Stage, Swapping, asked, good, swap_reasons};
+use crate::objects::{DO, Machine, Operation, OperationKind, OperationReason, OperationStatus, TenantCluster, set};
+use crate::reach::{Failure, kinds};
 
 /// The word that has something tried again.
 pub(super) const RESUME: &str = "resume";
-
-/// The word that a person has put to an Operation.
-pub(super) fn asked(operation: &Operation) -> Option<&str> {
-    operation.annotations().get(DO).map(String::as_str)
-}
 
 impl Work<'_> {
     /// The Operations of a cluster.
@@ -83,19 +81,68 @@ impl Work<'_> {
         .await
     }
 
+    /// Has a swap that is planned and cannot begin say why: nothing runs that would.
+    pub(in crate::reconcilers::tenant_cluster) async fn says_what_waits(
+        &self,
+        cluster: &TenantCluster,
+        changing: &Changing,
+    ) -> Result<(), Trouble> {
+        let planned = changing.swap.as_ref().filter(|_| changing.is_held_up());
+        let Some(((name, _), obstacle)) = planned.zip(changing.change.obstacle()) else { return Ok(()) };
+        let said = [(OperationReason::Waiting, obstacle.message.clone())];
+        self.note_operation(cluster, name, &said, |_| ()).await
+    }
+
+    /// Has a swap that is planned say that it waits for control nodes which are powered on: nothing runs of it that would.
+    pub(in crate::reconcilers::tenant_cluster) async fn says_what_is_off(
+        &self,
+        cluster: &TenantCluster,
+        changing: &Changing,
+        seen: &DeployStatus,
+    ) -> Result<(), Trouble> {
+        let Some(plan) = changing.plan() else { return Ok(()) };
+        let off = seen.nodes.iter().filter(|node| node.power == Some(PowerState::Off));
+        let off = off.map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
+        let said =
+            [(OperationReason::Waiting, format!("powered off, and powered on before anything of it begins: {off}"))];
+        self.note_operation(cluster, plan, &said, |_| ()).await
+    }
+
+    /// Notes since when all control nodes are good on the new image and a person may say that it goes back, or that it is not so; and decides
+    /// by that. Nothing else is looked at once more.
+    pub(in crate::reconcilers::tenant_cluster) async fn counts_good(
+        &self,
+        cluster: &TenantCluster,
+        changing: Changing,
+        machines: &[Machine],
+        are_good: bool,
+    ) -> Result<Changing, Trouble> {
+        let Some((name, swapping)) = &changing.swap else { return Ok(changing) };
+        let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
+        let Some(operation) = found.attempting("reading an Operation")? else { return Ok(changing) };
+        let before = operation.status.unwrap_or_default();
+        // While it rests words are refused: whoever was told to wait has the whole time afterwards.
+        let rests = changing.rests();
+        let is_counted = are_good && swapping.stage == Stage::Upgraded && !rests;
+        let (since, seen) = is_counted.then(|| good(&before, &self.clock.time())).unzip();
+        if since == before.good_since && seen == before.good_seen {
+            return Ok(changing);
+        }
+        self.note_operation(cluster, name, &[], |status| {
+            (status.good_since, status.good_seen) = (since.clone(), seen.clone());
+        })
+        .await?;
+        Ok(changing.with_good(cluster, machines, (since, seen), self.clock.time().0))
+    }
+
     /// Takes away what a person has asked of an Operation, if it is still this.
     pub(super) async fn answered(&self, cluster: &TenantCluster, name: &str, word: &str) -> Result<(), Trouble> {
         const ATTEMPT: &str = "taking away what was asked of an Operation";
-        let namespace = cluster.namespace();
-        let found = kinds::find::<Operation>(self.objects, namespace.as_deref(), name).await.attempting(ATTEMPT)?;
-        let Some(operation) = found.filter(|operation| asked(operation) == Some(word)) else { return Ok(()) };
-        let version = &operation.metadata.resource_version;
-        let part = json!({"metadata": {"resourceVersion": version, "annotations": {DO: null}}});
-        let of = Collection::of::<Operation>(namespace.as_deref());
-        match self.objects.patch(&of, name, &part).await {
-            Err(Failure::Missing) => Ok(()),
-            written => written.map(drop).attempting(ATTEMPT),
-        }
+        let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
+        let Some(operation) = found.attempting(ATTEMPT)?.filter(|operation| asked(operation) == Some(word)) else {
+            return Ok(());
+        };
+        kinds::remove_annotation(self.objects, &operation, DO).await.attempting(ATTEMPT)
     }
 
     /// Takes away whatever a person has asked of an Operation.

@@ -1,4 +1,4 @@
-//! An API server at which a controller dies: before a call, or right after it.
+//! An API server at which a controller dies, or is slow: before a call, or right after it.
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -17,12 +17,14 @@ pub struct Mortal {
     /// At which call, and whether before it is made.
     dies: Option<(usize, bool)>,
     pub died: Arc<Notify>,
+    /// Has one that was taken for dead go on: it was only slow.
+    pub lives_on: Arc<Notify>,
 }
 
 impl Mortal {
     /// One that dies at a call from now on, counted from 0; or never.
     pub fn new(api: &InMemory, dies: Option<(usize, bool)>) -> Self {
-        Self { api: api.clone(), calls: Arc::default(), dies, died: Arc::default() }
+        Self { api: api.clone(), calls: Arc::default(), dies, died: Arc::default(), lives_on: Arc::default() }
     }
 
     pub fn calls(&self) -> usize {
@@ -33,18 +35,18 @@ impl Mortal {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         let dies = self.dies.filter(|(at, _)| *at == call).map(|(_, before)| before);
         if dies == Some(true) {
-            self.die().await;
+            self.dies().await;
         }
         let answer = asked.await;
         if dies == Some(false) {
-            self.die().await;
+            self.dies().await;
         }
         answer
     }
 
-    async fn die(&self) {
+    async fn dies(&self) {
         self.died.notify_one();
-        std::future::pending().await
+        self.lives_on.notified().await;
     }
 }
 

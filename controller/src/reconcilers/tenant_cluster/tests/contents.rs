@@ -34,6 +34,8 @@ pub struct Ill {
     pub stuck: BTreeSet<String>,
     /// Those whose pods do not move away.
     pub undrained: BTreeSet<String>,
+    /// Those that begin to make ready for a swap, and give up.
+    pub gives_up: BTreeSet<String>,
     /// After so many further calls it is once not said which control nodes there are.
     pub silent_after: Option<usize>,
 }

@@ -98,3 +98,34 @@ async fn a_controller_that_dies_anywhere_is_followed_by_one_that_goes_on() {
         }
     }
 }
+
+/// A world whose Machines a controller has made that died then, before anything was noted of VMs.
+async fn with_machines_alone() -> World {
+    for call in 0..300 {
+        let world = World::new();
+        let mortal = Mortal::new(&world.api, Some((call, true)));
+        while world.reconcile_at(&mortal).await.is_some() {
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        if world.api.names("machines").len() == 3 && world.status()["deployment"].is_null() {
+            assert!(world.place.lock().changes.is_empty(), "a VM was made before it was noted");
+            return world;
+        }
+    }
+    panic!("no controller dies there");
+}
+
+/// The database may have been turned back to that moment: a VM of that Machine may be out of sight, and have served.
+#[tokio::test(start_paused = true)]
+async fn the_disk_of_half_a_vm_goes_only_if_its_machine_was_made_by_the_same_controller() {
+    for is_another in [false, true] {
+        let mut world = with_machines_alone().await;
+        if is_another {
+            world.term = Term::unlimited("controller two");
+        }
+        world.place.lock().fault = Some((0, place::Fault::Lost));
+        world.until("ready", World::is_ready).await;
+        assert_eq!(world.place.lock().changes[0], "add");
+        assert_eq!(world.left().len(), usize::from(is_another), "another controller: {is_another}");
+    }
+}

@@ -208,23 +208,29 @@ impl Nodes for InMemoryPlace {
             let refused = Refused { code: "drain.blocked".to_owned(), reason: "a PodDisruptionBudget".to_owned() };
             return Ok(Asked::Refused(refused));
         }
+        let gives_up = state.ill.gives_up.contains(&name);
         let (_, vm, content) = state.content(node)?;
-        match &content.swap {
+        let (stage, code) = match gives_up {
+            true => (Stage::Failed, Some("drain.blocked".to_owned())),
+            false => (Stage::Prepared, None),
+        };
+        match &mut content.swap {
             Some(open) if open.id != request.id => bail!("another swap is open"),
+            Some(open) if open.stage == Stage::Failed => (open.stage, open.code) = (stage, code),
             Some(_) => {}
             None => {
                 content.swap = Some(SwapState {
                     id: request.id,
-                    stage: Stage::Prepared,
+                    stage,
                     error: None,
-                    code: None,
+                    code,
                     losses: Losses::default(),
                     from: Use { vm: Some(vm.uuid()), version: from.version, build: from.build },
                     to: Some(request.to.clone()),
                 });
             }
         }
-        Ok(Asked::Done)
+        Ok(if gives_up { Asked::Begun } else { Asked::Done })
     }
 
     async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {

@@ -92,12 +92,18 @@ pub struct State {
     pub silences: usize,
     /// How many times nobody is told from now on what VMs show of their cluster.
     pub hidden: usize,
+    /// After so many further looks for VMs nobody is once told which there are.
+    pub unlisted_after: Option<usize>,
+    /// Whether no VM can be powered on.
+    pub is_full: bool,
     /// Pods that do not move away, by their nodes' names.
     pub stuck: BTreeMap<String, PodSeen>,
     /// When the clock of tests began.
     began: Option<Instant>,
     /// The authority that clusters form with, in PEM, and its fingerprint.
     authority: Option<(String, Fingerprint)>,
+    /// Its key, in PEM.
+    signer: String,
     /// Whether guests take longer to shut down than anybody waits.
     pub is_slow: bool,
     /// Whether no kubeconfig is good for asking.
@@ -137,11 +143,14 @@ struct Nodes {
 impl InMemoryPlace {
     pub fn new() -> Self {
         let place = Self::default();
-        let authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
-        let authority = authority.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let signer = rcgen::KeyPair::generate().unwrap();
+        let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let authority = authority.self_signed(&signer).unwrap();
         let fingerprint = Fingerprint::of_key_of(authority.der()).unwrap();
         let mut state = place.lock();
         (state.began, state.authority) = (Some(Instant::now()), Some((authority.pem(), fingerprint)));
+        state.signer = signer.serialize_pem();
         drop(state);
         place
     }
@@ -402,11 +411,13 @@ impl Guests for Nodes {
         let mut certificate = rcgen::CertificateParams::new(Vec::new())?;
         // Of the clock of tests.
         certificate.not_after = rcgen::date_time_ymd(2027, 1, 1) + elapsed + DAY;
-        let certificate = certificate.self_signed(&pair)?.pem();
+        let authority = state.authority.clone().unwrap().0;
+        let issuer = rcgen::Issuer::from_ca_cert_pem(&authority, rcgen::KeyPair::from_pem(&state.signer)?)?;
+        let certificate = certificate.signed_by(&pair, &issuer)?.pem();
         let kubeconfig = Kubeconfig {
             server: state.elsewhere.map_or_else(|| format!("https://{node}:6443"), str::to_owned),
             server_name: None,
-            authority: state.authority.clone().unwrap().0,
+            authority,
             certificate,
             key: Secret::new(pair.serialize_pem()),
         };
@@ -435,6 +446,13 @@ impl Hypervisor for Of {
 
     async fn vms(&self) -> Result<Vec<Vm>> {
         let is_own = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == self.deployment);
+        let left = self.place.lock().unlisted_after;
+        if let Some(left) = left {
+            self.place.lock().unlisted_after = left.checked_sub(1);
+            if left == 0 {
+                return Err(Error::transient(anyhow::anyhow!("the vCenter does not answer")));
+            }
+        }
         self.place.look(|state| state.vms.iter().map(|(vm, ..)| vm).filter(is_own).cloned().collect())
     }
 
@@ -571,6 +589,9 @@ impl Hypervisor for Of {
         let now = Instant::now();
         self.place
             .does("power_on", permit, |state| {
+                if state.is_full {
+                    bail!(Error::refused("its host is full"));
+                }
                 let own = state.own(vm)?;
                 assert_eq!(own.0.power, PowerState::Off, "{vm} is powered on twice");
                 (own.0.power, own.2) = (PowerState::On, Some(now));

@@ -10,7 +10,7 @@ use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState};
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::super::Work;
@@ -139,9 +139,21 @@ async fn a_kubeconfig_that_leads_elsewhere_is_never_gone_by_and_is_written_anew(
         Kubeconfig { authority: other.clone(), ..own.clone() },
         Kubeconfig { authority: [other.as_str(), &own.authority].concat(), ..own.clone() },
         Kubeconfig { authority: String::new(), ..own.clone() },
+        // Another authority's certificate beside the cluster's own server and authority.
+        Kubeconfig { certificate: other, ..own.clone() },
     ];
     let texts = foreign.map(|foreign| foreign.render("deployer").to_string());
-    for text in texts.into_iter().chain(["x".to_owned(), String::new()]) {
+    // By these a client runs a program, or asks through another server.
+    let beyond = [
+        ("/users/0/user", "exec", json!({"command": "sh"})),
+        ("/clusters/0/cluster", "proxy-url", json!("http://10.0.0.5")),
+    ];
+    let beyond = beyond.map(|(of, field, value)| {
+        let mut text: Value = serde_json::from_str(&own.render("deployer")).unwrap();
+        text.pointer_mut(of).unwrap()[field] = value;
+        text.to_string()
+    });
+    for text in texts.into_iter().chain(beyond).chain(["x".to_owned(), String::new()]) {
         world.put_kubeconfig(&text);
         world.reconcile().await.unwrap();
         assert!(!world.place.lock().asked_by.contains(&text), "{text}");

@@ -137,7 +137,14 @@ impl Hypervisor for World {
             Ok(())
         });
         with_disk.await.map_err(doubtful)?;
+        let copying = self.lock().copying;
+        if !copying.is_zero() {
+            tokio::time::sleep(copying).await;
+        }
         let whole = self.change("add.end", permit, move |state| {
+            if state.spoils {
+                bail!("somebody has changed it");
+            }
             state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).context("no such VM")?.whole = true;
             Ok(uuid)
         });
@@ -147,10 +154,11 @@ impl Hypervisor for World {
     async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let (seen, now) = (vm.clone(), Instant::now());
         self.change("power_on", permit, move |state| {
+            let power = if state.goes_off { PowerState::Off } else { PowerState::On };
             let machine = state.own(&seen)?;
             assert!(machine.whole, "{seen} is half a VM and was to be powered on");
             assert_eq!(machine.vm.power, PowerState::Off, "{seen} is powered on twice");
-            (machine.vm.power, machine.powered) = (PowerState::On, Some(now));
+            (machine.vm.power, machine.powered) = (power, Some(now));
             for disk in &seen.disks {
                 state.disks.insert(disk.reference.uuid, true);
             }
@@ -204,6 +212,14 @@ impl Hypervisor for World {
     async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
         let disk = disk.clone();
         self.look("has_disk", move |state| state.has(&disk)).await
+    }
+
+    async fn removals_go_on(&self) -> Result<bool> {
+        let state = self.lock();
+        if state.removals_unsaid {
+            return Err(Error::transient(anyhow::anyhow!("no tasks are listed")));
+        }
+        Ok(state.others_remove)
     }
 
     /// It looks a last time once that is noted.

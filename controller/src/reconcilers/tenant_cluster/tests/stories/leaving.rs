@@ -117,6 +117,29 @@ async fn a_cluster_whose_provider_is_gone_says_that_its_deletion_waits_for_a_per
     world.is_clean("it was made again");
 }
 
+/// Nobody can tell whether a VM has them.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_has_addresses_and_no_provider_any_more_says_why_it_keeps_them_and_the_way_out() {
+    let world = World::new();
+    let mut calls = 0;
+    while world.api.names("ipaddresses").is_empty() {
+        calls += 1;
+        let _ = world.reconcile_at(&Mortal::new(&world.api, Some((calls, true)))).await;
+        assert!(calls < 1000, "it has never an address");
+    }
+    assert!(world.status()["deployment"].is_null(), "nothing was begun");
+    let held = world.api.names("ipaddresses").len();
+    world.api.remove::<crate::objects::Provider>(None, "dc1");
+    world.until("told", |world| world.condition("Ready").2.contains("delete the TenantCluster")).await;
+    let words = world.condition("Preflight").2;
+    assert!(words.contains("there is no Provider dc1") && words.contains("addresses stay until"), "{words}");
+    assert!(words.contains("only if no VM of it runs in the vCenter"), "{words}");
+    assert_eq!(world.api.names("ipaddresses").len(), held);
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("they were given back");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_does_not_form_says_so_and_can_be_deleted() {
     let world = World::new();

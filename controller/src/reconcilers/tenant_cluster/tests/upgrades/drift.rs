@@ -1,5 +1,7 @@
 //! The database of the control cluster is turned back, and VMs are not: nothing is deleted, powered off or made twice.
 
+mod prepared;
+
 use fleet::hypervisor::{Placement, Vm, VmRef};
 use serde_json::Value;
 use uuid::Uuid;
@@ -240,6 +242,28 @@ async fn a_control_node_that_is_lost_keeps_none_of_the_others_from_being_adopted
     assert!(world.condition("ControlPlaneReady").0 != "True", "one is lost");
 }
 
+/// Between two steps of a swap a disk is on no VM, and the node is not lost with that.
+#[tokio::test(start_paused = true)]
+async fn a_control_node_whose_data_disk_is_on_its_way_is_not_taken_for_lost() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    world.turned_back(before);
+    let vm = &new_vms("0b")[2];
+    let disk = world.place.lock().contents["shop-cp3"].disk;
+    world.place.change(vm, |vm| (vm.power, vm.disks) = (PowerState::Off, Vec::new()));
+    let changes = world.changes();
+    world.adopt("shop");
+    world.is_looked_at().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.has_drifted() && words.contains("attach it") && words.contains(vm.as_str()), "{words}");
+    assert!(words.contains(&disk.to_string()) && world.is_asked_to_adopt(), "{words}");
+    assert_eq!(world.changes(), changes);
+    world.place.lose(vm);
+    world.until("adopted", |world| !world.is_asked_to_adopt()).await;
+}
+
 /// Its swap is open, and it may run the former image: nobody can ask it.
 #[tokio::test(start_paused = true)]
 async fn a_control_node_that_is_only_off_is_not_taken_for_lost() {
@@ -316,6 +340,12 @@ async fn an_upgrade_that_waits_for_its_commit_is_not_made_final_for_a_vm_without
     world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
     let changes = world.changes();
     world.has_stray(&new_vms("0b")[0]);
+    world.is_looked_at().await;
+    let words = world.condition("Progressing").2;
+    assert!(
+        words.contains("power them off") && !words.contains(ADOPT),
+        "what adoption refuses is not advised: {words}"
+    );
     world.adopt("shop");
     world.is_looked_at().await;
     let words = world.condition("Progressing").2;

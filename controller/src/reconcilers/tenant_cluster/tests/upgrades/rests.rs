@@ -145,6 +145,12 @@ async fn a_node_that_is_off_when_a_plan_goes_on_is_powered_on_before_anything_of
     world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
     let before = world.place.lock().changes.len();
     world.edit(|spec| spec.paused = false);
+    let says_it = |world: &World| {
+        let status = world.operations().remove(0).status.unwrap();
+        let mut said = status.conditions.iter().filter(|it| it.about == "Progressing" && it.reason == "Waiting");
+        said.any(|it| it.message.contains("powered on") && it.message.contains("shop-cp2"))
+    };
+    world.until("it says what it waits for", says_it).await;
     world.until("all are on", World::are_on).await;
     assert_eq!(world.place.lock().changes[before], "power_on");
     world.until("committed", World::is_current).await;

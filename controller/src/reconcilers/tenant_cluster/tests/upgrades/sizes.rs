@@ -1,11 +1,12 @@
 //! Control nodes of another size, with another image and with the same.
 
+mod room;
+
 use fleet::hypervisor::VmSize;
 use serde_json::json;
-use uuid::Uuid;
 
 use super::*;
-use crate::objects::{ControlPlaneSize, Limits, NodePool, Provider, Reference, VMClass};
+use crate::objects::{ControlPlaneSize, NodePool, VMClass};
 
 const SMALL: (u32, u32) = (2, 4096);
 const LARGE: (u32, u32) = (4, 16384);
@@ -27,72 +28,11 @@ impl World {
         self.edit(|spec| spec.control_plane.vm_class = class.to_owned());
     }
 
-    fn limited(&self, limits: Option<Limits>) {
-        let mut provider: Provider = self.api.read(None, "dc1").unwrap();
-        provider.spec.limits = limits;
-        self.api.put(&provider);
-    }
-
-    /// A class is named while the cluster is paused, and too little room is left by the time it goes on.
-    async fn has_a_plan_that_waits_for_room(&self) {
-        let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
-        self.limited(room(12));
-        self.edit(|spec| {
-            spec.paused = true;
-            spec.control_plane.vm_class = "large".to_owned();
-        });
-        self.rests().await;
-        self.limited(room(11));
-        self.edit(|spec| spec.paused = false);
-        self.rests().await;
-    }
-
     /// What Machines say of the size of control nodes, which is the same of all.
     fn held(&self) -> (u32, u32) {
         let sizes: Vec<_> = self.machines().iter().map(|it| (it.spec.processors, it.spec.memory_mib)).collect();
         assert!(sizes.len() == 3 && sizes.iter().all(|size| *size == sizes[0]), "{sizes:?}");
         sizes[0]
-    }
-
-    fn notes_size(&self, mut machine: Machine, (processors, memory): (u32, u32)) {
-        (machine.spec.processors, machine.spec.memory_mib) = (processors, memory);
-        self.api.put(&machine);
-    }
-
-    /// What Machines say of the size of control nodes of a cluster that came later.
-    fn later_one_notes(&self, size: (u32, u32)) {
-        for (number, mut machine) in (1_u128..).zip(self.machines()) {
-            machine.metadata.name = Some(format!("zoo-cp{number}"));
-            machine.metadata.uid = Some(Uuid::from_u128(number).to_string());
-            machine.metadata.owner_references = None;
-            machine.spec.cluster_ref = Reference::to("zoo");
-            self.notes_size(machine, size);
-        }
-    }
-
-    /// Another cluster came later, and both have noted that they grow: there is room for one of them.
-    fn both_grow(&self) {
-        let mut other: TenantCluster = serde_json::from_value(self.api.object("tenantclusters")).unwrap();
-        (other.metadata.name, other.metadata.uid) = (Some("zoo".to_owned()), Some(Uuid::max().to_string()));
-        self.api.put(&other);
-        for machine in self.machines() {
-            self.notes_size(machine, LARGE);
-        }
-        self.later_one_notes(LARGE);
-        self.limited(Some(Limits { nodes: None, processors: Some(18), memory_mib: None }));
-    }
-
-    /// One reconcile, in which the cluster that came later gives its room back, or does not.
-    async fn waits_for_its_turn(&self, gives_back: bool) {
-        let later = async {
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            assert_eq!(self.held(), LARGE, "it waits for its turn");
-            if gives_back {
-                self.later_one_notes(SMALL);
-            }
-        };
-        let (done, ()) = tokio::join!(self.reconcile(), later);
-        done.unwrap();
     }
 
     /// All control nodes run an image in VMs of one size, and that is pinned everywhere.
@@ -240,118 +180,6 @@ async fn control_nodes_grow_with_their_workers_in_the_window_or_with_the_next_im
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_size_for_which_a_provider_has_no_room_is_refused_before_anything_is_made_or_noted() {
-    let world = World::resizable().await;
-    // Room for what is there, and one that is larger.
-    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
-    world.limited(room(11));
-    let changes = world.place.lock().changes.len();
-    world.names_class("large");
-    world.rests().await;
-    let (_, reason, words) = world.condition("Preflight");
-    assert!(reason == "CapacityMissing" && words.contains("0 are taken, and 12 wanted"), "{reason}: {words}");
-    assert_eq!((world.up_to_date().as_str(), world.held()), ("ChangeBlocked", SMALL));
-    assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 0));
-    assert!(world.is_ready(), "it serves");
-    // An image of the size that they have takes nothing further, whatever the limits are by now.
-    world.limited(room(1));
-    world.edit(|spec| {
-        spec.control_plane.vm_class = "small".to_owned();
-        spec.image = Some(NEW.to_owned());
-    });
-    world.until("upgraded", World::is_current).await;
-    world.all_have(NEW, SMALL, "what is there is replaced");
-    world.limited(room(12));
-    world.names_class("large");
-    world.until("larger", World::is_current).await;
-    world.all_have(NEW, LARGE, "there is room");
-}
-
-/// Who only wishes takes nothing from those who are about to begin.
-#[tokio::test(start_paused = true)]
-async fn a_paused_cluster_takes_room_for_a_size_only_once_it_goes_on_and_there_is_some() {
-    let world = World::resizable().await;
-    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
-    world.limited(room(12));
-    world.edit(|spec| {
-        spec.paused = true;
-        spec.control_plane.vm_class = "large".to_owned();
-    });
-    world.rests().await;
-    assert_eq!((world.operations().len(), world.held()), (1, SMALL), "it is planned");
-    // Somebody else has taken a part of it.
-    world.limited(room(11));
-    world.edit(|spec| spec.paused = false);
-    world.rests().await;
-    assert_eq!(world.condition("Preflight").1, "CapacityMissing");
-    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("Waiting", None));
-    assert_eq!((world.held(), world.place.vms().len()), (SMALL, 3));
-    world.limited(room(12));
-    world.until("larger", World::is_current).await;
-    world.all_have(FORMER, LARGE, "there is room");
-    assert_eq!(world.operations().len(), 1, "by the plan that was read");
-}
-
-/// Each of them has noted it before it looked, and none has begun.
-#[tokio::test(start_paused = true)]
-async fn of_clusters_that_grow_at_the_same_time_the_one_that_came_first_keeps_its_room() {
-    for gives_back in [true, false] {
-        let world = World::resizable().await;
-        world.both_grow();
-        world.names_class("large");
-        world.waits_for_its_turn(gives_back).await;
-        if gives_back {
-            world.until("larger", World::is_current).await;
-            world.all_have(FORMER, LARGE, "it came first");
-        } else {
-            assert_eq!((world.held(), world.condition("Preflight").1.as_str()), (SMALL, "CapacityMissing"));
-        }
-    }
-}
-
-/// Its image needs no room, and it is not planned anew for that before its turn.
-#[tokio::test(start_paused = true)]
-async fn a_plan_of_an_image_and_a_size_keeps_the_room_of_a_cluster_that_came_first() {
-    for gives_back in [true, false] {
-        let world = World::resizable().await;
-        world.edit(|spec| {
-            spec.paused = true;
-            spec.control_plane.vm_class = "large".to_owned();
-            spec.image = Some(NEW.to_owned());
-        });
-        world.rests().await;
-        assert_eq!((world.operations().len(), world.held()), (1, SMALL), "it is planned");
-        world.both_grow();
-        world.edit(|spec| spec.paused = false);
-        world.waits_for_its_turn(gives_back).await;
-        if gives_back {
-            world.until("larger", World::is_current).await;
-            world.all_have(NEW, LARGE, "it came first");
-            assert_eq!(world.operations().len(), 1, "by the plan that was read");
-        } else {
-            assert_eq!(world.held(), SMALL);
-        }
-    }
-}
-
-/// There may be none for weeks.
-#[tokio::test(start_paused = true)]
-async fn while_a_plan_waits_for_room_a_node_that_is_off_is_powered_on_and_one_that_is_gone_is_said() {
-    let world = World::resizable().await;
-    world.has_a_plan_that_waits_for_room().await;
-    let waits = |world: &World| world.reason_of_operation("Progressing") == "Waiting" && world.outcome().is_none();
-    assert!(waits(&world), "{:?}", world.operations());
-    world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
-    world.until("all are on", World::are_on).await;
-    world.rests().await;
-    assert!(waits(&world) && world.held() == SMALL, "{:?}", world.operations());
-    world.place.lose("shop-cp3");
-    world.until("said", |world| world.condition("Progressing").1 == "Stuck").await;
-    assert!(world.condition("Progressing").2.contains("shop-cp3"), "{:?}", world.condition("Progressing"));
-    assert_eq!((waits(&world), world.condition("Preflight").1.as_str()), (true, "CapacityMissing"));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_class_that_is_not_there_and_a_data_disk_of_another_size_are_said() {
     let world = World::resizable().await;
     let changes = world.place.lock().changes.len();
@@ -400,67 +228,6 @@ async fn after_a_resize_that_was_abandoned_no_size_is_taken_for_current_that_not
     assert_eq!(world.status()["resolved"]["memoryMiB"], LARGE.1);
     world.rests().await;
     assert!(world.operations().iter().any(|it| it.status.as_ref().unwrap().pinned), "that is noted");
-}
-
-/// What is in the way of a size is in the way of nothing else.
-#[tokio::test(start_paused = true)]
-async fn without_room_for_a_size_an_image_and_a_minor_do_not_wait_and_the_size_follows() {
-    let world = World::resizable().await;
-    world.limited(Some(Limits { nodes: None, processors: Some(11), memory_mib: None }));
-    world.edit(|spec| {
-        spec.control_plane.vm_class = "large".to_owned();
-        spec.image = Some(NEW.to_owned());
-    });
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
-    let (_, _, words) = world.condition("UpToDate");
-    assert!(words.contains("waits: clusters of the Provider dc1 may have 11 processors"), "{words}");
-    assert_eq!(world.held(), SMALL, "there is no room for more");
-    world.until("committed", |world| world.up_to_date() == "ChangeBlocked").await;
-    world.all_have(NEW, SMALL, "it is committed");
-    assert_eq!(world.condition("Preflight").1, "CapacityMissing");
-    world.edit(|spec| spec.version = "1.37".to_owned());
-    world.until("raised", |world| world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37")).await;
-    assert_eq!(world.held(), SMALL);
-    world.limited(None);
-    world.until("larger", World::is_current).await;
-    world.all_have(NEW, LARGE, "there is room");
-}
-
-/// It waits for room by itself, and nothing else does.
-#[tokio::test(start_paused = true)]
-async fn a_plan_that_waits_for_room_gives_way_to_a_minor_and_is_made_anew_once_there_is_some() {
-    let world = World::resizable().await;
-    world.goes_to(NEW);
-    world.until("upgraded", World::is_current).await;
-    world.has_a_plan_that_waits_for_room().await;
-    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("Waiting", None));
-    world.edit(|spec| spec.version = "1.37".to_owned());
-    world.until("raised", |world| world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37")).await;
-    world.rests().await;
-    assert_eq!((world.outcome().as_deref(), world.held()), (Some("rolled back"), SMALL));
-    assert_eq!(
-        (world.up_to_date().as_str(), world.condition("Preflight").1.as_str()),
-        ("ChangeBlocked", "CapacityMissing")
-    );
-    world.limited(None);
-    world.until("larger", World::is_current).await;
-    world.all_have(NEW, LARGE, "there is room");
-}
-
-/// A class may be deleted and made anew while a plan waits for room.
-#[tokio::test(start_paused = true)]
-async fn a_plan_whose_class_is_made_anew_is_carried_out_and_has_not_failed() {
-    let world = World::resizable().await;
-    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
-    world.has_a_plan_that_waits_for_room().await;
-    world.api.remove::<VMClass>(None, "large");
-    world.rests().await;
-    assert_eq!((world.condition("Preflight").1.as_str(), world.outcome()), ("ReferenceMissing", None));
-    world.limited(room(12));
-    world.api.put(&class("large", LARGE));
-    world.until("larger", World::is_current).await;
-    world.all_have(FORMER, LARGE, "it is there again");
-    assert_eq!(world.operations().len(), 1, "by the plan that was read");
 }
 
 /// Somebody has given its VM that size by hand already.

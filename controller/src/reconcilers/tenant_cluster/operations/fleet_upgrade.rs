@@ -1,4 +1,4 @@
-//! `fleet` at work on an Operation of one cluster: one run, which ends where it can be gone on with. It is asked to end there when a
+//! `fleet`'s upgrade at work on an Operation of one cluster: one run, which ends where it can be gone on with. It is asked to end there when a
 //! person wants something else, and at a step at which no node is away when the cluster is paused.
 
 use std::collections::BTreeMap;
@@ -11,13 +11,12 @@ use serde_json::Value;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::super::runner::{Gone, TELLING};
+use super::super::heeding::{Gone, TELLING};
 use super::super::{HEEDING, Work};
-use super::decide::{is_open, last_swap};
 use super::doing::{Doing, rests};
 use super::operator::{OVER, Operator};
-use super::tell::asked;
 use crate::context::Trouble;
+use crate::decisions::{asked, is_open_swap, last_swap};
 use crate::objects::{JournalEntry, TenantCluster, TenantClusterReason};
 
 /// What is done.
@@ -112,7 +111,7 @@ impl Work<'_> {
             let Ok(operations) = self.operations(cluster).await else { continue };
             let under_way = match of {
                 Some(name) => operations.iter().find(|operation| operation.name_any() == name),
-                None => last_swap(&operations).filter(is_open),
+                None => last_swap(&operations).filter(is_open_swap),
             };
             if under_way.and_then(asked).is_some_and(|now| Some(now) != before) {
                 return;
@@ -164,7 +163,7 @@ impl Work<'_> {
             }
             let told = async {
                 let operations = self.operations(cluster).await?;
-                let last = last_swap(&operations).filter(is_open);
+                let last = last_swap(&operations).filter(is_open_swap);
                 if let Some(last) = last {
                     self.show_operation(cluster, last).await?;
                 }

@@ -1,14 +1,10 @@
-//! What comes next for a cluster: one thing at a time, decided by what was looked at, and looked at again once it is done. Whoever takes
-//! over decides the same. What is done for control nodes is `fleet`'s; here is only when.
+//! What comes next for a cluster before the first VM: until then all may be made otherwise, and who goes no further gives back what others
+//! could have.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use super::claims::{Allotted, Claiming};
-use super::obstacle::Obstacle;
-use super::owned::{CLUSTER_FINALIZER, MACHINE_FINALIZER};
-use crate::objects::{
-    Goal, IPAddress, Machine, NodePool, Resolved, TenantCluster, TenantClusterReason, TenantClusterSpec,
-};
+use super::super::claims::{Allotted, Claiming};
+use super::super::obstacle::Obstacle;
+use super::{is_kept, is_ours};
+use crate::objects::{IPAddress, Machine, Resolved, TenantCluster, TenantClusterReason};
 
 /// What was looked at for a cluster that is to be.
 #[derive(Debug)]
@@ -73,21 +69,6 @@ pub enum Next {
     Draw,
     /// `fleet` makes the control nodes.
     Deploy(Allotted),
-}
-
-/// Whether VMs of a cluster's control nodes were begun: what is pinned, Machines and addresses stay from then on.
-pub fn is_begun(cluster: &TenantCluster) -> bool {
-    cluster.status.as_ref().and_then(|status| status.deployment.as_ref()).is_some()
-}
-
-/// Whether a cluster is being deleted.
-pub fn is_leaving(cluster: &TenantCluster) -> bool {
-    cluster.metadata.deletion_timestamp.is_some()
-}
-
-/// Whether a cluster is kept until nothing of it is left.
-pub fn is_kept(cluster: &TenantCluster) -> bool {
-    cluster.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == CLUSTER_FINALIZER)
 }
 
 /// What comes next before the first VM.
@@ -182,12 +163,6 @@ fn goes_no_further(wished: &Wished<'_>) -> bool {
         || (!wished.comes_first && wished.claiming.as_ref().is_err_and(is_known))
 }
 
-/// Whether a Machine is to be let go still: one that was is somebody else's to keep.
-fn is_ours(machine: &Machine) -> bool {
-    let is_kept = machine.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == MACHINE_FINALIZER);
-    machine.metadata.deletion_timestamp.is_none() || is_kept
-}
-
 /// What would keep a cluster from its first VM once it has all addresses.
 fn in_the_way(wished: &Wished<'_>) -> Option<Obstacle> {
     let damaged = match &wished.keys {
@@ -205,135 +180,13 @@ fn is_same(wanted: &Machine, there: &Machine) -> bool {
         && there.metadata.deletion_timestamp.is_none()
 }
 
-/// What was looked at for a cluster that is being deleted.
-#[derive(Debug)]
-pub struct Leaving<'a> {
-    /// The cluster.
-    pub cluster: &'a TenantCluster,
-    /// Its NodePools.
-    pub pools: Vec<NodePool>,
-    /// Its Machines.
-    pub machines: Vec<Machine>,
-    /// The addresses that it or one of its Machines has.
-    pub addresses: Vec<IPAddress>,
-    /// The Secrets that were made for it, by name.
-    pub secrets: Vec<String>,
-    /// The Operations that were made for it, by name.
-    pub operations: Vec<String>,
-    /// Those that were asked to go, and that a finalizer of somebody else keeps.
-    pub held_operations: Vec<String>,
-    /// The numbers of its holds, the lowest first: removed in that order, those that are left have no gaps.
-    pub holds: Vec<u64>,
-}
-
-/// What comes next for a cluster that is being deleted. Nothing is asked for what is not needed: without a VM no vCenter, and without
-/// an image, a class or a key it goes as well.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Going {
-    /// Pools are deleted.
-    DeletePools(Vec<String>),
-    /// Pools and workers go; nothing is done for the control plane before.
-    AwaitWorkers(Vec<String>),
-    /// `fleet` removes the control nodes.
-    Destroy,
-    /// An address is given back: the VM that had it is gone.
-    Release(Box<IPAddress>),
-    /// A Machine goes, whose VM is gone.
-    Forget(Box<Machine>),
-    /// A Secret goes.
-    RemoveSecret(String),
-    /// An Operation goes.
-    RemoveOperation(String),
-    /// Somebody else keeps Operations: another cluster of this name would take them for its own.
-    AwaitOperations(Vec<String>),
-    /// A hold goes: nobody takes one any more.
-    RemoveHold(u64),
-    /// Nothing is left: the object goes.
-    LetGo,
-    /// It was let go already.
-    Gone,
-}
-
-/// What comes next for a cluster that is being deleted.
-pub fn going(leaving: &Leaving<'_>) -> Going {
-    let cluster = leaving.cluster;
-    if !is_kept(cluster) {
-        return Going::Gone;
-    }
-    let name = |metadata: &kube::api::ObjectMeta| metadata.name.clone().unwrap_or_default();
-    let pools = leaving.pools.iter().filter(|pool| pool.metadata.deletion_timestamp.is_none());
-    let pools: Vec<String> = pools.map(|pool| name(&pool.metadata)).collect();
-    if !pools.is_empty() {
-        return Going::DeletePools(pools);
-    }
-    let workers = leaving.machines.iter().filter(|machine| machine.spec.pool_ref.is_some());
-    let left: Vec<String> = leaving
-        .pools
-        .iter()
-        .map(|pool| name(&pool.metadata))
-        .chain(workers.map(|machine| name(&machine.metadata)))
-        .collect();
-    if !left.is_empty() {
-        return Going::AwaitWorkers(left);
-    }
-    let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
-    // What was begun is noted before anything follows from it: without a note there is no VM.
-    if deployment.is_some_and(|deployment| deployment.goal != Goal::Gone) {
-        return Going::Destroy;
-    }
-    // Each is asked to go: whoever counts addresses may keep it until what had it is gone, too.
-    if let Some(address) = leaving.addresses.iter().find(|it| it.metadata.deletion_timestamp.is_none()) {
-        return Going::Release(Box::new(address.clone()));
-    }
-    // A Secret that was asked to go is somebody else's to keep, too: asking again changes nothing.
-    if let Some(machine) = leaving.machines.iter().find(|machine| is_ours(machine)) {
-        return Going::Forget(Box::new(machine.clone()));
-    }
-    if let Some(secret) = leaving.secrets.first() {
-        return Going::RemoveSecret(secret.clone());
-    }
-    if let Some(operation) = leaving.operations.first() {
-        return Going::RemoveOperation(operation.clone());
-    }
-    if !leaving.held_operations.is_empty() {
-        return Going::AwaitOperations(leaving.held_operations.clone());
-    }
-    match leaving.holds.first() {
-        Some(hold) => Going::RemoveHold(*hold),
-        None => Going::LetGo,
-    }
-}
-
-/// What a spec says otherwise than the cluster was made, and this version does not change: in words, none if there is nothing.
-/// `data_disk` is what the class of its control nodes says of that, in GiB.
-pub fn unchanged(spec: &TenantClusterSpec, pinned: &Resolved, data_disk: Option<u32>) -> Option<String> {
-    let (wanted, has) = data_disk.zip(pinned.data_disk_gib)?;
-    let class = &spec.control_plane.vm_class;
-    (wanted != has).then(|| {
-        format!(
-            "the data disks of control nodes have {has} GiB and stay as they are: the class {class} has {wanted}; name one that says \
-             the same of it, or nothing"
-        )
-    })
-}
-
-/// Whether a kubeconfig that ends at `ends` is to be renewed: less than half of its day is left, or more than any is given, also by a
-/// node whose clock is ahead; or nobody knows when it ends.
-pub fn is_due(ends: Option<&Time>, now: &Time) -> bool {
-    const DAY: i64 = 3600 * contract::deployer::HOURS as i64;
-    ends.is_none_or(|ends| !(DAY / 2..=DAY * 2).contains(&(ends.0.as_second() - now.0.as_second())))
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
-    use k8s_openapi::jiff::Timestamp;
-
     use super::*;
     use crate::decisions::fixture::{cluster, now, pool, provider};
-    use crate::decisions::{claiming, claims, left_over, machines};
-    use crate::objects::{Deployment, NodePoolSpec, TenantClusterStatus};
+    use crate::decisions::{CLUSTER_FINALIZER, claiming, claims, left_over, machines};
 
     fn resolved() -> Resolved {
         Resolved { image: Some("kaas-tenant-0.2.0".to_owned()), processors: Some(2), ..Resolved::default() }
@@ -515,95 +368,5 @@ mod tests {
         assert!(world.machines.len() == 3 && world.machines.iter().all(|machine| machine.spec.kubernetes == "1.35"));
         world.machines[1].metadata.deletion_timestamp = Some(now());
         assert!(matches!(next(&world.wished()), Next::Unmake(_)), "a person has deleted it");
-    }
-
-    fn deployed(goal: Goal) -> TenantCluster {
-        let mut cluster = cluster();
-        cluster.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]);
-        cluster.metadata.deletion_timestamp = Some(now());
-        let deployment: Deployment =
-            serde_json::from_value(serde_json::json!({"goal": goal, "image": {"name": "a"}})).unwrap();
-        cluster.status = Some(TenantClusterStatus { deployment: Some(deployment), ..TenantClusterStatus::default() });
-        cluster
-    }
-
-    fn leaving(cluster: &TenantCluster) -> Leaving<'_> {
-        let spec = serde_json::json!({"clusterRef": {"name": "shop"}, "vmClass": "medium"});
-        let mut control = Machine::new("shop-cp1", crate::objects::fixture::worker());
-        control.spec.pool_ref = None;
-        let worker = Machine::new("shop-general-w1", crate::objects::fixture::worker());
-        let claimant = claims(cluster, &[], "blue-nodes").unwrap().remove(0).claimant;
-        Leaving {
-            cluster,
-            pools: vec![NodePool::new("shop-general", serde_json::from_value::<NodePoolSpec>(spec).unwrap())],
-            machines: vec![control, worker],
-            addresses: vec![crate::decisions::claimed("blue-nodes", Ipv4Addr::new(192, 168, 10, 20), claimant)],
-            secrets: vec!["shop-kubeconfig".to_owned()],
-            operations: vec!["shop-1".to_owned()],
-            held_operations: Vec::new(),
-            holds: vec![3, 4],
-        }
-    }
-
-    #[test]
-    fn a_cluster_goes_workers_first_and_addresses_after_the_vms_that_had_them() {
-        let (up, gone) = (deployed(Goal::Up), deployed(Goal::Gone));
-        let mut seen = leaving(&up);
-        assert_eq!(going(&seen), Going::DeletePools(vec!["shop-general".to_owned()]));
-        seen.pools[0].metadata.deletion_timestamp = Some(now());
-        let left = vec!["shop-general".to_owned(), "shop-general-w1".to_owned()];
-        assert_eq!(going(&seen), Going::AwaitWorkers(left));
-        seen.pools.clear();
-        seen.machines.pop();
-        assert_eq!(going(&seen), Going::Destroy);
-        let mut seen = Leaving { cluster: &gone, ..seen };
-        assert!(matches!(going(&seen), Going::Release(_)));
-        seen.addresses.clear();
-        assert!(matches!(going(&seen), Going::Forget(_)));
-        let machine = &mut seen.machines[0].metadata;
-        (machine.deletion_timestamp, machine.finalizers) = (Some(now()), Some(vec![MACHINE_FINALIZER.to_owned()]));
-        assert!(matches!(going(&seen), Going::Forget(_)));
-        seen.machines[0].metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
-        assert_eq!(going(&seen), Going::RemoveSecret("shop-kubeconfig".to_owned()));
-        seen.secrets.clear();
-        assert_eq!(going(&seen), Going::RemoveOperation("shop-1".to_owned()));
-        seen.operations.clear();
-        seen.held_operations.push("shop-1".to_owned());
-        assert_eq!(going(&seen), Going::AwaitOperations(vec!["shop-1".to_owned()]));
-        seen.held_operations.clear();
-        assert_eq!(going(&seen), Going::RemoveHold(3));
-        seen.holds.clear();
-        assert_eq!(going(&seen), Going::LetGo);
-    }
-
-    #[test]
-    fn a_cluster_for_which_no_vm_was_begun_goes_without_a_vcenter() {
-        let mut cluster = deployed(Goal::Up);
-        cluster.status.as_mut().unwrap().deployment = None;
-        let mut seen = leaving(&cluster);
-        seen.pools.clear();
-        seen.machines.pop();
-        assert!(matches!(going(&seen), Going::Release(_)));
-        cluster.metadata.finalizers = None;
-        assert_eq!(going(&leaving(&cluster)), Going::Gone);
-    }
-
-    #[test]
-    fn what_is_wanted_otherwise_and_not_changed_is_told() {
-        let spec = cluster().spec;
-        let pinned = Resolved { data_disk_gib: Some(32), ..resolved() };
-        assert_eq!(unchanged(&spec, &pinned, None), None, "nobody says anything of it");
-        assert_eq!(unchanged(&spec, &pinned, Some(32)), None);
-        assert_eq!(unchanged(&spec, &resolved(), Some(40)), None, "nobody knows what they have");
-        let words = unchanged(&spec, &pinned, Some(40)).unwrap();
-        assert!(words.contains("have 32 GiB") && words.contains("has 40"), "{words}");
-    }
-
-    #[test]
-    fn a_kubeconfig_is_renewed_when_half_of_its_day_is_over() {
-        let at = |hours: i64| Time(Timestamp::from_second(now().0.as_second() + hours * 3600).unwrap());
-        assert!(!is_due(Some(&at(13)), &now()) && is_due(Some(&at(11)), &now()));
-        assert!(!is_due(Some(&at(25)), &now()) && is_due(Some(&at(24 * 365)), &now()), "somebody else has made it");
-        assert!(is_due(Some(&at(-1)), &now()) && is_due(None, &now()));
     }
 }

@@ -1,4 +1,5 @@
-//! `fleet` at work on the control nodes of one cluster: one run, which ends once all is so, or something has to be waited for.
+//! `fleet`'s deploy at work on the control nodes of one cluster, which it makes, powers on or removes: one run, which ends once all is so,
+//! or something has to be waited for.
 
 use fleet::authority::TakeOver;
 use fleet::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Wish};
@@ -7,8 +8,8 @@ use kube::ResourceExt;
 use tokio::sync::watch;
 
 use super::Work;
+use super::heeding::{Gone, PACE, PAUSE_LIMIT, TELLING, Words};
 use super::place::Opened;
-use super::runner::{Gone, PACE, PAUSE_LIMIT, TELLING, Words};
 use crate::context::Trouble;
 use crate::decisions::{Said, leaving};
 use crate::objects::{TenantCluster, TenantClusterReason};

@@ -8,30 +8,30 @@ use fleet::hypervisor::{Placement, PowerState, Size};
 use kube::ResourceExt;
 use uuid::Uuid;
 
+use super::adoption::{Drift, waits_for_a_look};
 use super::begin::{pin_told, told};
-use super::deploy::Ran;
-use super::operations::{Changing, issued, lowest};
+use super::fleet_deploy::Ran;
+use super::operations::Changing;
+use super::own_guests::issued;
 use super::place::{Opened, unavailable};
-use super::{After, Work};
+use super::{After, STUCK, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, told_otherwise,
-    unchanged,
+    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, lowest_minor,
+    told_otherwise, unchanged,
 };
-use crate::objects::{Deployment, Goal, Machine, OperationReason, TenantCluster, TenantClusterReason};
+use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
 use crate::records::kept_of;
 
 /// How long after a run that waits for something the next one is.
 const WAITING: Duration = Duration::from_secs(15);
-/// The same where a person has to see to something.
-pub(super) const STUCK: Duration = Duration::from_secs(60);
 /// So often a cluster that is as it is to be is looked at.
 const WATCHING: Duration = Duration::from_secs(60);
 
 impl Work<'_> {
     /// Goes on with a cluster whose control nodes were begun.
-    pub(super) async fn run(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
+    pub(super) async fn maintain(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
         let Some(deployment) = cluster.status.as_ref().and_then(|status| status.deployment.as_ref()) else {
             return Ok(After::Again);
         };
@@ -83,22 +83,25 @@ impl Work<'_> {
             Err(error) => return self.stuck(cluster, TenantClusterReason::Stuck, &format!("{error:#}")).await,
         };
         let guests = self.guests(cluster, Some(keys.deployer));
+        let mut adopts = None;
         if let Some(seen) = self.seen(cluster, opened, &*guests).await? {
             if !seen.looked {
                 // Nobody can tell whether some are newer than what is kept.
                 let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-                self.say(cluster, machines, &seen, Doing::Makes(words(&seen.waits)), is_at_hand).await?;
+                let (doing, adopts) = (Doing::Makes(words(&seen.waits)), waits_for_a_look(cluster));
+                self.say(cluster, machines, &seen, doing, is_at_hand, adopts).await?;
                 return Ok(After::Rest(WAITING));
             }
             let (known, with) = ((deployment, machines), (opened, &*guests));
-            if let Some(after) = self.drifts(cluster, known, with, (&seen, &seen.newer)).await? {
-                return Ok(after);
+            match self.drifts(cluster, known, with, (&seen, &seen.newer)).await? {
+                Drift::Ends(after) => return Ok(after),
+                Drift::Passes(waits) => adopts = waits,
             }
         }
         // VMs that are there already were made by the same, or the run is refused.
         self.note(cluster, &[], |status| pin_told(status, &cluster.spec)).await?;
         let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
-        self.after(cluster, machines, ran).await
+        self.after(cluster, machines, ran, adopts).await
     }
 
     /// Looks at control nodes that have formed, and has `fleet` act only where there is something to do.
@@ -116,11 +119,13 @@ impl Work<'_> {
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
         let newer = self.newer(cluster, opened, &seen).await?;
         let (known, with) = ((deployment, machines), (opened, &*guests));
-        if let Some(newer) = &newer
-            && let Some(after) = self.drifts(cluster, known, with, (&seen, newer)).await?
-        {
-            return Ok(after);
-        }
+        let adopts = match &newer {
+            Some(newer) => match self.drifts(cluster, known, with, (&seen, newer)).await? {
+                Drift::Ends(after) => return Ok(after),
+                Drift::Passes(adopts) => adopts,
+            },
+            None => waits_for_a_look(cluster),
+        };
         let is_off = |seen: &DeployStatus| seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         let ends = self.kubeconfig_ends(cluster).await?;
         let is_due = is_due(ends.as_ref(), &self.clock.time());
@@ -133,11 +138,12 @@ impl Work<'_> {
         // Where nobody can tell whether VMs are newer than what is kept, nothing is done for any.
         if !cluster.spec.paused && newer.is_some() && (is_left || is_wanting) {
             if is_left {
+                self.says_what_is_off(cluster, &changing, &seen).await?;
                 // It may be back before the next look: an image whose guest goes off is not good since before that.
                 self.counts_good(cluster, changing, machines, false).await?;
             }
             let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
-            return self.after(cluster, machines, ran).await;
+            return self.after(cluster, machines, ran, adopts).await;
         }
         if changing.is_open() && is_due {
             match issued(opened, &*guests, &kept).await {
@@ -147,7 +153,7 @@ impl Work<'_> {
         }
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
         let changing = self.counts_good(cluster, changing, machines, are_good).await?;
-        let (changing, operator) = if changing.change.is_to_do() {
+        let (mut changing, operator) = if changing.change.is_to_do() {
             let operator = self.operator(cluster, opened, &*guests, &kept).await?;
             let judged = self.with_obstacles(cluster, machines, changing, opened, &operator).await?;
             let Some(judged) = judged else { return Ok(After::Again) };
@@ -160,13 +166,15 @@ impl Work<'_> {
             return Ok(After::Again);
         }
         self.says_what_waits(cluster, &changing).await?;
+        changing.adopts = adopts;
         let is_between = changing.is_open() && !changing.is_held_up();
-        let doing = if cluster.spec.paused {
-            Doing::Rests
-        } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting && !is_between) {
-            Doing::IsStuck(wait.to_string())
-        } else {
-            changing.change.doing()
+        let stuck = seen.waits.iter().find(|wait| wait.lasting && !is_between).map(ToString::to_string);
+        let doing = match (&changing.drifted, stuck) {
+            _ if cluster.spec.paused => Doing::Rests,
+            (Some(words), Some(other)) => Doing::HasDrifted(format!("{words}; {other}")),
+            (Some(words), None) => Doing::HasDrifted(words.clone()),
+            (None, Some(words)) => Doing::IsStuck(words),
+            (None, None) => changing.change.doing(),
         };
         self.say_with(cluster, machines, &seen, doing, ends.is_some(), &changing).await?;
         // An Operation of which VMs may be newer than its journal is not gone on with.
@@ -175,14 +183,6 @@ impl Work<'_> {
         }
         let is_settled = seen.done && changing.change == Change::Nothing;
         Ok(After::Rest(if is_settled { WATCHING } else { WAITING }))
-    }
-
-    /// Has a swap that is planned and cannot begin say why: nothing runs that would.
-    async fn says_what_waits(&self, cluster: &TenantCluster, changing: &Changing) -> Result<(), Trouble> {
-        let planned = changing.swap.as_ref().filter(|_| changing.is_held_up());
-        let Some(((name, _), obstacle)) = planned.zip(changing.change.obstacle()) else { return Ok(()) };
-        let said = [(OperationReason::Waiting, obstacle.message.clone())];
-        self.note_operation(cluster, name, &said, |_| ()).await
     }
 
     /// Looks at control nodes whose key is not at hand: they are not asked, and a cluster that has not formed cannot go on.
@@ -203,16 +203,17 @@ impl Work<'_> {
         let guests = self.guests(cluster, None);
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-        self.say(cluster, machines, &seen, Doing::IsStuck(words), is_at_hand).await?;
+        self.say(cluster, machines, &seen, Doing::IsStuck(words), is_at_hand, None).await?;
         Ok(After::Rest(STUCK))
     }
 
-    /// What follows from a run.
+    /// What follows from a run. `adopts` is why a person's word to adopt what is there stays.
     pub(super) async fn after(
         &self,
         cluster: &TenantCluster,
         machines: &[Machine],
         ran: Ran,
+        adopts: Option<String>,
     ) -> Result<After, Trouble> {
         // With what the run has noted: by its nodes and their authority the kubeconfig is known. The spec is the one that it went by.
         let Some(noted) = self.find(cluster).await? else { return Ok(After::Again) };
@@ -222,7 +223,13 @@ impl Work<'_> {
         let (arrived, seen) = match ran {
             Ran::Arrived(arrived, seen) => (arrived, *seen),
             Ran::Cancelled => return Ok(After::Again),
-            Ran::Refused(words) => return self.stuck(cluster, TenantClusterReason::Stuck, &words).await,
+            Ran::Refused(words) => {
+                let words = match adopts {
+                    Some(adopts) => format!("{adopts}; {words}"),
+                    None => words,
+                };
+                return self.stuck(cluster, TenantClusterReason::Stuck, &words).await;
+            }
         };
         let (doing, rest) = match &arrived {
             Arrived::Up(kubeconfig) => {
@@ -243,11 +250,11 @@ impl Work<'_> {
             Arrived::Cancelled | Arrived::Gone => return Ok(After::Again),
         };
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-        self.say(cluster, machines, &seen, doing, is_at_hand).await?;
+        self.say(cluster, machines, &seen, doing, is_at_hand, adopts).await?;
         Ok(After::Rest(rest))
     }
 
-    /// Writes what was seen of control nodes, and what follows from it.
+    /// Writes what was seen of control nodes, and what follows from it; and why a person's word to adopt what is there stays.
     pub(super) async fn say(
         &self,
         cluster: &TenantCluster,
@@ -255,8 +262,10 @@ impl Work<'_> {
         seen: &DeployStatus,
         doing: Doing,
         is_handed_over: bool,
+        adopts: Option<String>,
     ) -> Result<(), Trouble> {
-        let changing = self.changing(cluster, (machines, seen)).await?;
+        let mut changing = self.changing(cluster, (machines, seen)).await?;
+        changing.adopts = adopts;
         self.say_with(cluster, machines, seen, doing, is_handed_over, &changing).await
     }
 
@@ -292,8 +301,9 @@ impl Work<'_> {
             ),
             _ => (comes.or(both), changing.change.obstacle().cloned()),
         };
-        let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, is_handed_over };
-        let minor = lowest(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
+        let adopts = changing.adopts.clone();
+        let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, adopts, is_handed_over };
+        let minor = lowest_minor(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
         let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };
         let add_ons = self.add_ons(cluster, seen.formed).await?;
         let said: Vec<Said> = health.conditions().into_iter().chain(add_ons).collect();

@@ -1,14 +1,17 @@
-//! `TenantCluster`: a Kubernetes cluster that a person wants.
+//! `TenantCluster`: a Kubernetes cluster that a person wants. What is known of it is `status.rs`, and why its conditions are as they are
+//! `reasons.rs`.
 
-use std::collections::BTreeMap;
+mod reasons;
+mod status;
+
+pub use self::reasons::TenantClusterReason;
+pub use self::status::{ControlPlaneStatus, NodesStatus, Resolved, TenantClusterStatus};
 
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::condition::{Condition, reasons};
-use super::deployment::Deployment;
 use super::network::Network;
 use super::reference::Reference;
 use super::rules::{distinct, fixed, fixed_if_given, rule};
@@ -327,124 +330,6 @@ fn maintenance_rules() -> Vec<Value> {
     )]
 }
 
-/// What is known of a cluster.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantClusterStatus {
-    /// The generation of the spec that this was judged by.
-    #[serde(default)]
-    #[schemars(range(min = 0))]
-    pub observed_generation: i64,
-    /// How the cluster is, and why.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "super::condition::list")]
-    pub conditions: Vec<Condition>,
-    /// What was left open in the spec, as it was decided once: it stays until the spec says otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resolved: Option<Resolved>,
-    /// The version of Kubernetes that all control nodes run, such as `1.36.3`; none while they differ.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::word")]
-    pub version: Option<String>,
-    /// The minor of Kubernetes that the cluster has reached: the lowest one that a control node runs or the cluster's own settings
-    /// name. There is no way below it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::minor")]
-    pub kubernetes: Option<String>,
-    /// The control nodes.
-    #[serde(default)]
-    pub control_plane: ControlPlaneStatus,
-    /// The workers of all pools.
-    #[serde(default)]
-    pub nodes: NodesStatus,
-    /// The Operation that is under way, or was the last one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::name")]
-    pub operation: Option<String>,
-    /// UID of the cluster's namespace `kube-system`: whatever answers with another one is not this cluster.
-    #[serde(default, rename = "clusterUID", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::uuid")]
-    pub cluster_uid: Option<String>,
-    /// What was begun for the control nodes: kept before anything follows from it, for the cluster's life.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment: Option<Deployment>,
-}
-
-/// What was left open in the spec.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Resolved {
-    /// The NodeImage.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::name")]
-    pub image: Option<String>,
-    /// Its digest: another object of the same name is not taken for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::digest")]
-    pub digest: Option<String>,
-    /// Virtual processors of each control node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 128))]
-    pub processors: Option<u32>,
-    /// Memory of each control node in MiB.
-    #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1024, max = 4194304))]
-    pub memory_mib: Option<u32>,
-    /// Data disk of each control node in GiB.
-    #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 4, max = 63488))]
-    pub data_disk_gib: Option<u32>,
-    /// The address of the Kubernetes API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::ipv4")]
-    pub endpoint: Option<String>,
-    /// The addresses for Services that the cluster has, by their number: those that it names, or that were taken from a pool.
-    #[serde(default, rename = "serviceVIPs", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "shapes::service_vips")]
-    pub service_vips: Vec<String>,
-    /// What control nodes were told of the spec when they were made, by its fields: the SHA-256 of each value as JSON. It is empty
-    /// where an earlier version has made them.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "shapes::digests")]
-    pub told: BTreeMap<String, String>,
-}
-
-/// The control nodes as they are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ControlPlaneStatus {
-    /// How many there are.
-    #[serde(default)]
-    #[schemars(range(min = 0))]
-    pub replicas: i32,
-    /// How many of them are Ready.
-    #[serde(default)]
-    #[schemars(range(min = 0))]
-    pub ready: i32,
-    /// How many of them are made as the spec has it.
-    #[serde(default)]
-    #[schemars(range(min = 0))]
-    pub updated: i32,
-}
-
-/// The workers as they are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct NodesStatus {
-    /// How many all pools want.
-    #[serde(default)]
-    #[schemars(range(min = 0))]
-    pub wanted: i32,
-    /// How many there are.
-    #[serde(default)]
-    #[schemars(range(min = 0))]
-    pub replicas: i32,
-    /// How many of them are Ready.
-    #[serde(default)]
-    #[schemars(range(min = 0))]
-    pub ready: i32,
-}
-
 fn one() -> u8 {
     1
 }
@@ -465,125 +350,4 @@ fn gate_seconds() -> u32 {
 /// As `kaas upgrade` has it.
 fn drain_seconds() -> u32 {
     300
-}
-
-reasons! {
-    /// Why a condition of a cluster is as it is.
-    TenantClusterReason:
-    /// All that the cluster needs can be had. It is judged before the first VM, and again before each change.
-    Preflight {
-        /// Nothing is in the way.
-        Possible = True,
-        /// The Provider, a zone, a network, a class, a pool or an image of the spec is not there; the message names each.
-        ReferenceMissing = False,
-        /// The namespace is none of those that the Provider allows: ask who runs it.
-        NamespaceNotAllowed = False,
-        /// The Provider is not Ready: look at its conditions.
-        ProviderNotReady = False,
-        /// What the Provider's limits leave does not suffice; the message has the numbers. What hosts and datastores have free is not
-        /// judged: the Provider shows it.
-        CapacityMissing = False,
-        /// A pool has too few free addresses, or an address that the spec names is somebody else's or reserved; the message names it.
-        AddressesMissing = False,
-        /// The endpoint or an address for Services is not in the subnet of the control nodes, or not all addresses of their pools are. A
-        /// range that overlaps that subnet is `FormRefused`.
-        RangesOverlap = False,
-        /// The image does not carry the minor, may not take the place of the one before, has expired, or is of a format that
-        /// this controller does not know; the message says which.
-        ImageUnsuitable = False,
-        /// A Secret that the spec names is not there or lacks a key; the message names it.
-        SecretMissing = False,
-        /// An object of a name that the cluster's own need is somebody else's; the message names it.
-        NameTaken = False,
-        /// Control nodes would refuse the form that follows from the spec; the message says what of it, as their consoles would.
-        FormRefused = False,
-        /// Control nodes or their VMs are not as a change needs them; the message says what of which.
-        ControlNodesUnfit = False,
-        /// The spec asks for something that this version of the controller does not do; the message names it.
-        NotSupported = False,
-        /// Something that has to be known is not.
-        PreflightNotKnown as NotKnown = Unknown,
-    }
-    /// The Kubernetes API is served by all control nodes.
-    ControlPlaneReady {
-        /// All control nodes are Ready.
-        ControlNodesReady as AllReady = True,
-        /// The control plane is being made.
-        Forming = False,
-        /// One of three is not Ready; the API is served. Nobody replaces one whose VM is lost: that waits for a person.
-        Degraded = False,
-        /// Too few control nodes are Ready: the message names those that are not, and why.
-        NoQuorum = False,
-        /// The cluster does not answer.
-        ControlPlaneNotReached as NotReached = Unknown,
-    }
-    /// All workers that the pools want are Ready.
-    NodesReady {
-        /// They are.
-        WorkersReady as AllReady = True,
-        /// Some come, go or are not Ready; the message names pools, whose conditions say why.
-        WorkersMissing = False,
-        /// The cluster does not answer.
-        NodesNotReached as NotReached = Unknown,
-    }
-    /// Everything is as the spec has it: image, minor, size, and what control nodes were told when they were made.
-    UpToDate {
-        /// It is.
-        Current = True,
-        /// Something differs, and an Operation changes it.
-        Changing = False,
-        /// Something differs, and waits for the maintenance window.
-        AwaitsWindow = False,
-        /// The new image waits for its ten minutes, or for a person's commit: `kaas.local/do: commit` on the Operation.
-        AwaitsCommit = False,
-        /// A change failed and waits for a person; the Operation says why, and what can be done with `kaas.local/do`.
-        ChangeFailed = False,
-        /// Something differs, and something is in the way of changing it: `Preflight` says what. Nothing has moved.
-        ChangeBlocked = False,
-        /// Something differs that this version of the controller does not change; the message names it, and says what a person can do.
-        ChangeNotSupported = False,
-    }
-    /// All add-ons of the spec run.
-    AddonsReady {
-        /// They do.
-        AddonsRun as AllReady = True,
-        /// Some do not; the message names them.
-        AddonsMissing as SomeMissing = False,
-        /// The cluster does not answer.
-        AddonsNotReached as NotReached = Unknown,
-    }
-    /// Something is being done.
-    Progressing {
-        /// An Operation is under way.
-        OperationRuns = True,
-        /// Control nodes are made, or powered on.
-        ControlNodesChange = True,
-        /// VMs come or go.
-        WorkersChange = True,
-        /// The cluster is being deleted.
-        Deleting = True,
-        /// There is nothing to do.
-        Settled = False,
-        /// `paused` is set: nothing further is begun.
-        Paused = False,
-        /// The controller's database is older than the VMs that the message names, as after a restore of the control cluster: nothing of
-        /// control nodes is changed, powered off, deleted or made before a person has seen to it. Or control nodes were being removed, and
-        /// nobody deletes the cluster.
-        Drifted = False,
-        /// Something is in the way that only a person can change; the other conditions say what.
-        Stuck = False,
-    }
-    /// The cluster can be used.
-    Ready {
-        /// It can.
-        Serves = True,
-        /// It is being made.
-        Making = False,
-        /// Another condition says what is in the way.
-        NotReady = False,
-        /// It is being deleted.
-        Leaving = False,
-        /// The cluster does not answer.
-        NotReached = Unknown,
-    }
 }

@@ -12,14 +12,27 @@ use fleet::deploy::{Guests, Kept};
 use fleet::hypervisor::{PowerState, Vm};
 use kube::ResourceExt;
 
-use super::Work;
-use super::operations::JUDGING;
-use super::place::Opened;
+use super::super::Work;
+use super::super::operations::JUDGING;
+use super::super::place::Opened;
+use super::words::shortened;
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{adopted, pinned_as_run, superseded};
+use crate::decisions::{adopted, left_prepared, may_cancel, pinned_as_run, superseded};
 use crate::objects::{ControlPlaneSize, Deployment, Machine, NodeImage, TenantCluster};
 use crate::reach::kinds;
 use crate::records::{deployment_of, kept_of};
+
+/// What has become of swaps that nodes have prepared, or failed to, and that a person wants cancelled.
+pub(super) enum Cancelled {
+    /// None is left.
+    All,
+    /// Of which it is not cancelled, and why.
+    Refused(String),
+    /// Nobody knows whether there are some, and why: it is tried again.
+    Waits(String),
+    /// Something else is wanted of the cluster meanwhile, or all that lasts is to end.
+    Otherwise,
+}
 
 impl Work<'_> {
     /// Takes the VMs of control nodes as they are.
@@ -38,7 +51,7 @@ impl Work<'_> {
         let (kept, vms, said) = match self.within(JUDGING, proving).await? {
             Some(Ok(proved)) => proved,
             Some(Err(error)) => return Ok(Err(format!("{error:#}"))),
-            None => return Ok(Err(format!("the control nodes were not all asked within {} s", JUDGING.as_secs()))),
+            None => return Ok(Err(not_all_asked())),
         };
         let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
         let run: Vec<_> = said.iter().map(|node| (node.node.clone(), node.image.clone())).collect();
@@ -53,7 +66,7 @@ impl Work<'_> {
             Err(why) => return Ok(Err(why)),
         };
         let operator = self.operator(cluster, opened, guests, &kept).await?;
-        match self.within(JUDGING, Box::pin(operator.ends_swaps(&kept, &said))).await? {
+        match self.within(JUDGING, Box::pin(operator.ends_swaps(&said))).await? {
             Some(Ok(())) => {}
             Some(Err(error)) => return Ok(Err(format!("{error:#}"))),
             None => return Ok(Err(format!("swaps were not all ended within {} s", JUDGING.as_secs()))),
@@ -73,6 +86,59 @@ impl Work<'_> {
         Ok(Ok(()))
     }
 
+    /// Cancels what control nodes are ready for, make ready for, or have failed to, where no Operation leads to its end.
+    pub(super) async fn cancels_prepared(
+        &self,
+        cluster: &TenantCluster,
+        deployment: &Deployment,
+        (opened, guests): (&Opened, &dyn Guests),
+    ) -> Result<Cancelled, Trouble> {
+        let name = cluster.name_any();
+        let kept = kept_of(&name, deployment).map_err(anyhow::Error::from)?;
+        if !kept.formed {
+            // No swap begins before.
+            return Ok(Cancelled::All);
+        }
+        let operator = self.operator(cluster, opened, guests, &kept).await?;
+        let asking = Box::pin(async {
+            let vms = opened.hypervisor.vms().await?;
+            let said = operator.told(&vms).await;
+            anyhow::Ok((vms, said))
+        });
+        // Who wants something else meanwhile waits for no node that is silent.
+        let asked = tokio::select! {
+            asked = self.within(JUDGING, asking) => asked?,
+            () = self.is_wanted_otherwise(cluster) => return Ok(Cancelled::Otherwise),
+        };
+        let (vms, said) = match asked {
+            Some(Ok(told)) => told,
+            Some(Err(error)) => return Ok(Cancelled::Waits(format!("looking for VMs: {error:#}"))),
+            None => return Ok(Cancelled::Waits(not_all_asked())),
+        };
+        let (mut told, mut silent) = (Vec::new(), Vec::new());
+        for said in said {
+            match said {
+                Ok(node) => told.push(node),
+                Err(error) => silent.push(shortened(&format!("{error:#}"))),
+            }
+        }
+        if !silent.is_empty() {
+            let silent = silent.join("; ");
+            return Ok(Cancelled::Waits(format!("not all control nodes say what they are ready for: {silent}")));
+        }
+        let left = left_prepared(told, &self.operations(cluster).await?);
+        let Some(words) = may_cancel(&left, &vms, cluster) else { return Ok(Cancelled::All) };
+        let why = match self.within(JUDGING, Box::pin(operator.ends_swaps(&left))).await? {
+            Some(Ok(())) => {
+                log::warn!("{name}: it is cancelled by a person's word: {words}");
+                return Ok(Cancelled::All);
+            }
+            Some(Err(error)) => format!("{error:#}"),
+            None => not_all_asked(),
+        };
+        Ok(Cancelled::Refused(format!("{words}. It is not cancelled yet: {why}")))
+    }
+
     /// What is kept of control nodes that run in the VMs that are there, with these, and with what each node says of itself: that it runs in
     /// its one.
     async fn proved(
@@ -87,7 +153,7 @@ impl Work<'_> {
         let adopted = Kept { authority: Some(authority), ..adopted };
         let said = {
             let operator = self.operator(cluster, opened, guests, &adopted).await.map_err(anyhow::Error::from)?;
-            operator.proved(&adopted, &vms).await?
+            operator.proved(&vms).await?
         };
         Ok((adopted, vms, said))
     }
@@ -108,6 +174,10 @@ async fn shown(opened: &Opened, kept: &Kept, vms: &[Vm]) -> anyhow::Result<Finge
         "the VMs of its control nodes show the authority {shown}, and the cluster has formed with another one"
     );
     Ok(shown)
+}
+
+fn not_all_asked() -> String {
+    format!("the control nodes were not all asked within {} s", JUDGING.as_secs())
 }
 
 /// How large the VM of a node is.

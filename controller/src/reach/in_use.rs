@@ -1,0 +1,314 @@
+//! The addresses that are in use, of all pools: whoever takes one has to see all of them, and there are as many as all clusters have nodes.
+//! So all who ask at the same time are told by one list, and share what it says. Each is told by a list that was begun after he asked: what
+//! he has made before is in it.
+//!
+//! The next list begins when the one before has ended, and not right after that one began. So how many there are follows from the time, and
+//! not from how many ask; and no more is kept of them than the last one, with those that somebody reads just now.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
+
+use super::failure::Failure;
+use super::kind::read;
+use crate::objects::{IPAddress, IPAddressSpec};
+
+/// So long is waited before a list for others who ask at the same time.
+const GATHERED: Duration = Duration::from_millis(10);
+/// So long after one list has begun the next one begins at the earliest: those who ask meanwhile share it.
+const APART: Duration = Duration::from_millis(100);
+
+/// The addresses that are in use, as a list has said.
+#[derive(Debug)]
+pub struct InUse {
+    number: u64,
+    /// In the order of their addresses and pools.
+    addresses: Vec<Address>,
+}
+
+/// One of them, without what nobody needs of it here.
+#[derive(Debug)]
+struct Address {
+    spec: IPAddressSpec,
+    name: Option<String>,
+    uid: Option<String>,
+    version: Option<String>,
+    going: Option<Time>,
+}
+
+impl InUse {
+    /// As a list of this number says.
+    ///
+    /// # Errors
+    /// When one of them is not understood.
+    pub(super) fn read(number: u64, all: Vec<Value>) -> Result<Self, Failure> {
+        let one = |object: Value| -> Result<Address, Failure> {
+            let IPAddress { metadata, spec } = read(object)?;
+            let (name, uid, version) = (metadata.name, metadata.uid, metadata.resource_version);
+            Ok(Address { spec, name, uid, version, going: metadata.deletion_timestamp })
+        };
+        let mut addresses = all.into_iter().map(one).collect::<Result<Vec<_>, _>>()?;
+        addresses.sort_by(|one, other| key(&one.spec).cmp(&key(&other.spec)));
+        Ok(Self { number, addresses })
+    }
+
+    /// The number of the list: later ones have higher numbers.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// All of them.
+    pub fn specs(&self) -> impl Iterator<Item = &IPAddressSpec> + Clone {
+        self.addresses.iter().map(|address| &address.spec)
+    }
+
+    /// Whether an address of a pool is among them, whosever it is.
+    pub fn has(&self, spec: &IPAddressSpec) -> bool {
+        self.addresses.binary_search_by(|there| key(&there.spec).cmp(&key(spec))).is_ok()
+    }
+
+    /// The objects of a claimant's, by its UID, as far as they are needed to give them back.
+    pub fn of(&self, uid: Option<&str>) -> Vec<IPAddress> {
+        let own = self.addresses.iter().filter(|address| Some(address.spec.claimant.uid.as_str()) == uid);
+        let object = |address: &Address| {
+            let mut object = IPAddress::new("", address.spec.clone());
+            object.metadata.name.clone_from(&address.name);
+            object.metadata.uid.clone_from(&address.uid);
+            object.metadata.resource_version.clone_from(&address.version);
+            object.metadata.deletion_timestamp.clone_from(&address.going);
+            object
+        };
+        own.map(object).collect()
+    }
+}
+
+fn key(spec: &IPAddressSpec) -> (&str, &str) {
+    (spec.address.as_str(), spec.pool_ref.name.as_str())
+}
+
+/// The lists, one after the other.
+#[derive(Default)]
+pub(super) struct Lists {
+    /// Who has it makes the next list. Whoever breaks off there leaves it to the next one who waits.
+    turn: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many were begun, and when the last of them was.
+    begun: u64,
+    at: Option<Instant>,
+    /// The last one that has ended, by its number.
+    last: Option<(u64, Result<Arc<InUse>, Failure>)>,
+}
+
+impl Lists {
+    /// What a list says that is begun after this is awaited first, or that has at least this number. `list` is not begun where another
+    /// one's will do.
+    ///
+    /// # Errors
+    /// When that list has failed: all who waited for it are told so.
+    pub(super) async fn ask(
+        &self,
+        since: Option<u64>,
+        list: impl Future<Output = Result<Vec<Value>, Failure>> + Send,
+    ) -> Result<Arc<InUse>, Failure> {
+        let wanted = {
+            let state = self.state();
+            match (&state.last, since) {
+                (Some((number, Ok(all))), Some(since)) if *number >= since => return Ok(Arc::clone(all)),
+                _ => state.begun + 1,
+            }
+        };
+        let _turn = self.turn.lock().await;
+        if let Some(answer) = self.answered(wanted) {
+            return answer;
+        }
+        let earliest = self.state().at.map(|at| at + APART);
+        sleep_until((Instant::now() + GATHERED).max(earliest.unwrap_or_else(Instant::now))).await;
+        let number = self.begins();
+        let answer = list.await.and_then(|all| InUse::read(number, all)).map(Arc::new);
+        self.state().last = Some((number, again(&answer)));
+        answer
+    }
+
+    /// What the last list has said, if it was begun as this one or later.
+    fn answered(&self, wanted: u64) -> Option<Result<Arc<InUse>, Failure>> {
+        let state = self.state();
+        state.last.as_ref().filter(|(number, _)| *number >= wanted).map(|(_, answer)| again(answer))
+    }
+
+    fn begins(&self) -> u64 {
+        let mut state = self.state();
+        (state.begun, state.at) = (state.begun + 1, Some(Instant::now()));
+        state.begun
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An answer, for one more who has waited for it.
+fn again(answer: &Result<Arc<InUse>, Failure>) -> Result<Arc<InUse>, Failure> {
+    match answer {
+        Ok(all) => Ok(Arc::clone(all)),
+        Err(failure) => Err(failure.again()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use futures_util::future::join_all;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::decisions::claimed;
+    use crate::objects::{Claimant, Purpose};
+    use crate::term::Ended;
+
+    const TAKES: Duration = Duration::from_secs(1);
+
+    fn object(last: u8, uid: &str) -> IPAddress {
+        let text = str::to_owned;
+        let claimant = Claimant {
+            kind: text("TenantCluster"),
+            namespace: text("team-blue"),
+            name: text("shop"),
+            uid: text(uid),
+            purpose: Purpose::ServiceVip,
+            index: u32::from(last),
+        };
+        claimed("p", Ipv4Addr::new(10, 0, 0, last), claimant)
+    }
+
+    /// An API server whose lists take a while. Each has one address, which says how many were begun by then.
+    #[derive(Default)]
+    struct Slow(AtomicU8);
+
+    impl Slow {
+        async fn list(&self) -> Result<Vec<Value>, Failure> {
+            let number = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+            sleep(TAKES).await;
+            Ok(vec![serde_json::to_value(object(number, "u")).unwrap()])
+        }
+
+        async fn fails(&self, why: Failure) -> Result<Vec<Value>, Failure> {
+            self.list().await.and(Err(why))
+        }
+
+        fn begun(&self) -> u8 {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    fn said(answer: Result<Arc<InUse>, Failure>) -> Vec<String> {
+        answer.unwrap().specs().map(|spec| spec.address.clone()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_who_ask_while_a_list_is_under_way_share_the_next_one() {
+        let (lists, api) = (Lists::default(), Slow::default());
+        let late = async {
+            sleep(TAKES / 2).await;
+            join_all((0..100).map(|_| lists.ask(None, api.list()))).await
+        };
+        let (first, late) = tokio::join!(lists.ask(None, api.list()), late);
+        assert_eq!(said(first), ["10.0.0.1"]);
+        for answer in late {
+            assert_eq!(said(answer), ["10.0.0.2"], "one that was begun after he had asked");
+        }
+        assert_eq!(api.begun(), 2);
+        assert_eq!(said(lists.ask(None, api.list()).await), ["10.0.0.3"], "nobody is told what was before he asked");
+        assert_eq!(
+            said(lists.ask(Some(2), api.list()).await),
+            ["10.0.0.3"],
+            "who has seen an older one is told the last"
+        );
+        assert_eq!(said(lists.ask(Some(4), api.list()).await), ["10.0.0.4"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_are_as_many_as_the_time_has_room_for_however_short_they_are() {
+        let (lists, begun) = (Lists::default(), AtomicU8::default());
+        let list = || async {
+            begun.fetch_add(1, Ordering::SeqCst);
+            Ok::<Vec<Value>, Failure>(Vec::new())
+        };
+        let ask = |number: u64| {
+            let (lists, list) = (&lists, list());
+            async move {
+                sleep(Duration::from_millis(number)).await;
+                lists.ask(None, list).await.map(|all| all.number())
+            }
+        };
+        // One each millisecond, for a second.
+        let answers = join_all((0..1000).map(ask)).await;
+        assert!(answers.iter().all(Result::is_ok));
+        assert!((10..=11).contains(&begun.load(Ordering::SeqCst)), "{begun:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_fails_has_failed_for_all_who_waited_and_for_nobody_later() {
+        let (lists, api) = (Lists::default(), Slow::default());
+        let unknown = || api.fails(Failure::Unknown(anyhow::anyhow!("nobody answers")));
+        let answers = join_all((0..3).map(|_| lists.ask(None, unknown()))).await;
+        for answer in answers {
+            match answer {
+                Err(Failure::Unknown(why)) => assert_eq!(why.to_string(), "nobody answers"),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(api.begun(), 1);
+        assert_eq!(said(lists.ask(Some(1), api.list()).await), ["10.0.0.2"], "nor for who has seen as much before");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn in_a_term_that_has_ended_all_who_wait_are_told_so() {
+        let (lists, api) = (Lists::default(), Slow::default());
+        let answers = join_all((0..3).map(|_| lists.ask(None, api.fails(Failure::Ended(Ended))))).await;
+        assert!(answers.iter().all(|answer| matches!(answer, Err(Failure::Ended(_)))), "{answers:?}");
+        assert_eq!(api.begun(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_who_makes_the_list_breaks_off_another_one_who_waits_makes_it() {
+        let (lists, api) = (Lists::default(), Slow::default());
+        let breaks_off = async {
+            sleep(TAKES / 4).await;
+            timeout(TAKES * 5 / 4, lists.ask(None, api.list())).await
+        };
+        let others = async {
+            sleep(TAKES / 2).await;
+            timeout(TAKES * 10, join_all((0..3).map(|_| lists.ask(None, api.list())))).await
+        };
+        let (first, broken, others) = tokio::join!(lists.ask(None, api.list()), breaks_off, others);
+        assert_eq!(said(first), ["10.0.0.1"]);
+        assert!(broken.is_err(), "it has begun the second list");
+        for answer in others.expect("nobody waits for ever") {
+            assert_eq!(said(answer), ["10.0.0.3"]);
+        }
+        assert_eq!(api.begun(), 3);
+    }
+
+    #[test]
+    fn of_the_addresses_in_use_is_kept_whose_they_are_and_what_gives_them_back() {
+        let mut own = object(9, "u");
+        (own.metadata.uid, own.metadata.resource_version) = (Some("of it".to_owned()), Some("7".to_owned()));
+        let all = [object(10, "v"), own.clone()].map(|object| serde_json::to_value(object).unwrap());
+        let read = InUse::read(3, all.to_vec()).unwrap();
+        own.metadata.labels = None;
+        assert_eq!((read.number(), read.of(Some("u")), read.of(None)), (3, vec![own.clone()], Vec::new()));
+        let elsewhere = IPAddressSpec { pool_ref: crate::objects::Reference::to("q"), ..own.spec.clone() };
+        assert!(read.has(&own.spec) && read.has(&object(10, "w").spec), "whosever it is");
+        assert!(!read.has(&elsewhere) && !read.has(&object(11, "u").spec));
+        assert!(InUse::read(3, vec![Value::Null]).is_err());
+    }
+}

@@ -1,0 +1,187 @@
+//! VMs of control nodes that are newer than the control cluster's database, which was restored from a snapshot: what is kept of them says
+//! too little, and whoever went by it would do again what was done since, or undo it. So nothing is done, until a person has them taken as
+//! they are.
+
+use fleet::deploy::{DeployStatus, Guests};
+use fleet::hypervisor::Vm;
+use kube::ResourceExt;
+
+use super::super::place::Opened;
+use super::super::{After, STUCK, Work};
+use super::adopt::Cancelled;
+use super::words::{shortened, stays};
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{
+    Doing, ahead, are_bare, drifted, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted, without_disk,
+};
+use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, Standing, TenantCluster};
+use crate::reach::kinds;
+use crate::records::kept_of;
+use crate::term::Looks;
+
+/// What comes of VMs that are newer than the database, and of a person's word to adopt what is there.
+pub(in crate::reconcilers::tenant_cluster) enum Drift {
+    /// Nothing else is done before the next look.
+    Ends(After),
+    /// All else is done. Why the word stays, for people; none where there is none.
+    Passes(Option<String>),
+}
+
+impl Work<'_> {
+    /// What is done where VMs are newer than the database, or a person has asked for them to be adopted.
+    pub(in crate::reconcilers::tenant_cluster) async fn drifts(
+        &self,
+        cluster: &TenantCluster,
+        (deployment, machines): (&Deployment, &[Machine]),
+        (opened, guests): (&Opened, &dyn Guests),
+        (seen, newer): (&DeployStatus, &[Vm]),
+    ) -> Result<Drift, Trouble> {
+        let drifted = match drifted(newer) {
+            None if !is_to_adopt(cluster) => return Ok(Drift::Passes(None)),
+            None => match self.cancels_prepared(cluster, deployment, (opened, guests)).await? {
+                // What nodes are only ready for no VM shows.
+                Cancelled::All => return self.ends_adoption(cluster, deployment, (opened, seen)).await,
+                Cancelled::Waits(why) => return Ok(waits(&why)),
+                Cancelled::Otherwise => return Ok(Drift::Ends(After::Again)),
+                Cancelled::Refused(words) => words,
+            },
+            Some(words) => {
+                // Whoever is told to adopt them is not refused for what they are then.
+                let refused = match are_bare(newer) {
+                    true => why_not_adopted(self.ahead(cluster, opened).await?.as_deref()),
+                    false => None,
+                };
+                match refused {
+                    Some(why) => format!("{words}. {why}"),
+                    None if !is_to_adopt(cluster) => may_adopt(&words, cluster),
+                    None => match self.adopts(cluster, (deployment, machines), (opened, guests)).await? {
+                        // What is left is seen by the next look: the word is taken away once that is nothing.
+                        Ok(()) => return Ok(Drift::Ends(After::Again)),
+                        // It stays asked for: what is in the way may pass by itself, and may be mended.
+                        Err(why) => format!("{words}. They are not adopted yet: {why}"),
+                    },
+                }
+            }
+        };
+        self.has_drifted(cluster, machines, seen, drifted).await.map(Drift::Ends)
+    }
+
+    /// Takes the word away once nothing is left to adopt. Workers are their pools' to adopt, which say so once they have looked at them.
+    async fn ends_adoption(
+        &self,
+        cluster: &TenantCluster,
+        deployment: &Deployment,
+        (opened, seen): (&Opened, &DeployStatus),
+    ) -> Result<Drift, Trouble> {
+        // Before they are listed: one may be looked at meanwhile, and what is listed of it is of before.
+        let looks = self.term.looks();
+        let pools = self.pools(cluster).await?;
+        let mut awaited = Vec::new();
+        if seen.waits.iter().any(|wait| wait.lasting) {
+            awaited.extend(self.without_disk(cluster, deployment, opened).await?);
+        }
+        let (names, whys): (Vec<String>, Vec<String>) = pools
+            .iter()
+            .filter_map(|pool| awaits(pool, &looks).map(|why| (pool.name_any(), format!("{}: {why}", pool.name_any()))))
+            .unzip();
+        if !names.is_empty() {
+            awaited.push(format!("it waits for the NodePool {} ({})", names.join(", "), whys.join("; ")));
+        }
+        if !awaited.is_empty() {
+            return Ok(waits(&awaited.join("; ")));
+        }
+        self.has_adopted(cluster).await?;
+        Ok(Drift::Ends(After::Again))
+    }
+
+    /// Why control nodes that have VMs and run in none are not given up: their data disks may be on their way, and not by a swap whose journal
+    /// says so, or that nobody could look for them. Of these nothing is newer where no other node has moved. None where there are no such nodes.
+    async fn without_disk(
+        &self,
+        cluster: &TenantCluster,
+        deployment: &Deployment,
+        opened: &Opened,
+    ) -> Result<Option<String>, Trouble> {
+        let operations = self.operations(cluster).await?;
+        if last_swap(&operations).filter(is_open_swap).is_some() {
+            return Ok(None);
+        }
+        let kept = kept_of(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
+        let vms = opened.hypervisor.vms().await;
+        self.term.may()?;
+        Ok(match vms {
+            Ok(vms) => without_disk(&kept, &vms),
+            Err(error) => Some(format!("nobody could look for VMs: {}", shortened(&error.to_string()))),
+        })
+    }
+
+    /// Says that VMs are newer than what is kept of them.
+    async fn has_drifted(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        seen: &DeployStatus,
+        words: String,
+    ) -> Result<After, Trouble> {
+        let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
+        self.say(cluster, machines, seen, Doing::HasDrifted(words), is_at_hand, None).await?;
+        Ok(After::Rest(STUCK))
+    }
+
+    /// Takes away that a person has asked for VMs to be adopted: it is noted.
+    async fn has_adopted(&self, cluster: &TenantCluster) -> Result<(), Trouble> {
+        let Some(now) = self.find(cluster).await?.filter(is_to_adopt) else { return Ok(()) };
+        kinds::remove_annotation(self.objects, &now, ADOPT).await.attempting("taking away that VMs are to be adopted")
+    }
+
+    /// The VMs that are newer than what is kept of the cluster, or than the journal of a swap that is open; none at all where the place
+    /// does not say.
+    pub(in crate::reconcilers::tenant_cluster) async fn newer(
+        &self,
+        cluster: &TenantCluster,
+        opened: &Opened,
+        seen: &DeployStatus,
+    ) -> Result<Option<Vec<Vm>>, Trouble> {
+        if !seen.looked {
+            return Ok(None);
+        }
+        if !seen.newer.is_empty() {
+            return Ok(Some(seen.newer.clone()));
+        }
+        self.ahead(cluster, opened).await
+    }
+
+    /// The VMs that are newer than the journal of a swap that is open; none at all where the place does not say.
+    async fn ahead(&self, cluster: &TenantCluster, opened: &Opened) -> Result<Option<Vec<Vm>>, Trouble> {
+        let operations = self.operations(cluster).await?;
+        let Some(open) = last_swap(&operations).filter(is_open_swap) else { return Ok(Some(Vec::new())) };
+        let vms = opened.hypervisor.vms().await.inspect_err(|error| log::debug!("looking for VMs: {error}"));
+        self.term.may()?;
+        Ok(vms.ok().map(|vms| ahead(open, &vms)))
+    }
+}
+
+/// Why workers of a pool may be newer than the database: it says so itself, or nobody could look at them last; or nobody has in this term,
+/// for what it says then may be of before the database was turned back. None where they are not.
+fn awaits(pool: &NodePool, looks: &Looks) -> Option<String> {
+    let (uid, generation) = (pool.metadata.uid.as_deref().unwrap_or_default(), pool.metadata.generation);
+    let is_known = looks.have(uid, generation.unwrap_or_default());
+    let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
+    let ready = conditions.find(|condition| condition.about == NodePoolReason::Drifted.condition());
+    let says = |reason: NodePoolReason| ready.is_some_and(|ready| ready.reason == reason.word());
+    if says(NodePoolReason::Drifted) {
+        return Some("its workers are newer than the database".to_owned());
+    }
+    // One that goes and has no worker is looked at no more.
+    let is_unknown = !is_known && pool.metadata.deletion_timestamp.is_none();
+    if !is_unknown && !says(NodePoolReason::NotReached) {
+        return None;
+    }
+    let why = ready.filter(|ready| ready.status != Standing::True);
+    let why = why.map(|ready| format!(", {}, {}", ready.reason, shortened(&ready.message))).unwrap_or_default();
+    Some(format!("nobody has looked at its workers yet{why}"))
+}
+
+fn waits(why: &str) -> Drift {
+    Drift::Passes(Some(stays(why)))
+}

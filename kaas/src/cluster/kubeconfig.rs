@@ -1,0 +1,215 @@
+//! `kaas cluster kubeconfig`: the kubeconfig of a cluster's administrator as a file. Whoever may write Secrets in the cluster's namespace can
+//! put another one there, and kubectl does what it says: so it is judged by what the controller has noted of the cluster, and the file is
+//! written anew from what was read of it.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, bail, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use contract::deployer::{Fingerprint, HOURS};
+use contract::ports;
+use fleet::node::Credentials;
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::arguments::Kubeconfig;
+use super::gone;
+use crate::control::{Control, Place, text};
+use crate::output::say;
+
+/// The type of a cluster's kubeconfig Secret, and the label with the cluster's name, as Cluster API has them.
+const SECRET: &str = "cluster.x-k8s.io/secret";
+const OF_CLUSTER: &str = "/metadata/labels/cluster.x-k8s.io~1cluster-name";
+
+/// The longest that one that is handed on is good for: twice what a node gives, whose clock may be ahead.
+const LONGEST: Duration = Duration::from_secs(2 * 3600 * HOURS as u64);
+/// What the context was called when the file was what the Secret holds.
+const BEFORE: &str = "deployer";
+/// More bytes than a kubeconfig of this command has.
+const LARGEST: u64 = 64 << 10;
+
+/// The file is there whole and for its owner's eyes only, or as it was.
+///
+/// # Errors
+/// There is no kubeconfig yet, or it is not the cluster's; or the file is something else than an earlier one of the same cluster.
+pub fn write(arguments: &Kubeconfig) -> anyhow::Result<()> {
+    let Kubeconfig { name, output, within } = arguments;
+    let path = output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.kubeconfig")));
+    let control = Control::of(&within.at.kubeconfig)?;
+    let place_of = Place::within("tenantclusters", &within.namespace);
+    let cluster = control.get(place_of, name)?.ok_or_else(|| gone(&within.namespace, name))?;
+    let secret = format!("{name}-kubeconfig");
+    let Some(object) = control.get(Place::within("secrets", &within.namespace), &secret)? else {
+        bail!(
+            "the cluster {name} has no kubeconfig yet: the Secret {secret} is made once its control nodes have formed"
+        );
+    };
+    let (kind, of) = (text(&object, "/type"), text(&object, OF_CLUSTER));
+    ensure!(
+        kind == SECRET && of == name.as_str(),
+        "the Secret {secret} is not the kubeconfig of the cluster {name}: its type is {kind:?}, and it is of the cluster {of:?}"
+    );
+    let credentials =
+        judged(&object, &cluster, SystemTime::now()).with_context(|| format!("reading the Secret {secret}"))?;
+    place(&path, name, &credentials)?;
+    say(&told(&path, &credentials));
+    Ok(())
+}
+
+/// What a Secret holds, if it leads to the cluster: to its endpoint or to one of its control nodes, known by the authority that it has
+/// formed with and by no other one; and if its certificate is that authority's, and one of those that are handed on.
+fn judged(secret: &Value, cluster: &Value, now: SystemTime) -> anyhow::Result<Credentials> {
+    let value = Zeroizing::new(BASE64_STANDARD.decode(text(secret, "/data/value"))?);
+    let held = std::str::from_utf8(&value).context("it is no text")?;
+    let credentials = Credentials::handed_on(held).context("it is no kubeconfig of a cluster")?;
+    let renewed = "the controller writes it anew within minutes, or remove the Secret";
+    let nodes = cluster["status"]["deployment"]["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut own = nodes.iter().map(|node| text(node, "/address")).chain([text(cluster, "/status/resolved/endpoint")]);
+    match credentials.address() {
+        Some(server) if server.port() == ports::API && own.any(|own| own.parse() == Ok(*server.ip())) => {}
+        Some(server) => bail!(
+            "it leads to {server}, which is neither the cluster's endpoint nor one of its control nodes: somebody has changed it; {renewed}"
+        ),
+        None => bail!("it leads to no address of the cluster's: somebody has changed it; {renewed}"),
+    }
+    let formed = text(cluster, "/status/deployment/authority").parse::<Fingerprint>().ok().context(
+        "the cluster's status does not say yet with which authority it has formed, so nobody can tell whether this is its own: try again \
+         in a minute; where it stays so, `kaas cluster get` says what is in the way",
+    )?;
+    ensure!(
+        credentials.authorities()? == [formed],
+        "it trusts another authority than the one that the cluster has formed with: somebody has changed it; {renewed}"
+    );
+    let ends = credentials.ends().context("its certificate does not say when it ends")?;
+    let at = humantime::format_rfc3339_seconds(ends);
+    ensure!(ends > now, "it has ended at {at}, or the clock of this machine is wrong; {renewed}");
+    ensure!(
+        ends <= now + LONGEST,
+        "it is good until {at}, which is longer than any that is handed on: somebody has changed it, or the clock of this machine is wrong; \
+         {renewed}"
+    );
+    Ok(credentials)
+}
+
+/// Writes the file. One that is there gives way if this command has written it, and it is of the same cluster or has ended.
+fn place(path: &Path, name: &str, credentials: &Credentials) -> anyhow::Result<()> {
+    let content = credentials.kubeconfig_named(name);
+    let Some(there) = earlier(path)? else { return fleet::files::write_new(path, content.as_bytes()) };
+    ensure!(
+        std::str::from_utf8(&there).is_ok_and(|there| gives_way(there, name, credentials, SystemTime::now())),
+        "{} exists, and is no kubeconfig of the cluster {name} that this command has written: move it away, or name another file with \
+         --output",
+        path.display()
+    );
+    fleet::files::write(path, &content)
+}
+
+/// The file that is there, or the beginning of a longer one; none if nothing is. Behind a link is somebody else's file, whose key would
+/// stay, and a pipe may never end.
+fn earlier(path: &Path) -> anyhow::Result<Option<Zeroizing<Vec<u8>>>> {
+    let attempt = || format!("reading {}, which is there", path.display());
+    let there = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        there => there.with_context(attempt)?,
+    };
+    ensure!(
+        there.is_file(),
+        "{} is no regular file but a link, a directory, a pipe or a device: name another file with --output",
+        path.display()
+    );
+    let mut content = Zeroizing::new(Vec::new());
+    File::open(path).and_then(|file| file.take(LARGEST).read_to_end(&mut content)).with_context(attempt)?;
+    Ok(Some(content))
+}
+
+/// Whether nothing is lost with a file: it is, letter by letter, what this command writes, of the same cluster or of one whose name this one
+/// has now, and good for nothing any more.
+fn gives_way(there: &str, name: &str, credentials: &Credentials, now: SystemTime) -> bool {
+    let Ok(old) = Credentials::parse(there) else { return false };
+    let earlier = [old.kubeconfig_named(name), old.kubeconfig(name), old.kubeconfig(BEFORE)];
+    let is_written_here = earlier.iter().any(|written| written.as_str() == there);
+    let is_same = match (old.authorities(), credentials.authorities()) {
+        (Ok(old), Ok(new)) => old == new,
+        _ => false,
+    };
+    is_written_here && (is_same || old.ends().is_some_and(|ends| ends <= now))
+}
+
+/// Where it leads and for how long, for people.
+fn told(path: &Path, credentials: &Credentials) -> String {
+    let leads = credentials.address().map(|server| format!("leads to https://{server}")).unwrap_or_default();
+    let ends = match credentials.ends() {
+        Some(ends) => format!("good until {}", humantime::format_rfc3339_seconds(ends)),
+        None => "good until nobody knows when".to_owned(),
+    };
+    format!(
+        "{}: {leads}, {ends}; given again, this command takes its place with the one that the controller has renewed by then",
+        path.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use contract::kubeconfig::Kubeconfig as Content;
+    use contract::secret::Secret;
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    /// Credentials of a cluster with an authority of its own, which end with 2029.
+    fn credentials() -> Content {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::default();
+        parameters.not_after = date_time_ymd(2030, 1, 1);
+        let certificate = parameters.self_signed(&key).unwrap().pem();
+        Content {
+            server: "https://192.168.10.10:6443".to_owned(),
+            server_name: None,
+            authority: certificate.clone(),
+            certificate,
+            key: Secret::new(key.serialize_pem()),
+        }
+    }
+
+    #[test]
+    fn a_file_gives_way_only_if_nothing_is_lost_with_it() {
+        let (own, other) = (credentials(), credentials());
+        let new = Credentials::parse(&own.render("x")).unwrap();
+        // date --date 2030-01-01Z +%s
+        let ends = UNIX_EPOCH + Duration::from_secs(1_893_456_000);
+        let (before, after) = (ends - Duration::from_secs(1), ends);
+        let gives_way = |there: &str, now| gives_way(there, "shop", &new, now);
+        assert!(gives_way(&own.render_named("shop"), before));
+        assert!(gives_way(&own.render("shop"), before) && gives_way(&own.render("deployer"), before), "of before");
+        assert!(!gives_way(&own.render("anna"), before), "somebody's own");
+        assert!(!gives_way(&other.render_named("shop"), before), "another cluster's, and good");
+        assert!(gives_way(&other.render_named("shop"), after), "of a cluster that had the name before");
+        let more = own.render_named("shop").replacen("\"name\": \"shop\"", "\"name\": \"shop\", \"mine\": {}", 1);
+        assert_ne!(more, *own.render_named("shop"));
+        for there in [more.as_str(), "", "notes", "{}"] {
+            assert!(!gives_way(there, after), "{there}");
+        }
+    }
+
+    #[test]
+    fn only_regular_files_are_looked_into_and_no_more_of_them_than_a_kubeconfig_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        assert!(earlier(&at("new")).unwrap().is_none());
+        fs::write(at("large"), vec![b'x'; usize::try_from(LARGEST).unwrap() + 1]).unwrap();
+        assert_eq!(earlier(&at("large")).unwrap().unwrap().len(), usize::try_from(LARGEST).unwrap());
+        std::os::unix::fs::symlink(at("large"), at("link")).unwrap();
+        std::os::unix::fs::symlink(at("nothing"), at("loose")).unwrap();
+        fs::create_dir(at("directory")).unwrap();
+        for other in [at("link"), at("loose"), at("directory"), PathBuf::from("/dev/null")] {
+            let refused = earlier(&other).unwrap_err().to_string();
+            assert!(refused.contains("is no regular file"), "{}: {refused}", other.display());
+        }
+    }
+}

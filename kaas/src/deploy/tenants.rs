@@ -1,0 +1,140 @@
+//! The tenant clusters that a control cluster has, before it is destroyed: whoever is asked for its name sees them. What cannot be found
+//! out is said, and is in nobody's way.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use contract::deployer::PrivateKey;
+use controller::objects::{GROUP, VERSION};
+use fleet::deploy::{Goal, Kept, begun};
+use fleet::node::{Answer, Method, clean};
+use serde_json::Value;
+
+use crate::cluster_file::Place;
+use crate::control::text;
+use crate::upgrade::{client_by_key, within};
+
+/// How long it is looked for them.
+const LIMIT: Duration = Duration::from_secs(10);
+/// So many are named.
+const NAMED: usize = 20;
+
+/// What there is to say of them, in a line; none if there are none. `nodes` are the cluster's control nodes with their addresses, and
+/// `kubeconfig` is where its description has that put.
+pub async fn told(
+    key: anyhow::Result<Option<PrivateKey>>,
+    place: &Place,
+    nodes: &[(String, Ipv4Addr)],
+    kubeconfig: &Path,
+) -> Option<String> {
+    words(within(LIMIT, asked(key, place, nodes, kubeconfig)).await)
+}
+
+/// Whether there may be any, by the cluster's journal. Where that is gone, the cluster itself may say it.
+///
+/// # Errors
+/// The journal says neither.
+fn may_have(kept: Option<&Kept>) -> anyhow::Result<bool> {
+    match kept {
+        Some(kept) if kept.goal == Goal::Gone => Ok(false),
+        Some(kept) if !kept.formed => bail!("its journal does not say that it has formed"),
+        _ => Ok(true),
+    }
+}
+
+/// Their names, as the cluster's API has them.
+async fn asked(
+    key: anyhow::Result<Option<PrivateKey>>,
+    place: &Place,
+    nodes: &[(String, Ipv4Addr)],
+    kubeconfig: &Path,
+) -> anyhow::Result<Vec<String>> {
+    if !may_have(begun(&*place.store, place.hypervisor.deployment()).await?.as_ref())? {
+        return Ok(Vec::new());
+    }
+    let key = key?.context("the deployer's key is not at hand")?;
+    let client = client_by_key(&place.deployer(key)?, place, nodes, kubeconfig, LIMIT).await?;
+    let path = format!("/apis/{GROUP}/{VERSION}/tenantclusters?limit={}", NAMED + 1);
+    named(&client.ask_api(Method::GET, &path, None).await?)
+}
+
+/// The names in an answer. A cluster that does not know the kind has none of it.
+fn named(answer: &Answer) -> anyhow::Result<Vec<String>> {
+    if answer.status == 404 {
+        return Ok(Vec::new());
+    }
+    ensure!(answer.status == 200, "the API server says {}: {}", answer.status, answer.words());
+    let said: Value = answer.json()?;
+    let items = said["items"].as_array().context("the API server's answer is no list")?;
+    Ok(items
+        .iter()
+        .map(|one| format!("{}/{}", text(one, "/metadata/namespace"), text(one, "/metadata/name")))
+        .collect())
+}
+
+/// What is said of them.
+fn words(named: anyhow::Result<Vec<String>>) -> Option<String> {
+    match named {
+        Ok(named) if named.is_empty() => None,
+        Ok(mut named) => {
+            let more = if named.len() > NAMED { " and others" } else { "" };
+            named.truncate(NAMED);
+            Some(format!(
+                "It has tenant clusters, whose VMs stay, and which nobody repairs, changes or deletes any more once it is gone: {}{more}. \
+                 `kaas cluster delete` deletes them before",
+                named.join(", ")
+            ))
+        }
+        Err(error) => Some(clean(&format!("Whether it has tenant clusters is not known: {error:#}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_that_is_gone_or_says_nothing_of_it_is_no_word_that_there_are_none() {
+        let kept = |goal: &str, formed: bool| -> Kept {
+            let kept = serde_json::json!({
+                "cluster": "control", "goal": goal, "formed": formed, "image": {"digest": "d", "name": "n"}, "nodes": [],
+            });
+            serde_json::from_value(kept).unwrap()
+        };
+        for goal in ["up", "down"] {
+            assert!(may_have(Some(&kept(goal, true))).unwrap(), "{goal}");
+            let told = words(may_have(Some(&kept(goal, false))).map(|_| Vec::new())).unwrap();
+            assert!(told.ends_with("is not known: its journal does not say that it has formed"), "{goal}: {told}");
+        }
+        assert!(may_have(None).unwrap());
+        assert!(!may_have(Some(&kept("gone", true))).unwrap(), "it was removed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_is_waited_for_no_longer_than_a_person_waits() {
+        let told = words(within(LIMIT, std::future::pending()).await).unwrap();
+        assert_eq!(told, "Whether it has tenant clusters is not known: there was no answer within 10.0 s");
+    }
+
+    #[test]
+    fn clusters_are_named_and_what_is_not_known_is_said() {
+        let list = |count: usize| {
+            let one = |number| serde_json::json!({"metadata": {"namespace": "blue", "name": format!("c{number}")}});
+            let items: Vec<Value> = (1..=count).map(one).collect();
+            let body = serde_json::json!({"items": items}).to_string();
+            words(named(&Answer::of(200, body.into_bytes()))).unwrap_or_default()
+        };
+        assert_eq!(list(0), "");
+        assert!(list(2).contains("once it is gone: blue/c1, blue/c2. `kaas cluster delete`"), "{}", list(2));
+        let many = list(NAMED + 1);
+        assert!(many.contains("blue/c20 and others.") && !many.contains("blue/c21"), "{many}");
+        let of = |status, body: &str| words(named(&Answer::of(status, body.as_bytes().to_vec())));
+        assert_eq!(of(404, "404 page not found"), None, "its image is of before tenant clusters were objects");
+        let unknown = "Whether it has tenant clusters is not known: ";
+        for (status, body) in [(500, "broken"), (200, "{}"), (200, "["), (403, r#"{"kind": "Status"}"#)] {
+            assert!(of(status, body).is_some_and(|told| told.starts_with(unknown)), "{status} {body}");
+        }
+    }
+}
