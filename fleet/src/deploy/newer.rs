@@ -25,10 +25,11 @@ impl Seen {
 
     /// Whether more has become of a cluster that has not formed than is noted. No VM is powered on before all of them are noted as whole, and
     /// none is begun before half of another one has given its disk away: so none of those that are noted as begun is as whoever noted that
-    /// has left it.
+    /// has left it. One that is noted as powered on proves nothing: another one may have gone after that, and is made again.
     fn has_outlived_its_making(&self, kept: &Kept) -> bool {
         let lacks = kept.nodes.iter().any(|node| node.vm.is_none());
-        let is_on = self.vms.iter().any(|vm| vm.stamp.is_some() && vm.power.proves_power_on());
+        let was_started = |vm: &Vm| kept.nodes.iter().any(|node| node.started && node.vm == Some(vm.uuid()));
+        let is_on = self.vms.iter().any(|vm| vm.stamp.is_some() && vm.power.proves_power_on() && !was_started(vm));
         let halves = self.vms.iter().filter(|vm| is_of_use(vm) && kept.nodes.iter().any(|node| is_half(node, vm)));
         !kept.formed && lacks && (is_on || halves.count() > 1)
     }

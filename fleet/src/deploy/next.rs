@@ -56,8 +56,10 @@ fn up(kept: &Kept, seen: &Seen, next: &mut Next) {
     }
     // Halves give their disks away before another VM is begun: two that hold one are taken for VMs that have served (`Seen::newer`).
     next.actions.sort_by_key(|action| matches!(action, Action::Make(_)));
-    // Nothing is powered on before all VMs are there: until then nothing that is removed was ever of use.
-    if kept.nodes.iter().any(|node| node.vm.is_none()) && !kept.formed {
+    // Nothing is powered on before all VMs are there: until then nothing that is removed was ever of use. One that was noted as whole may
+    // be gone.
+    let makes = next.actions.iter().any(|action| matches!(action, Action::Make(_)));
+    if (makes || kept.nodes.iter().any(|node| node.vm.is_none())) && !kept.formed {
         next.actions.retain(|action| !matches!(action, Action::PowerOn(_)));
     }
     if on == kept.nodes.len() && next.is_done() {

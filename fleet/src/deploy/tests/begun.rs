@@ -3,8 +3,9 @@
 use contract::deployer::PrivateKey;
 use contract::properties::{DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET};
 
-use super::fake::{Fault, Given, World, wanted};
+use super::fake::{DEPLOYMENT, Fault, Given, World, wanted};
 use crate::deploy::{Arrived, Wanted, Wish, records};
+use crate::hypervisor::{PowerState, Vm};
 
 /// A cluster whose VMs are told a deployer's key.
 fn wanted_by(key: &PrivateKey) -> Wanted {
@@ -50,26 +51,26 @@ async fn who_comes_with_another_deployers_key_than_vms_were_told_is_refused_by_i
     assert_eq!(records::read(&world).await.unwrap().unwrap().deployer, first.deployer());
 }
 
-/// A place in which a command was killed once its VM was made whole and noted, and before that was powered on.
-async fn made() -> World {
+/// A place in which a command was killed once its VMs were made whole and noted, and before one was powered on.
+async fn made(nodes: u8) -> World {
     let twin = World::new();
     twin.set_fault(None);
-    twin.give(Wish::Deploy(&wanted(1))).await.arrived();
+    twin.give(Wish::Deploy(&wanted(nodes))).await.arrived();
     let calls = twin.lock().calls.clone();
-    let made = calls.iter().position(|call| call.0 == "add.end").unwrap();
+    let made = calls.iter().rposition(|call| call.0 == "add.end").unwrap();
     let looks = 1 + made + calls[made..].iter().position(|call| call.0 == "vms").unwrap();
     let world = World::new();
     world.set_fault(Some((looks, Fault::KilledBefore)));
-    assert!(matches!(world.give(Wish::Deploy(&wanted(1))).await, Given::Killed));
+    assert!(matches!(world.give(Wish::Deploy(&wanted(nodes))).await, Given::Killed));
     world.set_fault(None);
-    assert_eq!(world.own(), ["cp1"]);
+    assert_eq!(world.own(), (1..=nodes).map(|number| format!("cp{number}")).collect::<Vec<_>>());
     world
 }
 
 /// What is there of it after that may be half: the fakes power on no such one.
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_is_made_again_since_it_is_gone_is_noted_as_whole_no_more() {
-    let world = made().await;
+    let world = made(1).await;
     world.remove_own();
     world.lock().spoils = true;
     let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
@@ -80,13 +81,33 @@ async fn a_vm_that_is_made_again_since_it_is_gone_is_noted_as_whole_no_more() {
     assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
 }
 
+/// A VM that runs beside half another one would be taken for newer than what is kept, and nothing would be done any more.
+#[tokio::test(start_paused = true)]
+async fn the_others_stay_off_while_a_vm_is_made_again_that_was_noted_as_whole() {
+    let world = made(3).await;
+    let is_gone = |vm: &Vm| vm.stamp.as_ref().is_some_and(|it| it.deployment == DEPLOYMENT && it.node == "cp1");
+    {
+        let mut state = world.lock();
+        state.machines.retain(|machine| !is_gone(&machine.vm));
+        (state.restorable, state.spoils) = (true, true);
+    }
+    let (arrived, _) = world.give_over(Wish::Deploy(&wanted(3))).await.arrived();
+    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    let codes: Vec<_> = waits.iter().map(|wait| wait.reason.code.as_str()).collect();
+    assert_eq!((codes, world.own()), (vec!["deploy.vm-undone"], vec!["cp2".to_owned(), "cp3".to_owned()]));
+    assert!(world.lock().machines.iter().all(|machine| machine.vm.power == PowerState::Off));
+    world.lock().spoils = false;
+    let (arrived, _) = world.give_over(Wish::Deploy(&wanted(3))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+}
+
 /// Whoever has all VMs needs no secret, until one of them is gone that was never on.
 #[tokio::test(start_paused = true)]
 async fn no_vm_is_made_without_the_secret_that_the_others_were_told() {
     let mut without = wanted(1);
     without.nodes[0].properties.remove(DEPLOYMENT_SECRET);
     for is_there in [true, false] {
-        let world = made().await;
+        let world = made(1).await;
         if is_there {
             let (arrived, _) = world.give_over(Wish::Deploy(&without)).await.arrived();
             assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");

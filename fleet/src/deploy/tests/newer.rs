@@ -79,6 +79,11 @@ fn vms_that_are_noted_as_begun_are_newer_once_they_cannot_be_half() {
         "it is being removed, and so is the next one"
     );
     assert_eq!(newer(&kept(3), &all(on)), [0; 0], "it was powered on, and that was not noted");
+    let mut started = kept(2);
+    started.nodes[0].started = true;
+    let half = |power| [holding("cp1", 1, on), holding("cp2", 2, off), holding("cp3", 3, power)];
+    assert_eq!(newer(&started, &half(off)), [0; 0], "the one before it has gone once another one was powered on");
+    assert_eq!(newer(&started, &half(on)), [3]);
     // The hosts of VMs that were never on do not answer.
     let unknown = PowerState::Unknown;
     assert_eq!(newer(&kept(2), &all(unknown)), [0; 0]);
