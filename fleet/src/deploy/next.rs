@@ -54,7 +54,12 @@ fn up(kept: &Kept, seen: &Seen, next: &mut Next) {
     for node in &kept.nodes {
         on += usize::from(if kept.formed { goes_on(kept, node, seen, next) } else { begins(node, seen, next) });
     }
-    // Halves give their disks away before another VM is begun: two that hold one are taken for VMs that have served (`Seen::newer`).
+    // Halves are removed before another VM is begun, and all of their disks are given away first, however many looks that takes: two halves
+    // that hold one are taken for VMs that have served (`Seen::newer`).
+    let holds = |node: &Node| matches!(seen.first_vm(node), Found::Half(vm) if vm.data_disks().next().is_some());
+    if kept.nodes.iter().any(holds) {
+        next.actions.retain(|action| !matches!(action, Action::Make(_)));
+    }
     next.actions.sort_by_key(|action| matches!(action, Action::Make(_)));
     // Nothing is powered on before all VMs are there: until then nothing that is removed was ever of use. One that was noted as whole may
     // be gone.

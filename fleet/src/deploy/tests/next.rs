@@ -66,6 +66,29 @@ fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
     assert!(!now.actions.iter().any(|action| matches!(action, Action::Destroy(_))) && !now.waits.is_empty());
 }
 
+/// Two halves that hold a disk are taken for VMs that have served.
+#[test]
+fn no_vm_is_begun_while_half_of_another_one_holds_a_data_disk() {
+    let mut kept = kept();
+    kept.nodes[0].drawn = Some(Uuid::from_u128(1));
+    let bare = vm_of("cp1", 1);
+    let one = with_disk(bare.clone());
+    let mut two = one.clone();
+    let added = DiskRef { uuid: Uuid::from_u128(0xf0), path: "added".to_owned() };
+    two.disks.push(Disk { reference: added, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
+    for half in [two, one.clone()] {
+        let detach = Action::Detach(half.reference.clone(), half.disks[0].reference.clone());
+        assert_eq!(next(&kept, &seen(vec![half])).actions, [detach]);
+    }
+    // Its host is away: that is told, and waited for.
+    let away = next(&kept, &seen(vec![Vm { power: PowerState::Unknown, ..one }]));
+    let codes: Vec<_> = away.waits.iter().map(|wait| wait.reason.code.as_str()).collect();
+    assert_eq!((away.actions.len(), codes), (0, vec!["deploy.vm-state"]));
+    assert!(!away.needs_a_person(), "it comes back by itself");
+    let [make, other] = ["cp2", "cp3"].map(|name| Action::Make(name.to_owned()));
+    assert_eq!(next(&kept, &seen(vec![bare.clone()])).actions, [Action::Destroy(bare.reference), make, other]);
+}
+
 #[test]
 fn it_has_formed_once_each_node_says_so_and_is_ready() {
     let mut kept = kept();
