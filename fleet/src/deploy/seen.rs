@@ -128,8 +128,10 @@ impl Seen {
     /// was noted, and where it is not any more, is no place: that was read of the VM before, or is all that is left of the disk.
     pub(super) fn holder_elsewhere(&self, disk: &DiskRef) -> Option<(&Vm, &DiskRef)> {
         let mut all = self.vms.iter().chain(&self.restamped).chain(&self.bystanders);
-        let held = all.find_map(|vm| Some((vm, &vm.disk(disk.uuid)?.reference)));
-        held.filter(|(_, now)| now.path != disk.path)
+        all.find_map(|vm| {
+            let now = &vm.disk(disk.uuid)?.reference;
+            (now.path != disk.path).then_some((vm, now))
+        })
     }
 
     /// The VM that holds a disk and is none of the cluster's, or carries another one's stamp.

@@ -223,3 +223,15 @@ fn a_node_is_as_large_as_the_vm_that_holds_its_data_disk() {
     assert_eq!(of(vec![with_disk(Vm { size: None, ..new })]), None, "nobody says it");
     assert_eq!(of(Vec::new()), None);
 }
+
+/// One that was read a moment before the disk was moved still names it where it was.
+#[test]
+fn a_vm_that_holds_a_disk_elsewhere_is_found_beside_one_that_names_it_where_it_was_noted() {
+    let before = with_disk(vm_of("cp1", 1));
+    let disk = before.disks[0].reference.clone();
+    let mut now = Vm { disks: before.disks.clone(), ..vm_of("cp1", 9) };
+    now.disks[0].reference.path = "elsewhere".to_owned();
+    let both = Seen { bystanders: vec![now.clone()], ..seen(vec![before.clone()]) };
+    assert_eq!(both.holder_elsewhere(&disk), Some((&now, &now.disks[0].reference)));
+    assert_eq!(seen(vec![before]).holder_elsewhere(&disk), None);
+}
