@@ -289,31 +289,37 @@ impl Kept {
     }
 
     /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and never on is blank, and
-    /// goes. A disk that was used goes only if it is the cluster's, and that was asked for: what somebody has hung on a VM of
-    /// the cluster is somebody's. Where its removal was asked for before, that has not happened, for the VM holds it; whether it may yet,
-    /// the caller knows.
+    /// goes; where such a one holds several, nobody knows which is that, and all of them are left. A disk that was used goes only if it is
+    /// the cluster's, and that was asked for: what somebody has hung on a VM of the cluster is somebody's. Where its removal was asked for
+    /// before, that has not happened, for the VM holds it; whether it may yet, the caller knows.
     pub(super) fn noting(&self, vm: &Vm, disk: &DiskRef) -> anyhow::Result<Self> {
         let held = vm.disk(disk.uuid).context("the disk is not there any more")?;
         let is_only = held.kind == DiskKind::Data && vm.data_disks().count() == 1;
         let mut kept = self.not_removing(disk);
         let of = kept.nodes.iter_mut().find(|node| node.owns(vm) && node.has_noted(vm.uuid()));
         let was_used = self.formed || of.as_ref().is_none_or(|node| node.started);
-        if let Some(node) = of.filter(|node| node.disk.is_none() && is_only) {
+        let is_noted = |noted: &DiskRef| noted.uuid == disk.uuid;
+        let is_blank = is_only && !self.left.iter().any(is_noted);
+        let is_nodes = if was_used { is_only } else { is_blank };
+        if let Some(node) = of.filter(|node| node.disk.is_none() && is_nodes) {
             // One of before this was noted.
             node.disk = Some(disk.uuid);
         }
-        let is_noted = |noted: &DiskRef| noted.uuid == disk.uuid;
+        if !was_used && vm.data_disks().count() > 1 {
+            // At the next look one of them is the only one.
+            let others = vm.data_disks().map(|other| &other.reference).filter(|other| !is_noted(other));
+            let unnoted = |other: &&DiskRef| !self.left.iter().chain(&self.discarded).any(|it| it.uuid == other.uuid);
+            kept.left.extend(others.filter(unnoted).cloned());
+        }
         if let Some(noted) = kept.discarded.iter_mut().find(|noted| is_noted(noted)) {
             // It was moved since.
             noted.path.clone_from(&disk.path);
             return Ok(kept);
         }
         // What was left since no VM held it, and what a VM of the cluster holds again, is noted as that one's.
-        let before = kept.left.len();
         kept.left.retain(|noted| !is_noted(noted));
-        let was_left = kept.left.len() != before;
         let is_own = held.kind == DiskKind::Data && kept.is_own_disk(disk.uuid);
-        let goes = if was_used { is_own && self.removes_disks } else { is_only && !was_left };
+        let goes = if was_used { is_own && self.removes_disks } else { is_blank };
         if goes {
             kept.discarded.push(disk.clone());
         } else {

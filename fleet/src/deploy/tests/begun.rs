@@ -1,11 +1,14 @@
 //! What a cluster was begun with, and with what it goes on.
 
+use std::collections::BTreeSet;
+
 use contract::deployer::PrivateKey;
 use contract::properties::{DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET};
+use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, Fault, Given, World, wanted};
 use crate::deploy::{Arrived, Wanted, Wish, records};
-use crate::hypervisor::{PowerState, Vm};
+use crate::hypervisor::{DiskRef, PowerState, Vm};
 
 /// A cluster whose VMs are told a deployer's key.
 fn wanted_by(key: &PrivateKey) -> Wanted {
@@ -79,6 +82,34 @@ async fn a_vm_that_is_made_again_since_it_is_gone_is_noted_as_whole_no_more() {
     world.lock().spoils = false;
     let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
     assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+}
+
+/// Whichever is detached first, and whichever is detached last: none of them is known as the blank one that the VM was made with.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_somebody_has_hung_on_half_a_vm_stays_and_so_does_its_own() {
+    let twin = World::new();
+    twin.set_fault(None);
+    twin.give(Wish::Deploy(&wanted(1))).await.arrived();
+    let made = 1 + twin.lock().calls.iter().position(|call| call.0 == "add.end").unwrap();
+    for is_first in [false, true] {
+        let world = World::new();
+        // Before it is noted that the VM is whole.
+        world.set_fault(Some((made + 1, Fault::KilledBefore)));
+        assert!(matches!(world.give(Wish::Deploy(&wanted(1))).await, Given::Killed));
+        world.set_fault(None);
+        let payroll = DiskRef { uuid: Uuid::from_u128(0xf0), path: "[ds] payroll.vmdk".to_owned() };
+        world.hang("cp1", &payroll);
+        if is_first {
+            let mut state = world.lock();
+            let holder = state.machines.iter_mut().find(|machine| machine.vm.disk(payroll.uuid).is_some());
+            holder.unwrap().vm.disks.reverse();
+        }
+        let both: BTreeSet<Uuid> = world.lock().disks.keys().copied().collect();
+        let (arrived, status) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        let left: BTreeSet<Uuid> = status.left.iter().map(|disk| disk.uuid).collect();
+        assert_eq!((both.len(), &left, world.free_disks()), (2, &both, both.clone()));
+    }
 }
 
 /// A VM that runs beside half another one would be taken for newer than what is kept, and nothing would be done any more.

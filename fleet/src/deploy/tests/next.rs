@@ -60,6 +60,15 @@ fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
     let later = with_disk(vm_of("cp2", 2));
     let now = next(&kept, &seen(vec![later.clone()]));
     assert_eq!(now.actions[0], Action::Detach(later.reference.clone(), later.disks[0].reference.clone()));
+    // Of several none is known as the blank one: all are left, and none counts as the node's.
+    let mut two = later;
+    two.disks.extend(with_disk(vm_of("cp2", 3)).disks);
+    let [own, added] = [0, 1].map(|at| two.disks[at].reference.clone());
+    let noted = kept.noting(&two, &own).unwrap();
+    assert_eq!((noted.left.len(), noted.discarded.len()), (2, 0));
+    two.disks.remove(0);
+    let noted = noted.noting(&two, &added).unwrap();
+    assert_eq!((noted.left, noted.discarded, noted.nodes[1].disk), (vec![own, added], vec![], None));
     // One that somebody has powered on is left alone.
     let on = Vm { power: PowerState::On, ..vm_of("cp1", 1) };
     let now = next(&kept, &seen(vec![on]));
