@@ -157,7 +157,7 @@ impl Acting<'_> {
         };
         self.attempts.makes(uuid);
         let made = self.hypervisor.add_unless(self.cancelled(), &addition).await.map_err(is_to_end)?;
-        self.attempts.made(uuid, &made);
+        self.attempts.made(&node.name, uuid, &made);
         let made = made?;
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }

@@ -16,12 +16,15 @@ use super::unfinished::Unfinished;
 use super::wait::Wait;
 use crate::hypervisor::{Result, Vm};
 
-/// So often half a VM of a node is removed, or its VM powered on by one command. A call of which nothing came is none of them, whatever its
+/// So often half a VM of a node is removed, or its VM made whole or powered on by one command. A call of which nothing came is none of them, whatever its
 /// answer was.
 const ATTEMPTS: usize = 3;
 
 /// How long after the last removal a process that tries it again and again makes one more.
 const AGAIN: Duration = Duration::from_secs(60 * 60);
+
+/// How often something was done, by the node's name.
+type Counts = Mutex<BTreeMap<String, usize>>;
 
 /// What was done for nodes.
 #[derive(Debug)]
@@ -30,13 +33,15 @@ pub(super) struct Attempts<'a> {
     process: Option<&'a Unfinished>,
     /// Of this command, where it is a person's.
     own: Halves,
-    /// How often this command has powered on a node's VM, by the node's name.
-    powered_on: Mutex<BTreeMap<String, usize>>,
+    /// How often this command has made a node's VM whole: somebody may remove each one before it is powered on.
+    made: Counts,
+    /// How often this command has powered on a node's VM.
+    powered_on: Counts,
 }
 
 impl<'a> Attempts<'a> {
     pub(super) fn new(process: Option<&'a Unfinished>) -> Self {
-        Self { process, own: Halves::default(), powered_on: Mutex::default() }
+        Self { process, own: Halves::default(), made: Mutex::default(), powered_on: Mutex::default() }
     }
 
     /// A VM is about to be made with this BIOS UUID.
@@ -44,9 +49,10 @@ impl<'a> Attempts<'a> {
         self.halves().begins(vm);
     }
 
-    /// Keeps what that was answered: it is told once no further one is made.
-    pub(super) fn made<T>(&self, vm: Uuid, called: &Result<T>) {
+    /// Keeps what that was answered: it is told once no further one is made. Counts a VM that was made whole.
+    pub(super) fn made<T>(&self, node: &str, vm: Uuid, called: &Result<T>) {
         self.halves().answered(vm, called.as_ref().err().map(ToString::to_string));
+        count(&self.made, node, called);
     }
 
     /// Counts half a VM that is about to be removed.
@@ -67,15 +73,16 @@ impl<'a> Attempts<'a> {
 
     /// Counts a VM that was powered on.
     pub(super) fn powered_on<T>(&self, node: &str, called: &Result<T>) {
-        if called.is_ok() {
-            *self.all_powered_on().entry(node.to_owned()).or_default() += 1;
-        }
+        count(&self.powered_on, node, called);
     }
 
     /// Why an action is not done once more now; none if it may be.
     pub(super) fn hinder(&self, kept: &Kept, action: &Action) -> Option<Wait> {
         let (node, words) = match action {
-            Action::Make(node) => (node, self.hinders_making(kept.node(node)?.drawn?)?),
+            Action::Make(node) => {
+                let spoilt = kept.node(node)?.drawn.and_then(|vm| self.hinders_making(vm));
+                (node, spoilt.or_else(|| self.hinders_making_again(node))?)
+            }
             Action::PowerOn(node) => (node, self.hinders_power_on(node)?),
             _ => return None,
         };
@@ -95,20 +102,39 @@ impl<'a> Attempts<'a> {
         ))
     }
 
+    fn hinders_making_again(&self, node: &str) -> Option<String> {
+        let (times, then) = (too_often(&self.made, node)?, self.then());
+        Some(format!("its VM was made {times} times, and is gone each time afterwards: see to what removes it{then}"))
+    }
+
     fn hinders_power_on(&self, node: &str) -> Option<String> {
-        let times = self.all_powered_on().get(node).copied().filter(|times| *times >= ATTEMPTS)?;
-        let then =
-            if self.process.is_some() { ". It is tried again in a while" } else { ", and give the command again" };
+        let (times, then) = (too_often(&self.powered_on, node)?, self.then());
         Some(format!(
             "its VM was powered on {times} times, and is off each time afterwards: see to what undoes it{then}"
         ))
     }
 
+    /// What comes after one command has done something too often.
+    fn then(&self) -> &'static str {
+        if self.process.is_some() { ". It is tried again in a while" } else { ", and give the command again" }
+    }
+
     fn halves(&self) -> &Halves {
         self.process.map_or(&self.own, Unfinished::halves)
     }
+}
 
-    fn all_powered_on(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.powered_on.lock().unwrap_or_else(PoisonError::into_inner)
+fn count<T>(counts: &Counts, node: &str, called: &Result<T>) {
+    if called.is_ok() {
+        *all(counts).entry(node.to_owned()).or_default() += 1;
     }
+}
+
+/// How often something was done for a node, if that is not done once more.
+fn too_often(counts: &Counts, node: &str) -> Option<usize> {
+    all(counts).get(node).copied().filter(|times| *times >= ATTEMPTS)
+}
+
+fn all(counts: &Counts) -> MutexGuard<'_, BTreeMap<String, usize>> {
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@ codes! {
     VM_SNAPSHOT, "deploy.vm-snapshot", "A VM of a cluster that is to go has a snapshot, such as a backup's, which may name disks that would go with it. Nothing is powered off or removed while there is one.";
     VM_STATE, "deploy.vm-state", "A control node's VM is off or suspended, or nobody knows whether it runs. Going on powers on what is off.";
     VM_GONE, "deploy.vm-gone", "The VM of a control node that was powered on is gone. Before the cluster has formed, destroy it and deploy anew; afterwards, replace the node.";
-    VM_UNDONE, "deploy.vm-undone", "Three VMs of a control node were removed again since none of them was whole, or its VM was powered on three times by one command and was off each time afterwards. What was said last is in the words. Giving the command again tries it again; a controller makes one further VM an hour, and the first ones anew once it is restarted.";
+    VM_UNDONE, "deploy.vm-undone", "Three VMs of a control node were removed again since none of them was whole, or its VM was made three times by one command and was gone each time before it was powered on, or was powered on three times by one command and was off each time afterwards. What was said last is in the words. Giving the command again tries it again; a controller makes one further VM an hour, and the first ones anew once it is restarted.";
     AUTHORITY, "deploy.authority", "A control node shows another cluster's authority than the others, or than the cluster has formed with: its guestinfo was changed, or it is another cluster's. No node is asked for credentials.";
     API, "deploy.api-silent", "The cluster's API does not answer, or refuses.";
 }

@@ -82,6 +82,19 @@ async fn a_vm_that_is_never_made_whole_is_made_three_times() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_vm_that_is_gone_as_soon_as_it_is_whole_is_made_three_times() {
+    let world = World::new();
+    world.lock().drops = true;
+    for _ in 0..2 {
+        let wait = is_undone(&world, "add").await;
+        assert!(wait.reason.words.contains("is gone each time"), "{wait}");
+    }
+    world.lock().drops = false;
+    let arrived = given(&world).await;
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_vm_that_goes_off_at_once_is_powered_on_three_times() {
     let world = World::new();
     world.lock().goes_off = true;

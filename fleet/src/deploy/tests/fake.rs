@@ -130,6 +130,8 @@ pub struct State {
     pub refuses: bool,
     /// Whether somebody changes each new VM before it is whole.
     pub spoils: bool,
+    /// Whether somebody removes each new VM, with its disk, once it is whole.
+    pub drops: bool,
     /// How long a VM is being copied before it is whole, or is not.
     pub copying: Duration,
     /// The call of the hypervisor that is lost on its way, and how often yet: nothing happens, and nobody knows that.

@@ -145,7 +145,13 @@ impl Hypervisor for World {
             if state.spoils {
                 bail!("somebody has changed it");
             }
-            state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).context("no such VM")?.whole = true;
+            let machine = state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).context("no such VM")?;
+            machine.whole = true;
+            if state.drops {
+                let gone: Vec<Uuid> = machine.vm.disks.iter().map(|disk| disk.reference.uuid).collect();
+                state.machines.retain(|machine| machine.vm.uuid() != uuid);
+                state.disks.retain(|disk, _| !gone.contains(disk));
+            }
             Ok(uuid)
         });
         whole.await.map_err(doubtful)
