@@ -39,6 +39,9 @@ pub fn next(kept: &Kept, seen: &Seen) -> Next {
     }
     let unheld = kept.discarded.iter().filter(|disk| seen.is_free(disk));
     next.actions.extend(unheld.cloned().map(Action::DeleteDisk));
+    // Halves, and their disks, are removed before another VM is begun: a blank disk that is yet to go is that of the half that is there
+    // (`Kept::noting`).
+    next.actions.sort_by_key(|action| matches!(action, Action::Make(_)));
     if kept.goal == Goal::Down && next.is_done() {
         next.actions.push(Action::Gone);
     }
@@ -54,13 +57,12 @@ fn up(kept: &Kept, seen: &Seen, next: &mut Next) {
     for node in &kept.nodes {
         on += usize::from(if kept.formed { goes_on(kept, node, seen, next) } else { begins(node, seen, next) });
     }
-    // Halves are removed before another VM is begun, and all of their disks are given away first, however many looks that takes: two halves
-    // that hold one are taken for VMs that have served (`Seen::newer`).
+    // All disks of halves are given away before another VM is begun, however many looks that takes: two halves that hold one are taken for
+    // VMs that have served (`Seen::newer`).
     let holds = |node: &Node| matches!(seen.first_vm(node), Found::Half(vm) if vm.data_disks().next().is_some());
     if kept.nodes.iter().any(holds) {
         next.actions.retain(|action| !matches!(action, Action::Make(_)));
     }
-    next.actions.sort_by_key(|action| matches!(action, Action::Make(_)));
     // Nothing is powered on before all VMs are there: until then nothing that is removed was ever of use. One that was noted as whole may
     // be gone.
     let makes = next.actions.iter().any(|action| matches!(action, Action::Make(_)));

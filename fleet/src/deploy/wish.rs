@@ -299,10 +299,12 @@ impl Kept {
         let of = kept.nodes.iter_mut().find(|node| node.owns(vm) && node.has_noted(vm.uuid()));
         let was_used = self.formed || of.as_ref().is_none_or(|node| node.started);
         let is_noted = |noted: &DiskRef| noted.uuid == disk.uuid;
-        let is_blank = is_only && !self.left.iter().any(is_noted);
-        let is_nodes = if was_used { is_only } else { is_blank };
-        if let Some(node) = of.filter(|node| node.disk.is_none() && is_nodes) {
-            // One of before this was noted.
+        // Its blank one was detached before, and goes once the VM is gone: this one was hung on it since.
+        let is_later = |blank: Uuid| blank != disk.uuid && self.discarded.iter().any(|noted| noted.uuid == blank);
+        let has_given = of.as_ref().and_then(|node| node.disk).is_some_and(is_later);
+        let is_blank = is_only && !has_given && !self.left.iter().any(is_noted);
+        if let Some(node) = of.filter(|node| if was_used { is_only && node.disk.is_none() } else { is_blank }) {
+            // One of before this was noted, or that of the half which is there now.
             node.disk = Some(disk.uuid);
         }
         if !was_used && vm.data_disks().count() > 1 {

@@ -54,7 +54,19 @@ fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
     assert!(!next(&noted, &seen(vec![half.clone()])).actions.contains(&Action::DeleteDisk(disk.clone())));
     let bare = Vm { disks: Vec::new(), ..half };
     let now = next(&noted, &seen(vec![bare.clone()]));
-    assert!(now.actions.contains(&Action::Destroy(bare.reference)) && now.actions.contains(&Action::DeleteDisk(disk)));
+    let goes = [Action::Destroy(bare.reference.clone()), Action::DeleteDisk(disk.clone())];
+    assert_eq!((&now.actions[..2], now.actions.len()), (goes.as_slice(), 4), "before another one is made");
+    // What somebody has hung on it since, and while its own one is there yet, stays.
+    let reused = Vm { disks: with_disk(vm_of("cp1", 3)).disks, ..bare };
+    let hung = reused.disks[0].reference.clone();
+    let stays = noted.noting(&reused, &hung).unwrap();
+    assert_eq!((stays.left, stays.discarded, stays.nodes[0].disk), (vec![hung], vec![disk.clone()], Some(disk.uuid)));
+    // That of the next half goes as the first one's did.
+    let again = noted.removed(&disk).noting(&reused, &reused.disks[0].reference).unwrap();
+    assert_eq!(
+        (again.left.len(), again.discarded.len(), again.nodes[0].disk),
+        (0, 1, Some(reused.disks[0].reference.uuid))
+    );
     // So does that of a later node: two halves that hold a disk are taken for VMs that have served.
     kept.nodes[1].drawn = Some(Uuid::from_u128(2));
     let later = with_disk(vm_of("cp2", 2));
