@@ -290,6 +290,16 @@ async fn no_word_to_adopt_stays_for_a_pool_that_has_no_room_for_its_first_worker
     pooled.adopt();
     pooled.0.reconcile().await.unwrap();
     assert!(!asked());
+    // One of them goes: it is none too many any more, whatever it says, and is looked at next.
+    api.remove::<NodePool>(Some("team-blue"), "shop-older0");
+    let goes: NodePool = api.read(Some("team-blue"), "shop-older0").unwrap();
+    reconcile(&goes, api, place, (term, clock)).await.unwrap();
+    pooled.adopt();
+    pooled.0.reconcile().await.unwrap();
+    assert!(asked() && pooled.condition("Ready") == "TooMany");
+    pooled.reconcile().await.unwrap();
+    pooled.0.reconcile().await.unwrap();
+    assert!(!asked() && pooled.condition("Ready") == "CapacityMissing");
 }
 
 /// What is written is cut off at its end.

@@ -12,7 +12,8 @@ use super::adopt::Cancelled;
 use super::words::{shortened, stays};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    Doing, ahead, are_bare, drifted, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted, without_disk,
+    Doing, ahead, are_bare, drifted, is_one_too_many, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted,
+    without_disk,
 };
 use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, Standing, TenantCluster};
 use crate::reach::kinds;
@@ -82,7 +83,8 @@ impl Work<'_> {
         }
         let (names, whys): (Vec<String>, Vec<String>) = pools
             .iter()
-            .filter_map(|pool| awaits(pool, &looks).map(|why| (pool.name_any(), format!("{}: {why}", pool.name_any()))))
+            .filter_map(|pool| awaits(pool, &pools, &looks).map(|why| (pool.name_any(), why)))
+            .map(|(name, why)| (name.clone(), format!("{name}: {why}")))
             .unzip();
         if !names.is_empty() {
             awaited.push(format!("it waits for the NodePool {} ({})", names.join(", "), whys.join("; ")));
@@ -162,8 +164,9 @@ impl Work<'_> {
 }
 
 /// Why workers of a pool may be newer than the database: it says so itself, or nobody could look at them last; or nobody has in this term,
-/// for what it says then may be of before the database was turned back. None where they are not.
-fn awaits(pool: &NodePool, looks: &Looks) -> Option<String> {
+/// for what it says then may be of before the database was turned back. None where they are not, and for one that is one too many among all of
+/// its cluster: it is not looked at for as long as it is one.
+fn awaits(pool: &NodePool, all: &[NodePool], looks: &Looks) -> Option<String> {
     let (uid, generation) = (pool.metadata.uid.as_deref().unwrap_or_default(), pool.metadata.generation);
     let is_known = looks.have(uid, generation.unwrap_or_default());
     let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
@@ -171,6 +174,9 @@ fn awaits(pool: &NodePool, looks: &Looks) -> Option<String> {
     let says = |reason: NodePoolReason| ready.is_some_and(|ready| ready.reason == reason.word());
     if says(NodePoolReason::Drifted) {
         return Some("its workers are newer than the database".to_owned());
+    }
+    if says(NodePoolReason::TooMany) && is_one_too_many(pool, all) {
+        return None;
     }
     // One that goes and has no worker is looked at no more.
     let is_unknown = !is_known && pool.metadata.deletion_timestamp.is_none();
