@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use super::super::place::Opened;
 use super::super::{After, STUCK, Work};
 use super::adopt::Cancelled;
-use super::words::{shortened, stays};
+use super::words::{shortened, stays, waits_for};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
     Doing, ahead, are_bare, drifted, is_one_too_many, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted,
@@ -126,7 +126,8 @@ impl Work<'_> {
         words: String,
     ) -> Result<After, Trouble> {
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-        self.say(cluster, machines, seen, Doing::HasDrifted(words), is_at_hand, None).await?;
+        let adopts = waits_for(cluster, "this is in the way");
+        self.say(cluster, machines, seen, Doing::HasDrifted(words), is_at_hand, adopts).await?;
         Ok(After::Rest(STUCK))
     }
 
