@@ -321,6 +321,10 @@ async fn what_a_person_says_names_all_pools_that_it_waits_for_however_much_these
     for named in names.iter().map(String::as_str).chain([ADOPT]) {
         assert!(words.find(named).is_some_and(|at| at < first), "{named}: {words}");
     }
+    let told = words.find("and 9 more)").unwrap_or_else(|| panic!("{words}"));
+    let said = &words[..told];
+    assert!(names.iter().filter(|name| said.contains(&format!("{name}: "))).count() == 3, "{words}");
+    assert!(words.len() > told + "and 9 more)".len(), "there is room for all else: {words}");
 }
 
 /// Whoever has seen it before it was deleted lets it go all the same.

@@ -20,6 +20,9 @@ use crate::reach::kinds;
 use crate::records::kept_of;
 use crate::term::Looks;
 
+/// Of so many pools it is said beside their names why a person's word waits for them: there is to be room for all else.
+const REASONS: usize = 3;
+
 /// What comes of VMs that are newer than the database, and of a person's word to adopt what is there.
 pub(in crate::reconcilers::tenant_cluster) enum Drift {
     /// Nothing else is done before the next look.
@@ -81,12 +84,15 @@ impl Work<'_> {
         if seen.waits.iter().any(|wait| wait.lasting) {
             awaited.extend(self.without_disk(cluster, deployment, opened).await?);
         }
-        let (names, whys): (Vec<String>, Vec<String>) = pools
+        let (names, mut whys): (Vec<String>, Vec<String>) = pools
             .iter()
             .filter_map(|pool| awaits(pool, &pools, &looks).map(|why| (pool.name_any(), why)))
             .map(|(name, why)| (name.clone(), format!("{name}: {why}")))
             .unzip();
         if !names.is_empty() {
+            let more = names.len().saturating_sub(REASONS);
+            whys.truncate(REASONS);
+            whys.extend((more > 0).then(|| format!("and {more} more")));
             awaited.push(format!("it waits for the NodePool {} ({})", names.join(", "), whys.join("; ")));
         }
         if !awaited.is_empty() {
