@@ -216,7 +216,8 @@ fn too_many(pools: &[(&str, &IPPoolSpec)], seen: &[&IPAddressSpec], further: &[I
             format!(
                 "with this cluster the namespace {namespace} would have {would} addresses of the IPPool {name} for \
                  endpoints and Services, and it may have {most} (spec.vipsPerNamespace of the pool): name fewer under \
-                 network.serviceVIPs, or ask who runs the pool for more"
+                 network.serviceVIPs if it has some there, delete another cluster of the namespace, or ask who runs the \
+                 pool for more"
             )
         })
     })
@@ -387,6 +388,11 @@ mod tests {
         pool.spec.vips_per_namespace = Some(2);
         let why = until_all(&cluster, &[pool.clone()], &mut others).unwrap_err();
         assert!(says(&why, 5) && others.len() == 4, "{why:?}");
+        // One with an endpoint alone has nothing there that it could give up.
+        let mut alone = cluster.clone();
+        alone.spec.network.service_vips = None;
+        let why = until_all(&alone, &[pool.clone()], &mut others).unwrap_err();
+        assert!(says(&why, 3) && why.message.contains("delete another cluster of the namespace"), "{why:?}");
         pool.spec.vips_per_namespace = Some(5);
         until_all(&cluster, &[pool], &mut others).unwrap();
     }

@@ -64,7 +64,7 @@ pub use self::owned::{
     CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER,
     is_own_secret, keys_secret, kubeconfig_secret, owner,
 };
-pub use self::pool::{Unfit, WantedPool, emptied_pool, wanted_pool};
+pub use self::pool::{MOST_POOLS, Unfit, WantedPool, emptied_pool, is_one_too_many, wanted_pool};
 pub use self::preflight::{
     Around, CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, needed_secrets, network, obstacles, pool_of_nodes,
 };

@@ -16,6 +16,16 @@ use super::addresses::{Malformed, subnet};
 use crate::objects::{self, IPPoolSpec, Machine, NodePool, NodePoolSpec, VMClassSpec};
 use crate::records::{Mismatch, as_on_form, digits_of, worker_of};
 
+/// So many pools a cluster has: each asks its Provider and its API as often as a large one.
+pub const MOST_POOLS: usize = 16;
+
+/// Whether so many of a cluster's pools are older that no worker is made for this one.
+pub fn is_one_too_many(pool: &NodePool, of_cluster: &[NodePool]) -> bool {
+    let age = |pool: &NodePool| (pool.metadata.creation_timestamp.clone(), pool.name_any());
+    let own = age(pool);
+    of_cluster.iter().filter(|other| age(other) < own).count() >= MOST_POOLS
+}
+
 /// A NodePool, with what it names.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedPool<'a> {

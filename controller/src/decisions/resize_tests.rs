@@ -511,6 +511,11 @@ fn a_plan_that_nobody_wants_any_more_does_not_end_for_want_of_room() {
     let mut other = small();
     other.spec.image = Some("other".to_owned());
     assert_eq!(of(&other, LARGE, to_large(&[])), (go(Verb::Withdraw), false), "another image is wanted");
+    // It is planned anew with the size that nodes have: that of the spec is the one that it was planned with.
+    let mut both = small();
+    (both.spec.image, both.metadata.generation) = (Some(NEW.to_owned()), Some(2));
+    assert_eq!(of(&both, LARGE, to_large(&[])), (go(Verb::Withdraw), true), "for its image");
+    assert_eq!(of(&both, huge, to_large(&[])), (go(Verb::Withdraw), false), "another size is wanted with it");
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
     assert_eq!(of(&small(), LARGE, resize(&moves)), (go(Verb::Resume), false));
 }

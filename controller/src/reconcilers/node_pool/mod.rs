@@ -28,7 +28,9 @@ use tokio::time::Instant;
 
 use self::known::{Known, Unready};
 use crate::context::{Attempt, Context, Trouble};
-use crate::decisions::{CLUSTER_REF, NODE_POOL, POOL_FINALIZER, is_to_adopt, kept, repaired, repairs};
+use crate::decisions::{
+    CLUSTER_REF, MOST_POOLS, NODE_POOL, POOL_FINALIZER, is_one_too_many, is_to_adopt, kept, repaired, repairs,
+};
 use crate::objects::{Machine, NodePool, NodePoolReason, Phase, Provider};
 use crate::reach::providers::{Place, placement};
 use crate::reach::{Failure, PoolStore, kinds};
@@ -46,8 +48,6 @@ const SHOWING: Duration = Duration::from_secs(15);
 const AWAITING: Duration = Duration::from_secs(30);
 /// So often a pool that is as it is to be is looked at.
 const WATCHING: Duration = Duration::from_secs(60);
-/// So many pools a cluster has: each asks its Provider and its API as often as a large one.
-const MOST: usize = 16;
 
 /// Brings a pool to where it is to be, as far as that can be done now.
 ///
@@ -80,10 +80,8 @@ impl PoolWork<'_> {
             return self.is_empty(&pool).await;
         }
         if machines.is_empty() && self.is_one_too_many(&pool).await? {
-            let words = format!("the cluster {} has {MOST} older pools", pool.spec.cluster_ref.name);
+            let words = format!("the cluster {} has {MOST_POOLS} older pools", pool.spec.cluster_ref.name);
             self.say(&pool, NodePoolReason::TooMany, &words).await?;
-            // No word to adopt waits for it: its VMs are not looked at for as long as it is one.
-            self.looked_at(&pool, pool.metadata.generation.unwrap_or_default());
             return Ok(Action::requeue(NOW_AND_THEN));
         }
         let known = match self.known(&pool, &machines).await? {
@@ -105,10 +103,7 @@ impl PoolWork<'_> {
     async fn is_one_too_many(&self, pool: &NodePool) -> Result<bool, Trouble> {
         let of_cluster = Some((CLUSTER_REF, pool.spec.cluster_ref.name.as_str()));
         let all = kinds::list::<NodePool>(self.0.objects, pool.namespace().as_deref(), of_cluster).await;
-        let age = |pool: &NodePool| (pool.metadata.creation_timestamp.clone(), pool.name_any());
-        let own = age(pool);
-        let all = all.attempting("looking for the cluster's NodePools")?;
-        Ok(all.iter().filter(|other| age(other) < own).count() >= MOST)
+        Ok(is_one_too_many(pool, &all.attempting("looking for the cluster's NodePools")?))
     }
 
     async fn find(&self, known: &NodePool) -> Result<Option<NodePool>, Trouble> {

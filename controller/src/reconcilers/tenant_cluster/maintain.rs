@@ -8,7 +8,7 @@ use fleet::hypervisor::{Placement, PowerState, Size};
 use kube::ResourceExt;
 use uuid::Uuid;
 
-use super::adoption::{Drift, waits_for_a_look};
+use super::adoption::{Drift, after_word, waits_for, waits_for_a_look};
 use super::begin::{pin_told, told};
 use super::fleet_deploy::Ran;
 use super::operations::Changing;
@@ -76,11 +76,11 @@ impl Work<'_> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let Some(told) = told(cluster, &around, &pinned, &nodes) else {
             let words = "the IPPool of the control nodes is not there any more";
-            return self.stuck(cluster, TenantClusterReason::Stuck, words).await;
+            return self.cannot_form(cluster, words).await;
         };
         let wanted = match told.wanted(&keys, opened.networks.clone(), &opened.placements) {
             Ok(wanted) => wanted,
-            Err(error) => return self.stuck(cluster, TenantClusterReason::Stuck, &format!("{error:#}")).await,
+            Err(error) => return self.cannot_form(cluster, &format!("{error:#}")).await,
         };
         let guests = self.guests(cluster, Some(keys.deployer));
         let mut adopts = None;
@@ -203,7 +203,8 @@ impl Work<'_> {
         let guests = self.guests(cluster, None);
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-        self.say(cluster, machines, &seen, Doing::IsStuck(words), is_at_hand, None).await?;
+        let adopts = waits_for(cluster, "without their key nobody can ask its control nodes");
+        self.say(cluster, machines, &seen, Doing::IsStuck(words), is_at_hand, adopts).await?;
         Ok(After::Rest(STUCK))
     }
 
@@ -224,10 +225,7 @@ impl Work<'_> {
             Ran::Arrived(arrived, seen) => (arrived, *seen),
             Ran::Cancelled => return Ok(After::Again),
             Ran::Refused(words) => {
-                let words = match adopts {
-                    Some(adopts) => format!("{adopts}; {words}"),
-                    None => words,
-                };
+                let words = after_word(adopts.as_deref(), &words);
                 return self.stuck(cluster, TenantClusterReason::Stuck, &words).await;
             }
         };
@@ -336,6 +334,12 @@ impl Work<'_> {
         Ok(Some(versions.next().filter(|_| versions.next().is_none()).map(str::to_owned)))
     }
 
+    /// Says that a person has to see to something before anybody looks for the VMs of control nodes that have not formed.
+    async fn cannot_form(&self, cluster: &TenantCluster, words: &str) -> Result<After, Trouble> {
+        let words = after_word(waits_for_a_look(cluster).as_deref(), words);
+        self.stuck(cluster, TenantClusterReason::Stuck, &words).await
+    }
+
     /// Says that a person has to see to something.
     async fn stuck(&self, cluster: &TenantCluster, reason: TenantClusterReason, words: &str) -> Result<After, Trouble> {
         let said = [(reason, words.to_owned()), (TenantClusterReason::NotReady, words.to_owned())];
@@ -347,10 +351,13 @@ impl Work<'_> {
 
     /// Says that nobody can tell how control nodes are.
     async fn unreached(&self, cluster: &TenantCluster, obstacle: &Obstacle) -> Result<After, Trouble> {
-        use TenantClusterReason::{ControlPlaneNotReached, NotReached};
+        use TenantClusterReason::{ControlPlaneNotReached, NotReached, Stuck};
         let words = &obstacle.message;
-        let said: [Said; 3] =
-            [(obstacle.reason, words.clone()), (ControlPlaneNotReached, words.clone()), (NotReached, words.clone())];
+        let reasons = [obstacle.reason, ControlPlaneNotReached, NotReached];
+        let mut said: Vec<Said> = reasons.map(|reason| (reason, words.clone())).into();
+        if let Some(adopts) = waits_for_a_look(cluster) {
+            said.push((Stuck, after_word(Some(&adopts), words)));
+        }
         self.note(cluster, &said, |_| ()).await?;
         Ok(After::Rest(STUCK))
     }

@@ -290,6 +290,16 @@ async fn no_word_to_adopt_stays_for_a_pool_that_has_no_room_for_its_first_worker
     pooled.adopt();
     pooled.0.reconcile().await.unwrap();
     assert!(!asked());
+    // One of them goes: it is none too many any more, whatever it says, and is looked at next.
+    api.remove::<NodePool>(Some("team-blue"), "shop-older0");
+    let goes: NodePool = api.read(Some("team-blue"), "shop-older0").unwrap();
+    reconcile(&goes, api, place, (term, clock)).await.unwrap();
+    pooled.adopt();
+    pooled.0.reconcile().await.unwrap();
+    assert!(asked() && pooled.condition("Ready") == "TooMany");
+    pooled.reconcile().await.unwrap();
+    pooled.0.reconcile().await.unwrap();
+    assert!(!asked() && pooled.condition("Ready") == "CapacityMissing");
 }
 
 /// What is written is cut off at its end.
@@ -311,6 +321,10 @@ async fn what_a_person_says_names_all_pools_that_it_waits_for_however_much_these
     for named in names.iter().map(String::as_str).chain([ADOPT]) {
         assert!(words.find(named).is_some_and(|at| at < first), "{named}: {words}");
     }
+    let told = words.find("and 9 more)").unwrap_or_else(|| panic!("{words}"));
+    let said = &words[..told];
+    assert!(names.iter().filter(|name| said.contains(&format!("{name}: "))).count() == 3, "{words}");
+    assert!(words.len() > told + "and 9 more)".len(), "there is room for all else: {words}");
 }
 
 /// Whoever has seen it before it was deleted lets it go all the same.

@@ -9,15 +9,19 @@ use kube::ResourceExt;
 use super::super::place::Opened;
 use super::super::{After, STUCK, Work};
 use super::adopt::Cancelled;
-use super::words::{shortened, stays};
+use super::words::{shortened, stays, waits_for};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    Doing, ahead, are_bare, drifted, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted, without_disk,
+    Doing, ahead, are_bare, drifted, is_one_too_many, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted,
+    without_disk,
 };
 use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, Standing, TenantCluster};
 use crate::reach::kinds;
 use crate::records::kept_of;
 use crate::term::Looks;
+
+/// Of so many pools it is said beside their names why a person's word waits for them: there is to be room for all else.
+const REASONS: usize = 3;
 
 /// What comes of VMs that are newer than the database, and of a person's word to adopt what is there.
 pub(in crate::reconcilers::tenant_cluster) enum Drift {
@@ -80,11 +84,15 @@ impl Work<'_> {
         if seen.waits.iter().any(|wait| wait.lasting) {
             awaited.extend(self.without_disk(cluster, deployment, opened).await?);
         }
-        let (names, whys): (Vec<String>, Vec<String>) = pools
+        let (names, mut whys): (Vec<String>, Vec<String>) = pools
             .iter()
-            .filter_map(|pool| awaits(pool, &looks).map(|why| (pool.name_any(), format!("{}: {why}", pool.name_any()))))
+            .filter_map(|pool| awaits(pool, &pools, &looks).map(|why| (pool.name_any(), why)))
+            .map(|(name, why)| (name.clone(), format!("{name}: {why}")))
             .unzip();
         if !names.is_empty() {
+            let more = names.len().saturating_sub(REASONS);
+            whys.truncate(REASONS);
+            whys.extend((more > 0).then(|| format!("and {more} more")));
             awaited.push(format!("it waits for the NodePool {} ({})", names.join(", "), whys.join("; ")));
         }
         if !awaited.is_empty() {
@@ -124,7 +132,8 @@ impl Work<'_> {
         words: String,
     ) -> Result<After, Trouble> {
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-        self.say(cluster, machines, seen, Doing::HasDrifted(words), is_at_hand, None).await?;
+        let adopts = waits_for(cluster, "this is in the way");
+        self.say(cluster, machines, seen, Doing::HasDrifted(words), is_at_hand, adopts).await?;
         Ok(After::Rest(STUCK))
     }
 
@@ -162,8 +171,9 @@ impl Work<'_> {
 }
 
 /// Why workers of a pool may be newer than the database: it says so itself, or nobody could look at them last; or nobody has in this term,
-/// for what it says then may be of before the database was turned back. None where they are not.
-fn awaits(pool: &NodePool, looks: &Looks) -> Option<String> {
+/// for what it says then may be of before the database was turned back. None where they are not, and for one that is one too many among all of
+/// its cluster: it is not looked at for as long as it is one.
+fn awaits(pool: &NodePool, all: &[NodePool], looks: &Looks) -> Option<String> {
     let (uid, generation) = (pool.metadata.uid.as_deref().unwrap_or_default(), pool.metadata.generation);
     let is_known = looks.have(uid, generation.unwrap_or_default());
     let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
@@ -171,6 +181,9 @@ fn awaits(pool: &NodePool, looks: &Looks) -> Option<String> {
     let says = |reason: NodePoolReason| ready.is_some_and(|ready| ready.reason == reason.word());
     if says(NodePoolReason::Drifted) {
         return Some("its workers are newer than the database".to_owned());
+    }
+    if says(NodePoolReason::TooMany) && is_one_too_many(pool, all) {
+        return None;
     }
     // One that goes and has no worker is looked at no more.
     let is_unknown = !is_known && pool.metadata.deletion_timestamp.is_none();

@@ -9,4 +9,4 @@ mod nodes;
 mod words;
 
 pub(super) use self::drift::Drift;
-pub(super) use self::words::waits_for_a_look;
+pub(super) use self::words::{after_word, waits_for, waits_for_a_look};

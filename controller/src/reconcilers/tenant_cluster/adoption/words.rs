@@ -8,7 +8,20 @@ const MOST: usize = 120;
 
 /// Why a person's word to adopt what is there stays where nobody could look whether VMs are newer; none where there is none.
 pub(in crate::reconcilers::tenant_cluster) fn waits_for_a_look(cluster: &TenantCluster) -> Option<String> {
-    is_to_adopt(cluster).then(|| stays("nobody could look for the VMs of its control nodes"))
+    waits_for(cluster, "nobody could look for the VMs of its control nodes")
+}
+
+/// The same for this reason.
+pub(in crate::reconcilers::tenant_cluster) fn waits_for(cluster: &TenantCluster, why: &str) -> Option<String> {
+    is_to_adopt(cluster).then(|| stays(why))
+}
+
+/// What is said, after why a person's word stays, if there is one.
+pub(in crate::reconcilers::tenant_cluster) fn after_word(adopts: Option<&str>, words: &str) -> String {
+    match adopts {
+        Some(adopts) => format!("{adopts}; {words}"),
+        None => words.to_owned(),
+    }
 }
 
 /// That a person's word stays, how it is taken back, and why it stays: that may be long, and what is written is cut off at its end.

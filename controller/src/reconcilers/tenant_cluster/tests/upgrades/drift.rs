@@ -185,7 +185,7 @@ async fn vms_that_a_person_has_adopted_are_the_clusters_again() {
     world.is_looked_at().await;
     let words = world.condition("Progressing").2;
     assert!(world.has_drifted() && words.contains("not adopted yet") && words.contains("power it on"), "{words}");
-    assert!(world.is_asked_to_adopt());
+    assert!(world.is_asked_to_adopt() && words.contains(ADOPT), "it stays asked for: {words}");
     world.place.change(&new_vms("0b")[1], |vm| vm.power = PowerState::On);
     world.until("adopted", |world| !world.has_drifted()).await;
     assert_eq!((world.changes(), world.is_asked_to_adopt()), (changes, false));

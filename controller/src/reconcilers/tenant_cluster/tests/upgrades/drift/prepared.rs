@@ -3,6 +3,7 @@
 use contract::swap::Stage;
 
 use super::*;
+use crate::objects::Provider;
 
 impl World {
     /// On how many control nodes a swap is open.
@@ -145,6 +146,26 @@ async fn a_word_to_adopt_says_that_it_waits_for_a_node_that_cannot_be_powered_on
     assert!(world.is_asked_to_adopt() && words.contains("shop-cp2 is off") && words.contains(ADOPT), "{words}");
     assert!(words.contains("its host is full"), "{words}");
     world.place.lock().is_full = false;
+    world.until("heard", |world| !world.is_asked_to_adopt()).await;
+}
+
+/// Without its key no node is asked, and without its Provider no vCenter.
+#[tokio::test(start_paused = true)]
+async fn a_word_to_adopt_says_that_it_stays_where_nobody_comes_as_far_as_to_look() {
+    let world = World::upgradable().await;
+    world.adopt("shop");
+    let key: Secret = world.api.read(Some("team-blue"), "shop-deployer").unwrap();
+    world.api.remove::<Secret>(Some("team-blue"), "shop-deployer");
+    let _ = world.reconcile().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.is_asked_to_adopt() && words.contains("shop-deployer is gone") && words.contains(ADOPT), "{words}");
+    world.api.put(&key);
+    let provider: Provider = world.api.read(None, "dc1").unwrap();
+    world.api.remove::<Provider>(None, "dc1");
+    let _ = world.reconcile().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.is_asked_to_adopt() && words.contains("no Provider dc1") && words.contains(ADOPT), "{words}");
+    world.api.put(&provider);
     world.until("heard", |world| !world.is_asked_to_adopt()).await;
 }
 
