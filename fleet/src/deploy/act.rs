@@ -228,12 +228,15 @@ impl Acting<'_> {
         }
         let NotedEnd { answer, is_asked } = asked.map_err(is_to_end)?;
         self.unasked().retain(|unasked| unasked != disk);
-        if answer.as_ref().is_err_and(|error| !is_final(error)) && !was_noted && !is_asked {
-            self.unasked().push(disk.clone());
-        }
-        if answer.as_ref().is_err_and(is_final) && !was_noted && !is_asked {
+        if let Err(error) = &answer
+            && !was_noted
+            && !is_asked
+        {
             // This call alone has noted it, and has asked for nothing.
-            save(records, records.kept().not_removing(disk)).await?;
+            match is_final(error) {
+                true => save(records, records.kept().not_removing(disk)).await?,
+                false => self.unasked().push(disk.clone()),
+            }
         }
         match answer {
             // It was there a moment ago, and this call has not removed it.

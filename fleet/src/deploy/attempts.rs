@@ -16,8 +16,8 @@ use super::unfinished::Unfinished;
 use super::wait::Wait;
 use crate::hypervisor::{Result, Vm};
 
-/// So often half a VM of a node is removed, or its VM made whole or powered on by one command. A call of which nothing came is none of them, whatever its
-/// answer was.
+/// So often half a VM of a node is removed, or its VM made whole or powered on by one command. A call of which nothing came is none of them,
+/// whatever its answer was.
 const ATTEMPTS: usize = 3;
 
 /// How long after the last removal a process that tries it again and again makes one more.

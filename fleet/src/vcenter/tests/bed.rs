@@ -72,6 +72,13 @@ impl Bed {
         assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
+    /// Waits until it is asked for this.
+    pub async fn reached(&self, method: &str) {
+        while self.count(method).await == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// Waits until it is asked for nothing more: whoever waits for something else has come as far as he can.
     pub async fn quiet(&self) {
         let (mut last, mut same) = (0, 0);

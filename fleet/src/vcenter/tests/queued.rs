@@ -25,17 +25,12 @@ async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it()
     bed.count_anew().await;
     bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
     // The one place is a clone's. A VM and the disk of another one are to go, and come as far as they can.
-    let reached = async |method: &str| {
-        while bed.count(method).await == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
     let going = async {
-        reached("CloneVM_Task").await;
+        bed.reached("CloneVM_Task").await;
         tokio::join!(hypervisor.destroy(&goes, &Free), hypervisor.delete_disk(&disks[1], &Free))
     };
     let somebody = async {
-        reached("ReconfigVM_Task").await;
+        bed.reached("ReconfigVM_Task").await;
         bed.quiet().await;
         assert_eq!((bed.count("Destroy_Task").await, bed.count("DeleteVirtualDisk_Task").await), (0, 0));
         other.attach(&other.again(&goes).await, &disks[0], &Free).await.unwrap();
@@ -65,17 +60,12 @@ async fn a_vm_whose_stamp_is_taken_away_while_its_end_waits_for_its_place_stays(
     let (vm, by_hand) = (hypervisor.again(&vm).await, bed.client().await);
     bed.count_anew().await;
     bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
-    let reached = async |method: &str| {
-        while bed.count(method).await == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
     let going = async {
-        reached("CloneVM_Task").await;
+        bed.reached("CloneVM_Task").await;
         hypervisor.destroy(&vm, &Free).await
     };
     let somebody = async {
-        reached("ReconfigVM_Task").await;
+        bed.reached("ReconfigVM_Task").await;
         bed.quiet().await;
         assert_eq!(bed.count("Destroy_Task").await, 0);
         let other = crate::vcenter::stamp::written(&Stamp {

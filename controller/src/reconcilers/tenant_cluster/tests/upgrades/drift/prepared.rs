@@ -31,6 +31,13 @@ impl World {
         }
     }
 
+    /// A node is ready for the swap that is wanted, and none has gone off for it.
+    async fn makes_a_node_ready(&self) {
+        self.place.lock().is_slow = true;
+        self.comes_to("a node that is ready for it", |world| world.swaps_open() > 0).await;
+        self.place.lock().is_slow = false;
+    }
+
     /// A swap that nodes have open, and of which the database of this time knows nothing, is named with its VMs and nothing is done; by a
     /// person's word it is cancelled, and the next one goes to its end.
     async fn is_cancelled_by_adoption(&mut self, before: Snapshot) {
@@ -74,10 +81,7 @@ async fn a_swap_that_nodes_were_only_ready_for_is_named_and_cancelled_by_a_perso
     let mut world = World::upgradable().await;
     let before = world.api.snapshot();
     world.goes_to(NEW);
-    // No node goes off for it.
-    world.place.lock().is_slow = true;
-    world.comes_to("a node that is ready for it", |world| world.swaps_open() > 0).await;
-    world.place.lock().is_slow = false;
+    world.makes_a_node_ready().await;
     world.is_cancelled_by_adoption(before).await;
 }
 
@@ -187,9 +191,7 @@ async fn the_first_node_of_a_swap_whose_data_disk_is_on_its_way_is_not_taken_for
     let mut world = World::upgradable().await;
     let before = world.api.snapshot();
     world.goes_to(NEW);
-    world.place.lock().is_slow = true;
-    world.comes_to("a node that is ready for it", |world| world.swaps_open() > 0).await;
-    world.place.lock().is_slow = false;
+    world.makes_a_node_ready().await;
     let is_moving = |node: &&str| world.place.lock().contents[*node].swap.is_some();
     let node = NODES.into_iter().find(is_moving).unwrap();
     let own = || -> Vec<Vm> {
