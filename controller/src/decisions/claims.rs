@@ -216,8 +216,8 @@ fn too_many(pools: &[(&str, &IPPoolSpec)], seen: &[&IPAddressSpec], further: &[I
             format!(
                 "with this cluster the namespace {namespace} would have {would} addresses of the IPPool {name} for \
                  endpoints and Services, and it may have {most} (spec.vipsPerNamespace of the pool): name fewer under \
-                 network.serviceVIPs if it has some there, delete another cluster of the namespace, or ask who runs the \
-                 pool for more"
+                 network.serviceVIPs if it has some there, delete another cluster of the namespace if it has one, or ask who \
+                 runs the pool for more"
             )
         })
     })

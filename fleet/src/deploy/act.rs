@@ -138,10 +138,10 @@ impl Acting<'_> {
         let staged = self.staged(wanted, placement).await?;
         // One that an earlier attempt has noted is as good: nothing of it is seen there, or it were removed first. Whether this process has
         // noted it decides what becomes of its disk, should it turn up.
-        // Where a whole one was noted and is gone, what is there of the next one may be half.
-        let is_noted = node.drawn.is_some() && node.vm.is_none();
+        let is_noted = node.drawn.is_some() && node.vm.is_none() && node.disk.is_none();
         let uuid = node.drawn.unwrap_or_else(|| self.draws(Uuid::new_v4()));
-        let node = Node { drawn: Some(uuid), vm: None, ..node };
+        // Where a whole one was noted and is gone, what is there of the next one may be half, and no disk of before is that one's.
+        let node = Node { drawn: Some(uuid), vm: None, disk: None, ..node };
         if !is_noted {
             save(records, records.kept().with(node.clone())).await?;
         }
@@ -157,7 +157,7 @@ impl Acting<'_> {
         };
         self.attempts.makes(uuid);
         let made = self.hypervisor.add_unless(self.cancelled(), &addition).await.map_err(is_to_end)?;
-        self.attempts.made(&node.name, uuid, &made);
+        self.attempts.made(uuid, &made);
         let made = made?;
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }
@@ -193,6 +193,7 @@ impl Acting<'_> {
         if let Some(unfinished) = self.deploy.restorable {
             unfinished.ends(vm.uuid());
         }
+        self.attempts.powers_on(vm.uuid());
         if vm.power == PowerState::Off {
             let on = self.hypervisor.power_on_unless(self.cancelled(), vm).await.map_err(is_to_end)?;
             self.attempts.powered_on(&name, &on);

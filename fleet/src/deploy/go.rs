@@ -87,7 +87,7 @@ pub struct Deploy<'a> {
     pub empties: &'a (dyn Fn() -> anyhow::Result<()> + Sync),
     /// Where what is kept may have been turned back to an earlier moment without the VMs, such as a database that was restored from a
     /// snapshot: what this process has begun. Nothing is done beside VMs that are newer then, whenever these are seen first, and the data
-    /// disk of half a VM that another process has begun is kept; and a VM of which the process has removed three halves is made once an hour.
+    /// disk of half a VM that another process has begun is kept; and a VM that the process has made in vain three times is made once an hour.
     /// None where what is kept is believed.
     pub restorable: Option<&'a Unfinished>,
     /// Becomes true when a run is to end at the next moment at which it can be continued.

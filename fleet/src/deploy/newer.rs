@@ -25,7 +25,8 @@ impl Seen {
 
     /// Whether more has become of a cluster that has not formed than is noted. No VM is powered on before all of them are noted as whole, and
     /// none is begun before half of another one has given its disk away: so none of those that are noted as begun is as whoever noted that
-    /// has left it. One that is noted as powered on proves nothing: another one may have gone after that, and is made again.
+    /// has left it. One that is noted as powered on proves nothing: another one may have gone after that, and is made again. So none is told where
+    /// what is kept was turned back to the moment between the two: the half's disk is left then, and its VM goes.
     fn has_outlived_its_making(&self, kept: &Kept) -> bool {
         let lacks = kept.nodes.iter().any(|node| node.vm.is_none());
         let was_started = |vm: &Vm| kept.nodes.iter().any(|node| node.started && node.vm == Some(vm.uuid()));

@@ -397,8 +397,10 @@ impl Deploy<'_> {
                 }
                 Err(trouble) => {
                     round.meets(trouble, in_doubt)?;
-                    // What follows from it is decided anew.
-                    break;
+                    // What follows from it is decided anew. From a disk that stays nothing follows.
+                    if *in_doubt || !matches!(action, Action::DeleteDisk(_)) {
+                        break;
+                    }
                 }
             }
         }

@@ -6,14 +6,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-use super::halves::Halves;
+use super::makings::Makings;
 
-/// The BIOS UUIDs of these VMs, and what the process has removed of halves.
+/// The BIOS UUIDs of these VMs, and how often the process has made VMs in vain.
 #[derive(Debug, Default)]
 pub struct Unfinished {
     begun: Mutex<BTreeSet<Uuid>>,
     /// Also of VMs whose UUIDs another process has drawn.
-    halves: Halves,
+    makings: Makings,
 }
 
 impl Unfinished {
@@ -33,9 +33,9 @@ impl Unfinished {
         self.all().contains(&vm)
     }
 
-    /// How often it has removed half a VM, whatever its commands were.
-    pub(super) fn halves(&self) -> &Halves {
-        &self.halves
+    /// How often it has made VMs in vain, whatever its commands were.
+    pub(super) fn makings(&self) -> &Makings {
+        &self.makings
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeSet<Uuid>> {

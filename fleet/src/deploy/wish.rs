@@ -209,6 +209,7 @@ fn destroyed(
         }
     };
     ensure!(kept.cluster == cluster, "the cluster here is {}, not {cluster}: nothing was changed", kept.cluster);
+    let removed_disks = kept.removes_disks;
     let mut kept = Kept { goal: Goal::Down, removes_disks: disks.is_some(), granted, ..kept };
     if let Some(shown) = disks {
         // Also those that an earlier one has left, but for what was never the cluster's, and what nobody was shown.
@@ -224,9 +225,11 @@ fn destroyed(
         }
         kept.discarded.extend::<Vec<DiskRef>>(own);
     } else {
-        // An earlier one may have said that disks go, and was ended: what was used and is still there stays now.
+        // An earlier one may have said that disks go, and was ended: what was used and is still there stays now. Where none has said that,
+        // all of them are blank.
         let is_blank = |disk: &DiskRef| {
-            !kept.formed && kept.nodes.iter().any(|node| node.disk == Some(disk.uuid) && !node.started)
+            !removed_disks
+                || (!kept.formed && kept.nodes.iter().any(|node| node.disk == Some(disk.uuid) && !node.started))
         };
         let (blank, used) = kept.discarded.iter().cloned().partition(is_blank);
         kept.discarded = blank;
@@ -289,9 +292,9 @@ impl Kept {
     }
 
     /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and never on is blank, and
-    /// goes; where such a one holds several, nobody knows which is that, and all of them are left. A disk that was used goes only if it is
-    /// the cluster's, and that was asked for: what somebody has hung on a VM of the cluster is somebody's. Where its removal was asked for
-    /// before, that has not happened, for the VM holds it; whether it may yet, the caller knows.
+    /// goes; where one holds several, and none is noted as its own, nobody knows which is that, and all of them are left. A disk that was
+    /// used goes only if it is the cluster's, and that was asked for: what somebody has hung on a VM of the cluster is somebody's. Where
+    /// its removal was asked for before, that has not happened, for the VM holds it; whether it may yet, the caller knows.
     pub(super) fn noting(&self, vm: &Vm, disk: &DiskRef) -> anyhow::Result<Self> {
         let held = vm.disk(disk.uuid).context("the disk is not there any more")?;
         let is_only = held.kind == DiskKind::Data && vm.data_disks().count() == 1;
@@ -299,15 +302,14 @@ impl Kept {
         let of = kept.nodes.iter_mut().find(|node| node.owns(vm) && node.has_noted(vm.uuid()));
         let was_used = self.formed || of.as_ref().is_none_or(|node| node.started);
         let is_noted = |noted: &DiskRef| noted.uuid == disk.uuid;
-        // Its blank one was detached before, and goes once the VM is gone: this one was hung on it since.
-        let is_later = |blank: Uuid| blank != disk.uuid && self.discarded.iter().any(|noted| noted.uuid == blank);
-        let has_given = of.as_ref().and_then(|node| node.disk).is_some_and(is_later);
-        let is_blank = is_only && !has_given && !self.left.iter().any(is_noted);
-        if let Some(node) = of.filter(|node| if was_used { is_only && node.disk.is_none() } else { is_blank }) {
-            // One of before this was noted, or that of the half which is there now.
+        // Where another one is noted as its own, that was detached before, and this one was hung on the VM since.
+        let own = of.as_ref().and_then(|node| node.disk);
+        let is_its_own = is_only && own.is_none_or(|own| own == disk.uuid) && !self.left.iter().any(is_noted);
+        let lacks_own = of.is_some() && own.is_none();
+        if let Some(node) = of.filter(|_| is_its_own) {
             node.disk = Some(disk.uuid);
         }
-        if !was_used && vm.data_disks().count() > 1 {
+        if (!was_used || lacks_own) && vm.data_disks().count() > 1 {
             // At the next look one of them is the only one.
             let others = vm.data_disks().map(|other| &other.reference).filter(|other| !is_noted(other));
             let unnoted = |other: &&DiskRef| !self.left.iter().chain(&self.discarded).any(|it| it.uuid == other.uuid);
@@ -321,7 +323,7 @@ impl Kept {
         // What was left since no VM held it, and what a VM of the cluster holds again, is noted as that one's.
         kept.left.retain(|noted| !is_noted(noted));
         let is_own = held.kind == DiskKind::Data && kept.is_own_disk(disk.uuid);
-        let goes = if was_used { is_own && self.removes_disks } else { is_blank };
+        let goes = if was_used { is_own && self.removes_disks } else { is_its_own };
         if goes {
             kept.discarded.push(disk.clone());
         } else {

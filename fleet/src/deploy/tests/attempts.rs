@@ -25,7 +25,7 @@ async fn ended(world: &World, nodes: u8) -> Arrived {
     given.expect("it goes on without an end").arrived().0
 }
 
-/// A world in which one process gives all commands, and what is kept may be turned back, as a controller's may.
+/// A world in which one process gives all commands, and what is kept may be turned back, as a controller's may. Each VM is spoilt.
 fn of_a_controller() -> World {
     let world = World::new();
     {
@@ -172,6 +172,25 @@ async fn half_a_vm_counts_where_making_it_lasts_longer_than_a_command_waits() {
     let (begun, arrived) = begun_in(&world, 1, minutes(50)).await;
     assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
     assert_eq!((begun, world.own().len(), world.free_disks().len()), (3, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_makes_a_vm_that_is_gone_as_soon_as_it_is_whole_three_times_and_once_an_hour_then() {
+    let world = of_a_controller();
+    {
+        let mut state = world.lock();
+        (state.spoils, state.drops) = (false, true);
+    }
+    let (begun, arrived) = begun_in(&world, 1, minutes(50)).await;
+    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    let words = &waits[0].reason.words;
+    assert!(words.contains("is gone each time") && words.contains("within the hour"), "{words}");
+    assert_eq!(begun, 3);
+    assert_eq!(begun_in(&world, 1, minutes(60)).await.0, 1);
+    world.lock().drops = false;
+    advance(minutes(60)).await;
+    let arrived = ended(&world, 1).await;
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ mod crash;
 mod doubt;
 mod ending;
 mod fake;
+mod hung;
 mod newer;
 mod next;
 mod records;

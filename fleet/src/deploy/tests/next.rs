@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY_ALL, vm, wanted};
-use crate::deploy::{Action, DeployStatus, Goal, Kept, Said, Seen, Wish, next};
+use crate::deploy::{Action, DeployStatus, Goal, Kept, Node, Said, Seen, Wish, next};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Vm, VmSize};
 
 fn kept() -> Kept {
@@ -33,6 +33,12 @@ fn all_vms_are_made_before_one_is_powered_on() {
     kept.nodes[0].vm = Some(Uuid::from_u128(1));
     let first = vm_of("cp1", 1);
     assert_eq!(next(&kept, &seen(vec![first.clone()])).actions, [make("cp2"), make("cp3")]);
+    // That somebody has powered it on meanwhile is noted.
+    let by_hand = Vm { power: PowerState::On, ..first.clone() };
+    assert_eq!(
+        next(&kept, &seen(vec![by_hand])).actions,
+        [Action::PowerOn("cp1".to_owned()), make("cp2"), make("cp3")]
+    );
     for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
         node.vm = Some(Uuid::from_u128(uuid));
     }
@@ -56,17 +62,19 @@ fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
     let now = next(&noted, &seen(vec![bare.clone()]));
     let goes = [Action::Destroy(bare.reference.clone()), Action::DeleteDisk(disk.clone())];
     assert_eq!((&now.actions[..2], now.actions.len()), (goes.as_slice(), 4), "before another one is made");
-    // What somebody has hung on it since, and while its own one is there yet, stays.
+    // What somebody has hung on it since stays, while its own one is there yet and when that is gone.
     let reused = Vm { disks: with_disk(vm_of("cp1", 3)).disks, ..bare };
     let hung = reused.disks[0].reference.clone();
-    let stays = noted.noting(&reused, &hung).unwrap();
-    assert_eq!((stays.left, stays.discarded, stays.nodes[0].disk), (vec![hung], vec![disk.clone()], Some(disk.uuid)));
-    // That of the next half goes as the first one's did.
-    let again = noted.removed(&disk).noting(&reused, &reused.disks[0].reference).unwrap();
-    assert_eq!(
-        (again.left.len(), again.discarded.len(), again.nodes[0].disk),
-        (0, 1, Some(reused.disks[0].reference.uuid))
-    );
+    for noted in [noted.clone(), noted.removed(&disk)] {
+        let stays = noted.noting(&reused, &hung).unwrap();
+        assert_eq!((stays.left.as_slice(), stays.nodes[0].disk), ([hung.clone()].as_slice(), Some(disk.uuid)));
+        assert_eq!(stays.discarded, noted.discarded);
+    }
+    // That of the next half goes as the first one's did: none is noted as its own once it is begun.
+    let begun = noted.removed(&disk).with(Node { disk: None, ..noted.nodes[0].clone() });
+    let again = begun.noting(&reused, &hung).unwrap();
+    assert_eq!((again.left.len(), again.discarded.as_slice()), (0, [hung.clone()].as_slice()));
+    assert_eq!(again.nodes[0].disk, Some(hung.uuid));
     // So does that of a later node: two halves that hold a disk are taken for VMs that have served.
     kept.nodes[1].drawn = Some(Uuid::from_u128(2));
     let later = with_disk(vm_of("cp2", 2));

@@ -1,0 +1,91 @@
+//! Disks of VMs that are being made: what somebody hangs on one is his, whatever becomes of its own.
+
+use uuid::Uuid;
+
+use super::fake::{DESTROY, DESTROY_ALL, Fault, Given, World, wanted};
+use crate::deploy::{Arrived, Wish};
+use crate::hypervisor::{DiskRef, PowerState};
+
+fn somebodys() -> DiskRef {
+    DiskRef { uuid: Uuid::from_u128(0xf00), path: "[ds] somebody's.vmdk".to_owned() }
+}
+
+/// A world whose command for one node was killed at a call that is found among those that a twin calls to its end.
+async fn killed_at(find: impl Fn(&[&str]) -> Option<usize>, fault: Fault, is_spoilt: bool) -> World {
+    let (twin, world) = (World::new(), World::new());
+    twin.lock().spoils = is_spoilt;
+    world.lock().spoils = is_spoilt;
+    twin.set_fault(None);
+    twin.give(Wish::Deploy(&wanted(1))).await;
+    let calls: Vec<&str> = twin.lock().calls.iter().map(|(name, _)| *name).collect();
+    world.set_fault(Some((1 + find(&calls).unwrap(), fault)));
+    let given = world.give(Wish::Deploy(&wanted(1))).await;
+    assert!(matches!(given, Given::Killed), "{given:?}");
+    world.set_fault(None);
+    world.lock().spoils = false;
+    world
+}
+
+/// The first call of this name.
+fn first(calls: &[&str], name: &str) -> Option<usize> {
+    calls.iter().position(|call| *call == name)
+}
+
+fn power(world: &World, power: PowerState) {
+    let mut state = world.lock();
+    state.machines.iter_mut().filter(|machine| machine.vm.name == "cp1").for_each(|machine| machine.vm.power = power);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_half_a_vm_was_given_after_its_own_was_removed_stays() {
+    for is_deployed in [true, false] {
+        let world = killed_at(|calls| first(calls, "detach"), Fault::KilledAfter, true).await;
+        // Its host is away: the half stays for now, and its own disk goes.
+        power(&world, PowerState::Unknown);
+        let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+        assert_eq!((world.own().len(), world.lock().disks.len()), (1, 0));
+        world.hang("cp1", &somebodys());
+        power(&world, PowerState::Off);
+        let deployed = wanted(1);
+        let wish = if is_deployed { Wish::Deploy(&deployed) } else { DESTROY };
+        let (arrived, status) = world.give_over(wish).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_) | Arrived::Gone), "{arrived:?}");
+        assert_eq!(status.left, [somebodys()], "deployed {is_deployed}");
+        assert!(world.free_disks().contains(&somebodys().uuid), "deployed {is_deployed}");
+        // The next half's own goes as the first one's did, and with the cluster that of the VM.
+        world.lock().removes_used = true;
+        let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
+        assert_eq!((arrived, status.left), (Arrived::Gone, vec![somebodys()]), "deployed {is_deployed}");
+        assert_eq!(world.lock().disks.keys().copied().collect::<Vec<_>>(), [somebodys().uuid]);
+    }
+}
+
+/// Nobody knows then which of them is its own.
+#[tokio::test(start_paused = true)]
+async fn one_that_a_vm_was_given_before_it_was_first_powered_on_stays_where_all_data_disks_go() {
+    let noted = |calls: &[&str]| calls[..first(calls, "power_on")?].iter().rposition(|call| *call == "store.write");
+    let world = killed_at(noted, Fault::KilledBefore, false).await;
+    world.hang("cp1", &somebodys());
+    let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
+    assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (Arrived::Gone, 2, 2));
+    assert!(status.left.contains(&somebodys()), "{status:?}");
+}
+
+/// Its removal is tried again, and goes on to be where the cluster is removed.
+#[tokio::test(start_paused = true)]
+async fn a_blank_disk_that_cannot_be_removed_hinders_no_vm() {
+    let world = killed_at(|calls| first(calls, "add.disk"), Fault::KilledAfter, false).await;
+    let blank =
+        world.lock().machines.iter().find_map(|machine| Some(machine.vm.data_disks().next()?.reference.clone()));
+    world.lock().disks_locked = true;
+    let (arrived, status) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+    assert!(status.nodes[0].formed && status.nodes[0].ready, "{status:?}");
+    assert_eq!(status.discarded, blank.into_iter().collect::<Vec<_>>());
+    world.lock().disks_locked = false;
+    let (arrived, status) = world.give_over(DESTROY).await.arrived();
+    assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (Arrived::Gone, 1, 1), "the used one");
+}
