@@ -131,8 +131,9 @@ pub fn adopted(kept: &Kept, vms: &[Vm]) -> Result<Kept, String> {
         }
         let disks: Vec<Uuid> = vm.data_disks().map(|disk| disk.reference.uuid).collect();
         match disks.as_slice() {
-            [disk] if node.disk.is_none_or(|noted| noted == *disk) => {
-                Ok(Node { vm: Some(vm.uuid()), started: true, disk: Some(*disk), ..node.clone() })
+            [disk] if node.own_disk().is_none_or(|noted| noted == *disk) => {
+                // Where nobody knows which one is its own that stays so: a person has said which VM is.
+                Ok(Node { vm: Some(vm.uuid()), started: true, disk: node.disk.or(Some(*disk)), ..node.clone() })
             }
             [_] => Err(format!("{vm} holds another data disk than {} was made with", node.name)),
             several => Err(format!("{vm}, the VM of {}, holds {} data disks", node.name, several.len())),
@@ -149,7 +150,7 @@ fn given_up(node: &Node, vms: &[Vm]) -> Result<Node, String> {
     if bare.is_empty() {
         return Ok(node.clone());
     }
-    let disk = node.disk.map(|disk| format!(", {disk},")).unwrap_or_default();
+    let disk = node.own_disk().map(|disk| format!(", {disk},")).unwrap_or_default();
     Err(format!(
         "none of the VMs of {} holds its data disk, {}: it may have been on its way from one to the other. Look for the disk{disk} \
          in the vCenter, attach it to the one that is to run, and power that on; or remove these VMs if the node is lost",

@@ -55,7 +55,14 @@ impl Acting<'_> {
                 let authority = kept.authority.or_else(|| seen.authority(&kept));
                 save(records, Kept { formed: true, authority, ..kept }).await
             }
-            Action::PowerOff(vm) => self.power_off(found(seen, vm)?).await,
+            Action::PowerOff(vm) => {
+                let vm = found(seen, vm)?;
+                // Somebody has powered it on before that was noted: once it is off, nothing else says that it was of use.
+                if let Some(node) = records.kept().made_and_not_started(vm) {
+                    save(records, records.kept().starting(node, vm)).await?;
+                }
+                self.power_off(vm).await
+            }
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
                 let mut noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
@@ -186,9 +193,7 @@ impl Acting<'_> {
         let Found::Vm(vm) = found else { return Ok(()) };
         let name = node.name.clone();
         if !node.started {
-            let disks: Vec<Uuid> = vm.data_disks().map(|disk| disk.reference.uuid).collect();
-            let disk = if let [disk] = disks.as_slice() { Some(*disk) } else { None };
-            save(records, records.kept().with(Node { started: true, disk, ..node })).await?;
+            save(records, records.kept().starting(node, vm)).await?;
         }
         if let Some(unfinished) = self.deploy.restorable {
             unfinished.ends(vm.uuid());

@@ -21,6 +21,9 @@ pub enum Goal {
     Gone,
 }
 
+/// Instead of a disk's UUID where nobody knows which one is a node's own. No disk has it.
+pub(super) const NONE_KNOWN: Uuid = Uuid::nil();
+
 /// One control node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
@@ -43,8 +46,9 @@ pub struct Node {
     /// Whether that was ever powered on: what its data disk holds is the cluster's from then on.
     #[serde(default)]
     pub started: bool,
-    /// UUID of the data disk that its VM was made with, noted before that is first powered on: the disk goes on from VM to VM when
-    /// images are swapped, and what else a VM holds was given it by somebody.
+    /// UUID of the data disk that its VM was made with, noted before that is first powered on, or before half of it gives the disk away: the
+    /// disk goes on from VM to VM when images are swapped, and what else a VM holds was given it by somebody. [`NONE_KNOWN`] where its VM did
+    /// not hold exactly one then: none that it holds later is taken for its own. None before the next VM is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Uuid>,
 }
@@ -127,6 +131,11 @@ pub struct OtherDeployment {
 }
 
 impl Node {
+    /// The data disk that is known as its own.
+    pub fn own_disk(&self) -> Option<Uuid> {
+        self.disk.filter(|disk| *disk != NONE_KNOWN)
+    }
+
     /// What the VM carries that is made for it.
     pub(super) fn stamp(&self, deployment: Uuid) -> Stamp {
         Stamp { deployment, node: self.name.clone(), swap: None }
@@ -167,7 +176,23 @@ impl Kept {
 
     /// Whether a disk is the cluster's: a node was made with it, or a VM held it of which an operator has said that it goes.
     pub(super) fn is_own_disk(&self, disk: Uuid) -> bool {
-        self.nodes.iter().any(|node| node.disk == Some(disk)) || self.granted.iter().any(|vm| vm.disks.contains(&disk))
+        self.nodes.iter().any(|node| node.own_disk() == Some(disk))
+            || self.granted.iter().any(|vm| vm.disks.contains(&disk))
+    }
+
+    /// The same once a node's VM is on, or is about to be: what that holds is of use from then on. What is noted of the node's own disk stays, and
+    /// one that is left is nobody's.
+    #[must_use]
+    pub(super) fn starting(&self, node: Node, vm: &Vm) -> Self {
+        let mut held = vm.data_disks().map(|disk| disk.reference.uuid);
+        let only = held.next().filter(|_| held.next().is_none());
+        let own = only.filter(|disk| !self.left.iter().any(|left| left.uuid == *disk)).unwrap_or(NONE_KNOWN);
+        self.with(Node { started: true, disk: node.disk.or(Some(own)), ..node })
+    }
+
+    /// The node that a VM was made for, where nothing is noted of its having been on.
+    pub(super) fn made_and_not_started(&self, vm: &Vm) -> Option<Node> {
+        self.nodes.iter().find(|node| node.owns(vm) && node.has_noted(vm.uuid()) && !node.started).cloned()
     }
 
     /// One of its nodes.

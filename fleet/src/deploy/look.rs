@@ -86,7 +86,7 @@ pub(super) async fn look(
 fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_moved = |disk: Uuid| upgraded.is_some_and(|noted| noted.disks.iter().any(|moved| moved.uuid == disk));
     let is_own = |disk: Uuid| kept.is_own_disk(disk) || is_moved(disk);
-    let is_unclear = kept.nodes.iter().any(|node| node.has_noted(vm.uuid()) && node.disk.is_none());
+    let is_unclear = kept.nodes.iter().any(|node| node.has_noted(vm.uuid()) && node.own_disk().is_none());
     vm.disks.iter().any(|disk| is_own(disk.reference.uuid)) || (is_unclear && vm.data_disks().next().is_some())
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Makings(Mutex<BTreeMap<Uuid, Making>>);
 /// What has come of the attempts to make one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Making {
-    /// How many halves of it were removed since it was whole.
+    /// How many halves of it were removed since it was last seen whole.
     pub(super) halves: usize,
     /// How often it was made whole.
     pub(super) wholes: usize,

@@ -39,7 +39,7 @@ pub fn next(kept: &Kept, seen: &Seen) -> Next {
     }
     let unheld = kept.discarded.iter().filter(|disk| seen.is_free(disk));
     next.actions.extend(unheld.cloned().map(Action::DeleteDisk));
-    // Halves, and their blank disks, are removed before another VM is begun.
+    // Halves, and their blank disks as far as they can be, are removed before another VM is begun.
     next.actions.sort_by_key(|action| matches!(action, Action::Make(_)));
     if kept.goal == Goal::Down && next.is_done() {
         next.actions.push(Action::Gone);
@@ -125,7 +125,7 @@ fn gone(node: &Node, seen: &Seen) -> String {
     if bare.is_empty() {
         return "none of its VMs is there: a node that is lost is replaced by the others".to_owned();
     }
-    let disk = node.disk.map(|disk| format!(", {disk},")).unwrap_or_default();
+    let disk = node.own_disk().map(|disk| format!(", {disk},")).unwrap_or_default();
     format!(
         "none of its VMs holds its data disk, {}: it may have been on its way from one to the other. Look for the disk{disk} where the \
          VMs are, attach it to the one that is to run, and power that on; or remove these VMs if the node is lost: the others replace it \

@@ -7,7 +7,7 @@ use anyhow::{Context, bail, ensure};
 use uuid::Uuid;
 
 use super::go::HeldDisk;
-use super::kept::{Goal, Granted, Kept, Node};
+use super::kept::{Goal, Granted, Kept, NONE_KNOWN, Node};
 use super::seen::Seen;
 use super::wanted::{Wanted, WantedNode};
 use crate::hypervisor::{DiskKind, DiskRef, Vm};
@@ -209,7 +209,7 @@ fn destroyed(
         }
     };
     ensure!(kept.cluster == cluster, "the cluster here is {}, not {cluster}: nothing was changed", kept.cluster);
-    let removed_disks = kept.removes_disks;
+    let disks_went = kept.removes_disks;
     let mut kept = Kept { goal: Goal::Down, removes_disks: disks.is_some(), granted, ..kept };
     if let Some(shown) = disks {
         // Also those that an earlier one has left, but for what was never the cluster's, and what nobody was shown.
@@ -226,10 +226,9 @@ fn destroyed(
         kept.discarded.extend::<Vec<DiskRef>>(own);
     } else {
         // An earlier one may have said that disks go, and was ended: what was used and is still there stays now. Where none has said that,
-        // all of them are blank.
+        // all of them were blank, but for what a VM that has served holds by now (`Kept::noting`).
         let is_blank = |disk: &DiskRef| {
-            !removed_disks
-                || (!kept.formed && kept.nodes.iter().any(|node| node.disk == Some(disk.uuid) && !node.started))
+            !disks_went || (!kept.formed && kept.nodes.iter().any(|node| node.disk == Some(disk.uuid) && !node.started))
         };
         let (blank, used) = kept.discarded.iter().cloned().partition(is_blank);
         kept.discarded = blank;
@@ -305,15 +304,24 @@ impl Kept {
         // Where another one is noted as its own, that was detached before, and this one was hung on the VM since.
         let own = of.as_ref().and_then(|node| node.disk);
         let is_its_own = is_only && own.is_none_or(|own| own == disk.uuid) && !self.left.iter().any(is_noted);
-        let lacks_own = of.is_some() && own.is_none();
-        if let Some(node) = of.filter(|_| is_its_own) {
-            node.disk = Some(disk.uuid);
+        let are_several = vm.data_disks().count() > 1;
+        let lacks_own = of.as_ref().is_some_and(|node| node.own_disk().is_none());
+        if let Some(node) = of {
+            if is_its_own {
+                node.disk = Some(disk.uuid);
+            } else if are_several {
+                node.disk = node.disk.or(Some(NONE_KNOWN));
+            }
         }
-        if (!was_used || lacks_own) && vm.data_disks().count() > 1 {
-            // At the next look one of them is the only one.
+        if (!was_used || lacks_own) && are_several {
+            // Also where they are taken off one by one.
             let others = vm.data_disks().map(|other| &other.reference).filter(|other| !is_noted(other));
             let unnoted = |other: &&DiskRef| !self.left.iter().chain(&self.discarded).any(|it| it.uuid == other.uuid);
             kept.left.extend(others.filter(unnoted).cloned());
+        }
+        if was_used && !self.removes_disks {
+            // A blank one of before, which could not be removed and was hung on a VM that has served.
+            kept.discarded.retain(|noted| !is_noted(noted));
         }
         if let Some(noted) = kept.discarded.iter_mut().find(|noted| is_noted(noted)) {
             // It was moved since.

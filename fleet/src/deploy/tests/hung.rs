@@ -61,31 +61,81 @@ async fn one_that_half_a_vm_was_given_after_its_own_was_removed_stays() {
     }
 }
 
-/// Nobody knows then which of them is its own.
+/// Killed before it notes that it powers its VM on.
+async fn killed_before_power_on() -> World {
+    let noted = |calls: &[&str]| calls[..first(calls, "power_on")?].iter().rposition(|call| *call == "store.write");
+    killed_at(noted, Fault::KilledBefore, false).await
+}
+
+/// Nobody knows then which of them is its own, nor once the others are taken off.
 #[tokio::test(start_paused = true)]
 async fn one_that_a_vm_was_given_before_it_was_first_powered_on_stays_where_all_data_disks_go() {
-    let noted = |calls: &[&str]| calls[..first(calls, "power_on")?].iter().rposition(|call| *call == "store.write");
-    let world = killed_at(noted, Fault::KilledBefore, false).await;
+    for is_alone in [false, true] {
+        let world = killed_before_power_on().await;
+        world.hang("cp1", &somebodys());
+        let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        if is_alone {
+            let mut state = world.lock();
+            let machine = state.machines.iter_mut().find(|machine| machine.vm.name == "cp1").unwrap();
+            machine.vm.disks.retain(|disk| disk.reference == somebodys());
+        }
+        let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
+        assert_eq!((arrived, world.lock().disks.len()), (Arrived::Gone, 2), "alone {is_alone}");
+        assert!(status.left.contains(&somebodys()), "{status:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_disk_of_a_vm_that_somebody_has_powered_on_before_that_was_noted_stays() {
+    let world = killed_before_power_on().await;
+    power(&world, PowerState::On);
+    world.lock().disks.values_mut().for_each(|used| *used = true);
+    let (arrived, status) = world.give_over(DESTROY).await.arrived();
+    assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (Arrived::Gone, 1, 1));
+}
+
+/// It was about to go with the cluster, and has given its own away.
+#[tokio::test(start_paused = true)]
+async fn one_that_somebody_has_powered_on_a_vm_with_that_was_going_stays() {
+    let world = killed_before_power_on().await;
+    world.set_fault(None);
+    world.lock().lost = Some(("destroy", usize::MAX));
+    let (arrived, _) = world.give_over(DESTROY).await.arrived();
+    assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+    world.lock().lost = None;
     world.hang("cp1", &somebodys());
-    let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
-    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    power(&world, PowerState::On);
     let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
-    assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (Arrived::Gone, 2, 2));
-    assert!(status.left.contains(&somebodys()), "{status:?}");
+    assert_eq!((arrived, status.left), (Arrived::Gone, vec![somebodys()]));
+    assert_eq!(world.lock().disks.keys().copied().collect::<Vec<_>>(), [somebodys().uuid]);
 }
 
 /// Its removal is tried again, and goes on to be where the cluster is removed.
 #[tokio::test(start_paused = true)]
-async fn a_blank_disk_that_cannot_be_removed_hinders_no_vm() {
-    let world = killed_at(|calls| first(calls, "add.disk"), Fault::KilledAfter, false).await;
-    let blank =
-        world.lock().machines.iter().find_map(|machine| Some(machine.vm.data_disks().next()?.reference.clone()));
-    world.lock().disks_locked = true;
-    let (arrived, status) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
-    assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
-    assert!(status.nodes[0].formed && status.nodes[0].ready, "{status:?}");
-    assert_eq!(status.discarded, blank.into_iter().collect::<Vec<_>>());
-    world.lock().disks_locked = false;
-    let (arrived, status) = world.give_over(DESTROY).await.arrived();
-    assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (Arrived::Gone, 1, 1), "the used one");
+async fn a_blank_disk_that_cannot_be_removed_hinders_no_vm_and_stays_once_one_that_serves_holds_it() {
+    for is_hung in [false, true] {
+        let world = killed_at(|calls| first(calls, "add.disk"), Fault::KilledAfter, false).await;
+        let held = |world: &World| {
+            let state = world.lock();
+            state.machines.iter().find_map(|machine| Some(machine.vm.data_disks().next()?.reference.clone()))
+        };
+        let blank = held(&world).unwrap();
+        world.lock().disks_locked = true;
+        let (arrived, status) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+        assert!(status.nodes[0].formed && status.nodes[0].ready, "{status:?}");
+        assert_eq!(status.discarded, std::slice::from_ref(&blank));
+        world.lock().disks_locked = false;
+        if is_hung {
+            world.hang("cp1", &blank);
+        }
+        let (arrived, status) = world.give_over(DESTROY).await.arrived();
+        let stay = 1 + usize::from(is_hung);
+        assert_eq!(
+            (arrived, status.left.len(), world.lock().disks.len()),
+            (Arrived::Gone, stay, stay),
+            "hung {is_hung}"
+        );
+    }
 }

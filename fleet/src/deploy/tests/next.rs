@@ -88,7 +88,13 @@ fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
     assert_eq!((noted.left.len(), noted.discarded.len()), (2, 0));
     two.disks.remove(0);
     let noted = noted.noting(&two, &added).unwrap();
-    assert_eq!((noted.left, noted.discarded, noted.nodes[1].disk), (vec![own, added], vec![], None));
+    assert_eq!((noted.left.as_slice(), noted.discarded.len()), ([own.clone(), added.clone()].as_slice(), 0));
+    // Nor does one that is hung on it after all of these are taken off.
+    two.disks = with_disk(vm_of("cp2", 4)).disks;
+    let later = two.disks[0].reference.clone();
+    let noted = noted.noting(&two, &later).unwrap();
+    assert_eq!((noted.left.as_slice(), noted.discarded.len()), ([own, added, later].as_slice(), 0));
+    assert_eq!(noted.nodes[1].own_disk(), None);
     // One that somebody has powered on is left alone.
     let on = Vm { power: PowerState::On, ..vm_of("cp1", 1) };
     let now = next(&kept, &seen(vec![on]));
