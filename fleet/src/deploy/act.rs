@@ -55,14 +55,7 @@ impl Acting<'_> {
                 let authority = kept.authority.or_else(|| seen.authority(&kept));
                 save(records, Kept { formed: true, authority, ..kept }).await
             }
-            Action::PowerOff(vm) => {
-                let vm = found(seen, vm)?;
-                // Somebody has powered it on before that was noted: once it is off, nothing else says that it was of use.
-                if let Some(node) = records.kept().made_and_not_started(vm) {
-                    save(records, records.kept().starting(node, vm)).await?;
-                }
-                self.power_off(vm).await
-            }
+            Action::PowerOff(vm) => self.power_off(found(seen, vm)?).await,
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
                 let mut noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
@@ -114,6 +107,32 @@ impl Acting<'_> {
             log::warn!("{vm} was begun by another process and is made anew: its data disk stays, and is named as left");
         }
         may
+    }
+
+    /// Notes of VMs that are seen on, though nobody has noted that they are powered on, that what they hold is of use: once they are off nothing
+    /// else says so. So are blank disks that were to go and that somebody has hung on a VM which is on.
+    pub(super) async fn note_what_is_on(&self, records: &mut Records<'_>, seen: &Seen) -> Result<(), Trouble> {
+        for vm in seen.vms.iter().filter(|vm| vm.power.proves_power_on()) {
+            if let Some(node) = records.kept().made_and_not_started(vm) {
+                self.starts(records, node, vm).await?;
+            }
+            for now in vm.data_disks().map(|disk| &disk.reference) {
+                if let Some(disk) = records.kept().discarded.iter().find(|disk| disk.uuid == now.uuid) {
+                    let noted = records.kept().moved(disk, now);
+                    save(records, noted).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn starts(&self, records: &mut Records<'_>, node: Node, vm: &Vm) -> Result<(), Trouble> {
+        save(records, records.kept().starting(node, vm)).await?;
+        if let Some(unfinished) = self.deploy.restorable {
+            unfinished.ends(vm.uuid());
+        }
+        self.attempts.powers_on(vm.uuid());
+        Ok(())
     }
 
     /// Notes the deployer's key that a node of a cluster which has formed has let in, where another one was noted: its nodes were given it
@@ -193,12 +212,8 @@ impl Acting<'_> {
         let Found::Vm(vm) = found else { return Ok(()) };
         let name = node.name.clone();
         if !node.started {
-            save(records, records.kept().starting(node, vm)).await?;
+            self.starts(records, node, vm).await?;
         }
-        if let Some(unfinished) = self.deploy.restorable {
-            unfinished.ends(vm.uuid());
-        }
-        self.attempts.powers_on(vm.uuid());
         if vm.power == PowerState::Off {
             let on = self.hypervisor.power_on_unless(self.cancelled(), vm).await.map_err(is_to_end)?;
             self.attempts.powered_on(&name, &on);

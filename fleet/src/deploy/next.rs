@@ -63,10 +63,10 @@ fn up(kept: &Kept, seen: &Seen, next: &mut Next) {
         next.actions.retain(|action| !matches!(action, Action::Make(_)));
     }
     // Nothing is powered on before all VMs are there: until then nothing that is removed was ever of use. One that was noted as whole may
-    // be gone. That somebody has powered one on is noted all the same: it is of use since.
+    // be gone.
     let makes = next.actions.iter().any(|action| matches!(action, Action::Make(_)));
     if (makes || kept.nodes.iter().any(|node| node.vm.is_none())) && !kept.formed {
-        next.actions.retain(|action| !matches!(action, Action::PowerOn(name) if !is_on(kept, seen, name)));
+        next.actions.retain(|action| !matches!(action, Action::PowerOn(_)));
     }
     if on == kept.nodes.len() && next.is_done() {
         formed(kept, seen, next);
@@ -132,12 +132,6 @@ fn gone(node: &Node, seen: &Seen) -> String {
          then",
         bare.join(", ")
     )
-}
-
-/// Whether the VM of a node that begins is on.
-fn is_on(kept: &Kept, seen: &Seen, name: &str) -> bool {
-    let is_on = |node| matches!(seen.first_vm(node), Found::Vm(vm) if vm.power == PowerState::On);
-    kept.node(name).is_some_and(is_on)
 }
 
 /// One that is on was powered on by somebody before it was noted.

@@ -370,6 +370,10 @@ impl Deploy<'_> {
                 return Ok(round);
             }
         }
+        if let Err(trouble) = acting.note_what_is_on(records, &seen).await {
+            round.meets(trouble, in_doubt)?;
+            return Ok(round);
+        }
         if given.is_some()
             && let Err(trouble) = acting.let_in(records).await
         {

@@ -319,7 +319,9 @@ impl Kept {
             let unnoted = |other: &&DiskRef| !self.left.iter().chain(&self.discarded).any(|it| it.uuid == other.uuid);
             kept.left.extend(others.filter(unnoted).cloned());
         }
-        if was_used && !self.removes_disks {
+        let is_own = held.kind == DiskKind::Data && kept.is_own_disk(disk.uuid);
+        let goes = if was_used { is_own && self.removes_disks } else { is_its_own };
+        if was_used && !goes {
             // A blank one of before, which could not be removed and was hung on a VM that has served.
             kept.discarded.retain(|noted| !is_noted(noted));
         }
@@ -330,8 +332,6 @@ impl Kept {
         }
         // What was left since no VM held it, and what a VM of the cluster holds again, is noted as that one's.
         kept.left.retain(|noted| !is_noted(noted));
-        let is_own = held.kind == DiskKind::Data && kept.is_own_disk(disk.uuid);
-        let goes = if was_used { is_own && self.removes_disks } else { is_its_own };
         if goes {
             kept.discarded.push(disk.clone());
         } else {

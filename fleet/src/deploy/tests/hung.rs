@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::fake::{DESTROY, DESTROY_ALL, Fault, Given, World, wanted};
+use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, Machine, State, World, wanted};
 use crate::deploy::{Arrived, Wish};
 use crate::hypervisor::{DiskRef, PowerState};
 
@@ -31,9 +31,14 @@ fn first(calls: &[&str], name: &str) -> Option<usize> {
     calls.iter().position(|call| *call == name)
 }
 
+/// The only VM of the deployment.
+fn own(state: &mut State) -> &mut Machine {
+    let is_ours = |machine: &&mut Machine| machine.vm.stamp.as_ref().is_some_and(|it| it.deployment == DEPLOYMENT);
+    state.machines.iter_mut().find(is_ours).unwrap()
+}
+
 fn power(world: &World, power: PowerState) {
-    let mut state = world.lock();
-    state.machines.iter_mut().filter(|machine| machine.vm.name == "cp1").for_each(|machine| machine.vm.power = power);
+    own(&mut world.lock()).vm.power = power;
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,7 +82,7 @@ async fn one_that_a_vm_was_given_before_it_was_first_powered_on_stays_where_all_
         assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
         if is_alone {
             let mut state = world.lock();
-            let machine = state.machines.iter_mut().find(|machine| machine.vm.name == "cp1").unwrap();
+            let machine = own(&mut state);
             machine.vm.disks.retain(|disk| disk.reference == somebodys());
         }
         let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
@@ -86,13 +91,28 @@ async fn one_that_a_vm_was_given_before_it_was_first_powered_on_stays_where_all_
     }
 }
 
+/// Also where the command that has seen that does nothing, since the VM has a snapshot, and the next one sees it off.
 #[tokio::test(start_paused = true)]
 async fn the_disk_of_a_vm_that_somebody_has_powered_on_before_that_was_noted_stays() {
-    let world = killed_before_power_on().await;
-    power(&world, PowerState::On);
-    world.lock().disks.values_mut().for_each(|used| *used = true);
-    let (arrived, status) = world.give_over(DESTROY).await.arrived();
-    assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (Arrived::Gone, 1, 1));
+    for (seen, is_held_up) in [(PowerState::On, false), (PowerState::On, true), (PowerState::Suspended, true)] {
+        let world = killed_before_power_on().await;
+        power(&world, seen);
+        let snapshots = |names: &[&str]| {
+            let mut state = world.lock();
+            let machine = own(&mut state);
+            machine.vm.snapshots = names.iter().map(|name| (*name).to_owned()).collect();
+        };
+        world.lock().disks.values_mut().for_each(|used| *used = true);
+        if is_held_up {
+            snapshots(&["a backup"]);
+            let (arrived, _) = world.give_over(DESTROY).await.arrived();
+            assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+            snapshots(&[]);
+            power(&world, PowerState::Off);
+        }
+        let (arrived, status) = world.give_over(DESTROY).await.arrived();
+        assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (Arrived::Gone, 1, 1), "{seen:?}");
+    }
 }
 
 /// It was about to go with the cluster, and has given its own away.
@@ -114,7 +134,9 @@ async fn one_that_somebody_has_powered_on_a_vm_with_that_was_going_stays() {
 /// Its removal is tried again, and goes on to be where the cluster is removed.
 #[tokio::test(start_paused = true)]
 async fn a_blank_disk_that_cannot_be_removed_hinders_no_vm_and_stays_once_one_that_serves_holds_it() {
-    for is_hung in [false, true] {
+    for (is_hung, is_taken_off, all) in
+        [(false, false, false), (true, false, false), (true, false, true), (true, true, false)]
+    {
         let world = killed_at(|calls| first(calls, "add.disk"), Fault::KilledAfter, false).await;
         let held = |world: &World| {
             let state = world.lock();
@@ -130,12 +152,19 @@ async fn a_blank_disk_that_cannot_be_removed_hinders_no_vm_and_stays_once_one_th
         if is_hung {
             world.hang("cp1", &blank);
         }
-        let (arrived, status) = world.give_over(DESTROY).await.arrived();
-        let stay = 1 + usize::from(is_hung);
-        assert_eq!(
-            (arrived, status.left.len(), world.lock().disks.len()),
-            (Arrived::Gone, stay, stay),
-            "hung {is_hung}"
-        );
+        if is_taken_off {
+            // It is seen there by who has the cluster made once more.
+            let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+            assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+            let mut state = world.lock();
+            let machine = own(&mut state);
+            machine.vm.disks.retain(|disk| disk.reference != blank);
+        }
+        world.lock().removes_used = all;
+        let (arrived, status) = world.give_over(if all { DESTROY_ALL } else { DESTROY }).await.arrived();
+        let stay = usize::from(is_hung) + usize::from(!all);
+        let told = format!("hung {is_hung}, taken off {is_taken_off}, all {all}");
+        assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (Arrived::Gone, stay, stay), "{told}");
+        assert_eq!(status.left.contains(&blank), is_hung, "{told}");
     }
 }
