@@ -112,13 +112,16 @@ impl Acting<'_> {
     /// Notes of VMs that are seen on, though nobody has noted that they are powered on, that what they hold is of use: once they are off nothing
     /// else says so. So are blank disks that were to go and that somebody has hung on a VM which is on.
     pub(super) async fn note_what_is_on(&self, records: &mut Records<'_>, seen: &Seen) -> Result<(), Trouble> {
-        for vm in seen.vms.iter().filter(|vm| vm.power.proves_power_on()) {
-            if let Some(node) = records.kept().made_and_not_started(vm) {
-                self.starts(records, node, vm).await?;
+        for vm in seen.on() {
+            if let Some(noted) = records.kept().seen_on(vm, seen.is_noted(records.kept(), vm)) {
+                save(records, noted).await?;
+            }
+            if !seen.is_noted(records.kept(), vm) {
+                continue;
             }
             for now in vm.data_disks().map(|disk| &disk.reference) {
                 if let Some(disk) = records.kept().discarded.iter().find(|disk| disk.uuid == now.uuid) {
-                    let noted = records.kept().moved(disk, now);
+                    let noted = records.kept().hung(disk, now);
                     save(records, noted).await?;
                 }
             }
@@ -126,13 +129,11 @@ impl Acting<'_> {
         Ok(())
     }
 
-    async fn starts(&self, records: &mut Records<'_>, node: Node, vm: &Vm) -> Result<(), Trouble> {
-        save(records, records.kept().starting(node, vm)).await?;
+    /// That a VM is on, or is about to be, for this process: whatever becomes of the note, it may have served.
+    pub(super) fn is_on(&self, vm: &Vm) {
         if let Some(unfinished) = self.deploy.restorable {
             unfinished.ends(vm.uuid());
         }
-        self.attempts.powers_on(vm.uuid());
-        Ok(())
     }
 
     /// Notes the deployer's key that a node of a cluster which has formed has let in, where another one was noted: its nodes were given it
@@ -212,8 +213,10 @@ impl Acting<'_> {
         let Found::Vm(vm) = found else { return Ok(()) };
         let name = node.name.clone();
         if !node.started {
-            self.starts(records, node, vm).await?;
+            save(records, records.kept().starting(node, vm)).await?;
         }
+        self.is_on(vm);
+        self.attempts.powers_on(vm.uuid());
         if vm.power == PowerState::Off {
             let on = self.hypervisor.power_on_unless(self.cancelled(), vm).await.map_err(is_to_end)?;
             self.attempts.powered_on(&name, &on);

@@ -180,19 +180,31 @@ impl Kept {
             || self.granted.iter().any(|vm| vm.disks.contains(&disk))
     }
 
-    /// The same once a node's VM is on, or is about to be: what that holds is of use from then on. What is noted of the node's own disk stays, and
-    /// one that is left is nobody's.
+    /// The same once a node's VM is on, or is about to be: what that holds is of use from then on. What is noted of the node's own disk stays. One
+    /// that is left is nobody's, nor is one that was to go with half a VM of before.
     #[must_use]
     pub(super) fn starting(&self, node: Node, vm: &Vm) -> Self {
         let mut held = vm.data_disks().map(|disk| disk.reference.uuid);
         let only = held.next().filter(|_| held.next().is_none());
-        let own = only.filter(|disk| !self.left.iter().any(|left| left.uuid == *disk)).unwrap_or(NONE_KNOWN);
+        let is_anothers = |disk: &Uuid| self.left.iter().chain(&self.discarded).any(|noted| noted.uuid == *disk);
+        let own = only.filter(|disk| !is_anothers(disk)).unwrap_or(NONE_KNOWN);
         self.with(Node { started: true, disk: node.disk.or(Some(own)), ..node })
     }
 
-    /// The node that a VM was made for, where nothing is noted of its having been on.
-    pub(super) fn made_and_not_started(&self, vm: &Vm) -> Option<Node> {
-        self.nodes.iter().find(|node| node.owns(vm) && node.has_noted(vm.uuid()) && !node.started).cloned()
+    /// The same once a VM was seen on, where that is news: what it holds is of use. Half a VM is made anew all the same, and its disks are left.
+    /// Of a whole one that is not stamped as it was made, or that others were copied from, nobody knows which disk is its own.
+    pub(super) fn seen_on(&self, vm: &Vm, is_alone: bool) -> Option<Self> {
+        let node = self.nodes.iter().find(|node| node.has_noted(vm.uuid()) && !node.started)?.clone();
+        if node.vm.is_some() {
+            return Some(match is_alone && node.owns(vm) {
+                true => self.starting(node, vm),
+                false => self.with(Node { started: true, disk: node.disk.or(Some(NONE_KNOWN)), ..node }),
+            });
+        }
+        let is_left = |disk: &&DiskRef| self.left.iter().any(|left| left.uuid == disk.uuid);
+        let held = vm.data_disks().map(|disk| &disk.reference).filter(|disk| !is_left(disk));
+        let noted = held.fold(self.clone(), |kept, disk| kept.leaving(disk));
+        (noted != *self).then_some(noted)
     }
 
     /// One of its nodes.
@@ -257,10 +269,16 @@ impl Kept {
         kept
     }
 
+    /// The same once a disk was seen at a VM that was to go: it is left, where it is now. That its removal was asked for stays noted.
+    #[must_use]
+    pub(super) fn hung(&self, disk: &DiskRef, now: &DiskRef) -> Self {
+        self.forgetting(disk).leaving(now)
+    }
+
     /// The same once a disk whose removal was asked for was seen at a VM, and not where it was noted: it is left, where it is now.
     #[must_use]
     pub(super) fn moved(&self, disk: &DiskRef, now: &DiskRef) -> Self {
-        self.forgetting(disk).not_removing(disk).leaving(now)
+        self.hung(disk, now).not_removing(disk)
     }
 
     /// The same with one of its nodes otherwise.

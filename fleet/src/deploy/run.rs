@@ -362,6 +362,7 @@ impl Deploy<'_> {
                 return Ok(round);
             }
         };
+        seen.on().for_each(|vm| acting.is_on(vm));
         if self.restorable.is_some() {
             let of = |vm: &Vm| Wait::lasting(&vm.name, reason::VM_NEWER, Newer(vm));
             round.waits.extend(seen.newer(records.kept()).into_iter().map(of));

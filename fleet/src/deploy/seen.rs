@@ -85,6 +85,11 @@ impl Seen {
         is_known && self.vms.iter().filter(|other| other.uuid() == vm.uuid()).count() == 1
     }
 
+    /// The VMs that were seen to run or to be suspended, also those that carry another deployment's stamp now.
+    pub(super) fn on(&self) -> impl Iterator<Item = &Vm> {
+        self.vms.iter().chain(&self.restamped).filter(|vm| vm.power.proves_power_on())
+    }
+
     /// The VMs that are or claim to be a node's, for people.
     pub(super) fn claims(&self, node: &Node) -> String {
         let claim = |vm: &&Vm| node.owns(vm) || node.noted() == Some(vm.uuid());

@@ -1,9 +1,11 @@
 //! Disks of VMs that are being made: what somebody hangs on one is his, whatever becomes of its own.
 
+use std::sync::Arc;
+
 use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, Machine, State, World, wanted};
-use crate::deploy::{Arrived, Wish};
+use crate::deploy::{Arrived, Unfinished, Wish};
 use crate::hypervisor::{DiskRef, PowerState};
 
 fn somebodys() -> DiskRef {
@@ -134,9 +136,13 @@ async fn one_that_somebody_has_powered_on_a_vm_with_that_was_going_stays() {
 /// Its removal is tried again, and goes on to be where the cluster is removed.
 #[tokio::test(start_paused = true)]
 async fn a_blank_disk_that_cannot_be_removed_hinders_no_vm_and_stays_once_one_that_serves_holds_it() {
-    for (is_hung, is_taken_off, all) in
-        [(false, false, false), (true, false, false), (true, false, true), (true, true, false)]
-    {
+    for (is_hung, is_taken_off, is_off, all) in [
+        (false, false, false, false),
+        (true, false, false, false),
+        (true, false, false, true),
+        (true, false, true, true),
+        (true, true, false, false),
+    ] {
         let world = killed_at(|calls| first(calls, "add.disk"), Fault::KilledAfter, false).await;
         let held = |world: &World| {
             let state = world.lock();
@@ -160,11 +166,74 @@ async fn a_blank_disk_that_cannot_be_removed_hinders_no_vm_and_stays_once_one_th
             let machine = own(&mut state);
             machine.vm.disks.retain(|disk| disk.reference != blank);
         }
+        if is_off {
+            power(&world, PowerState::Off);
+        }
         world.lock().removes_used = all;
         let (arrived, status) = world.give_over(if all { DESTROY_ALL } else { DESTROY }).await.arrived();
         let stay = usize::from(is_hung) + usize::from(!all);
-        let told = format!("hung {is_hung}, taken off {is_taken_off}, all {all}");
+        let told = format!("hung {is_hung}, taken off {is_taken_off}, off {is_off}, all {all}");
         assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (Arrived::Gone, stay, stay), "{told}");
         assert_eq!(status.left.contains(&blank), is_hung, "{told}");
+    }
+}
+
+/// It may have served meanwhile, for all that anybody knows, also where the process that sees it has drawn its UUID itself.
+#[tokio::test(start_paused = true)]
+async fn the_disk_of_half_a_vm_that_somebody_has_powered_on_stays_and_the_vm_is_made_anew() {
+    for (is_restorable, seen) in [(false, PowerState::On), (true, PowerState::On), (true, PowerState::Suspended)] {
+        let world = killed_at(|calls| first(calls, "add.disk"), Fault::KilledAfter, false).await;
+        let process = Arc::new(Unfinished::default());
+        let half = {
+            let mut state = world.lock();
+            (state.restorable, state.process) = (is_restorable, Some(Arc::clone(&process)));
+            own(&mut state).vm.clone()
+        };
+        process.begins(half.uuid());
+        power(&world, seen);
+        world.lock().disks.values_mut().for_each(|used| *used = true);
+        let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, Arrived::Paused(_) | Arrived::Stopped(_)), "{arrived:?}");
+        power(&world, PowerState::Off);
+        let (arrived, status) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "restorable {is_restorable}, {seen:?}: {arrived:?}");
+        let used: Vec<_> = half.data_disks().map(|disk| disk.reference.clone()).collect();
+        assert_eq!((status.left.as_slice(), used.len()), (used.as_slice(), 1), "restorable {is_restorable}, {seen:?}");
+        assert!(world.free_disks().contains(&used[0].uuid));
+    }
+}
+
+/// Nobody knows then which disk is its own: what is off by the time that all data disks go stays.
+#[tokio::test(start_paused = true)]
+async fn the_disk_of_a_vm_that_was_on_without_its_stamp_or_beside_a_copy_of_it_stays() {
+    for is_copied in [false, true] {
+        let world = killed_before_power_on().await;
+        world.lock().disks.values_mut().for_each(|used| *used = true);
+        let stamp = {
+            let mut state = world.lock();
+            let machine = own(&mut state);
+            let stamp = machine.vm.stamp.clone();
+            if is_copied {
+                let mut copy = machine.clone();
+                copy.vm.reference.id.push_str("-copy");
+                copy.vm.power = PowerState::On;
+                state.machines.push(copy);
+            } else {
+                (machine.vm.stamp, machine.vm.power) = (None, PowerState::On);
+            }
+            stamp
+        };
+        let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, Arrived::Stopped(_)), "copied {is_copied}: {arrived:?}");
+        {
+            let mut state = world.lock();
+            state.machines.retain(|machine| !machine.vm.reference.id.ends_with("-copy"));
+            let is_its = |machine: &&mut Machine| machine.vm.name == "cp1" && !machine.vm.disks.is_empty();
+            let machine = state.machines.iter_mut().find(is_its).unwrap();
+            (machine.vm.stamp, machine.vm.power) = (stamp, PowerState::Off);
+        }
+        let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
+        let told = format!("copied {is_copied}");
+        assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (Arrived::Gone, 1, 1), "{told}");
     }
 }

@@ -95,6 +95,23 @@ fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
     assert!(!now.actions.iter().any(|action| matches!(action, Action::Destroy(_))) && !now.waits.is_empty());
 }
 
+/// It is hung there by somebody, and that its removal was asked for is not heard of yet.
+#[test]
+fn a_disk_that_was_to_go_is_no_nodes_own_where_a_vm_holds_it_and_stays_in_doubt() {
+    let mut kept = kept();
+    let vm = with_disk(vm_of("cp1", 1));
+    let disk = vm.disks[0].reference.clone();
+    kept.nodes[0].vm = Some(vm.uuid());
+    assert_eq!(kept.starting(kept.nodes[0].clone(), &vm).nodes[0].own_disk(), Some(disk.uuid));
+    (kept.discarded, kept.removals) = (vec![disk.clone()], vec![disk.uuid]);
+    let started = kept.starting(kept.nodes[0].clone(), &vm);
+    assert_eq!((started.nodes[0].own_disk(), started.nodes[0].started), (None, true));
+    let now = DiskRef { path: "elsewhere".to_owned(), ..disk.clone() };
+    let hung = started.hung(&disk, &now);
+    assert_eq!((hung.left.as_slice(), hung.discarded.len()), ([now.clone()].as_slice(), 0));
+    assert_eq!(hung.in_doubt(), [now]);
+}
+
 /// Two halves that hold a disk are taken for VMs that have served.
 #[test]
 fn no_vm_is_begun_while_half_of_another_one_holds_a_data_disk() {
