@@ -183,7 +183,7 @@ impl Maintenance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use contract::codes;
+    use contract::{codes, properties};
 
     fn whole(role: Role, now: Instant) -> Maintenance {
         let mut maintenance = Maintenance::default();
@@ -249,7 +249,12 @@ mod tests {
             .collect();
         let said = |task: &Task| match task.what {
             // It looks each minute whether one is due.
-            "snapshots of etcd" => pace(snapshots::EVERY),
+            "snapshots of etcd" => {
+                let property = properties::find(properties::SNAPSHOT_EVERY).unwrap();
+                let default = property.parse(property.default(Role::ControlPlane).unwrap()).unwrap();
+                let every = properties::Period::try_from(default).unwrap();
+                format!("{}, or `{}`", pace(every.duration()), property.key)
+            }
             ROOM => format!("{}, and before etcd starts", pace(task.every)),
             // The rendezvous, which it opens, has a pace of its own.
             "the nodes that have not joined yet" => "every 10 seconds, on the first node".to_owned(),

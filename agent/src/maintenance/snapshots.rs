@@ -1,12 +1,16 @@
-//! Takes a snapshot of the store every few hours on the node of etcd's leader,
-//! and copies it off the box when a target is given.
+//! Takes a snapshot of the store again and again on the node of etcd's leader, at the pace that is set, and copies it off
+//! the box when a target is given.
+//!
+//! Each node goes by the snapshots on its own disk alone. So one that becomes the leader takes one within a minute if its
+//! own newest is old, whoever has taken one before: there are more than one each time then, and never fewer.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use std::{fs, io};
 
 use contract::codes;
 use contract::finding::Findings;
+use contract::properties::Period;
 
 use super::job::Job;
 use crate::cluster::REQUEST;
@@ -17,9 +21,6 @@ use crate::host::command::Host;
 use crate::host::files;
 use crate::intake::config::{ControlPlane, clear_text};
 use crate::node::context::NodeContext;
-
-/// The pause between two snapshots.
-pub(super) const EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// Names the snapshot that was sent last, in the directory of snapshots.
 const SENT: &str = "sent";
@@ -48,7 +49,8 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
 }
 
 fn take_if_due(config: &ControlPlane, pki: &Path, root: &Path) -> anyhow::Result<()> {
-    let Some(node) = config.control_node().ok().filter(|_| is_due(root, SystemTime::now()).unwrap_or(true)) else {
+    let is_due = || is_due(root, SystemTime::now(), config.snapshot_every).unwrap_or(true);
+    let Some(node) = config.control_node().ok().filter(|_| is_due()) else {
         return Ok(());
     };
     let status = EtcdClient::new(node, pki, config.timeout(REQUEST))?.status()?;
@@ -61,9 +63,9 @@ fn take_if_due(config: &ControlPlane, pki: &Path, root: &Path) -> anyhow::Result
 }
 
 /// Whether the newest snapshot is old, or all are from the future: then a clock was wrong.
-fn is_due(root: &Path, now: SystemTime) -> io::Result<bool> {
+fn is_due(root: &Path, now: SystemTime, every: Period) -> io::Result<bool> {
     let newest = snapshot::list(root, now)?.into_iter().next();
-    Ok(newest.and_then(|newest| newest.age(now)).is_none_or(|age| age >= EVERY))
+    Ok(newest.and_then(|newest| newest.age(now)).is_none_or(|age| age >= every.duration()))
 }
 
 fn send_newest(config: &ControlPlane, root: &Path, now: SystemTime) -> anyhow::Result<()> {
@@ -92,6 +94,8 @@ fn unsent(root: &Path, now: SystemTime) -> io::Result<Option<Snapshot>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::cluster::etcd::fake;
     use crate::cluster::kubernetes::PKI;
@@ -104,13 +108,39 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let at = |text: &str| humantime::parse_rfc3339(text).unwrap();
         let now = at("2026-11-21T14:30:00Z");
-        assert!(is_due(root.path(), now).unwrap());
+        let is_due = |now, every| is_due(root.path(), now, every).unwrap();
+        assert!(is_due(now, Period::days(7)));
         let directory = snapshot::directory(root.path());
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("c-20261121T083000Z.db"), "").unwrap();
-        assert!(is_due(root.path(), now).unwrap());
-        assert!(!is_due(root.path(), now - Duration::from_secs(1)).unwrap());
-        assert!(is_due(root.path(), at("2020-01-01T00:00:00Z")).unwrap());
+        for (every, due) in [
+            (Period::minutes(15), "2026-11-21T08:45:00Z"),
+            (Period::hours(6), "2026-11-21T14:30:00Z"),
+            (Period::days(7), "2026-11-28T08:30:00Z"),
+        ] {
+            assert!(is_due(at(due), every), "{every}");
+            assert!(!is_due(at(due) - Duration::from_secs(1), every), "{every}");
+            assert!(is_due(at("2020-01-01T00:00:00Z"), every), "{every}");
+        }
+    }
+
+    /// Nobody listens: what is due is known by what fails.
+    #[test]
+    fn the_pace_is_the_one_that_is_set() {
+        let root = tempfile::tempdir().unwrap();
+        let mut config = crate::intake::config::fixture::one_node();
+        let pki = files::below(root.path(), PKI);
+        fake::off(&mut config, &pki);
+        let directory = snapshot::directory(root.path());
+        fs::create_dir_all(&directory).unwrap();
+        let taken = SystemTime::now() - Duration::from_secs(3600);
+        fs::write(directory.join(format!("c-{}.db", files::stamp(taken))), "").unwrap();
+        let mut is_due = |every| {
+            config.snapshot_every = every;
+            take_if_due(&config, &pki, root.path()).is_err()
+        };
+        assert!(is_due(Period::minutes(15)));
+        assert!(!is_due(Period::hours(6)) && !is_due(Period::days(7)));
     }
 
     #[test]
@@ -158,9 +188,10 @@ mod tests {
         let ahead = "c-20270601T000000Z.db";
         fs::write(directory.join(ahead), "").unwrap();
         fs::write(sent(root.path()), ahead).unwrap();
-        assert!(is_due(root.path(), now).unwrap());
+        let is_due = |now| is_due(root.path(), now, Period::hours(6)).unwrap();
+        assert!(is_due(now));
         fs::write(directory.join("c-20261121T143000Z.db"), "").unwrap();
-        assert!(!is_due(root.path(), now + Duration::from_secs(60)).unwrap(), "one every minute");
+        assert!(!is_due(now + Duration::from_secs(60)), "one every minute");
         assert_eq!(unsent(root.path(), now).unwrap().unwrap().name(), "c-20261121T143000Z.db");
     }
 }

@@ -219,7 +219,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::intake::config::{Cluster, ControlPlane, Node};
     use contract::pod_security::PodSecurity;
-    use contract::properties::ControlNode;
+    use contract::properties::{ControlNode, Period};
     use contract::role::Role;
 
     /// The first node of three.
@@ -258,6 +258,7 @@ pub(crate) mod tests {
                 registry_mirror: None,
             },
             snapshot_target: None,
+            snapshot_every: Period::hours(6),
             recovery_public_key: None,
             deployer_public_key: None,
             timeout_factor: 1,

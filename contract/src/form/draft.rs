@@ -8,7 +8,9 @@ use ipnet::Ipv4Net;
 use crate::codes;
 use crate::finding::{Finding, Findings};
 use crate::pod_security::PodSecurity;
-use crate::properties::{self, AddressRange, AddressSource, ControlNode, Kind, Label, Property, Route, Taint, Value};
+use crate::properties::{
+    self, AddressRange, AddressSource, ControlNode, Kind, Label, Period, Property, Route, Taint, Value,
+};
 use crate::role::{Role, Roles};
 use crate::secret::Secret;
 
@@ -90,6 +92,8 @@ pub struct Draft {
     pub registry_mirror: Option<String>,
     /// Where snapshots are copied to.
     pub snapshot_target: Option<Secret>,
+    /// How often one is taken.
+    pub snapshot_every: Option<Period>,
     /// The operator's public key for the day of a restore.
     pub recovery_public_key: Option<String>,
     /// The public key of whoever deploys the cluster.
@@ -154,6 +158,7 @@ pub fn read(texts: Texts<'_>, roles: &Roles, secret: SecretNeed) -> (Draft, Find
         extra_ca_certificates: form.list(properties::EXTRA_CA_CERTIFICATES),
         registry_mirror: form.value(properties::REGISTRY_MIRROR),
         snapshot_target: form.value(properties::SNAPSHOT_TARGET),
+        snapshot_every: form.value(properties::SNAPSHOT_EVERY),
         recovery_public_key: form.value(properties::RECOVERY_PUBLIC_KEY),
         deployer_public_key: form.value(properties::DEPLOYER_PUBLIC_KEY),
         vxlan_port: form.value::<u32>(properties::VXLAN_PORT).and_then(|port| u16::try_from(port).ok()),

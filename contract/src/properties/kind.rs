@@ -1,7 +1,7 @@
 //! What values look like: for each kind its OVF type, its documentation and its parser.
 
 use super::parse::{addresses, certificates, join, keys, labels, names, numbers, password, routes, secret, ssh, urls};
-use super::value::{Problem, Value};
+use super::value::{Period, Problem, Value};
 use crate::pod_security::PodSecurity;
 use crate::role::Roles;
 
@@ -51,6 +51,13 @@ pub enum Kind {
         lowest: u8,
         /// Highest number allowed.
         highest: u8,
+    },
+    /// Whole minutes, hours or days.
+    Period {
+        /// Shortest span allowed.
+        shortest: Period,
+        /// Longest span allowed.
+        longest: Period,
     },
     /// A secret of at least 128 bits; see [`secret::judge`].
     Secret,
@@ -128,6 +135,8 @@ impl Kind {
             Self::Role => return one_of(roles.iter().map(|role| role.to_string()).collect()),
             Self::PodSecurity => return one_of(PodSecurity::ALL.map(|level| level.to_string()).to_vec()),
             Self::DnsLabel => 63,
+            // As many minutes as there are in a week.
+            Self::Period { .. } => 6,
             Self::Address => 15,
             Self::AddressWithPrefix | Self::AddressOrDhcp | Self::Range { .. } => 18,
             Self::Secret => secret::LONGEST as u32,
@@ -170,6 +179,9 @@ impl Kind {
             }
             Self::Port { lowest } => format!("port number, {lowest} to 65535"),
             Self::Integer { lowest, highest } => format!("whole number, {lowest} to {highest}"),
+            Self::Period { shortest, longest } => {
+                format!("whole minutes, hours or days, `{shortest}` to `{longest}`")
+            }
             Self::Secret => format!(
                 "text of at least 128 bits (32 hexadecimal digits or 22 base64 characters, random), at most {} characters",
                 secret::LONGEST
@@ -237,6 +249,7 @@ impl Kind {
             Self::Integer { lowest, highest } => {
                 Ok(Value::Number(numbers::integer(text, lowest.into(), highest.into())?))
             }
+            Self::Period { shortest, longest } => Ok(Value::Period(numbers::period(text, shortest, longest)?)),
             Self::Secret => Ok(Value::Secret(secret::secret(text)?)),
             Self::SshKeys => ssh::keys(text).map(Value::Texts),
             Self::PasswordHash => Ok(Value::Text(password::hash(text)?)),

@@ -14,7 +14,7 @@ mod value;
 pub use kind::Kind;
 pub use publish::{FormProperty, form, options_json, reference_markdown};
 pub use table::*;
-pub use value::{AddressRange, AddressSource, ControlNode, Effect, Label, Problem, Route, Taint, Value};
+pub use value::{AddressRange, AddressSource, ControlNode, Effect, Label, Period, Problem, Route, Taint, Value};
 
 use crate::finding::Findings;
 use crate::role::{Role, Roles};

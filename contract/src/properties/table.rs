@@ -1,6 +1,6 @@
 //! The rows of the table. Nothing else in the project spells a property key.
 
-use super::{Category, Kind, Need, Property};
+use super::{Category, Kind, Need, Period, Property};
 use crate::role::Role;
 
 macro_rules! keys {
@@ -40,6 +40,7 @@ keys! {
     EXTRA_CA_CERTIFICATES = "extra-ca-certificates";
     REGISTRY_MIRROR = "registry-mirror";
     SNAPSHOT_TARGET = "snapshot-target";
+    SNAPSHOT_EVERY = "snapshot-every";
     RECOVERY_PUBLIC_KEY = "recovery-public-key";
     VXLAN_PORT = "vxlan-port";
     TIMEOUT_FACTOR = "timeout-factor";
@@ -106,6 +107,9 @@ impl Property {
         Self { needs: [Some(Need::Default(default)); Role::ALL.len()], ..self }
     }
 }
+
+/// How often snapshots may be taken.
+const EVERY: Kind = Kind::Period { shortest: Period::minutes(15), longest: Period::days(7) };
 
 pub(super) const TABLE: &[Property] = &[
     Property::new(ROLE, Category::Node, Kind::Role)
@@ -391,6 +395,16 @@ pub(super) const TABLE: &[Property] = &[
              before the host. The snapshots hold all that Kubernetes knows, Secrets encrypted.",
         )
         .example("https://backup.example.com/clusters/one/")
+        .not_of_workers(),
+    Property::new(SNAPSHOT_EVERY, Category::Site, EVERY)
+        .changeable()
+        .label("Time between snapshots")
+        .description(
+            "How often a snapshot of the cluster's store is taken, by the control node of etcd's leader. Each is as large as the \
+             store. The newest twelve stay on the node's data disk, and of the last three days one each. The same on every node.",
+        )
+        .example("1h")
+        .or("6h")
         .not_of_workers(),
     Property::new(RECOVERY_PUBLIC_KEY, Category::Site, Kind::RecoveryKey)
         .changeable()

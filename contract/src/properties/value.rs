@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,46 @@ impl fmt::Display for AddressRange {
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} via {}", self.network, self.gateway)
+    }
+}
+
+/// A span of time as a property has it: whole minutes, hours or days. It is kept as minutes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Period(u32);
+
+impl Period {
+    const HOUR: u32 = 60;
+    const DAY: u32 = 24 * Self::HOUR;
+
+    /// So many minutes.
+    pub const fn minutes(count: u16) -> Self {
+        Self(count as u32)
+    }
+
+    /// So many hours.
+    pub const fn hours(count: u16) -> Self {
+        Self(count as u32 * Self::HOUR)
+    }
+
+    /// So many days.
+    pub const fn days(count: u16) -> Self {
+        Self(count as u32 * Self::DAY)
+    }
+
+    /// How long it is.
+    pub fn duration(self) -> Duration {
+        Duration::from_secs(u64::from(self.0) * 60)
+    }
+}
+
+/// As the property has it, in the largest unit that it is a whole number of: `90m`, `6h`, `7d`.
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(Self::DAY, "d"), (Self::HOUR, "h")];
+        let (minutes, unit) =
+            units.into_iter().find(|(minutes, _)| self.0.is_multiple_of(*minutes)).unwrap_or((1, "m"));
+        write!(f, "{}{unit}", self.0 / minutes)
     }
 }
 
@@ -160,6 +201,8 @@ pub enum Value {
     ControlNodes(Vec<ControlNode>),
     /// A number.
     Number(u32),
+    /// A span of time.
+    Period(Period),
     /// A secret.
     Secret(Secret),
     /// What a VM is in its cluster.
@@ -205,6 +248,7 @@ try_from_value! {
     Labels(Vec<Label>);
     Taints(Vec<Taint>);
     Number(u32);
+    Period(Period);
     Secret(Secret);
     AddressRanges(Vec<AddressRange>);
     Switch(bool);

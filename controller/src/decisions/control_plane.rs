@@ -23,6 +23,7 @@ use zeroize::Zeroizing;
 use super::addresses::subnet;
 use super::obstacle::Obstacle;
 use super::owned::{CLUSTER, MACHINE_FINALIZER, owner};
+use super::told::pace;
 use crate::objects::{
     Discards, IPPoolSpec, Machine, MachineRole, MachineSpec, PinnedImage, PodSecurity, Provider, Reference, Removal,
     Resolved, TenantCluster, TenantClusterReason, Zone,
@@ -184,6 +185,7 @@ impl Told<'_> {
             (keys::EXTRA_CA_CERTIFICATES, line(site.extra_ca_certificates.as_deref().unwrap_or_default())),
             (keys::REGISTRY_MIRROR, site.registry_mirror.clone().unwrap_or_default()),
             (keys::SNAPSHOT_TARGET, self.snapshot_target()?),
+            (keys::SNAPSHOT_EVERY, pace(backup).unwrap_or_default()),
             (keys::RECOVERY_PUBLIC_KEY, backup.and_then(|it| it.recovery_public_key.clone()).unwrap_or_default()),
             (keys::VXLAN_PORT, network.vxlan_port.to_string()),
         ];
@@ -365,6 +367,7 @@ mod tests {
         spec.pod_security = PodSecurity::Restricted;
         spec.add_ons.local_volumes = false;
         spec.backup = Some(Backup {
+            every: "24h".to_owned(),
             target: "https://backup.example.com/shop/".to_owned(),
             credentials_ref: Some(Reference::to("shop-backup")),
             recovery_public_key: Some("-----BEGIN PUBLIC KEY-----MCowBQYDK2VuAyEA/DoJm6hfsJqbEyg0JLDi0H2Awpo3L9imdu1DxxLkqDs=-----END PUBLIC KEY-----".to_owned()),
@@ -400,6 +403,7 @@ mod tests {
             (keys::SERVICE_VIPS, "192.168.10.23-192.168.10.24,192.168.10.27-192.168.10.27"),
             (keys::ADMIN_CIDRS, "192.168.10.0/24,10.0.0.0/28"),
             (keys::SNAPSHOT_TARGET, "https://shop:p%40ss%2Fword@backup.example.com/shop/"),
+            (keys::SNAPSHOT_EVERY, "1d"),
             (keys::HTTP_PROXY, "http://proxy.example.com:3128"),
             (keys::REGISTRY_MIRROR, "https://registry.example.com"),
             (keys::VXLAN_PORT, "8472"),
@@ -415,12 +419,19 @@ mod tests {
         whole.spec.site.admin_cidrs.clear();
         let form = told(&whole, &secrets, |told| told.form(&nodes()[1])).unwrap();
         assert_eq!(form.get(keys::ADMIN_CIDRS), None, "it stays open to all");
+        whole.spec.backup.as_mut().unwrap().every = "6h".to_owned();
+        let form = told(&whole, &secrets, |told| told.form(&nodes()[1])).unwrap();
+        assert!(form.contains_key(keys::SNAPSHOT_TARGET) && !form.contains_key(keys::SNAPSHOT_EVERY));
     }
 
     #[test]
     fn what_nodes_would_refuse_is_said_before_there_are_any() {
         type Change<'a> = &'a dyn Fn(&mut TenantCluster);
-        let changes: [(&str, Change<'_>); 3] = [
+        let changes: [(&str, Change<'_>); 4] = [
+            ("snapshot-every", &|it| {
+                let (every, target) = ("5m".to_owned(), "https://backup.example.com/shop/".to_owned());
+                it.spec.backup = Some(Backup { every, target, credentials_ref: None, recovery_public_key: None });
+            }),
             ("pod-cidr", &|it| it.spec.network.pods = "192.168.0.0/16".to_owned()),
             ("kubernetes-version", &|it| it.spec.version = "1.37".to_owned()),
             ("registry-mirror", &|it| it.spec.site.registry_mirror = Some("nowhere".to_owned())),

@@ -257,6 +257,7 @@ mod tests {
     fn each_thing_in_the_way_is_told_by_its_reason_and_its_name() {
         type Change<'a> = &'a dyn Fn(&mut Case);
         let backup = || Backup {
+            every: "6h".to_owned(),
             target: "https://backup.example.com/".to_owned(),
             credentials_ref: Some(Reference::to("shop-backup")),
             recovery_public_key: None,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use contract::properties as keys;
+use contract::role::Role;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -51,7 +52,8 @@ fn fields(spec: &TenantClusterSpec) -> Vec<(&'static str, &'static str, Value)> 
         None => (Value::Null, Value::Null, Value::Null),
     };
     let (target, login, recovery) = match backup {
-        Some(Backup { target, credentials_ref, recovery_public_key }) => {
+        // `pace` has it.
+        Some(Backup { every: _, target, credentials_ref, recovery_public_key }) => {
             (json!(target), named(credentials_ref.as_ref()), json!(recovery_public_key))
         }
         None => (Value::Null, Value::Null, Value::Null),
@@ -60,6 +62,7 @@ fn fields(spec: &TenantClusterSpec) -> Vec<(&'static str, &'static str, Value)> 
         ("addons.clusterDns", keys::CLUSTER_DNS, json!(cluster_dns)),
         ("addons.clusterMetrics", keys::CLUSTER_METRICS, json!(cluster_metrics)),
         ("addons.localVolumes", keys::LOCAL_VOLUMES, json!(local_volumes)),
+        ("backup.every", keys::SNAPSHOT_EVERY, json!(pace(backup.as_ref()))),
         ("backup.target", keys::SNAPSHOT_TARGET, target),
         ("backup.credentialsRef", keys::SNAPSHOT_TARGET, login),
         ("backup.recoveryPublicKey", keys::RECOVERY_PUBLIC_KEY, recovery),
@@ -79,6 +82,19 @@ fn fields(spec: &TenantClusterSpec) -> Vec<(&'static str, &'static str, Value)> 
         ("site.searchDomains", keys::SEARCH_DOMAINS, json!(search_domains)),
         ("site.sshAuthorizedKeys", keys::SSH_AUTHORIZED_KEYS, json!(ssh_authorized_keys)),
     ]
+}
+
+/// How often control nodes are told to take snapshots, in the one way that a span of time is written. None where they do so anyway: so
+/// a cluster that was made before there was a pace says nothing else than its control nodes were told, and an image from before, which
+/// has no property for it, is given none.
+pub(super) fn pace(backup: Option<&Backup>) -> Option<String> {
+    let property = keys::find(keys::SNAPSHOT_EVERY)?;
+    let period = |text: &str| property.parse(text).ok().and_then(|value| keys::Period::try_from(value).ok());
+    let asked = &backup?.every;
+    // What is no span of time is told as it is: the form is refused for it.
+    let Some(every) = period(asked) else { return Some(asked.clone()) };
+    let default = property.default(Role::TenantControlPlane).and_then(period);
+    (default != Some(every)).then(|| every.to_string())
 }
 
 fn named(reference: Option<&Reference>) -> Value {
@@ -144,8 +160,8 @@ mod tests {
     }
 
     fn backup(spec: &mut TenantClusterSpec) -> &mut Backup {
-        let target = "https://backup.example.com/shop/".to_owned();
-        spec.backup.get_or_insert(Backup { target, credentials_ref: None, recovery_public_key: None })
+        let (every, target) = ("6h".to_owned(), "https://backup.example.com/shop/".to_owned());
+        spec.backup.get_or_insert(Backup { every, target, credentials_ref: None, recovery_public_key: None })
     }
 
     /// A spec that says all that control nodes can be told.
@@ -160,10 +176,11 @@ mod tests {
         let spec = whole();
         let pinned = told_by(&spec);
         assert_eq!(told_otherwise(&spec, &pinned), None);
-        let edits: [(&str, Edit); 21] = [
+        let edits: [(&str, Edit); 22] = [
             ("addons.clusterDns", |it| it.add_ons.cluster_dns = false),
             ("addons.clusterMetrics", |it| it.add_ons.cluster_metrics = false),
             ("addons.localVolumes", |it| it.add_ons.local_volumes = false),
+            ("backup.every", |it| backup(it).every = "15m".to_owned()),
             ("backup.target", |it| backup(it).target = "https://elsewhere.example.com/".to_owned()),
             ("backup.credentialsRef", |it| backup(it).credentials_ref = Some(Reference::to("shop-backup"))),
             ("backup.recoveryPublicKey", |it| backup(it).recovery_public_key = text("key")),
@@ -200,6 +217,27 @@ mod tests {
             let property = keys::find(fields(&spec).iter().find(|it| it.0 == field).unwrap().1).unwrap();
             assert_eq!(words.contains("`kaas-agent configure`"), property.changeable, "{field}: {words}");
         }
+    }
+
+    /// Clusters of an earlier version have a backup without a pace, and images of then no property for one.
+    #[test]
+    fn a_pace_that_control_nodes_have_anyway_is_told_to_none_however_it_is_written() {
+        let mut spec = whole();
+        let pinned = told_by(&spec);
+        assert!(pinned.contains_key("backup.target") && !pinned.contains_key("backup.every"));
+        let read: Backup = serde_json::from_value(json!({"target": "https://backup.example.com/shop/"})).unwrap();
+        assert_eq!(Some(&read), spec.backup.as_ref(), "an object that says no pace has the default");
+        for every in ["6h", "360m"] {
+            backup(&mut spec).every = every.to_owned();
+            assert_eq!((pace(spec.backup.as_ref()), told_otherwise(&spec, &pinned)), (None, None), "{every}");
+        }
+        for (every, told) in
+            [("15m", "15m"), ("24h", "1d"), ("1d", "1d"), ("168h", "7d"), ("5m", "5m"), ("soon", "soon")]
+        {
+            backup(&mut spec).every = every.to_owned();
+            assert_eq!(pace(spec.backup.as_ref()).as_deref(), Some(told), "{every}");
+        }
+        assert_eq!(pace(None), None);
     }
 
     #[test]

@@ -108,6 +108,15 @@ shapes! {
     };
     /// An X25519 public key in base64.
     recovery_key = {"type": "string", "minLength": 44, "maxLength": 44, "pattern": "^[A-Za-z0-9+/]{43}=$"};
+    /// How often something is done, from 15 minutes to 7 days. Durations in CEL have no days.
+    pace = {
+        "type": "string", "minLength": 2, "maxLength": 6, "pattern": "^[1-9][0-9]{0,4}[mhd]$",
+        "x-kubernetes-validations": [rule(
+            "!self.matches('^[1-9][0-9]{0,4}[mhd]$') || (self.endsWith('d') ? self.matches('^[1-7]d$') : \
+             duration(self) >= duration('15m') && duration(self) <= duration('168h'))",
+            "is not within 15m to 7d"
+        )]
+    };
     /// A weekly window in UTC.
     window = {
         "type": "string", "minLength": 11, "maxLength": 40,

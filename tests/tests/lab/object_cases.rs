@@ -13,6 +13,8 @@ pub fn made() -> Vec<(&'static str, Value, &'static str)> {
     let digest = format!("sha256:{}", "0a".repeat(32));
     let range = |first: &str, last: &str| json!({"first": first, "last": last});
     let network = |part: Value| json!({"spec": {"network": part}});
+    let backup =
+        |every: &str| json!({"spec": {"backup": {"target": "https://backup.example.com/shop/", "every": every}}});
     let pool = |part: Value| json!({"spec": part});
     let restore = json!({
         "snapshot": "https://backup.example.com/a.db", "digest": digest, "recoveryKeyRef": {"name": "key"},
@@ -122,6 +124,13 @@ pub fn made() -> Vec<(&'static str, Value, &'static str)> {
             network(json!({"serviceVIPs": {"ranges": [range(vips, "192.168.10.100")]}})),
             "comes before the first one",
         ),
+        ("TenantCluster", backup("14m"), "is not within 15m to 7d"),
+        ("TenantCluster", backup("10081m"), "is not within 15m to 7d"),
+        ("TenantCluster", backup("169h"), "is not within 15m to 7d"),
+        ("TenantCluster", backup("8d"), "is not within 15m to 7d"),
+        ("TenantCluster", backup("10d"), "is not within 15m to 7d"),
+        ("TenantCluster", backup("600"), "should match"),
+        ("TenantCluster", backup("06h"), "should match"),
         ("TenantCluster", pool(json!({"site": {"adminCIDRs": ["10.0.0.0/7"]}})), "not within 8 to 32"),
         ("TenantCluster", pool(json!({"site": {"dnsServers": ["127.0.0.53"]}})), ADDRESS),
         (
@@ -151,6 +160,8 @@ pub fn made() -> Vec<(&'static str, Value, &'static str)> {
 
 /// What is taken when an object is made.
 pub fn made_and_taken() -> Vec<(&'static str, Value)> {
+    let backup =
+        |every: &str| json!({"spec": {"backup": {"target": "https://backup.example.com/shop/", "every": every}}});
     let cluster = |kind: &str, purpose: &str, index: u32| json!({"spec": {"claimant": {"kind": kind, "purpose": purpose, "index": index}}});
     vec![
         ("IPAddress", cluster("TenantCluster", "Endpoint", 0)),
@@ -163,6 +174,10 @@ pub fn made_and_taken() -> Vec<(&'static str, Value)> {
                 "maintenance": null, "podSecurity": null, "network": {"serviceVIPs": null, "pods": null, "services": null},
             }}),
         ),
+        ("TenantCluster", backup("15m")),
+        ("TenantCluster", backup("10080m")),
+        ("TenantCluster", backup("168h")),
+        ("TenantCluster", backup("7d")),
         ("NodePool", json!({"spec": {"labels": null, "taints": null, "rollout": null, "repair": null, "replicas": 0}})),
         ("Operation", json!({"spec": {"type": "RaiseKubernetes", "fromVersion": "1.36", "toVersion": "1.37"}})),
     ]

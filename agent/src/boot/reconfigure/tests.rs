@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use contract::finding::Finding;
+use contract::properties::Period;
 use contract::secret::Secret;
 use flate2::read::GzDecoder;
 use tempfile::TempDir;
@@ -219,6 +220,19 @@ fn what_the_cluster_was_formed_with_stays() {
     // Adapters are no properties and stay.
     assert_eq!(node.config().node().interfaces, before.node().interfaces);
     assert_eq!(Lifecycle::of(node.path()).unwrap(), Lifecycle::Settled(node.config()));
+}
+
+#[test]
+fn the_pace_of_snapshots_may_change_on_a_node_of_a_cluster() {
+    let node = Node::new().saved().formed();
+    let every = || node.config().control_plane().unwrap().snapshot_every;
+    assert_eq!(every(), Period::hours(6));
+    assert_eq!(node.apply(&[("snapshot-every", "15m")]).unwrap().effect, Effect::Restarted);
+    assert_eq!(every(), Period::minutes(15));
+    assert_eq!(node.refused(&[("snapshot-every", "5m")])[0].0, "property.out-of-range");
+    assert_eq!(every(), Period::minutes(15));
+    node.apply(&[("snapshot-every", "")]).unwrap();
+    assert_eq!(every(), Period::hours(6), "taken out, it is the default");
 }
 
 #[test]

@@ -21,6 +21,9 @@ use crate::host::files;
 /// How many are kept on the data disk.
 pub const KEPT: usize = 12;
 
+/// How far back one of each day is kept beside those: as far as they reach at one every six hours.
+const REACH: Duration = Duration::from_secs(3 * 24 * 60 * 60);
+
 /// What stays free on the data disk beside a new snapshot at least, in bytes: etcd's own log goes on.
 pub const RESERVE: u64 = 256 << 20;
 
@@ -39,6 +42,11 @@ impl Snapshot {
     /// How old it is at `now`; none if it is from the future.
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
         now.duration_since(humantime::parse_rfc3339(&self.taken).ok()?).ok()
+    }
+
+    /// The day on which it was taken, in UTC.
+    fn day(&self) -> Option<&str> {
+        self.taken.get(..10)
     }
 
     /// Its file's name.
@@ -105,9 +113,9 @@ fn taken(name: &str) -> Option<String> {
     (humantime::parse_rfc3339(&text).is_ok() && &stamp[8..9] == "T" && &stamp[15..] == "Z").then_some(text)
 }
 
-/// Takes a snapshot into the directory on the data disk and removes all but the newest
-/// [`KEPT`]. More of the older ones make room for it if need be, the newest two stay in any
-/// case. `size` is the store's size in bytes.
+/// Takes a snapshot into the directory on the data disk and removes all but the newest [`KEPT`] and one of each of the last
+/// days. More of the older ones make room for it if need be, the newest two stay in any case. `size` is the store's size in
+/// bytes.
 ///
 /// # Errors
 /// There is no room, etcd does not answer, or what came is damaged: nothing is left behind
@@ -235,13 +243,20 @@ pub fn examine(runner: &dyn Runner, file: &Path) -> anyhow::Result<Contents> {
     serde_json::from_slice(&said).context("understanding what etcdutl says of the snapshot")
 }
 
-/// Removes all but the newest [`KEPT`], and what was cut off while it was made.
+/// Removes all but the newest [`KEPT`] and the last one of each day within [`REACH`], and what was cut off while it was
+/// made. So a short pace does not leave the last few hours alone, in which a mistake may not have been seen.
 ///
 /// # Errors
 /// The file system's.
 fn prune(root: &Path, now: SystemTime) -> io::Result<()> {
-    for old in list(root, now)?.iter().skip(KEPT) {
-        files::remove(&old.path)?;
+    let mut later: Option<Snapshot> = None;
+    for (index, snapshot) in list(root, now)?.into_iter().enumerate() {
+        let is_last_of_day = later.as_ref().is_none_or(|later| later.day() != snapshot.day());
+        let is_within_reach = snapshot.age(now).is_some_and(|age| age < REACH);
+        if index >= KEPT && !(is_last_of_day && is_within_reach) {
+            files::remove(&snapshot.path)?;
+        }
+        later = Some(snapshot);
     }
     const ABANDONED: Duration = Duration::from_secs(3600);
     for entry in fs::read_dir(directory(root))? {
@@ -351,6 +366,36 @@ mod tests {
         assert_eq!(kept.len(), KEPT);
         assert_eq!((kept[0].taken.as_str(), kept[11].taken.as_str()), ("2026-11-21T14:00:00Z", "2026-11-21T03:00:00Z"));
         assert_eq!(names(&directory).len(), KEPT + 4);
+    }
+
+    /// What is left after some days with one snapshot at each pause, and a little more, which the look each minute takes.
+    fn left_after(hours: u64, pause: Duration) -> Vec<String> {
+        let root = tempfile::tempdir().unwrap();
+        let directory = directory(root.path());
+        fs::create_dir_all(&directory).unwrap();
+        let mut now = at("2026-11-10T00:00:00Z");
+        let end = now + Duration::from_secs(hours * 3600);
+        while now < end {
+            fs::write(directory.join(name("c", now)), "").unwrap();
+            prune(root.path(), now).unwrap();
+            now += pause + Duration::from_secs(10);
+        }
+        list(root.path(), now).unwrap().into_iter().map(|one| one.taken).collect()
+    }
+
+    #[test]
+    fn at_a_short_pace_the_last_one_of_each_day_stays_as_far_back_as_at_the_usual_one() {
+        let left = left_after(5 * 24 + 12, Duration::from_secs(15 * 60));
+        assert!(left[0].starts_with("2026-11-15T11:") && left[KEPT - 1].starts_with("2026-11-15T09:"), "{left:?}");
+        let days: Vec<&str> = left[KEPT..].iter().map(|taken| &taken[..13]).collect();
+        assert_eq!(days, ["2026-11-14T23", "2026-11-13T23", "2026-11-12T23"]);
+    }
+
+    #[test]
+    fn at_the_usual_pace_and_at_longer_ones_nothing_is_kept_beside_the_newest() {
+        for hours in [6, 24, 7 * 24] {
+            assert_eq!(left_after(120 * 24, Duration::from_secs(hours * 3600)).len(), KEPT, "{hours}");
+        }
     }
 
     #[test]

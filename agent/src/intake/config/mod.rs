@@ -22,7 +22,7 @@ use contract::finding::Finding;
 pub use contract::form::clear_text;
 use contract::image::ImageFacts;
 use contract::pod_security::PodSecurity;
-use contract::properties::{self as table, ControlNode, Route};
+use contract::properties::{self as table, ControlNode, Period, Route};
 use contract::role::Role;
 use contract::secret::Secret;
 use ipnet::Ipv4Net;
@@ -56,6 +56,8 @@ pub struct ControlPlane {
     pub node: Node,
     /// The directory on a server to which snapshots of the store are copied; the address may hold a password.
     pub snapshot_target: Option<Secret>,
+    /// How often one is taken while this node leads etcd.
+    pub snapshot_every: Period,
     /// The operator's public key, to which encryption keys are sealed.
     pub recovery_public_key: Option<String>,
     /// The public key of whoever deployed the cluster: who proves it becomes an administrator.

@@ -104,6 +104,7 @@ fn of_control_plane(config: &ControlPlane, secret: Option<String>) -> Vec<Row> {
         (table::SERVICE_CIDR, Some(cluster.service_cidr.to_string())),
         (table::POD_SECURITY, Some(cluster.pod_security.to_string())),
         (table::SNAPSHOT_TARGET, config.snapshot_target.as_ref().map(|target| target.expose().to_owned())),
+        (table::SNAPSHOT_EVERY, Some(config.snapshot_every.to_string())),
         (table::RECOVERY_PUBLIC_KEY, config.recovery_public_key.clone()),
         (table::DEPLOYER_PUBLIC_KEY, config.deployer_public_key.clone()),
         (table::VXLAN_PORT, Some(cluster.vxlan_port.to_string())),

@@ -1,6 +1,7 @@
 //! How a [`Config`] is saved. Agents of before read the same form: it has the fields of all roles side by side, and what
 //! only some of them have may be missing.
 
+use contract::properties::Period;
 use contract::role::Role;
 use contract::secret::Secret;
 use serde::{Deserialize, Serialize};
@@ -36,11 +37,17 @@ struct SavedNode {
     snapshot_target: Option<Secret>,
     /// Missing in what older images saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    snapshot_every: Option<Period>,
+    /// Missing in what older images saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     recovery_public_key: Option<String>,
     /// Missing in what older images saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deployer_public_key: Option<String>,
 }
+
+/// How often images took a snapshot that had no property for it.
+const BEFORE_SNAPSHOT_EVERY: Period = Period::hours(6);
 
 fn before_roles() -> Role {
     Role::ControlPlane
@@ -56,7 +63,7 @@ impl TryFrom<Saved> for Config {
 
     fn try_from(saved: Saved) -> Result<Self, Missing> {
         let Saved { role, cluster, joined_cluster, registration, node, timeout_factor } = saved;
-        let SavedNode { node, snapshot_target, recovery_public_key, deployer_public_key } = node;
+        let SavedNode { node, snapshot_target, snapshot_every, recovery_public_key, deployer_public_key } = node;
         Ok(match role {
             Role::ControlPlane | Role::TenantControlPlane if node.is_leased() => {
                 return Err(Missing("the static address"));
@@ -66,6 +73,7 @@ impl TryFrom<Saved> for Config {
                 cluster: cluster.ok_or(Missing("cluster"))?,
                 node,
                 snapshot_target,
+                snapshot_every: snapshot_every.unwrap_or(BEFORE_SNAPSHOT_EVERY),
                 recovery_public_key,
                 deployer_public_key,
                 timeout_factor,
@@ -88,6 +96,7 @@ impl From<Config> for Saved {
                 cluster,
                 node,
                 snapshot_target,
+                snapshot_every,
                 recovery_public_key,
                 deployer_public_key,
                 timeout_factor,
@@ -96,7 +105,13 @@ impl From<Config> for Saved {
                 cluster: Some(cluster),
                 joined_cluster: None,
                 registration: None,
-                node: SavedNode { node, snapshot_target, recovery_public_key, deployer_public_key },
+                node: SavedNode {
+                    node,
+                    snapshot_target,
+                    snapshot_every: Some(snapshot_every),
+                    recovery_public_key,
+                    deployer_public_key,
+                },
                 timeout_factor,
             },
             Config::Worker(Worker { cluster, node, registration, timeout_factor }) => Self {
@@ -104,7 +119,13 @@ impl From<Config> for Saved {
                 cluster: None,
                 joined_cluster: Some(cluster),
                 registration: Some(registration),
-                node: SavedNode { node, snapshot_target: None, recovery_public_key: None, deployer_public_key: None },
+                node: SavedNode {
+                    node,
+                    snapshot_target: None,
+                    snapshot_every: None,
+                    recovery_public_key: None,
+                    deployer_public_key: None,
+                },
                 timeout_factor,
             },
         }

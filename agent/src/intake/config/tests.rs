@@ -6,7 +6,7 @@ use contract::finding::Severity;
 use contract::image::ImageFacts;
 use contract::pod_security::PodSecurity;
 use contract::properties;
-use contract::properties::{ControlNode, Route};
+use contract::properties::{ControlNode, Period, Route};
 use contract::role::{Role, Roles};
 use ipnet::Ipv4Net;
 use proptest::prelude::*;
@@ -52,6 +52,7 @@ fn fixture() -> Vec<(&'static str, String)> {
         ("extra-ca-certificates", include_str!("fixtures/site-ca.pem")),
         ("registry-mirror", "https://registry.example.com/mirror"),
         ("snapshot-target", "https://backup:p%40ss@backup.example.com/clusters/one/"),
+        ("snapshot-every", "15m"),
         ("recovery-public-key", include_str!("../../../../contract/src/recovery/fixtures/key.pub")),
         ("vxlan-port", "4789"),
         ("timeout-factor", "3"),
@@ -147,6 +148,7 @@ fn only_four_properties_and_a_way_in_must_be_given() {
     let config = intake.config.control_plane().unwrap();
     assert_eq!(config.cluster.kubernetes_minor, "1.36", "the newest in the image");
     assert_eq!((config.cluster.vxlan_port, config.timeout_factor), (8472, 1));
+    assert_eq!(config.snapshot_every, Period::hours(6));
     assert!(intake.warnings.is_empty());
     properties.retain(|(key, _)| given(key));
     assert_eq!(codes(&validate(&document(&properties), &image(), now()).unwrap_err()), ["access.none"]);
@@ -453,6 +455,9 @@ rejects! {
     certificate_is_no_authority: ["extra-ca-certificates" = include_str!("fixtures/server.pem")] => ["certificate.not-ca"];
     certificate_is_text: ["extra-ca-certificates" = "see ticket"] => ["certificate.malformed"];
     registry_has_a_password: ["registry-mirror" = "https://user:hunter2@registry.example.com"] => ["url.malformed"];
+    snapshots_are_too_frequent: ["snapshot-every" = "14m"] => ["property.out-of-range"];
+    snapshots_are_too_rare: ["snapshot-every" = "8d"] => ["property.out-of-range"];
+    snapshots_have_no_unit: ["snapshot-every" = "6"] => ["property.malformed"];
     vxlan_port_is_low: ["vxlan-port" = "53"] => ["property.out-of-range"];
     vxlan_port_is_high: ["vxlan-port" = "65536"] => ["property.out-of-range"];
     vxlan_port_is_a_name: ["vxlan-port" = "vxlan"] => ["property.malformed"];
@@ -537,6 +542,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
         1024u16..,
         1u32..=20,
         prop_oneof![Just("1.35"), Just("1.36")],
+        prop_oneof![Just(Period::minutes(90)), Just(Period::hours(6)), Just(Period::days(7))],
         "[^\\p{C}\\p{Zs}]{0,40}",
     );
     (names, network, data, lists, site).prop_map(|((names, cluster), network, (data, routed), lists, site)| {
@@ -548,7 +554,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
             .collect();
         let control_nodes = if three { nodes.clone() } else { vec![nodes[position].clone()] };
         let (dns, domains, ntp, keys, ca, administrators) = lists;
-        let (proxy, mirror, target, exclusions, hash, vxlan_port, timeout_factor, minor, tail) = site;
+        let (proxy, mirror, target, exclusions, hash, vxlan_port, timeout_factor, minor, every, tail) = site;
         let hash = hash.or(keys.is_empty().then_some(HASH));
         let config = Config::ControlPlane(ControlPlane {
             role: Role::ControlPlane,
@@ -603,6 +609,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 registry_mirror: mirror.map(str::to_owned),
             },
             snapshot_target: target.map(|target| Secret::new(target.to_owned())),
+            snapshot_every: every,
             recovery_public_key: None,
             deployer_public_key: None,
             timeout_factor,
@@ -615,6 +622,19 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
 fn a_snapshot_target_without_tls_is_taken_with_a_warning() {
     let intake = changed(&[("snapshot-target", Some("http://backup.example.com/"))]).unwrap();
     assert_eq!(codes(&intake.warnings), ["snapshot-target.clear-text"]);
+}
+
+/// Nobody who has changed nothing gets another pace with another image, nor by changing something else.
+#[test]
+fn a_configuration_from_before_there_was_a_pace_of_snapshots_keeps_that_of_the_images_of_then() {
+    let config = changed(&[("snapshot-every", None)]).unwrap().config;
+    let mut saved = serde_json::to_value(&config).unwrap();
+    saved["node"].as_object_mut().unwrap().remove("snapshot_every").unwrap();
+    let before: Config = serde_json::from_value(saved).unwrap();
+    assert_eq!(before, config, "the form's default is another one");
+    assert!(before.properties(None).contains(&("snapshot-every", "6h".to_owned())));
+    let weekly = changed(&[("snapshot-every", Some("168h"))]).unwrap().config;
+    assert!(weekly.properties(None).contains(&("snapshot-every", "7d".to_owned())));
 }
 
 #[test]

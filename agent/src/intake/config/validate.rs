@@ -124,6 +124,7 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
                 },
                 node,
                 snapshot_target: draft.snapshot_target,
+                snapshot_every: draft.snapshot_every?,
                 recovery_public_key: draft.recovery_public_key,
                 deployer_public_key: draft.deployer_public_key,
                 timeout_factor: draft.timeout_factor?,

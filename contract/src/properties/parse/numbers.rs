@@ -1,6 +1,6 @@
-//! Whole numbers, versions, true and false.
+//! Whole numbers, spans of time, versions, true and false.
 
-use super::super::value::Problem;
+use super::super::value::{Period, Problem};
 use super::quoted;
 use crate::codes;
 
@@ -21,6 +21,39 @@ pub fn integer(text: &str, lowest: u32, highest: u32) -> Result<u32, Problem> {
         _ => Err(Problem::new(
             &codes::PROPERTY_OUT_OF_RANGE,
             format!("{} is not within {lowest} to {highest}", quoted(text)),
+            action(),
+        )),
+    }
+}
+
+/// Whole minutes, hours or days, such as `30m`, `6h` or `1d`, from `shortest` to `longest`.
+pub fn period(text: &str, shortest: Period, longest: Period) -> Result<Period, Problem> {
+    let action = || format!("Give whole minutes, hours or days, such as 30m, 6h or 1d, from {shortest} to {longest}");
+    let parts = || {
+        let (count, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+        let of: fn(u16) -> Period = match unit {
+            "m" => Period::minutes,
+            "h" => Period::hours,
+            "d" => Period::days,
+            _ => return None,
+        };
+        // One way to write each: a zero before it could be meant as anything.
+        let is_count = !count.is_empty() && !count.starts_with('0') && count.bytes().all(|byte| byte.is_ascii_digit());
+        is_count.then_some((count, of))
+    };
+    let Some((count, of)) = parts() else {
+        return Err(Problem::new(
+            &codes::PROPERTY_MALFORMED,
+            format!("{} is no whole number of minutes, hours or days", quoted(text)),
+            action(),
+        ));
+    };
+    // Digits alone fail to parse only when there are too many of them.
+    match count.parse::<u16>().map(of) {
+        Ok(period) if (shortest..=longest).contains(&period) => Ok(period),
+        _ => Err(Problem::new(
+            &codes::PROPERTY_OUT_OF_RANGE,
+            format!("{} is not within {shortest} to {longest}", quoted(text)),
             action(),
         )),
     }
@@ -74,6 +107,52 @@ mod tests {
         ] {
             assert_eq!(integer(text, 1, 20).unwrap_err().code.code, code, "{text}");
         }
+    }
+
+    #[test]
+    fn spans_of_time_have_a_unit_and_keep_to_their_range() {
+        let read = |text: &str| period(text, Period::minutes(15), Period::days(7));
+        for (text, minutes, shown) in [
+            ("15m", 15, "15m"),
+            ("90m", 90, "90m"),
+            ("360m", 360, "6h"),
+            ("6h", 360, "6h"),
+            ("24h", 1440, "1d"),
+            ("168h", 10080, "7d"),
+            ("10080m", 10080, "7d"),
+            ("7d", 10080, "7d"),
+        ] {
+            let period = read(text).unwrap();
+            assert_eq!((period, period.to_string().as_str()), (Period::minutes(minutes), shown), "{text}");
+            assert_eq!(period.duration().as_secs(), u64::from(minutes) * 60, "{text}");
+        }
+        for (text, code) in [
+            ("14m", "property.out-of-range"),
+            ("10081m", "property.out-of-range"),
+            ("169h", "property.out-of-range"),
+            ("8d", "property.out-of-range"),
+            ("99999999999999999999m", "property.out-of-range"),
+            ("0h", "property.malformed"),
+            ("06h", "property.malformed"),
+            ("6", "property.malformed"),
+            ("h", "property.malformed"),
+            ("", "property.malformed"),
+            ("-6h", "property.malformed"),
+            ("+6h", "property.malformed"),
+            ("1.5h", "property.malformed"),
+            ("6 h", "property.malformed"),
+            ("6H", "property.malformed"),
+            ("1h30m", "property.malformed"),
+            ("900s", "property.malformed"),
+            ("1w", "property.malformed"),
+            ("6\u{445}", "property.malformed"),
+            ("\u{666}h", "property.malformed"),
+        ] {
+            assert_eq!(read(text).unwrap_err().code.code, code, "{text}");
+        }
+        let problem = read("5m").unwrap_err();
+        assert_eq!(problem.seen, "\"5m\" is not within 15m to 7d");
+        assert_eq!(problem.action, "Give whole minutes, hours or days, such as 30m, 6h or 1d, from 15m to 7d");
     }
 
     #[test]

@@ -101,8 +101,8 @@ pub struct TenantClusterSpec {
     /// What the appliance brings into the cluster.
     #[serde(default, rename = "addons")]
     pub add_ons: AddOns,
-    /// Where snapshots of the cluster's store are copied. Control nodes take one every 6 hours and keep some on their own disks
-    /// in any case.
+    /// How often snapshots of the cluster's store are taken, and where they are copied. Without it control nodes take one every 6
+    /// hours; they keep some on their own disks in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<Backup>,
     /// The snapshot that a new cluster begins with. It is given when the object is made, or never.
@@ -207,10 +207,15 @@ impl Default for AddOns {
     }
 }
 
-/// Where snapshots go.
+/// How often snapshots are taken, and where they go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Backup {
+    /// How often one is taken, at least: whole minutes, hours or days, from 15 minutes to 7 days. Only an image that knows the
+    /// property `snapshot-every` takes another span than `6h`.
+    #[serde(default = "every")]
+    #[schemars(schema_with = "shapes::pace", example = &"1h")]
+    pub every: String,
     /// A directory on a WebDAV or similar server, to which each snapshot is copied with HTTP PUT. Without a user and a password.
     #[schemars(schema_with = "shapes::directory", example = &"https://backup.example.com/clusters/shop/")]
     pub target: String,
@@ -340,6 +345,11 @@ fn auto() -> String {
 
 fn yes() -> bool {
     true
+}
+
+/// As the property of control nodes has it.
+fn every() -> String {
+    "6h".to_owned()
 }
 
 /// As `kaas upgrade` has it.

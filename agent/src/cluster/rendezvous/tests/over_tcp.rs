@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use contract::pod_security::PodSecurity;
-use contract::properties::ControlNode;
+use contract::properties::{ControlNode, Period};
 use contract::role::Role;
 use contract::secret::Secret;
 
@@ -58,6 +58,7 @@ pub(super) fn config(index: usize) -> ControlPlane {
             add_ons: Default::default(),
         },
         snapshot_target: None,
+        snapshot_every: Period::hours(6),
         recovery_public_key: None,
         deployer_public_key: None,
         timeout_factor: 1,

@@ -27,8 +27,8 @@ async fn what_is_told_to_no_control_node_any_more_is_named_until_it_is_taken_bac
         ("addons.localVolumes", |it| it.spec.add_ons.local_volumes = false),
         ("network.serviceVIPs", |it| it.spec.network.service_vips = None),
         ("backup.target", |it| {
-            let target = "https://elsewhere.example.com/shop/".to_owned();
-            it.spec.backup = Some(Backup { target, credentials_ref: None, recovery_public_key: None });
+            let (every, target) = ("6h".to_owned(), "https://elsewhere.example.com/shop/".to_owned());
+            it.spec.backup = Some(Backup { every, target, credentials_ref: None, recovery_public_key: None });
         }),
     ];
     let world = World::new();
