@@ -36,17 +36,22 @@ pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &Kept) -> Result<Se
 
 async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept, now: u64) -> Result<Seen, Trouble> {
     let mut vms = hypervisor.vms().await?;
+    let mut given_up = BTreeMap::new();
     for machine in &kept.machines {
         let Some(noted) = machine.noted() else { continue };
         if !vms.iter().any(|vm| vm.uuid() == noted) {
             // Moved out of the folders that are searched, or restamped: it is not gone.
-            let copies = hypervisor.with_bios_uuid(noted).await?.into_iter();
+            let copies = hypervisor.with_bios_uuid(noted).await?;
+            if let Some(vm) = copies.iter().find(|vm| machine.has_released(vm)) {
+                given_up.insert(machine.name.clone(), vm.name.clone());
+            }
             let others = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment != hypervisor.deployment());
-            vms.extend(copies.filter(|vm| !others(vm)));
+            vms.extend(copies.into_iter().filter(|vm| !others(vm)));
         }
     }
     let nodes = cluster.nodes().await.map_err(Trouble::api)?;
-    let mut seen = Seen { now, vms, nodes, ..Seen::default() };
+    let gone = given_up.keys().cloned().collect();
+    let mut seen = Seen { now, vms, nodes, gone, kept: given_up, ..Seen::default() };
     // Before the VMs are asked: what has joined since then says so.
     let may_join = |machine: &&Machine| machine.state != State::Member;
     let ready = kept.machines.iter().filter(may_join).filter_map(|machine| seen.node(machine).own());
