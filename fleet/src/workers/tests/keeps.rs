@@ -41,7 +41,8 @@ async fn a_vm_that_is_kept_leaves_the_networks_and_its_pool_and_holds_its_disks(
     assert!(begun.elapsed() < Duration::from_secs(60), "nobody waits until it counts as gone: {:?}", begun.elapsed());
     assert_eq!((status.workers.len(), world.own()), (1, vec!["t-w2".to_owned()]));
     assert_eq!(changes(&world), ["shut_down", "delete_node", "connect", "connect", "release"]);
-    let [kept] = &world.given_up()[..] else { panic!("one is kept") };
+    let all = world.given_up();
+    let [kept] = &all[..] else { panic!("{all:?}") };
     assert_eq!(kept.name, format!("t-w1-kept-{}", &vm.uuid().to_string()[..8]));
     assert_eq!((kept.uuid(), &kept.disks, kept.is_fenced()), (vm.uuid(), &vm.disks, true));
     let of = kept.stamp.as_ref().map(|stamp| (stamp.node.as_str(), stamp.swap));
