@@ -215,7 +215,7 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
         (VmRuns, NodeServes) => Works,
         _ => WorksNot,
     };
-    let kept = |name: &String| format!("its VM is kept as {name} in the folder of its cluster, off and on no network");
+    let kept = |name: &String| format!("its VM is kept as {name} in the folder of its cluster, and is nobody's");
     let mut said: Vec<String> = worker.kept.iter().map(kept).collect();
     said.extend(worker.reason.iter().map(ToString::to_string));
     let waits = seen.waits.iter().chain(&seen.stopped).filter(|wait| wait.worker.as_ref() == Some(&name));

@@ -29,7 +29,8 @@ pub struct Seen {
     pub announced: BTreeMap<String, Vec<String>>,
     /// Machines whose VMs are gone: no look of the last minute has found them, or they were removed for good, or given up.
     pub gone: BTreeSet<String>,
-    /// The VMs that were given up for machines, by machine: their names. They are nobody's, and count as gone.
+    /// The VMs that were given up for machines, by machine: their names. They are nobody's, and count as gone as long as they are off and on
+    /// no network.
     pub kept: BTreeMap<String, String>,
     /// What VMs that are on say of themselves, by machine, where it is no member or its node is not Ready.
     pub said: BTreeMap<String, Statement>,

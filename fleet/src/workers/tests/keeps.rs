@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::fake::{Fault, Given, World, pool, remove};
+use crate::hypervisor::PowerState;
 use crate::upgrade::Reason;
 use crate::workers::{Action, Machine, Removal, Seen, Wish, next, reason};
 
@@ -116,6 +117,21 @@ async fn for_a_member_whose_vm_was_given_up_since_another_worker_comes() {
     world.give(Wish::GoOn).await.done();
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     assert_eq!((world.own(), world.given_up()), (vec!["t-w2".to_owned(), "t-w3".to_owned()], kept));
+}
+
+/// Whoever may change its settings can stamp one so that runs.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_stamped_as_given_up_and_runs_is_out_of_sight_for_a_minute_at_least() {
+    let world = leaving().await;
+    let before = world.kept().await.unwrap();
+    world.give(remove("t-w1")).await.done();
+    world.keep(before).await;
+    let is_nobodys = |machine: &&mut super::fake::Machine| machine.vm.name.starts_with("t-w1-kept-");
+    world.lock().machines.iter_mut().find(is_nobodys).unwrap().vm.power = PowerState::On;
+    let begun = Instant::now();
+    world.give(Wish::GoOn).await.done();
+    assert!(begun.elapsed() >= Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert_eq!((world.own(), world.given_up().len()), (vec!["t-w2".to_owned(), "t-w3".to_owned()], 1));
 }
 
 /// Nobody makes a second VM of its BIOS UUID.
