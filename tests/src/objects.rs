@@ -170,6 +170,19 @@ spec: {{processors: 2, memoryMiB: 2048}}
         answer.json().with_context(|| path.to_owned())
     }
 
+    /// Changes an object of the control cluster, as an administrator does.
+    ///
+    /// # Panics
+    /// It is not taken in a while.
+    pub fn change(&self, path: &str, change: &Value) {
+        let client = self.control.client();
+        self.site.wait(&format!("{path} to be changed"), MOMENT, || {
+            let answer = client.wait(client.ask_api(Method::PATCH, path, Some(change)))?;
+            ensure!(answer.status == 200, "{path}: {}", answer.status);
+            Ok(true)
+        });
+    }
+
     /// What is in a list, once it is told: a control node that goes takes its connections along.
     fn items(&self, path: &str) -> Vec<Value> {
         let list = self.site.obtain(&format!("{path} to be told"), MOMENT, || self.ask(path).map(Some));

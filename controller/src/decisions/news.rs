@@ -14,13 +14,14 @@ const LONGEST: usize = 1024;
 const FOLLOWED: [&str; 5] = ["Preflight", "Progressing", "Ready", "VMReady", "NodeReady"];
 
 /// What does not hold yet, or no longer, and is as it is to be.
-const ON_ITS_WAY: [&str; 16] = [
+const ON_ITS_WAY: [&str; 17] = [
     "AwaitsControlPlane",
     "Changing",
     "ClusterNotReady",
     "Draining",
     "Forming",
     "Joining",
+    "Kept",
     "Leaving",
     "Making",
     "NoTemplate",

@@ -118,6 +118,7 @@ mod tests {
             reason: None,
             says: None,
             discards: Discards::default(),
+            kept: None,
         }
     }
 

@@ -175,7 +175,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
 pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> MachineStatus {
     use MachineReason::{
         Current, Draining, JoinFailed, Joining, NodeNotReached, NodeServes, NotKnown, NotReady, Outdated, PoweredOff,
-        VmGone, VmMaking, VmNotAsked, VmRuns, Works, WorksNot,
+        VmGone, VmKept, VmMaking, VmNotAsked, VmRuns, Works, WorksNot,
     };
     use fleet::hypervisor::PowerState;
     let mut status = machine.status.clone().unwrap_or_default();
@@ -196,6 +196,7 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
     }
     let vm = match (seen.looked, worker.power, worker.vm) {
         (false, ..) => VmNotAsked,
+        _ if worker.kept.is_some() => VmKept,
         (_, Some(PowerState::On), _) => VmRuns,
         (_, Some(_), _) if worker.state != State::New => PoweredOff,
         (_, None, Some(_)) => VmGone,
@@ -214,7 +215,9 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
         (VmRuns, NodeServes) => Works,
         _ => WorksNot,
     };
-    let mut said: Vec<String> = worker.reason.iter().map(ToString::to_string).collect();
+    let kept = |name: &String| format!("its VM is kept as {name} in the folder of its cluster, and is nobody's");
+    let mut said: Vec<String> = worker.kept.iter().map(kept).collect();
+    said.extend(worker.reason.iter().map(ToString::to_string));
     let waits = seen.waits.iter().chain(&seen.stopped).filter(|wait| wait.worker.as_ref() == Some(&name));
     said.extend(waits.map(|wait| wait.reason.to_string()));
     said.dedup();

@@ -6,15 +6,13 @@ use std::fs;
 use std::path::Path;
 
 /// What stands in the kinds and nobody in the controller reads or says, and why it is there all the same.
-const EXCEPTIONS: [(&str, &str); 10] = [
+const EXCEPTIONS: [(&str, &str); 8] = [
     ("Commit::Auto", "it is whatever is not Manual"),
     ("Condition.last_transition_time", "it is set with the condition, for people"),
     ("Described.meaning", "it is the reference's"),
     ("From::Listed", "it is whatever is not All"),
-    ("MachineSpec.removal", "a rule refuses what nobody does"),
     ("OperationSpec.from_version", "it is written for people"),
     ("OperationSpec.to_size", "it is written for people: the plan says it to `fleet`"),
-    ("Removal::KeepVm", "a rule refuses it"),
     ("Restore.recovery_key_ref", "`restore` as a whole is NotSupported"),
     ("TenantClusterStatus.cluster_uid", "nobody notes it: a cluster is known by its authority"),
 ];

@@ -91,7 +91,8 @@ pub struct MachineSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
     )]
     pub taints: Vec<Taint>,
-    /// What becomes of the VM when the Machine goes: it is destroyed. `KeepVM` is refused.
+    /// What becomes of the VM when the Machine goes: it is destroyed, or, of a worker, kept (`KeepVM`): off, on no network, with its disks, by another name,
+    /// and nobody's. It can be changed until the VM is gone.
     #[serde(default)]
     pub removal: Removal,
     /// What may be lost with the node when it goes: without that it stays until a person has seen to it.
@@ -116,11 +117,11 @@ fn machine_rules() -> Vec<Value> {
         of_worker("kubernetes"),
         of_worker("processors"),
         of_worker("memoryMiB"),
-        // Whoever asks for it would find the VM gone.
+        // Whoever asks for it would find the VM gone: a control node's data disk moves to the next one, and goes with the cluster.
         at(
             "removal",
-            "self.removal == 'DestroyVM'",
-            "no VM is kept by this version: clone it in the vCenter before the Machine goes",
+            "self.removal == 'DestroyVM' || self.role == 'Worker'",
+            "only the VM of a worker is kept: clone that of a control node in the vCenter before its cluster goes",
         ),
     ]
 }
@@ -153,7 +154,8 @@ pub enum Removal {
     #[default]
     #[serde(rename = "DestroyVM")]
     DestroyVm,
-    /// It is kept. Nobody does that, and the API server refuses it.
+    /// It is kept: off, with its network adapters disconnected and all its disks, by another name. From then on nobody here counts or touches
+    /// it. One that was not made to the end is destroyed.
     #[serde(rename = "KeepVM")]
     KeepVm,
 }
@@ -327,6 +329,8 @@ reasons! {
         PoweredOff = False,
         /// It is not there any more.
         VmGone as Gone = False,
+        /// Its VM is kept, as `spec.removal` has it: the message says what it is called. It is nobody's by now, and whoever wants it gone removes it in the vCenter.
+        VmKept as Kept = False,
         /// The Provider could not be asked.
         VmNotAsked as NotAsked = Unknown,
     }

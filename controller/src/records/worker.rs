@@ -1,7 +1,7 @@
 //! A worker: [`workers::Machine`] of `fleet` and a Machine. What it is made like stands in the spec, what was begun for it in the
 //! status. The Machine's UID is what its VM's stamp has, and the BIOS UUID that its VM is made with: both are drawn by the API
 //! server when the object is made, before anything follows from them, and no other Machine ever has them. What may be lost with a
-//! worker is a person's to say, in the spec: it is read from there and never written. One that was adopted has the UID of the Machine
+//! worker, and what becomes of its VM, is a person's to say, in the spec: it is read from there and never written. One that was adopted has the UID of the Machine
 //! that it was made for.
 
 use fleet::hypervisor::Size;
@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::text::{Mismatch, digits, read, read_given, seconds, time, time_if_any};
-use crate::objects::{Discards, Effect, Journal, Machine, MachineSpec, MachineVm, Phase, Taint, VmState};
+use crate::objects::{Discards, Effect, Journal, Machine, MachineSpec, MachineVm, Phase, Removal, Taint, VmState};
 
 const GIB: u64 = 1 << 30;
 
@@ -41,6 +41,10 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
     } = status.journal;
     let given = |field, given: &Option<_>| given.as_ref().map(|time| seconds(field, time)).transpose();
     let Discards { local_volumes, bare_pods } = machine.spec.discards;
+    let removal = match machine.spec.removal {
+        Removal::DestroyVm => workers::Removal::Destroy,
+        Removal::KeepVm => workers::Removal::Keep,
+    };
     Ok(workers::Machine {
         name: machine.name_any(),
         id,
@@ -65,6 +69,7 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
         cordoned: given("journal.cordoned", &cordoned)?,
         handed_over: given("journal.handedOver", &handed_over)?,
         discards: workers::Discards { local_volumes, bare_pods },
+        removal,
         heard,
         was_on,
         key,
@@ -94,6 +99,7 @@ pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mi
         cordoned,
         handed_over,
         discards: _,
+        removal: _,
         heard,
         was_on,
         key,
@@ -215,7 +221,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::objects::{Removal, fixture};
+    use crate::objects::fixture;
 
     const UID: &str = "0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e21";
 
@@ -258,6 +264,7 @@ mod tests {
             cordoned: Some(1_796_115_601),
             handed_over: Some(1_796_115_602),
             discards: workers::Discards { local_volumes: true, bare_pods: true },
+            removal: workers::Removal::Keep,
             heard: Some("2026-12-01T09:00:00Z".to_owned()),
             was_on: true,
             key: Some("sha256:0e".to_owned()),

@@ -88,8 +88,8 @@ pub enum ShutDown {
 /// call's [`Permit`], and hands its error on as it is; what only looks needs none.
 ///
 /// Only what changes a VM's settings can be tied to the settings that were seen: on vSphere `changeVersion`, which
-/// [`Hypervisor::stamp`], [`Hypervisor::connect`], [`Hypervisor::detach`] and [`Hypervisor::attach`] give with their
-/// request, so that looking and changing are one. [`Hypervisor::power_on`], [`Hypervisor::shut_down`],
+/// [`Hypervisor::stamp`], [`Hypervisor::connect`], [`Hypervisor::detach`], [`Hypervisor::attach`] and [`Hypervisor::release`]
+/// give with their request, so that looking and changing are one. [`Hypervisor::power_on`], [`Hypervisor::shut_down`],
 /// [`Hypervisor::cut_power`], [`Hypervisor::destroy`] and [`Hypervisor::import`] can only look first: what they must never
 /// do to a changed VM they make sure of by what the hypervisor refuses itself, or by a setting that they change before.
 #[async_trait]
@@ -306,4 +306,13 @@ pub trait Hypervisor: Send + Sync {
     /// # Errors
     /// When it is on, holds another disk, or has a snapshot that may name one: a data disk must never go with its VM.
     async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()>;
+
+    /// Gives up a VM that is off and that no network adapter connects, now or at power-on. All that it holds stays on it; it has this name from
+    /// then on, and is stamped as nobody's ([`Stamp::released`]), all in one: no deployment counts or changes it any more.
+    ///
+    /// # Errors
+    /// When it is not off or an adapter connects it ([`Kind::Changed`]), or this hypervisor cannot ([`Kind::Refused`]).
+    async fn release(&self, vm: &Vm, _name: &str, _permit: &dyn Permit) -> Result<()> {
+        Err(Error::refused(format!("this hypervisor gives up no VM: {vm} stays, or is destroyed")))
+    }
 }

@@ -63,6 +63,13 @@ pub struct Stamp {
     pub swap: Option<Uuid>,
 }
 
+impl Stamp {
+    /// That of a VM that was given up: nobody's, with what it was made for. No deployment has the nil UUID.
+    pub fn released(&self) -> Self {
+        Self { deployment: Uuid::nil(), ..self.clone() }
+    }
+}
+
 /// What names a disk. A detached disk cannot be looked up by its UUID: the path leads to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskRef {

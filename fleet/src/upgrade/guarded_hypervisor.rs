@@ -473,6 +473,14 @@ impl<'a> GuardedHypervisor<'a> {
         };
         unless_begun(cancelled, &call, self.hypervisor.destroy(vm, &call)).await
     }
+
+    /// As [`Hypervisor::release`].
+    ///
+    /// # Errors
+    /// As there; or the VM is not the deployment's.
+    pub async fn release(&self, vm: &Vm, name: &str) -> Result<()> {
+        self.hypervisor.release(vm, name, &self.of(vm)?).await
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! A rule of the cluster that keeps the deployment's VMs on different hosts. It is made and renewed before a VM is powered on; one
-//! that is destroyed is taken out of it before, and the rule goes with the last but one.
+//! that is destroyed or given up is taken out of it before, and the rule goes with the last but one.
 //!
 //! It is a wish: a cluster that has too few hosts, or a rule of its own, may refuse it. That is told, and keeps no VM from running
 //! and none from going.
@@ -50,8 +50,8 @@ impl VcenterHypervisor {
         unkept(hosts.await.unwrap_or_default().iter().map(|host| (host.name.as_str(), host.takes_vms())), error)
     }
 
-    /// Takes a VM out of the rule that is about to be destroyed. With one VM left the rule goes: it takes two. Where vCenter refuses
-    /// that, it takes the VM out itself when that goes.
+    /// Takes a VM out of the rule that is about to be destroyed or given up. With one VM left the rule goes: it takes two. Where vCenter
+    /// refuses that, it takes a VM that is destroyed out itself; one that is given up goes out of it when the rule is renewed.
     pub(super) async fn let_go(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
         granted(self.try_let_go(vm, permit).await, &format!("{} without {}", self.rule_words(), vm.name))
     }

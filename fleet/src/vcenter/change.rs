@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use vsphere::{ConfigSpec, Power};
 
 use super::VcenterHypervisor;
-use super::stamp::{self, STAMP, written};
-use super::trouble::Asking;
+use super::disks::is_off;
+use super::stamp::{self, GOING, STAMP, written};
+use super::trouble::{Asking, changed};
 use crate::hypervisor::{Error, Permit, Result, Stamp, Vm};
 
 impl VcenterHypervisor {
@@ -51,6 +52,26 @@ impl VcenterHypervisor {
         if !connected {
             self.leave_off(&now, permit).await?;
         }
+        Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
+    }
+
+    /// What makes it nobody's is one request, tied to the settings that were seen. Before that it is taken out of the rule that keeps the
+    /// deployment's VMs apart: vCenter does that by itself for one that is destroyed alone.
+    pub(super) async fn release_vm(&self, vm: &Vm, name: &str, permit: &dyn Permit) -> Result<()> {
+        let now = self.as_seen(vm).await?;
+        is_off(vm, &now)?;
+        if let Some(adapter) = now.devices.adapters.iter().find(|adapter| adapter.start_connected) {
+            return Err(changed(format!("the network adapter {} of {vm} is connected at power-on", adapter.key)));
+        }
+        let stamp = stamp::read(&now.name, &now.extra)?.ok_or_else(|| Error::refused(format!("{vm} has no stamp")))?;
+        let mut spec = ConfigSpec::of(&now).name(name).extra(STAMP, &written(&stamp.released()));
+        if now.extra.get(GOING).is_some() {
+            spec = spec.extra(GOING, "");
+        }
+        if now.managed_by.is_some() {
+            spec = spec.managed_by_nobody();
+        }
+        self.let_go(&now, permit).await?;
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 

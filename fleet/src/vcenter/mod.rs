@@ -236,4 +236,8 @@ impl Hypervisor for VcenterHypervisor {
     async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         self.destroy_vm(vm, permit).await
     }
+
+    async fn release(&self, vm: &Vm, name: &str, permit: &dyn Permit) -> Result<()> {
+        self.release_vm(vm, name, permit).await
+    }
 }

@@ -10,7 +10,7 @@ use crate::hypervisor::{Result, Stamp};
 pub(super) const STAMP: &str = "kaas.stamp";
 /// Of a template: the digest of the OVA that it is made from, for people. Nothing goes by it.
 pub(super) const IMAGE: &str = "kaas.image";
-/// Of a VM that is about to be destroyed.
+/// Of a VM that is about to be destroyed; none that is given up has it.
 pub(super) const GOING: &str = "kaas.going";
 
 /// The stamp of a VM; none if it carries none.

@@ -132,6 +132,14 @@ impl Acting<'_> {
                 self.hypervisor.destroy(vm(seen, &machine)?).await?;
                 Ok(Acted::Changed)
             }
+            Action::Disconnect(_, adapter) => {
+                self.hypervisor.connect(vm(seen, &machine)?, adapter, false).await?;
+                Ok(Acted::Changed)
+            }
+            Action::Release(_, name) => {
+                self.hypervisor.release(vm(seen, &machine)?, name).await?;
+                Ok(Acted::Changed)
+            }
             Action::Forget(_) => {
                 // Its VM is gone: who was let in by its name is somebody else, whether he has made a node by it or bides his
                 // time. One that has never had a token has let nobody in: a node of its name was somebody's before.

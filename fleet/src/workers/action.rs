@@ -45,6 +45,10 @@ pub enum Action {
     Detach(String, DiskRef),
     /// Removes its VM.
     Destroy(String),
+    /// Takes its VM off a network, by the key of the adapter, now and at later power-ons.
+    Disconnect(String, String),
+    /// Gives its VM up, under another name: it is kept, and nobody's.
+    Release(String, String),
     /// Notes that nothing of it is left.
     Forget(String),
 }
@@ -70,6 +74,8 @@ impl Action {
             | Self::DeleteNode(name)
             | Self::Detach(name, _)
             | Self::Destroy(name)
+            | Self::Disconnect(name, _)
+            | Self::Release(name, _)
             | Self::Forget(name) => Some(name),
         }
     }

@@ -1,6 +1,6 @@
 //! Looks at what is there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::cluster::{Cluster, NodeSeen};
@@ -12,6 +12,7 @@ use super::seen::{Found, Node, Seen};
 use super::trouble::Trouble;
 use crate::ending::{Cancelled, LAST_LOOK, unless_cancelled};
 use crate::hypervisor::{Hypervisor, PowerState, Vm};
+use crate::node::clean;
 use crate::upgrade::Reason;
 
 /// How long a look may take: each request of it has ended in seconds, and whoever is root in a tenant chooses how many there are.
@@ -36,17 +37,25 @@ pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &Kept) -> Result<Se
 
 async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept, now: u64) -> Result<Seen, Trouble> {
     let mut vms = hypervisor.vms().await?;
+    let (mut given_up, mut gone) = (BTreeMap::new(), BTreeSet::new());
     for machine in &kept.machines {
         let Some(noted) = machine.noted() else { continue };
         if !vms.iter().any(|vm| vm.uuid() == noted) {
             // Moved out of the folders that are searched, or restamped: it is not gone.
-            let copies = hypervisor.with_bios_uuid(noted).await?.into_iter();
+            let copies = hypervisor.with_bios_uuid(noted).await?;
+            if let Some(vm) = copies.iter().find(|vm| machine.has_released(vm)) {
+                given_up.insert(machine.name.clone(), clean(&vm.name));
+                // Any other one may have been stamped so by somebody while it ran: it is out of sight as one that is moved.
+                if vm.power == PowerState::Off && vm.is_fenced() {
+                    gone.insert(machine.name.clone());
+                }
+            }
             let others = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment != hypervisor.deployment());
-            vms.extend(copies.filter(|vm| !others(vm)));
+            vms.extend(copies.into_iter().filter(|vm| !others(vm)));
         }
     }
     let nodes = cluster.nodes().await.map_err(Trouble::api)?;
-    let mut seen = Seen { now, vms, nodes, ..Seen::default() };
+    let mut seen = Seen { now, vms, nodes, gone, kept: given_up, ..Seen::default() };
     // Before the VMs are asked: what has joined since then says so.
     let may_join = |machine: &&Machine| machine.state != State::Member;
     let ready = kept.machines.iter().filter(may_join).filter_map(|machine| seen.node(machine).own());

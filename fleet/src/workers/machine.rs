@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::discards::Discards;
 use super::pool::{Pool, Template};
 use super::reason;
+use super::removal::Removal;
 use crate::hypervisor::{Stamp, Vm};
 use crate::upgrade::Reason;
 
@@ -83,6 +84,9 @@ pub struct Machine {
     /// What may be lost with it.
     #[serde(default)]
     pub discards: Discards,
+    /// What becomes of its VM once it has left.
+    #[serde(default)]
+    pub removal: Removal,
     /// When its node had said something last, as [`super::NodeSeen::heard`], before its VM was powered on again.
     #[serde(default)]
     pub heard: Option<String>,
@@ -118,6 +122,7 @@ impl Machine {
             cordoned: None,
             handed_over: None,
             discards: Discards::default(),
+            removal: Removal::default(),
             heard: None,
             was_on: false,
             key: None,
@@ -133,6 +138,17 @@ impl Machine {
     /// Whether a VM carries its stamp.
     pub fn owns(&self, vm: &Vm) -> bool {
         vm.stamp.as_ref().is_some_and(|stamp| stamp.node == self.name && stamp.swap == Some(self.id))
+    }
+
+    /// Whether a VM is the one that was given up for it: nobody's now.
+    pub(super) fn has_released(&self, vm: &Vm) -> bool {
+        self.noted() == Some(vm.uuid()) && vm.stamp.as_ref() == Some(&self.stamp(Uuid::nil()))
+    }
+
+    /// What its VM is called once it is given up: its own name is free then.
+    pub(super) fn name_of_kept(&self, vm: &Vm) -> String {
+        let uuid = vm.uuid().to_string();
+        format!("{}-kept-{}", self.name, uuid.split('-').next().unwrap_or_default())
     }
 
     /// BIOS UUID of the VM that was made for it, or was to be.

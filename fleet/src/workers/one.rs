@@ -9,6 +9,7 @@ use super::machine::{Machine, State};
 use super::mends;
 use super::pool::Pool;
 use super::reason;
+use super::removal::Removal;
 use super::seen::{Found, Node, Seen, Whose};
 use super::wait::Wait;
 use crate::hypervisor::{PowerState, Vm};
@@ -89,6 +90,11 @@ fn new(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen, missed: &dy
                 place(pool, missed())
             );
             Step::Waits(Wait::lasting(machine, reason::VM_STATE, words))
+        }
+        // What is kept is older than that. Another one would have its BIOS UUID.
+        None if seen.kept.contains_key(&machine.name) => {
+            let words = "its VM was given up already, and is kept: another worker is made";
+            Step::Does(Action::Leave(name(machine), Reason::new(reason::GIVEN_UP, words)))
         }
         None if machine.token.is_none() => Step::Does(Action::Import(name(machine))),
         None if !is_whole => Step::Does(Action::RemoveToken(name(machine))),
@@ -508,10 +514,16 @@ fn pods<'s>(machine: &Machine, seen: &'s Seen) -> &'s [PodSeen] {
     seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Removes a VM that is off. Data disks never go with it.
+/// Removes a VM that is off, or gives it up. Data disks never go with it, and stay on one that is kept. Half a VM is of no use to anybody.
 fn removed(machine: &Machine, vm: &Vm) -> Step {
     if vm.power != PowerState::Off {
         return odd_power(machine, vm);
+    }
+    if machine.removal == Removal::Keep && machine.vm.is_some() {
+        return match vm.adapters.iter().find(|adapter| adapter.connected) {
+            Some(adapter) => Step::Does(Action::Disconnect(name(machine), adapter.key.clone())),
+            None => Step::Does(Action::Release(name(machine), machine.name_of_kept(vm))),
+        };
     }
     match vm.data_disks().next() {
         Some(disk) => Step::Does(Action::Detach(name(machine), disk.reference.clone())),

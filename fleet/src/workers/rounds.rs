@@ -130,9 +130,10 @@ impl<'a> Rounds<'a> {
             let leads_on = leads_on(&action, action.machine().and_then(|name| records.kept().machine(name)));
             match acting.act(records, &seen, &action).await {
                 Ok(Acted::Changed) => {
-                    if let Action::Destroy(name) = &action {
+                    if let Action::Destroy(name) | Action::Release(name, _) = &action {
                         missing.destroyed(name);
                     }
+                    round.released |= matches!(action, Action::Release(..));
                     // One that lasts too long may go on for ever: a pod that tolerates the cordon comes back as often as it goes.
                     let comes_back = drains
                         && round.waits.iter().any(|wait| wait.lasting && wait.worker.as_ref() == action.machine());
@@ -170,9 +171,13 @@ fn leads_on(action: &Action, machine: Option<&Machine>) -> bool {
     match action {
         Action::Add { .. } | Action::Hear(..) | Action::Suspect(..) => false,
         Action::RemoveToken(_) if is(State::Returning) => false,
-        Action::Leave(..) | Action::RemoveToken(_) | Action::PowerOff(_) | Action::Detach(..) | Action::Destroy(_) => {
-            !is(State::New) && !machine.is_some_and(is_given_up)
-        }
+        Action::Leave(..)
+        | Action::RemoveToken(_)
+        | Action::PowerOff(_)
+        | Action::Detach(..)
+        | Action::Destroy(_)
+        | Action::Disconnect(..)
+        | Action::Release(..) => !is(State::New) && !machine.is_some_and(is_given_up),
         Action::Forget(_) => !machine.is_some_and(is_given_up),
         _ => true,
     }
@@ -185,6 +190,8 @@ pub struct Round {
     pub changed: bool,
     /// Something was done that leads on.
     pub progressed: bool,
+    /// A VM was given up: it is kept, and its machine is still there to say so.
+    pub released: bool,
     /// Something could not be done.
     pub failed: bool,
     /// Nothing could be looked at.

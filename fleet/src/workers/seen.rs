@@ -27,8 +27,11 @@ pub struct Seen {
     pub claims: BTreeMap<String, Vec<String>>,
     /// Services whose addresses nodes that leave answer for, by node.
     pub announced: BTreeMap<String, Vec<String>>,
-    /// Machines whose VMs are gone: no look of the last minute has found them, or they were removed for good.
+    /// Machines whose VMs are gone: no look of the last minute has found them, or they were removed for good, or given up.
     pub gone: BTreeSet<String>,
+    /// The VMs that were given up for machines, by machine: their names. They are nobody's, and count as gone as long as they are off and on
+    /// no network.
+    pub kept: BTreeMap<String, String>,
     /// What VMs that are on say of themselves, by machine, where it is no member or its node is not Ready.
     pub said: BTreeMap<String, Statement>,
     /// Why VMs could not be asked that, by machine.

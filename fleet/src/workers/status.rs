@@ -51,6 +51,9 @@ pub struct WorkerStatus {
     pub says: Option<Says>,
     /// What may be lost with it when it leaves.
     pub discards: Discards,
+    /// What its VM is called since it was given up; none if it was not.
+    #[serde(skip)]
+    pub kept: Option<String>,
 }
 
 /// What a worker's VM says of itself.
@@ -138,6 +141,7 @@ impl WorkersStatus {
                     reason: machine.reason.clone(),
                     says: seen.and_then(|seen| seen.said(machine)).map(Says::of),
                     discards: machine.discards,
+                    kept: seen.and_then(|seen| seen.kept.get(&machine.name)).cloned(),
                 }
             })
             .collect();

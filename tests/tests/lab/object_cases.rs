@@ -146,6 +146,11 @@ pub fn made() -> Vec<(&'static str, Value, &'static str)> {
         ("NodePool", pool(json!({"labels": {"kubernetes.io/x": "x"}})), "not a node's own to set"),
         ("Machine", json!({"metadata": {"name": "bank-w1"}}), "begins with the cluster's name and a dash"),
         ("Machine", pool(json!({"role": "ControlPlane"})), "a worker has poolRef, and no control node has"),
+        (
+            "Machine",
+            pool(json!({"role": "ControlPlane", "poolRef": null, "removal": "KeepVM"})),
+            "only the VM of a worker is kept",
+        ),
         ("Machine", pool(json!({"labels": {"a/": "x"}})), "has a key that is no label's"),
         ("Machine", pool(json!({"labels": {"kaas.local/x": "x"}})), "not a node's own to set"),
         ("Operation", json!({"metadata": {"name": "bank-swap"}}), "does not begin with the cluster's name and a dash"),
@@ -241,7 +246,6 @@ pub fn edited() -> Vec<(&'static str, Value, &'static str)> {
         ("Machine", spec(json!({"kubernetes": "1.37"})), worker),
         ("Machine", spec(json!({"processors": 8})), worker),
         ("Machine", spec(json!({"memoryMiB": 8192})), worker),
-        ("Machine", spec(json!({"removal": "KeepVM"})), "no VM is kept by this version"),
         ("Operation", spec(json!({"clusterGeneration": 8})), "a plan stays as it was decided"),
     ]
 }
@@ -256,7 +260,8 @@ pub fn edited_and_taken() -> Vec<(&'static str, Value)> {
         ("TenantCluster", json!({"spec": {"image": null, "maintenance": {"autoUpdate": true}}})),
         ("TenantCluster", json!({"spec": {"paused": true}, "metadata": {"annotations": {"kaas.local/adopt": "x"}}})),
         ("NodePool", json!({"spec": {"replicas": 0, "vmClass": "large"}})),
-        ("Machine", json!({"spec": {"removal": "DestroyVM", "discards": {"localVolumes": true}}})),
+        ("Machine", json!({"spec": {"removal": "KeepVM", "discards": {"localVolumes": true}}})),
+        ("Machine", json!({"spec": {"removal": "DestroyVM"}})),
         ("Operation", json!({"metadata": {"annotations": {"kaas.local/do": "commit"}}})),
     ]
 }

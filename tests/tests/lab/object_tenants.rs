@@ -32,7 +32,7 @@ pub mod long {
 
     /// The whole way from two OVAs to a running application, and back to nothing: a control cluster by one file, and in it a Provider,
     /// an image and a cluster as objects. Workers come, go and are lost while a server on them is requested; the tenant serves without
-    /// its control cluster; what is deleted leaves nothing.
+    /// its control cluster; what is deleted leaves nothing but the VM of a worker that is to be kept.
     pub fn a_tenant_comes_grows_serves_and_goes_by_its_objects() {
         let site = Site::up("objects");
         let control = Described::one(&site, &find_ova(&named_ova()).unwrap());
@@ -71,7 +71,18 @@ pub mod long {
         objects.control_is("-on");
         let objects = Objects::of(&site, &control);
 
+        // Of all that goes a person keeps one VM.
+        let kept = "shop-general-w1";
+        let name = format!("{kept}-kept-{}", &objects.made()[kept][..8]);
+        let machine = format!("/apis/kaas.local/v1alpha1/namespaces/default/machines/{kept}");
+        objects.change(&machine, &json!({"spec": {"removal": "KeepVM"}}));
         objects.run(&["cluster", "delete", "shop", "--confirm", "shop"]);
+        assert_eq!(objects.vms(), [(name.clone(), false)]);
+        let devices = site.machine(&name)["config"]["hardware"]["device"].clone();
+        let adapters = devices.as_array().into_iter().flatten().filter(|device| device["macAddress"].is_string());
+        let connected: Vec<&Value> = adapters.map(|adapter| &adapter["connectable"]["startConnected"]).collect();
+        assert_eq!(connected, [&json!(false)], "{devices}");
+        site.govc(&["vm.destroy", &name]);
         assert_eq!(objects.vms(), []);
         assert_eq!(objects.parts(), [""; 0]);
         assert_eq!(objects.secrets(), secrets);
@@ -151,7 +162,7 @@ use scenarios::scenario::{FORMING, MOMENT};
 use scenarios::server::{self, SERVICE};
 use scenarios::vcenter::Site;
 use scenarios::writer::Writer;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Requests a page on the machines' network while something is done, and says what became of the requests.
 fn while_requested(site: &Site, page: SocketAddr, what: &str, act: &dyn Fn()) -> Requested {

@@ -1,5 +1,4 @@
-//! The privileges that the calls of this crate need which a deployment makes. VMs are renamed or taken out of the inventory by nobody
-//! but tests.
+//! The privileges that the calls of this crate need which a deployment makes. VMs are taken out of the inventory by nobody but tests.
 //!
 //! Source: the required privileges of each method in the vSphere Web Services API reference. `System.View`, `System.Read` and
 //! `System.Anonymous` are in every role.
@@ -39,15 +38,22 @@ macro_rules! privileges {
     };
 }
 
-/// Privileges without which nothing fails, and so nobody is refused for the want of them.
+/// Privileges without which nobody is refused: nothing fails for the want of them, or what a person may ask for later.
 ///
 /// Source: `Task.CancelTask` in the vSphere Web Services API reference, which makes no exception for who has begun the task; "Global
-/// Privileges" in vSphere Security: on the inventory object related to the task.
-pub const WISHED: &[Privilege] = &[Privilege {
-    id: "Global.CancelTask",
-    on: On::Datastore,
-    purpose: "ending searches of a datastore that hangs; without it they end when the datastore answers",
-}];
+/// Privileges" in vSphere Security: on the inventory object related to the task. `VirtualMachineConfigSpec.name` for the other one.
+pub const WISHED: &[Privilege] = &[
+    Privilege {
+        id: "Global.CancelTask",
+        on: On::Datastore,
+        purpose: "ending searches of a datastore that hangs; without it they end when the datastore answers",
+    },
+    Privilege {
+        id: "VirtualMachine.Config.Rename",
+        on: On::Folder,
+        purpose: "keeping the VM of a worker that goes (`KeepVM`), by another name; without it that one waits",
+    },
+];
 
 privileges! {
     Folder "VApp.ApplicationConfig" "filling in OVF properties";

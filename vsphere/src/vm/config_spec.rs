@@ -130,6 +130,12 @@ impl ConfigSpec {
         self.with(Element::new("managedBy").with(parts))
     }
 
+    /// Says that no extension manages the VM (`ManagedByInfo` with an empty `extensionKey`).
+    #[must_use]
+    pub fn managed_by_nobody(self) -> Self {
+        self.with(Element::new("managedBy").with([Element::text("extensionKey", ""), Element::text("type", "")]))
+    }
+
     /// Gives the VM's own files a storage policy, by its identifier. Disks have policies of their own.
     #[must_use]
     pub fn policy(self, id: &str) -> Self {

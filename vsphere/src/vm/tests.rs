@@ -170,6 +170,8 @@ async fn settings_are_sent_in_the_order_of_the_schema() {
     insta::assert_snapshot!(sent(&spec).await);
     let error = ConfigSpec::new().properties(&vm.properties, [("address", "10.0.0.6")]).unwrap_err();
     assert_eq!((error.outcome(), error.to_string().contains("no property address")), (Outcome::Refused, true));
+    let nobody = sent(&ConfigSpec::of(&vm).managed_by_nobody()).await;
+    assert!(nobody.contains("<managedBy>\n<extensionKey/>\n<type/>\n</managedBy>"), "{nobody}");
     let nothing = ConfigSpec::new().properties(&vm.properties, []).unwrap();
     assert!(!sent(&nothing).await.contains("vAppConfig"));
 }

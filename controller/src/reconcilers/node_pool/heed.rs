@@ -9,7 +9,7 @@ use crate::reconcilers::tenant_cluster::HEEDING;
 
 impl PoolWork<'_> {
     /// Returns once something else is wanted than was seen: the spec of the pool or of its cluster is another one, one of both is to go,
-    /// or one of its Machines, or what may be lost with that. Or once all that lasts is to end.
+    /// or one of its Machines, or what may be lost with that, or becomes of its VM. Or once all that lasts is to end.
     pub(super) async fn is_wanted_otherwise(&self, pool: &NodePool, cluster: &TenantCluster, machines: &[Machine]) {
         tokio::select! {
             () = self.0.is_wanted_otherwise(pool) => {}
@@ -31,13 +31,14 @@ impl PoolWork<'_> {
 }
 
 /// Whether a person wants something else of Machines now than was seen: one was deleted that stayed until then, or what may be lost with
-/// it is another thing. What is done for them makes some, and deletes those that leave.
+/// it, or becomes of its VM, is another thing. What is done for them makes some, and deletes those that leave.
 fn is_otherwise(seen: &[Machine], now: &[Machine]) -> bool {
     now.iter().any(|machine| {
         let before = seen.iter().find(|before| before.uid() == machine.uid());
         let is_deleted = |of: &Machine| of.metadata.deletion_timestamp.is_some();
         let leaves = machine.status.as_ref().is_some_and(|status| status.phase == Phase::Leaving);
-        let may_be_lost = before.map(|before| before.spec.discards).unwrap_or_default();
-        (is_deleted(machine) && !leaves && !before.is_some_and(is_deleted)) || machine.spec.discards != may_be_lost
+        let said = |of: &Machine| (of.spec.discards, of.spec.removal);
+        let was_said = before.map(said).unwrap_or_default();
+        (is_deleted(machine) && !leaves && !before.is_some_and(is_deleted)) || said(machine) != was_said
     })
 }

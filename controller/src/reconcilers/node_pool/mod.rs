@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use fleet::authority::{Hold, Store as _, TakeOver};
 use fleet::journals;
-use fleet::workers::{Kept, Notice, Placed, Records, Rounds, Workers};
+use fleet::workers::{self, Kept, Notice, Placed, Records, Rounds, Workers};
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use tokio::sync::watch;
@@ -305,17 +305,16 @@ impl PoolWork<'_> {
                 if round.progressed {
                     led_on = Instant::now();
                 }
-                if round.changed && !round.failed {
-                    continue;
-                }
-                if round.done
+                let goes_on = round.changed && !round.failed;
+                let has_ended = round.done
                     || *workers.cancelled.borrow()
                     || (round.needs_a_person && !round.changed)
-                    || led_on.elapsed() >= PAUSE_LIMIT
-                {
+                    || led_on.elapsed() >= PAUSE_LIMIT;
+                if has_ended && !goes_on {
                     return anyhow::Ok(rounds.kept().clone());
                 }
-                if shown.elapsed() >= SHOWING {
+                // The Machine of a VM that was given up goes next: before that it says what this is called.
+                if round.released || (!goes_on && shown.elapsed() >= SHOWING) {
                     let seen = workers.status_of(rounds.kept()).await?;
                     match self.show(pool, known, &seen).await {
                         // Somebody is to be repaired by now.
@@ -325,7 +324,9 @@ impl PoolWork<'_> {
                     }
                     shown = Instant::now();
                 }
-                tokio::time::sleep(workers.pace).await;
+                if !goes_on {
+                    tokio::time::sleep(workers.pace).await;
+                }
             }
         }
         .await;
@@ -359,6 +360,9 @@ fn told_of(notice: &Notice<'_>) {
     match notice {
         Notice::TakingOver(words) => log::info!("{words}"),
         Notice::Staging => log::info!("laying the image ready"),
+        Notice::Begun(workers::Action::Release(worker, name)) => {
+            log::info!("the VM of {worker} is given up, and kept as {name}");
+        }
         Notice::Begun(action) => log::info!("{action:?}"),
         Notice::Waits(wait) => log::debug!("waiting: {wait}"),
     }

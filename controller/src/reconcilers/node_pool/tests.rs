@@ -2,6 +2,7 @@
 
 mod deaths;
 mod drift;
+mod keeps;
 mod limits;
 mod repair;
 mod rollout;
@@ -118,7 +119,7 @@ impl Pooled {
     }
 
     fn workers(&self) -> Vec<String> {
-        self.0.place.vms().into_keys().filter(|name| name.contains("-w")).collect()
+        self.0.place.vms().into_keys().filter(|name| name.contains("-w") && !name.contains("-kept-")).collect()
     }
 
     fn ready(&self) -> i64 {

@@ -224,6 +224,11 @@ async fn missing_privileges_are_named_all_together() {
     let ova = ova();
     let image = all.lay(&ova).await;
     let vm = all.added("cp1", &image).await;
+    // But a VM that is given up is renamed, which the role has beside those.
+    all.connect(&vm, &vm.adapters[0].key, false, &Free).await.unwrap();
+    let vm = all.again(&vm).await;
+    assert_eq!(all.release(&vm, "cp1-kept", &Free).await.unwrap_err().kind, Kind::Denied);
+    assert_eq!(all.again(&vm).await, vm);
     let few = bed.client_of("few@vsphere.local", "f").await;
     let few = VcenterHypervisor::new(few, DEPLOYMENT, &bed.site(), &journal_of(DEPLOYMENT)).await.unwrap();
     let error = few.preflight(&Placement::default()).await.unwrap_err();

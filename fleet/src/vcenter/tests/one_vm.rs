@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use contract::deployer::{Fingerprint, Fingerprints};
+use serde_json::json;
 
 use super::*;
 use crate::hypervisor::{DiskKind, DiskRef, PowerState, ShutDown, VmRef};
@@ -255,4 +256,74 @@ async fn vms_are_kept_on_different_hosts_until_one_is_left() {
         let rules = client.anti_affinity_rules(&cluster).await.unwrap();
         assert_eq!(rules.first().map_or(0, |rule| rule.vms.len()), left, "{rules:?}");
     }
+}
+
+#[tokio::test]
+async fn a_vm_that_is_given_up_keeps_its_disks_and_is_nobodys() {
+    let bed = Bed::start(&["-hosts", "3"]);
+    let site = crate::vcenter::Site { different_hosts: true, managed_by: Some("org.example".to_owned()), ..bed.site() };
+    let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let client = bed.client().await;
+    let cluster = client.find("DC0/host/DC0_C0").await.unwrap();
+    let apart = async || client.anti_affinity_rules(&cluster).await.unwrap().first().map_or(0, |rule| rule.vms.len());
+    let mut vms = Vec::new();
+    for node in ["w1", "w2", "w3"] {
+        let vm = hypervisor.added(node, &image).await;
+        hypervisor.power_on(&vm, &Free).await.unwrap();
+        vms.push(vm);
+    }
+    assert_eq!(apart().await, 3);
+    let (vm, name) = (vms.remove(0), "w1-kept-0f5e2a30");
+    let on = hypervisor.again(&vm).await;
+    assert_eq!(hypervisor.release(&on, name, &Free).await.unwrap_err().kind, Kind::Changed);
+    hypervisor.cut_power(&on, &Free).await.unwrap();
+    let off = hypervisor.again(&vm).await;
+    let connected = hypervisor.release(&off, name, &Free).await.unwrap_err();
+    assert!(connected.kind == Kind::Changed && connected.to_string().contains("is connected"), "{connected}");
+    hypervisor.connect(&off, &off.adapters[0].key, false, &Free).await.unwrap();
+    let stale = hypervisor.release(&off, name, &Free).await.unwrap_err();
+    assert_eq!(stale.kind, Kind::Changed, "{stale}");
+    assert_eq!((hypervisor.again(&vm).await.name.as_str(), apart().await), ("w1", 3), "nothing was begun");
+    hypervisor.release(&hypervisor.again(&vm).await, name, &Free).await.unwrap();
+
+    let kept = hypervisor.again(&vm).await;
+    assert_eq!((kept.name.as_str(), kept.power, kept.is_fenced()), (name, PowerState::Off, true));
+    assert_eq!(kept.stamp, Some(stamp("w1", None).released()));
+    assert_eq!(kept.disks, vm.disks, "they stay on it");
+    assert!(kept.data_disks().all(|disk| bed.file(&disk.reference.path).exists()) && kept.data_disks().count() == 1);
+    let seen = client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap();
+    assert!(seen.managed_by.is_none());
+    assert_eq!((hypervisor.vms().await.unwrap().len(), apart().await), (2, 2));
+    assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap(), [kept.clone()]);
+    // Nobody changes it any more, nor stamps it anew.
+    let connected = hypervisor.connect(&kept, &kept.adapters[0].key, true, &Free).await;
+    let stamped = hypervisor.stamp(&kept, &stamp("w1", None), &Free).await;
+    let released = hypervisor.release(&kept, name, &Free).await;
+    for refused in [hypervisor.power_on(&kept, &Free).await, connected, stamped, released] {
+        assert_eq!(refused.unwrap_err().kind, Kind::Refused);
+    }
+    assert_eq!(hypervisor.destroy(&kept, &Free).await.unwrap_err().kind, Kind::Refused);
+    // Its name is free, and who takes that is kept apart from the others alone.
+    let other = hypervisor.added("w1", &image).await;
+    hypervisor.power_on(&other, &Free).await.unwrap();
+    assert_eq!((hypervisor.vms().await.unwrap().len(), apart().await), (3, 3));
+}
+
+/// The request has taken effect: whoever looks again sees that it is nobody's.
+#[tokio::test]
+async fn that_a_vm_was_given_up_shows_where_the_answer_is_lost() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("w1", &image).await;
+    hypervisor.connect(&vm, &vm.adapters[0].key, false, &Free).await.unwrap();
+    let unconnected = hypervisor.again(&vm).await;
+    bed.spoil("ReconfigVM_Task", "lose-answer", json!({})).await;
+    let lost = hypervisor.release(&unconnected, "w1-kept", &Free).await.unwrap_err();
+    assert_eq!(lost.kind, Kind::InDoubt, "{lost}");
+    hypervisor.settle(&Free).await.unwrap();
+    let kept = hypervisor.again(&vm).await;
+    assert_eq!((kept.name.as_str(), kept.stamp.clone()), ("w1-kept", Some(stamp("w1", None).released())));
+    assert_eq!(hypervisor.vms().await.unwrap(), []);
 }

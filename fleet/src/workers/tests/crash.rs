@@ -3,7 +3,7 @@
 //! to its end, and what must never happen panics in the fakes.
 
 use super::fake::{Does, Fault, Given, World, pool, remove, replace};
-use crate::workers::{Changes, Kept, State, Wish};
+use crate::workers::{Changes, Kept, Removal, State, Wish};
 
 /// What a command does that something goes wrong with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ enum Way {
     Create,
     Add,
     Remove,
+    /// The same of one whose VM is to be kept.
+    Keep,
     Shrink,
     Replace,
     Rejoin,
@@ -23,6 +25,11 @@ impl Way {
         match self {
             Self::Create => World::new(),
             Self::Add | Self::Remove | Self::Shrink | Self::Replace => World::with(2).await,
+            Self::Keep => {
+                let world = World::with(2).await;
+                world.has_removed_by("t-w1", Removal::Keep).await;
+                world
+            }
             Self::Rejoin => {
                 let world = World::with(2).await;
                 world.lock().expire("t-w1");
@@ -41,7 +48,7 @@ impl Way {
         match self {
             Self::Create => Wish::Create(Box::new(pool(2))),
             Self::Add => Wish::Add(1),
-            Self::Remove => remove("t-w1"),
+            Self::Remove | Self::Keep => remove("t-w1"),
             Self::Shrink => Wish::Scale(1),
             Self::Replace => replace("two", Changes::default()),
             Self::Rejoin => Wish::Rejoin { worker: "t-w1".to_owned() },
@@ -55,7 +62,7 @@ impl Way {
         match self {
             Self::Create | Self::PowerOn => true,
             Self::Add => kept.pool.count == 3,
-            Self::Remove | Self::Shrink => kept.pool.count == 1,
+            Self::Remove | Self::Keep | Self::Shrink => kept.pool.count == 1,
             Self::Replace => kept.pool.template.image.digest == "two",
             Self::Rejoin => kept.machine("t-w1").is_none_or(|machine| machine.state != State::Member),
         }
@@ -65,7 +72,7 @@ impl Way {
         match self {
             Self::Create | Self::Replace | Self::Rejoin | Self::PowerOn => 2,
             Self::Add => 3,
-            Self::Remove | Self::Shrink => 1,
+            Self::Remove | Self::Keep | Self::Shrink => 1,
         }
     }
 
@@ -74,7 +81,7 @@ impl Way {
         match self {
             Self::Create | Self::PowerOn => (0, 2),
             Self::Add => (2, 3),
-            Self::Remove | Self::Shrink | Self::Rejoin => (1, 2),
+            Self::Remove | Self::Keep | Self::Shrink | Self::Rejoin => (1, 2),
             Self::Replace => (2, 3),
         }
     }
@@ -117,8 +124,10 @@ async fn point(way: Way, call: usize, does: (&str, Does), fault: Fault) {
     let state = world.lock();
     assert!(state.tokens.is_empty(), "{told}: a token is left");
     assert_eq!(state.nodes.len(), way.ends_with(), "{told}: {:?}", state.nodes);
-    assert_eq!(state.machines.len(), way.ends_with() + 2, "{told}: a VM of others is gone");
+    let given_up = usize::from(way == Way::Keep);
+    assert_eq!(state.machines.len(), way.ends_with() + given_up + 2, "{told}: a VM of others is gone");
     drop(state);
+    assert_eq!(world.given_up().len(), given_up, "{told}: what was to be kept");
     let (fewest, most) = way.bounds();
     assert!(world.fewest() >= fewest && world.most() <= most, "{told}: {} {}", world.fewest(), world.most());
 }
@@ -153,6 +162,11 @@ async fn whatever_goes_wrong_while_one_is_added() {
 #[tokio::test(start_paused = true)]
 async fn whatever_goes_wrong_while_one_is_removed() {
     everywhere(Way::Remove).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_while_one_is_removed_and_its_vm_is_kept() {
+    everywhere(Way::Keep).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -179,6 +179,7 @@ impl Model {
                 self.seen.nodes.retain(|node| node.name != name);
             }
             Action::Detach(..) => {}
+            Action::Disconnect(..) | Action::Release(..) => panic!("{action:?}: nobody wants a VM kept"),
             Action::Destroy(_) => {
                 self.seen.vms.retain(|vm| vm.name != name);
                 self.seen.gone.insert(name.clone());

@@ -15,12 +15,12 @@ use uuid::Uuid;
 
 use crate::authority::{Hold, Store, TakeOver};
 use crate::hypervisor::{
-    Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown, Size,
-    Staged, Stamp, Vm, VmRef,
+    Adapter, Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown,
+    Size, Staged, Stamp, Vm, VmRef,
 };
 use crate::workers::{
     Addresses, Arrived, Changes, Cluster, Discards, Evicted, Image, Kept, NodeSeen, Notice, OvaImage, Placed, PodSeen,
-    Pool, Records, Rollout, Site, Template, Token, Wish, Workers, WorkersStatus, records,
+    Pool, Records, Removal, Rollout, Site, Template, Token, Wish, Workers, WorkersStatus, records,
 };
 
 pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
@@ -349,6 +349,19 @@ impl World {
 
     pub async fn kept(&self) -> Option<Kept> {
         records::read(self).await.unwrap()
+    }
+
+    /// A person says what becomes of a worker's VM.
+    pub async fn has_removed_by(&self, worker: &str, removal: Removal) {
+        let mut kept = self.kept().await.expect("a pool");
+        kept.machines.iter_mut().filter(|machine| machine.name == worker).for_each(|it| it.removal = removal);
+        self.keep(kept).await;
+    }
+
+    /// The VMs that were given up.
+    pub fn given_up(&self) -> Vec<Vm> {
+        let is_nobodys = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment.is_nil());
+        self.lock().machines.iter().map(|machine| &machine.vm).filter(is_nobodys).cloned().collect()
     }
 
     /// An earlier command has noted this.
@@ -854,6 +867,13 @@ impl Hypervisor for World {
                 state.made += 1;
                 let mut vm = vm(&name, drawn, Some(stamp));
                 vm.version = image;
+                let adapter = |key: &str| Adapter {
+                    key: key.to_owned(),
+                    network: "n".to_owned(),
+                    mac: format!("m{key}"),
+                    connected: true,
+                };
+                vm.adapters = ["4000", "4001"].map(adapter).to_vec();
                 let uuid = vm.uuid();
                 state.machines.push(Machine { vm, whole: false, token, powered: None, returns: false });
                 Ok(uuid)
@@ -940,8 +960,16 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn connect(&self, _: &Vm, _: &str, _: bool, _: &dyn Permit) -> Result<()> {
-        panic!("nobody asks for that")
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
+        let (seen, adapter) = (vm.clone(), adapter.to_owned());
+        assert!(!connected, "nobody asks for that");
+        self.change("connect", permit, move |state| {
+            let machine = state.own(&seen)?;
+            assert_eq!(machine.vm.power, PowerState::Off, "{seen} is on and was to be disconnected");
+            machine.vm.adapters.iter_mut().filter(|it| it.key == adapter).for_each(|it| it.connected = false);
+            Ok(())
+        })
+        .await
     }
 
     async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
@@ -970,6 +998,23 @@ impl Hypervisor for World {
             let own = format!("vsphere://{}", seen.uuid());
             assert!(!state.nodes.iter().any(|node| node.provider == own), "{seen} is a node and was to be removed");
             state.machines.retain(|machine| machine.vm.reference != seen.reference);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn release(&self, vm: &Vm, name: &str, permit: &dyn Permit) -> Result<()> {
+        let (seen, name) = (vm.clone(), name.to_owned());
+        self.change("release", permit, move |state| {
+            let own = format!("vsphere://{}", seen.uuid());
+            assert!(!state.nodes.iter().any(|node| node.provider == own), "{seen} is a node and was to be given up");
+            let machine = state.own(&seen)?;
+            assert!(machine.whole, "{seen} is half a VM and was to be kept");
+            assert!(
+                machine.vm.power == PowerState::Off && machine.vm.is_fenced(),
+                "{seen} was to be given up as it is"
+            );
+            (machine.vm.name, machine.vm.stamp) = (name, machine.vm.stamp.as_ref().map(Stamp::released));
             Ok(())
         })
         .await

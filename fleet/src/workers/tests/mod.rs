@@ -5,6 +5,7 @@ mod decide;
 pub(super) mod fake;
 mod hangs;
 mod in_its_place;
+mod keeps;
 mod minors;
 mod newer;
 mod records;

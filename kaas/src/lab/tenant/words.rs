@@ -209,6 +209,8 @@ fn begun(action: &Action) -> String {
         Action::DeleteNode(name) => format!("{name}: its node is removed"),
         Action::Detach(name, disk) => format!("{name}: its data disk {} is kept, at {}", disk.uuid, disk.path),
         Action::Destroy(name) => format!("{name}: its VM is removed"),
+        Action::Disconnect(name, adapter) => format!("{name}: its network adapter {adapter} is disconnected"),
+        Action::Release(name, as_what) => format!("{name}: its VM is kept as {as_what}"),
         Action::Forget(name) => format!("{name} is gone"),
     }
 }
@@ -242,6 +244,7 @@ pub mod tests {
             reason: None,
             says: None,
             discards: Discards::default(),
+            kept: None,
         }
     }
 

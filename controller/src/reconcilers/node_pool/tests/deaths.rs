@@ -92,3 +92,16 @@ async fn a_rollout_is_gone_on_with() {
     };
     story.is_told().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_to_be_kept_is_kept_whoever_goes_on() {
+    let story = Story {
+        what: "deaths while a worker is made anew whose VM is kept",
+        begins: |it| {
+            it.keeps("shop-general-w1");
+            it.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
+        },
+        has_ended: |it| it.is_whole(2) && !it.workers().contains(&"shop-general-w1".to_owned()) && it.kept().len() == 1,
+    };
+    story.is_told().await;
+}

@@ -426,3 +426,23 @@ async fn in_a_database_of_while_workers_were_made_none_of_them_is_removed_or_mad
     }
     assert!(drifted > 0 || !are_all);
 }
+
+/// It is nobody's, and no newer worker's: what the pool lacks is made.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_was_given_up_since_is_no_drift_and_stays_as_it_is() {
+    let mut pooled = Pooled::settled(2).await;
+    pooled.keeps("shop-general-w2");
+    let before = pooled.0.api.snapshot();
+    pooled.scale(1);
+    pooled.until("one", |it| it.is_whole(1)).await;
+    let kept = pooled.kept();
+    assert_eq!(kept.len(), 1);
+    pooled.turned_back(before);
+    pooled.reconcile().await.unwrap();
+    let machine: Machine = pooled.0.api.read(Some("team-blue"), "shop-general-w2").unwrap();
+    let told = machine.status.unwrap().conditions.into_iter().find(|it| it.about == "VMReady").unwrap();
+    assert!(!pooled.has_drifted() && told.reason == "Kept", "{told:?}");
+    pooled.until("two", |it| it.is_whole(2) && it.workers().contains(&"shop-general-w3".to_owned())).await;
+    assert_eq!(pooled.kept(), kept);
+    pooled.is_consistent("two");
+}

@@ -691,4 +691,15 @@ impl Hypervisor for Of {
             })
             .await
     }
+
+    async fn release(&self, vm: &Vm, name: &str, permit: &dyn Permit) -> Result<()> {
+        self.place
+            .does("release", permit, |state| {
+                let own = state.own(vm)?;
+                assert!(own.0.power == PowerState::Off && own.0.is_fenced(), "{vm} was to be given up as it is");
+                (own.0.name, own.0.stamp) = (name.to_owned(), own.0.stamp.as_ref().map(Stamp::released));
+                Ok(())
+            })
+            .await
+    }
 }

@@ -1,0 +1,147 @@
+//! Workers whose VMs are kept: everything goes of them but those.
+
+use fleet::hypervisor::{PowerState, Vm};
+
+use super::*;
+use crate::objects::Removal;
+use crate::reconcilers::tenant_cluster::tests::VmFault;
+
+impl Pooled {
+    /// A person says what becomes of a worker's VM.
+    fn is_removed_by(&self, name: &str, removal: Removal) {
+        let mut machine: Machine = self.0.api.read(Some("team-blue"), name).unwrap();
+        machine.spec.removal = removal;
+        self.0.api.put(&machine);
+    }
+
+    pub(super) fn keeps(&self, name: &str) {
+        self.is_removed_by(name, Removal::KeepVm);
+    }
+
+    /// The VMs that are nobody's any more.
+    pub(super) fn kept(&self) -> Vec<Vm> {
+        let is_nobodys = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment.is_nil());
+        self.0.place.lock().vms.iter().map(|(vm, ..)| vm).filter(is_nobodys).cloned().collect()
+    }
+
+    /// One VM is kept, of this worker, as whole as it was.
+    fn has_kept(&self, name: &str, what: &str) {
+        let all = self.kept();
+        let [kept] = &all[..] else { panic!("{what}: {all:?}") };
+        assert_eq!(kept.name, format!("{name}-kept-{}", &kept.uuid().to_string()[..8]), "{what}");
+        assert_eq!((kept.power, kept.is_fenced()), (PowerState::Off, true), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_worker_that_is_one_too_many_the_vm_is_kept_and_nothing_else() {
+    let pooled = Pooled::settled(2).await;
+    let disks = |vm: Vm| vm.disks;
+    let before = pooled.0.place.lock().vms.iter().map(|(vm, ..)| vm.clone()).find(|vm| vm.name == "shop-general-w2");
+    pooled.keeps("shop-general-w2");
+    let made = pooled.0.place.lock().changes.len();
+    pooled.scale(1);
+    pooled.until("one", |it| it.is_whole(1)).await;
+    assert_eq!(pooled.0.place.lock().changes[made..], ["shut_down", "connect", "release"]);
+    pooled.has_kept("shop-general-w2", "one");
+    assert_eq!(pooled.kept().pop().map(disks), before.map(disks));
+    // Its address too is somebody's again.
+    pooled.is_consistent("one");
+    // Whoever else goes is destroyed.
+    pooled.scale(0);
+    pooled.until("none", |it| it.is_whole(0)).await;
+    assert_eq!(pooled.kept().len(), 1);
+}
+
+/// Somebody else's finalizer keeps it here.
+#[tokio::test(start_paused = true)]
+async fn its_machine_says_what_it_is_called_before_that_goes() {
+    let pooled = Pooled::settled(1).await;
+    pooled.keeps("shop-general-w1");
+    let mut machine: Machine = pooled.0.api.read(Some("team-blue"), "shop-general-w1").unwrap();
+    machine.metadata.finalizers.get_or_insert_default().push("example.com/reads".to_owned());
+    pooled.0.api.put(&machine);
+    pooled.scale(0);
+    pooled.until("kept", |it| it.kept().len() == 1).await;
+    pooled.has_kept("shop-general-w1", "it is told");
+    let machine: Machine = pooled.0.api.read(Some("team-blue"), "shop-general-w1").unwrap();
+    let conditions = machine.status.unwrap().conditions;
+    let told = conditions.into_iter().find(|condition| condition.about == "VMReady").unwrap();
+    let name = pooled.kept().pop().unwrap().name;
+    assert!(told.reason == "Kept" && told.message.contains(&format!("is kept as {name}")), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_can_be_said_as_long_as_a_worker_leaves() {
+    for removal in [Removal::KeepVm, Removal::DestroyVm] {
+        let pooled = Pooled::settled(2).await;
+        let before = if removal == Removal::KeepVm { Removal::DestroyVm } else { Removal::KeepVm };
+        pooled.is_removed_by("shop-general-w1", before);
+        pooled.sticks_to("shop-general-w1", false);
+        pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
+        pooled.is_heeded(|| pooled.is_removed_by("shop-general-w1", removal)).await;
+        pooled.0.place.lock().stuck.clear();
+        let is_anew = |it: &Pooled| it.is_whole(2) && !it.workers().contains(&"shop-general-w1".to_owned());
+        pooled.until("anew", is_anew).await;
+        assert_eq!(pooled.kept().len(), usize::from(removal == Removal::KeepVm));
+        pooled.is_consistent("anew");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_kept_outlives_its_pool_and_its_cluster() {
+    let pooled = Pooled::settled(1).await;
+    pooled.keeps("shop-general-w1");
+    pooled.0.api.remove::<NodePool>(Some("team-blue"), "shop-general");
+    pooled.until("gone", |it| it.0.api.names("nodepools").is_empty()).await;
+    assert_eq!((pooled.workers().len(), pooled.0.api.names("machines").len()), (0, 3));
+    pooled.has_kept("shop-general-w1", "its pool went");
+
+    let pooled = Pooled::settled(2).await;
+    pooled.keeps("shop-general-w1");
+    pooled.sticks_to("shop-general-w1", true);
+    pooled.0.delete();
+    for _ in 0..30 {
+        if !pooled.0.api.names("nodepools").is_empty() {
+            let _ = pooled.reconcile().await;
+        }
+        if pooled.0.is_gone() {
+            break;
+        }
+        let _ = pooled.0.reconcile().await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    pooled.has_kept("shop-general-w1", "its cluster went");
+    // All else is gone.
+    let name = pooled.kept().pop().unwrap().name;
+    pooled.0.place.lose(&name);
+    pooled.0.is_clean("it went but for one VM");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_keeps_no_worker_and_loses_no_vm() {
+    async fn story(pooled: &Pooled, what: &str) {
+        pooled.keeps("shop-general-w2");
+        pooled.scale(1);
+        pooled.until(what, |it| it.is_whole(1)).await;
+        pooled.has_kept("shop-general-w2", what);
+        pooled.is_consistent(what);
+    }
+    let pooled = Pooled::settled(2).await;
+    let (calls, changes) = (pooled.0.api.calls(), pooled.0.place.lock().changes.len());
+    story(&pooled, "nothing goes wrong").await;
+    let (calls, changes) = (pooled.0.api.calls() - calls, pooled.0.place.lock().changes.len() - changes);
+    assert!(calls > 20 && changes == 3, "{calls} {changes}");
+    let of_call = |call| [Fault::NotDone, Fault::Done, Fault::Changed].map(|fault| (call, fault));
+    for (call, fault) in drawn("answers while a VM is kept", (0..calls).flat_map(of_call).collect()) {
+        let pooled = Pooled::settled(2).await;
+        pooled.0.api.fails_at(call, fault);
+        story(&pooled, &format!("{fault:?} at call {call}")).await;
+    }
+    for (change, fault) in (0..changes).flat_map(|at| [VmFault::Fails, VmFault::Lost].map(|fault| (at, fault))) {
+        let pooled = Pooled::settled(2).await;
+        let made = pooled.0.place.lock().changes.len();
+        pooled.0.place.lock().fault = Some((made + change, fault));
+        story(&pooled, &format!("{fault:?} at change {change}")).await;
+    }
+}

@@ -1,0 +1,152 @@
+//! Workers whose VMs are kept once they have left: off, on no network, with all their disks, and nobody's.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::fake::{Fault, Given, World, pool, remove};
+use crate::hypervisor::PowerState;
+use crate::upgrade::Reason;
+use crate::workers::{Action, Machine, Removal, Seen, Wish, next, reason};
+
+/// Where a call of this name is the first one, while a worker leaves whose VM is to be kept.
+async fn first(call: &str) -> usize {
+    let world = leaving().await;
+    world.set_fault(None);
+    world.give(remove("t-w1")).await.done();
+    world.lock().calls.iter().position(|(name, _)| *name == call).expect("such a call") + 1
+}
+
+/// Two workers, of which the first one's VM is to be kept, with a data disk.
+async fn leaving() -> World {
+    let world = World::with(2).await;
+    world.lock().add_disk("t-w1");
+    world.has_removed_by("t-w1", Removal::Keep).await;
+    world
+}
+
+/// How often VMs were changed in these ways, one after the other.
+fn changes(world: &World) -> Vec<&'static str> {
+    let all = ["shut_down", "delete_node", "connect", "detach", "release", "destroy"];
+    world.lock().calls.iter().map(|(name, _)| *name).filter(|name| all.contains(name)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_kept_leaves_the_networks_and_its_pool_and_holds_its_disks() {
+    let world = leaving().await;
+    let vm = world.lock().machines.iter().find(|machine| machine.vm.disks.len() == 1).unwrap().vm.clone();
+    world.set_fault(None);
+    let begun = Instant::now();
+    let status = world.give(remove("t-w1")).await.done();
+    assert!(begun.elapsed() < Duration::from_secs(60), "nobody waits until it counts as gone: {:?}", begun.elapsed());
+    assert_eq!((status.workers.len(), world.own()), (1, vec!["t-w2".to_owned()]));
+    assert_eq!(changes(&world), ["shut_down", "delete_node", "connect", "connect", "release"]);
+    let all = world.given_up();
+    let [kept] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(kept.name, format!("t-w1-kept-{}", &vm.uuid().to_string()[..8]));
+    assert_eq!((kept.uuid(), &kept.disks, kept.is_fenced()), (vm.uuid(), &vm.disks, true));
+    let of = kept.stamp.as_ref().map(|stamp| (stamp.node.as_str(), stamp.swap));
+    assert_eq!(of, Some(("t-w1", vm.stamp.unwrap().swap)));
+    // Whoever looks once more finds nothing of it.
+    assert!(world.kept().await.unwrap().machine("t-w1").is_none());
+    world.give(Wish::Add(1)).await.done();
+    assert_eq!((world.own(), world.given_up().len()), (vec!["t-w2".to_owned(), "t-w3".to_owned()], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_vm_was_given_up_is_seen_where_the_answer_is_lost() {
+    let at = first("release").await;
+    for fault in [Fault::Lost, Fault::Late, Fault::KilledAfter] {
+        let world = leaving().await;
+        world.set_fault(Some((at, fault)));
+        let begun = Instant::now();
+        let given = world.give(remove("t-w1")).await;
+        if fault.kills() {
+            assert!(matches!(given, Given::Killed), "{given:?}");
+            world.set_fault(None);
+            let kept = world.status().await.unwrap().unwrap().workers[0].kept.clone();
+            assert!(kept.is_some_and(|name| name.starts_with("t-w1-kept-")), "its machine is there, and tells");
+            world.give_over(Wish::GoOn).await.done();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{fault:?}: {:?}", begun.elapsed());
+        assert_eq!((world.own(), world.given_up().len()), (vec!["t-w2".to_owned()], 1), "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_made_to_the_end_is_kept_by_nobody() {
+    let find = World::with(1).await;
+    find.set_fault(None);
+    find.give(Wish::Add(1)).await.done();
+    let at = find.lock().calls.iter().position(|(name, _)| *name == "add.end").expect("a VM") + 1;
+    let world = World::with(1).await;
+    world.set_fault(Some((at, Fault::KilledBefore)));
+    assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
+    world.set_fault(None);
+    world.has_removed_by("t-w2", Removal::Keep).await;
+    world.give_over(Wish::GoOn).await.done();
+    assert_eq!((world.own(), world.given_up().len()), (vec!["t-w1".to_owned(), "t-w3".to_owned()], 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_not_to_be_kept_any_more_is_destroyed() {
+    let at = first("connect").await;
+    let world = leaving().await;
+    world.set_fault(Some((at, Fault::KilledAfter)));
+    assert!(matches!(world.give(remove("t-w1")).await, Given::Killed));
+    world.set_fault(None);
+    world.has_removed_by("t-w1", Removal::Destroy).await;
+    world.give_over(Wish::GoOn).await.done();
+    assert!(changes(&world).ends_with(&["detach", "destroy"]), "{:?}", changes(&world));
+    assert_eq!((world.own(), world.given_up().len()), (vec!["t-w2".to_owned()], 0));
+}
+
+/// What is kept of it was turned back: it is gone at once, and is nobody's newer VM.
+#[tokio::test(start_paused = true)]
+async fn for_a_member_whose_vm_was_given_up_since_another_worker_comes() {
+    let world = leaving().await;
+    world.lock().restorable = true;
+    let before = world.kept().await.unwrap();
+    world.give(remove("t-w1")).await.done();
+    let kept = world.given_up();
+    world.keep(before).await;
+    let status = world.status().await.unwrap().unwrap();
+    assert!(status.newer.is_empty() && status.workers[0].kept.as_ref() == Some(&kept[0].name), "{status:?}");
+    let begun = Instant::now();
+    world.give(Wish::GoOn).await.done();
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert_eq!((world.own(), world.given_up()), (vec!["t-w2".to_owned(), "t-w3".to_owned()], kept));
+}
+
+/// Whoever may change its settings can stamp one so that runs.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_stamped_as_given_up_and_runs_is_out_of_sight_for_a_minute_at_least() {
+    let world = leaving().await;
+    let before = world.kept().await.unwrap();
+    world.give(remove("t-w1")).await.done();
+    world.keep(before).await;
+    let is_nobodys = |machine: &&mut super::fake::Machine| machine.vm.name.starts_with("t-w1-kept-");
+    world.lock().machines.iter_mut().find(is_nobodys).unwrap().vm.power = PowerState::On;
+    let begun = Instant::now();
+    world.give(Wish::GoOn).await.done();
+    assert!(begun.elapsed() >= Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert_eq!((world.own(), world.given_up().len()), (vec!["t-w2".to_owned(), "t-w3".to_owned()], 1));
+}
+
+/// Nobody makes a second VM of its BIOS UUID.
+#[test]
+fn one_whose_vm_was_given_up_before_anything_is_noted_of_it_is_not_made() {
+    let mut pool = pool(1);
+    pool.made = 1;
+    let id = Uuid::from_u128(7);
+    let machine = Machine { drawn: Some(id), ..Machine::new(&pool, id, None, 0) };
+    let decided = |seen: &Seen| {
+        let [action] = <[Action; 1]>::try_from(next(&pool, std::slice::from_ref(&machine), seen).actions).unwrap();
+        action
+    };
+    assert!(matches!(decided(&Seen::default()), Action::Import(_)));
+    let kept = [(machine.name.clone(), "t-w1-kept-00000000".to_owned())].into();
+    let seen = Seen { gone: [machine.name.clone()].into(), kept, ..Seen::default() };
+    assert!(matches!(decided(&seen), Action::Leave(_, Reason { code, .. }) if code == reason::GIVEN_UP));
+}
