@@ -74,6 +74,7 @@ const DISK: &[Task] = &[
 #[rustfmt::skip]
 const STORE: &[Task] = &[
     Task { what: "snapshots of etcd", every: MINUTE, work: Background(snapshots::prepare) },
+    Task { what: "the copies of snapshots", every: MINUTE, work: Background(snapshots::prepare_copies) },
     Task { what: "etcd", every: Duration::from_secs(120), work: Background(etcd::prepare) },
 ];
 

@@ -92,7 +92,7 @@ pub struct MachineSpec {
     )]
     pub taints: Vec<Taint>,
     /// What becomes of the VM when the Machine goes: it is destroyed, or, of a worker, kept (`KeepVM`): off, on no network, with its disks, by another name,
-    /// and nobody's. It can be changed until the VM is gone.
+    /// and nobody's. It can be changed until the VM is about to go.
     #[serde(default)]
     pub removal: Removal,
     /// What may be lost with the node when it goes: without that it stays until a person has seen to it.

@@ -110,21 +110,15 @@ impl Acting<'_> {
     }
 
     /// Notes of VMs that are seen on, though nobody has noted that they are powered on, that what they hold is of use: once they are off nothing
-    /// else says so. So are blank disks that were to go and that somebody has hung on a VM which is on.
+    /// else says so.
     pub(super) async fn note_what_is_on(&self, records: &mut Records<'_>, seen: &Seen) -> Result<(), Trouble> {
         for vm in seen.on() {
-            if let Some(noted) = records.kept().seen_on(vm, seen.is_noted(records.kept(), vm)) {
-                save(records, noted).await?;
-            }
-            if !seen.is_noted(records.kept(), vm) {
-                continue;
-            }
-            for now in vm.data_disks().map(|disk| &disk.reference) {
-                if let Some(disk) = records.kept().discarded.iter().find(|disk| disk.uuid == now.uuid) {
-                    let noted = records.kept().hung(disk, now);
-                    save(records, noted).await?;
-                }
-            }
+            let Some(noted) = records.kept().seen_on(vm, seen.is_noted(records.kept(), vm)) else { continue };
+            // Nobody was asked for those: nothing has become of it.
+            let unasked: Vec<DiskRef> =
+                self.unasked().iter().filter(|it| vm.disk(it.uuid).is_some()).cloned().collect();
+            save(records, unasked.iter().fold(noted, |kept, disk| kept.not_removing(disk))).await?;
+            self.unasked().retain(|disk| !unasked.contains(disk));
         }
         Ok(())
     }

@@ -191,20 +191,28 @@ impl Kept {
         self.with(Node { started: true, disk: node.disk.or(Some(own)), ..node })
     }
 
-    /// The same once a VM was seen on, where that is news: what it holds is of use. Half a VM is made anew all the same, and its disks are left.
-    /// Of a whole one that is not stamped as it was made, or that others were copied from, nobody knows which disk is its own.
+    /// The same once a VM was seen on, where that is news: what it holds is of use. Half a VM is made anew all the same, and its disks are left, as
+    /// are those that were to go, whosever VM holds them. Of a whole one that is not stamped as it was made, or that others were copied from, nobody
+    /// knows which disk is its own; nor is it a word of where a disk is now.
     pub(super) fn seen_on(&self, vm: &Vm, is_alone: bool) -> Option<Self> {
-        let node = self.nodes.iter().find(|node| node.has_noted(vm.uuid()) && !node.started)?.clone();
-        if node.vm.is_some() {
-            return Some(match is_alone && node.owns(vm) {
+        let is_its = |node: &&Node| node.has_noted(vm.uuid()) && !node.started;
+        let (mut kept, node) = (self.clone(), self.nodes.iter().find(is_its));
+        if let Some(node) = node.filter(|node| node.vm.is_some()).cloned() {
+            kept = match is_alone && node.owns(vm) {
                 true => self.starting(node, vm),
                 false => self.with(Node { started: true, disk: node.disk.or(Some(NONE_KNOWN)), ..node }),
-            });
+            };
         }
-        let is_left = |disk: &&DiskRef| self.left.iter().any(|left| left.uuid == disk.uuid);
-        let held = vm.data_disks().map(|disk| &disk.reference).filter(|disk| !is_left(disk));
-        let noted = held.fold(self.clone(), |kept, disk| kept.leaving(disk));
-        (noted != *self).then_some(noted)
+        let is_half = node.is_some_and(|node| node.vm.is_none());
+        for now in vm.data_disks().map(|disk| &disk.reference) {
+            kept = match self.discarded.iter().find(|disk| disk.uuid == now.uuid) {
+                Some(disk) if is_alone => kept.hung(disk, now),
+                Some(disk) => kept.leaving(disk),
+                None if is_half && !self.left.iter().any(|left| left.uuid == now.uuid) => kept.leaving(now),
+                None => kept,
+            };
+        }
+        (kept != *self).then_some(kept)
     }
 
     /// One of its nodes.

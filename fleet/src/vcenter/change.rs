@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use vsphere::{ConfigSpec, Power};
 
 use super::VcenterHypervisor;
-use super::disks::is_off;
+use super::disks::{has_no_snapshot, is_off};
 use super::stamp::{self, GOING, STAMP, written};
 use super::trouble::{Asking, changed};
 use crate::hypervisor::{Error, Permit, Result, Stamp, Vm};
@@ -60,6 +60,7 @@ impl VcenterHypervisor {
     pub(super) async fn release_vm(&self, vm: &Vm, name: &str, permit: &dyn Permit) -> Result<()> {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
+        has_no_snapshot(vm, &now, "would make it what it was, were it taken back to one")?;
         if let Some(adapter) = now.devices.adapters.iter().find(|adapter| adapter.start_connected) {
             return Err(changed(format!("the network adapter {} of {vm} is connected at power-on", adapter.key)));
         }

@@ -159,17 +159,20 @@ pub(super) fn is_off(seen: &Vm, now: &vsphere::Vm) -> Result<()> {
     if now.power == Power::Off { Ok(()) } else { Err(changed(format!("the VM {seen} is {}", now.power))) }
 }
 
+/// Refuses a VM that has snapshots, for what those do.
+pub(super) fn has_no_snapshot(seen: &Vm, now: &vsphere::Vm, which: &str) -> Result<()> {
+    if now.snapshots.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = now.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
+    Err(not_now(format!("the VM {seen} has snapshots ({}), which {which}: remove them first", names.join(", "))))
+}
+
 /// Refuses a VM that holds more than its system disk, that has snapshots, or that is not off. A snapshot keeps the settings that
 /// the VM had: a data disk that was attached then is in them still, and what a snapshot names goes with the VM.
 fn may_go(seen: &Vm, now: &vsphere::Vm) -> Result<()> {
     is_off(seen, now)?;
-    if !now.snapshots.is_empty() {
-        let names: Vec<&str> = now.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
-        return Err(not_now(format!(
-            "the VM {seen} has snapshots ({}), which may name disks that would go with it: remove them first",
-            names.join(", ")
-        )));
-    }
+    has_no_snapshot(seen, now, "may name disks that would go with it")?;
     let others = now.devices.disks.iter().filter(|disk| kind(now, disk) != DiskKind::System);
     let others: Vec<&str> = others.map(|disk| disk.path.as_deref().unwrap_or(&disk.label)).collect();
     if others.is_empty() {

@@ -237,3 +237,25 @@ async fn the_disk_of_a_vm_that_was_on_without_its_stamp_or_beside_a_copy_of_it_s
         assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (Arrived::Gone, 1, 1), "{told}");
     }
 }
+
+/// It is somebody's as long as the VM is there, and afterwards.
+#[tokio::test(start_paused = true)]
+async fn a_blank_disk_that_somebody_has_hung_on_a_vm_of_which_nothing_is_noted_stays_once_that_is_gone() {
+    let world = killed_at(|calls| first(calls, "add.disk"), Fault::KilledAfter, false).await;
+    world.lock().disks_locked = true;
+    let (arrived, status) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+    let [blank] = &status.discarded[..] else { panic!("{status:?}") };
+    world.lock().disks_locked = false;
+    world.plant("clone", "cp1", 0xc10);
+    world.hang("clone", blank);
+    let machine = |machine: &Machine| machine.vm.name == "clone";
+    world.lock().machines.iter_mut().filter(|it| machine(it)).for_each(|it| it.vm.power = PowerState::On);
+    let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+    world.lock().machines.retain(|it| !machine(it));
+    let (arrived, status) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    assert_eq!(status.left.as_slice(), std::slice::from_ref(blank));
+    assert!(world.free_disks().contains(&blank.uuid));
+}

@@ -109,7 +109,16 @@ fn a_disk_that_was_to_go_is_no_nodes_own_where_a_vm_holds_it_and_stays_in_doubt(
     let now = DiskRef { path: "elsewhere".to_owned(), ..disk.clone() };
     let hung = started.hung(&disk, &now);
     assert_eq!((hung.left.as_slice(), hung.discarded.len()), ([now.clone()].as_slice(), 0));
-    assert_eq!(hung.in_doubt(), [now]);
+    assert_eq!(hung.in_doubt().as_slice(), std::slice::from_ref(&now));
+    // Nor is it both left and to go where half a VM was moved meanwhile; a copy does not say where it is.
+    kept.nodes[0].drawn = kept.nodes[0].vm.take();
+    let mut on = Vm { power: PowerState::On, ..vm };
+    on.disks[0].reference = now.clone();
+    for (is_alone, place) in [(true, &now), (false, &disk)] {
+        let noted = kept.seen_on(&on, is_alone).unwrap();
+        assert_eq!((noted.left.as_slice(), noted.discarded.len()), (std::slice::from_ref(place), 0));
+        assert_eq!(noted.seen_on(&on, is_alone), None);
+    }
 }
 
 /// Two halves that hold a disk are taken for VMs that have served.

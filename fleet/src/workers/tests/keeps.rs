@@ -119,19 +119,33 @@ async fn for_a_member_whose_vm_was_given_up_since_another_worker_comes() {
     assert_eq!((world.own(), world.given_up()), (vec!["t-w2".to_owned(), "t-w3".to_owned()], kept));
 }
 
-/// Whoever may change its settings can stamp one so that runs.
+/// Whoever may change its settings can stamp one so that runs, and lay a copy beside it that does not.
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_is_stamped_as_given_up_and_runs_is_out_of_sight_for_a_minute_at_least() {
-    let world = leaving().await;
-    let before = world.kept().await.unwrap();
-    world.give(remove("t-w1")).await.done();
-    world.keep(before).await;
-    let is_nobodys = |machine: &&mut super::fake::Machine| machine.vm.name.starts_with("t-w1-kept-");
-    world.lock().machines.iter_mut().find(is_nobodys).unwrap().vm.power = PowerState::On;
-    let begun = Instant::now();
-    world.give(Wish::GoOn).await.done();
-    assert!(begun.elapsed() >= Duration::from_secs(60), "{:?}", begun.elapsed());
-    assert_eq!((world.own(), world.given_up().len()), (vec!["t-w2".to_owned(), "t-w3".to_owned()], 1));
+    for is_copied in [false, true] {
+        let world = leaving().await;
+        let before = world.kept().await.unwrap();
+        world.give(remove("t-w1")).await.done();
+        world.keep(before).await;
+        {
+            let mut state = world.lock();
+            let is_nobodys = |machine: &super::fake::Machine| machine.vm.name.starts_with("t-w1-kept-");
+            let at = state.machines.iter().position(is_nobodys).unwrap();
+            if is_copied {
+                let mut runs = state.machines[at].clone();
+                runs.vm.reference.id.push_str("-that-runs");
+                runs.vm.power = PowerState::On;
+                state.machines.push(runs);
+            } else {
+                state.machines[at].vm.power = PowerState::On;
+            }
+        }
+        let begun = Instant::now();
+        world.give(Wish::GoOn).await.done();
+        assert!(begun.elapsed() >= Duration::from_secs(60), "copied {is_copied}: {:?}", begun.elapsed());
+        assert_eq!(world.own(), ["t-w2", "t-w3"]);
+        assert_eq!(world.given_up().len(), 1 + usize::from(is_copied));
+    }
 }
 
 /// Nobody makes a second VM of its BIOS UUID.
