@@ -93,6 +93,7 @@ struct Pod {
     ended: Option<Instant>,
 }
 
+#[derive(Clone)]
 pub struct Machine {
     pub vm: Vm,
     whole: bool,
