@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use vsphere::{ConfigSpec, Power};
 
 use super::VcenterHypervisor;
-use super::disks::{has_no_snapshot, is_off};
+use super::disks::{has_no_snapshot, is_off, kind};
 use super::stamp::{self, GOING, STAMP, written};
-use super::trouble::{Asking, changed};
-use crate::hypervisor::{Error, Permit, Result, Stamp, Vm};
+use super::trouble::{Asking, changed, not_now};
+use crate::hypervisor::{DiskKind, Error, Permit, Result, Stamp, Vm};
 
 impl VcenterHypervisor {
     pub(super) async fn stamp_vm(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
@@ -61,6 +61,12 @@ impl VcenterHypervisor {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
         has_no_snapshot(vm, &now, "would make it what it was, were it taken back to one")?;
+        let volumes = now.devices.disks.iter().filter(|disk| kind(&now, disk) == DiskKind::Foreign);
+        let volumes: Vec<&str> = volumes.map(|disk| disk.path.as_deref().unwrap_or(&disk.label)).collect();
+        if !volumes.is_empty() {
+            let words = format!("the VM {vm} holds {}: volumes are detached from it first", volumes.join(", "));
+            return Err(not_now(words));
+        }
         if let Some(adapter) = now.devices.adapters.iter().find(|adapter| adapter.start_connected) {
             return Err(changed(format!("the network adapter {} of {vm} is connected at power-on", adapter.key)));
         }
