@@ -295,7 +295,7 @@ async fn a_vm_that_is_given_up_keeps_its_disks_and_is_nobodys() {
     let seen = client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap();
     assert!(seen.managed_by.is_none());
     assert_eq!((hypervisor.vms().await.unwrap().len(), apart().await), (2, 2));
-    assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap(), [kept.clone()]);
+    assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap(), std::slice::from_ref(&kept));
     // Nobody changes it any more, nor stamps it anew.
     let connected = hypervisor.connect(&kept, &kept.adapters[0].key, true, &Free).await;
     let stamped = hypervisor.stamp(&kept, &stamp("w1", None), &Free).await;
