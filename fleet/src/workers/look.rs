@@ -43,11 +43,11 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
         if !vms.iter().any(|vm| vm.uuid() == noted) {
             // Moved out of the folders that are searched, or restamped: it is not gone.
             let copies = hypervisor.with_bios_uuid(noted).await?;
-            // One that is not is not gone, whatever copies of it say.
-            if let Some(vm) = copies.first().filter(|_| copies.iter().all(|vm| machine.has_released(vm))) {
+            if let Some(vm) = copies.iter().find(|vm| machine.has_released(vm)) {
                 given_up.insert(machine.name.clone(), clean(&vm.name));
-                // Any other one may have been stamped so by somebody while it ran: it is out of sight as one that is moved.
-                if copies.iter().all(|vm| vm.power == PowerState::Off && vm.is_fenced()) {
+                // Any other one may have been stamped so by somebody while it ran, and be copied: it is out of sight as one that is moved.
+                let is_off = |vm: &Vm| machine.has_released(vm) && vm.power == PowerState::Off && vm.is_fenced();
+                if copies.iter().all(is_off) {
                     gone.insert(machine.name.clone());
                 }
             }
