@@ -277,7 +277,7 @@ impl Kept {
         kept
     }
 
-    /// The same once a disk was seen at a VM that was to go: it is left, where it is now. That its removal was asked for stays noted.
+    /// The same once a disk that was to go was seen at a VM: it is left, where it is now. That its removal was asked for stays noted.
     #[must_use]
     pub(super) fn hung(&self, disk: &DiskRef, now: &DiskRef) -> Self {
         self.forgetting(disk).leaving(now)

@@ -18,7 +18,7 @@ use crate::objects::{NodePoolSpec, TenantCluster, VMClass};
 use crate::reach::in_memory::Fault;
 use crate::reach::{Fenced, Objects, Placeable};
 use crate::reconcilers::points::drawn;
-use crate::reconcilers::tenant_cluster::tests::World;
+use crate::reconcilers::tenant_cluster::tests::{VmFault, World};
 use crate::term::{Clock, Term};
 
 /// One reconcile of a pool, wherever its VMs are.
@@ -33,6 +33,35 @@ pub(crate) async fn reconcile(
 
 /// A cluster that is Ready, and a pool of it.
 struct Pooled(World);
+
+/// Tells a story as it is, and anew with each answer of the API server lost. Says how many calls of that it makes, and changes of VMs.
+async fn with_lost_answers(
+    what: &str,
+    begun: impl AsyncFn() -> Pooled,
+    story: impl AsyncFn(&Pooled, &str),
+) -> (usize, usize) {
+    let pooled = begun().await;
+    let (calls, changes) = (pooled.0.api.calls(), pooled.0.place.lock().changes.len());
+    story(&pooled, "nothing goes wrong").await;
+    let (calls, changes) = (pooled.0.api.calls() - calls, pooled.0.place.lock().changes.len() - changes);
+    let of_call = |call| [Fault::NotDone, Fault::Done, Fault::Changed].map(|fault| (call, fault));
+    for (call, fault) in drawn(what, (0..calls).flat_map(of_call).collect()) {
+        let pooled = begun().await;
+        pooled.0.api.fails_at(call, fault);
+        story(&pooled, &format!("{fault:?} at call {call}")).await;
+    }
+    (calls, changes)
+}
+
+/// Tells it with each of so many changes of VMs failing, or its answer lost.
+async fn with_vm_faults(changes: usize, begun: impl AsyncFn() -> Pooled, story: impl AsyncFn(&Pooled, &str)) {
+    for (change, fault) in (0..changes).flat_map(|at| [VmFault::Fails, VmFault::Lost].map(|fault| (at, fault))) {
+        let pooled = begun().await;
+        let made = pooled.0.place.lock().changes.len();
+        pooled.0.place.lock().fault = Some((made + change, fault));
+        story(&pooled, &format!("{fault:?} at change {change}")).await;
+    }
+}
 
 fn pool(replicas: u32) -> NodePool {
     let spec = json!({"clusterRef": {"name": "shop"}, "vmClass": "small", "replicas": replicas});
@@ -49,6 +78,21 @@ impl Pooled {
         world.until("ready", World::is_ready).await;
         world.api.put(&pool(replicas));
         Self(world)
+    }
+
+    /// The cluster is deleted; whether all has gone is looked at afterwards.
+    async fn goes_with_its_cluster(&self) {
+        self.0.delete();
+        for _ in 0..30 {
+            if !self.0.api.names("nodepools").is_empty() {
+                let _ = self.reconcile().await;
+            }
+            if self.0.is_gone() {
+                break;
+            }
+            let _ = self.0.reconcile().await;
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
     }
 
     fn there(&self) -> NodePool {
@@ -375,17 +419,7 @@ async fn workers_go_with_their_cluster_whatever_keeps_their_pods() {
     let pooled = Pooled::new(2).await;
     pooled.until("two", |it| it.is_settled(2)).await;
     pooled.sticks_to("shop-general-w1", true);
-    pooled.0.delete();
-    for _ in 0..30 {
-        if !pooled.0.api.names("nodepools").is_empty() {
-            let _ = pooled.reconcile().await;
-        }
-        if pooled.0.is_gone() {
-            break;
-        }
-        let _ = pooled.0.reconcile().await;
-        tokio::time::sleep(Duration::from_secs(10)).await;
-    }
+    pooled.goes_with_its_cluster().await;
     pooled.0.is_clean("it went with its workers");
 }
 
@@ -492,15 +526,6 @@ async fn a_lost_answer_makes_no_second_worker() {
         pooled.until(&format!("one: {what}"), |it| is_whole(it, 1)).await;
         pooled.is_consistent(what);
     }
-    let pooled = Pooled::new(2).await;
-    let before = pooled.0.api.calls();
-    story(&pooled, "nothing goes wrong").await;
-    let calls = pooled.0.api.calls() - before;
+    let (calls, _) = with_lost_answers("answers while a pool grows and shrinks", || Pooled::new(2), story).await;
     assert!(calls > 100, "{calls}");
-    let of_call = |call| [Fault::NotDone, Fault::Done, Fault::Changed].map(|fault| (call, fault));
-    for (call, fault) in drawn("answers while a pool grows and shrinks", (0..calls).flat_map(of_call).collect()) {
-        let pooled = Pooled::new(2).await;
-        pooled.0.api.fails_at(call, fault);
-        story(&pooled, &format!("{fault:?} at call {call}")).await;
-    }
 }

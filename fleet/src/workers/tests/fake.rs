@@ -307,6 +307,24 @@ impl World {
         world
     }
 
+    /// Where a call of this name is the first one while a worker is added to one.
+    pub async fn first_of_adding(call: &str) -> usize {
+        let world = Self::with(1).await;
+        world.set_fault(None);
+        world.give(Wish::Add(1)).await.done();
+        world.lock().calls.iter().position(|(name, _)| *name == call).expect("such a call") + 1
+    }
+
+    /// With one worker, and a second one that is being added by a command which was killed at the first call of this name.
+    pub async fn killed_while_adding(call: &str, fault: Fault) -> Self {
+        let at = Self::first_of_adding(call).await;
+        let world = Self::with(1).await;
+        world.set_fault(Some((at, fault)));
+        assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
+        world.set_fault(None);
+        world
+    }
+
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }

@@ -76,14 +76,7 @@ async fn that_a_vm_was_given_up_is_seen_where_the_answer_is_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_not_made_to_the_end_is_kept_by_nobody() {
-    let find = World::with(1).await;
-    find.set_fault(None);
-    find.give(Wish::Add(1)).await.done();
-    let at = find.lock().calls.iter().position(|(name, _)| *name == "add.end").expect("a VM") + 1;
-    let world = World::with(1).await;
-    world.set_fault(Some((at, Fault::KilledBefore)));
-    assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
-    world.set_fault(None);
+    let world = World::killed_while_adding("add.end", Fault::KilledBefore).await;
     world.has_removed_by("t-w2", Removal::Keep).await;
     world.give_over(Wish::GoOn).await.done();
     assert_eq!((world.own(), world.given_up().len()), (vec!["t-w1".to_owned(), "t-w3".to_owned()], 0));

@@ -232,10 +232,7 @@ fn only_what_a_vm_has_said_itself_of_this_power_on_and_more_than_once_fails_it()
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_asked_of_a_vm_hinders_nothing() {
-    let find = World::with(1).await;
-    find.set_fault(None);
-    find.give(Wish::Add(1)).await.done();
-    let at = find.lock().calls.iter().position(|(name, _)| *name == "statement").expect("it is asked") + 1;
+    let at = World::first_of_adding("statement").await;
     let world = World::with(1).await;
     world.set_fault(Some((at, super::fake::Fault::Fails)));
     assert!(matches!(world.give(Wish::Add(1)).await, Given::Arrived(Arrived::Done, _)));

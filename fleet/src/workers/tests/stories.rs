@@ -756,14 +756,7 @@ async fn a_vm_that_takes_longer_than_its_token_leaves_time_for_is_not_made_again
 
 #[tokio::test(start_paused = true)]
 async fn a_vm_whose_token_has_ended_before_it_was_powered_on_is_made_anew_by_another_name() {
-    let find = World::with(1).await;
-    find.set_fault(None);
-    find.give(Wish::Add(1)).await.done();
-    let at = find.lock().calls.iter().position(|(name, _)| *name == "power_on").expect("a power-on") + 1;
-    let world = World::with(1).await;
-    world.set_fault(Some((at, Fault::KilledBefore)));
-    assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
-    world.set_fault(None);
+    let world = World::killed_while_adding("power_on", Fault::KilledBefore).await;
     tokio::time::sleep(Duration::from_secs(7200)).await;
     assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
     assert_eq!(world.own(), ["t-w1", "t-w3"], "whoever has read its token is t-w2");
@@ -771,29 +764,15 @@ async fn a_vm_whose_token_has_ended_before_it_was_powered_on_is_made_anew_by_ano
 
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_was_not_made_to_the_end_is_made_anew_by_another_name() {
-    let find = World::with(1).await;
-    find.set_fault(None);
-    find.give(Wish::Add(1)).await.done();
-    let at = find.lock().calls.iter().position(|(name, _)| *name == "add.end").expect("a VM") + 1;
-    let world = World::with(1).await;
-    world.set_fault(Some((at, Fault::KilledBefore)));
-    assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
-    world.set_fault(None);
+    let world = World::killed_while_adding("add.end", Fault::KilledBefore).await;
     assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
     assert_eq!(world.own(), ["t-w1", "t-w3"], "whoever has read its token is t-w2");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_whose_token_has_ended_while_nobody_looked_is_made_anew_at_once_by_another_name() {
-    let find = World::with(1).await;
-    find.set_fault(None);
-    find.give(Wish::Add(1)).await.done();
-    let at = find.lock().calls.iter().position(|(name, _)| *name == "power_on").expect("a power-on") + 1;
     let killed = async |seconds| {
-        let world = World::with(1).await;
-        world.set_fault(Some((at, Fault::KilledAfter)));
-        assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
-        world.set_fault(None);
+        let world = World::killed_while_adding("power_on", Fault::KilledAfter).await;
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         world
     };

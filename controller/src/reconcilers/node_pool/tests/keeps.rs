@@ -4,7 +4,6 @@ use fleet::hypervisor::{PowerState, Vm};
 
 use super::*;
 use crate::objects::Removal;
-use crate::reconcilers::tenant_cluster::tests::VmFault;
 
 impl Pooled {
     /// A person says what becomes of a worker's VM.
@@ -100,17 +99,7 @@ async fn a_vm_that_is_kept_outlives_its_pool_and_its_cluster() {
     let pooled = Pooled::settled(2).await;
     pooled.keeps("shop-general-w1");
     pooled.sticks_to("shop-general-w1", true);
-    pooled.0.delete();
-    for _ in 0..30 {
-        if !pooled.0.api.names("nodepools").is_empty() {
-            let _ = pooled.reconcile().await;
-        }
-        if pooled.0.is_gone() {
-            break;
-        }
-        let _ = pooled.0.reconcile().await;
-        tokio::time::sleep(Duration::from_secs(10)).await;
-    }
+    pooled.goes_with_its_cluster().await;
     pooled.has_kept("shop-general-w1", "its cluster went");
     // All else is gone.
     let name = pooled.kept().pop().unwrap().name;
@@ -127,21 +116,8 @@ async fn a_lost_answer_keeps_no_worker_and_loses_no_vm() {
         pooled.has_kept("shop-general-w2", what);
         pooled.is_consistent(what);
     }
-    let pooled = Pooled::settled(2).await;
-    let (calls, changes) = (pooled.0.api.calls(), pooled.0.place.lock().changes.len());
-    story(&pooled, "nothing goes wrong").await;
-    let (calls, changes) = (pooled.0.api.calls() - calls, pooled.0.place.lock().changes.len() - changes);
+    let begun = || Pooled::settled(2);
+    let (calls, changes) = with_lost_answers("answers while a VM is kept", begun, story).await;
     assert!(calls > 20 && changes == 3, "{calls} {changes}");
-    let of_call = |call| [Fault::NotDone, Fault::Done, Fault::Changed].map(|fault| (call, fault));
-    for (call, fault) in drawn("answers while a VM is kept", (0..calls).flat_map(of_call).collect()) {
-        let pooled = Pooled::settled(2).await;
-        pooled.0.api.fails_at(call, fault);
-        story(&pooled, &format!("{fault:?} at call {call}")).await;
-    }
-    for (change, fault) in (0..changes).flat_map(|at| [VmFault::Fails, VmFault::Lost].map(|fault| (at, fault))) {
-        let pooled = Pooled::settled(2).await;
-        let made = pooled.0.place.lock().changes.len();
-        pooled.0.place.lock().fault = Some((made + change, fault));
-        story(&pooled, &format!("{fault:?} at change {change}")).await;
-    }
+    with_vm_faults(changes, begun, story).await;
 }

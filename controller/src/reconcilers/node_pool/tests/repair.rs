@@ -3,7 +3,6 @@
 use fleet::hypervisor::PowerState;
 
 use super::*;
-use crate::reconcilers::tenant_cluster::tests::VmFault;
 
 /// Until another worker takes the place of an ill one: as pools have it that say nothing.
 const AFTER: Duration = Duration::from_secs(300);
@@ -163,23 +162,10 @@ async fn a_lost_answer_repairs_nobody_twice() {
         assert!(pooled.workers().contains(&"shop-general-w2".to_owned()), "{what}: a good one has gone");
         pooled.is_consistent(what);
     }
-    let pooled = Pooled::settled(2).await;
-    let (calls, changes) = (pooled.0.api.calls(), pooled.0.place.lock().changes.len());
-    story(&pooled, "nothing goes wrong").await;
-    let (calls, changes) = (pooled.0.api.calls() - calls, pooled.0.place.lock().changes.len() - changes);
+    let begun = || Pooled::settled(2);
+    let (calls, changes) = with_lost_answers("answers while a worker is repaired", begun, story).await;
     assert!(calls > 100 && changes >= 3, "{calls} {changes}");
-    let of_call = |call| [Fault::NotDone, Fault::Done, Fault::Changed].map(|fault| (call, fault));
-    for (call, fault) in drawn("answers while a worker is repaired", (0..calls).flat_map(of_call).collect()) {
-        let pooled = Pooled::settled(2).await;
-        pooled.0.api.fails_at(call, fault);
-        story(&pooled, &format!("{fault:?} at call {call}")).await;
-    }
-    for (change, fault) in (0..changes).flat_map(|at| [VmFault::Fails, VmFault::Lost].map(|fault| (at, fault))) {
-        let pooled = Pooled::settled(2).await;
-        let made = pooled.0.place.lock().changes.len();
-        pooled.0.place.lock().fault = Some((made + change, fault));
-        story(&pooled, &format!("{fault:?} at change {change}")).await;
-    }
+    with_vm_faults(changes, begun, story).await;
 }
 
 /// A database that was turned back has the times of then.

@@ -190,22 +190,8 @@ async fn a_lost_answer_replaces_nobody_twice() {
         assert_eq!(pooled.images(), [NEWER; 2], "{what}");
         pooled.is_consistent(what);
     }
-    let settled = async || {
-        let pooled = Pooled::new(2).await;
-        pooled.until("two", |it| it.is_settled(2)).await;
-        pooled
-    };
-    let pooled = settled().await;
-    let before = pooled.0.api.calls();
-    story(&pooled, "nothing goes wrong").await;
-    let calls = pooled.0.api.calls() - before;
+    let (calls, _) = with_lost_answers("answers while workers are replaced", || Pooled::settled(2), story).await;
     assert!(calls > 100, "{calls}");
-    let of_call = |call| [Fault::NotDone, Fault::Done, Fault::Changed].map(|fault| (call, fault));
-    for (call, fault) in drawn("answers while workers are replaced", (0..calls).flat_map(of_call).collect()) {
-        let pooled = settled().await;
-        pooled.0.api.fails_at(call, fault);
-        story(&pooled, &format!("{fault:?} at call {call}")).await;
-    }
 }
 
 #[tokio::test(start_paused = true)]
