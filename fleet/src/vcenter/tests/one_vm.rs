@@ -285,6 +285,18 @@ async fn a_vm_that_is_given_up_keeps_its_disks_and_is_nobodys() {
     let stale = hypervisor.release(&off, name, &Free).await.unwrap_err();
     assert_eq!(stale.kind, Kind::Changed, "{stale}");
     assert_eq!((hypervisor.again(&vm).await.name.as_str(), apart().await), ("w1", 3), "nothing was begun");
+    // What a storage driver has attached is detached from it first.
+    std::fs::create_dir(bed.file("[LocalDS_0] kubevols")).unwrap();
+    let datacenter = client.find("DC0").await.unwrap();
+    let file = |path| vsphere::DiskFile { path, datacenter: &datacenter };
+    let (own, path) = (vm.data_disks().next().unwrap().reference.path.as_str(), "[LocalDS_0] kubevols/v.vmdk");
+    client.changes(&vsphere::Unguarded).copy_disk(file(own), file(path)).await.unwrap();
+    let uuid = client.disk_uuid(file(path)).await.unwrap().parse().unwrap();
+    let volume = DiskRef { uuid, path: path.to_owned() };
+    hypervisor.attach(&hypervisor.again(&vm).await, &volume, &Free).await.unwrap();
+    let holds = hypervisor.release(&hypervisor.again(&vm).await, name, &Free).await.unwrap_err();
+    assert!(holds.kind == Kind::Transient && holds.to_string().contains(path), "{holds}");
+    hypervisor.detach(&hypervisor.again(&vm).await, &volume, &Free).await.unwrap();
     hypervisor.release(&hypervisor.again(&vm).await, name, &Free).await.unwrap();
 
     let kept = hypervisor.again(&vm).await;
