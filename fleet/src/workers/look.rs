@@ -43,7 +43,9 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
         if !vms.iter().any(|vm| vm.uuid() == noted) {
             // Moved out of the folders that are searched, or restamped: it is not gone.
             let copies = hypervisor.with_bios_uuid(noted).await?;
-            if let Some(vm) = copies.iter().find(|vm| machine.has_released(vm)) {
+            let is_of_here = |vm: &Vm| vm.stamp.as_ref().is_some_and(|of| of.deployment == hypervisor.deployment());
+            let released = copies.iter().find(|vm| machine.has_released(vm));
+            if let Some(vm) = released.filter(|_| !copies.iter().any(is_of_here)) {
                 given_up.insert(machine.name.clone(), clean(&vm.name));
                 // Any other one may have been stamped so by somebody while it ran, and be copied: it is out of sight as one that is moved.
                 let is_off = |vm: &Vm| machine.has_released(vm) && vm.power == PowerState::Off && vm.is_fenced();

@@ -157,9 +157,10 @@ impl Seen {
         self.is_missing(machine) && (self.node_is_ready(machine) || !is_gone)
     }
 
-    /// Whether a machine had a VM of which nothing is seen.
+    /// Whether a machine had a VM of which nothing is seen. One that was given up was there, whatever is noted.
     pub(super) fn is_missing(&self, machine: &Machine) -> bool {
-        machine.vm.is_some() && matches!(self.vm(machine), Found::Nothing)
+        let had = machine.vm.is_some() || self.kept.contains_key(&machine.name);
+        had && matches!(self.vm(machine), Found::Nothing)
     }
 
     /// Whether a machine's node says that it is ready, be that an old word.

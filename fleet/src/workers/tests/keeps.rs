@@ -112,10 +112,10 @@ async fn for_a_member_whose_vm_was_given_up_since_another_worker_comes() {
     assert_eq!((world.own(), world.given_up()), (vec!["t-w2".to_owned(), "t-w3".to_owned()], kept));
 }
 
-/// Whoever may change its settings can stamp one so that runs, and lay a copy beside it that does not.
+/// Whoever may change its settings can stamp one so that runs, and lay a copy beside it that does not; or stamp that as another's.
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_is_stamped_as_given_up_and_runs_is_out_of_sight_for_a_minute_at_least() {
-    for is_copied in [false, true] {
+    for (is_copied, is_anothers) in [(false, false), (true, false), (true, true)] {
         let world = leaving().await;
         let before = world.kept().await.unwrap();
         world.give(remove("t-w1")).await.done();
@@ -125,19 +125,24 @@ async fn a_vm_that_is_stamped_as_given_up_and_runs_is_out_of_sight_for_a_minute_
             let is_nobodys = |machine: &super::fake::Machine| machine.vm.name.starts_with("t-w1-kept-");
             let at = state.machines.iter().position(is_nobodys).unwrap();
             if is_copied {
-                let mut runs = state.machines[at].clone();
-                runs.vm.reference.id.push_str("-that-runs");
-                runs.vm.power = PowerState::On;
-                state.machines.push(runs);
+                let mut other = state.machines[at].clone();
+                other.vm.reference.id.push_str("-other");
+                state.machines.push(other);
+            }
+            let other = if is_copied { state.machines.last_mut() } else { state.machines.get_mut(at) }.unwrap();
+            if is_anothers {
+                other.vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbad);
             } else {
-                state.machines[at].vm.power = PowerState::On;
+                other.vm.power = PowerState::On;
             }
         }
         let begun = Instant::now();
         world.give(Wish::GoOn).await.done();
-        assert!(begun.elapsed() >= Duration::from_secs(60), "copied {is_copied}: {:?}", begun.elapsed());
-        assert_eq!(world.own(), ["t-w2", "t-w3"]);
-        assert_eq!(world.given_up().len(), 1 + usize::from(is_copied));
+        let told = format!("copied {is_copied}, another's {is_anothers}");
+        assert!(begun.elapsed() >= Duration::from_secs(60), "{told}: {:?}", begun.elapsed());
+        assert_eq!(world.own(), ["t-w2", "t-w3"], "{told}");
+        let nobodys = 1 + usize::from(is_copied && !is_anothers);
+        assert_eq!(world.given_up().len(), nobodys, "{told}");
     }
 }
 
@@ -154,6 +159,9 @@ fn one_whose_vm_was_given_up_before_anything_is_noted_of_it_is_not_made() {
     };
     assert!(matches!(decided(&Seen::default()), Action::Import(_)));
     let kept = [(machine.name.clone(), "t-w1-kept-00000000".to_owned())].into();
-    let seen = Seen { gone: [machine.name.clone()].into(), kept, ..Seen::default() };
+    // As long as it may run its address is nobody else's.
+    let runs = Seen { kept, ..Seen::default() };
+    assert!(next(&pool, std::slice::from_ref(&machine), &runs).actions.is_empty());
+    let seen = Seen { gone: [machine.name.clone()].into(), ..runs };
     assert!(matches!(decided(&seen), Action::Leave(_, Reason { code, .. }) if code == reason::GIVEN_UP));
 }
