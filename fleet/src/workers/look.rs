@@ -37,7 +37,7 @@ pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &Kept) -> Result<Se
 
 async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept, now: u64) -> Result<Seen, Trouble> {
     let mut vms = hypervisor.vms().await?;
-    let (mut given_up, mut gone) = (BTreeMap::new(), BTreeSet::new());
+    let (mut given_up, mut gone, mut taken) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
     for machine in &kept.machines {
         let Some(noted) = machine.noted() else { continue };
         if !vms.iter().any(|vm| vm.uuid() == noted) {
@@ -54,11 +54,15 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
                 }
             }
             let others = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment != hypervisor.deployment());
+            // What is kept may be older than that VM: another one would have its BIOS UUID, and its address.
+            if machine.vm.is_none() && copies.iter().any(|vm| others(vm) && !machine.has_released(vm)) {
+                taken.insert(machine.name.clone());
+            }
             vms.extend(copies.into_iter().filter(|vm| !others(vm)));
         }
     }
     let nodes = cluster.nodes().await.map_err(Trouble::api)?;
-    let mut seen = Seen { now, vms, nodes, gone, kept: given_up, ..Seen::default() };
+    let mut seen = Seen { now, vms, nodes, gone, kept: given_up, taken, ..Seen::default() };
     // Before the VMs are asked: what has joined since then says so.
     let may_join = |machine: &&Machine| machine.state != State::Member;
     let ready = kept.machines.iter().filter(may_join).filter_map(|machine| seen.node(machine).own());

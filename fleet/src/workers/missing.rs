@@ -17,7 +17,7 @@ const GONE: Duration = Duration::from_secs(60);
 pub(super) struct Missing {
     /// Since when, by machine.
     since: BTreeMap<String, Instant>,
-    /// Those whose VMs this command has removed or given up.
+    /// Those whose VMs this command has removed.
     destroyed: BTreeSet<String>,
 }
 
@@ -41,7 +41,7 @@ impl Missing {
         self.since.clear();
     }
 
-    /// The VM of a machine was removed, or given up.
+    /// The VM of a machine was removed. Of one that was given up a look says whether it may run.
     pub(super) fn destroyed(&mut self, machine: &str) {
         self.destroyed.insert(machine.to_owned());
     }

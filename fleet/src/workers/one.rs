@@ -1,5 +1,7 @@
 //! What comes next for one worker, by what was begun for it and what is there.
 
+use std::fmt::Write;
+
 use contract::minor::Minor;
 use contract::statement::Phase;
 
@@ -53,7 +55,14 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen, missed: &dyn Fn(
     if seen.is_hidden(machine) {
         let ready = "its VM is not seen, and its node is Ready";
         let now = "its VM is not seen: it counts as gone once a command has not seen it for a minute";
-        let words = if seen.node_is_ready(machine) { ready } else { now };
+        let mut words = if seen.node_is_ready(machine) { ready } else { now }.to_owned();
+        if let Some(name) = seen.kept.get(&machine.name) {
+            write!(
+                words,
+                ". It was given up, and is {name} now, which runs, is on a network or is there twice: power it off"
+            )
+            .ok();
+        }
         return Step::Waits(Wait::passing(machine, reason::VM_UNSEEN, words));
     }
     match machine.state {

@@ -130,7 +130,7 @@ impl<'a> Rounds<'a> {
             let leads_on = leads_on(&action, action.machine().and_then(|name| records.kept().machine(name)));
             match acting.act(records, &seen, &action).await {
                 Ok(Acted::Changed) => {
-                    if let Action::Destroy(name) | Action::Release(name, _) = &action {
+                    if let Action::Destroy(name) = &action {
                         missing.destroyed(name);
                     }
                     round.released |= matches!(action, Action::Release(..));

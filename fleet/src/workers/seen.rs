@@ -27,11 +27,14 @@ pub struct Seen {
     pub claims: BTreeMap<String, Vec<String>>,
     /// Services whose addresses nodes that leave answer for, by node.
     pub announced: BTreeMap<String, Vec<String>>,
-    /// Machines whose VMs are gone: no look of the last minute has found them, or they were removed for good, or given up.
+    /// Machines whose VMs are gone: no look of the last minute has found them, or they were removed for good, or given
+    /// up and are off.
     pub gone: BTreeSet<String>,
     /// The VMs that were given up for machines, by machine: their names. They are nobody's, and count as gone as long as they are off and on
     /// no network.
     pub kept: BTreeMap<String, String>,
+    /// Machines of which no VM is noted as made, and whose BIOS UUID a VM has that is stamped as another deployment's.
+    pub taken: BTreeSet<String>,
     /// What VMs that are on say of themselves, by machine, where it is no member or its node is not Ready.
     pub said: BTreeMap<String, Statement>,
     /// Why VMs could not be asked that, by machine.
@@ -104,6 +107,7 @@ impl Seen {
             return Found::Odd;
         }
         match first {
+            None if self.taken.contains(&machine.name) => Found::Odd,
             None => Found::Nothing,
             Some(vm) if machine.noted().is_some_and(|noted| noted != vm.uuid()) => Found::Odd,
             Some(vm) => Found::Vm(vm),
@@ -165,7 +169,10 @@ impl Seen {
 
     /// Whether a machine's node says that it is ready, be that an old word.
     pub(super) fn node_is_ready(&self, machine: &Machine) -> bool {
-        matches!(self.node(machine), Node::Own(node) if node.ready)
+        // Also where what is kept is older than its VM.
+        let own = machine.noted().map(provider_id);
+        let is_own = |node: &NodeSeen| own.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(&node.provider));
+        self.nodes.iter().any(|node| node.name == machine.name && node.ready && is_own(node))
     }
 
     /// What a machine's VM says of itself. What another VM has said, or the same one of another token, says nothing of it.

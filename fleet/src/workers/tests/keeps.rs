@@ -6,9 +6,10 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::fake::{Fault, Given, World, pool, remove};
+use super::stories::codes;
 use crate::hypervisor::PowerState;
 use crate::upgrade::Reason;
-use crate::workers::{Action, Machine, Removal, Seen, Wish, next, reason};
+use crate::workers::{Action, Machine, Next, NodeSeen, Removal, Seen, State, Wish, next, reason};
 
 /// Where a call of this name is the first one, while a worker leaves whose VM is to be kept.
 async fn first(call: &str) -> usize {
@@ -162,6 +163,69 @@ fn one_whose_vm_was_given_up_before_anything_is_noted_of_it_is_not_made() {
     // As long as it may run its address is nobody else's.
     let runs = Seen { kept, ..Seen::default() };
     assert!(next(&pool, std::slice::from_ref(&machine), &runs).actions.is_empty());
-    let seen = Seen { gone: [machine.name.clone()].into(), ..runs };
+    let gone = || [machine.name.clone()].into();
+    let node = |provider: Uuid| NodeSeen {
+        name: machine.name.clone(),
+        uid: "1".to_owned(),
+        provider: format!("vsphere://{provider}"),
+        ready: true,
+        cordoned: false,
+        address: None,
+        excluded: false,
+        control: false,
+        kubelet: String::new(),
+        heard: String::new(),
+    };
+    let ready = Seen { gone: gone(), nodes: vec![node(id)], ..runs };
+    let Next { actions, waits, .. } = next(&pool, std::slice::from_ref(&machine), &ready);
+    assert!(
+        actions.is_empty()
+            && waits[0]
+                .reason
+                .words
+                .ends_with("t-w1-kept-00000000 now, which runs, is on a network or is there twice: power it off"),
+        "{waits:?}"
+    );
+    let seen = Seen { nodes: vec![node(Uuid::from_u128(8))], ..ready };
     assert!(matches!(decided(&seen), Action::Leave(_, Reason { code, .. }) if code == reason::GIVEN_UP));
+}
+
+/// What is kept was turned back to before its VM was noted.
+#[tokio::test(start_paused = true)]
+async fn beside_a_vm_that_is_stamped_as_another_deployments_none_is_made_with_its_uuid() {
+    let world = World::with(1).await;
+    world.lock().restorable = true;
+    let mut before = world.kept().await.unwrap();
+    let uuid = before.machines[0].vm.unwrap();
+    for machine in &mut before.machines {
+        (machine.state, machine.vm, machine.joined_seconds, machine.expires) = (State::New, None, None, 0);
+    }
+    for machine in world.lock().machines.iter_mut().filter(|machine| machine.vm.uuid() == uuid) {
+        machine.vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbad);
+    }
+    world.keep(before).await;
+    for wish in [Wish::GoOn, Wish::Scale(0)] {
+        let (arrived, _) = world.give(wish).await.arrived();
+        assert_eq!(codes(&arrived), ["workers.vm-odd"]);
+        let with = world.lock().machines.iter().filter(|machine| machine.vm.uuid() == uuid).count();
+        assert_eq!((with, world.own().len()), (1, 0));
+        assert!(world.kept().await.unwrap().machine("t-w1").is_some(), "its address is nobody else's");
+    }
+}
+
+/// Whether it may run is what a look says, also to the command that has given it up.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_powered_on_as_soon_as_it_was_given_up_is_out_of_sight_for_a_minute() {
+    let world = leaving().await;
+    let nobodys = |machine: &&mut super::fake::Machine| machine.vm.name.starts_with("t-w1-kept-");
+    world.set_fault(Some((first("release_name").await, Fault::Fails)));
+    let begun = Instant::now();
+    let powered = async {
+        while world.given_up().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        world.lock().machines.iter_mut().find(nobodys).unwrap().vm.power = PowerState::On;
+    };
+    tokio::join!(async { world.give(remove("t-w1")).await.done() }, powered);
+    assert!(begun.elapsed() >= Duration::from_secs(60), "{:?}", begun.elapsed());
 }
