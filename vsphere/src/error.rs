@@ -63,6 +63,17 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// vCenter does not show what it shows to each account that may read the object.
+    #[error(
+        "{attempt}: vCenter does not show it, since the account lacks System.Read on {on}: give it there at least the role Read-only, \
+         with \"Propagate to children\""
+    )]
+    Unreadable {
+        /// What was attempted.
+        attempt: String,
+        /// What people call the object.
+        on: String,
+    },
     /// There is no such object.
     #[error("{attempt}: {reason}")]
     NotFound {
@@ -89,6 +100,7 @@ impl Error {
             }
             Self::InDoubt { .. } => Outcome::InDoubt,
             Self::Refused { .. } => Outcome::Refused,
+            Self::Unreadable { .. } => Outcome::Denied,
             Self::NotFound { .. } => Outcome::NotFound,
             Self::Stopped(_) => Outcome::Stopped,
         }
@@ -107,6 +119,11 @@ impl Error {
         self.fault().is_some_and(|fault| fault.is(kind))
     }
 
+    /// Whether the account lacks a privilege. A login that is not accepted is something else.
+    pub fn lacks_privilege(&self) -> bool {
+        matches!(self, Self::Unreadable { .. }) || self.is_fault("NoPermission")
+    }
+
     pub(crate) fn of_fault(attempt: impl Into<String>, fault: Fault) -> Self {
         Self::Fault { attempt: attempt.into(), fault: Box::new(fault) }
     }
@@ -121,6 +138,10 @@ impl Error {
 
     pub(crate) fn refused(attempt: impl Into<String>, reason: impl ToString) -> Self {
         Self::Refused { attempt: attempt.into(), reason: reason.to_string() }
+    }
+
+    pub(crate) fn unreadable(attempt: impl Into<String>, on: impl Into<String>) -> Self {
+        Self::Unreadable { attempt: attempt.into(), on: on.into() }
     }
 
     pub(crate) fn not_found(attempt: impl Into<String>, reason: impl ToString) -> Self {

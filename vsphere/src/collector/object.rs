@@ -92,4 +92,15 @@ impl Object {
             }
         })
     }
+
+    /// The same of a property that is always set: where it is not shown, the account may not read the object.
+    ///
+    /// # Errors
+    /// [`Error::Unreadable`] with `on`, what people call the object on which `System.Read` is missing.
+    pub(crate) fn need_readable(&self, path: &str, on: &str) -> Result<&Element> {
+        match self.missing.get(path) {
+            Some(fault) if !fault.is("NoPermission") => self.need(path),
+            _ => self.get(path).ok_or_else(|| Error::unreadable(format!("reading {path} of {}", self.reference), on)),
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::collector::Object;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::reference::MoRef;
 
 /// A cluster, or a host that is in none.
@@ -94,20 +94,27 @@ impl Client {
     /// These hosts.
     ///
     /// # Errors
-    /// When one of them is gone or cannot be read.
+    /// When one of them is gone or cannot be read; [`Error::Unreadable`] where the account may not see whether a host is connected, which
+    /// takes `System.Read` on it.
     pub async fn hosts(&self, hosts: &[MoRef]) -> Result<Vec<Host>> {
         let host = |seen: &Object| {
+            let name = seen.need_readable("name", &format!("the host {}", seen.reference))?.value().to_owned();
+            let state = seen.need_readable("runtime.connectionState", &format!("the host {name}"))?;
             Ok(Host {
                 reference: seen.reference.clone(),
-                name: seen.need("name")?.value().to_owned(),
-                connected: seen.need("runtime.connectionState")?.value() == "connected",
+                connected: state.value() == "connected",
+                name,
                 in_maintenance: seen.flag("runtime.inMaintenanceMode"),
                 in_quarantine: seen.flag("runtime.inQuarantineMode"),
                 datastores: seen.references_at("datastore"),
                 networks: seen.references_at("network"),
             })
         };
-        self.look_at(hosts, HOST).await?.iter().map(host).collect()
+        let found = self.look_at(hosts, HOST).await?;
+        if let Some(unseen) = hosts.iter().find(|host| found.iter().all(|seen| seen.reference != **host)) {
+            return Err(Error::unreadable("looking at hosts", format!("the host {unseen}")));
+        }
+        found.iter().map(host).collect()
     }
 
     /// The resource pools in a folder of hosts, or in a cluster.

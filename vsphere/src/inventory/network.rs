@@ -29,8 +29,12 @@ impl Client {
 
     /// How an adapter names a network ([`crate::ConfigSpec::network`]).
     ///
+    /// Of a distributed port group the switch is read as well, on which no permission can be set: it has those that are set on the folder
+    /// or the data center above it and propagate ("Hierarchical Inheritance of Permissions" in vSphere Security). Who has the role on the
+    /// port group alone is not shown the switch.
+    ///
     /// # Errors
-    /// When it cannot be read, or no adapter can be on it.
+    /// When it cannot be read, or no adapter can be on it. [`Error::Unreadable`] where a switch is not shown.
     pub async fn network_backing(&self, network: &MoRef) -> Result<Element> {
         let backing = |kind: &str| Element::new("backing").of(kind);
         match network.kind.as_str() {
@@ -41,11 +45,14 @@ impl Client {
             "DistributedVirtualPortgroup" => {
                 let paths = ["config.distributedVirtualSwitch", "key"];
                 let group = self.look(network, &paths).await?;
-                let switch = group.need(paths[0])?.to_reference();
+                let key = group.need_readable("key", &format!("the port group {network}"))?.value();
+                let on = format!(
+                    "the distributed switch of the port group {network}, which means on the folder or data center above the switch"
+                );
+                let switch = group.need_readable(paths[0], &on)?.to_reference();
                 let unnamed = || Error::unanswered(format!("reading {network}"), "it names no switch");
-                let uuid = self.look(&switch.ok_or_else(unnamed)?, &["uuid"]).await?.need("uuid")?.value().to_owned();
-                let port =
-                    [Element::text("switchUuid", uuid), Element::text("portgroupKey", group.need("key")?.value())];
+                let uuid = self.uuid_of_switch(&switch.ok_or_else(unnamed)?, &on).await?;
+                let port = [Element::text("switchUuid", uuid), Element::text("portgroupKey", key)];
                 Ok(backing("VirtualEthernetCardDistributedVirtualPortBackingInfo")
                     .with([Element::new("port").with(port)]))
             }
@@ -57,6 +64,18 @@ impl Client {
                 Ok(backing("VirtualEthernetCardOpaqueNetworkBackingInfo").with(parts))
             }
             other => Err(Error::refused(format!("naming {network} to an adapter"), format!("it is a {other}"))),
+        }
+    }
+
+    /// The UUID of a distributed switch; `on` is what people call that.
+    async fn uuid_of_switch(&self, switch: &MoRef, on: &str) -> Result<String> {
+        match self.look(switch, &["uuid"]).await {
+            Ok(seen) => Ok(seen.need_readable("uuid", on)?.value().to_owned()),
+            // A port group that is there names it: it is there, and is not shown.
+            Err(error) if error.lacks_privilege() || matches!(error, Error::NotFound { .. }) => {
+                Err(Error::unreadable(format!("reading the UUID of {switch}"), on))
+            }
+            Err(error) => Err(error),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The inventory, against scripted answers.
 
-use crate::fake::{Fake, Reply, object, page, reference};
+use crate::fake::{Fake, Reply, missing, object, page, reference};
 use crate::guard::Unguarded;
 use crate::reference::MoRef;
 use crate::treatment::Outcome;
@@ -163,4 +163,57 @@ async fn a_network_is_named_to_an_adapter_as_its_kind_asks_for() {
     fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
     fake.says("RetrievePropertiesEx", &page(&object("Network", "network-1", &[("name", "VM Network")]), None));
     assert_eq!(client.networks_in(&MoRef::new("Folder", "group-n1")).await.unwrap()[0].name, "VM Network");
+}
+
+#[tokio::test]
+async fn a_switch_and_hosts_that_are_not_shown_are_denied_with_the_privilege_and_the_object() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let group = MoRef::new("DistributedVirtualPortgroup", "dvportgroup-7");
+    let said = |properties: &[(&str, &str)]| one(&group.kind, &group.id, properties);
+    let (key, switch) =
+        (("key", "dvportgroup-7"), ("config.distributedVirtualSwitch", "type=VmwareDistributedVirtualSwitch>dvs-6"));
+    let of_switch = |page_of: String| Reply::Response(page(&page_of, None));
+    let switch_kind = "VmwareDistributedVirtualSwitch";
+    for replies in [
+        // The port group does not say which switch it is of; the switch does not say its UUID, nor why, or says why; it is not there for
+        // the account; or the account may not ask for it at all.
+        vec![said(&[key])],
+        vec![said(&[key, switch]), one(switch_kind, "dvs-6", &[])],
+        vec![said(&[key, switch]), of_switch(missing(switch_kind, "dvs-6", "uuid", "NoPermission"))],
+        vec![said(&[key, switch]), Reply::Response(String::new())],
+        vec![said(&[key, switch]), Reply::Fault("NoPermission", String::new())],
+    ] {
+        fake.replies("RetrievePropertiesEx", replies);
+        let error = client.network_backing(&group).await.unwrap_err();
+        assert_eq!((error.outcome(), error.lacks_privilege()), (Outcome::Denied, true), "{error}");
+        let words = error.to_string();
+        assert!(
+            words.contains("System.Read on the distributed switch of the port group")
+                && words.contains("dvportgroup-7"),
+            "{words}"
+        );
+    }
+    // What vCenter cannot tell for another reason, and a switch that has gone, are no matter of privileges.
+    for (reply, outcome) in [
+        (of_switch(missing(switch_kind, "dvs-6", "uuid", "HostCommunication")), Outcome::InDoubt),
+        (Reply::Fault("ManagedObjectNotFound", String::new()), Outcome::NotFound),
+    ] {
+        fake.replies("RetrievePropertiesEx", [said(&[key, switch]), reply]);
+        let error = client.network_backing(&group).await.unwrap_err();
+        assert_eq!((error.outcome(), error.lacks_privilege()), (outcome, false), "{error}");
+    }
+
+    let hosts = ["host-1", "host-2"].map(|id| MoRef::new("HostSystem", id));
+    let shown = object("HostSystem", "host-1", &[("name", "esx1"), ("runtime.connectionState", "connected")]);
+    for (second, named) in [
+        (object("HostSystem", "host-2", &[("name", "esx2")]), "the host esx2"),
+        (object("HostSystem", "host-2", &[]), "the host HostSystem host-2"),
+        (String::new(), "the host HostSystem host-2"),
+    ] {
+        fake.says("RetrievePropertiesEx", &page(&[shown.clone(), second].concat(), None));
+        let error = client.hosts(&hosts).await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Denied, "{error}");
+        assert!(error.to_string().contains(&format!("System.Read on {named}")), "{error}");
+    }
 }

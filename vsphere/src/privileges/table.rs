@@ -1,7 +1,8 @@
 //! The privileges that the calls of this crate need which a deployment makes. VMs are taken out of the inventory by nobody but tests.
 //!
 //! Source: the required privileges of each method in the vSphere Web Services API reference. `System.View`, `System.Read` and
-//! `System.Anonymous` are in every role.
+//! `System.Anonymous` are in every role, and are no rows: `System.Read` is needed on more objects than these, on hosts and on switches of
+//! distributed port groups, where [`crate::Error::Unreadable`] names it.
 
 /// On which objects a privilege is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

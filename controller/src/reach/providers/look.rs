@@ -24,7 +24,7 @@ pub async fn look(client: &Client, described: &VSphere) -> Result<SeenVCenter> {
         looking.datacenter().await?;
     }
     let needs = std::mem::take(&mut looking.needs);
-    seen.missing = client.missing_privileges(&needs).await?.iter().map(ToString::to_string).collect();
+    seen.missing.extend(client.missing_privileges(&needs).await?.iter().map(ToString::to_string));
     Ok(seen)
 }
 
@@ -62,6 +62,18 @@ impl Looking<'_> {
         self.needs.push(Need { on, object, name });
     }
 
+    /// What was read; none where the account lacks a privilege for that, which is noted as missing.
+    fn readable<T>(&mut self, read: Result<T>, what: &str) -> Result<Option<T>> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.lacks_privilege() => {
+                self.seen.missing.push(format!("System.Read for {what} ({error})"));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     async fn datacenter(&mut self) -> Result<()> {
         let described = self.described;
         let mut folders = vec![described.folder.as_str(), templates(described)];
@@ -81,6 +93,9 @@ impl Looking<'_> {
             let kinds = ["Network", "DistributedVirtualPortgroup", "OpaqueNetwork"];
             if let Some(found) = self.below("network", path, &kinds, "the port group").await? {
                 networks.push((path.as_str(), found.clone()));
+                // Of the switch of a distributed port group more is read than a role on the port group shows.
+                let named = self.client.network_backing(&found).await;
+                self.readable(named, &format!("the network {path}"))?;
                 self.needs(On::Network, found, format!("the network {path}"));
             }
         }
@@ -112,14 +127,17 @@ impl Looking<'_> {
                 self.needs(On::Cluster, compute.clone(), format!("the cluster {}", zone.cluster));
             }
             let seen = self.client.look(&compute, &["host", "resourcePool"]).await?;
-            let hosts = self.client.hosts(&seen.references_at("host")).await?;
+            let hosts = seen.references_at("host");
+            let hosts = self.client.hosts(&hosts).await;
+            let hosts = self.readable(hosts, &format!("the hosts of {}", zone.cluster))?;
             let takes = |host: &Host| {
                 host.takes_vms()
                     && datastore.as_ref().is_none_or(|datastore| host.datastores.contains(datastore))
                     && networks.iter().all(|(_, network)| host.networks.contains(network))
             };
-            if !hosts.iter().any(takes) {
-                let words = "no host runs VMs that has the zone's datastore and all networks";
+            if hosts.is_some_and(|hosts| !hosts.iter().any(takes)) {
+                let words =
+                    "no host runs VMs that has the zone's datastore and all networks, or the account cannot see it";
                 self.seen.closed.push(format!("the cluster {}: {words}", zone.cluster));
             }
             let pool = match &zone.resource_pool {

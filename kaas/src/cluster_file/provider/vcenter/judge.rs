@@ -120,6 +120,7 @@ impl Judging<'_> {
             Object::There => {}
             Object::Absent => self.wrong(at, format!("{} {place}", absent(what, &at.value))),
             Object::Other(kind) => self.wrong(at, format!("{} is no {what}: it is a {kind}", at.value)),
+            Object::Unreadable(why) => self.wrong(at, format!("the {what} {} cannot be used: {why}", at.value)),
         }
     }
 
@@ -129,6 +130,9 @@ impl Judging<'_> {
         match compute {
             AtCompute::Absent => self.wrong(cluster, absent("cluster", &cluster.value)),
             AtCompute::Other(kind) => self.wrong(cluster, format!("{} is no cluster: it is a {kind}", cluster.value)),
+            AtCompute::Unreadable(why) => {
+                self.wrong(cluster, format!("whether hosts of {} take VMs cannot be told: {why}", cluster.value));
+            }
             AtCompute::Cluster(_) => {}
             AtCompute::Host(_) => {
                 if self.keeps_apart() {
@@ -263,7 +267,7 @@ impl Judging<'_> {
         // What is not there has been said: no host reaches it.
         let is_named = matches!(seen.datastore, AtDatastore::There(_))
             && seen.networks.iter().all(|network| *network == Object::There)
-            && !matches!(seen.compute, AtCompute::Absent | AtCompute::Other(_));
+            && matches!(seen.compute, AtCompute::Cluster(_) | AtCompute::Host(_));
         if !is_named {
             return;
         }

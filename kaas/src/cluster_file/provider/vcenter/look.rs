@@ -98,8 +98,8 @@ impl Looking<'_> {
             let network = self.below("network", &path.value).await?;
             let object = is(network.as_ref(), &["Network", "DistributedVirtualPortgroup", "OpaqueNetwork"]);
             networks.push((path.value.clone(), network.clone().filter(|_| object == Object::There)));
-            needs.add(On::Network, network, &object, format!("the network {}", path.value));
-            seen.networks.push(object);
+            needs.add(On::Network, network.clone(), &object, format!("the network {}", path.value));
+            seen.networks.push(self.named_to_adapters(network.as_ref(), object).await?);
         }
         let datastore = self.below("datastore", &described.datastore.value).await?;
         seen.datastore = self.datastore(datastore.as_ref()).await?;
@@ -119,7 +119,8 @@ impl Looking<'_> {
         }
         let compute = self.below("host", &described.cluster.value).await?;
         seen.compute = self.compute(compute.as_ref(), datastore.as_ref(), &networks).await?;
-        if let (AtCompute::Cluster(_), true) = (&seen.compute, described.changes_cluster()) {
+        let is_cluster = compute.as_ref().is_some_and(|found| found.kind == "ClusterComputeResource");
+        if is_cluster && described.changes_cluster() {
             let name = format!("the cluster {}", described.cluster.value);
             needs.add(On::Cluster, compute.clone(), &Object::There, name);
         }
@@ -137,6 +138,17 @@ impl Looking<'_> {
         }
         seen.missing = self.client.missing_privileges(&needs.0).await?;
         Ok(seen)
+    }
+
+    /// A network again, unless adapters cannot be put onto it: of the switch of a distributed port group more is read than a role on the
+    /// port group shows.
+    async fn named_to_adapters(&self, found: Option<&MoRef>, object: Object) -> Result<Object> {
+        let Some(network) = found.filter(|_| object == Object::There) else { return Ok(object) };
+        match self.client.network_backing(network).await {
+            Ok(_) => Ok(object),
+            Err(error) if error.lacks_privilege() => Ok(Object::Unreadable(error.to_string())),
+            Err(error) => Err(error),
+        }
     }
 
     async fn datastore(&self, found: Option<&MoRef>) -> Result<AtDatastore> {
@@ -182,8 +194,17 @@ impl Looking<'_> {
             kind => return Ok(AtCompute::Other(kind.to_owned())),
         };
         let hosts = self.client.look(found, &["host"]).await?.references_at("host");
+        if hosts.is_empty() {
+            let words = "vCenter shows none: there is none, or the account lacks System.Read on them";
+            return Ok(AtCompute::Unreadable(words.to_owned()));
+        }
+        let hosts = match self.client.hosts(&hosts).await {
+            Ok(hosts) => hosts,
+            Err(error) if error.lacks_privilege() => return Ok(AtCompute::Unreadable(error.to_string())),
+            Err(error) => return Err(error),
+        };
         let mut seen = Vec::new();
-        for host in self.client.hosts(&hosts).await? {
+        for host in hosts {
             let lacks = networks
                 .iter()
                 .filter(|(_, network)| network.as_ref().is_some_and(|network| !host.networks.contains(network)));

@@ -13,6 +13,8 @@ pub enum Object {
     Absent,
     /// Something else, of this kind.
     Other(String),
+    /// What is meant, of which the account is not shown what VMs need; and why.
+    Unreadable(String),
     /// What is meant.
     There,
 }
@@ -65,6 +67,8 @@ pub enum AtCompute {
     Cluster(Vec<SeenHost>),
     /// A host without a cluster.
     Host(Vec<SeenHost>),
+    /// A cluster, or a host without one, of whose hosts the account is not shown whether they take VMs; and why.
+    Unreadable(String),
 }
 
 impl AtCompute {
@@ -72,7 +76,7 @@ impl AtCompute {
     pub fn hosts(&self) -> &[SeenHost] {
         match self {
             Self::Cluster(hosts) | Self::Host(hosts) => hosts,
-            Self::Absent | Self::Other(_) => &[],
+            Self::Absent | Self::Other(_) | Self::Unreadable(_) => &[],
         }
     }
 }

@@ -144,6 +144,12 @@ fn what_is_not_there_is_said_where_it_is_named() {
             seen.compute = AtCompute::Other("Folder".to_owned())
         }),
         ("networks = ", "networks[0]: there is no network VM Network", &|seen| seen.networks = vec![Object::Absent]),
+        ("networks = ", "networks[0]: the network VM Network cannot be used: no System.Read", &|seen| {
+            seen.networks = vec![Object::Unreadable("no System.Read".to_owned())]
+        }),
+        ("\ncluster = ", "whether hosts of Cluster take VMs cannot be told: no System.Read", &|seen| {
+            seen.compute = AtCompute::Unreadable("no System.Read".to_owned())
+        }),
         ("journal = ", "there is no datastore datastore1", &|seen| seen.journal = Object::Absent),
         ("datastore = \"datastore1\"", "there is no datastore datastore1", &|seen| {
             seen.datastore = AtDatastore::Absent
