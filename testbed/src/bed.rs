@@ -145,13 +145,21 @@ impl Bed {
     /// # Panics
     /// As [`Bed::start`].
     pub fn with_users(arguments: &[&str]) -> Self {
-        let users = json!([
-            { "name": ADMINISTRATOR, "password": PASSWORD },
-            { "name": IN_ROLE, "password": PASSWORD, "privileges": vsphere::role_file().lines().collect::<Vec<_>>() },
-            { "name": LOOKER, "password": PASSWORD, "privileges": ["System.View", "System.Read"] },
-        ]);
+        let users = [
+            json!({ "name": ADMINISTRATOR, "password": PASSWORD }),
+            json!({ "name": IN_ROLE, "password": PASSWORD, "privileges": vsphere::role_file().lines().collect::<Vec<_>>() }),
+            json!({ "name": LOOKER, "password": PASSWORD, "privileges": ["System.View", "System.Read"] }),
+        ];
+        Self::of_users(&users, arguments)
+    }
+
+    /// The same, with these users, as the program's `User` has them (`tests/vcenter/bed/privileges.go`).
+    ///
+    /// # Panics
+    /// As [`Bed::start`].
+    pub fn of_users(users: &[Value], arguments: &[&str]) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), users.to_string()).unwrap();
+        std::fs::write(file.path(), Value::from(users.to_vec()).to_string()).unwrap();
         // It has read them once it is ready.
         Self::start(&[&["-users", file.path().to_str().unwrap()], arguments].concat())
     }

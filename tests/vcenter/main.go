@@ -40,7 +40,7 @@ func run() error {
 	flag.BoolVar(&config.ESX, "esx", false, "a bare host instead of a vCenter")
 	flag.DurationVar(&config.LeaseTimeout, "lease-timeout", 5*time.Minute, "how long an upload's lease lives without progress")
 	control := flag.String("control", "127.0.0.1:0", "loopback address and port of the control endpoint")
-	users := flag.String("users", "", "a file with users as JSON: [{\"name\": …, \"password\": …, \"privileges\": […]}]")
+	users := flag.String("users", "", "a file with users as JSON: [{\"name\": …, \"password\": …, \"privileges\": […], \"on\": {path: […]}}]")
 	carrier := flag.String("bodies", "", "a command and its arguments that carry the machines (package bodies), "+
 		"with spaces between them or as a list in JSON; none without it")
 	shutdown := flag.Duration("shutdown", 100*time.Millisecond, "how long a machine without a body takes to shut down")

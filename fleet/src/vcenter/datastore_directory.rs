@@ -36,6 +36,11 @@ impl DatastoreDirectory {
         Ok(Self { client, datacenter: found, datacenter_path: datacenter.to_owned(), datastore, path })
     }
 
+    /// The datastore that it is on, and its name.
+    pub(super) fn datastore(&self) -> (&MoRef, &str) {
+        (&self.datastore, self.path.datastore.as_str())
+    }
+
     /// A directory in it.
     pub(super) fn below(&self, name: &str) -> Self {
         Self { path: self.path.join(name), ..self.clone() }

@@ -167,6 +167,12 @@ impl Laid {
         Self { deployment, ..self }
     }
 
+    /// The datastore that the notes are on, which is the journal's, and its name; none where they are another deployment's than this, which
+    /// only reads them.
+    pub(super) fn datastore_of(&self, deployment: Uuid) -> Option<(&MoRef, &str)> {
+        (self.deployment == deployment).then(|| self.directory.datastore())
+    }
+
     /// An import that nothing is done for yet.
     pub(super) fn new_note(&self, digest: &str, datastore: &MoRef, defaults: BTreeMap<String, String>) -> Note {
         let uuid = Uuid::new_v4();

@@ -8,6 +8,7 @@ import (
 	vcsim "github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/simulator/esx"
 	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 )
@@ -16,8 +17,12 @@ import (
 type User struct {
 	Name     string `json:"name"`
 	Password string `json:"password"`
-	// Privileges of the user's role at the root, for all below it. Everybody can see and read. Nil is an administrator.
+	// Privileges of the user's role at the root, for all below it. Everybody can see and read. Nil is an administrator, unless On says
+	// something.
 	Privileges []string `json:"privileges"`
+	// On are the privileges of roles on objects, by their inventory paths, such as DC0/vm/lab. They propagate. What is set on an object
+	// replaces what that would have from above.
+	On map[string][]string `json:"on"`
 }
 
 // Known are all privileges that there are.
@@ -52,37 +57,165 @@ var needed = map[string][]string{
 	"RemoveAuthorizationRole": {"Authorization.ModifyRoles"}, "SetEntityPermissions": {"Authorization.ModifyPermissions"},
 }
 
-// forCall are the privileges that a call needs.
-func (w *world) forCall(method *vcsim.Method) []string {
+// demand is a privilege that a call needs on each of some objects.
+type demand struct {
+	privilege string
+	on        []ref
+}
+
+// forCall are the privileges that a call needs, each on the object that the reference of its method says.
+func (w *world) forCall(method *vcsim.Method) []demand {
+	this := []ref{method.This}
 	switch asked := method.Body.(type) {
 	case *types.Destroy_Task:
 		switch asked.This.Type {
 		case "Folder":
-			return []string{"Folder.Delete"}
+			return []demand{{"Folder.Delete", this}}
 		case "ResourcePool":
-			return []string{"Resource.DeletePool"}
+			return []demand{{"Resource.DeletePool", this}}
 		}
-		return []string{"VirtualMachine.Inventory.Delete"}
+		return []demand{{"VirtualMachine.Inventory.Delete", this}}
 	case *types.Rename_Task:
-		return []string{asked.This.Type + map[bool]string{true: ".Config.Rename", false: ".Rename"}[asked.This.Type == "VirtualMachine"]}
+		kind := asked.This.Type
+		return []demand{{kind + map[bool]string{true: ".Config.Rename", false: ".Rename"}[kind == "VirtualMachine"], this}}
 	case *types.ReconfigVM_Task:
-		return forSpec(&asked.Spec)
+		return w.demands(&asked.Spec, this)
 	case *types.CreateVM_Task:
-		return append(forSpec(&asked.Config), "VirtualMachine.Inventory.Create", "Resource.AssignVMToPool", "Datastore.AllocateSpace")
+		return append(w.demands(&asked.Config, this), demand{"VirtualMachine.Inventory.Create", this},
+			demand{"Resource.AssignVMToPool", []ref{asked.Pool}}, demand{"Datastore.AllocateSpace", w.datastoresOf(asked.Config.Files)})
 	case *types.ImportVApp:
-		return []string{"VApp.Import", "Resource.AssignVMToPool", "Datastore.AllocateSpace", "Network.Assign"}
-	case *types.CloneVM_Task:
-		privilege := "VirtualMachine.Provisioning.Clone"
-		if source, failed := w.machine(asked.This); failed == nil && source.Config.Template {
-			privilege = "VirtualMachine.Provisioning.DeployTemplate"
+		list := []demand{{"VApp.Import", this}, {"Resource.AssignVMToPool", this}}
+		if asked.Folder != nil {
+			list = append(list, demand{"VApp.Import", []ref{*asked.Folder}})
 		}
-		list := []string{privilege, "VirtualMachine.Inventory.CreateFromExisting", "Resource.AssignVMToPool", "Datastore.AllocateSpace"}
+		if spec, is := asked.Spec.(*types.VirtualMachineImportSpec); is {
+			list = append(list, demand{"Datastore.AllocateSpace", w.datastoresOf(spec.ConfigSpec.Files)},
+				demand{"Network.Assign", w.networksOf(&spec.ConfigSpec)})
+		}
+		return list
+	case *types.CloneVM_Task:
+		folder, pool, datastore := []ref{asked.Folder}, this, this
+		if asked.Spec.Location.Pool != nil {
+			pool = []ref{*asked.Spec.Location.Pool}
+		}
+		privilege := "VirtualMachine.Provisioning.Clone"
+		if source, failed := w.machine(asked.This); failed == nil {
+			if source.Config.Template {
+				privilege = "VirtualMachine.Provisioning.DeployTemplate"
+			}
+			datastore = w.datastoresOf(&types.VirtualMachineFileInfo{VmPathName: source.Config.Files.VmPathName})
+		}
+		if asked.Spec.Location.Datastore != nil {
+			datastore = []ref{*asked.Spec.Location.Datastore}
+		}
+		list := []demand{
+			{privilege, this}, {"VirtualMachine.Inventory.CreateFromExisting", folder}, {"Resource.AssignVMToPool", pool},
+			{"Datastore.AllocateSpace", datastore},
+		}
 		if asked.Spec.Config != nil {
-			list = append(list, forSpec(asked.Spec.Config)...)
+			list = append(list, w.demands(asked.Spec.Config, folder)...)
 		}
 		return list
 	}
-	return needed[method.Name]
+	var list []demand
+	for _, privilege := range needed[method.Name] {
+		on := this
+		if strings.HasPrefix(privilege, "Datastore.") {
+			on = w.datastoresAt(paths(method)...)
+		}
+		list = append(list, demand{privilege, on})
+	}
+	return list
+}
+
+// demands are the privileges for the changes of a machine, on it or on the folder that it comes into: but for networks.
+func (w *world) demands(spec *types.VirtualMachineConfigSpec, on []ref) []demand {
+	var list []demand
+	for _, privilege := range forSpec(spec) {
+		at := on
+		if privilege == "Network.Assign" {
+			at = w.networksOf(spec)
+		}
+		list = append(list, demand{privilege, at})
+	}
+	return list
+}
+
+// paths are those that a call about files and disks names.
+func paths(method *vcsim.Method) []string {
+	switch asked := method.Body.(type) {
+	case *types.MakeDirectory:
+		return []string{asked.Name}
+	case *types.DeleteDatastoreFile_Task:
+		return []string{asked.Name}
+	case *types.MoveDatastoreFile_Task:
+		return []string{asked.SourceName, asked.DestinationName}
+	case *types.CopyDatastoreFile_Task:
+		return []string{asked.SourceName, asked.DestinationName}
+	case *types.CreateVirtualDisk_Task:
+		return []string{asked.Name}
+	case *types.DeleteVirtualDisk_Task:
+		return []string{asked.Name}
+	case *types.MoveVirtualDisk_Task:
+		return []string{asked.SourceName, asked.DestName}
+	case *types.CopyVirtualDisk_Task:
+		return []string{asked.SourceName, asked.DestName}
+	case *types.SetVirtualDiskUuid:
+		return []string{asked.Name}
+	case *types.QueryVirtualDiskUuid:
+		return []string{asked.Name}
+	case *types.SearchDatastore_Task:
+		return []string{asked.DatastorePath}
+	case *types.SearchDatastoreSubFolders_Task:
+		return []string{asked.DatastorePath}
+	}
+	return nil
+}
+
+// datastoresAt are the datastores of paths. A path that is of none needs what it needs at the root.
+func (w *world) datastoresAt(paths ...string) []ref {
+	var list []ref
+	for _, path := range paths {
+		at, found := object.DatastorePath{}, w.model.ServiceContent.RootFolder
+		if at.FromString(path) {
+			if datastore := w.datastore(at.Datastore); datastore != nil {
+				found = datastore.Self
+			}
+		}
+		list = append(list, found)
+	}
+	return list
+}
+
+// datastoresOf is the datastore of a machine's files.
+func (w *world) datastoresOf(files *types.VirtualMachineFileInfo) []ref {
+	if files == nil {
+		return nil
+	}
+	return w.datastoresAt(files.VmPathName)
+}
+
+// networksOf are the networks that a machine's new adapters are on.
+func (w *world) networksOf(spec *types.VirtualMachineConfigSpec) []ref {
+	var list []ref
+	for _, change := range spec.DeviceChange {
+		change := change.GetVirtualDeviceConfigSpec()
+		card, is := change.Device.(types.BaseVirtualEthernetCard)
+		if !is || change.Operation != types.VirtualDeviceConfigSpecOperationAdd {
+			continue
+		}
+		switch backing := card.GetVirtualEthernetCard().Backing.(type) {
+		case *types.VirtualEthernetCardNetworkBackingInfo:
+			for _, network := range w.registry.All("Network") {
+				if name(network) == backing.DeviceName {
+					list = append(list, network.Reference())
+				}
+			}
+		case *types.VirtualEthernetCardDistributedVirtualPortBackingInfo:
+			list = append(list, ref{Type: "DistributedVirtualPortgroup", Value: backing.Port.PortgroupKey})
+		}
+	}
+	return list
 }
 
 // forSpec are the privileges for the changes of a machine, as the reference of ReconfigVM_Task lists them.
@@ -122,22 +255,77 @@ func forSpec(spec *types.VirtualMachineConfigSpec) []string {
 	return list
 }
 
-// held are a user's privileges; all of them for the bed itself and for whom it does not know.
-func (w *world) held(user string) []string {
+// limited is a user who may not do everything; nil for the bed itself and for whom it does not know.
+func (w *world) limited(name string) *User {
 	for _, known := range w.bed.config.Users {
-		if known.Name == user && known.Privileges != nil {
-			return append([]string{"System.Anonymous", "System.View", "System.Read"}, known.Privileges...)
+		if known.Name == name && (known.Privileges != nil || known.On != nil) {
+			return &known
 		}
 	}
-	return Known()
+	return nil
+}
+
+// held are a user's privileges on an object.
+func (w *world) held(name string, at ref) []string {
+	user := w.limited(name)
+	if user == nil {
+		return Known()
+	}
+	return append([]string{"System.Anonymous", "System.View", "System.Read"}, w.granted(user, at)...)
+}
+
+// granted are the privileges of a user's roles on an object: of what is set on it, and else of what propagates from above, together
+// where two objects are above it ("Hierarchical Inheritance of Permissions" and "Multiple Permission Settings" in vSphere Security). On
+// what is in no folder the role at the root counts.
+func (w *world) granted(user *User, at ref) []string {
+	if own, is := user.On[w.pathOf(at)]; is {
+		return own
+	}
+	above := w.above(at)
+	if len(user.On) == 0 || len(above) == 0 {
+		return user.Privileges
+	}
+	var list []string
+	for _, one := range above {
+		list = append(list, w.granted(user, one)...)
+	}
+	return list
+}
+
+// above is what an object is in: "virtual machines inherit permissions from both the parent virtual machine folder and the parent host,
+// cluster, or resource pool simultaneously".
+func (w *world) above(at ref) []ref {
+	found, is := w.registry.Get(at).(mo.Entity)
+	if !is || found.Entity().Parent == nil {
+		return nil
+	}
+	list := []ref{*found.Entity().Parent}
+	if machine, is := found.(*vcsim.VirtualMachine); is && machine.ResourcePool != nil {
+		list = append(list, *machine.ResourcePool)
+	}
+	return list
+}
+
+// pathOf is an object's inventory path, without that of the root; empty for what is in no folder.
+func (w *world) pathOf(at ref) string {
+	found, is := w.registry.Get(at).(mo.Entity)
+	if !is || found.Entity().Parent == nil {
+		return ""
+	}
+	return strings.TrimPrefix(w.pathOf(*found.Entity().Parent)+"/"+name(found), "/")
 }
 
 // permitted is the fault of a call that its user has no privilege for.
 func (w *world) permitted(ctx *vcsim.Context, method *vcsim.Method) fault {
-	held := w.held(ctx.Session.UserName)
-	for _, privilege := range w.forCall(method) {
-		if !slices.Contains(held, privilege) {
-			return &types.NoPermission{Object: &method.This, PrivilegeId: privilege}
+	user := ctx.Session.UserName
+	if w.limited(user) == nil {
+		return nil
+	}
+	for _, demand := range w.forCall(method) {
+		for _, at := range demand.on {
+			if !slices.Contains(w.held(user, at), demand.privilege) {
+				return &types.NoPermission{Object: &at, PrivilegeId: demand.privilege}
+			}
 		}
 	}
 	return nil
@@ -150,9 +338,9 @@ type authorization struct {
 }
 
 func (a *authorization) has(user string, entities []ref, privileges []string) []types.EntityPrivilege {
-	held := a.world.held(user)
 	var list []types.EntityPrivilege
 	for _, entity := range entities {
+		held := a.world.held(user, entity)
 		found := types.EntityPrivilege{Entity: entity}
 		for _, privilege := range privileges {
 			found.PrivAvailability = append(found.PrivAvailability, types.PrivilegeAvailability{
@@ -186,7 +374,7 @@ func (a *authorization) HasUserPrivilegeOnEntities(_ *vcsim.Context, asked *type
 func (a *authorization) FetchUserPrivilegeOnEntities(_ *vcsim.Context, asked *types.FetchUserPrivilegeOnEntities) soap.HasFault {
 	response := new(types.FetchUserPrivilegeOnEntitiesResponse)
 	for _, entity := range asked.Entities {
-		response.Returnval = append(response.Returnval, types.UserPrivilegeResult{Entity: entity, Privileges: a.world.held(asked.UserName)})
+		response.Returnval = append(response.Returnval, types.UserPrivilegeResult{Entity: entity, Privileges: a.world.held(asked.UserName, entity)})
 	}
 	return &methods.FetchUserPrivilegeOnEntitiesBody{Res: response}
 }

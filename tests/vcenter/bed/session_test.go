@@ -194,6 +194,43 @@ func TestARoleHasItsPrivilegesAndNoOthers(t *testing.T) {
 	}
 }
 
+func TestARoleCountsOnItsObjectAndBelowUnlessAnotherOneIsSetThere(t *testing.T) {
+	on, off := "VirtualMachine.Interact.PowerOn", "VirtualMachine.Interact.PowerOff"
+	s := opened(t, func(c *Config) {
+		c.Users = append(c.Users, User{Name: "operator@vsphere.local", Password: "other", On: map[string][]string{
+			"DC0": {on, off, "Datastore.FileManagement"}, "DC0/vm": {on}, "DC0/host/DC0_C0": {"VirtualMachine.Config.Annotation"},
+			"DC0/datastore/LocalDS_0": {"Datastore.Browse"},
+		}})
+	})
+	vm := s.imported("node-1")
+	client := s.login("operator@vsphere.local", "other")
+	mine := object.NewVirtualMachine(client.Client, vm.Reference())
+	s.done(mine.PowerOn(background))
+	// That of the data center does not reach it, and that of the cluster does as well.
+	_, err := mine.PowerOff(background)
+	wanted(s, "powering off", err, new(*types.NoPermission))
+	_, err = mine.Reconfigure(background, types.VirtualMachineConfigSpec{Annotation: "x"})
+	s.must(err)
+	_, err = mine.Reconfigure(background, types.VirtualMachineConfigSpec{NumCPUs: 2})
+	wanted(s, "other settings", err, new(*types.NoPermission))
+	// A file's datastore counts.
+	files := object.NewFileManager(client.Client)
+	datacenter, err := s.finder.DefaultDatacenter(background)
+	s.must(err)
+	wanted(s, "a directory", files.MakeDirectory(background, "[LocalDS_0] d", datacenter, false), new(*types.NoPermission))
+	root := client.ServiceContent.RootFolder
+	held, err := object.NewAuthorizationManager(client.Client).HasUserPrivilegeOnEntities(background,
+		[]types.ManagedObjectReference{root, datacenter.Reference(), vm.Reference()}, "operator@vsphere.local", []string{off})
+	s.must(err)
+	var granted []bool
+	for _, one := range held {
+		granted = append(granted, one.PrivAvailability[0].IsGranted)
+	}
+	if len(granted) != 3 || granted[0] || !granted[1] || granted[2] {
+		t.Errorf("%v", granted)
+	}
+}
+
 func TestPrivilegesThatAreAskedForExist(t *testing.T) {
 	known := map[string]bool{}
 	for _, privilege := range Known() {

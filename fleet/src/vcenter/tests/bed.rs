@@ -35,6 +35,11 @@ impl Bed {
         Self(testbed::Bed::start(arguments))
     }
 
+    /// The same, with these accounts, as the bed's `User` has them.
+    pub fn of_users(users: &[serde_json::Value]) -> Self {
+        Self(testbed::Bed::of_users(users, &[]))
+    }
+
     /// The same, with the accounts of [`testbed::IN_ROLE`] and [`testbed::LOOKER`].
     pub fn with_users() -> Self {
         Self(testbed::Bed::with_users(&[]))

@@ -12,6 +12,7 @@ mod mirrored;
 mod one_vm;
 mod others;
 mod points;
+mod privileges;
 mod queued;
 mod restart;
 mod scale;

@@ -1,0 +1,176 @@
+//! What an account is permitted on which object: the role on the documented objects is enough, and who lacks it on one of them is told
+//! which before anything is made.
+
+use serde_json::{Map, Value, json};
+use vsphere::{DatastorePath, On, PRIVILEGES};
+
+use super::*;
+use crate::vcenter::Site;
+
+/// The objects of the bed's site that docs say the role is needed on, by their inventory paths, with what people call them.
+const OBJECTS: [(On, &str, &str); 5] = [
+    (On::Folder, "DC0/vm/control", "the folder control"),
+    (On::Datastore, "DC0/datastore/LocalDS_0", "the datastore LocalDS_0"),
+    (On::Network, "DC0/network/VM Network", "the network VM Network"),
+    (On::Pool, "DC0/host/DC0_C0/Resources", "the resource pool DC0_C0"),
+    (On::Cluster, "DC0/host/DC0_C0", "the cluster of the resource pool DC0_C0"),
+];
+/// Another datastore.
+const ELSEWHERE: (On, &str, &str) = (On::Datastore, "DC0/datastore/LocalDS_1", "the datastore LocalDS_1");
+
+/// Somebody who has, on each of these objects, the privileges that the table asks for there, and no other ones.
+fn user(name: &str, objects: &[(On, &str, &str)]) -> Value {
+    let ids = |on: On| PRIVILEGES.iter().filter(|row| row.on == on).map(|row| row.id).collect::<Vec<_>>();
+    let on: Map<String, Value> = objects.iter().map(|(on, path, _)| ((*path).to_owned(), json!(ids(*on)))).collect();
+    json!({ "name": name, "password": testbed::PASSWORD, "on": on })
+}
+
+/// A bed with these users, beside the administrator, and the deployment's folder.
+async fn bed_of(users: &[Value]) -> Bed {
+    let administrator = json!({ "name": bed::ADMINISTRATOR, "password": testbed::PASSWORD });
+    let bed = Bed::of_users(&[&[administrator], users].concat());
+    bed.make_folder(&bed.client().await, &bed.site().folder).await;
+    bed
+}
+
+async fn hypervisor_of(bed: &Bed, user: &str, site: &Site) -> VcenterHypervisor {
+    bed.hypervisor_by(bed.client_of(user, testbed::PASSWORD).await, DEPLOYMENT, site).await
+}
+
+/// Whether words say that something is missing on an object.
+fn names(error: &Error, object: &str) -> bool {
+    error.to_string().contains(&format!(" on {object}, for "))
+}
+
+#[tokio::test]
+async fn the_privileges_on_the_documented_objects_are_enough_for_all_of_a_vms_life_and_each_is_asked_for() {
+    let without = |index: usize| {
+        let mut objects = OBJECTS.to_vec();
+        objects.remove(index);
+        user(&format!("without-{index}@vsphere.local"), &objects)
+    };
+    let users: Vec<Value> = (0..OBJECTS.len()).map(without).chain([user("whole@vsphere.local", &OBJECTS)]).collect();
+    let bed = bed_of(&users).await;
+    let site = Site { different_hosts: true, ..bed.site() };
+    for (index, (_, path, object)) in OBJECTS.iter().enumerate() {
+        let hypervisor = hypervisor_of(&bed, &format!("without-{index}@vsphere.local"), &site).await;
+        let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Denied, "{path}: {error}");
+        for (_, _, other) in &OBJECTS {
+            assert_eq!(names(&error, other), other == object, "{path}: {error}");
+        }
+    }
+
+    let (hypervisor, ova) = (hypervisor_of(&bed, "whole@vsphere.local", &site).await, ova());
+    hypervisor.preflight(&Placement::default()).await.unwrap();
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    let other = hypervisor.added("cp2", &image).await;
+    hypervisor.power_on(&vm, &Free).await.unwrap();
+    hypervisor.power_on(&other, &Free).await.unwrap();
+    let administrator = bed.client().await;
+    let cluster = administrator.find("DC0/host/DC0_C0").await.unwrap();
+    let rules = administrator.anti_affinity_rules(&cluster).await.unwrap();
+    assert!(matches!(rules.as_slice(), [rule] if rule.vms.len() == 2), "{rules:?}");
+    let new = hypervisor.replaced(&hypervisor.again(&vm).await, "cp1-new", &image).await.unwrap();
+    let new = hypervisor.of_uuid(new).await;
+    hypervisor.cut_power(&hypervisor.again(&vm).await, &Free).await.unwrap();
+    let off = hypervisor.again(&vm).await;
+    hypervisor.connect(&off, &off.adapters[0].key, false, &Free).await.unwrap();
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&hypervisor.again(&vm).await, &disk, &Free).await.unwrap();
+    hypervisor.attach(&new, &disk, &Free).await.unwrap();
+    hypervisor.detach(&hypervisor.again(&new).await, &disk, &Free).await.unwrap();
+    for vm in [&vm, &new] {
+        hypervisor.destroy(&hypervisor.again(vm).await, &Free).await.unwrap();
+    }
+    hypervisor.delete_disk(&disk, &Free).await.unwrap();
+    assert!(!bed.file(&disk.path).exists());
+    let rules = administrator.anti_affinity_rules(&cluster).await.unwrap();
+    assert!(rules.is_empty(), "{rules:?}");
+}
+
+#[tokio::test]
+async fn privileges_are_asked_for_on_each_datastore_that_has_something_of_the_deployment() {
+    let whole = [OBJECTS.as_slice(), &[ELSEWHERE]].concat();
+    let bed = bed_of(&[user("here@vsphere.local", &OBJECTS), user("whole@vsphere.local", &whole)]).await;
+    let site = bed.site();
+    let (here, whole) = (
+        hypervisor_of(&bed, "here@vsphere.local", &site).await,
+        hypervisor_of(&bed, "whole@vsphere.local", &site).await,
+    );
+    let refused = async || {
+        let error = here.preflight(&Placement::default()).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Denied, "{error}");
+        assert!(names(&error, ELSEWHERE.2) && error.to_string().contains("Datastore.FileManagement"), "{error}");
+        whole.preflight(&Placement::default()).await.unwrap();
+    };
+    // That of the journal.
+    let journal = DatastorePath::new("LocalDS_1", "kaas/control");
+    let client = bed.client_of("here@vsphere.local", testbed::PASSWORD).await;
+    let told = VcenterHypervisor::new(client, DEPLOYMENT, &site, &journal).await.unwrap();
+    let error = told.preflight(&Placement::default()).await.unwrap_err();
+    assert!(error.kind == Kind::Denied && names(&error, ELSEWHERE.2), "{error}");
+    here.preflight(&Placement::default()).await.unwrap();
+
+    // That of a VM's settings and data disk, and of the data disk alone once its replacement is elsewhere.
+    let ova = ova();
+    let placement = Placement { datastore: Some("LocalDS_1".to_owned()), ..Placement::default() };
+    let (image, networks) = (whole.lay(&ova).await, [NETWORK.to_owned()]);
+    let there = whole.stage(&ova.path, &ova.digest, None, &placement, &Free).await.unwrap();
+    let addition = Addition {
+        name: "cp1",
+        uuid: None,
+        image: &there,
+        networks: Networks::Named(&networks),
+        size: &SIZE,
+        properties: &properties("cp1"),
+        stamp: stamp("cp1", None),
+        placement: &placement,
+    };
+    let old = whole.add(&addition, &Free).await.unwrap();
+    let old = whole.of_uuid(old).await;
+    refused().await;
+    let replacement = Replacement {
+        name: "cp1-new",
+        uuid: Uuid::from_u128(9),
+        image: &image,
+        like: &old,
+        size: None,
+        stamp: stamp("cp1", Some(7)),
+        placement: &Placement { datastore: Some("LocalDS_0".to_owned()), ..Placement::default() },
+    };
+    let new = whole.import(&replacement, &Free).await.unwrap();
+    let disk = old.data_disks().next().unwrap().reference.clone();
+    whole.detach(&whole.again(&old).await, &disk, &Free).await.unwrap();
+    whole.attach(&whole.of_uuid(new).await, &disk, &Free).await.unwrap();
+    whole.destroy(&whole.again(&old).await, &Free).await.unwrap();
+    refused().await;
+    whole.detach(&whole.of_uuid(new).await, &disk, &Free).await.unwrap();
+    here.preflight(&Placement::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_is_not_shown_the_switch_of_a_port_group_or_hosts_is_told_before_anything_is_made() {
+    let bed = Bed::start(&[]);
+    let site = Site { networks: vec!["DC0_DVPG0".to_owned()], ..bed.site() };
+    let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site).await;
+    bed.count_anew().await;
+    hypervisor.preflight(&Placement::default()).await.unwrap();
+    let looks = bed.count("RetrievePropertiesEx").await;
+    let mut told = String::new();
+    for skip in 0..looks {
+        bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": "NoPermission", "skip": skip })).await;
+        let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
+        bed.spoil_nothing().await;
+        assert_eq!(error.kind, Kind::Denied, "{skip}: {error}");
+        told = told + &error.to_string() + "\n";
+    }
+    for part in [
+        "System.Read for the network DC0_DVPG0 (reading the UUID of",
+        "System.Read on the distributed switch of the port group DistributedVirtualPortgroup",
+        "System.Read for the hosts of DC0_C0",
+    ] {
+        assert!(told.contains(part), "{part} is not in {told}");
+    }
+}
