@@ -1,6 +1,7 @@
 //! The privileges that the calls of this crate need which a deployment makes. VMs are taken out of the inventory by nobody but tests.
 //!
-//! Source: the required privileges of each method in the vSphere Web Services API reference. `System.View`, `System.Read` and
+//! Source: the required privileges of each method in the vSphere Web Services API reference. Of `CloneVM_Task`: a VM from a template takes
+//! `DeployTemplate` and no `Clone`, which is for a VM from a VM. `System.View`, `System.Read` and
 //! `System.Anonymous` are in every role, and are no rows: `System.Read` is needed on more objects than these, on hosts and on switches of
 //! distributed port groups, where [`crate::Error::Unreadable`] names it.
 
@@ -76,7 +77,6 @@ privileges! {
     Folder "VirtualMachine.Inventory.Create" "importing VMs";
     Folder "VirtualMachine.Inventory.CreateFromExisting" "cloning templates";
     Folder "VirtualMachine.Inventory.Delete" "destroying VMs";
-    Folder "VirtualMachine.Provisioning.Clone" "cloning VMs";
     Folder "VirtualMachine.Provisioning.DeployTemplate" "cloning templates";
     Folder "VirtualMachine.Provisioning.MarkAsTemplate" "making templates";
     Folder "VirtualMachine.State.CreateSnapshot" "making the snapshot of a template that linked clones hang on";
