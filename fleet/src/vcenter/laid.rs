@@ -24,7 +24,8 @@ pub(super) const SNAPSHOT: &str = "kaas";
 
 /// The directory, in that of the journal.
 const DIRECTORY: &str = "images";
-/// How the files of a note end: of what was begun, and of what is whole. Neither is ever written anew with other words.
+/// How the files of a note end: of what was begun, and of what is whole. Neither is ever written anew with other words, but for
+/// [`Note::is_denied`].
 const BEGUN: &str = ".begun.json";
 const SEALED: &str = ".sealed.json";
 /// So many characters of the digest are in a template's name, for people.
@@ -42,6 +43,9 @@ pub(super) struct Note {
     pub(super) datastore: String,
     /// What the OVA's form holds as it comes, by the names that guests know.
     pub(super) defaults: BTreeMap<String, String>,
+    /// Whether the account was not permitted to make a template of what was imported: it may not see it either.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_denied: bool,
     /// Once it is whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) seal: Option<Seal>,
@@ -183,6 +187,7 @@ impl Laid {
             uuid,
             datastore: datastore.id.clone(),
             defaults,
+            is_denied: false,
             seal: None,
         }
     }
@@ -250,6 +255,11 @@ impl Laid {
             self.directory.make_with_parents(&asking).await?;
         }
         Ok(self.directory.write(&format!("{}{BEGUN}", note.name), &text(note)?, &asking).await?)
+    }
+
+    /// Notes that the account was not permitted to make a template of what was imported.
+    pub(super) async fn deny(&self, note: &Note, permit: &dyn Permit) -> Result<()> {
+        self.begin(&Note { is_denied: true, ..note.clone() }, permit).await
     }
 
     /// Notes that a template is whole, as it is now. It says the same however often it is written.

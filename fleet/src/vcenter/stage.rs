@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use vsphere::{ConfigSpec, Import, MoRef, Outcome, Power};
+use vsphere::{ConfigSpec, DatastorePath, Import, MoRef, Outcome, Power};
 
 use super::VcenterHypervisor;
 use super::image::{Package, Standing, as_staged};
@@ -148,6 +148,15 @@ impl VcenterHypervisor {
             }
         }
         let Some(half) = found.pop() else {
+            if note.is_denied && self.has_files(note).await? {
+                log::warn!(
+                    "{} was left half laid ready, and its files are on the datastore: the account does not see the VM. Have its \
+                     permissions on {} propagate to children, and remove the VM, or its files where there is no VM",
+                    note.name,
+                    self.places.templates_path
+                );
+                return Ok(Half::Stays);
+            }
             self.laid.forget(note, permit).await?;
             return Ok(Half::Gone);
         };
@@ -161,6 +170,33 @@ impl VcenterHypervisor {
             half.name
         );
         Ok(Half::Stays)
+    }
+
+    /// Whether a directory of half a template is on its datastore, where it is seen also by who does not see the VM.
+    async fn has_files(&self, note: &Note) -> Result<bool> {
+        let datastore = MoRef::new("Datastore", &note.datastore);
+        let name = match self.client.datastore(&datastore).await {
+            Ok(seen) => seen.name,
+            // All that was on it is gone with it.
+            Err(error) if error.outcome() == Outcome::NotFound => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        match self.client.files(&datastore, &DatastorePath::new(name, &note.name), "*").await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_fault("FileNotFound") => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Why no template was made of what was imported. Where that is for want of a privilege it is noted, so that a VM which the account
+    /// does not see is not taken for one that is gone, and each command leaves another one.
+    async fn unmade(&self, note: &Note, error: vsphere::Error, permit: &dyn Permit) -> Error {
+        if error.lacks_privilege()
+            && let Err(unnoted) = self.laid.deny(note, permit).await
+        {
+            log::debug!("noting that no template can be made of {}: {unnoted}", note.name);
+        }
+        error.into()
     }
 
     /// Two requests, as with any VM that is destroyed: the first is refused when it is not as it was seen, and right before the second
@@ -244,14 +280,14 @@ impl VcenterHypervisor {
         let mut patience = Patience::with(&self.client, &what, permit);
         while let Err(error) = changes.create_snapshot(&imported.vm, SNAPSHOT, "What clones are made from").await {
             if !may_be_made_later(&error) || !patience.outlasts(error.to_string()).await {
-                return Err(error.into());
+                return Err(self.unmade(&note, error, permit).await);
             }
         }
         let what = format!("making a template of {}", note.name);
         let mut patience = Patience::with(&self.client, &what, permit);
         while let Err(error) = changes.mark_as_template(&imported.vm).await {
             if !may_be_made_later(&error) || !patience.outlasts(error.to_string()).await {
-                return Err(error.into());
+                return Err(self.unmade(&note, error, permit).await);
             }
         }
         self.sealed(&note, &imported.vm, permit).await

@@ -151,6 +151,26 @@ async fn only_what_was_noted_is_removed_as_half_of_a_template() {
 }
 
 #[tokio::test]
+async fn half_a_template_that_the_account_may_not_see_is_not_forgotten_while_its_files_are_there() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    for step in ["CreateSnapshot_Task", "MarkAsTemplate"] {
+        bed.spoil(step, "fault", json!({ "fault": "NoPermission" })).await;
+        let denied = hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
+        assert_eq!(denied.kind, Kind::Denied, "{denied}");
+        let half = bed.machines().await.into_iter().next().expect("half of a template");
+        // As one that is not seen: its files are there, and no VM is.
+        client.changes(&Unguarded).unregister(&MoRef::vm(&half.object)).await.unwrap();
+        hypervisor.tidy(&ova.digest, &Free).await.unwrap();
+        let notes = hypervisor.laid.all().await.unwrap();
+        assert!(matches!(notes.as_slice(), [note] if note.name == half.name && note.is_denied), "{step}: {notes:?}");
+        std::fs::remove_dir_all(bed.file(&format!("[LocalDS_0] {}", half.name))).unwrap();
+        hypervisor.tidy(&ova.digest, &Free).await.unwrap();
+        assert_eq!(hypervisor.laid.all().await.unwrap(), [], "{step}");
+    }
+}
+
+#[tokio::test]
 async fn what_was_cloned_from_a_template_is_never_taken_for_half_of_one() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
