@@ -71,6 +71,30 @@ async fn credentials_are_taken_as_the_secret_has_them_and_refused_ones_are_sent_
 }
 
 #[tokio::test]
+async fn a_port_groups_switch_and_hosts_that_are_not_shown_are_missing_privileges() {
+    let bed = Bed::start();
+    bed.make_tenants().await;
+    let change = json!({"networks": [{"name": "blue", "portGroup": "DC0_DVPG0", "addressing": "DHCP"}]});
+    bed.count_anew().await;
+    let seen = judged(&bed, IN_ROLE, PASSWORD, &change).await;
+    assert_eq!(standing(&seen, "Privileged").0, "Complete", "{:?}", seen.status);
+    let looks = bed.count("RetrievePropertiesEx").await;
+    let mut told = Vec::new();
+    for skip in 0..looks {
+        bed.spoil("RetrievePropertiesEx", "fault", json!({"fault": "NoPermission", "skip": skip})).await;
+        let seen = judged(&bed, IN_ROLE, PASSWORD, &change).await;
+        bed.spoil_nothing().await;
+        let (reason, said) = standing(&seen, "Privileged");
+        if reason == "PrivilegesMissing" {
+            told.push(said);
+        }
+    }
+    for part in ["System.Read on the distributed switch of the port group", "System.Read for the hosts of DC0_C0"] {
+        assert!(told.iter().any(|said| said.contains(part)), "{part} is not in {told:?}");
+    }
+}
+
+#[tokio::test]
 async fn all_that_is_not_there_is_named_at_once() {
     let bed = Bed::start();
     let change = json!({
