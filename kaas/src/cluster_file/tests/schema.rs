@@ -76,11 +76,10 @@ fn wrong_with(text: &str) -> Vec<String> {
 /// An example with all that it says in comments.
 fn with_comments(text: &str) -> String {
     let uncomment = |line: &str| {
-        let rest = line.strip_prefix("# ").filter(|rest| {
-            let word = rest.split([' ', '.']).next().unwrap_or_default();
-            rest.starts_with("[provider")
-                || (rest.contains(" = ") && word.chars().all(|c| c.is_ascii_lowercase() || c == '-'))
-        });
+        let is_key = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+        let holds =
+            |rest: &&str| rest.starts_with("[provider") || rest.split_once(" = ").is_some_and(|(key, _)| is_key(key));
+        let rest = line.strip_prefix("# ").filter(holds);
         rest.unwrap_or(line).to_owned() + "\n"
     };
     text.lines().map(uncomment).collect()
