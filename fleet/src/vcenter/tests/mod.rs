@@ -9,6 +9,7 @@ mod each_deploy;
 mod each_swap;
 mod faults;
 mod mirrored;
+mod notes;
 mod one_vm;
 mod others;
 mod points;
