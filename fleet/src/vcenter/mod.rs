@@ -26,6 +26,7 @@ mod patience;
 mod place;
 mod power;
 mod preflight;
+mod question;
 mod restart;
 mod settings;
 mod settle;
@@ -67,6 +68,8 @@ pub struct VcenterHypervisor {
     settling: Duration,
     /// For how long the settings of a template have to stay the same before it is sealed.
     rest: Duration,
+    /// How often it is looked whether a VM asks something whose task goes on.
+    looking: Duration,
 }
 
 /// Longer than any task on a VM takes, clones of large disks left aside.
@@ -88,7 +91,7 @@ impl VcenterHypervisor {
         let places = Places::find(&client, site).await?;
         let journal = DatastoreDirectory::find(client.clone(), &site.datacenter, journal.clone()).await;
         let laid = Laid::beside(&journal.map_err(trouble::looking)?, deployment);
-        Ok(Self { client, deployment, places, laid, settling: SETTLING, rest: REST })
+        Ok(Self { client, deployment, places, laid, settling: SETTLING, rest: REST, looking: question::LOOKING })
     }
 
     /// The same for a deployment that has laid no image itself: its VMs are made from those of a library.

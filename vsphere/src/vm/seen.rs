@@ -37,6 +37,7 @@ const PATHS: &[&str] = &[
     "runtime.powerState",
     "runtime.connectionState",
     "runtime.host",
+    "runtime.question",
     "guest.toolsRunningStatus",
     "snapshot.rootSnapshotList",
     "recentTask",
@@ -148,6 +149,8 @@ pub struct Vm {
     pub power: Power,
     /// The host that it is on.
     pub host: Option<MoRef>,
+    /// What it asks, if its task waits for a person's answer: whether it was moved or copied, or what is to be done on a full datastore.
+    pub question: Option<String>,
     /// Whether VMware Tools run in it, as far as they have said.
     pub tools_run: bool,
     /// Its snapshots, parents first.
@@ -240,6 +243,7 @@ fn read(vm: &Object, extra: Extra) -> Result<Vm> {
         }),
         power: Power::read(&text("runtime.powerState")?, &text("runtime.connectionState")?),
         host: vm.reference_at("runtime.host"),
+        question: vm.get("runtime.question").and_then(|asks| asks.text_of("text")).map(str::to_owned),
         tools_run: vm.text("guest.toolsRunningStatus") == "guestToolsRunning",
         snapshots: vm.get("snapshot.rootSnapshotList").map(Snapshot::read_all).unwrap_or_default(),
         tasks: vm.references_at("recentTask"),

@@ -65,6 +65,7 @@ fn of(connection: &str) -> String {
             ("config.managedBy", managed),
             ("runtime.powerState", "poweredOff"),
             ("runtime.connectionState", connection),
+            ("runtime.question", "<id>7</id><text>Was it moved or copied?</text><choice><choiceInfo/></choice>"),
             ("snapshot.rootSnapshotList", SNAPSHOTS),
             ("recentTask", &reference("ManagedObjectReference", "Task", "task-7")),
         ],
@@ -123,6 +124,7 @@ async fn a_vm_is_read_with_its_disks_adapters_properties_and_snapshots() {
     assert_eq!(vm.managed_by.as_ref().unwrap().extension, "org.example");
     assert_eq!(vm.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect::<String>(), "abcd");
     assert_eq!((vm.tasks.clone(), vm.tools_run), (vec![MoRef::new("Task", "task-7")], false));
+    assert_eq!(vm.question.as_deref(), Some("Was it moved or copied?"));
     let shown = format!("{vm:?}");
     assert!(!shown.contains("very secret") && !shown.contains("10.0.0.5"), "values are not shown: {shown}");
 }

@@ -13,6 +13,7 @@ mod notes;
 mod one_vm;
 mod others;
 mod points;
+mod question;
 mod queued;
 mod restart;
 mod scale;
