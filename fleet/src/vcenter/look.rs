@@ -7,6 +7,7 @@ use vsphere::{AdapterNetwork, MoRef, Outcome, Power, Running};
 
 use super::VcenterHypervisor;
 use super::disks::kind;
+use super::question::asked;
 use super::stamp::{self, STAMP};
 use super::trouble::{changed, not_now};
 use crate::hypervisor::{Adapter, Disk, DiskRef, Error, PowerState, Result, Vm, VmRef, VmSize};
@@ -192,6 +193,7 @@ fn show(vm: &vsphere::Vm, networks: &BTreeMap<MoRef, String>, running: &[Running
         })
     };
     let of_it = |task: &&Running| vm.tasks.contains(&task.task);
+    let question = asked(vm).map(|question| format!(": {question}")).unwrap_or_default();
     Ok(Vm {
         reference: VmRef { uuid: uuid(vm)?, id: vm.reference.id.clone() },
         name: vm.name.clone(),
@@ -206,7 +208,7 @@ fn show(vm: &vsphere::Vm, networks: &BTreeMap<MoRef, String>, running: &[Running
         disks: vm.devices.disks.iter().map(disk).collect::<Result<_>>()?,
         adapters,
         snapshots: vm.snapshots.iter().map(|snapshot| snapshot.name.clone()).collect(),
-        tasks: running.iter().filter(of_it).map(|task| task.what.clone()).collect(),
+        tasks: running.iter().filter(of_it).map(|task| format!("{}{question}", task.what)).collect(),
         version: vm.change_version.clone(),
     })
 }

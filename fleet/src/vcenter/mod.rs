@@ -3,8 +3,8 @@
 //!
 //! Whose a VM is stands in its `extraConfig`, which guests cannot write but for `guestinfo`. Which template is an image stands
 //! beside the deployment's journal, for others may make templates too. What is looked at are the VMs of
-//! a few folders, each by that one entry; only those of the deployment are read whole. So neither calls nor bytes grow with the
-//! rest of the inventory.
+//! a few folders, each by that one entry; only those of the deployment are read further, and of their entries no more than are
+//! needed: guests write others. So neither calls nor bytes grow with the rest of the inventory, nor with what runs in VMs.
 //!
 //! What a call leaves behind is in its error's kind: `vsphere` tells it by the type of a fault. After the first request of a
 //! call that made something, whatever goes wrong is in doubt.

@@ -56,6 +56,9 @@ async fn what_a_vm_asks_is_told_once_while_its_power_on_waits_and_by_whoever_wai
         assert_eq!(error.kind, Kind::Transient, "{error}");
         assert!(error.to_string().contains("powerOn") && error.to_string().contains(WORDS), "{error}");
         assert_eq!(told(), [WORDS]);
+        // Whoever looks at a plan is told so.
+        let tasks = bed.hypervisor().await.again(&vm).await.tasks;
+        assert!(tasks.iter().any(|task| task.ends_with(WORDS)), "{tasks:?}");
         asks("").await;
         bed.spoil_nothing().await;
     };
