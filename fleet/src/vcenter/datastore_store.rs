@@ -10,6 +10,9 @@ use super::datastore_directory::DatastoreDirectory;
 use super::in_time::in_time;
 use crate::authority::{Store, name_of, number_of};
 
+/// No file of a hold or a journal is longer, in bytes.
+const LONGEST: usize = 16 << 20;
+
 /// Numbered directories in a directory of a datastore.
 pub struct DatastoreStore(DatastoreDirectory);
 
@@ -64,7 +67,7 @@ impl Store for DatastoreStore {
     }
 
     async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
-        Ok(self.numbered(number).read(file).await?)
+        Ok(self.numbered(number).read(file, LONGEST).await?)
     }
 
     async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
