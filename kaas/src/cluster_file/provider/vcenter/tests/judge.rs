@@ -6,7 +6,7 @@ use ::vsphere::{Datastore, Missing, MoRef, On, PRIVILEGES};
 use fleet::hypervisor::Size;
 
 use super::super::asked::Asked;
-use super::super::judge::judge;
+use super::super::judge::{is_named, judge};
 use super::super::seen::{AtCompute, AtDatastore, Object, Seen, SeenDatacenter, SeenHost};
 use super::*;
 use crate::cluster_file::provider::Checked;
@@ -63,6 +63,11 @@ fn seen() -> Seen {
         user: "VSPHERE.LOCAL\\kaas".to_owned(),
         datacenter: Some(datacenter),
     }
+}
+
+/// All of the nodes that are asked for.
+fn all_nodes() -> BTreeSet<String> {
+    BTreeSet::from(["cp1", "cp2", "cp3"].map(str::to_owned))
 }
 
 /// What is said of a description where a vCenter is as `change` makes it.
@@ -232,11 +237,17 @@ fn room_is_counted_for_what_is_not_there_yet() {
     // Where all is there nothing more is taken: a kubeconfig can be renewed on a datastore that is full.
     let there = judged(EXAMPLE, |_, seen, _| {
         seen.datastore = AtDatastore::There(Datastore { free: 0, ..datastore() });
-        seen.own = BTreeSet::from(["cp1", "cp2", "cp3"].map(str::to_owned));
-        seen.staged = true;
+        seen.own = all_nodes();
         seen.compute = AtCompute::Cluster(vec![host("esx1")]);
     });
     assert!(there.mistakes.is_empty() && there.exists, "{there:?}");
+    assert!(!there.makes.iter().any(|makes| makes.contains("template")), "{there:?}");
+    // One that is lacking takes its room, and the image's.
+    let told = mistake(EXAMPLE, at, |_, seen, _| {
+        seen.datastore = AtDatastore::There(Datastore { free: 0, ..datastore() });
+        seen.own = BTreeSet::from(["cp1", "cp3"].map(str::to_owned));
+    });
+    assert!(told.contains("has 0 GiB free, and 5 GiB are taken at once"), "{told}");
     for (change, part) in [
         (Datastore { accessible: false, ..datastore() }, "no host reaches the datastore datastore1 now"),
         (Datastore { maintenance: "inMaintenance".to_owned(), ..datastore() }, "is in maintenance (inMaintenance)"),
@@ -257,6 +268,47 @@ fn room_is_counted_for_what_is_not_there_yet() {
         seen.datastore = AtDatastore::There(Datastore { shared: false, ..datastore() });
     });
     assert!(local.warnings[0].contains("one host alone reaches the datastore"), "{local:?}");
+}
+
+/// VMs that are there are powered on, and a kubeconfig is had of them, while somebody empties their datastore.
+#[test]
+fn a_datastore_that_takes_no_vms_now_is_a_mistake_only_where_one_is_to_be_made() {
+    let entering = || Datastore { maintenance: "enteringMaintenance".to_owned(), ..datastore() };
+    let unreached = || Datastore { accessible: false, ..datastore() };
+    let checked = |there: Datastore, own: BTreeSet<String>, journal_at: Option<Datastore>| {
+        judged(EXAMPLE, |_, seen, _| {
+            (seen.datastore, seen.own, seen.journal_at) = (AtDatastore::There(there), own, journal_at);
+        })
+    };
+    let words = "the datastore datastore1 is in maintenance (enteringMaintenance)";
+    let there = checked(entering(), all_nodes(), None);
+    assert!(there.mistakes.is_empty() && there.warnings[0].contains(words), "{there:?}");
+    let lacking = checked(entering(), BTreeSet::from(["cp1".to_owned()]), None);
+    assert!(lacking.mistakes[0].to_string().contains(words), "{lacking:?}");
+    // Without the journal nothing goes on, and it is on the same datastore unless another one is named.
+    let words = "no host reaches the datastore datastore1 now";
+    let beside = checked(unreached(), all_nodes(), None);
+    assert!(beside.mistakes.len() == 1 && beside.mistakes[0].to_string().contains(words), "{beside:?}");
+    let elsewhere = checked(unreached(), all_nodes(), Some(Datastore { name: "store1".to_owned(), ..datastore() }));
+    assert!(elsewhere.mistakes.is_empty() && elsewhere.warnings[0].contains(words), "{elsewhere:?}");
+}
+
+/// What is yet to be made is known once VMs of the cluster were looked for: a full datastore hinders nobody from that.
+#[test]
+fn what_only_making_vms_needs_is_no_part_of_whether_all_that_is_named_is_there() {
+    let named = |change: &dyn Fn(&mut SeenDatacenter)| {
+        let (file, mut datacenter) = (file(EXAMPLE), seen().datacenter.unwrap());
+        change(&mut datacenter);
+        is_named(vcenter(&file), &asked(), &datacenter, file.written())
+    };
+    assert!(named(&|seen| {
+        let maintenance = "enteringMaintenance".to_owned();
+        seen.datastore = AtDatastore::There(Datastore { free: 0, maintenance, ..datastore() });
+        seen.compute = AtCompute::Cluster(vec![SeenHost { in_maintenance: true, ..host("esx1") }]);
+    }));
+    assert!(!named(&|seen| seen.folder = Object::Absent));
+    assert!(!named(&|seen| seen.datastore = AtDatastore::Absent));
+    assert!(!named(&|seen| seen.datastore = AtDatastore::There(Datastore { accessible: false, ..datastore() })));
 }
 
 #[test]
