@@ -84,6 +84,7 @@ impl Judging<'_> {
                 );
             }
         }
+        self.journal(seen);
         self.addresses(seen);
         self.checked.exists = !seen.own.is_empty();
         self.makes(seen, makes);
@@ -272,16 +273,22 @@ impl Judging<'_> {
                 gib_up(room.at_most)
             ));
         }
-        if OF_OBJECTS.iter().any(|kind| there.kind.eq_ignore_ascii_case(kind)) && self.described.journal.is_none() {
-            self.checked.warnings.push(format!(
-                "the datastore {name} is of the kind {}, on which no directory can be made at the top: name one for the \
-                 journal that is below one which is there, or on another datastore",
-                there.kind
-            ));
-        }
         if !there.shared && self.asked.nodes.len() > 1 {
             self.checked.warnings.push(format!(
                 "one host alone reaches the datastore {name}: all nodes run there, and are lost with it"
+            ));
+        }
+    }
+
+    /// Whether the journal's directory can be made: what is above it is made as well.
+    fn journal(&mut self, seen: &SeenDatacenter) {
+        let beside = if let AtDatastore::There(there) = &seen.datastore { Some(there) } else { None };
+        let (Some(unmade), Some(there)) = (&seen.unmade_journal, seen.journal_at.as_ref().or(beside)) else { return };
+        if OF_OBJECTS.iter().any(|kind| there.kind.eq_ignore_ascii_case(kind)) && !unmade.has_top {
+            self.checked.warnings.push(format!(
+                "the journal is to be in {}, and the datastore {} is of the kind {}, on which no directory can be made at the \
+                 top: name one for the journal that is below one which is there, or on another datastore",
+                unmade.directory, there.name, there.kind
             ));
         }
     }
@@ -337,10 +344,23 @@ impl Judging<'_> {
             let folder = described.templates.as_ref().unwrap_or(&described.folder);
             self.checked.makes.push(format!("a template of the image in the folder {}", folder.value));
         }
+        let cluster = &described.cluster.value;
+        if let Some(unmade) = &seen.unmade_journal {
+            self.checked.makes.push(format!("the directory {} for the journal", unmade.directory));
+        }
         if self.keeps_apart() {
-            self.checked
-                .makes
-                .push(format!("a rule of {} that keeps the nodes on different hosts", described.cluster.value));
+            self.checked.makes.push(format!("a rule of {cluster} that keeps the nodes on different hosts"));
+        }
+        if let Some(restart) = &described.restart {
+            let priority = restart.value.said();
+            self.checked.makes.push(format!(
+                "an override of {cluster} for each node, by which vSphere HA starts it with the priority {priority}"
+            ));
+        }
+        if described.changes_cluster() {
+            self.checked.makes.push(format!(
+                "an override of {cluster} for each VM that an upgrade disconnects, by which vSphere HA starts it no more"
+            ));
         }
     }
 }

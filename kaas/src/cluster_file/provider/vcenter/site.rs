@@ -19,6 +19,7 @@ use super::VcenterProvider;
 use super::asked::Asked;
 use super::judge::{is_named, judge};
 use super::look::{look, look_around};
+use super::seen::UnmadeJournal;
 use crate::cluster_file::described::Written;
 use crate::cluster_file::provider::{Checked, Place, Site};
 use crate::signals::{Ending, until_ended};
@@ -111,8 +112,24 @@ impl VcenterSite {
             if asked.nodes.iter().any(|(name, _)| !datacenter.own.contains(name)) {
                 datacenter.staged = hypervisor.staged(&asked.digest, None, &Placement::default()).await?.is_some();
             }
+            datacenter.unmade_journal = self.unmade_journal().await.context("looking for the journal's directory")?;
         }
         Ok(judge(described, asked, &seen, written))
+    }
+
+    /// The directory of holds and journals, if it is not there yet.
+    async fn unmade_journal(&self) -> anyhow::Result<Option<UnmadeJournal>> {
+        let is_made = async |directory: DatastorePath| {
+            let datacenter = &self.described.datacenter.value;
+            DatastoreStore::new(self.client.clone(), datacenter, directory).await?.is_made().await
+        };
+        let directory = self.journal.clone();
+        if is_made(directory.clone()).await? {
+            return Ok(None);
+        }
+        let top = directory.path.split('/').next().unwrap_or_default();
+        let has_top = is_made(DatastorePath::new(&directory.datastore, top)).await?;
+        Ok(Some(UnmadeJournal { directory, has_top }))
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use ::vsphere::{Datastore, Missing, MoRef, On, PRIVILEGES};
+use ::vsphere::{Datastore, DatastorePath, Missing, MoRef, On, PRIVILEGES};
 use fleet::hypervisor::Size;
 
 use super::super::asked::Asked;
 use super::super::judge::{is_named, judge};
-use super::super::seen::{AtCompute, AtDatastore, Object, Seen, SeenDatacenter, SeenHost};
+use super::super::seen::{AtCompute, AtDatastore, Object, Seen, SeenDatacenter, SeenHost, UnmadeJournal};
 use super::*;
 use crate::cluster_file::provider::Checked;
 
@@ -90,7 +90,11 @@ fn mistake(text: &str, at: &str, change: impl FnOnce(&mut Seen, &mut SeenDatacen
 
 #[test]
 fn what_is_in_order_is_said_with_what_will_be_made() {
-    let checked = judged(EXAMPLE, |_, _, _| {});
+    let directory = DatastorePath::new("datastore1", "kaas/control");
+    let unmade = |_: &mut Seen, seen: &mut SeenDatacenter, _: &mut Asked| {
+        seen.unmade_journal = Some(UnmadeJournal { directory: directory.clone(), has_top: false });
+    };
+    let checked = judged(EXAMPLE, unmade);
     assert_eq!((checked.mistakes.len(), checked.warnings.len(), checked.exists), (0, 0, false), "{checked:?}");
     let found = checked.found.join("\n");
     for part in [
@@ -102,13 +106,16 @@ fn what_is_in_order_is_said_with_what_will_be_made() {
     ] {
         assert!(found.contains(part), "{part} is not in {found}");
     }
-    assert_eq!(
-        checked.makes,
-        [
-            "a template of the image in the folder kaas/control",
-            "a rule of Cluster that keeps the nodes on different hosts",
-        ]
-    );
+    let template = "a template of the image in the folder kaas/control";
+    let journal = "the directory [datastore1] kaas/control for the journal";
+    let rule = "a rule of Cluster that keeps the nodes on different hosts";
+    let high = "an override of Cluster for each node, by which vSphere HA starts it with the priority high";
+    let off = "an override of Cluster for each VM that an upgrade disconnects, by which vSphere HA starts it no more";
+    assert_eq!(checked.makes, [template, journal, rule, off]);
+    let restarted = with(&[("# restart-priority", "restart-priority")]);
+    assert_eq!(judged(&restarted, unmade).makes, [template, journal, rule, high, off]);
+    let untouched = with(&[("anti-affinity = true", "anti-affinity = false")]);
+    assert_eq!(judged(&untouched, |_, _, _| {}).makes, [template]);
 }
 
 #[test]
@@ -255,19 +262,40 @@ fn room_is_counted_for_what_is_not_there_yet() {
         let told = mistake(EXAMPLE, at, |_, seen, _| seen.datastore = AtDatastore::There(change));
         assert!(told.contains(part), "{told}");
     }
-    let vsan = |text: &str| {
-        let kind = "vsan".to_owned();
-        let change = |_: &mut Seen, seen: &mut SeenDatacenter, _: &mut Asked| {
-            seen.datastore = AtDatastore::There(Datastore { kind, ..datastore() });
-        };
-        judged(text, change).warnings
-    };
-    assert!(vsan(EXAMPLE)[0].contains("no directory can be made at the top: name one for the journal"));
-    assert_eq!(vsan(&with(&[("# journal", "journal")])), [""; 0]);
     let local = judged(EXAMPLE, |_, seen, _| {
         seen.datastore = AtDatastore::There(Datastore { shared: false, ..datastore() });
     });
     assert!(local.warnings[0].contains("one host alone reaches the datastore"), "{local:?}");
+}
+
+#[test]
+fn a_journal_is_not_to_be_made_at_the_top_of_a_datastore_of_objects() {
+    let words = "on which no directory can be made at the top: name one for the journal";
+    let vsan = || Datastore { name: "vsan1".to_owned(), kind: "vsan".to_owned(), ..datastore() };
+    // The datastore of the VMs, that of the journal where it is another one, whether the directory is there, and whether the
+    // topmost one on its way is.
+    for (vms, journal, is_there, has_top, warns) in [
+        (vsan(), None, false, false, true),
+        (vsan(), None, false, true, false),
+        (vsan(), None, true, true, false),
+        (vsan(), Some(datastore()), false, false, false),
+        (datastore(), Some(vsan()), false, false, true),
+        (datastore(), Some(vsan()), false, true, false),
+        (datastore(), None, false, false, false),
+    ] {
+        let case = format!("{} {journal:?} {is_there} {has_top}", vms.kind);
+        // Whether `journal` names a directory or not.
+        for text in [EXAMPLE.to_owned(), with(&[("# journal", "journal")])] {
+            let checked = judged(&text, |_, seen, _| {
+                let unmade = UnmadeJournal { directory: DatastorePath::new("vsan1", "kaas/control"), has_top };
+                seen.unmade_journal = (!is_there).then_some(unmade);
+                (seen.datastore, seen.journal_at) = (AtDatastore::There(vms.clone()), journal.clone());
+            });
+            assert_eq!(checked.warnings.iter().any(|warning| warning.contains(words)), warns, "{case}: {checked:?}");
+            let is_named = checked.warnings.iter().any(|warning| warning.contains("is to be in [vsan1] kaas/control"));
+            assert_eq!(is_named, warns, "{case}: {checked:?}");
+        }
+    }
 }
 
 /// VMs that are there are powered on, and a kubeconfig is had of them, while somebody empties their datastore.
