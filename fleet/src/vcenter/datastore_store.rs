@@ -28,6 +28,14 @@ impl DatastoreStore {
         Ok(Self(DatastoreDirectory::find(client, datacenter, directory).await?))
     }
 
+    /// Whether its directory is there.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub async fn is_made(&self) -> anyhow::Result<bool> {
+        Ok(self.0.exists().await?)
+    }
+
     fn numbered(&self, number: u64) -> DatastoreDirectory {
         self.0.below(&name_of(number))
     }

@@ -41,17 +41,6 @@ async fn datastores_in_maintenance_and_those_of_clusters_are_told_apart() {
     assert_eq!((found[0].capacity, found[0].free, found[0].shared), (1000, 10, true));
     fake.says("RetrievePropertiesEx", &page(&datastore("ds-1", &[]), None));
     assert_eq!(client.datastore(&MoRef::new("Datastore", "ds-1")).await.unwrap().name, "ds-1");
-    let within = [
-        reference("ManagedObjectReference", "Datastore", "ds-2"),
-        reference("ManagedObjectReference", "Datastore", "ds-7"),
-    ]
-    .concat();
-    fake.says(
-        "RetrievePropertiesEx",
-        &page(&object("StoragePod", "group-p6", &[("name", "pod"), ("childEntity", &within)]), None),
-    );
-    let pods = client.storage_pods_in(&MoRef::new("Folder", "group-s5")).await.unwrap();
-    assert_eq!((pods[0].name.as_str(), pods[0].datastores.len()), ("pod", 2));
 }
 
 #[tokio::test]

@@ -1,0 +1,62 @@
+//! Hosts.
+
+use crate::client::Client;
+use crate::collector::Object;
+use crate::error::Result;
+use crate::reference::MoRef;
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// What names it.
+    pub reference: MoRef,
+    /// Its name.
+    pub name: String,
+    /// Whether vCenter reaches it.
+    pub connected: bool,
+    /// Whether it is in maintenance: it runs no VMs then.
+    pub in_maintenance: bool,
+    /// Whether it is in quarantine: VMs are put elsewhere if they can.
+    pub in_quarantine: bool,
+    /// Datastores that it reaches.
+    pub datastores: Vec<MoRef>,
+    /// Networks that it has.
+    pub networks: Vec<MoRef>,
+}
+
+impl Host {
+    /// Whether VMs can be put onto it now.
+    pub fn takes_vms(&self) -> bool {
+        self.connected && !self.in_maintenance
+    }
+}
+
+const HOST: &[&str] = &[
+    "name",
+    "runtime.connectionState",
+    "runtime.inMaintenanceMode",
+    "runtime.inQuarantineMode",
+    "datastore",
+    "network",
+];
+
+impl Client {
+    /// These hosts.
+    ///
+    /// # Errors
+    /// When one of them is gone or cannot be read.
+    pub async fn hosts(&self, hosts: &[MoRef]) -> Result<Vec<Host>> {
+        let host = |seen: &Object| {
+            Ok(Host {
+                reference: seen.reference.clone(),
+                name: seen.need("name")?.value().to_owned(),
+                connected: seen.need("runtime.connectionState")?.value() == "connected",
+                in_maintenance: seen.flag("runtime.inMaintenanceMode"),
+                in_quarantine: seen.flag("runtime.inQuarantineMode"),
+                datastores: seen.references_at("datastore"),
+                networks: seen.references_at("network"),
+            })
+        };
+        self.look_at(hosts, HOST).await?.iter().map(host).collect()
+    }
+}
