@@ -30,6 +30,7 @@ mod judge;
 mod kubernetes;
 mod kubernetes_plan;
 mod last_upgrade;
+mod moved;
 mod nodes;
 mod notice;
 mod open;

@@ -119,6 +119,9 @@ fn a_plan_notes_the_vms_and_disks_of_nodes_that_it_leaves_alone_and_what_earlier
         ..earlier_of(Uuid::from_u128(0xc0))
     });
     assert_eq!(noted(&seen), (BTreeSet::from([left, old_vm("cp2")]), vec![disk("cp2"), unheld]));
+    // What is out of sight is not gone.
+    seen.moved.insert(gone, "cp1-ddddddd is in another folder".to_owned());
+    assert_eq!(noted(&seen).0, BTreeSet::from([left, gone, old_vm("cp2")]));
     // The deployment's cluster was another one then, as the operator says.
     seen.cluster.earlier.as_mut().unwrap().cluster = Uuid::from_u128(0xc1);
     seen.cluster.other_cluster = Some(seen.cluster.id);
