@@ -75,7 +75,7 @@ pub use open::OpenUpgrade;
 pub use order::{IllNodes, Order};
 pub use pausing::Pausing;
 pub(crate) use plan::base_of;
-pub use plan::{Action, Evidence, Mode, OnFailure, Options, Plan, PlannedNode, Step};
+pub use plan::{Action, DescribedPublisher, Evidence, Mode, OnFailure, Options, Plan, PlannedNode, Step};
 pub use progress::{Next, Progress};
 pub(crate) use reason::{HYPERVISOR_CHANGED, HYPERVISOR_DENIED, HYPERVISOR_IN_DOUBT, HYPERVISOR_NOT_FOUND};
 pub(crate) use reason::{HYPERVISOR_REFUSED, HYPERVISOR_TRANSIENT, STORE};
