@@ -211,6 +211,17 @@ async fn a_vm_where_no_look_would_find_it_is_not_stamped_and_its_folder_is_named
     hypervisor.may_be_stamped(&vm).await.unwrap();
     hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await.unwrap();
     assert_eq!(hypervisor.of_uuid(uuid).await.stamp, Some(stamp("cp1", None)));
+    // Who does not search there is told of the stamped one as well: it is not gone.
+    let hypervisor = bed.hypervisor().await;
+    assert_eq!(hypervisor.vms().await.unwrap(), []);
+    let [vm] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+    assert_eq!(vm.stamp, Some(stamp("cp1", None)));
+    let error = hypervisor.may_be_stamped(&vm).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Refused, "{error}");
+    assert!(
+        error.to_string().contains("is in the folder elsewhere") && error.to_string().contains("other-folders"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
