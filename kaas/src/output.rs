@@ -83,7 +83,7 @@ impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         // Other people's crates log for those who develop with them.
         let room = metadata.target().split("::").next().unwrap_or_default();
-        ["fleet", "image", "kaas", "lab", "ova"].contains(&room)
+        ["fleet", "image", "kaas", "lab", "ova", "vsphere"].contains(&room)
     }
 
     fn log(&self, record: &Record<'_>) {
@@ -131,6 +131,18 @@ mod tests {
         accompany(&mut text, "a step");
         hand_over(&mut text, "a plan\n").unwrap();
         assert_eq!(text, b"a step\na plan\n");
+    }
+
+    #[test]
+    fn what_our_own_crates_log_is_shown_and_nothing_of_others() {
+        let shown = |target| Logger.enabled(&Metadata::builder().level(Level::Warn).target(target).build());
+        for own in ["vsphere::import::lease", "vsphere", "fleet::vcenter::power", "image", "kaas::deploy", "lab", "ova"]
+        {
+            assert!(shown(own), "{own}");
+        }
+        for others in ["vsphere_api", "hyper::client", "rustls", ""] {
+            assert!(!shown(others), "{others}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use hcl::expr::ObjectKey;
 use hcl::{Block, Body, Expression};
 use serde_json::{Value, json};
 
-const GOVC: &str = include_str!("../../docs/examples/import.json");
+const GOVC: &str = include_str!("../../docs/examples/cp1.json");
 const ANSIBLE: &str = include_str!("../../docs/examples/import.yml");
 const TERRAFORM: &str = include_str!("../../docs/examples/import.tf");
 /// What an image's OVA is made from.

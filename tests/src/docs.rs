@@ -284,6 +284,55 @@ fn commands_are_seen_in_code_and_prose() {
     assert_eq!(known.len(), 4);
 }
 
+/// The VMs that a text has govc make, each with the options file that it is made by.
+fn made_by_govc(text: &str) -> Vec<(String, String)> {
+    let mut made = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let after = |option: &str| {
+            let at = words.iter().position(|word| *word == option)?;
+            words.get(at + 1).copied()
+        };
+        let name = match words.as_slice() {
+            [program, "import.ova", ..] if program.ends_with("govc") => after("-name"),
+            // The last of its words, behind the library's item.
+            [program, "library.deploy", .., name] if program.ends_with("govc") => Some(*name),
+            _ => continue,
+        };
+        let options = after("-options");
+        made.push((name.expect(line).to_owned(), options.expect(line).to_owned()));
+    }
+    made
+}
+
+/// Copied as they stand, they make no second VM with the address of another one.
+#[test]
+fn each_vm_that_govc_makes_is_made_by_the_options_file_of_its_own_node() {
+    let made: Vec<(String, String)> = pages().values().flat_map(|page| made_by_govc(page)).collect();
+    assert!(made.len() > 1, "{made:?}");
+    for (name, options) in made {
+        assert_eq!(options, format!("{name}.json"));
+        let Ok(example) = fs::read_to_string(repository().join("docs/examples").join(&options)) else { continue };
+        let example: serde_json::Value = serde_json::from_str(&example).unwrap();
+        let told = |key: &str| {
+            let form = example["PropertyMapping"].as_array().unwrap();
+            let property = form.iter().find(|property| property["Key"] == key).unwrap_or_else(|| panic!("{key}"));
+            property["Value"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(told("node-name"), name);
+        let address = told("address");
+        let entry = format!("{name}={}", address.split('/').next().unwrap());
+        assert!(told("control-nodes").split(',').any(|node| node == entry), "{entry}");
+    }
+}
+
+#[test]
+fn what_govc_is_told_is_seen() {
+    let text = "    govc import.ova -options a.json -name a x.ova\n    build/govc library.deploy -options b.json /images/x c\n    govc vm.power -on a";
+    let made = [("a", "a.json"), ("c", "b.json")].map(|(name, options)| (name.to_owned(), options.to_owned()));
+    assert_eq!(made_by_govc(text), made);
+}
+
 #[test]
 fn each_link_leads_somewhere() {
     let (root, pages) = (repository(), pages());

@@ -73,13 +73,13 @@ pub use client::{About, CHANGE_LIMIT, Client, Clock, Connect, Limits, Over, Serv
 pub use cluster::{AntiAffinity, RestartPriority};
 pub use collector::Object;
 pub use connection::{GONE, InvalidThumbprint, Thumbprint, Trust};
-pub use datastore::{Datastore, DatastorePath, File, InvalidPath, StoragePod};
+pub use datastore::{Datastore, DatastorePath, File, InvalidPath};
 pub use disk::{DiskFile, normal_uuid};
 pub use error::{Error, Result};
 pub use fault::Fault;
 pub use guard::{Guard, Unguarded};
 pub use import::{Import, Imported};
-pub use inventory::{Compute, Host, Network, Pool};
+pub use inventory::{Host, Network};
 pub use method::{Effect, METHODS, Method};
 pub use privileges::{Missing, Need, On, PRIVILEGES, Privilege, WISHED, role_file};
 pub use reference::MoRef;

@@ -220,6 +220,13 @@ impl Kept {
         self.nodes.iter().find(|node| node.name == name)
     }
 
+    /// Whether a VM is yet to be made, where those with the deployment's stamp are `vms`. None is, once the cluster has formed, nor for a
+    /// node whose VM was on.
+    pub(super) fn makes(&self, vms: &[Vm]) -> bool {
+        let lacks = |node: &Node| node.vm.is_none() || !vms.iter().any(|vm| node.owns(vm));
+        !self.formed && self.nodes.iter().any(|node| !node.started && lacks(node))
+    }
+
     /// The same with a disk's removal noted that is about to be asked for.
     #[must_use]
     pub(super) fn removing(&self, disk: &DiskRef) -> Self {

@@ -1,5 +1,6 @@
 //! Looks, decides and acts until nothing is left to do. Whoever is interrupted goes on by looking again.
 
+use std::iter;
 use std::sync::Mutex;
 
 use anyhow::bail;
@@ -23,7 +24,7 @@ use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
 use crate::ending::{Cancelled, last_look, unless_cancelled};
-use crate::hypervisor::{DiskRef, Vm};
+use crate::hypervisor::{DiskRef, Kind, Vm};
 use crate::journals;
 use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade, Reason, STORE};
 use crate::workers::{Newer, TO_END, Trouble};
@@ -190,13 +191,25 @@ impl Deploy<'_> {
     /// # Errors
     /// Why it is refused: [`super::MadeOtherwise`] where a VM was made of something else. Or it cannot be looked at.
     pub async fn may_be_wanted(&self, wish: Wish<'_>) -> anyhow::Result<()> {
+        // What is not permitted counts always; that a place takes no VMs now, where one is to be made there: others are powered on, and
+        // a kubeconfig is had, also while their datastore is emptied.
+        let mut no_place = Ok(());
         if let Wish::Deploy(wanted) = wish {
-            self.hypervisor.preflight(&self.placement).await?;
-            for placement in wanted.nodes.iter().filter_map(|node| node.placement.as_ref()) {
-                self.hypervisor.preflight(placement).await?;
+            let others = wanted.nodes.iter().filter_map(|node| node.placement.as_ref());
+            for placement in iter::once(&self.placement).chain(others) {
+                match self.hypervisor.preflight(placement).await {
+                    Err(error) if error.kind != Kind::Denied => no_place = no_place.and(Err(error)),
+                    permitted => permitted?,
+                }
             }
         }
-        self.applied(wish).await.map(drop)
+        let Applied { kept, .. } = self.applied(wish).await?;
+        if let Err(error) = no_place
+            && kept.makes(&self.hypervisor.vms().await?)
+        {
+            return Err(error.into());
+        }
+        Ok(())
     }
 
     /// What is kept once it is wanted.

@@ -152,10 +152,10 @@ pub trait Hypervisor: Send + Sync {
     /// [`Kind::Transient`] when something still is after a while.
     async fn settle(&self, permit: &dyn Permit) -> Result<()>;
 
-    /// Whether a VM that carries no stamp yet is where [`Hypervisor::vms`] would find it once it does.
+    /// Whether a VM is where [`Hypervisor::vms`] finds it once it carries the deployment's stamp, which it may already.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when it is not, with what can be done; or the hypervisor cannot say.
+    /// [`Kind::Refused`] when it is not, with where it is and what can be done; or the hypervisor cannot say.
     async fn may_be_stamped(&self, _vm: &Vm) -> Result<()> {
         Ok(())
     }

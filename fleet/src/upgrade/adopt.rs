@@ -33,7 +33,7 @@ impl Deployment<'_> {
     ///
     /// # Errors
     /// When a node does not answer, no VM has the BIOS UUID that it says, several have, it is another deployment's, or is where nobody
-    /// looks for the deployment's VMs; or the journal in the place is another one's, or that of a cluster which is being destroyed.
+    /// looks for the deployment's VMs, with a stamp or without; or the journal in the place is another one's, or that of a cluster which is being destroyed.
     pub async fn adoptable(&self) -> anyhow::Result<Vec<Adoption>> {
         self.is_its_place().await?;
         self.may_be_upgraded().await?;
@@ -67,7 +67,10 @@ impl Deployment<'_> {
                 bail!("{} and {node} say the same BIOS UUID {uuid}", other.node);
             }
             match &vm.stamp {
-                Some(stamp) if stamp.deployment == deployment && stamp.node == node => {}
+                // Taken in already. Whoever has moved it since is told where it is.
+                Some(stamp) if stamp.deployment == deployment && stamp.node == node => {
+                    self.hypervisor.may_be_stamped(&vm).await?;
+                }
                 Some(stamp) => {
                     bail!("the VM {vm} of {node} is stamped as {} of the deployment {}", stamp.node, stamp.deployment)
                 }

@@ -89,15 +89,16 @@ fn vm_of<'i>(inventory: &'i Inventory, node: &SeenNode) -> Option<&'i Vm> {
 }
 
 /// The deployment's VMs and data disks that are none of the planned nodes': those of nodes that stay as they are, and what earlier upgrades
-/// have noted of this cluster: what another one had before may be anybody's by now. Of the VMs of the latter only those that are there: the
-/// others went with a commit or a way back.
+/// have noted of this cluster: what another one had before may be anybody's by now. Of the VMs of the latter only those that are there, out of
+/// sight as well: the others went with a commit or a way back.
 fn others(inventory: &Inventory, planned: &[PlannedNode]) -> (BTreeSet<Uuid>, Vec<DiskRef>) {
     let stays = |node: &&SeenNode| planned.iter().all(|it| it.name != node.name);
     let nodes = inventory.cluster.nodes.iter().filter(stays);
     let staying: Vec<&Vm> = nodes.filter_map(|node| vm_of(inventory, node)).collect();
     let earlier = inventory.cluster.earlier.as_ref().filter(|earlier| earlier.cluster == inventory.cluster.id);
     let noted = earlier.into_iter().flat_map(|earlier| &earlier.vms).copied();
-    let left = noted.filter(|uuid| !inventory.vms_of(Some(*uuid)).is_empty());
+    let is_left = |uuid: &Uuid| !inventory.vms_of(Some(*uuid)).is_empty() || inventory.moved.contains_key(uuid);
+    let left = noted.filter(is_left);
     let is_planned = |uuid: &Uuid| planned.iter().any(|node| node.old == *uuid);
     let vms = staying.iter().map(|vm| vm.uuid()).chain(left).filter(|uuid| !is_planned(uuid)).collect();
     let held = staying.iter().flat_map(|vm| vm.data_disks()).map(|disk| &disk.reference);

@@ -180,6 +180,14 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.with_bios_uuid(uuid).await
     }
 
+    /// As [`Hypervisor::may_be_stamped`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
+        self.hypervisor.may_be_stamped(vm).await
+    }
+
     /// As [`Hypervisor::vm`].
     ///
     /// # Errors

@@ -1,11 +1,13 @@
 //! What is there before an upgrade: the cluster, and the VMs that it runs in. Looks, judges nothing.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context as _;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::Nodes;
-use super::cluster_seen::{ClusterSeen, SeenNode};
+use super::cluster_seen::ClusterSeen;
+use super::{Nodes, moved};
 use crate::authority::{Hold, Store};
 use crate::hypervisor::{Hypervisor, Kind, Placement, Vm};
 
@@ -19,8 +21,11 @@ pub struct Inventory {
     pub cluster: ClusterSeen,
     /// The VMs that carry the deployment's stamp.
     pub vms: Vec<Vm>,
-    /// All other VMs that have the BIOS UUID of one of them, or that a node says.
+    /// All other VMs that have the BIOS UUID of one of them, or that a node says, or an earlier upgrade has noted.
     pub others: Vec<Vm>,
+    /// Where those of the others are, by BIOS UUID, that carry the deployment's stamp all the same: somebody has moved them
+    /// to where its VMs are not looked for.
+    pub moved: BTreeMap<Uuid, String>,
     /// What the hypervisor does not permit, though an upgrade needs it.
     pub denied: Option<String>,
     /// Why new VMs cannot be put where they are wanted.
@@ -41,14 +46,18 @@ impl Inventory {
     ) -> anyhow::Result<Self> {
         let cluster = ClusterSeen::take(nodes, store, own).await?;
         let vms = hypervisor.vms().await.context("reading the hypervisor's inventory")?;
-        let others = others(hypervisor, &cluster.nodes, &vms).await?;
+        let others = others(hypervisor, &cluster, &vms).await?;
+        let mut places = BTreeMap::new();
+        for vm in others.iter().filter(|vm| moved::is_own(vm, hypervisor.deployment())) {
+            places.insert(vm.uuid(), moved::place(vm, &hypervisor.may_be_stamped(vm).await));
+        }
         let (denied, no_place) = match hypervisor.preflight(placement).await {
             Ok(()) => (None, None),
             Err(error) if error.kind == Kind::Denied => (Some(error.to_string()), None),
             Err(error) if error.kind == Kind::Refused => (None, Some(error.to_string())),
             Err(error) => return Err(error).context("asking the hypervisor what it permits"),
         };
-        Ok(Self { deployment: hypervisor.deployment(), cluster, vms, others, denied, no_place })
+        Ok(Self { deployment: hypervisor.deployment(), cluster, vms, others, moved: places, denied, no_place })
     }
 
     /// The deployment's VMs with a BIOS UUID.
@@ -57,10 +66,12 @@ impl Inventory {
     }
 }
 
-/// VMs that are not the deployment's and have a BIOS UUID that matters.
-async fn others(hypervisor: &dyn Hypervisor, nodes: &[SeenNode], vms: &[Vm]) -> anyhow::Result<Vec<Vm>> {
-    let said = nodes.iter().filter_map(|node| node.facts.as_ref().ok()?.holder);
-    let mut uuids: Vec<Uuid> = said.chain(vms.iter().map(Vm::uuid)).collect();
+/// VMs that are not shown as the deployment's and have a BIOS UUID that matters.
+async fn others(hypervisor: &dyn Hypervisor, cluster: &ClusterSeen, vms: &[Vm]) -> anyhow::Result<Vec<Vm>> {
+    let said = cluster.nodes.iter().filter_map(|node| node.facts.as_ref().ok()?.holder);
+    let earlier = cluster.earlier.iter().filter(|earlier| earlier.cluster == cluster.id);
+    let noted = earlier.flat_map(|earlier| earlier.vms.iter().copied());
+    let mut uuids: Vec<Uuid> = said.chain(noted).chain(vms.iter().map(Vm::uuid)).collect();
     uuids.sort_unstable();
     uuids.dedup();
     let mut others = Vec::new();

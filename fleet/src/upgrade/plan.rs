@@ -47,6 +47,9 @@ pub struct Options {
     pub downgrade: bool,
     /// Fingerprint of the key that must have signed the OVA and is pinned at the commit, in place of the cluster's.
     pub publisher: Option<String>,
+    /// Whose key must have signed the OVA as well where none is given, by the description of the cluster. It changes no pin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub described_publisher: Option<DescribedPublisher>,
     /// Where new VMs are put.
     #[serde(default)]
     pub placement: Placement,
@@ -54,6 +57,15 @@ pub struct Options {
     /// where it runs the image already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<VmSize>,
+}
+
+/// A publisher that the description of a cluster names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DescribedPublisher {
+    /// Fingerprint of its key.
+    pub key: String,
+    /// What names it, for people: the file.
+    pub by: String,
 }
 
 /// A node of the plan.

@@ -24,16 +24,16 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 
-    /// Refuses a VM that is in no folder which is searched: no look would find it there, and whoever may change it would be asked for
-    /// nothing.
+    /// Refuses a VM that is in no folder which is searched: no look finds it there, and whoever may change it would be asked for
+    /// nothing. One that is stamped may have been moved there since.
     pub(super) async fn would_be_found(&self, vm: &Vm, now: &vsphere::Vm) -> Result<()> {
         if now.folder.as_ref().is_some_and(|folder| self.is_searched(folder)) {
             return Ok(());
         }
         let place = self.folder_words(now).await?;
         Err(Error::refused(format!(
-            "{vm} is in {place}, which is not among the deployment's folders and would not be searched for it: name \
-             the folder among those of other VMs, or move the VM"
+            "{vm} is in {place}, which is not among the deployment's folders that are searched: move it into one of them, or \
+             name its folder in other-folders"
         )))
     }
 

@@ -10,8 +10,6 @@ use vsphere::{Client, DatastorePath, File, Guard, MoRef, Outcome};
 use super::trouble::not_now;
 use crate::hypervisor::Result;
 
-/// No file is longer, in bytes.
-const LONGEST: usize = 16 << 20;
 /// All names.
 const ALL: &str = "*";
 
@@ -99,13 +97,13 @@ impl DatastoreDirectory {
         self.client.changes(guard).delete_file(&self.path.join(file), &self.datacenter).await
     }
 
-    /// Reads a file; none if it is not there. What is no text in it is replaced.
+    /// Reads a file of at most so many bytes; none if it is not there. What is no text in it is replaced.
     ///
     /// # Errors
-    /// When it cannot be read. That vCenter does not find it says little: it answers so as well where the datastore cannot be
+    /// When it cannot be read, or is longer. That vCenter does not find it says little: it answers so as well where the datastore cannot be
     /// reached by that way just now. Only what is not listed either is not there.
-    pub(super) async fn read(&self, file: &str) -> Result<Option<String>> {
-        match self.client.read_file(&self.path.join(file), &self.datacenter_path, LONGEST).await {
+    pub(super) async fn read(&self, file: &str, most: usize) -> Result<Option<String>> {
+        match self.client.read_file(&self.path.join(file), &self.datacenter_path, most).await {
             Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
             Err(error) if error.outcome() == Outcome::NotFound => {
                 let listed = self.named(file).await?.unwrap_or_default();

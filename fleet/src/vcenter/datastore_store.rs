@@ -10,6 +10,9 @@ use super::datastore_directory::DatastoreDirectory;
 use super::in_time::in_time;
 use crate::authority::{Store, name_of, number_of};
 
+/// No file of a hold or a journal is longer, in bytes.
+const LONGEST: usize = 16 << 20;
+
 /// Numbered directories in a directory of a datastore.
 pub struct DatastoreStore(DatastoreDirectory);
 
@@ -23,6 +26,14 @@ impl DatastoreStore {
     pub async fn new(client: Client, datacenter: &str, directory: DatastorePath) -> anyhow::Result<Self> {
         in_time(&client)?;
         Ok(Self(DatastoreDirectory::find(client, datacenter, directory).await?))
+    }
+
+    /// Whether its directory is there.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub async fn is_made(&self) -> anyhow::Result<bool> {
+        Ok(self.0.exists().await?)
     }
 
     fn numbered(&self, number: u64) -> DatastoreDirectory {
@@ -64,7 +75,7 @@ impl Store for DatastoreStore {
     }
 
     async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
-        Ok(self.numbered(number).read(file).await?)
+        Ok(self.numbered(number).read(file, LONGEST).await?)
     }
 
     async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {

@@ -130,7 +130,7 @@ impl VcenterHypervisor {
     /// What there is of a template that was sealed.
     pub(super) async fn standing(&self, seal: &Seal) -> Result<Standing> {
         for _ in 0..TRIES {
-            let vm = match self.client.vm(&MoRef::vm(&seal.reference)).await {
+            let vm = match self.client.whole_vm(&MoRef::vm(&seal.reference)).await {
                 Ok(vm) => vm,
                 Err(error) if error.outcome() == Outcome::NotFound => return Ok(Standing::Gone),
                 // Moved to where the account has no right, or the right was taken away.

@@ -30,6 +30,11 @@ const BEGUN: &str = ".begun.json";
 const SEALED: &str = ".sealed.json";
 /// So many characters of the digest are in a template's name, for people.
 const SHORT: usize = 12;
+/// No note is longer, in bytes: it holds the form of an image, a few KiB.
+pub(super) const LONGEST: usize = 256 << 10;
+/// So many notes are read. A deployment has one of each image on each datastore, until its template is gone.
+pub(super) const MOST: usize = 200;
+
 /// An import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note {
@@ -154,6 +159,14 @@ fn prefix(digest: &str) -> String {
     format!("kaas-image-{}-", digest.get(..SHORT).unwrap_or(digest))
 }
 
+/// The files of a note.
+#[derive(Default)]
+struct Files<'a> {
+    ends: Vec<&'a str>,
+    /// When the last of them was changed, as XML Schema writes it.
+    changed: &'a str,
+}
+
 /// A deployment's notes.
 pub(super) struct Laid {
     directory: DatastoreDirectory,
@@ -204,19 +217,39 @@ impl Laid {
         self.named("").await
     }
 
-    /// The notes of templates whose names begin so, by name.
+    /// The notes of templates whose names begin so, by name. Who may write there decides neither how much is read nor how much is kept:
+    /// what is too long is passed over, and of too many the oldest are.
     async fn named(&self, prefix: &str) -> Result<Vec<Note>> {
         let listed = self.directory.listed().await?.unwrap_or_default();
-        let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut files: BTreeMap<&str, Files<'_>> = BTreeMap::new();
         for file in listed.iter().filter(|file| file.name.starts_with(prefix)) {
             for end in [SEALED, BEGUN] {
-                if let Some(name) = file.name.strip_suffix(end) {
-                    files.entry(name).or_default().push(end);
+                let Some(name) = file.name.strip_suffix(end) else { continue };
+                if usize::try_from(file.size).is_ok_and(|size| size <= LONGEST) {
+                    let files = files.entry(name).or_default();
+                    files.ends.push(end);
+                    files.changed = files.changed.max(file.changed.as_str());
+                } else {
+                    let (name, size) = (&file.name, file.size);
+                    log::warn!("{name} in {} has {size} bytes: it is no note, and passed over", self.directory);
                 }
             }
         }
+        let mut files: Vec<(&str, Files<'_>)> = files.into_iter().collect();
+        if files.len() > MOST {
+            files.sort_by(|(_, one), (_, other)| other.changed.cmp(one.changed));
+            let older: Vec<&str> = files.drain(MOST..).map(|(name, _)| name).collect();
+            log::warn!(
+                "there are more than {MOST} notes in {}: the oldest are passed over, from {} on ({} in all). Remove those whose \
+                 templates are gone",
+                self.directory,
+                older.first().copied().unwrap_or_default(),
+                older.len()
+            );
+            files.sort_by_key(|(name, _)| *name);
+        }
         let mut notes = Vec::new();
-        for (name, mut ends) in files {
+        for (name, Files { mut ends, .. }) in files {
             // What is sealed says all that was begun.
             ends.sort_by_key(|end| *end != SEALED);
             for end in ends {
@@ -232,7 +265,7 @@ impl Laid {
     /// A note; none where it was cut, and so nothing followed from it, or is not this deployment's.
     async fn read(&self, name: &str, end: &str) -> Result<Option<Note>> {
         let file = format!("{name}{end}");
-        let Some(text) = self.directory.read(&file).await? else { return Ok(None) };
+        let Some(text) = self.directory.read(&file, LONGEST).await? else { return Ok(None) };
         match serde_json::from_str::<Note>(&text) {
             Ok(note) if note.deployment != self.deployment || note.name != name => {
                 log::debug!("{file} in {} is not of this deployment: it is passed over", self.directory);

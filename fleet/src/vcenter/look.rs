@@ -7,12 +7,16 @@ use vsphere::{AdapterNetwork, MoRef, Outcome, Power, Running};
 
 use super::VcenterHypervisor;
 use super::disks::kind;
+use super::question::asked;
 use super::stamp::{self, STAMP};
 use super::trouble::{changed, not_now};
 use crate::hypervisor::{Adapter, Disk, DiskRef, Error, PowerState, Result, Vm, VmRef, VmSize};
 
 /// How often VMs are listed anew because one has gone meanwhile.
 const TRIES: usize = 3;
+
+/// What a guest says is not longer, in bytes: a statement and fingerprints are a few KiB. Any program in it may write 1 MB there.
+const SAID: usize = 16 << 10;
 
 impl VcenterHypervisor {
     /// The deployment's VMs in the folders that are searched.
@@ -32,7 +36,7 @@ impl VcenterHypervisor {
                     }
                 }
             }
-            match self.client.vms(&own).await {
+            match self.client.vms_with(&own, &stamp::READ).await {
                 // One of them has gone since: which, the next listing says.
                 Err(error) if error.outcome() == Outcome::NotFound => {}
                 vms => return Ok(vms?),
@@ -43,7 +47,12 @@ impl VcenterHypervisor {
 
     /// A VM, wherever it is.
     pub(super) async fn named(&self, vm: &VmRef) -> Result<vsphere::Vm> {
-        let found = self.client.vm(&MoRef::vm(&vm.id)).await?;
+        self.named_with(vm, &stamp::READ).await
+    }
+
+    /// The same with these of its entries.
+    async fn named_with(&self, vm: &VmRef, keys: &[&str]) -> Result<vsphere::Vm> {
+        let found = self.client.vm_with(&MoRef::vm(&vm.id), keys).await?;
         if uuid(&found)? == vm.uuid {
             return Ok(found);
         }
@@ -80,15 +89,26 @@ impl VcenterHypervisor {
     /// All VMs of a BIOS UUID; templates are none.
     pub(super) async fn of_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
         let found = self.client.vms_of_bios_uuid(&uuid.to_string()).await?;
-        let vms = self.client.vms(&found).await?;
+        let vms = self.client.vms_with(&found, &stamp::READ).await?;
         self.shown_all(vms.into_iter().filter(|vm| !vm.is_template).collect()).await
     }
 
-    /// What a VM's guest has set since its power-on.
+    /// What a VM's guest has set since its power-on. It is asked of one VM and for this one entry: a long one costs one answer, and is
+    /// passed over as what no node says.
     pub(super) async fn said(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
-        let found = self.named(vm).await?;
+        let found = self.named_with(vm, &[key]).await?;
         let runs = found.power == Power::On;
-        Ok(found.extra.get(key).filter(|_| runs).map(str::to_owned))
+        let said = found.extra.get(key).filter(|_| runs);
+        if let Some(text) = said.filter(|text| text.len() > SAID) {
+            // Not louder: its guest may write so for as long as it likes.
+            log::debug!(
+                "{key} of the VM {} has {} bytes: it is no node's word, and passed over",
+                found.name,
+                text.len()
+            );
+            return Ok(None);
+        }
+        Ok(said.map(str::to_owned))
     }
 
     /// What a VM was given in its form.
@@ -173,6 +193,7 @@ fn show(vm: &vsphere::Vm, networks: &BTreeMap<MoRef, String>, running: &[Running
         })
     };
     let of_it = |task: &&Running| vm.tasks.contains(&task.task);
+    let question = asked(vm).map(|question| format!(": {question}")).unwrap_or_default();
     Ok(Vm {
         reference: VmRef { uuid: uuid(vm)?, id: vm.reference.id.clone() },
         name: vm.name.clone(),
@@ -187,7 +208,7 @@ fn show(vm: &vsphere::Vm, networks: &BTreeMap<MoRef, String>, running: &[Running
         disks: vm.devices.disks.iter().map(disk).collect::<Result<_>>()?,
         adapters,
         snapshots: vm.snapshots.iter().map(|snapshot| snapshot.name.clone()).collect(),
-        tasks: running.iter().filter(of_it).map(|task| task.what.clone()).collect(),
+        tasks: running.iter().filter(of_it).map(|task| format!("{}{question}", task.what)).collect(),
         version: vm.change_version.clone(),
     })
 }

@@ -106,14 +106,14 @@ impl VcenterHypervisor {
             is_template: false,
         };
         let made = self.client.changes(&Asking(permit)).clone_vm(&template.reference, &clone).await?;
-        let after = self.client.vm(&template.reference).await.map_err(after_it_began)?;
+        let after = self.client.whole_vm(&template.reference).await.map_err(after_it_began)?;
         // What a linked clone takes is its snapshot's; a full one takes all settings as they were at that moment.
         let is_sealed = is_linked || self.is_as_sealed(&image.note, &after).await.map_err(after_it_began)?;
         if !is_sealed || !is_alike(template, &after) {
             let words = format!("the template {} was changed while {name} was made from it", template.name);
             return Err(after_it_began(changed(words)));
         }
-        let vm = self.client.vm(&made).await.map_err(after_it_began)?;
+        let vm = self.client.whole_vm(&made).await.map_err(after_it_began)?;
         if let Some(strange) = strange(template, &vm, new_disks) {
             let words = format!(
                 "{name} was made with {strange}, which is not as in the template {}: it was changed meanwhile",

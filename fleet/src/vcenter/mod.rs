@@ -3,8 +3,8 @@
 //!
 //! Whose a VM is stands in its `extraConfig`, which guests cannot write but for `guestinfo`. Which template is an image stands
 //! beside the deployment's journal, for others may make templates too. What is looked at are the VMs of
-//! a few folders, each by that one entry; only those of the deployment are read whole. So neither calls nor bytes grow with the
-//! rest of the inventory.
+//! a few folders, each by that one entry; only those of the deployment are read further, and of their entries no more than are
+//! needed: guests write others. So neither calls nor bytes grow with the rest of the inventory, nor with what runs in VMs.
 //!
 //! What a call leaves behind is in its error's kind: `vsphere` tells it by the type of a fault. After the first request of a
 //! call that made something, whatever goes wrong is in doubt.
@@ -26,6 +26,7 @@ mod patience;
 mod place;
 mod power;
 mod preflight;
+mod question;
 mod restart;
 mod settings;
 mod settle;
@@ -67,6 +68,8 @@ pub struct VcenterHypervisor {
     settling: Duration,
     /// For how long the settings of a template have to stay the same before it is sealed.
     rest: Duration,
+    /// How often it is looked whether a VM asks something whose task goes on.
+    looking: Duration,
 }
 
 /// Longer than any task on a VM takes, clones of large disks left aside.
@@ -88,7 +91,7 @@ impl VcenterHypervisor {
         let places = Places::find(&client, site).await?;
         let journal = DatastoreDirectory::find(client.clone(), &site.datacenter, journal.clone()).await;
         let laid = Laid::beside(&journal.map_err(trouble::looking)?, deployment);
-        Ok(Self { client, deployment, places, laid, settling: SETTLING, rest: REST })
+        Ok(Self { client, deployment, places, laid, settling: SETTLING, rest: REST, looking: question::LOOKING })
     }
 
     /// The same for a deployment that has laid no image itself: its VMs are made from those of a library.

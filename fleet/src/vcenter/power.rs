@@ -15,7 +15,9 @@ impl VcenterHypervisor {
         is_off(vm, &now)?;
         self.keep_apart(&now, permit).await?;
         self.start_again(&now, permit).await?;
-        Ok(self.client.changes(&Asking(permit)).power_on(&now.reference).await?)
+        let (asking, vms) = (Asking(permit), [now.reference]);
+        let changes = self.client.changes(&asking);
+        Ok(self.telling_questions(&vms, changes.power_on(&vms[0])).await?)
     }
 
     pub(super) async fn ask_to_shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
@@ -25,7 +27,9 @@ impl VcenterHypervisor {
             Power::On => {}
             Power::Suspended | Power::Unknown => return Err(changed(format!("the VM {vm} is {}", now.power))),
         }
-        Ok(match self.client.changes(&Asking(permit)).shut_down(&now.reference, limit).await? {
+        let (asking, vms) = (Asking(permit), [now.reference]);
+        let changes = self.client.changes(&asking);
+        Ok(match self.telling_questions(&vms, changes.shut_down(&vms[0], limit)).await? {
             vsphere::ShutDown::Off => ShutDown::Off,
             vsphere::ShutDown::StillOn => ShutDown::StillOn,
             vsphere::ShutDown::CannotBeAsked => ShutDown::CannotBeAsked,
@@ -37,6 +41,8 @@ impl VcenterHypervisor {
         if now.power == Power::Off {
             return Ok(());
         }
-        Ok(self.client.changes(&Asking(permit)).power_off(&now.reference).await?)
+        let (asking, vms) = (Asking(permit), [now.reference]);
+        let changes = self.client.changes(&asking);
+        Ok(self.telling_questions(&vms, changes.power_off(&vms[0])).await?)
     }
 }

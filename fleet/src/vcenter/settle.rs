@@ -27,13 +27,16 @@ impl VcenterHypervisor {
         others.extend(self.tasks_on_files().await?);
         self.wait_for(others, begin).await?;
         loop {
-            let own: Vec<MoRef> = self.all_own().await?.iter().flat_map(|vm| vm.tasks.clone()).collect();
-            let mut running = self.client.running(&own).await?;
+            let own = self.all_own().await?;
+            let tasks: Vec<MoRef> = own.iter().flat_map(|vm| vm.tasks.clone()).collect();
+            let mut running = self.client.running(&tasks).await?;
             running.retain(|task| !task.what.starts_with(CLONING));
             if running.is_empty() {
                 return Ok(());
             }
-            self.wait_for(running, begin).await?;
+            let is_busy = |vm: &&vsphere::Vm| running.iter().any(|running| vm.tasks.contains(&running.task));
+            let busy: Vec<MoRef> = own.iter().filter(is_busy).map(|vm| vm.reference.clone()).collect();
+            self.telling_questions(&busy, self.wait_for(running, begin)).await?;
         }
     }
 
@@ -74,8 +77,10 @@ impl VcenterHypervisor {
                 Ok(()) => {}
                 Err(vsphere::Error::Late { .. }) => {
                     let limit = self.settling.as_secs();
+                    let question = self.question_at(&running.task).await;
+                    let question = question.map(|question| format!("; {question}")).unwrap_or_default();
                     return Err(not_now(format!(
-                        "{running} still goes on after {limit} s: wait for its end, or end it"
+                        "{running} still goes on after {limit} s: wait for its end, or end it{question}"
                     )));
                 }
                 Err(error) => return Err(Error::from(error)),

@@ -12,6 +12,8 @@ pub(super) const STAMP: &str = "kaas.stamp";
 pub(super) const IMAGE: &str = "kaas.image";
 /// Of a VM that is about to be destroyed; none that is given up has it.
 pub(super) const GOING: &str = "kaas.going";
+/// What is read of a VM's entries: no guest writes these.
+pub(super) const READ: [&str; 2] = [STAMP, GOING];
 
 /// The stamp of a VM; none if it carries none.
 ///

@@ -29,6 +29,11 @@ const FILLED_IN: &[(&str, &str)] = &[
     (DEPLOYER_PUBLIC_KEY, "it belongs to the key that `deployer-key` of [cluster] names"),
 ];
 
+/// Whether a property is filled in by the rest of the file.
+pub fn is_filled_in(property: &str) -> bool {
+    FILLED_IN.iter().any(|(filled_in, _)| *filled_in == property)
+}
+
 /// A cluster as its file describes it.
 pub struct ClusterFile {
     text: Text,

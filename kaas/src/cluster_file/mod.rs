@@ -9,10 +9,12 @@ mod described;
 mod file;
 mod opened;
 mod provider;
+mod schema;
 mod source;
 
 pub use described::NodeTable;
 pub use file::ClusterFile;
 pub use opened::Opened;
 pub use provider::{Checked, LabSite, Place, Site};
+pub use schema::schema;
 pub use source::Source;

@@ -22,11 +22,14 @@ pub struct Described {
 #[derive(Args)]
 pub struct Deploy {
     /// The file that describes the cluster. `kaas deploy --example` prints one.
-    #[arg(short, long, value_name = "FILE", required_unless_present = "example")]
+    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["example", "schema"])]
     pub(super) file: Option<PathBuf>,
     /// Print a description to begin with, and do nothing.
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "three", exclusive = true)]
     pub(super) example: Option<Example>,
+    /// Print the JSON Schema of descriptions, by which editors complete and check them, and do nothing.
+    #[arg(long, exclusive = true)]
+    pub(super) schema: bool,
     /// Say what would be made, and make nothing.
     #[arg(long)]
     pub(super) dry_run: bool,

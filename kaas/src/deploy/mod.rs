@@ -29,7 +29,7 @@ use self::confirm::Going;
 pub use self::judge::deployer_key_there;
 use self::judge::{Judged, Resolve, another_key, begun_with, judge};
 use self::words::{Outcome, Plan};
-use crate::cluster_file::{ClusterFile, Opened, Place};
+use crate::cluster_file::{ClusterFile, Opened, Place, schema};
 use crate::output::{Output, json, result, say, warn};
 use crate::signals::Ending;
 use crate::upgrade::advised;
@@ -54,6 +54,9 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
         Some(Example::One) => return result(ONE).map(|()| ExitCode::SUCCESS),
         Some(Example::Three) => return result(THREE).map(|()| ExitCode::SUCCESS),
         Some(Example::Vsphere) => return result(VSPHERE).map(|()| ExitCode::SUCCESS),
+        None if arguments.schema => {
+            return json(&schema()).map(|()| ExitCode::SUCCESS);
+        }
         None => {}
     }
     let file = ClusterFile::read(arguments.file.as_deref().context("give a description with --file")?)?;

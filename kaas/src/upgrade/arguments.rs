@@ -1,12 +1,14 @@
 //! The command line of image-swap upgrades, and what its words come to. Does nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use fleet::hypervisor::Placement;
-use fleet::upgrade::{Mode, OnFailure, Options};
+use fleet::upgrade::{DescribedPublisher, Mode, OnFailure, Options};
+use image::document::Mistakes;
 
+use crate::cluster_file::ClusterFile;
 use crate::output::Output;
 use crate::publisher;
 use crate::work::{Over, Waiting};
@@ -171,8 +173,8 @@ pub struct Wanted {
     /// The OVA with the new image, or a directory with one.
     #[arg(long, value_name = "FILE")]
     pub(super) ova: PathBuf,
-    /// The publisher's certificate or public key in PEM: the OVA must be signed with it, whatever key is pinned; the
-    /// commit pins this one.
+    /// The publisher's certificate or public key in PEM: the OVA must be signed with it, whatever key is pinned or named by
+    /// the file that describes the cluster; the commit pins this one.
     #[arg(long, value_name = "FILE")]
     pub(super) publisher: Option<PathBuf>,
     /// Swap all nodes at once instead of one after the other; the Kubernetes API is away meanwhile.
@@ -232,11 +234,14 @@ impl Upgrade {
 }
 
 impl Wanted {
-    /// As the library takes it.
+    /// As the library takes it. `description` is the file that describes the cluster: where no publisher is given, the OVA must
+    /// be signed by the one that it names.
     ///
     /// # Errors
-    /// The publisher's file cannot be read, or holds no key.
-    pub(super) fn options(&self) -> anyhow::Result<Options> {
+    /// The publisher's file cannot be read, or holds no key; or so the description.
+    pub(super) fn options(&self, description: Option<&Path>) -> anyhow::Result<Options> {
+        let publisher = self.publisher.as_deref().map(publisher::fingerprint).transpose()?;
+        let named = description.filter(|_| publisher.is_none());
         Ok(Options {
             mode: if self.all_at_once { Mode::AllAtOnce } else { Mode::Rolling },
             gate_seconds: self.gate_limit,
@@ -249,8 +254,19 @@ impl Wanted {
             },
             drain_seconds: self.drain,
             downgrade: self.downgrade,
-            publisher: self.publisher.as_deref().map(publisher::fingerprint).transpose()?,
+            publisher,
+            described_publisher: named.map(described_publisher).transpose()?.flatten(),
         })
+    }
+}
+
+/// The publisher that the description of a cluster names, if it names one.
+fn described_publisher(path: &Path) -> anyhow::Result<Option<DescribedPublisher>> {
+    let file = ClusterFile::read(path)?;
+    let Some(publisher) = &file.publisher else { return Ok(None) };
+    match publisher::fingerprint(&publisher.value) {
+        Ok(key) => Ok(Some(DescribedPublisher { key, by: format!("`publisher` in {}", path.display()) })),
+        Err(error) => Err(Mistakes(vec![file.mistake(publisher, format!("{error:#}"))]).into()),
     }
 }
 
@@ -271,6 +287,38 @@ mod tests {
         let parsed = |at: &[&str]| Line::try_parse_from(["upgrade", "status"].iter().chain(at)).is_ok();
         assert!(parsed(&["--lab", "l"]) && parsed(&["--file", "cluster.toml"]) && parsed(&["-f", "cluster.toml"]));
         assert!(!parsed(&[]) && !parsed(&["--lab", "l", "--file", "cluster.toml"]));
+    }
+
+    #[test]
+    fn the_publisher_that_the_file_names_must_have_signed_where_none_is_given_and_is_not_pinned() {
+        const ONE: &str = include_str!("../deploy/examples/one.toml");
+        let directory = tempfile::tempdir().unwrap();
+        let [described, other] = ["publisher.pem", "other.pem"].map(|name| directory.path().join(name));
+        for path in [&described, &other] {
+            std::fs::write(path, rcgen::KeyPair::generate().unwrap().public_key_pem()).unwrap();
+        }
+        let file = directory.path().join("cluster.toml");
+        let written = ONE.replace("# publisher = ", "publisher = ");
+        assert_ne!(written, ONE);
+        let options = |text: &str, more: &[&str]| {
+            std::fs::write(&file, text).unwrap();
+            let line = ["upgrade", "plan", "--ova", "a.ova", "--file", file.to_str().unwrap()];
+            let line = line.iter().chain(more);
+            let Upgrade::Plan { wanted, at, .. } = Line::try_parse_from(line).unwrap().upgrade else { unreachable!() };
+            wanted.options(at.file.as_deref())
+        };
+        let told = options(&written, &[]).unwrap();
+        let named = told.described_publisher.unwrap();
+        assert_eq!(named.key, publisher::fingerprint(&described).unwrap());
+        assert!(named.by.ends_with("cluster.toml"), "{}", named.by);
+        assert_eq!(told.publisher, None, "what the file names is not pinned for that");
+        assert_eq!(options(ONE, &[]).unwrap().described_publisher, None);
+        let given = options(&written, &["--publisher", other.to_str().unwrap()]).unwrap();
+        assert_eq!(given.described_publisher, None);
+        assert_eq!(given.publisher, Some(publisher::fingerprint(&other).unwrap()));
+        std::fs::remove_file(&described).unwrap();
+        let error = options(&written, &[]).unwrap_err().to_string();
+        assert!(error.contains("cluster.publisher: reading "), "{error}");
     }
 
     #[test]

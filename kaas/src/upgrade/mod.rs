@@ -33,7 +33,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
     let what = command.what();
     match command {
         Upgrade::Plan { wanted, at, whose, output } => at.looking(what, Some(&whose), async |deployment, site| {
-            let plan = deployment.plan(&site.ova(&wanted.ova)?, &wanted.options()?).await?;
+            let plan = deployment.plan(&site.ova(&wanted.ova)?, &wanted.options(at.file.as_deref())?).await?;
             match output {
                 Output::Json => json(&plan)?,
                 Output::Text => result(&describe::text(&plan))?,
@@ -41,7 +41,8 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }),
         Upgrade::Apply { wanted, on } => on.with(what, async |deployment, site| {
-            let went = deployment.apply(&site.ova(&wanted.ova)?, &wanted.options()?, on.over.take()).await?;
+            let options = wanted.options(on.at.file.as_deref())?;
+            let went = deployment.apply(&site.ova(&wanted.ova)?, &options, on.over.take()).await?;
             Ok(arrived(&went, Some(Outcome::Upgraded)))
         }),
         Upgrade::Resume { ova, on } => on.with_or_without_nodes(what, async |deployment, _| {

@@ -79,7 +79,9 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
         "the cluster control, in the folder control of DC0 on 127.0.0.1",
         "VM cp3: 2 processors, 1024 MiB, data disk of 4 GiB, on VM Network",
         "besides: a template of the image in the folder control",
+        "besides: the directory [LocalDS_0] kaas/control for the journal",
         "besides: a rule of DC0_C0 that keeps the nodes on different hosts",
+        "besides: an override of DC0_C0 for each VM that an upgrade disconnects, by which vSphere HA starts it no more",
         "logged in as administrator@vsphere.local",
         "3 of the 3 hosts of DC0_C0 take VMs",
     ] {
@@ -116,6 +118,7 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     assert_eq!(named(&bed.machines("cp")), ON);
     let plan = says(0, &["deploy", "--dry-run"], &file);
     assert!(plan.contains("is there already") && !plan.contains("besides: a template"), "{plan}");
+    assert!(!plan.contains("for the journal"), "{plan}");
     let status = says(3, &["status"], &file);
     assert!(status.contains("has not formed yet") && status.contains("cp2 at 10.20.30.12: VM cp2 is on"), "{status}");
     // An upgrade stands on the same file; there is none, and no node that could be asked.

@@ -66,8 +66,7 @@ fn an_image_is_laid_once_on_each_datastore_and_its_object_says_what_it_is() {
     let path = format!("DC0/vm/templates/{}", vcenter.machines("kaas-image-")[0].0);
     let marked = vcenter.vsphere(async |client| {
         let template = client.find(&path).await.unwrap();
-        let template = client.vm(&template).await.unwrap();
-        (template.is_template, template.extra.get("kaas.image").map(str::to_owned))
+        (client.vm(&template).await.unwrap().is_template, client.entry(&template, "kaas.image").await.unwrap())
     });
     assert_eq!(marked, (true, digest.strip_prefix("sha256:").map(str::to_owned)));
 

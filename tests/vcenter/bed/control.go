@@ -28,6 +28,7 @@ import (
 //	POST   /end        ends all sessions → {"sessions": 2}
 //	POST   /restart    {"milliseconds": 500}: ends sessions and leases, and answers nobody for so long
 //	POST   /drift      {"machine": "name", "directory": "other"}: moves a machine's files, as Storage vMotion does
+//	POST   /question   {"machine": "name", "text": "moved or copied?"}: a machine asks this until it is given no text; its tasks go on
 //	POST   /reset      all as it was at the start
 func (b *Bed) Control() http.Handler {
 	mux := http.NewServeMux()
@@ -94,6 +95,16 @@ func (b *Bed) Control() http.Handler {
 			return nil, err
 		}
 		return done, b.now().drift(drift.Machine, drift.Directory)
+	})
+	handle("POST /question", func(asked json.RawMessage) (any, error) {
+		var question struct {
+			Machine string `json:"machine"`
+			Text    string `json:"text"`
+		}
+		if err := strictly(asked, &question); err != nil {
+			return nil, err
+		}
+		return done, b.now().question(question.Machine, question.Text)
 	})
 	handle("POST /reset", func(json.RawMessage) (any, error) { return done, b.Reset() })
 	return mux
@@ -162,6 +173,25 @@ func (w *world) drift(named, directory string) error {
 		}
 	})
 	return err
+}
+
+// question has a machine ask something: "the current question, if any, that is blocking the virtual machine's execution" (reference of
+// VirtualMachineRuntimeInfo). Without a text it asks nothing more. That a task waits meanwhile, a rule says.
+func (w *world) question(named, text string) error {
+	for _, entity := range w.registry.All("VirtualMachine") {
+		machine := entity.(*vcsim.VirtualMachine)
+		if machine.Name != named {
+			continue
+		}
+		w.registry.WithLock(w.own(), machine, func() {
+			machine.Runtime.Question = nil
+			if text != "" {
+				machine.Runtime.Question = &types.VirtualMachineQuestionInfo{Id: "1", Text: text}
+			}
+		})
+		return nil
+	}
+	return fmt.Errorf("no machine %q", named)
 }
 
 // rename moves a machine's disks from one directory to another.

@@ -9,6 +9,9 @@ use crate::connection::{Failed, failed};
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 
+/// No more is read of what is said of a file that was written, in bytes: its status says all.
+const SAID: usize = 64 << 10;
+
 /// What becomes of a file.
 pub(crate) enum Transfer<'a> {
     /// It is read, at most so many bytes.
@@ -35,7 +38,7 @@ impl Client {
                 Transfer::Put(bytes, guard) => {
                     let place = self.permitted(*guard).await?;
                     let request = self.http().put(url.clone()).timeout(self.settings().change_limit);
-                    (place, request.body(bytes.clone()), usize::MAX)
+                    (place, request.body(bytes.clone()), SAID)
                 }
             };
             let cookie = ticket.cookie.as_deref().and_then(|cookie| HeaderValue::from_str(cookie).ok());

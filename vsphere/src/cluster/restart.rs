@@ -30,7 +30,8 @@ impl RestartPriority {
         (Self::Highest, "highest"),
     ];
 
-    fn said(self) -> &'static str {
+    /// As the API says it.
+    pub fn said(self) -> &'static str {
         Self::ALL.iter().find(|(priority, _)| *priority == self).map_or("medium", |(_, said)| said)
     }
 }

@@ -11,7 +11,8 @@ use super::pinned::{self, Pin};
 use super::trust::Trust;
 use crate::error::{Error, Result};
 
-/// Longer than any page of an answer.
+/// An answer that is longer is none. What is asked of many objects at once is written by hosts and by users who may change these, and is a
+/// few KiB of each; guests write into none of it ([`crate::Client::vms_with`]), so that none of them makes a page as long as this.
 const LONGEST: usize = 64 << 20;
 /// Of uploads. What else is asked of the server gives up connecting after [`UNACKNOWLEDGED`], which Linux heeds in SYN_SENT as well: over a
 /// line with longer round trips there is no connection.

@@ -9,4 +9,4 @@ mod transfer;
 
 pub use browse::File;
 pub use path::{DatastorePath, InvalidPath};
-pub use seen::{Datastore, StoragePod};
+pub use seen::Datastore;

@@ -1,4 +1,4 @@
-//! Datastores and datastore clusters as vCenter shows them.
+//! Datastores as vCenter shows them.
 
 use crate::client::Client;
 use crate::collector::Object;
@@ -35,17 +35,6 @@ impl Datastore {
     }
 }
 
-/// A datastore cluster. VMs are put onto one of its datastores: the API has no place for the cluster in an import.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoragePod {
-    /// What names it.
-    pub reference: MoRef,
-    /// Its name.
-    pub name: String,
-    /// Its datastores.
-    pub datastores: Vec<MoRef>,
-}
-
 const PATHS: &[&str] = &[
     "parent",
     "summary.accessible",
@@ -72,19 +61,6 @@ impl Client {
     /// When they cannot be read.
     pub async fn datastores_in(&self, folder: &MoRef) -> Result<Vec<Datastore>> {
         self.list(folder, &["Datastore"], true, PATHS).await?.iter().map(read).collect()
-    }
-
-    /// The datastore clusters in a folder.
-    ///
-    /// # Errors
-    /// When they cannot be read.
-    pub async fn storage_pods_in(&self, folder: &MoRef) -> Result<Vec<StoragePod>> {
-        let found = self.list(folder, &["StoragePod"], true, &["name", "childEntity"]).await?;
-        let pod = |pod: &Object| {
-            let name = pod.need("name")?.value().to_owned();
-            Ok(StoragePod { reference: pod.reference.clone(), name, datastores: pod.references_at("childEntity") })
-        };
-        found.iter().map(pod).collect()
     }
 }
 

@@ -1,11 +1,11 @@
 //! The inventory: paths, folders, and where VMs run.
 
-mod compute;
 mod folder;
+mod host;
 mod network;
 mod path;
 #[cfg(test)]
 mod tests;
 
-pub use compute::{Compute, Host, Pool};
+pub use host::Host;
 pub use network::Network;

@@ -196,16 +196,6 @@ impl ConfigSpec {
         self.change("remove", disk.element.clone())
     }
 
-    /// Changes how a disk is written.
-    #[must_use]
-    pub fn disk_mode(self, disk: &Disk, mode: DiskMode) -> Self {
-        let mut device = disk.element.clone();
-        if let Some(backing) = device.child_mut("backing") {
-            backing.put(Element::text("diskMode", mode.said()));
-        }
-        self.change("edit", device)
-    }
-
     /// Connects an adapter or takes it off, at the next power-on and, of a VM that is on, now.
     #[must_use]
     pub fn connect(self, adapter: &Adapter, connected: bool, power: Power) -> Self {

@@ -6,7 +6,7 @@
 
 use crate::client::Client;
 use crate::collector::Object;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::reference::MoRef;
 
 use super::seen::Extra;
@@ -24,8 +24,14 @@ pub struct Entries {
     pub extra: Extra,
 }
 
-fn path(key: &str) -> String {
+/// The path of one entry.
+pub(super) fn path(key: &str) -> String {
     format!("config.extraConfig[\"{key}\"]")
+}
+
+/// The paths of entries.
+pub(super) fn keyed(keys: &[&str]) -> Vec<String> {
+    keys.iter().map(|key| path(key)).collect()
 }
 
 /// What every VM has whose settings can be read.
@@ -37,7 +43,7 @@ impl Client {
     /// # Errors
     /// When the settings of one of them cannot be read: none is left out.
     pub async fn entries_in(&self, container: &MoRef, deep: bool, keys: &[&str]) -> Result<Vec<Entries>> {
-        let keyed: Vec<String> = keys.iter().map(|key| path(key)).collect();
+        let keyed = keyed(keys);
         let mut paths = vec!["name", "config.template", SETTINGS];
         paths.extend(keyed.iter().map(String::as_str));
         self.list(container, &["VirtualMachine"], deep, &paths).await?.iter().map(|vm| read(vm, keys)).collect()
@@ -53,16 +59,28 @@ impl Client {
     }
 }
 
+/// Refuses a VM whose settings cannot be read. It is named: until somebody sees to it whoever lists its folder goes no further, for it may
+/// be the one that is looked for.
+pub(super) fn has_settings(vm: &Object) -> Result<()> {
+    let Err(error) = vm.need(SETTINGS) else { return Ok(()) };
+    let attempt = format!("reading the settings of the VM {} ({})", vm.text("name"), vm.reference);
+    Err(match error {
+        // vCenter has a reason, such as a missing privilege.
+        Error::Fault { fault, .. } => Error::of_fault(attempt, *fault),
+        _ => Error::unanswered(
+            attempt,
+            "they cannot be read, as where its datastore is not reached: bring that back, or take the VM out of the inventory or the \
+             folder",
+        ),
+    })
+}
+
 fn read(vm: &Object, keys: &[&str]) -> Result<Entries> {
-    vm.need(SETTINGS)?;
-    let entry = |key: &&str| {
-        let value = vm.get(&path(key))?.text_of("value")?;
-        Some(((*key).to_owned(), value.to_owned()))
-    };
+    has_settings(vm)?;
     Ok(Entries {
         reference: vm.reference.clone(),
         name: vm.need("name")?.value().to_owned(),
         is_template: vm.flag("config.template"),
-        extra: Extra(keys.iter().filter_map(entry).collect()),
+        extra: Extra::of(vm, keys),
     })
 }

@@ -1,6 +1,6 @@
 //! A VM as vCenter shows it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::client::Client;
@@ -10,10 +10,13 @@ use crate::reference::MoRef;
 use crate::soap::Element;
 
 use super::device::Devices;
+use super::entries::{has_settings, keyed, path};
 use super::power::Power;
 use super::property::Property;
 use super::snapshot::Snapshot;
 
+/// All that is read of each VM but for entries of its `extraConfig`: what its guest writes is in none of it, or a word long. So no guest
+/// decides how large an answer is that shows many VMs.
 const PATHS: &[&str] = &[
     "name",
     "parent",
@@ -29,36 +32,59 @@ const PATHS: &[&str] = &[
     "config.hardware.numCPU",
     "config.hardware.memoryMB",
     "config.hardware.device",
-    "config.extraConfig",
     "config.vAppConfig.property",
     "config.managedBy",
     "runtime.powerState",
     "runtime.connectionState",
     "runtime.host",
+    "runtime.question",
     "guest.toolsRunningStatus",
     "snapshot.rootSnapshotList",
     "recentTask",
 ];
 
-/// A VM's entries of `extraConfig`, `guestinfo.…` among them. Values may be secrets, and are not shown.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Extra(pub(super) BTreeMap<String, String>);
+/// All entries of a VM's `extraConfig`. A guest writes as many `guestinfo.…` as its VM's limit permits (`tools.setInfo.sizeLimit`, 1 MB
+/// unless it is set otherwise), and what it writes may be five times as long in an answer.
+const ALL: &str = "config.extraConfig";
+
+/// Entries of a VM's `extraConfig`: those that were asked for. Values may be secrets, and are not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Extra {
+    found: BTreeMap<String, String>,
+    /// None where all were asked for.
+    asked: Option<BTreeSet<String>>,
+}
 
 impl Extra {
-    /// The value of a key. One that was taken away is an empty text in vCenter, and counts as none.
+    /// The value of a key that was asked for. One that was taken away is an empty text in vCenter, and counts as none.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
+        let is_asked = self.asked.as_ref().is_none_or(|asked| asked.contains(key));
+        debug_assert!(is_asked, "the entry {key} was not asked for: that it is not here says nothing");
+        self.found.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// All keys, sorted; those of entries that were taken away among them.
+    /// The keys of all that was found, sorted; those of entries that were taken away among them.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.found.keys().map(String::as_str)
+    }
+
+    /// Those of these keys.
+    pub(super) fn of(vm: &Object, keys: &[&str]) -> Self {
+        let entry = |key: &&str| Some(((*key).to_owned(), vm.get(&path(key))?.text_of("value")?.to_owned()));
+        let asked = keys.iter().map(|key| (*key).to_owned()).collect();
+        Self { found: keys.iter().filter_map(entry).collect(), asked: Some(asked) }
+    }
+
+    fn all(vm: &Object) -> Self {
+        let entry = |option: &Element| Some((option.text_of("key")?.to_owned(), option.text_of("value")?.to_owned()));
+        let options = vm.get(ALL).map(Element::children).unwrap_or_default();
+        Self { found: options.iter().filter_map(entry).collect(), asked: None }
     }
 }
 
 impl fmt::Debug for Extra {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.found.keys()).finish()
     }
 }
 
@@ -113,7 +139,7 @@ pub struct Vm {
     pub memory: u64,
     /// Its devices.
     pub devices: Devices,
-    /// Its `extraConfig`.
+    /// Entries of its `extraConfig`, as far as they were asked for.
     pub extra: Extra,
     /// Its OVF properties.
     pub properties: Vec<Property>,
@@ -123,6 +149,8 @@ pub struct Vm {
     pub power: Power,
     /// The host that it is on.
     pub host: Option<MoRef>,
+    /// What it asks, if its task waits for a person's answer: whether it was moved or copied, or what is to be done on a full datastore.
+    pub question: Option<String>,
     /// Whether VMware Tools run in it, as far as they have said.
     pub tools_run: bool,
     /// Its snapshots, parents first.
@@ -132,35 +160,62 @@ pub struct Vm {
 }
 
 impl Client {
-    /// A VM as it is now.
+    /// A VM as it is now, without entries of its `extraConfig`.
     ///
     /// # Errors
     /// When there is none, or its settings cannot be read, such as when its datastore is lost.
     pub async fn vm(&self, vm: &MoRef) -> Result<Vm> {
-        read(&self.look(vm, PATHS).await?)
+        self.vm_with(vm, &[]).await
     }
 
-    /// These VMs as they are now, in any order.
+    /// The same with these entries of its `extraConfig`.
+    ///
+    /// # Errors
+    /// As [`Client::vm`].
+    pub async fn vm_with(&self, vm: &MoRef, keys: &[&str]) -> Result<Vm> {
+        let seen = self.look(vm, &with(&keyed(keys))).await?;
+        read(&seen, Extra::of(&seen, keys))
+    }
+
+    /// The same with all entries of its `extraConfig`: for a VM that has never run. Of another one its guest decides how long the answer
+    /// is.
+    ///
+    /// # Errors
+    /// As [`Client::vm`].
+    pub async fn whole_vm(&self, vm: &MoRef) -> Result<Vm> {
+        let seen = self.look(vm, &with(&[ALL.to_owned()])).await?;
+        read(&seen, Extra::all(&seen))
+    }
+
+    /// These VMs as they are now, in any order, with these entries of their `extraConfig`.
     ///
     /// # Errors
     /// When one of them is not there, or its settings cannot be read.
-    pub async fn vms(&self, vms: &[MoRef]) -> Result<Vec<Vm>> {
-        self.look_at(vms, PATHS).await?.iter().map(read).collect()
+    pub async fn vms_with(&self, vms: &[MoRef], keys: &[&str]) -> Result<Vec<Vm>> {
+        let seen = self.look_at(vms, &with(&keyed(keys))).await?;
+        seen.iter().map(|vm| read(vm, Extra::of(vm, keys))).collect()
     }
 
-    /// The VMs and templates in a folder, or in a resource pool; with `deep` also of those further below.
+    /// The VMs and templates in a folder, or in a resource pool, without entries of their `extraConfig`; with `deep` also of those further
+    /// below.
     ///
     /// # Errors
     /// When the settings of one of them cannot be read: none is left out.
     pub async fn vms_in(&self, container: &MoRef, deep: bool) -> Result<Vec<Vm>> {
-        self.list(container, &["VirtualMachine"], deep, PATHS).await?.iter().map(read).collect()
+        let seen = self.list(container, &["VirtualMachine"], deep, PATHS).await?;
+        seen.iter().map(|vm| read(vm, Extra::of(vm, &[]))).collect()
     }
 }
 
-fn read(vm: &Object) -> Result<Vm> {
+/// All that is read of each VM, and more.
+fn with(more: &[String]) -> Vec<&str> {
+    PATHS.iter().copied().chain(more.iter().map(String::as_str)).collect()
+}
+
+fn read(vm: &Object, extra: Extra) -> Result<Vm> {
+    has_settings(vm)?;
     let text = |path: &str| vm.need(path).map(|value| value.value().to_owned());
     let list = |path: &str| vm.get(path).map(Element::children).unwrap_or_default();
-    let entry = |option: &Element| Some((option.text_of("key")?.to_owned(), option.text_of("value")?.to_owned()));
     Ok(Vm {
         reference: vm.reference.clone(),
         name: text("name")?,
@@ -180,7 +235,7 @@ fn read(vm: &Object) -> Result<Vm> {
         processors: vm.parsed("config.hardware.numCPU").unwrap_or_default(),
         memory: vm.parsed("config.hardware.memoryMB").unwrap_or_default(),
         devices: Devices::read(vm.need("config.hardware.device")?),
-        extra: Extra(list("config.extraConfig").iter().filter_map(entry).collect()),
+        extra,
         properties: list("config.vAppConfig.property").iter().filter_map(Property::read).collect(),
         managed_by: vm.get("config.managedBy").map(|by| ManagedBy {
             extension: by.text_of("extensionKey").unwrap_or_default().to_owned(),
@@ -188,6 +243,7 @@ fn read(vm: &Object) -> Result<Vm> {
         }),
         power: Power::read(&text("runtime.powerState")?, &text("runtime.connectionState")?),
         host: vm.reference_at("runtime.host"),
+        question: vm.get("runtime.question").and_then(|asks| asks.text_of("text")).map(str::to_owned),
         tools_run: vm.text("guest.toolsRunningStatus") == "guestToolsRunning",
         snapshots: vm.get("snapshot.rootSnapshotList").map(Snapshot::read_all).unwrap_or_default(),
         tasks: vm.references_at("recentTask"),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::fake::{Fake, Reply, TASK, failure, object, page, reference, success, updates};
+use crate::fake::{Fake, Reply, TASK, failure, missing, object, page, reference, success, updates};
 use crate::guard::Unguarded;
 use crate::reference::MoRef;
 use crate::treatment::Outcome;
@@ -16,6 +16,13 @@ const DEVICES: &str = r#"
 <VirtualDevice xsi:type="VirtualVmxnet3"><key>4000</key><deviceInfo><label>Network adapter 1</label></deviceInfo><backing xsi:type="VirtualEthernetCardDistributedVirtualPortBackingInfo"><port><switchUuid>50 1e</switchUuid><portgroupKey>dvportgroup-7</portgroupKey></port></backing><connectable><migrateConnect>unset</migrateConnect><startConnected>true</startConnected><allowGuestControl>true</allowGuestControl><connected>false</connected><status>untried</status></connectable><controllerKey>100</controllerKey><unitNumber>7</unitNumber><addressType>assigned</addressType><macAddress>00:50:56:aa:bb:cc</macAddress></VirtualDevice>
 <VirtualDevice xsi:type="VirtualE1000e"><key>4001</key><backing xsi:type="VirtualEthernetCardNetworkBackingInfo"><deviceName>VM Network</deviceName></backing><connectable><startConnected>false</startConnected><connected>true</connected></connectable><macAddress>00:50:56:aa:bb:cd</macAddress></VirtualDevice>"#;
 
+/// What stands in single entries, by their keys.
+const KEYED: [(&str, &str); 2] = [
+    ("config.extraConfig[\"guestinfo.x\"]", "<key>guestinfo.x</key><value>very secret</value>"),
+    ("config.extraConfig[\"guestinfo.gone\"]", "<key>guestinfo.gone</key><value></value>"),
+];
+
+/// All entries.
 const EXTRA: &str = r#"
 <OptionValue xsi:type="OptionValue"><key>guestinfo.x</key><value xsi:type="xsd:string">very secret</value></OptionValue>
 <OptionValue xsi:type="OptionValue"><key>guestinfo.gone</key><value xsi:type="xsd:string"></value></OptionValue>"#;
@@ -52,11 +59,13 @@ fn of(connection: &str) -> String {
             ("config.hardware.numCPU", "4"),
             ("config.hardware.memoryMB", "8192"),
             ("config.hardware.device", DEVICES),
-            ("config.extraConfig", EXTRA),
+            KEYED[0],
+            KEYED[1],
             ("config.vAppConfig.property", PROPERTIES),
             ("config.managedBy", managed),
             ("runtime.powerState", "poweredOff"),
             ("runtime.connectionState", connection),
+            ("runtime.question", "<id>7</id><text>Was it moved or copied?</text><choice><choiceInfo/></choice>"),
             ("snapshot.rootSnapshotList", SNAPSHOTS),
             ("recentTask", &reference("ManagedObjectReference", "Task", "task-7")),
         ],
@@ -69,7 +78,7 @@ fn id() -> MoRef {
 
 async fn seen(fake: &Fake) -> Vm {
     fake.says("RetrievePropertiesEx", &page(&of("connected"), None));
-    fake.client().await.vm(&id()).await.unwrap()
+    fake.client().await.vm_with(&id(), &["guestinfo.x", "guestinfo.gone"]).await.unwrap()
 }
 
 /// What a change sends as its `spec`.
@@ -106,6 +115,7 @@ async fn a_vm_is_read_with_its_disks_adapters_properties_and_snapshots() {
     assert_eq!(first.network, AdapterNetwork::Distributed(MoRef::new("DistributedVirtualPortgroup", "dvportgroup-7")));
     assert_eq!(second.network, AdapterNetwork::Standard("VM Network".to_owned()));
     assert_eq!((vm.extra.get("guestinfo.x"), vm.extra.get("guestinfo.gone")), (Some("very secret"), None));
+    assert!(vm.extra.keys().eq(["guestinfo.gone", "guestinfo.x"]));
     let properties: Vec<(String, &str)> =
         vm.properties.iter().map(|property| (property.name(), property.value.as_str())).collect();
     assert_eq!(properties, [("hostname".to_owned(), "default"), ("net.address.1".to_owned(), "10.0.0.5")]);
@@ -114,8 +124,34 @@ async fn a_vm_is_read_with_its_disks_adapters_properties_and_snapshots() {
     assert_eq!(vm.managed_by.as_ref().unwrap().extension, "org.example");
     assert_eq!(vm.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect::<String>(), "abcd");
     assert_eq!((vm.tasks.clone(), vm.tools_run), (vec![MoRef::new("Task", "task-7")], false));
+    assert_eq!(vm.question.as_deref(), Some("Was it moved or copied?"));
     let shown = format!("{vm:?}");
     assert!(!shown.contains("very secret") && !shown.contains("10.0.0.5"), "values are not shown: {shown}");
+}
+
+/// A guest writes as many entries as it likes.
+#[tokio::test]
+async fn no_more_entries_are_asked_for_than_are_needed_but_of_one_vm_by_itself() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.says("RetrievePropertiesEx", &page(&of("connected"), None));
+    fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
+    assert_eq!(client.vm(&id()).await.unwrap().extra.keys().count(), 0);
+    client.vms_in(&MoRef::new("Folder", "group-v3"), false).await.unwrap();
+    let found = client.vms_with(&[id()], &["guestinfo.x"]).await.unwrap();
+    assert!(found[0].extra.keys().eq(["guestinfo.x"]), "{found:?}");
+    let asked = fake.asked("RetrievePropertiesEx");
+    assert!(asked.iter().all(|asked| !asked.call().contains("<pathSet>config.extraConfig</pathSet>")), "{asked:?}");
+    let all = of("connected").replace("</objects>", &format!("{}</objects>", property("config.extraConfig", EXTRA)));
+    fake.says("RetrievePropertiesEx", &page(&all, None));
+    let whole = client.whole_vm(&id()).await.unwrap();
+    assert_eq!((whole.extra.get("guestinfo.x"), whole.extra.get("guestinfo.gone")), (Some("very secret"), None));
+    assert_eq!((whole.extra.get("guestinfo.other"), whole.extra.keys().count()), (None, 2));
+    assert!(!format!("{whole:?}").contains("very secret"));
+}
+
+fn property(path: &str, value: &str) -> String {
+    format!("<propSet><name>{path}</name><val>{value}</val></propSet>")
 }
 
 #[tokio::test]
@@ -129,7 +165,7 @@ async fn power_is_unknown_of_a_vm_that_vcenter_does_not_reach_and_none_is_left_o
     fake.says("RetrievePropertiesEx", &page(&[of("connected"), bare].concat(), None));
     let error = client.vms_in(&MoRef::new("Folder", "group-v3"), true).await.unwrap_err();
     assert_eq!(
-        (error.outcome(), error.to_string().contains("VirtualMachine vm-2")),
+        (error.outcome(), error.to_string().contains("the VM lost (VirtualMachine vm-2): they cannot be read")),
         (Outcome::Transient, true),
         "{error}"
     );
@@ -189,9 +225,7 @@ async fn devices_are_sent_back_as_they_came_with_what_differs() {
         off.contains("<startConnected>true</startConnected>") && off.contains("<connected>false</connected>"),
         "{off}"
     );
-    insta::assert_snapshot!(
-        sent(&ConfigSpec::new().detach(data).disk_mode(&vm.devices.disks[1], DiskMode::IndependentPersistent)).await
-    );
+    insta::assert_snapshot!(sent(&ConfigSpec::new().detach(data)).await);
     let standard = crate::soap::Element::new("x")
         .of("VirtualEthernetCardNetworkBackingInfo")
         .with([crate::soap::Element::text("deviceName", "other")]);
@@ -418,7 +452,22 @@ async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_rea
     );
     let lost = object("VirtualMachine", "vm-3", &[("name", "lost")]);
     fake.says("RetrievePropertiesEx", &page(&[stamped.clone(), lost].concat(), None));
-    assert!(client.entries_in(&folder, false, &["a.stamp"]).await.is_err());
+    let error = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Transient, "{error}");
+    for words in ["the VM lost (VirtualMachine vm-3): they cannot be read", "out of the inventory or the folder"] {
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    // Where vCenter has a reason it is said, and counts.
+    fake.says(
+        "RetrievePropertiesEx",
+        &page(&missing("VirtualMachine", "vm-3", "config.changeVersion", "NoPermission"), None),
+    );
+    let error = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap_err();
+    assert_eq!(
+        (error.outcome(), error.to_string().contains("(VirtualMachine vm-3): NoPermission")),
+        (Outcome::Denied, true),
+        "{error}"
+    );
     fake.says("RetrievePropertiesEx", &page(&stamped, None));
     assert_eq!(client.entry(&id(), "a.stamp").await.unwrap().as_deref(), Some("ours"));
 }

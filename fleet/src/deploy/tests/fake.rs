@@ -128,6 +128,8 @@ pub struct State {
     pub inventory_hangs: bool,
     /// Whether the hypervisor has no room for further VMs.
     pub refuses: bool,
+    /// Whether no VM can be put where they are to be now.
+    pub no_place: bool,
     /// Whether somebody changes each new VM before it is whole.
     pub spoils: bool,
     /// Whether somebody removes each new VM, with its disk, once it is whole.

@@ -52,6 +52,32 @@ async fn a_node_that_is_off_is_powered_on_and_one_that_is_lost_is_not_made_anew(
     assert_eq!(world.own(), ["cp1", "cp3"]);
 }
 
+/// As while its datastore is emptied.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_takes_no_vms_now_stops_only_what_makes_one() {
+    let world = World::new();
+    world.lock().no_place = true;
+    let refused = world.give(Wish::Deploy(&wanted(3))).await.failed();
+    assert_eq!(refused, "the datastore ds takes no VMs now");
+    assert_eq!(world.own(), [""; 0]);
+    // All VMs are there, and the cluster has not formed yet.
+    world.lock().no_place = false;
+    world.lock().ill = true;
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+    world.lock().no_place = true;
+    world.lock().ill = false;
+    let off = |name: &str| {
+        world.lock().machines.iter_mut().filter(|it| it.vm.name == name).for_each(|it| it.vm.power = PowerState::Off);
+    };
+    for _ in 0..2 {
+        off("cp2");
+        let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        assert!(status.nodes.iter().all(|node| node.power == Some(PowerState::On)), "{status:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_the_hypervisor_refuses_stops_it_and_nothing_was_powered_on() {
     let world = World::new();

@@ -27,8 +27,17 @@ impl StepContext<'_> {
             Err(StepError::Cancelled) => return Err(Cancelled),
             Err(error) => Err(error),
         };
+        let moved = match &vms {
+            Ok(vms) if vms.old.is_none() => self.old_is_not_moved(plan, node).await,
+            _ => Ok(()),
+        };
+        let moved = match moved {
+            Ok(()) => None,
+            Err(StepError::Cancelled) => return Err(Cancelled),
+            Err(error) => Some(error.to_string()),
+        };
         let mut left = match vms {
-            Ok(vms) => leftovers(&vms, &place(journal, index)),
+            Ok(vms) => leftovers(&vms, moved, &place(journal, index)),
             Err(error) => format!("look at its VMs: {error}"),
         };
         if let Err(error) = settled {
@@ -82,8 +91,8 @@ pub(in crate::upgrade) fn withdrawn(what: &str, asked: anyhow::Result<Asked>) ->
 }
 
 /// What a person does with the VMs of a node that do not run: remove those that are off and hold nothing. A hypervisor
-/// may delete attached disks with their VM.
-fn leftovers(vms: &Vms, disk: &DiskRef) -> String {
+/// may delete attached disks with their VM. `moved` says where the old VM is that is out of sight.
+fn leftovers(vms: &Vms, moved: Option<String>, disk: &DiskRef) -> String {
     let all = || vms.old.iter().chain(&vms.new).chain(&vms.others);
     // Of a journal that cannot be read nothing is noted: the new VM is among them then.
     let strays = || vms.strays.iter().filter(|vm| vm.power != PowerState::On);
@@ -97,10 +106,13 @@ fn leftovers(vms: &Vms, disk: &DiskRef) -> String {
         format!("{vm} carries the stamp of its swap, and nothing is noted of having made it: look whose it is")
     };
     told.extend(strays().map(|vm| needed(vm, disk).unwrap_or_else(|| unnoted(vm))));
+    // Nobody has looked what it holds.
+    let is_all_seen = moved.is_none();
+    told.extend(moved);
     if told.is_empty() {
         told.push("no other VM of it is left".to_owned());
     }
-    if all().chain(&vms.strays).all(|vm| vm.disk(disk.uuid).is_none()) {
+    if is_all_seen && all().chain(&vms.strays).all(|vm| vm.disk(disk.uuid).is_none()) {
         told.push(format!("no VM holds its disk {} at {}", disk.uuid, disk.path));
     }
     told.join("; ")

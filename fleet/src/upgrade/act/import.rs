@@ -35,7 +35,12 @@ impl StepContext<'_> {
     pub(super) async fn verify(&self, plan: &Plan) -> Taken {
         let vms = self.vms().await?;
         let old = vms.iter().find(|vm| plan.nodes.iter().any(|node| node.old == vm.uuid()));
-        let old = old.ok_or_else(|| StepError::refused(reason::VM_GONE, "all VMs of the plan are gone"))?;
+        let Some(old) = old else {
+            for node in &plan.nodes {
+                self.old_is_not_moved(plan, node).await?;
+            }
+            return Err(StepError::refused(reason::VM_GONE, "all VMs of the plan are gone"));
+        };
         let (_, source) = self.staged(plan, old).await?;
         Ok(verified(source, plan.target.signer.as_deref()))
     }
@@ -116,8 +121,11 @@ impl StepContext<'_> {
     }
 
     /// Removes the old VM, which nobody needs any more: the node's disk is another VM's, and that VM runs.
-    pub(super) async fn destroy_old(&self, node: &PlannedNode, vms: &Vms) -> Taken {
-        let Some(old) = &vms.old else { return Ok("there is none".to_owned()) };
+    pub(super) async fn destroy_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms) -> Taken {
+        let Some(old) = &vms.old else {
+            self.old_is_not_moved(plan, node).await?;
+            return Ok("there is none".to_owned());
+        };
         removable(old)?;
         let successors = vms.new.iter().chain(&vms.others);
         let runs = |vm: &Vm| vm.power == PowerState::On && vm.data_disks().next().is_some();

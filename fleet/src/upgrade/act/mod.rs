@@ -92,7 +92,7 @@ impl StepContext<'_> {
             }
             Action::DestroyNew => self.destroy_new(node, vms).await,
             Action::Commit => self.commit(node).await,
-            Action::DestroyOld => self.destroy_old(node, vms).await,
+            Action::DestroyOld => self.destroy_old(plan, node, vms).await,
             Action::Verify | Action::Snapshot | Action::Check | Action::Keep | Action::Import => {
                 Err(misplaced(step.action))
             }
@@ -153,7 +153,7 @@ impl StepContext<'_> {
             Err(error) if known => return Err(error.context(format!("asking {}", node.name)).into()),
             Err(error) => {
                 let words = format!("does not answer from another VM of this deployment: {error:#}");
-                return Err(gone(plan, node, progress, &words));
+                return Err(self.lost(plan, node, progress, &words).await);
             }
         };
         let holder = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
@@ -165,7 +165,7 @@ impl StepContext<'_> {
                 let runs = facts.image.build();
                 let note = match step.action {
                     Action::DestroyNew => self.destroy_new(node, vms).await?,
-                    Action::DestroyOld => self.destroy_old(node, vms).await?,
+                    Action::DestroyOld => self.destroy_old(plan, node, vms).await?,
                     Action::Commit => self.commit(node).await?,
                     _ => format!("{} was replaced: {holder} runs {runs}; nothing is to be done", node.name),
                 };
@@ -179,8 +179,16 @@ impl StepContext<'_> {
             _ if vms.old.is_some() => Ok(None),
             _ => {
                 let words = format!("does not run well on {image} in another VM of this deployment");
-                Err(gone(plan, node, progress, &words))
+                Err(self.lost(plan, node, progress, &words).await)
             }
+        }
+    }
+
+    /// What is said of a node whose old VM is not shown, and whose place nothing has taken.
+    async fn lost(&self, plan: &Plan, node: &PlannedNode, progress: &Progress, how: &str) -> StepError {
+        match self.old_is_not_moved(plan, node).await {
+            Ok(()) => gone(plan, node, progress, how),
+            Err(trouble) => trouble,
         }
     }
 }

@@ -5,12 +5,15 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::Vms;
-use crate::hypervisor::{PowerState, Stamp};
+use crate::ending::unless_cancelled;
+use crate::hypervisor::{PowerState, Stamp, Vm};
 use crate::upgrade::context::StepContext;
+use crate::upgrade::moved::{self, is_own};
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason;
+use crate::upgrade::refusal::VM_MOVED;
 use crate::upgrade::step_error::StepError;
 
 /// So many looks lie between two that find a VM gone.
@@ -46,6 +49,9 @@ impl StepContext<'_> {
         if gone.is_empty() {
             return Ok(gone);
         }
+        for index in &gone {
+            self.old_is_not_moved(plan, &plan.nodes[*index]).await?;
+        }
         if !progress.is_at_once(plan) || !is_any_off {
             let gone = gone.into_iter().map(|index| &plan.nodes[index]);
             let gone: Vec<String> = gone.map(|node| format!("the {} of {}", old_of(node), node.name)).collect();
@@ -79,7 +85,12 @@ impl StepContext<'_> {
             let with = self.look(self.hypervisor.with_bios_uuid(made)).await?;
             let foreign = |stamp: &Stamp| stamp.deployment != plan.deployment;
             if let Some(vm) = with.iter().find(|vm| !vm.stamp.as_ref().is_some_and(foreign)) {
-                return Err(lives(&format!("there is {}", vm.name)));
+                let mut how = format!("there is {}", vm.name);
+                if is_own(vm, plan.deployment) {
+                    let place = self.place(vm).await?;
+                    how += &format!(": {place}");
+                }
+                return Err(lives(&how));
             }
             if self.vms().await?.iter().any(|vm| vm.uuid() == made) {
                 return Err(lives("it is there now"));
@@ -89,6 +100,26 @@ impl StepContext<'_> {
             Ok(facts) if facts.holder == Some(made) => Err(lives(&format!("{} answers from it", node.name))),
             _ => Ok(()),
         }
+    }
+
+    /// Fails where a node's old VM, which the inventory does not show, is there all the same: somebody has moved it to where
+    /// the deployment's VMs are not looked for.
+    pub(super) async fn old_is_not_moved(&self, plan: &Plan, node: &PlannedNode) -> Result<(), StepError> {
+        let with = self.look(self.hypervisor.with_bios_uuid(node.old)).await?;
+        let is_its = |vm: &&Vm| {
+            let stamp = vm.stamp.as_ref();
+            stamp.is_some_and(|stamp| stamp.deployment == plan.deployment && stamp.node == node.name)
+        };
+        let Some(vm) = with.iter().find(is_its) else { return Ok(()) };
+        let place = self.place(vm).await?;
+        let words = format!("the {} of {} is not gone: {place}", old_of(node), node.name);
+        Err(StepError::elsewhere(VM_MOVED, words))
+    }
+
+    /// Where a VM of the deployment is that the inventory does not show.
+    async fn place(&self, vm: &Vm) -> Result<String, StepError> {
+        let found = unless_cancelled(&self.cancelled, self.hypervisor.may_be_stamped(vm)).await?;
+        Ok(moved::place(vm, &found))
     }
 }
 

@@ -9,7 +9,7 @@ use semver::Version;
 
 use super::{CLUSTER, Judged};
 use crate::upgrade::inventory::Inventory;
-use crate::upgrade::plan::{Mode, Options};
+use crate::upgrade::plan::{DescribedPublisher, Mode, Options};
 use crate::upgrade::refusal as codes;
 use crate::upgrade::target::Target;
 
@@ -34,9 +34,11 @@ pub(super) fn trust(judged: &mut Judged, inventory: &Inventory, target: &Target,
         }
         return;
     }
+    described(judged, target, options);
     match (pinned(inventory).as_slice(), signer) {
         ([] | [(None, _)], Some(signer)) => {
-            judged.holds(OVA, format!("{}; no key is pinned, any would do", signed(signer)))
+            let any = if options.described_publisher.is_some() { "" } else { ", any would do" };
+            judged.holds(OVA, format!("{}; no key is pinned{any}", signed(signer)));
         }
         ([] | [(None, _)], None) => judged.holds(OVA, "whole; not signed: a development image. No key is pinned"),
         ([(Some(pinned), _)], Some(signer)) if pinned == signer => {
@@ -58,6 +60,24 @@ pub(super) fn trust(judged: &mut Judged, inventory: &Inventory, target: &Target,
                 .map(|(key, nodes)| format!("{}: {}", nodes.join(" and "), key.as_deref().unwrap_or("none")));
             let reason = format!("the pinned keys differ: {}", pins.collect::<Vec<_>>().join(", "));
             judged.refuse(codes::PINS_DIFFER, CLUSTER, reason);
+        }
+    }
+}
+
+/// Whether the publisher has signed that the description of the cluster names, where the operator gives none. What is pinned is
+/// judged beside that.
+fn described(judged: &mut Judged, target: &Target, options: &Options) {
+    let Some(DescribedPublisher { key, by }) = &options.described_publisher else { return };
+    let named = format!("{by} names the publisher whose key is {key}: use an OVA that is signed with it");
+    match &target.signer {
+        Some(signer) if signer == key => judged.holds(OVA, format!("signed with {signer}, the key that {by} names")),
+        Some(signer) => {
+            let reason = format!("it is signed with {signer}, and {named}, or correct what is named there");
+            judged.refuse(codes::PUBLISHER, OVA, reason);
+        }
+        None => {
+            let reason = format!("it is not signed, and {named}, or take `publisher` out of the file");
+            judged.refuse(codes::UNSIGNED, OVA, reason);
         }
     }
 }

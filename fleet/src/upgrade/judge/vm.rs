@@ -6,6 +6,7 @@ use super::Judged;
 use crate::hypervisor::{DiskKind, PowerState, Vm};
 use crate::upgrade::cluster_seen::SeenNode;
 use crate::upgrade::inventory::Inventory;
+use crate::upgrade::moved::is_own;
 use crate::upgrade::plan::{Options, is_there, new_name};
 use crate::upgrade::refusal as codes;
 use crate::upgrade::target::Target;
@@ -74,6 +75,11 @@ fn its_vm<'i>(judged: &mut Judged, inventory: &'i Inventory, node: &SeenNode, fa
             return None;
         }
         ([], [vm]) => {
+            if let Some(place) = inventory.moved.get(&vm.uuid()) {
+                let reason = format!("its VM is not where the deployment's VMs are looked for: {place}");
+                judged.refuse(codes::VM_MOVED, &node.name, reason);
+                return None;
+            }
             // The node says by itself which VM is its: whoever runs it learns no names of others' by that.
             log::warn!("{} says that it is the VM {vm}, which is not stamped as this deployment's", node.name);
             let reason = format!("its VM, by the BIOS UUID {holder}, is not stamped as this deployment's");
@@ -81,11 +87,13 @@ fn its_vm<'i>(judged: &mut Judged, inventory: &'i Inventory, node: &SeenNode, fa
             return None;
         }
         _ => {
-            for vm in &others {
+            let (own_too, strange): (Vec<&Vm>, Vec<&Vm>) =
+                others.iter().copied().partition(|vm| is_own(vm, inventory.deployment));
+            for vm in strange {
                 log::warn!("{} says that it is the VM {vm}, which is not stamped as this deployment's", node.name);
             }
             let count = own.len() + others.len();
-            let names: Vec<&str> = own.iter().map(|vm| &*vm.name).collect();
+            let names: Vec<&str> = own.iter().chain(&own_too).map(|vm| &*vm.name).collect();
             let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
             let reason = format!("{count} VMs have the same BIOS UUID {holder}{names}: one is a copy of the other");
             judged.refuse(codes::VM_TWICE, &node.name, reason);

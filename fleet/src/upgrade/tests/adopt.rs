@@ -65,6 +65,16 @@ async fn what_is_not_certain_is_not_adopted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_a_vm_that_was_taken_in_before_and_moved_since_it_is_said_where_it_is() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    assert!(deployment(&world, &|_| {}).adoptable().await.unwrap().is_empty());
+    world.lock().unlisted.insert(old_vm("cp2"));
+    assert!(refused(&world).await.contains("would not be searched for"));
+    world.lock().unlisted.clear();
+    assert!(deployment(&world, &|_| {}).adoptable().await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_is_asked_to_end_while_vms_are_stamped_gives_the_deployment_back_between_two() {
     let mut partly = 0;
     for call in 1.. {

@@ -1,11 +1,13 @@
 //! VMs that the inventory does not show any more: gone, or only out of sight.
 
-use super::command::{Given, deployment, end, give};
+use uuid::Uuid;
+
+use super::command::{Given, deployment, end, entries, give};
 use super::failing::{before, stop_before, turns, world};
 use super::fake::{Ill, World, old_vm};
 use crate::hypervisor::PowerState;
 use crate::upgrade::entry::{Entry, Event};
-use crate::upgrade::{Action, Direction, Mode, Order, Outcome, Progress, Reason, Step, Verb};
+use crate::upgrade::{Action, Direction, Mode, Order, Outcome, Progress, Reason, Step, Verb, plan};
 
 async fn upgraded(nodes: usize) -> World {
     let world = world(nodes, Mode::Rolling, Ill::Well).await;
@@ -106,4 +108,75 @@ async fn a_node_whose_way_back_is_done_is_not_taken_for_replaced_any_more() {
     assert!(Progress::of(&plan, &entries(&events)).is_replaced(0));
     events.push(turn(Direction::Forward));
     assert!(!Progress::of(&plan, &entries(&events)).is_replaced(0));
+}
+
+/// What the hypervisor of the fakes says of a VM that is out of the folders that are searched.
+const PLACE: &str = "would not be searched for";
+
+#[tokio::test(start_paused = true)]
+async fn an_old_vm_that_was_moved_is_named_by_the_plan() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    world.lock().unlisted.insert(old_vm("cp2"));
+    let inventory = world.inventory().await;
+    let refusals = plan(&inventory, &world.target, &world.options, Uuid::from_u128(0x2d)).unwrap_err().0;
+    let [refused] = refusals.as_slice() else { panic!("{refusals:?}") };
+    assert_eq!((refused.code, &*refused.subject), ("upgrade.vm-moved", "cp2"));
+    assert!(refused.reason.contains(PLACE) && !refused.reason.contains("stamped"), "{}", refused.reason);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_vm_that_was_moved_right_before_its_shutdown_is_not_called_gone() {
+    let world = before(1, Step::of(Action::ShutDown, 0)).await;
+    world.lock().unlisted.insert(old_vm("cp1"));
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains(PLACE) && reason.ends_with("[upgrade.vm-moved]"), "{reason}");
+    assert!(reason.contains("is not gone") && turns(&world).await.is_empty(), "{reason}");
+    world.lock().unlisted.clear();
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_way_back_says_where_an_old_vm_was_moved_to_and_is_open_once_it_is_back() {
+    let world = upgraded(3).await;
+    world.lock().unlisted.insert(old_vm("cp1"));
+    let Given::Failed(error) = give(&world, Verb::Rollback).await else { panic!("it is taken") };
+    let error = error.to_string();
+    assert!(error.contains(PLACE) && error.contains("is not gone") && error.contains("[upgrade.vm-moved]"), "{error}");
+    assert!(error.ends_with("nothing was changed") && !error.contains("no way back"), "{error}");
+    assert_eq!(deployment(&world, &|_| {}).status().await.unwrap().direction, Direction::Forward);
+    world.lock().unlisted.clear();
+    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_does_not_end_while_an_old_vm_is_out_of_sight() {
+    let world = upgraded(3).await;
+    world.lock().unlisted.insert(old_vm("cp1"));
+    let reason = give(&world, Verb::Commit).await.paused();
+    assert!(reason.contains("the VM cp1 (") && reason.contains(PLACE), "{reason}");
+    assert!(reason.ends_with("[upgrade.vm-moved]"), "{reason}");
+    assert!(
+        !entries(&world).await.iter().any(|entry| matches!(entry.event, Event::Ended { outcome: Outcome::Committed }))
+    );
+    world.lock().unlisted.clear();
+    assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_is_abandoned_names_the_old_vm_that_was_moved_and_the_next_one_knows_of_it() {
+    let world = upgraded(1).await;
+    world.lock().unlisted.insert(old_vm("cp1"));
+    let (_, status) = give(&world, Verb::Abandon).await.arrived();
+    let told: Vec<String> = status
+        .entries
+        .iter()
+        .filter_map(|entry| match &entry.event {
+            Event::Done { step, note, .. } if step.action == Action::Keep => Some(note.clone()),
+            _ => None,
+        })
+        .collect();
+    assert!(told.iter().any(|note| note.contains(PLACE)), "{told:?}");
+    assert!(!told.iter().any(|note| note.contains("no other VM of it is left")), "{told:?}");
+    // No node says its BIOS UUID any more: the last upgrade has noted it.
+    assert!(world.inventory().await.moved.contains_key(&old_vm("cp1")));
 }

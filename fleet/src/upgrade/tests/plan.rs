@@ -1,9 +1,9 @@
 use super::*;
 use crate::hypervisor::{PowerState, VmRef, VmSize};
-use crate::upgrade::Earlier;
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::tests::command::wait;
 use crate::upgrade::tests::fake::{DEPLOYMENT, Ill, SMALL, World, data, disk, new, old, old_vm, options};
+use crate::upgrade::{DescribedPublisher, Earlier};
 use contract::node::Node;
 use contract::swap::{self, Stage, Use};
 
@@ -119,6 +119,9 @@ fn a_plan_notes_the_vms_and_disks_of_nodes_that_it_leaves_alone_and_what_earlier
         ..earlier_of(Uuid::from_u128(0xc0))
     });
     assert_eq!(noted(&seen), (BTreeSet::from([left, old_vm("cp2")]), vec![disk("cp2"), unheld]));
+    // What is out of sight is not gone.
+    seen.moved.insert(gone, "cp1-ddddddd is in another folder".to_owned());
+    assert_eq!(noted(&seen).0, BTreeSet::from([left, gone, old_vm("cp2")]));
     // The deployment's cluster was another one then, as the operator says.
     seen.cluster.earlier.as_mut().unwrap().cluster = Uuid::from_u128(0xc1);
     seen.cluster.other_cluster = Some(seen.cluster.id);
@@ -331,6 +334,37 @@ fn only_the_trusted_publishers_images_are_taken() {
     assert!(
         codes(|inventory, _, _| inventory.cluster.nodes[0].facts.as_mut().unwrap().image.publisher = None).is_empty()
     );
+}
+
+/// Nothing is pinned, so any image would do: the file says otherwise.
+#[test]
+fn an_ova_that_the_described_publisher_has_not_signed_is_refused_and_no_pin_changes_for_it() {
+    let described = |key: &str| Some(DescribedPublisher { key: key.to_owned(), by: "cluster.toml:13".to_owned() });
+    let with = |signer: Option<&str>, given: Option<&str>| {
+        let (mut inventory, mut target) = (inventory(3), target());
+        pin(&mut inventory, &[None, None, None]);
+        target.signer = signer.map(str::to_owned);
+        let options = Options {
+            described_publisher: described("SHA256:publisher"),
+            publisher: given.map(str::to_owned),
+            ..options(Mode::Rolling)
+        };
+        plan(&inventory, &target, &options, Uuid::from_u128(1))
+    };
+    for (signer, code, words) in [
+        (None, "upgrade.unsigned", "it is not signed, and cluster.toml:13 names"),
+        (Some("SHA256:other"), "upgrade.publisher", "it is signed with SHA256:other, and cluster.toml:13 names"),
+    ] {
+        let refused = with(signer, None).unwrap_err().0;
+        assert_eq!((refused.len(), refused[0].code), (1, code));
+        assert!(refused[0].reason.contains(words) && refused[0].reason.contains("SHA256:publisher"), "{refused:?}");
+    }
+    let decided = with(Some("SHA256:publisher"), None).unwrap();
+    assert_eq!(decided.options.publisher, None);
+    let says = |words: &str| decided.grounds.iter().any(|ground| ground.evidence.contains(words));
+    assert!(says("the key that cluster.toml:13 names") && !says("pins") && !says("any would do"));
+    // The operator's word goes first.
+    assert!(with(Some("SHA256:other"), Some("SHA256:other")).is_ok());
 }
 
 fn pin(inventory: &mut Inventory, keys: &[Option<&str>]) {

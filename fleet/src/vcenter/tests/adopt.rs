@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::mirrored::Mirrored;
 use super::upgrade::Cluster;
 use super::*;
 use crate::authority::{DirectoryStore, TakeOver};
 use crate::upgrade::tests::fake::NODES;
-use crate::upgrade::{Adoption, Arrived, Deployment, Notice, Outcome, Verb};
+use crate::upgrade::{Adoption, Arrived, Deployment, Notice, Outcome, Refusals, Verb};
+use crate::vcenter::Site;
 
 #[tokio::test]
 async fn vms_that_were_imported_by_hand_are_adopted_and_found_by_what_comes_after() {
@@ -40,6 +42,19 @@ async fn vms_that_were_imported_by_hand_are_adopted_and_found_by_what_comes_afte
     for Adoption { node, vm, .. } in &adoptions {
         assert_eq!(cluster.hypervisor.again(vm).await.stamp, Some(stamp(node, None)));
     }
+
+    // Who searches another folder is told where they are: they are neither gone nor a stranger's.
+    let site = Site { folder: "elsewhere".to_owned(), ..cluster.bed.site() };
+    let other = cluster.bed.hypervisor_of(DEPLOYMENT, &site).await;
+    let mirrored = Mirrored { vcenter: &other, guests: &cluster.guests };
+    let away = Deployment { hypervisor: &mirrored, cancelled: deployment.cancelled.clone(), ..deployment };
+    let adopted = away.adoptable().await.unwrap_err();
+    for error in [away.plan(ova, options).await.unwrap_err(), adopted] {
+        assert!(error.to_string().contains("is in the folder control, which is not among"), "{error:#}");
+    }
+    let refused = away.plan(ova, options).await.unwrap_err();
+    let codes: Vec<&str> = refused.downcast_ref::<Refusals>().unwrap().0.iter().map(|one| one.code).collect();
+    assert_eq!(codes, ["upgrade.vm-moved"; 3]);
 
     deployment.plan(ova, options).await.unwrap();
     assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));

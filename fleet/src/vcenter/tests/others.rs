@@ -70,6 +70,37 @@ async fn beside_others_in_one_folder_a_look_reads_little_of_each() {
     assert!(total(&many).0 <= total(&few).0 + 4, "{few:?} {many:?}");
 }
 
+/// A program in a VM may write 1 MB there, and in an answer that is five times as long.
+#[tokio::test]
+async fn what_guests_write_makes_no_look_longer_and_hides_no_vm() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let mut vms = Vec::new();
+    for node in ["cp1", "cp2", "cp3"] {
+        let vm = hypervisor.added(node, &image).await;
+        hypervisor.power_on(&vm, &Free).await.unwrap();
+        vms.push(vm);
+    }
+    let looks = async || {
+        bed.count_anew().await;
+        assert_eq!(hypervisor.vms().await.unwrap().len(), 3);
+        assert_eq!(hypervisor.with_bios_uuid(vms[0].uuid()).await.unwrap(), [hypervisor.again(&vms[0]).await]);
+        hypervisor.settle(&Free).await.unwrap();
+        total(&bed.counts().await).1
+    };
+    let (key, before) = ("guestinfo.kaas.statement", looks().await);
+    for vm in &vms {
+        bed.set_guestinfo(vm, key, &"<".repeat(256 << 10)).await;
+    }
+    let after = looks().await;
+    // Each VM has one task more in its list.
+    assert!(after < before + (64 << 10), "{before} bytes, and then {after}");
+    assert_eq!(hypervisor.said(&vms[0].reference, key).await.unwrap(), None);
+    bed.set_guestinfo(&vms[0], key, "short").await;
+    assert_eq!(hypervisor.said(&vms[0].reference, key).await.unwrap().as_deref(), Some("short"));
+}
+
 #[tokio::test]
 async fn what_is_not_the_deployments_is_refused_even_if_it_looks_so() {
     let bed = Bed::start(&[]);
@@ -180,6 +211,17 @@ async fn a_vm_where_no_look_would_find_it_is_not_stamped_and_its_folder_is_named
     hypervisor.may_be_stamped(&vm).await.unwrap();
     hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await.unwrap();
     assert_eq!(hypervisor.of_uuid(uuid).await.stamp, Some(stamp("cp1", None)));
+    // Who does not search there is told of the stamped one as well: it is not gone.
+    let hypervisor = bed.hypervisor().await;
+    assert_eq!(hypervisor.vms().await.unwrap(), []);
+    let [vm] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+    assert_eq!(vm.stamp, Some(stamp("cp1", None)));
+    let error = hypervisor.may_be_stamped(&vm).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Refused, "{error}");
+    assert!(
+        error.to_string().contains("is in the folder elsewhere") && error.to_string().contains("other-folders"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

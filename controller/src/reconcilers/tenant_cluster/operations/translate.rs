@@ -41,6 +41,7 @@ pub(super) fn options(cluster: &TenantCluster, size: Option<ControlPlaneSize>) -
         },
         downgrade: false,
         publisher: None,
+        described_publisher: None,
         placement: Default::default(),
         size: size.map(Into::into),
     }

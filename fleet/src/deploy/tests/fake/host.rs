@@ -18,6 +18,9 @@ impl Hypervisor for World {
     }
 
     async fn preflight(&self, _: &Placement) -> Result<()> {
+        if self.lock().no_place {
+            return Err(Error::new(Kind::Transient, anyhow::anyhow!("the datastore ds takes no VMs now")));
+        }
         Ok(())
     }
 

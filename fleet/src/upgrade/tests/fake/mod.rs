@@ -208,6 +208,7 @@ pub fn options(mode: Mode) -> Options {
         on_failure: OnFailure::Node,
         downgrade: false,
         publisher: None,
+        described_publisher: None,
         placement: Placement::default(),
         size: None,
     }

@@ -19,6 +19,14 @@ const OF_OBJECTS: [&str; 2] = ["vsan", "vvol"];
 /// How to be permitted what is missing.
 const ROLE: &str = "`kaas provider role` prints a role with all that is needed";
 
+/// Whether all that is named is there, and what is needed on it is permitted: then what belongs to the deployment can be looked at. What
+/// VMs that are yet to be made need is no part of it: whether any are is not known before that.
+pub fn is_named(described: &VcenterProvider, asked: &Asked, seen: &SeenDatacenter, written: Written<'_>) -> bool {
+    let mut judging = Judging { described, asked, written, checked: Checked::default() };
+    judging.named(seen, "");
+    judging.checked.mistakes.is_empty()
+}
+
 /// What was found, all of it.
 pub fn judge(described: &VcenterProvider, asked: &Asked, seen: &Seen, written: Written<'_>) -> Checked {
     let mut judging = Judging { described, asked, written, checked: Checked::default() };
@@ -59,6 +67,32 @@ impl Judging<'_> {
 
     fn datacenter(&mut self, seen: &SeenDatacenter, user: &str) {
         let described = self.described;
+        self.named(seen, user);
+        let remaining: Vec<_> = self.written.nodes.iter().filter(|node| !seen.own.contains(&node.name.value)).collect();
+        let makes = !remaining.is_empty();
+        self.datastore(seen, makes);
+        if makes {
+            self.hosts(seen);
+        }
+        for node in remaining {
+            let name = &node.name.value;
+            if seen.taken.contains(name) {
+                let folder = &described.folder.value;
+                self.wrong(
+                    &node.name,
+                    format!("the folder {folder} has something called {name}, which is not this cluster's"),
+                );
+            }
+        }
+        self.journal(seen);
+        self.addresses(seen);
+        self.checked.exists = !seen.own.is_empty();
+        self.makes(seen, makes);
+    }
+
+    /// What is named, whatever is yet to be made there.
+    fn named(&mut self, seen: &SeenDatacenter, user: &str) {
+        let described = self.described;
         self.folder(&described.folder, &seen.folder);
         for (folder, object) in described.other_folders.iter().zip(&seen.other_folders) {
             self.folder(folder, object);
@@ -78,7 +112,7 @@ impl Judging<'_> {
             self.object(&name, &seen.journal, "datastore", "in the data center");
             match &seen.journal_at {
                 Some(there) if !there.accessible => {
-                    self.wrong(&name, format!("no host reaches the datastore {} now", there.name));
+                    self.wrong(&name, unreached(&there.name));
                 }
                 Some(there) if there.maintenance != "normal" => {
                     self.wrong(
@@ -91,24 +125,23 @@ impl Judging<'_> {
         }
         self.adapters();
         self.privileges(&seen.missing, user);
-        self.datastore(seen);
-        let remaining: Vec<_> = self.written.nodes.iter().filter(|node| !seen.own.contains(&node.name.value)).collect();
-        if !remaining.is_empty() {
-            self.hosts(seen);
-        }
-        for node in remaining {
-            let name = &node.name.value;
-            if seen.taken.contains(name) {
-                let folder = &described.folder.value;
-                self.wrong(
-                    &node.name,
-                    format!("the folder {folder} has something called {name}, which is not this cluster's"),
-                );
+        let (at, name) = (&described.datastore, &described.datastore.value);
+        match &seen.datastore {
+            AtDatastore::Absent => self.wrong(at, absent("datastore", name)),
+            AtDatastore::Other(kind) => self.wrong(at, format!("{name} is no datastore: it is a {kind}")),
+            AtDatastore::Cluster(members) => {
+                let members: Vec<String> = members.iter().map(|member| format!("{name}/{member}")).collect();
+                let members = members.join(", ");
+                self.wrong(at, format!(
+                    "{name} is a datastore cluster, onto which no VM can be put: name one of its datastores, {members}"
+                ));
             }
+            // The journal is on it as well, unless another one is named: without that nothing goes on.
+            AtDatastore::There(there) if !there.accessible && seen.journal_at.is_none() => {
+                self.wrong(at, unreached(name));
+            }
+            AtDatastore::There(_) => {}
         }
-        self.addresses(seen);
-        self.checked.exists = !seen.own.is_empty();
-        self.makes(seen);
     }
 
     fn folder(&mut self, at: &Located<String>, object: &Object) {
@@ -208,26 +241,23 @@ impl Judging<'_> {
         }
     }
 
-    fn datastore(&mut self, seen: &SeenDatacenter) {
+    /// Whether it takes what is yet to be made: VMs that are there run on while it is emptied, and are powered on.
+    fn datastore(&mut self, seen: &SeenDatacenter, makes: bool) {
         let at = &self.described.datastore;
         let name = &at.value;
-        let there =
-            match &seen.datastore {
-                AtDatastore::Absent => return self.wrong(at, absent("datastore", name)),
-                AtDatastore::Other(kind) => return self.wrong(at, format!("{name} is no datastore: it is a {kind}")),
-                AtDatastore::Cluster(members) => {
-                    return self.wrong(at, format!(
-                    "{name} is a datastore cluster, onto which no VM can be put: name one of its datastores, {}",
-                    members.iter().map(|member| format!("{name}/{member}")).collect::<Vec<_>>().join(", ")
-                ));
-                }
-                AtDatastore::There(there) => there,
+        let AtDatastore::There(there) = &seen.datastore else { return };
+        if !there.takes_vms() {
+            let why = if there.accessible {
+                format!("the datastore {name} is in maintenance ({})", there.maintenance)
+            } else {
+                unreached(name)
             };
-        if !there.accessible {
-            return self.wrong(at, format!("no host reaches the datastore {name} now"));
-        }
-        if there.maintenance != "normal" {
-            return self.wrong(at, format!("the datastore {name} is in maintenance ({})", there.maintenance));
+            if makes {
+                return self.wrong(at, why);
+            }
+            self.checked
+                .warnings
+                .push(format!("{why}: no VM is to be made, and those that are there are taken as they are"));
         }
         let room = Room::of(self.asked, seen, self.described.clones);
         if room.at_once > there.free {
@@ -247,16 +277,22 @@ impl Judging<'_> {
                 gib_up(room.at_most)
             ));
         }
-        if OF_OBJECTS.iter().any(|kind| there.kind.eq_ignore_ascii_case(kind)) && self.described.journal.is_none() {
-            self.checked.warnings.push(format!(
-                "the datastore {name} is of the kind {}, on which no directory can be made at the top: name one for the \
-                 journal that is below one which is there, or on another datastore",
-                there.kind
-            ));
-        }
         if !there.shared && self.asked.nodes.len() > 1 {
             self.checked.warnings.push(format!(
                 "one host alone reaches the datastore {name}: all nodes run there, and are lost with it"
+            ));
+        }
+    }
+
+    /// Whether the journal's directory can be made: what is above it is made as well.
+    fn journal(&mut self, seen: &SeenDatacenter) {
+        let beside = if let AtDatastore::There(there) = &seen.datastore { Some(there) } else { None };
+        let (Some(unmade), Some(there)) = (&seen.unmade_journal, seen.journal_at.as_ref().or(beside)) else { return };
+        if OF_OBJECTS.iter().any(|kind| there.kind.eq_ignore_ascii_case(kind)) && !unmade.has_top {
+            self.checked.warnings.push(format!(
+                "the journal is to be in {}, and the datastore {} is of the kind {}, on which no directory can be made at the \
+                 top: name one for the journal that is below one which is there, or on another datastore",
+                unmade.directory, there.name, there.kind
             ));
         }
     }
@@ -306,16 +342,29 @@ impl Judging<'_> {
         }
     }
 
-    fn makes(&mut self, seen: &SeenDatacenter) {
+    fn makes(&mut self, seen: &SeenDatacenter, makes: bool) {
         let described = self.described;
-        if !seen.staged {
+        if makes && !seen.staged {
             let folder = described.templates.as_ref().unwrap_or(&described.folder);
             self.checked.makes.push(format!("a template of the image in the folder {}", folder.value));
         }
+        let cluster = &described.cluster.value;
+        if let Some(unmade) = &seen.unmade_journal {
+            self.checked.makes.push(format!("the directory {} for the journal", unmade.directory));
+        }
         if self.keeps_apart() {
-            self.checked
-                .makes
-                .push(format!("a rule of {} that keeps the nodes on different hosts", described.cluster.value));
+            self.checked.makes.push(format!("a rule of {cluster} that keeps the nodes on different hosts"));
+        }
+        if let Some(restart) = &described.restart {
+            let priority = restart.value.said();
+            self.checked.makes.push(format!(
+                "an override of {cluster} for each node, by which vSphere HA starts it with the priority {priority}"
+            ));
+        }
+        if described.changes_cluster() {
+            self.checked.makes.push(format!(
+                "an override of {cluster} for each VM that an upgrade disconnects, by which vSphere HA starts it no more"
+            ));
         }
     }
 }
@@ -333,6 +382,10 @@ fn refused(host: &SeenHost) -> Option<String> {
         return Some(format!("{name} does not reach the datastore"));
     }
     (!host.lacks.is_empty()).then(|| format!("{name} has no network {}", host.lacks.join(", ")))
+}
+
+fn unreached(datastore: &str) -> String {
+    format!("no host reaches the datastore {datastore} now")
 }
 
 fn absent(what: &str, name: &str) -> String {

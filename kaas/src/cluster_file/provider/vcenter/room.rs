@@ -18,7 +18,8 @@ impl Room {
     pub fn of(asked: &Asked, seen: &SeenDatacenter, clones: Clones) -> Self {
         let vms = asked.nodes.iter().filter(|(name, _)| !seen.own.contains(name)).count() as u64;
         let memory = u64::from(asked.size.memory) << 20;
-        let template = if seen.staged { 0 } else { 1 };
+        // The image lies ready for what is made of it: where all VMs are there nobody asks for it.
+        let template = if vms == 0 || seen.staged { 0 } else { 1 };
         let copies = template + if clones == Clones::Full { vms } else { 0 };
         // A linked clone grows up to what its disk can hold.
         let disks = template + vms;

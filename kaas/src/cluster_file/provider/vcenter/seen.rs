@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use ::vsphere::{Datastore, Missing};
+use ::vsphere::{Datastore, DatastorePath, Missing};
 
 /// What is at a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Object {
 /// What is at a datastore's path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AtDatastore {
-    /// Nothing, or nothing that the account can see. With the names of those that it can see.
+    /// Nothing, or nothing that the account can see.
     #[default]
     Absent,
     /// A datastore cluster with these datastores.
@@ -81,6 +81,15 @@ impl AtCompute {
     }
 }
 
+/// A directory for holds and journals that is yet to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnmadeJournal {
+    /// Where it is to be.
+    pub directory: DatastorePath,
+    /// Whether the topmost directory on the way to it is there.
+    pub has_top: bool,
+}
+
 /// A vCenter.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
@@ -113,6 +122,8 @@ pub struct SeenDatacenter {
     pub journal: Object,
     /// That datastore, if it is another one and there.
     pub journal_at: Option<Datastore>,
+    /// The directory of holds and journals, if it is not there yet.
+    pub unmade_journal: Option<UnmadeJournal>,
     /// The networks, in the order of the file.
     pub networks: Vec<Object>,
     /// Privileges that the account lacks on what is there.

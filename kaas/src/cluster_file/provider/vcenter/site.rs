@@ -17,8 +17,9 @@ use uuid::Uuid;
 
 use super::VcenterProvider;
 use super::asked::Asked;
-use super::judge::judge;
+use super::judge::{is_named, judge};
 use super::look::{look, look_around};
+use super::seen::UnmadeJournal;
 use crate::cluster_file::described::Written;
 use crate::cluster_file::provider::{Checked, Place, Site};
 use crate::signals::{Ending, until_ended};
@@ -100,18 +101,35 @@ impl VcenterSite {
     async fn checked(&self, asked: &Asked, written: Written<'_>) -> anyhow::Result<Checked> {
         let described = &self.described;
         let mut seen = look(&self.client, described).await.context("looking at what is named")?;
-        let named = judge(described, asked, &seen, written);
         // What belongs to the deployment is seen only where all that is named is there.
-        if let (true, Some(datacenter)) = (named.mistakes.is_empty(), &mut seen.datacenter) {
+        if let Some(datacenter) = seen.datacenter.as_mut().filter(|there| is_named(described, asked, there, written)) {
             let hypervisor = self.hypervisor().await?;
             let own = hypervisor.vms().await.context("looking for VMs of the cluster")?;
             look_around(&self.client, described, asked, &own, datacenter)
                 .await
                 .context("looking for what is in the way")?;
-            datacenter.staged = hypervisor.staged(&asked.digest, None, &Placement::default()).await?.is_some();
-            return Ok(judge(described, asked, &seen, written));
+            // Where all VMs are there nobody asks for the image.
+            if asked.nodes.iter().any(|(name, _)| !datacenter.own.contains(name)) {
+                datacenter.staged = hypervisor.staged(&asked.digest, None, &Placement::default()).await?.is_some();
+            }
+            datacenter.unmade_journal = self.unmade_journal().await.context("looking for the journal's directory")?;
         }
-        Ok(named)
+        Ok(judge(described, asked, &seen, written))
+    }
+
+    /// The directory of holds and journals, if it is not there yet.
+    async fn unmade_journal(&self) -> anyhow::Result<Option<UnmadeJournal>> {
+        let is_made = async |directory: DatastorePath| {
+            let datacenter = &self.described.datacenter.value;
+            DatastoreStore::new(self.client.clone(), datacenter, directory).await?.is_made().await
+        };
+        let directory = self.journal.clone();
+        if is_made(directory.clone()).await? {
+            return Ok(None);
+        }
+        let top = directory.path.split('/').next().unwrap_or_default();
+        let has_top = is_made(DatastorePath::new(&directory.datastore, top)).await?;
+        Ok(Some(UnmadeJournal { directory, has_top }))
     }
 }
 

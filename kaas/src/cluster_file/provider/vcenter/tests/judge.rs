@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use ::vsphere::{Datastore, Missing, MoRef, On, PRIVILEGES};
+use ::vsphere::{Datastore, DatastorePath, Missing, MoRef, On, PRIVILEGES};
 use fleet::hypervisor::Size;
 
 use super::super::asked::Asked;
-use super::super::judge::judge;
-use super::super::seen::{AtCompute, AtDatastore, Object, Seen, SeenDatacenter, SeenHost};
+use super::super::judge::{is_named, judge};
+use super::super::seen::{AtCompute, AtDatastore, Object, Seen, SeenDatacenter, SeenHost, UnmadeJournal};
 use super::*;
 use crate::cluster_file::provider::Checked;
 
@@ -65,6 +65,11 @@ fn seen() -> Seen {
     }
 }
 
+/// All of the nodes that are asked for.
+fn all_nodes() -> BTreeSet<String> {
+    BTreeSet::from(["cp1", "cp2", "cp3"].map(str::to_owned))
+}
+
 /// What is said of a description where a vCenter is as `change` makes it.
 fn judged(text: &str, change: impl FnOnce(&mut Seen, &mut SeenDatacenter, &mut Asked)) -> Checked {
     let (file, mut seen, mut asked) = (file(text), seen(), asked());
@@ -85,7 +90,11 @@ fn mistake(text: &str, at: &str, change: impl FnOnce(&mut Seen, &mut SeenDatacen
 
 #[test]
 fn what_is_in_order_is_said_with_what_will_be_made() {
-    let checked = judged(EXAMPLE, |_, _, _| {});
+    let directory = DatastorePath::new("datastore1", "kaas/control");
+    let unmade = |_: &mut Seen, seen: &mut SeenDatacenter, _: &mut Asked| {
+        seen.unmade_journal = Some(UnmadeJournal { directory: directory.clone(), has_top: false });
+    };
+    let checked = judged(EXAMPLE, unmade);
     assert_eq!((checked.mistakes.len(), checked.warnings.len(), checked.exists), (0, 0, false), "{checked:?}");
     let found = checked.found.join("\n");
     for part in [
@@ -97,13 +106,16 @@ fn what_is_in_order_is_said_with_what_will_be_made() {
     ] {
         assert!(found.contains(part), "{part} is not in {found}");
     }
-    assert_eq!(
-        checked.makes,
-        [
-            "a template of the image in the folder kaas/control",
-            "a rule of Cluster that keeps the nodes on different hosts",
-        ]
-    );
+    let template = "a template of the image in the folder kaas/control";
+    let journal = "the directory [datastore1] kaas/control for the journal";
+    let rule = "a rule of Cluster that keeps the nodes on different hosts";
+    let high = "an override of Cluster for each node, by which vSphere HA starts it with the priority high";
+    let off = "an override of Cluster for each VM that an upgrade disconnects, by which vSphere HA starts it no more";
+    assert_eq!(checked.makes, [template, journal, rule, off]);
+    let restarted = with(&[("# restart-priority", "restart-priority")]);
+    assert_eq!(judged(&restarted, unmade).makes, [template, journal, rule, high, off]);
+    let untouched = with(&[("anti-affinity = true", "anti-affinity = false")]);
+    assert_eq!(judged(&untouched, |_, _, _| {}).makes, [template]);
 }
 
 #[test]
@@ -238,11 +250,17 @@ fn room_is_counted_for_what_is_not_there_yet() {
     // Where all is there nothing more is taken: a kubeconfig can be renewed on a datastore that is full.
     let there = judged(EXAMPLE, |_, seen, _| {
         seen.datastore = AtDatastore::There(Datastore { free: 0, ..datastore() });
-        seen.own = BTreeSet::from(["cp1", "cp2", "cp3"].map(str::to_owned));
-        seen.staged = true;
+        seen.own = all_nodes();
         seen.compute = AtCompute::Cluster(vec![host("esx1")]);
     });
     assert!(there.mistakes.is_empty() && there.exists, "{there:?}");
+    assert!(!there.makes.iter().any(|makes| makes.contains("template")), "{there:?}");
+    // One that is lacking takes its room, and the image's.
+    let told = mistake(EXAMPLE, at, |_, seen, _| {
+        seen.datastore = AtDatastore::There(Datastore { free: 0, ..datastore() });
+        seen.own = BTreeSet::from(["cp1", "cp3"].map(str::to_owned));
+    });
+    assert!(told.contains("has 0 GiB free, and 5 GiB are taken at once"), "{told}");
     for (change, part) in [
         (Datastore { accessible: false, ..datastore() }, "no host reaches the datastore datastore1 now"),
         (Datastore { maintenance: "inMaintenance".to_owned(), ..datastore() }, "is in maintenance (inMaintenance)"),
@@ -250,19 +268,81 @@ fn room_is_counted_for_what_is_not_there_yet() {
         let told = mistake(EXAMPLE, at, |_, seen, _| seen.datastore = AtDatastore::There(change));
         assert!(told.contains(part), "{told}");
     }
-    let vsan = |text: &str| {
-        let kind = "vsan".to_owned();
-        let change = |_: &mut Seen, seen: &mut SeenDatacenter, _: &mut Asked| {
-            seen.datastore = AtDatastore::There(Datastore { kind, ..datastore() });
-        };
-        judged(text, change).warnings
-    };
-    assert!(vsan(EXAMPLE)[0].contains("no directory can be made at the top: name one for the journal"));
-    assert_eq!(vsan(&with(&[("# journal", "journal")])), [""; 0]);
     let local = judged(EXAMPLE, |_, seen, _| {
         seen.datastore = AtDatastore::There(Datastore { shared: false, ..datastore() });
     });
     assert!(local.warnings[0].contains("one host alone reaches the datastore"), "{local:?}");
+}
+
+#[test]
+fn a_journal_is_not_to_be_made_at_the_top_of_a_datastore_of_objects() {
+    let words = "on which no directory can be made at the top: name one for the journal";
+    let vsan = || Datastore { name: "vsan1".to_owned(), kind: "vsan".to_owned(), ..datastore() };
+    // The datastore of the VMs, that of the journal where it is another one, whether the directory is there, and whether the
+    // topmost one on its way is.
+    for (vms, journal, is_there, has_top, warns) in [
+        (vsan(), None, false, false, true),
+        (vsan(), None, false, true, false),
+        (vsan(), None, true, true, false),
+        (vsan(), Some(datastore()), false, false, false),
+        (datastore(), Some(vsan()), false, false, true),
+        (datastore(), Some(vsan()), false, true, false),
+        (datastore(), None, false, false, false),
+    ] {
+        let case = format!("{} {journal:?} {is_there} {has_top}", vms.kind);
+        // Whether `journal` names a directory or not.
+        for text in [EXAMPLE.to_owned(), with(&[("# journal", "journal")])] {
+            let checked = judged(&text, |_, seen, _| {
+                let unmade = UnmadeJournal { directory: DatastorePath::new("vsan1", "kaas/control"), has_top };
+                seen.unmade_journal = (!is_there).then_some(unmade);
+                (seen.datastore, seen.journal_at) = (AtDatastore::There(vms.clone()), journal.clone());
+            });
+            assert_eq!(checked.warnings.iter().any(|warning| warning.contains(words)), warns, "{case}: {checked:?}");
+            let is_named = checked.warnings.iter().any(|warning| warning.contains("is to be in [vsan1] kaas/control"));
+            assert_eq!(is_named, warns, "{case}: {checked:?}");
+        }
+    }
+}
+
+/// VMs that are there are powered on, and a kubeconfig is had of them, while somebody empties their datastore.
+#[test]
+fn a_datastore_that_takes_no_vms_now_is_a_mistake_only_where_one_is_to_be_made() {
+    let entering = || Datastore { maintenance: "enteringMaintenance".to_owned(), ..datastore() };
+    let unreached = || Datastore { accessible: false, ..datastore() };
+    let checked = |there: Datastore, own: BTreeSet<String>, journal_at: Option<Datastore>| {
+        judged(EXAMPLE, |_, seen, _| {
+            (seen.datastore, seen.own, seen.journal_at) = (AtDatastore::There(there), own, journal_at);
+        })
+    };
+    let words = "the datastore datastore1 is in maintenance (enteringMaintenance)";
+    let there = checked(entering(), all_nodes(), None);
+    assert!(there.mistakes.is_empty() && there.warnings[0].contains(words), "{there:?}");
+    let lacking = checked(entering(), BTreeSet::from(["cp1".to_owned()]), None);
+    assert!(lacking.mistakes[0].to_string().contains(words), "{lacking:?}");
+    // Without the journal nothing goes on, and it is on the same datastore unless another one is named.
+    let words = "no host reaches the datastore datastore1 now";
+    let beside = checked(unreached(), all_nodes(), None);
+    assert!(beside.mistakes.len() == 1 && beside.mistakes[0].to_string().contains(words), "{beside:?}");
+    let elsewhere = checked(unreached(), all_nodes(), Some(Datastore { name: "store1".to_owned(), ..datastore() }));
+    assert!(elsewhere.mistakes.is_empty() && elsewhere.warnings[0].contains(words), "{elsewhere:?}");
+}
+
+/// What is yet to be made is known once VMs of the cluster were looked for: a full datastore hinders nobody from that.
+#[test]
+fn what_only_making_vms_needs_is_no_part_of_whether_all_that_is_named_is_there() {
+    let named = |change: &dyn Fn(&mut SeenDatacenter)| {
+        let (file, mut datacenter) = (file(EXAMPLE), seen().datacenter.unwrap());
+        change(&mut datacenter);
+        is_named(vcenter(&file), &asked(), &datacenter, file.written())
+    };
+    assert!(named(&|seen| {
+        let maintenance = "enteringMaintenance".to_owned();
+        seen.datastore = AtDatastore::There(Datastore { free: 0, maintenance, ..datastore() });
+        seen.compute = AtCompute::Cluster(vec![SeenHost { in_maintenance: true, ..host("esx1") }]);
+    }));
+    assert!(!named(&|seen| seen.folder = Object::Absent));
+    assert!(!named(&|seen| seen.datastore = AtDatastore::Absent));
+    assert!(!named(&|seen| seen.datastore = AtDatastore::There(Datastore { accessible: false, ..datastore() })));
 }
 
 #[test]

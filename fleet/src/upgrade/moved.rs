@@ -1,0 +1,24 @@
+//! VMs of the deployment that somebody has moved to where its VMs are not looked for. They are there, and are never taken
+//! for gone: where each is, and what helps, in words.
+
+use uuid::Uuid;
+
+use crate::hypervisor::{Kind, Result, Vm};
+
+/// Whether a VM carries the deployment's stamp.
+pub(super) fn is_own(vm: &Vm, deployment: Uuid) -> bool {
+    vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == deployment)
+}
+
+/// Where a VM is that carries the stamp and was not shown among the deployment's. `found` is what
+/// [`crate::hypervisor::Hypervisor::may_be_stamped`] says of it.
+pub(super) fn place(vm: &Vm, found: &Result<()>) -> String {
+    match found {
+        Ok(()) => format!("{vm} is there, where it is looked for; look again"),
+        // It names the folder.
+        Err(error) if error.kind == Kind::Refused => error.to_string(),
+        Err(_) => {
+            format!("{vm} is out of the folders that are searched: move it back, or name its folder in other-folders")
+        }
+    }
+}

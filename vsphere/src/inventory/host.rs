@@ -1,0 +1,69 @@
+//! Hosts.
+
+use crate::client::Client;
+use crate::collector::Object;
+use crate::error::{Error, Result};
+use crate::reference::MoRef;
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// What names it.
+    pub reference: MoRef,
+    /// Its name.
+    pub name: String,
+    /// Whether vCenter reaches it.
+    pub connected: bool,
+    /// Whether it is in maintenance: it runs no VMs then.
+    pub in_maintenance: bool,
+    /// Whether it is in quarantine: VMs are put elsewhere if they can.
+    pub in_quarantine: bool,
+    /// Datastores that it reaches.
+    pub datastores: Vec<MoRef>,
+    /// Networks that it has.
+    pub networks: Vec<MoRef>,
+}
+
+impl Host {
+    /// Whether VMs can be put onto it now.
+    pub fn takes_vms(&self) -> bool {
+        self.connected && !self.in_maintenance
+    }
+}
+
+const HOST: &[&str] = &[
+    "name",
+    "runtime.connectionState",
+    "runtime.inMaintenanceMode",
+    "runtime.inQuarantineMode",
+    "datastore",
+    "network",
+];
+
+impl Client {
+    /// These hosts.
+    ///
+    /// # Errors
+    /// When one of them is gone or cannot be read; [`Error::Unreadable`] where the account may not see whether a host is connected, which
+    /// takes `System.Read` on it.
+    pub async fn hosts(&self, hosts: &[MoRef]) -> Result<Vec<Host>> {
+        let host = |seen: &Object| {
+            let name = seen.need_readable("name", &format!("the host {}", seen.reference))?.value().to_owned();
+            let state = seen.need_readable("runtime.connectionState", &format!("the host {name}"))?;
+            Ok(Host {
+                reference: seen.reference.clone(),
+                connected: state.value() == "connected",
+                name,
+                in_maintenance: seen.flag("runtime.inMaintenanceMode"),
+                in_quarantine: seen.flag("runtime.inQuarantineMode"),
+                datastores: seen.references_at("datastore"),
+                networks: seen.references_at("network"),
+            })
+        };
+        let found = self.look_at(hosts, HOST).await?;
+        if let Some(unseen) = hosts.iter().find(|host| found.iter().all(|seen| seen.reference != **host)) {
+            return Err(Error::unreadable("looking at hosts", format!("the host {unseen}")));
+        }
+        found.iter().map(host).collect()
+    }
+}
