@@ -158,19 +158,19 @@ async fn who_is_not_shown_the_switch_of_a_port_group_or_hosts_is_told_before_any
     bed.count_anew().await;
     hypervisor.preflight(&Placement::default()).await.unwrap();
     let looks = bed.count("RetrievePropertiesEx").await;
-    let mut told = String::new();
+    let mut told = Vec::new();
     for skip in 0..looks {
         bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": "NoPermission", "skip": skip })).await;
         let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
         bed.spoil_nothing().await;
         assert_eq!(error.kind, Kind::Denied, "{skip}: {error}");
-        told = told + &error.to_string() + "\n";
+        told.push(error.to_string());
     }
     for part in [
         "System.Read for the network DC0_DVPG0 (reading the UUID of",
         "System.Read on the distributed switch of the port group DistributedVirtualPortgroup",
         "System.Read for the hosts of DC0_C0",
     ] {
-        assert!(told.contains(part), "{part} is not in {told}");
+        assert!(told.iter().any(|said| said.contains(part)), "{part} is not in {told:#?}");
     }
 }
