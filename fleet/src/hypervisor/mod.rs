@@ -292,6 +292,15 @@ pub trait Hypervisor: Send + Sync {
         Err(Error::refused(format!("this hypervisor does not remove disks: {} stays", disk.path)))
     }
 
+    /// Whether a data disk lies beside a VM of the deployment, or where a VM of one of `nodes` was: nothing else is removed that nobody was
+    /// shown. A hypervisor that has a place of its own for disks has them nowhere else.
+    ///
+    /// # Errors
+    /// When the hypervisor cannot say.
+    async fn lies_where_a_node_was(&self, _disk: &DiskRef, _nodes: &[&str]) -> Result<bool> {
+        Ok(true)
+    }
+
     /// Removes the directory that a data disk lay in which was removed, where nothing is in it: that of a VM which went before its disk.
     /// Only one that is called as a VM of one of `nodes` is taken for a VM's. That it stays stops nothing, and is told.
     ///

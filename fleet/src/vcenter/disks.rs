@@ -11,19 +11,22 @@ use crate::hypervisor::{DiskKind, DiskRef, Error, Kind, Permit, Result, Vm};
 const INDEPENDENT: &str = "independent_persistent";
 /// Directories that vCenter's storage drivers for Kubernetes keep their volumes in: that of First Class Disks, and that of the
 /// driver that was part of Kubernetes ("vSphere Storage for Kubernetes").
-const VOLUMES: [&str; 2] = ["fcd/", "kubevols/"];
+const VOLUMES: [&str; 2] = ["fcd", "kubevols"];
+
+/// Whether a file is among a storage driver's volumes, however its path is written.
+pub(super) fn is_volume(path: &DatastorePath) -> bool {
+    let (directories, _) = path.path.rsplit_once('/').unwrap_or_default();
+    let first = directories.split('/').find(|name| !matches!(*name, "" | "."));
+    first.is_some_and(|first| VOLUMES.contains(&first))
+}
 
 /// What a disk is for. The appliance's system disk is the first one on the first SCSI controller, and part of snapshots; what
 /// a storage driver has attached is not the appliance's; all else holds data. Where that is not clear there are too many data
 /// disks, or too few.
 pub(super) fn kind(vm: &vsphere::Vm, disk: &vsphere::Disk) -> DiskKind {
     let on_first = first_controller(vm).is_some_and(|first| first.key == disk.controller);
-    let is_volume = disk
-        .path
-        .as_deref()
-        .and_then(|path| path.parse::<DatastorePath>().ok())
-        .is_some_and(|path| VOLUMES.iter().any(|volumes| path.path.starts_with(volumes)));
-    if disk.first_class.is_some() || is_volume {
+    let path = disk.path.as_deref().and_then(|path| path.parse::<DatastorePath>().ok());
+    if disk.first_class.is_some() || path.is_some_and(|path| is_volume(&path)) {
         DiskKind::Foreign
     } else if on_first && disk.unit == 0 && disk.mode != INDEPENDENT {
         DiskKind::System
@@ -58,11 +61,13 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 
+    /// The journal that names a disk is a file on a datastore: whoever may write that one must not have us give a node what is somebody
+    /// else's.
     pub(super) async fn attach_disk(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
-        self.is_nobodys(disk).await?;
-        self.is_there(disk).await?;
+        self.is_free_and_there(disk).await?;
+        self.lies_beside_no_others(disk).await?;
         let controller = first_controller(&now);
         let controller = controller.ok_or_else(|| Error::refused(format!("{vm} has no SCSI controller")))?;
         let existing = ExistingDisk { path: &disk.path, controller, mode: DiskMode::IndependentPersistent };
@@ -145,7 +150,7 @@ impl VcenterHypervisor {
 }
 
 /// Refuses a disk that a VM holds, or a snapshot of it.
-fn holds_not(vm: &vsphere::Vm, disk: &DiskRef) -> Result<()> {
+pub(super) fn holds_not(vm: &vsphere::Vm, disk: &DiskRef) -> Result<()> {
     let leads = |path: &String| *path == disk.path;
     let by_path = vm.devices.disks.iter().any(|held| held.path.iter().chain(&held.parents).any(leads));
     if by_path || vm.devices.disk(&disk.uuid.to_string()).is_some() {
