@@ -3,6 +3,7 @@
 use vsphere::{ConfigSpec, Controller, DatastorePath, DiskFile, DiskMode, ExistingDisk, Power};
 
 use super::VcenterHypervisor;
+use super::datastore_directory::find_datastore;
 use super::stamp::GOING;
 use super::trouble::{Asking, LastLook, Looked, changed, not_now};
 use crate::hypervisor::{DiskKind, DiskRef, Error, Kind, Permit, Result, Vm};
@@ -140,12 +141,28 @@ impl VcenterHypervisor {
             Err(error) if error.outcome() == vsphere::Outcome::NotFound => {
                 return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
             }
+            Err(error) if error.is_fault("InvalidDatastore") => {
+                return Err(match self.lacks_datastore_of(disk).await {
+                    true => Error::not_found(format!(
+                        "there is no datastore by the name in {}, or the account cannot see it: the disk {} is elsewhere, or gone",
+                        disk.path, disk.uuid
+                    )),
+                    false => error.into(),
+                });
+            }
             found => found?,
         };
         if found == disk.uuid.to_string() {
             return Ok(());
         }
         Err(Error::not_found(format!("at {} is the disk {found}, and not {}", disk.path, disk.uuid)))
+    }
+
+    /// Whether the data center has no datastore of the name in a disk's path: it was renamed or removed since. Where nobody can say, it
+    /// has one.
+    async fn lacks_datastore_of(&self, disk: &DiskRef) -> bool {
+        let Ok(path) = disk.path.parse::<DatastorePath>() else { return false };
+        matches!(find_datastore(&self.client, &self.places.datacenter_path, &path.datastore).await, Ok(None))
     }
 }
 
