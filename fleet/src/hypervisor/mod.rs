@@ -260,11 +260,12 @@ pub trait Hypervisor: Send + Sync {
     async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()>;
 
     /// Gives a data disk to a VM that is off. No VM of the deployment holds it, which the call makes sure of; that no
-    /// other VM does, it knows only as far as the hypervisor itself tells, such as by a lock on the file of a VM that
-    /// is on.
+    /// other VM does, it knows only as far as the hypervisor itself tells: by where the disk lies, or by a lock on the
+    /// file of a VM that is on.
     ///
     /// # Errors
-    /// When the VM is on, or a VM is known to hold the disk.
+    /// When the VM is on, or a VM is known to hold the disk; on vSphere also where it lies beside a VM that is not the
+    /// deployment's ([`Kind::Refused`]).
     async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()>;
 
     /// Whether a data disk lies where it is said to lie, whoever holds it.

@@ -141,7 +141,8 @@ impl VcenterHypervisor {
             Err(error) if error.outcome() == vsphere::Outcome::NotFound => {
                 return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
             }
-            Err(error) if error.is_fault("InvalidDatastore") => {
+            // `InvalidDatastore`, and whatever else says that what is asked for cannot be.
+            Err(error) if error.outcome() == vsphere::Outcome::Refused => {
                 return Err(match self.lacks_datastore_of(disk).await {
                     true => Error::not_found(format!(
                         "there is no datastore by the name in {}, or the account cannot see it: the disk {} is elsewhere, or gone",
