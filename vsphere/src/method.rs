@@ -46,6 +46,7 @@ methods! {
     FIND_BY_INVENTORY_PATH "FindByInventoryPath" Look;
     FIND_ALL_BY_UUID "FindAllByUuid" Look;
     FIND_ALL_BY_IP "FindAllByIp" Look;
+    FIND_BY_DATASTORE_PATH "FindByDatastorePath" Look;
     HAS_USER_PRIVILEGE_ON_ENTITIES "HasUserPrivilegeOnEntities" Look;
     QUERY_VIRTUAL_DISK_UUID "QueryVirtualDiskUuid" Look;
     SEARCH_DATASTORE "SearchDatastore_Task" Look;

@@ -239,6 +239,14 @@ impl Acting<'_> {
         }
         // Somebody has brought it back.
         self.removed().remove(&disk.uuid);
+        if !self.may_go(records.kept(), disk).await? {
+            log::warn!(
+                "the disk {} at {} lies neither beside a VM of the cluster nor where one of its nodes was: it is named as left",
+                disk.uuid,
+                disk.path
+            );
+            return save(records, records.kept().leaving(disk)).await;
+        }
         let was_noted = records.kept().removals.contains(&disk.uuid) && !self.is_unasked(disk);
         let asked = self.ask_to_delete(records, disk).await;
         if matches!(asked, Err(Cancelled)) && !was_noted {
@@ -266,6 +274,16 @@ impl Acting<'_> {
                 removed(records, disk).await
             }
         }
+    }
+
+    /// Whether a disk that is to go may. Who has the cluster removed with its data disks was shown what goes. Else those are blank ones of VMs
+    /// that were made for its nodes, which nobody was shown: they lie where those were, whatever the journal says.
+    async fn may_go(&self, kept: &Kept, disk: &DiskRef) -> Result<bool, Trouble> {
+        if kept.goal == Goal::Down && kept.removes_disks {
+            return Ok(true);
+        }
+        let nodes: Vec<&str> = kept.nodes.iter().map(|node| node.name.as_str()).collect();
+        heard(unless_cancelled(self.cancelled(), self.hypervisor.lies_where_a_node_was(disk, &nodes)).await)
     }
 
     /// Leaves no empty directory of a VM that has gone before its disk. Before the disk is noted as removed: nothing leads there afterwards.

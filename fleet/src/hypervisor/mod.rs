@@ -260,11 +260,12 @@ pub trait Hypervisor: Send + Sync {
     async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()>;
 
     /// Gives a data disk to a VM that is off. No VM of the deployment holds it, which the call makes sure of; that no
-    /// other VM does, it knows only as far as the hypervisor itself tells, such as by a lock on the file of a VM that
-    /// is on.
+    /// other VM does, it knows only as far as the hypervisor itself tells: by where the disk lies, or by a lock on the
+    /// file of a VM that is on.
     ///
     /// # Errors
-    /// When the VM is on, or a VM is known to hold the disk.
+    /// When the VM is on, or a VM is known to hold the disk; on vSphere also where it lies beside a VM that is not the
+    /// deployment's ([`Kind::Refused`]).
     async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()>;
 
     /// Whether a data disk lies where it is said to lie, whoever holds it.
@@ -290,6 +291,15 @@ pub trait Hypervisor: Send + Sync {
     /// hypervisor cannot ([`Kind::Refused`]).
     async fn delete_disk(&self, disk: &DiskRef, _permit: &dyn Permit) -> Result<()> {
         Err(Error::refused(format!("this hypervisor does not remove disks: {} stays", disk.path)))
+    }
+
+    /// Whether a data disk lies beside a VM of the deployment, or where a VM of one of `nodes` was: nothing else is removed that nobody was
+    /// shown. A hypervisor that has a place of its own for disks has them nowhere else.
+    ///
+    /// # Errors
+    /// When the hypervisor cannot say.
+    async fn lies_where_a_node_was(&self, _disk: &DiskRef, _nodes: &[&str]) -> Result<bool> {
+        Ok(true)
     }
 
     /// Removes the directory that a data disk lay in which was removed, where nothing is in it: that of a VM which went before its disk.

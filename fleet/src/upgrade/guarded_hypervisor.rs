@@ -431,6 +431,14 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.has_disk(disk).await
     }
 
+    /// As [`Hypervisor::lies_where_a_node_was`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn lies_where_a_node_was(&self, disk: &DiskRef, nodes: &[&str]) -> Result<bool> {
+        self.hypervisor.lies_where_a_node_was(disk, nodes).await
+    }
+
     /// As [`Hypervisor::delete_disk`], for who may be asked to end meanwhile. It is noted before it is looked a last time and asked for,
     /// and not where the call is refused by then. Where that look or the permit ends the call, it is noted and was not asked for, which is
     /// said with the answer: as there, or that it cannot be noted.

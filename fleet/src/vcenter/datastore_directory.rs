@@ -136,15 +136,24 @@ impl fmt::Display for DatastoreDirectory {
 /// # Errors
 /// When there is none, or it cannot be seen.
 pub(super) async fn datastore_of(client: &Client, datacenter: &str, name: &str) -> anyhow::Result<MoRef> {
+    let found = find_datastore(client, datacenter, name).await?;
+    found.with_context(|| format!("{datacenter} has no datastore {name}"))
+}
+
+/// The same; none where there is none of this name, or the account cannot see it. One that no host reaches is there.
+///
+/// # Errors
+/// When nobody can say.
+pub(super) async fn find_datastore(client: &Client, datacenter: &str, name: &str) -> vsphere::Result<Option<MoRef>> {
     match client.find(&format!("{datacenter}/datastore/{}", escaped(name))).await {
-        Ok(found) if found.kind == "Datastore" => return Ok(found),
-        Err(error) if error.outcome() != Outcome::NotFound => return Err(error.into()),
+        Ok(found) if found.kind == "Datastore" => return Ok(Some(found)),
+        Err(error) if error.outcome() != Outcome::NotFound => return Err(error),
         _ => {}
     }
     let folder = client.find(&format!("{datacenter}/datastore")).await?;
     let all = client.list(&folder, &["Datastore"], true, &["summary.name"]).await?;
     let found = all.into_iter().find(|seen| seen.text("summary.name") == name);
-    Ok(found.with_context(|| format!("{datacenter} has no datastore {name}"))?.reference)
+    Ok(found.map(|datastore| datastore.reference))
 }
 
 /// A name as inventory paths have it.

@@ -3,6 +3,7 @@
 use vsphere::{ConfigSpec, Controller, DatastorePath, DiskFile, DiskMode, ExistingDisk, Power};
 
 use super::VcenterHypervisor;
+use super::datastore_directory::find_datastore;
 use super::stamp::GOING;
 use super::trouble::{Asking, LastLook, Looked, changed, not_now};
 use crate::hypervisor::{DiskKind, DiskRef, Error, Kind, Permit, Result, Vm};
@@ -11,19 +12,22 @@ use crate::hypervisor::{DiskKind, DiskRef, Error, Kind, Permit, Result, Vm};
 const INDEPENDENT: &str = "independent_persistent";
 /// Directories that vCenter's storage drivers for Kubernetes keep their volumes in: that of First Class Disks, and that of the
 /// driver that was part of Kubernetes ("vSphere Storage for Kubernetes").
-const VOLUMES: [&str; 2] = ["fcd/", "kubevols/"];
+const VOLUMES: [&str; 2] = ["fcd", "kubevols"];
+
+/// Whether a file is among a storage driver's volumes, however its path is written.
+pub(super) fn is_volume(path: &DatastorePath) -> bool {
+    let (directories, _) = path.path.rsplit_once('/').unwrap_or_default();
+    let first = directories.split('/').find(|name| !matches!(*name, "" | "."));
+    first.is_some_and(|first| VOLUMES.contains(&first))
+}
 
 /// What a disk is for. The appliance's system disk is the first one on the first SCSI controller, and part of snapshots; what
 /// a storage driver has attached is not the appliance's; all else holds data. Where that is not clear there are too many data
 /// disks, or too few.
 pub(super) fn kind(vm: &vsphere::Vm, disk: &vsphere::Disk) -> DiskKind {
     let on_first = first_controller(vm).is_some_and(|first| first.key == disk.controller);
-    let is_volume = disk
-        .path
-        .as_deref()
-        .and_then(|path| path.parse::<DatastorePath>().ok())
-        .is_some_and(|path| VOLUMES.iter().any(|volumes| path.path.starts_with(volumes)));
-    if disk.first_class.is_some() || is_volume {
+    let path = disk.path.as_deref().and_then(|path| path.parse::<DatastorePath>().ok());
+    if disk.first_class.is_some() || path.is_some_and(|path| is_volume(&path)) {
         DiskKind::Foreign
     } else if on_first && disk.unit == 0 && disk.mode != INDEPENDENT {
         DiskKind::System
@@ -58,11 +62,13 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 
+    /// The journal that names a disk is a file on a datastore: whoever may write that one must not have us give a node what is somebody
+    /// else's.
     pub(super) async fn attach_disk(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
-        self.is_nobodys(disk).await?;
-        self.is_there(disk).await?;
+        self.is_free_and_there(disk).await?;
+        self.lies_beside_no_others(disk).await?;
         let controller = first_controller(&now);
         let controller = controller.ok_or_else(|| Error::refused(format!("{vm} has no SCSI controller")))?;
         let existing = ExistingDisk { path: &disk.path, controller, mode: DiskMode::IndependentPersistent };
@@ -135,6 +141,16 @@ impl VcenterHypervisor {
             Err(error) if error.outcome() == vsphere::Outcome::NotFound => {
                 return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
             }
+            // `InvalidDatastore`, and whatever else says that what is asked for cannot be.
+            Err(error) if error.outcome() == vsphere::Outcome::Refused => {
+                return Err(match self.lacks_datastore_of(disk).await {
+                    true => Error::not_found(format!(
+                        "there is no datastore by the name in {}, or the account cannot see it: the disk {} is elsewhere, or gone",
+                        disk.path, disk.uuid
+                    )),
+                    false => error.into(),
+                });
+            }
             found => found?,
         };
         if found == disk.uuid.to_string() {
@@ -142,10 +158,17 @@ impl VcenterHypervisor {
         }
         Err(Error::not_found(format!("at {} is the disk {found}, and not {}", disk.path, disk.uuid)))
     }
+
+    /// Whether the data center has no datastore of the name in a disk's path: it was renamed or removed since. Where nobody can say, it
+    /// has one.
+    async fn lacks_datastore_of(&self, disk: &DiskRef) -> bool {
+        let Ok(path) = disk.path.parse::<DatastorePath>() else { return false };
+        matches!(find_datastore(&self.client, &self.places.datacenter_path, &path.datastore).await, Ok(None))
+    }
 }
 
 /// Refuses a disk that a VM holds, or a snapshot of it.
-fn holds_not(vm: &vsphere::Vm, disk: &DiskRef) -> Result<()> {
+pub(super) fn holds_not(vm: &vsphere::Vm, disk: &DiskRef) -> Result<()> {
     let leads = |path: &String| *path == disk.path;
     let by_path = vm.devices.disks.iter().any(|held| held.path.iter().chain(&held.parents).any(leads));
     if by_path || vm.devices.disk(&disk.uuid.to_string()).is_some() {

@@ -16,7 +16,7 @@ const ASIDE: &str = "emptied";
 
 /// Whether a directory is called as vCenter calls that of one of these nodes' VMs: by the VM's name, with a number where there was one. It
 /// lies at the datastore's top.
-fn is_of(directory: &DatastorePath, nodes: &[&str]) -> bool {
+pub(super) fn is_of(directory: &DatastorePath, nodes: &[&str]) -> bool {
     let name = &directory.path;
     let numbered = name.rsplit_once('_').filter(|(_, number)| number.parse::<u32>().is_ok()).map(|(name, _)| name);
     let names = [Some(name.as_str()), numbered];

@@ -224,6 +224,10 @@ impl Hypervisor for VcenterHypervisor {
         self.lies_there(disk).await
     }
 
+    async fn lies_where_a_node_was(&self, disk: &DiskRef, nodes: &[&str]) -> Result<bool> {
+        self.lies_beside_a_nodes_vm(disk, nodes).await
+    }
+
     async fn removals_go_on(&self) -> Result<bool> {
         Ok(self.anybodys_tasks_on_files().await?.iter().any(settle::removes))
     }

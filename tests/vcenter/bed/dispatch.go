@@ -55,6 +55,8 @@ func (w *world) strict(object mo.Reference) mo.Reference {
 		return &cluster{ClusterComputeResource: object, world: w}
 	case *vcsim.OvfManager:
 		return &ovfManager{OvfManager: object, world: w}
+	case *vcsim.Datastore:
+		return &datastore{Datastore: object, world: w}
 	case *vcsim.VirtualDiskManager:
 		return &diskManager{VirtualDiskManager: object, world: w}
 	case *vcsim.FileManager:

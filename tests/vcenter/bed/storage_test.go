@@ -289,6 +289,26 @@ func TestDisksAreMadeCopiedMovedAndNamed(t *testing.T) {
 	refused[*types.FileNotFound](s, "once more", task, err)
 }
 
+func TestADatastoreIsRenamedAndPathsOfBeforeLeadNowhere(t *testing.T) {
+	s := opened(t)
+	manager := object.NewVirtualDiskManager(s.client.Client)
+	datacenter, err := s.finder.DefaultDatacenter(background)
+	s.must(err)
+	vm := s.imported("node-1")
+	path := func() string { return s.disks(vm)[1].Backing.(*types.VirtualDiskFlatVer2BackingInfo).FileName }
+	before := path()
+	s.done(s.datastore.Rename(background, "other"))
+	now := path()
+	if now != strings.Replace(before, "[LocalDS_0]", "[other]", 1) {
+		t.Error(now)
+	}
+	_, err = manager.QueryVirtualDiskUuid(background, before, datacenter)
+	refused[*types.InvalidDatastore](s, "by its path of before", nil, err)
+	_, err = manager.QueryVirtualDiskUuid(background, now, datacenter)
+	s.must(err)
+	s.done(vm.Destroy(background))
+}
+
 func TestFilesDriftUnderARunningMachine(t *testing.T) {
 	s := opened(t)
 	vm := s.imported("node-1")

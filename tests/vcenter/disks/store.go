@@ -65,6 +65,34 @@ func (s *Store) Mount(datastore, directory string) {
 	s.roots[datastore] = directory
 }
 
+// RenameDatastore gives a datastore another name. Its directory stays. Deltas name their parents by it.
+func (s *Store) RenameDatastore(from, to string) Fault {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	directory, known := s.roots[from]
+	if !known {
+		return &types.InvalidDatastore{Name: from}
+	}
+	for file := range s.parents {
+		delta, err := read(file)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return failure(file, err)
+		}
+		if rest, is := strings.CutPrefix(delta.parent, "["+from+"]"); is {
+			delta.parent = "[" + to + "]" + rest
+			if err := os.WriteFile(file, delta.text(), 0o600); err != nil {
+				return failure(file, err)
+			}
+		}
+	}
+	delete(s.roots, from)
+	s.roots[to] = directory
+	return nil
+}
+
 // File is where a datastore path is on this machine.
 func (s *Store) File(name string) (string, Fault) {
 	var p object.DatastorePath

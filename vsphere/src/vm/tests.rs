@@ -189,6 +189,19 @@ async fn vms_are_found_by_the_addresses_that_their_guests_have() {
 }
 
 #[tokio::test]
+async fn a_vm_is_found_by_the_file_of_its_settings() {
+    let fake = Fake::start().await;
+    let (client, datacenter) = (fake.client().await, MoRef::new("Datacenter", "datacenter-2"));
+    let settings = "[ds 1] web/web.vmx".parse().unwrap();
+    fake.says("FindByDatastorePath", &reference("returnval", "VirtualMachine", "vm-7"));
+    assert_eq!(client.vm_of_settings(&settings, &datacenter).await.unwrap(), Some(MoRef::vm("vm-7")));
+    let asked = fake.asked("FindByDatastorePath")[0].call();
+    assert!(asked.contains("datacenter-2") && asked.contains("<path>[ds 1] web/web.vmx</path>"), "{asked}");
+    fake.says("FindByDatastorePath", "");
+    assert_eq!(client.vm_of_settings(&settings, &datacenter).await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn settings_are_sent_in_the_order_of_the_schema() {
     let fake = Fake::start().await;
     let vm = seen(&fake).await;

@@ -106,6 +106,8 @@ pub struct State {
     pub removes_used: bool,
     /// Whether the hypervisor refuses to remove any.
     pub disks_stay: bool,
+    /// Whether disks lie where no node of the cluster was.
+    pub disks_elsewhere: bool,
     /// Whether another account's removal of some disk still goes on.
     pub others_remove: bool,
     /// Whether nobody can say that.

@@ -238,6 +238,25 @@ async fn the_disk_of_a_vm_that_was_on_without_its_stamp_or_beside_a_copy_of_it_s
     }
 }
 
+/// Nobody was shown it, and the journal is a file that others may write.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_noted_as_blank_and_lies_where_no_node_was_is_left() {
+    for wish in [Wish::Deploy(&wanted(1)), DESTROY, DESTROY_ALL] {
+        let shown = matches!(wish, Wish::Destroy { disks: true, .. });
+        let world = killed_at(|calls| first(calls, "add.disk"), Fault::KilledAfter, false).await;
+        world.lock().disks_locked = true;
+        let (_, status) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+        let [blank] = &status.discarded[..] else { panic!("{status:?}") };
+        world.lock().disks_locked = false;
+        world.lock().disks_elsewhere = true;
+        world.lock().removes_used = shown;
+        let (_, status) = world.give_over(wish).await.arrived();
+        let is_there = world.free_disks().contains(&blank.uuid);
+        assert_eq!((status.left.contains(blank), is_there), (!shown, !shown), "{status:?}");
+        assert!(status.discarded.is_empty(), "{status:?}");
+    }
+}
+
 /// It is somebody's as long as the VM is there, and afterwards.
 #[tokio::test(start_paused = true)]
 async fn a_blank_disk_that_somebody_has_hung_on_a_vm_of_which_nothing_is_noted_stays_once_that_is_gone() {

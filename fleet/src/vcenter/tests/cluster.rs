@@ -5,12 +5,14 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use contract::deployer::{Digests, Fingerprint, Fingerprints};
+use serde_json::json;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use super::*;
 use crate::authority::{Store, TakeOver};
-use crate::deploy::{Arrived, Deploy, Guests, Notice, Wanted, WantedNode, Wish};
+use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Wanted, WantedNode, Wish};
+use crate::hypervisor::DiskRef;
 use crate::vcenter::DatastoreStore;
 use crate::workers::Image;
 
@@ -78,6 +80,11 @@ impl World {
 
     /// The same, with its holds and journal in this store.
     pub async fn give_on(&self, wish: Wish<'_>, store: &dyn Store) -> anyhow::Result<Arrived> {
+        self.given_on(wish, store).await.map(|(arrived, _)| arrived)
+    }
+
+    /// The same, with what it says of the cluster then.
+    async fn given_on(&self, wish: Wish<'_>, store: &dyn Store) -> anyhow::Result<(Arrived, DeployStatus)> {
         let guests = Formed(self.wanted.nodes.iter().map(|node| node.name.clone()).collect());
         let deploy = Deploy {
             hypervisor: &self.hypervisor,
@@ -92,7 +99,7 @@ impl World {
             restorable: None,
             cancelled: watch::channel(false).1,
         };
-        deploy.go(wish, TakeOver::FromTheDead).await.map(|(arrived, _)| arrived)
+        deploy.go(wish, TakeOver::FromTheDead).await
     }
 
     /// Panics unless each node has one VM that runs, with its system disk and a data disk.
@@ -158,4 +165,34 @@ async fn three_nodes_are_deployed_and_destroyed() {
     let top = std::fs::read_dir(world.bed.file("[LocalDS_0] ")).unwrap();
     let left = top.map(|entry| entry.unwrap().file_name()).filter(|name| name.to_string_lossy().starts_with("cp"));
     assert_eq!(left.collect::<Vec<_>>(), [""; 0], "nor a directory");
+}
+
+/// No path that was noted before leads anywhere then, and nobody may say that the disk is gone.
+#[tokio::test]
+async fn a_disk_whose_datastore_is_renamed_before_its_removal_is_named_as_left() {
+    let mut world = World::of(1).await;
+    world.wanted.placement.datastore = Some("LocalDS_1".to_owned());
+    assert!(matches!(world.give(Wish::Deploy(&world.wanted)).await.unwrap(), Arrived::Up(_)));
+    let vms = world.hypervisor.vms().await.unwrap();
+    let disk = vms[0].data_disks().next().unwrap().reference.clone();
+    assert!(disk.path.starts_with("[LocalDS_1] "), "{}", disk.path);
+    world.bed.count_anew().await;
+    world.bed.spoil("DeleteVirtualDisk_Task", "fault", json!({ "fault": "FileLocked", "times": -1 })).await;
+    let renamed = async {
+        world.bed.reached("DeleteVirtualDisk_Task").await;
+        world.bed.govc(&["object.rename", "/DC0/datastore/LocalDS_1", "renamed"]);
+    };
+    let (gone, ()) = tokio::join!(world.given_on(REMOVE, &world.store), renamed);
+    let (arrived, status) = gone.unwrap();
+    assert_eq!((arrived, status.left.as_slice()), (Arrived::Gone, std::slice::from_ref(&disk)));
+    assert!(world.bed.file(&disk.path).exists());
+    // Where it is now it is another path's; and where the datastore is there and says nothing, nobody says that the disk is not.
+    let now = DiskRef { path: disk.path.replace("[LocalDS_1]", "[renamed]"), ..disk.clone() };
+    assert!(world.hypervisor.has_disk(&now).await.unwrap() && !world.hypervisor.has_disk(&disk).await.unwrap());
+    let named = DiskRef { path: disk.path.replace("[LocalDS_1]", "[LocalDS_0]"), ..disk };
+    for fault in ["InvalidDatastore", "InaccessibleDatastore"] {
+        world.bed.spoil("QueryVirtualDiskUuid", "fault", json!({ "fault": fault })).await;
+        let error = world.hypervisor.has_disk(&named).await.unwrap_err();
+        assert!(matches!(error.kind, Kind::Refused | Kind::Transient), "{fault}: {error}");
+    }
 }

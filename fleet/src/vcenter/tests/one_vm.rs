@@ -293,7 +293,13 @@ async fn a_vm_that_is_given_up_keeps_its_disks_and_is_nobodys() {
     client.changes(&vsphere::Unguarded).copy_disk(file(own), file(path)).await.unwrap();
     let uuid = client.disk_uuid(file(path)).await.unwrap().parse().unwrap();
     let volume = DiskRef { uuid, path: path.to_owned() };
-    hypervisor.attach(&hypervisor.again(&vm).await, &volume, &Free).await.unwrap();
+    let refused = hypervisor.attach(&hypervisor.again(&vm).await, &volume, &Free).await.unwrap_err();
+    assert!(refused.kind == Kind::Refused && refused.to_string().contains("among the volumes"), "{refused}");
+    let at = client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap();
+    let controller = crate::vcenter::disks::first_controller(&at).unwrap();
+    let disk = vsphere::ExistingDisk { path, controller, mode: vsphere::DiskMode::IndependentPersistent };
+    let spec = vsphere::ConfigSpec::of(&at).attach(&disk).unwrap();
+    client.changes(&vsphere::Unguarded).reconfigure(&at.reference, &spec).await.unwrap();
     let holds = hypervisor.release(&hypervisor.again(&vm).await, name, &Free).await.unwrap_err();
     assert!(holds.kind == Kind::Transient && holds.to_string().contains(path), "{holds}");
     hypervisor.detach(&hypervisor.again(&vm).await, &volume, &Free).await.unwrap();

@@ -281,6 +281,121 @@ async fn a_disk_that_anybody_holds_is_not_removed_whoever_names_it() {
 }
 
 #[tokio::test]
+async fn a_disk_that_anybody_holds_is_not_attached_whoever_names_it() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    bed.make_folder(&client, "elsewhere").await;
+    for (name, folder, words) in [
+        ("payroll", "control", "payroll holds the disk"),
+        ("salaries", "elsewhere", "salaries.vmx, which is another VM's"),
+    ] {
+        let made = by_hand(&client, &ova, name, folder).await;
+        let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
+        let [strange] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+        let disk = strange.data_disks().next().unwrap().reference.clone();
+        // It is off, and no lock tells.
+        let error = hypervisor.attach(&vm, &disk, &Free).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Refused, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    assert_eq!(hypervisor.again(&vm).await, vm);
+}
+
+/// Somebody has moved the VM meanwhile: nothing else finds it.
+#[tokio::test]
+async fn a_disk_that_lies_beside_a_vm_of_the_deployment_in_another_folder_is_attached_unless_that_holds_it() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let image = hypervisor.lay(&ova).await;
+    let old = hypervisor.added("cp1", &image).await;
+    let disk = old.data_disks().next().unwrap().reference.clone();
+    let new = hypervisor.replaced(&old, "cp1-new", &image).await.unwrap();
+    let new = hypervisor.of_uuid(new).await;
+    bed.make_folder(&client, "elsewhere").await;
+    bed.govc(&["object.mv", "/DC0/vm/control/cp1", "/DC0/vm/elsewhere"]);
+    assert_eq!(hypervisor.vms().await.unwrap(), std::slice::from_ref(&new));
+    let held = hypervisor.attach(&new, &disk, &Free).await.unwrap_err();
+    assert_eq!(held.kind, Kind::Refused, "{held}");
+    assert!(held.to_string().contains("cp1 holds the disk"), "{held}");
+    hypervisor.detach(&hypervisor.again(&old).await, &disk, &Free).await.unwrap();
+    hypervisor.attach(&new, &disk, &Free).await.unwrap();
+    assert!(hypervisor.again(&new).await.disk(disk.uuid).is_some());
+}
+
+/// As where images were swapped by hand and the VM of before was left: it is said before a node is off.
+#[tokio::test]
+async fn a_vm_whose_disk_lies_beside_anothers_is_replaced_by_none() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    std::fs::write(bed.file(&disk.path).with_file_name("before.vmx"), "").unwrap();
+    let error = hypervisor.replaced(&vm, "cp1-new", &image).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Refused, "{error}");
+    assert!(error.to_string().contains("before.vmx, which is another VM's"), "{error}");
+    assert_eq!(hypervisor.vms().await.unwrap(), [vm]);
+}
+
+/// A copy of a disk, in a directory that has no settings of a VM in it.
+async fn copied(bed: &Bed, client: &vsphere::Client, disk: &DiskRef, path: &str) -> DiskRef {
+    std::fs::create_dir_all(bed.file(path).parent().unwrap()).unwrap();
+    let datacenter = client.find("DC0").await.unwrap();
+    let file = |path| vsphere::DiskFile { path, datacenter: &datacenter };
+    client.changes(&vsphere::Unguarded).copy_disk(file(disk.path.as_str()), file(path)).await.unwrap();
+    let uuid = client.disk_uuid(file(path)).await.unwrap().parse().unwrap();
+    DiskRef { uuid, path: path.to_owned() }
+}
+
+#[tokio::test]
+async fn a_volume_of_a_storage_driver_is_not_removed_whoever_names_it() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    let own = vm.data_disks().next().unwrap().reference.clone();
+    for path in ["[LocalDS_0] kubevols/v.vmdk", "[LocalDS_0] fcd/v.vmdk"] {
+        let volume = copied(&bed, &client, &own, path).await;
+        for named in [path.to_owned(), path.replace("] ", "] /")] {
+            let error = hypervisor.delete_disk(&DiskRef { path: named, ..volume.clone() }, &Free).await.unwrap_err();
+            assert_eq!(error.kind, Kind::Refused, "{error}");
+            assert!(error.to_string().contains("among the volumes of a storage driver"), "{error}");
+        }
+        assert!(!hypervisor.lies_where_a_node_was(&volume, &["cp1", "fcd", "kubevols"]).await.unwrap());
+        assert!(bed.file(path).exists());
+    }
+}
+
+#[tokio::test]
+async fn a_disk_lies_where_a_node_was_beside_its_vm_and_in_a_directory_that_is_called_so() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    let own = vm.data_disks().next().unwrap().reference.clone();
+    let lies = async |disk: &DiskRef, node: &str| hypervisor.lies_where_a_node_was(disk, &[node]).await.unwrap();
+    assert!(lies(&own, "of-another-name").await, "beside a VM of the deployment");
+    // One that is off in another folder holds it, and no settings are beside it: nothing here tells that.
+    let disk = copied(&bed, &client, &own, "[LocalDS_0] payroll-data/payroll.vmdk").await;
+    bed.make_folder(&client, "elsewhere").await;
+    let payroll = by_hand(&client, &ova, "payroll", "elsewhere").await;
+    let payroll = client.vm(&payroll).await.unwrap();
+    let controller = crate::vcenter::disks::first_controller(&payroll).unwrap();
+    let mode = vsphere::DiskMode::IndependentPersistent;
+    let spec = vsphere::ConfigSpec::of(&payroll).attach(&vsphere::ExistingDisk { path: &disk.path, controller, mode });
+    client.changes(&vsphere::Unguarded).reconfigure(&payroll.reference, &spec.unwrap()).await.unwrap();
+    assert!(!lies(&disk, "cp1").await);
+    // Beside another VM's settings no name helps.
+    let beside = DiskRef { path: payroll.vmx_path.replace(".vmx", "_2.vmdk"), ..disk };
+    assert!(!lies(&beside, "payroll").await);
+    hypervisor.detach(&vm, &own, &Free).await.unwrap();
+    hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
+    assert!(lies(&own, "cp1").await && !lies(&own, "cp2").await, "its VM is gone");
+}
+
+#[tokio::test]
 async fn a_disk_that_lies_beside_anothers_vm_is_not_removed_though_nobody_holds_it() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());

@@ -225,6 +225,10 @@ impl Hypervisor for World {
         self.look("has_disk", move |state| state.has(&disk)).await
     }
 
+    async fn lies_where_a_node_was(&self, _: &DiskRef, _: &[&str]) -> Result<bool> {
+        self.look("lies_where_a_node_was", |state| !state.disks_elsewhere).await
+    }
+
     async fn removals_go_on(&self) -> Result<bool> {
         let state = self.lock();
         if state.removals_unsaid {
