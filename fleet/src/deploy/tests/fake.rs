@@ -148,6 +148,10 @@ pub struct State {
     pub astray: Option<&'static str>,
     /// Where VMs were put, by their names.
     pub placed: BTreeMap<String, Placement>,
+    /// Identifiers of VMs that somebody has moved out of the folders that are searched.
+    pub away: BTreeSet<String>,
+    /// Whether nodes that are on speak for a cluster that has formed while others are not.
+    pub speaks_alone: bool,
 }
 
 #[derive(Clone, Default)]
@@ -291,6 +295,11 @@ impl World {
             state.machines.iter_mut().find(|machine| machine.vm.name == name && is_ours(&machine.vm)).unwrap();
         let reference = disk.clone();
         machine.vm.disks.push(Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
+    }
+
+    /// Somebody moves a VM out of the folders that are searched.
+    pub fn move_away(&self, vm: &Vm) {
+        self.lock().away.insert(vm.reference.id.clone());
     }
 
     /// The names of the deployment's VMs.
@@ -534,7 +543,8 @@ impl State {
 
     /// Whether the VMs have been on for long enough, all together.
     fn has_formed(&self, now: Instant) -> bool {
-        let mut own = self.machines.iter().filter(|machine| is_ours(&machine.vm)).peekable();
+        let counts = |vm: &Vm| is_ours(vm) && (!self.speaks_alone || vm.power == PowerState::On);
+        let mut own = self.machines.iter().filter(|machine| counts(&machine.vm)).peekable();
         own.peek().is_some()
             && !self.ill
             && own.all(|machine| {
@@ -552,7 +562,7 @@ impl Guests for World {
     async fn ready(&self, _: &str) -> anyhow::Result<BTreeSet<String>> {
         let ready = |state: &mut State| {
             let on = state.machines.iter().filter(|machine| is_ours(&machine.vm) && machine.vm.power == PowerState::On);
-            on.map(|machine| machine.vm.name.clone()).collect()
+            on.filter_map(|machine| Some(machine.vm.stamp.as_ref()?.node.clone())).collect()
         };
         self.call("ready", Does::Looks, move |state| Ok(ready(state))).await
     }
