@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::guests::Guests;
 use super::kept::{Goal, Kept, Node};
 use super::seen::{Found, Said, Seen};
-use crate::hypervisor::{Hypervisor, PowerState, Vm};
+use crate::hypervisor::{Hypervisor, PowerState, Vm, doubles};
 use crate::upgrade::Noted;
 use crate::workers::Trouble;
 
@@ -50,6 +50,7 @@ pub(super) async fn look(
     if kept.goal == Goal::Up && kept.formed {
         add_swapped(hypervisor, kept, &mut seen).await?;
     }
+    add_doubles(hypervisor, kept, &mut seen).await?;
     let mut given = None;
     let on: Vec<(&Node, Vm)> = kept.nodes.iter().filter_map(|node| Some((node, running(kept, node, &seen)?))).collect();
     // Any node of a cluster that has formed speaks for it.
@@ -98,6 +99,23 @@ async fn add_swapped(hypervisor: &dyn Hypervisor, kept: &Kept, seen: &mut Seen) 
             let found = hypervisor.with_bios_uuid(uuid).await?;
             seen.vms.extend(found.into_iter().filter(is_nodes));
         }
+    }
+    Ok(())
+}
+
+/// Adds what has the BIOS UUID of a VM that may be powered on, or removed, and is elsewhere: the one that was found may be a copy of it.
+async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, seen: &mut Seen) -> Result<(), Trouble> {
+    let now = &*seen;
+    let may_change: Vec<Vm> = match kept.goal {
+        Goal::Up => {
+            let found = kept.nodes.iter().filter_map(|node| its_vm(kept, node, now));
+            found.filter(|vm| vm.power == PowerState::Off).cloned().collect()
+        }
+        Goal::Down => now.vms.iter().filter(|vm| now.is_noted(kept, vm)).cloned().collect(),
+        Goal::Gone => Vec::new(),
+    };
+    for vm in &may_change {
+        seen.doubles.extend(doubles(hypervisor, vm).await?);
     }
     Ok(())
 }

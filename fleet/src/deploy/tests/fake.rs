@@ -302,6 +302,17 @@ impl World {
         self.lock().away.insert(vm.reference.id.clone());
     }
 
+    /// Somebody takes a copy of a VM's files into the inventory, where the deployment's VMs are searched: it is off, and has the same stamp
+    /// and disks of the same UUIDs.
+    pub fn copy(&self, vm: &Vm) -> Vm {
+        let mut copy = Machine { vm: vm.clone(), whole: true, powered: None };
+        (copy.vm.reference.id, copy.vm.power) = (format!("{}-copy", vm.reference.id), PowerState::Off);
+        copy.vm.name.push_str("-copy");
+        copy.vm.disks.iter_mut().for_each(|disk| disk.reference.path.push_str("-copy"));
+        self.lock().machines.push(copy.clone());
+        copy.vm
+    }
+
     /// The names of the deployment's VMs.
     pub fn own(&self) -> Vec<String> {
         let state = self.lock();
