@@ -152,6 +152,8 @@ pub struct State {
     pub away: BTreeSet<String>,
     /// Whether nodes that are on speak for a cluster that has formed while others are not.
     pub speaks_alone: bool,
+    /// The last kubeconfig that a run has handed over before its end.
+    pub renewed: Option<String>,
 }
 
 #[derive(Clone, Default)]
@@ -430,6 +432,7 @@ impl World {
                 state.emptied += 1;
                 Ok(())
             },
+            renewed: &|kubeconfig: &str| world.lock().renewed = Some(kubeconfig.to_owned()),
             restorable: is_restorable.then_some(&*unfinished),
             cancelled,
         };

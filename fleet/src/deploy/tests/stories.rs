@@ -338,6 +338,33 @@ async fn a_vm_that_was_copied_or_lost_its_stamp_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kubeconfig_is_handed_over_while_a_node_of_a_cluster_that_has_formed_is_not_there() {
+    let unknown = |world: &World| {
+        let mut state = world.lock();
+        state.machines.iter_mut().find(|machine| machine.vm.name == "cp2").unwrap().vm.power = PowerState::Unknown;
+    };
+    let lost = |world: &World| world.lock().machines.retain(|machine| machine.vm.name != "cp2");
+    for (breaks, is_lost) in [(unknown as fn(&World), false), (lost as fn(&World), true)] {
+        let world = World::with(3).await;
+        {
+            let mut state = world.lock();
+            (state.speaks_alone, state.renewed) = (true, None);
+        }
+        breaks(&world);
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        let is_so =
+            if is_lost { matches!(arrived, Arrived::Stopped(_)) } else { matches!(arrived, Arrived::Paused(_)) };
+        assert!(is_so, "{arrived:?}");
+        assert_eq!(world.lock().renewed.as_deref(), Some("from 10.0.0.11"));
+    }
+    // Before it has formed there is no cluster to look into.
+    let world = World::new();
+    world.lock().ill = true;
+    assert!(matches!(world.give(Wish::Deploy(&wanted(3))).await.arrived().0, Arrived::Paused(_)));
+    assert_eq!(world.lock().renewed, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_copy_in_the_folder_is_not_taken_for_the_node_that_runs_elsewhere() {
     let wanted = wanted(3);
     for wish in [Wish::Deploy(&wanted), DESTROY, DESTROY_ALL] {

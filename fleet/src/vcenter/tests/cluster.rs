@@ -89,6 +89,7 @@ impl World {
             pace: Duration::from_millis(20),
             pause_limit: Duration::from_secs(20),
             empties: &|| Ok(()),
+            renewed: &|_| {},
             restorable: None,
             cancelled: watch::channel(false).1,
         };
