@@ -34,6 +34,18 @@ async fn no_vm_is_powered_on_beside_a_replacement_that_runs_or_could() {
     }
 }
 
+/// Somebody has moved it, or has taken its stamp away, and what is seen in its place is a copy.
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_powered_on_whose_bios_uuid_another_one_has_elsewhere() {
+    let world = before_power_on().await;
+    world.add_own("moved", world.new_vm("cp1").uuid(), |machine| machine.vm.stamp = None);
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("moved (") && reason.ends_with("[upgrade.vm-copied]"), "{reason}");
+    assert_eq!(world.called("power_on"), 0);
+    world.lock().machines.pop();
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_with_another_vm_that_could_come_up_is_not_shut_down() {
     let world = before(1, Step::of(Action::ShutDown, 0)).await;
