@@ -8,9 +8,10 @@ use contract::deployer::{Digests, Fingerprint, Fingerprints};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
+use super::others::by_hand;
 use super::*;
 use crate::authority::{Store, TakeOver};
-use crate::deploy::{Arrived, Deploy, Guests, Notice, Wanted, WantedNode, Wish};
+use crate::deploy::{Arrived, Deploy, Guests, Notice, Wanted, WantedNode, Wish, moved};
 use crate::vcenter::DatastoreStore;
 use crate::workers::Image;
 
@@ -159,4 +160,34 @@ async fn three_nodes_are_deployed_and_destroyed() {
     let top = std::fs::read_dir(world.bed.file("[LocalDS_0] ")).unwrap();
     let left = top.map(|entry| entry.unwrap().file_name()).filter(|name| name.to_string_lossy().starts_with("cp"));
     assert_eq!(left.collect::<Vec<_>>(), [""; 0], "nor a directory");
+}
+
+#[tokio::test]
+async fn a_copy_in_the_folder_is_neither_powered_on_nor_removed_while_the_node_runs_in_another_one() {
+    let world = World::of(1).await;
+    let deploys = Wish::Deploy(&world.wanted);
+    assert!(matches!(world.give(deploys).await.unwrap(), Arrived::Up(_)));
+    let (client, node) = (world.bed.client().await, world.hypervisor.vms().await.unwrap().remove(0));
+    world.bed.make_folder(&client, "elsewhere").await;
+    world.bed.govc(&["object.mv", "/DC0/vm/control/cp1", "/DC0/vm/elsewhere"]);
+    assert_eq!(world.hypervisor.vms().await.unwrap(), []);
+    let elsewhere = moved(&world.hypervisor, &world.store, &[]).await.unwrap();
+    assert_eq!(elsewhere, [world.hypervisor.again(&node).await]);
+    assert!(matches!(world.give(deploys).await.unwrap(), Arrived::Up(_)), "it is found by its BIOS UUID");
+    // A copy of its files is taken into the inventory where it was.
+    let ova = ova();
+    let made = by_hand(&client, &ova, "cp1-copy", "control").await;
+    let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
+    let [copy] = <[Vm; 1]>::try_from(world.hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+    world.hypervisor.stamp(&copy, &stamp("cp1", None), &Free).await.unwrap();
+    let same = vsphere::ConfigSpec::new().bios_uuid(&node.uuid().to_string());
+    client.changes(&vsphere::Unguarded).reconfigure(&made, &same).await.unwrap();
+    let before = world.bed.machines().await;
+    for wish in [deploys, REMOVE] {
+        let arrived = world.give(wish).await.unwrap();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        let odd = waits.iter().find(|wait| wait.reason.code == "deploy.vm-odd").unwrap();
+        assert!(["cp1 (", "cp1-copy ("].iter().all(|name| odd.reason.words.contains(name)), "{odd}");
+        assert_eq!(world.bed.machines().await, before);
+    }
 }
