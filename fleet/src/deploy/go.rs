@@ -85,6 +85,9 @@ pub struct Deploy<'a> {
     /// Removes the place that the cluster was in, with all that is kept there, if it has one of its own: called under the hold,
     /// once nothing of the cluster is left.
     pub empties: &'a (dyn Fn() -> anyhow::Result<()> + Sync),
+    /// Told the kubeconfig that a node of a cluster which has formed has given, good for a day, at each look that brings one: also where the run
+    /// ends waiting for another node. Whoever keeps the last one has a way in meanwhile.
+    pub renewed: &'a (dyn Fn(&str) + Sync),
     /// Where what is kept may have been turned back to an earlier moment without the VMs, such as a database that was restored from a
     /// snapshot: what this process has begun. Nothing is done beside VMs that are newer then, whenever these are seen first, and the data
     /// disk of half a VM that another process has begun is kept; and a VM that the process has made in vain three times is made once an hour.

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::guests::Guests;
 use super::kept::{Goal, Kept, Node};
 use super::seen::{Found, Said, Seen};
-use crate::hypervisor::{Hypervisor, PowerState, Vm};
+use crate::hypervisor::{Hypervisor, PowerState, Vm, doubles};
 use crate::upgrade::Noted;
 use crate::workers::Trouble;
 
@@ -47,6 +47,10 @@ pub(super) async fn look(
             met.push(vm);
         }
     }
+    if kept.goal == Goal::Up && kept.formed {
+        add_swapped(hypervisor, kept, &mut seen).await?;
+    }
+    add_doubles(hypervisor, kept, &mut seen).await?;
     let mut given = None;
     let on: Vec<(&Node, Vm)> = kept.nodes.iter().filter_map(|node| Some((node, running(kept, node, &seen)?))).collect();
     // Any node of a cluster that has formed speaks for it.
@@ -81,6 +85,41 @@ pub(super) async fn look(
     Ok((seen, given))
 }
 
+/// Adds the VMs that upgrades have made for nodes which are not seen to run, and that were moved out of the folders that are searched: such a
+/// node may run in one of them, and the VM that was noted when it was made may be gone for good. Stamped as the node's it is known by both
+/// its BIOS UUID and its stamp; any other one is nobody's here.
+async fn add_swapped(hypervisor: &dyn Hypervisor, kept: &Kept, seen: &mut Seen) -> Result<(), Trouble> {
+    if kept.nodes.iter().all(|node| running(kept, node, seen).is_some()) {
+        return Ok(());
+    }
+    let is_of_here = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == hypervisor.deployment());
+    let is_nodes = |vm: &Vm| is_of_here(vm) && kept.nodes.iter().any(|node| node.owns(vm));
+    for uuid in seen.upgraded.clone() {
+        if !seen.vms.iter().any(|vm| vm.uuid() == uuid) {
+            let found = hypervisor.with_bios_uuid(uuid).await?;
+            seen.vms.extend(found.into_iter().filter(is_nodes));
+        }
+    }
+    Ok(())
+}
+
+/// Adds what has the BIOS UUID of a VM that may be powered on, or removed, and is elsewhere: the one that was found may be a copy of it.
+async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, seen: &mut Seen) -> Result<(), Trouble> {
+    let now = &*seen;
+    let may_change: Vec<Vm> = match kept.goal {
+        Goal::Up => {
+            let found = kept.nodes.iter().filter_map(|node| its_vm(kept, node, now));
+            found.filter(|vm| vm.power == PowerState::Off).cloned().collect()
+        }
+        Goal::Down => now.vms.iter().filter(|vm| now.is_noted(kept, vm)).cloned().collect(),
+        Goal::Gone => Vec::new(),
+    };
+    for vm in &may_change {
+        seen.doubles.extend(doubles(hypervisor, vm).await?);
+    }
+    Ok(())
+}
+
 /// Whether a VM that has a node's BIOS UUID holds what the cluster keeps: a disk that is the cluster's, or any where it was never noted
 /// which one is.
 fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
@@ -92,8 +131,13 @@ fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
 
 /// A node's VM, if that is on.
 fn running(kept: &Kept, node: &Node, seen: &Seen) -> Option<Vm> {
+    its_vm(kept, node, seen).filter(|vm| vm.power == PowerState::On).cloned()
+}
+
+/// A node's VM, if there is one and no other.
+fn its_vm<'s>(kept: &Kept, node: &Node, seen: &'s Seen) -> Option<&'s Vm> {
     match if kept.formed { seen.later_vm(node) } else { seen.first_vm(node) } {
-        Found::Vm(vm) if vm.power == PowerState::On => Some(vm.clone()),
-        _ => None,
+        Found::Vm(vm) => Some(vm),
+        Found::Nothing | Found::Half(_) | Found::Odd => None,
     }
 }

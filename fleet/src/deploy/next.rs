@@ -93,7 +93,7 @@ fn begins(node: &Node, seen: &Seen, next: &mut Next) -> bool {
         Found::Nothing => next.actions.push(Action::Make(node.name.clone())),
         Found::Half(vm) => removed(vm, next),
         Found::Vm(vm) if vm.power == PowerState::On && node.started => return true,
-        Found::Vm(vm) => powered(node, vm, next),
+        Found::Vm(vm) => powered(node, vm, seen, next),
     }
     false
 }
@@ -106,7 +106,7 @@ fn goes_on(kept: &Kept, node: &Node, seen: &Seen, next: &mut Next) -> bool {
             if vm.power == PowerState::Off {
                 next.waits.push(Wait::passing(&node.name, reason::VM_STATE, "its VM is off"));
             }
-            powered(node, vm, next);
+            powered(node, vm, seen, next);
         }
         Found::Vm(vm) => next.waits.push(unknown(vm)),
         Found::Nothing => next.waits.push(Wait::lasting(&node.name, reason::VM_GONE, gone(node, seen))),
@@ -135,7 +135,11 @@ fn gone(node: &Node, seen: &Seen) -> String {
 }
 
 /// One that is on was powered on by somebody before it was noted.
-fn powered(node: &Node, vm: &Vm, next: &mut Next) {
+fn powered(node: &Node, vm: &Vm, seen: &Seen, next: &mut Next) {
+    if let Some(double) = seen.double_of(vm) {
+        next.waits.push(doubled(vm, double));
+        return;
+    }
     match vm.power {
         PowerState::Off | PowerState::On => next.actions.push(Action::PowerOn(node.name.clone())),
         PowerState::Suspended | PowerState::Unknown => next.waits.push(odd_power(vm)),
@@ -206,6 +210,10 @@ fn down(kept: &Kept, seen: &Seen, next: &mut Next) {
             next.waits.push(unknown(vm));
             continue;
         }
+        if let Some(double) = seen.double_of(vm) {
+            next.waits.push(doubled(vm, double));
+            continue;
+        }
         known.push(vm);
     }
     // Looked at before the first one is powered off: from then on the cluster would be off for as long as a backup takes, and
@@ -221,6 +229,16 @@ fn down(kept: &Kept, seen: &Seen, next: &mut Next) {
             _ => removed(vm, next),
         }
     }
+}
+
+/// Two VMs of one BIOS UUID: the one that was found where VMs are searched may be a copy, and the other one the node that runs.
+fn doubled(vm: &Vm, double: &Vm) -> Wait {
+    let words = format!(
+        "{vm}, which is {} ({}), and {double}, which is {} ({}), have one BIOS UUID: one is a copy of the other, and nobody can say which one \
+         is the node. Neither is powered on or removed: take the copy out of the inventory, and give the command again",
+        vm.power, vm.reference.id, double.power, double.reference.id
+    );
+    Wait::lasting(&vm.name, reason::VM_ODD, words)
 }
 
 fn snapshots(vm: &Vm) -> Wait {

@@ -375,6 +375,11 @@ impl Deploy<'_> {
                 return Ok(round);
             }
         };
+        if records.kept().formed
+            && let Some(kubeconfig) = &given
+        {
+            (self.renewed)(kubeconfig);
+        }
         seen.on().for_each(|vm| acting.is_on(vm));
         if self.restorable.is_some() {
             let of = |vm: &Vm| Wait::lasting(&vm.name, reason::VM_NEWER, Newer(vm));

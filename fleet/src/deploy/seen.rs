@@ -27,6 +27,9 @@ pub struct Seen {
     /// VMs that were met on the way and are not the cluster's: other deployments', and those that an operator had named once and has
     /// taken the stamp from. What they hold is not anybody's to remove.
     pub bystanders: Vec<Vm>,
+    /// VMs that have the BIOS UUID of one that may be powered on or removed, and were not found where that was: which of them was made
+    /// for the node nobody can say.
+    pub doubles: Vec<Vm>,
     /// BIOS UUIDs of the cluster's VMs that an upgrade has noted.
     pub upgraded: BTreeSet<Uuid>,
     /// What nodes say, by name; nothing of those that were not asked.
@@ -83,6 +86,11 @@ impl Seen {
         let is_made = kept.nodes.iter().any(|node| node.has_noted(vm.uuid())) || self.upgraded.contains(&vm.uuid());
         let is_known = is_made || kept.is_granted(vm.uuid());
         is_known && self.vms.iter().filter(|other| other.uuid() == vm.uuid()).count() == 1
+    }
+
+    /// Another VM that has a VM's BIOS UUID, elsewhere.
+    pub(super) fn double_of(&self, vm: &Vm) -> Option<&Vm> {
+        self.doubles.iter().find(|other| other.uuid() == vm.uuid())
     }
 
     /// The VMs that were seen to run or to be suspended, also those that carry another deployment's stamp now.

@@ -2,6 +2,7 @@
 //! never by name or position, and only VMs that carry this deployment's stamp are ever changed. Whatever changes
 //! something takes a [`Permit`]. Knows nothing of clusters or upgrades.
 
+mod double;
 mod error;
 mod image;
 mod networks;
@@ -19,6 +20,7 @@ use contract::deployer::Fingerprints;
 use contract::statement::Statement;
 use uuid::Uuid;
 
+pub use double::doubles;
 pub use error::{Error, Kind, Result};
 pub use image::Staged;
 pub use networks::Networks;

@@ -17,7 +17,7 @@ use crate::authority::{Hold, Lost, Unsaid};
 use crate::ending::{Cancelled, unless_cancelled};
 use crate::hypervisor::{
     Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown, Staged,
-    Stamp, Vm, VmRef,
+    Stamp, Vm, VmRef, doubles,
 };
 
 /// How long a call that asks a guest to shut down may take in a run that may have to end, and the pause between two looks at it after that.
@@ -186,6 +186,14 @@ impl<'a> GuardedHypervisor<'a> {
     /// As there.
     pub async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
         self.hypervisor.may_be_stamped(vm).await
+    }
+
+    /// As [`doubles`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn doubles(&self, vm: &Vm) -> Result<Vec<Vm>> {
+        doubles(self.hypervisor, vm).await
     }
 
     /// As [`Hypervisor::vm`].

@@ -86,7 +86,7 @@ impl VcenterHypervisor {
         let Some(found) = self.client.vm_of_settings(settings, &self.places.datacenter).await? else {
             return Ok(false);
         };
-        let vm = match self.client.vm(&found).await {
+        let vm = match self.client.vm_with(&found, &stamp::READ).await {
             Err(error) if error.outcome() == Outcome::NotFound => return Ok(false),
             vm => vm?,
         };

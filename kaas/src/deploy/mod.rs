@@ -10,7 +10,9 @@ mod words;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -22,6 +24,7 @@ use fleet::hypervisor::Vm;
 use fleet::node::clean;
 use image::document::Mistakes;
 use uuid::Uuid;
+use zeroize::Zeroizing;
 
 use self::arguments::Example;
 pub use self::arguments::{Deploy, Described, Destroy};
@@ -139,7 +142,7 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     match gone {
         Err(error) if error.is::<Cancelled>() => Ok(asked_to_end(&error)),
         Err(error) => Err(advised(error)),
-        Ok(Some(gone)) => run.arrived(&gone),
+        Ok(Some(gone)) => run.arrived(&gone, None),
         Ok(None) => {
             run.output.tell(&format!("there is nothing of the cluster {name} any more"));
             Ok(ExitCode::SUCCESS)
@@ -235,19 +238,21 @@ impl<'a> Run<'a> {
 
     /// Notes a wish, goes on until it is so, and says what came of it.
     fn go(&self, place: &Place, key: Option<PrivateKey>, wish: Wish<'_>, over: TakeOver) -> anyhow::Result<ExitCode> {
-        let gone = match self.with(place, key, async |deploy| deploy.go(wish, over).await) {
+        let last = Mutex::new(None);
+        let keep = |given: &str| {
+            *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Zeroizing::new(given.to_owned()));
+        };
+        let gone = match self.hearing(place, key, &keep, async |deploy| deploy.go(wish, over).await) {
             Err(error) if error.is::<Cancelled>() => return Ok(asked_to_end(&error)),
             gone => gone.map_err(advised)?,
         };
-        self.arrived(&gone)
+        let last = last.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.arrived(&gone, last.as_deref().map(String::as_str))
     }
 
-    /// Hands the kubeconfig over, and says where a run has come to.
-    fn arrived(&self, (arrived, status): &(Arrived, DeployStatus)) -> anyhow::Result<ExitCode> {
-        let kubeconfig = &self.file.kubeconfig;
-        if let Arrived::Up(given) = arrived {
-            fleet::files::write(kubeconfig, given)?;
-        }
+    /// Hands the kubeconfig over, and says where a run has come to. `renewed` is the last one that a node has given on the way.
+    fn arrived(&self, (arrived, status): &(Arrived, DeployStatus), renewed: Option<&str>) -> anyhow::Result<ExitCode> {
+        let kubeconfig = handed_over(&self.file.kubeconfig, arrived, renewed)?;
         let exit = exit_status(arrived);
         if let Output::Json = self.output {
             json(&Outcome::of(arrived, kubeconfig, status))?;
@@ -317,6 +322,17 @@ impl<'a> Run<'a> {
         key: Option<PrivateKey>,
         act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
+        self.hearing(place, key, &|_| {}, act)
+    }
+
+    /// The same, told each kubeconfig that a node of a cluster which has formed gives.
+    fn hearing<T>(
+        &self,
+        place: &Place,
+        key: Option<PrivateKey>,
+        renewed: &(dyn Fn(&str) + Sync),
+        act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let guests = ByKey(key.map(|key| place.deployer(key)).transpose()?);
         let output = self.output;
         self.site.run(self.ending, async |cancelled| {
@@ -330,12 +346,36 @@ impl<'a> Run<'a> {
                 pace: Duration::from_secs(1),
                 pause_limit: self.pause_limit,
                 empties: &*place.empties,
+                renewed,
                 restorable: None,
                 cancelled,
             })
             .await
         })
     }
+}
+
+/// Writes the kubeconfig that a run ends with, or has come by on its way: a cluster that has formed and waits for a node is the one that
+/// somebody wants to look into. Where it was written; none if there is none.
+///
+/// # Errors
+/// The cluster runs, and its kubeconfig cannot be written.
+fn handed_over<'p>(path: &'p Path, arrived: &Arrived, renewed: Option<&str>) -> anyhow::Result<Option<&'p Path>> {
+    let written = match (arrived, renewed) {
+        (Arrived::Up(given), _) => return fleet::files::write(path, given).map(|()| Some(path)),
+        (Arrived::Gone, _) | (_, None) => return Ok(None),
+        (Arrived::Paused(_) | Arrived::Stopped(_) | Arrived::Cancelled, Some(given)) => {
+            fleet::files::write(path, given)
+        }
+    };
+    // What it waits for is told all the same.
+    Ok(match written {
+        Ok(()) => Some(path),
+        Err(error) => {
+            warn(&format!("warning: the kubeconfig was not renewed: {error:#}"));
+            None
+        }
+    })
 }
 
 fn exit_status(arrived: &Arrived) -> u8 {

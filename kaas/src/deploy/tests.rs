@@ -10,10 +10,11 @@ use fleet::hypervisor::DiskRef;
 use fleet::upgrade::Target;
 use ova::ovf::{Product, PropertyGroup};
 use tempfile::TempDir;
+use zeroize::Zeroizing;
 
 use super::judge::{Judged, Resolve, another_key, begun_with, judge_with};
-use super::words::{Outcome, Plan, status};
-use super::{ONE, THREE};
+use super::words::{Outcome, Plan, arrived, status};
+use super::{ONE, THREE, exit_status, handed_over};
 use crate::cluster_file::{Checked, ClusterFile};
 
 const KEY: &str = include_str!("../../../contract/src/properties/fixtures/ssh-keys.pub");
@@ -326,6 +327,55 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     let asked = format!("  left: the data disk {} at [ds] 3.vmdk; its removal was asked for: it is", disk(3).uuid);
     assert!(text.contains(&asked), "{text}");
     // Programs are told of what is named no more as well: with --confirm nobody is asked.
-    let told = serde_json::to_value(Outcome::of(&Arrived::Gone, Path::new("kubeconfig"), &at)).unwrap();
+    let told = serde_json::to_value(Outcome::of(&Arrived::Gone, None, &at)).unwrap();
     assert_eq!(told["forgotten"][0]["uuid"], serde_json::json!(disk(4).uuid));
+}
+
+/// Its last one is good for a day, and a host that is dead may be away for longer.
+#[test]
+fn a_cluster_that_waits_for_a_node_hands_its_kubeconfig_over_and_exits_as_before() {
+    let at = DeployStatus {
+        cluster: "control".to_owned(),
+        goal: Goal::Up,
+        image: "one".to_owned(),
+        formed: true,
+        looked: true,
+        nodes: Vec::new(),
+        left: Vec::new(),
+        doubtful: Vec::new(),
+        forgotten: Vec::new(),
+        discarded: Vec::new(),
+        waits: Vec::new(),
+        done: false,
+        newer: Vec::new(),
+    };
+    let ends = [
+        (Arrived::Up(Zeroizing::new("the last".to_owned())), 0, "the last"),
+        (Arrived::Paused(Vec::new()), 3, "one"),
+        (Arrived::Stopped(Vec::new()), 4, "one"),
+        (Arrived::Cancelled, 3, "one"),
+    ];
+    for (end, exit, text) in ends {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        let written = handed_over(&path, &end, Some("one")).unwrap();
+        assert_eq!((written, exit_status(&end)), (Some(path.as_path()), exit), "{end:?}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "{end:?}");
+        let told = arrived(&end, written, &at);
+        assert!(told.contains(&format!("kubeconfig, good for a day: {}", path.display())), "{told}");
+        let told = serde_json::to_value(Outcome::of(&end, written, &at)).unwrap();
+        assert_eq!(told["kubeconfig"], serde_json::json!(path), "{end:?}");
+    }
+    // Of one that has given none, or is gone, the old one stays as it is.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kubeconfig");
+    for (end, renewed) in [(Arrived::Paused(Vec::new()), None), (Arrived::Gone, Some("one"))] {
+        assert_eq!(handed_over(&path, &end, renewed).unwrap(), None, "{end:?}");
+        assert!(!path.exists() && !arrived(&end, None, &at).contains("kubeconfig"), "{end:?}");
+    }
+    // That it cannot be written keeps back no word of what is waited for.
+    std::fs::write(&path, "").unwrap();
+    let below = path.join("kubeconfig");
+    assert_eq!(handed_over(&below, &Arrived::Paused(Vec::new()), Some("one")).unwrap(), None);
+    handed_over(&below, &Arrived::Up(Zeroizing::new("the last".to_owned())), None).unwrap_err();
 }

@@ -17,7 +17,7 @@ const UNNOTED: &str = "deploy.vm-unnoted";
 pub struct Outcome<'a> {
     /// One word.
     arrived: &'static str,
-    /// Where the kubeconfig is, if the cluster runs.
+    /// Where the kubeconfig is, if one was given: where the cluster runs, and where it has formed and waits for a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     kubeconfig: Option<&'a Path>,
     #[serde(flatten)]
@@ -25,7 +25,8 @@ pub struct Outcome<'a> {
 }
 
 impl<'a> Outcome<'a> {
-    pub(super) fn of(arrived: &Arrived, kubeconfig: &'a Path, status: &'a DeployStatus) -> Self {
+    /// `kubeconfig` is where one was written.
+    pub(super) fn of(arrived: &Arrived, kubeconfig: Option<&'a Path>, status: &'a DeployStatus) -> Self {
         let word = match arrived {
             Arrived::Up(_) => "up",
             Arrived::Gone => "gone",
@@ -33,7 +34,6 @@ impl<'a> Outcome<'a> {
             Arrived::Stopped(_) => "stopped",
             Arrived::Cancelled => "cancelled",
         };
-        let kubeconfig = matches!(arrived, Arrived::Up(_)).then_some(kubeconfig);
         Self { arrived: word, kubeconfig, status }
     }
 }
@@ -191,19 +191,21 @@ fn waits(waits: &[Wait]) -> String {
     waits.iter().map(|wait| format!("  waiting: {wait}\n")).collect()
 }
 
-/// What came of a command.
-pub fn arrived(arrived: &Arrived, kubeconfig: &Path, at: &DeployStatus) -> String {
+/// What came of a command. `kubeconfig` is where one was written.
+pub fn arrived(arrived: &Arrived, kubeconfig: Option<&Path>, at: &DeployStatus) -> String {
+    let given = kubeconfig.map(|path| format!("kubeconfig, good for a day: {}", path.display()));
+    let renewed = given.as_ref().map(|given| format!("{given}\n")).unwrap_or_default();
     match arrived {
-        Arrived::Up(_) => format!("{}kubeconfig, good for a day: {}", status(at), kubeconfig.display()),
+        Arrived::Up(_) => status(at) + &given.unwrap_or_default(),
         Arrived::Gone => status(at),
-        Arrived::Paused(_) => format!("{}paused: give the command again to go on", status(at)),
+        Arrived::Paused(_) => format!("{}{renewed}paused: give the command again to go on", status(at)),
         Arrived::Stopped(waits) => {
             let mut why: String = waits.iter().map(|wait| format!("  {wait}\n")).collect();
             if at.goal == Goal::Down && waits.iter().any(|wait| wait.reason.code == UNNOTED) {
                 why += "whoever knows that such a VM is the cluster's says so with --also-vm and its BIOS UUID, once for each\n";
             }
-            format!("it cannot go on by itself\n{why}{}", status(at))
+            format!("it cannot go on by itself\n{why}{}{}", status(at), given.unwrap_or_default())
         }
-        Arrived::Cancelled => format!("{}give the command again to go on", status(at)),
+        Arrived::Cancelled => format!("{}{renewed}give the command again to go on", status(at)),
     }
 }

@@ -150,6 +150,12 @@ pub struct State {
     pub astray: Option<&'static str>,
     /// Where VMs were put, by their names.
     pub placed: BTreeMap<String, Placement>,
+    /// Identifiers of VMs that somebody has moved out of the folders that are searched.
+    pub away: BTreeSet<String>,
+    /// Whether nodes that are on speak for a cluster that has formed while others are not.
+    pub speaks_alone: bool,
+    /// The last kubeconfig that a run has handed over before its end.
+    pub renewed: Option<String>,
 }
 
 #[derive(Clone, Default)]
@@ -295,6 +301,22 @@ impl World {
         machine.vm.disks.push(Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
     }
 
+    /// Somebody moves a VM out of the folders that are searched.
+    pub fn move_away(&self, vm: &Vm) {
+        self.lock().away.insert(vm.reference.id.clone());
+    }
+
+    /// Somebody takes a copy of a VM's files into the inventory, where the deployment's VMs are searched: it is off, and has the same stamp
+    /// and disks of the same UUIDs.
+    pub fn copy(&self, vm: &Vm) -> Vm {
+        let mut copy = Machine { vm: vm.clone(), whole: true, powered: None };
+        (copy.vm.reference.id, copy.vm.power) = (format!("{}-copy", vm.reference.id), PowerState::Off);
+        copy.vm.name.push_str("-copy");
+        copy.vm.disks.iter_mut().for_each(|disk| disk.reference.path.push_str("-copy"));
+        self.lock().machines.push(copy.clone());
+        copy.vm
+    }
+
     /// The names of the deployment's VMs.
     pub fn own(&self) -> Vec<String> {
         let state = self.lock();
@@ -412,6 +434,7 @@ impl World {
                 state.emptied += 1;
                 Ok(())
             },
+            renewed: &|kubeconfig: &str| world.lock().renewed = Some(kubeconfig.to_owned()),
             restorable: is_restorable.then_some(&*unfinished),
             cancelled,
         };
@@ -536,7 +559,8 @@ impl State {
 
     /// Whether the VMs have been on for long enough, all together.
     fn has_formed(&self, now: Instant) -> bool {
-        let mut own = self.machines.iter().filter(|machine| is_ours(&machine.vm)).peekable();
+        let counts = |vm: &Vm| is_ours(vm) && (!self.speaks_alone || vm.power == PowerState::On);
+        let mut own = self.machines.iter().filter(|machine| counts(&machine.vm)).peekable();
         own.peek().is_some()
             && !self.ill
             && own.all(|machine| {
@@ -554,7 +578,7 @@ impl Guests for World {
     async fn ready(&self, _: &str) -> anyhow::Result<BTreeSet<String>> {
         let ready = |state: &mut State| {
             let on = state.machines.iter().filter(|machine| is_ours(&machine.vm) && machine.vm.power == PowerState::On);
-            on.map(|machine| machine.vm.name.clone()).collect()
+            on.filter_map(|machine| Some(machine.vm.stamp.as_ref()?.node.clone())).collect()
         };
         self.call("ready", Does::Looks, move |state| Ok(ready(state))).await
     }

@@ -338,6 +338,63 @@ async fn a_vm_that_was_copied_or_lost_its_stamp_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kubeconfig_is_handed_over_while_a_node_of_a_cluster_that_has_formed_is_not_there() {
+    let unknown = |world: &World| {
+        let mut state = world.lock();
+        state.machines.iter_mut().find(|machine| machine.vm.name == "cp2").unwrap().vm.power = PowerState::Unknown;
+    };
+    let lost = |world: &World| world.lock().machines.retain(|machine| machine.vm.name != "cp2");
+    for (breaks, is_lost) in [(unknown as fn(&World), false), (lost as fn(&World), true)] {
+        let world = World::with(3).await;
+        {
+            let mut state = world.lock();
+            (state.speaks_alone, state.renewed) = (true, None);
+        }
+        breaks(&world);
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        let is_so =
+            if is_lost { matches!(arrived, Arrived::Stopped(_)) } else { matches!(arrived, Arrived::Paused(_)) };
+        assert!(is_so, "{arrived:?}");
+        assert_eq!(world.lock().renewed.as_deref(), Some("from 10.0.0.11"));
+    }
+    // Before it has formed there is no cluster to look into.
+    let world = World::new();
+    world.lock().ill = true;
+    assert!(matches!(world.give(Wish::Deploy(&wanted(3))).await.arrived().0, Arrived::Paused(_)));
+    assert_eq!(world.lock().renewed, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_in_the_folder_is_not_taken_for_the_node_that_runs_elsewhere() {
+    let wanted = wanted(3);
+    for wish in [Wish::Deploy(&wanted), DESTROY, DESTROY_ALL] {
+        let world = World::with(3).await;
+        world.lock().removes_used = true;
+        let real = shown(&world, "cp2");
+        let copy = world.copy(&real);
+        world.move_away(&real);
+        let (arrived, status) = world.give(wish).await.arrived();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        let odd: Vec<&Wait> = waits.iter().filter(|wait| wait.reason.code == "deploy.vm-odd").collect();
+        let [odd] = odd.as_slice() else { panic!("{waits:?}") };
+        for vm in [&real, &copy] {
+            assert!(odd.reason.words.contains(&vm.to_string()), "{odd}");
+            let is_as_it_was = world.lock().machines.iter().any(|machine| machine.vm == *vm);
+            assert!(is_as_it_was, "{vm} was touched");
+        }
+        assert!(world.lock().disks.contains_key(&real.disks[0].reference.uuid));
+        assert_ne!(status.goal, Goal::Gone);
+        // Once a person has taken the copy away it goes on, wherever the other one is.
+        world.lock().machines.retain(|machine| machine.vm.reference != copy.reference);
+        let (arrived, _) = world.give(wish).await.arrived();
+        match wish {
+            Wish::Deploy(_) => assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}"),
+            Wish::Destroy { .. } => assert_eq!((arrived, world.own().len()), (Arrived::Gone, 0)),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_shows_another_authority_leads_nobody_into_another_cluster() {
     let stopped = async |world: &World| {
         world.set_fault(None);

@@ -4,8 +4,8 @@ use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Machine, World, destroy_shown, wanted};
 use super::stories::{also, shown, stopped_by};
-use crate::deploy::{Arrived, Goal, Wish, authority};
-use crate::hypervisor::{DiskRef, PowerState, Vm};
+use crate::deploy::{Arrived, Goal, Wish, authority, moved};
+use crate::hypervisor::{DiskRef, Hypervisor, PowerState, Vm};
 use crate::journals::beginning;
 use crate::upgrade::{AbandonedUnread, LastUpgrade, OpenUpgrade};
 
@@ -372,6 +372,61 @@ async fn a_node_that_is_off_is_powered_on_where_an_upgrade_only_waits_for_a_pers
         assert!(matches!(arrived, Arrived::Up(_)), "{last}: {arrived:?}");
         assert_eq!(shown(&world, "cp2").power, PowerState::On, "{last}");
         assert!(OpenUpgrade::find(&world).await.unwrap().is_some(), "{last}: it is open as before");
+    }
+}
+
+/// An upgrade has ended so, and the VM that it has made for cp2, which holds the disk of that, is off and was moved out of the folders that are
+/// searched. The one before is there until the commit.
+async fn with_swapped_vm_away(outcome: &str) -> (World, Vm) {
+    let world = World::with(3).await;
+    // The one before stays off.
+    world.lock().speaks_alone = true;
+    let (own, first) = (upgrade_of_its_own(&world), shown(&world, "cp2"));
+    let ended = format!(r#"{{"at":1,"hold":1,"event":"ended","outcome":"{outcome}"}}"#);
+    let goes_on = r#"{"at":1,"hold":1,"event":"direction-changed","direction":"forward","reason":"a test"}"#;
+    put(&world, "journal.jsonl", &format!("{own}{goes_on}\n{ended}\n"));
+    world.plant("cp2-bbbbbbb", "cp2", 0xa1);
+    change(&world, first.uuid(), |vm| (vm.power, vm.disks) = (PowerState::Off, Vec::new()));
+    let swapped = change(&world, Uuid::from_u128(0xa1), |vm| vm.disks.clone_from(&first.disks)).vm;
+    world.move_away(&swapped);
+    if outcome == "committed" {
+        world.lock().machines.retain(|machine| machine.vm.uuid() != first.uuid());
+    }
+    (world, swapped)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_swapped_vm_was_moved_to_another_folder_is_powered_on_and_not_taken_for_lost() {
+    for outcome in ["committed", "upgraded"] {
+        let (world, swapped) = with_swapped_vm_away(outcome).await;
+        let listed = Hypervisor::vms(&world).await.unwrap();
+        assert_eq!(moved(&world, &world, &listed).await.unwrap(), [swapped.clone()], "{outcome}");
+        let before = world.status().await.unwrap();
+        assert_eq!((before.nodes[1].uuid, before.nodes[1].power), (Some(swapped.uuid()), Some(PowerState::Off)));
+        let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{outcome}: {arrived:?}");
+        let power = Some(PowerState::On);
+        assert_eq!((status.nodes[1].uuid, status.nodes[1].power), (Some(swapped.uuid()), power), "{outcome}");
+        world.lock().away.clear();
+        let listed = Hypervisor::vms(&world).await.unwrap();
+        assert_eq!(moved(&world, &world, &listed).await.unwrap(), [], "{outcome}: it is back");
+    }
+}
+
+/// Whoever may change a VM's settings can write a BIOS UUID as well.
+#[tokio::test(start_paused = true)]
+async fn a_vm_elsewhere_that_an_upgrade_has_noted_and_that_carries_no_stamp_of_the_node_is_not_touched() {
+    let unstamped = |vm: &mut Vm| vm.stamp = None;
+    let of_another = |vm: &mut Vm| vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbb);
+    let of_no_node = |vm: &mut Vm| vm.stamp.as_mut().unwrap().node = "cp9".to_owned();
+    for odd in [unstamped as fn(&mut Vm), of_another, of_no_node] {
+        let (world, swapped) = with_swapped_vm_away("committed").await;
+        let odd = change(&world, swapped.uuid(), odd);
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        assert_eq!((waits[0].node.as_deref(), waits[0].reason.code.as_str()), (Some("cp2"), "deploy.vm-gone"));
+        assert!(world.lock().machines.contains(&odd));
+        assert_eq!(moved(&world, &world, &[]).await.unwrap().len(), 2, "those of cp1 and cp3");
     }
 }
 

@@ -9,7 +9,7 @@ use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
-use crate::upgrade::reason::{DISK_HELD, VM_STATE, VM_UNASKABLE};
+use crate::upgrade::reason::{DISK_HELD, VM_COPIED, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::VM_SNAPSHOT;
 use crate::upgrade::step_error::{StepError, Wait};
 
@@ -159,8 +159,26 @@ impl StepContext<'_> {
         let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
         let others = all.iter().filter(|other| is_its(other) && other.reference != vm.reference);
         others.into_iter().try_for_each(|other| no_rival(node, other))?;
+        self.is_alone(vm).await?;
         self.hypervisor.power_on_unless(&self.cancelled, vm).await??;
         Ok(format!("{} is on now", vm.name))
+    }
+
+    /// Proof that no other VM has a VM's BIOS UUID, wherever that is: the one that the inventory shows may be a copy of the one that runs.
+    async fn is_alone(&self, vm: &Vm) -> Result<(), StepError> {
+        let attempt = "looking for a VM by its BIOS UUID";
+        let doubles = async { self.hypervisor.doubles(vm).await.map_err(|error| error.context(attempt)) };
+        match self.look(doubles).await?.first() {
+            None => Ok(()),
+            Some(other) => {
+                let words = format!(
+                    "{vm} and {other}, which is {} and is not where VMs are searched, carry the same identity: one is a copy of the other; \
+                     remove it",
+                    other.power
+                );
+                Err(StepError::blocked(VM_COPIED, words))
+            }
+        }
     }
 }
 

@@ -34,6 +34,18 @@ async fn no_vm_is_powered_on_beside_a_replacement_that_runs_or_could() {
     }
 }
 
+/// Somebody has moved it, or has taken its stamp away, and what is seen in its place is a copy.
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_powered_on_whose_bios_uuid_another_one_has_elsewhere() {
+    let world = before_power_on().await;
+    world.add_own("moved", world.new_vm("cp1").uuid(), |machine| machine.vm.stamp = None);
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("moved (") && reason.ends_with("[upgrade.vm-copied]"), "{reason}");
+    assert_eq!(world.called("power_on"), 0);
+    world.lock().machines.pop();
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_with_another_vm_that_could_come_up_is_not_shut_down() {
     let world = before(1, Step::of(Action::ShutDown, 0)).await;
@@ -94,7 +106,8 @@ async fn no_vm_is_removed_that_runs_or_holds_a_disk_or_is_needed() {
     end(&upgraded, Verb::Resume).await;
     let new = upgraded.new_vm("cp1").uuid();
     let new_goes = async || refused(&upgraded, async |run, node, vms| run.destroy_new(node, vms).await).await;
-    let old_goes = async || refused(&upgraded, async |run, node, vms| run.destroy_old(node, vms).await).await;
+    let plan = upgraded.plan_of_journal().await;
+    let old_goes = async || refused(&upgraded, async |run, node, vms| run.destroy_old(&plan, node, vms).await).await;
     upgraded.fault(None);
     assert!(new_goes().await.contains("only a VM that is off is removed"));
     upgraded.change_vm(new, |machine| machine.vm.power = PowerState::Off);

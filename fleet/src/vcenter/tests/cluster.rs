@@ -9,9 +9,10 @@ use serde_json::json;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
+use super::others::by_hand;
 use super::*;
 use crate::authority::{Store, TakeOver};
-use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Wanted, WantedNode, Wish};
+use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Wanted, WantedNode, Wish, moved};
 use crate::hypervisor::DiskRef;
 use crate::vcenter::DatastoreStore;
 use crate::workers::Image;
@@ -96,6 +97,7 @@ impl World {
             pace: Duration::from_millis(20),
             pause_limit: Duration::from_secs(20),
             empties: &|| Ok(()),
+            renewed: &|_| {},
             restorable: None,
             cancelled: watch::channel(false).1,
         };
@@ -194,5 +196,35 @@ async fn a_disk_whose_datastore_is_renamed_before_its_removal_is_named_as_left()
         world.bed.spoil("QueryVirtualDiskUuid", "fault", json!({ "fault": fault })).await;
         let error = world.hypervisor.has_disk(&named).await.unwrap_err();
         assert!(matches!(error.kind, Kind::Refused | Kind::Transient), "{fault}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_copy_in_the_folder_is_neither_powered_on_nor_removed_while_the_node_runs_in_another_one() {
+    let world = World::of(1).await;
+    let deploys = Wish::Deploy(&world.wanted);
+    assert!(matches!(world.give(deploys).await.unwrap(), Arrived::Up(_)));
+    let (client, node) = (world.bed.client().await, world.hypervisor.vms().await.unwrap().remove(0));
+    world.bed.make_folder(&client, "elsewhere").await;
+    world.bed.govc(&["object.mv", "/DC0/vm/control/cp1", "/DC0/vm/elsewhere"]);
+    assert_eq!(world.hypervisor.vms().await.unwrap(), []);
+    let elsewhere = moved(&world.hypervisor, &world.store, &[]).await.unwrap();
+    assert_eq!(elsewhere, [world.hypervisor.again(&node).await]);
+    assert!(matches!(world.give(deploys).await.unwrap(), Arrived::Up(_)), "it is found by its BIOS UUID");
+    // A copy of its files is taken into the inventory where it was.
+    let ova = ova();
+    let made = by_hand(&client, &ova, "cp1-copy", "control").await;
+    let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
+    let [copy] = <[Vm; 1]>::try_from(world.hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+    world.hypervisor.stamp(&copy, &stamp("cp1", None), &Free).await.unwrap();
+    let same = vsphere::ConfigSpec::new().bios_uuid(&node.uuid().to_string());
+    client.changes(&vsphere::Unguarded).reconfigure(&made, &same).await.unwrap();
+    let before = world.bed.machines().await;
+    for wish in [deploys, REMOVE] {
+        let arrived = world.give(wish).await.unwrap();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        let odd = waits.iter().find(|wait| wait.reason.code == "deploy.vm-odd").unwrap();
+        assert!(["cp1 (", "cp1-copy ("].iter().all(|name| odd.reason.words.contains(name)), "{odd}");
+        assert_eq!(world.bed.machines().await, before);
     }
 }

@@ -630,6 +630,33 @@ async fn vms_that_are_moved_out_of_sight_are_not_taken_for_gone_while_their_node
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_copy_is_not_taken_for_the_worker_that_runs_where_nobody_looks() {
+    let world = World::with(1).await;
+    // Another one's VM is called as it is, too.
+    let is_its = |machine: &super::fake::Machine| machine.vm.uuid().as_u128() >= 0xe00;
+    {
+        let mut state = world.lock();
+        let at = state.machines.iter().position(is_its).unwrap();
+        let mut copy = state.machines[at].clone();
+        copy.vm.reference.id.push_str("-copy");
+        copy.vm.power = PowerState::Off;
+        // No look shows it any more but that by its BIOS UUID.
+        state.machines[at].vm.stamp = None;
+        state.machines.push(copy);
+    }
+    let powers = |world: &World| {
+        let state = world.lock();
+        let its = state.machines.iter().filter(|machine| is_its(machine));
+        its.map(|machine| machine.vm.power).collect::<Vec<_>>()
+    };
+    for wish in [Wish::GoOn, remove("t-w1")] {
+        let (arrived, _) = world.give(wish).await.arrived();
+        assert_eq!(codes(&arrived), ["workers.vm-odd"], "{arrived:?}");
+        assert_eq!(powers(&world), [PowerState::On, PowerState::Off]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn vms_that_are_not_seen_for_a_moment_while_nobody_has_heard_of_their_nodes_are_not_taken_for_gone() {
     let world = World::with(2).await;
     let all = std::mem::take(&mut world.lock().machines);

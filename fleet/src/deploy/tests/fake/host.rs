@@ -28,8 +28,11 @@ impl Hypervisor for World {
         while self.lock().inventory_hangs {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        self.look("vms", |state| state.machines.iter().map(|machine| machine.vm.clone()).filter(is_ours).collect())
-            .await
+        self.look("vms", |state| {
+            let is_seen = |vm: &Vm| is_ours(vm) && !state.away.contains(&vm.reference.id);
+            state.machines.iter().map(|machine| machine.vm.clone()).filter(is_seen).collect()
+        })
+        .await
     }
 
     async fn vm(&self, vm: &VmRef) -> Result<Vm> {

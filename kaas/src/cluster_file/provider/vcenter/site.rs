@@ -9,7 +9,7 @@ use anyhow::Context;
 use contract::deployer::PrivateKey;
 use contract::statement::Statement;
 use fleet::authority::DirectoryStore;
-use fleet::deploy::Wanted;
+use fleet::deploy::{Wanted, moved};
 use fleet::hypervisor::{Hypervisor as _, Placement, Vm};
 use fleet::vcenter::{DatastoreStore, VcenterHypervisor};
 use tokio::runtime::Runtime;
@@ -104,7 +104,12 @@ impl VcenterSite {
         // What belongs to the deployment is seen only where all that is named is there.
         if let Some(datacenter) = seen.datacenter.as_mut().filter(|there| is_named(described, asked, there, written)) {
             let hypervisor = self.hypervisor().await?;
-            let own = hypervisor.vms().await.context("looking for VMs of the cluster")?;
+            let mut own = hypervisor.vms().await.context("looking for VMs of the cluster")?;
+            let store =
+                DatastoreStore::new(self.client.clone(), &described.datacenter.value, self.journal.clone()).await?;
+            let moved =
+                moved(&hypervisor, &store, &own).await.context("looking for VMs of the cluster that were moved")?;
+            own.extend(moved);
             look_around(&self.client, described, asked, &own, datacenter)
                 .await
                 .context("looking for what is in the way")?;

@@ -1,0 +1,40 @@
+//! The cluster's VMs that somebody has moved out of the folders that are searched, for who looks around before anything is done.
+
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
+
+use super::kept::{Goal, Node};
+use super::records;
+use super::upgraded::Upgraded;
+use crate::authority::Store;
+use crate::hypervisor::{Hypervisor, Vm};
+
+/// The VMs that the deployment or its last upgrade has noted of having made, that carry the stamp of one of its nodes, and that are not among
+/// those that were shown. None is looked for where each node has a VM with a data disk among these.
+///
+/// # Errors
+/// When the store or the hypervisor does not answer.
+pub async fn moved(hypervisor: &dyn Hypervisor, store: &dyn Store, shown: &[Vm]) -> anyhow::Result<Vec<Vm>> {
+    let deployment = hypervisor.deployment();
+    let kept = records::read(store).await?;
+    let Some(kept) = kept.filter(|kept| kept.goal != Goal::Gone && kept.is_of(deployment).is_ok()) else {
+        return Ok(Vec::new());
+    };
+    let is_shown = |node: &Node| shown.iter().any(|vm| node.owns(vm) && vm.data_disks().next().is_some());
+    if kept.nodes.iter().all(is_shown) {
+        return Ok(Vec::new());
+    }
+    let upgraded = Upgraded::find(store, deployment, Some(&kept)).await?;
+    let swapped = upgraded.own.into_iter().flat_map(|noted| noted.vms);
+    let made: BTreeSet<Uuid> = kept.nodes.iter().filter_map(|node| node.vm).chain(swapped).collect();
+    let mut moved = Vec::new();
+    for uuid in made.into_iter().filter(|uuid| !shown.iter().any(|vm| vm.uuid() == *uuid)) {
+        let is_own = |vm: &Vm| {
+            let is_of_here = vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == deployment);
+            is_of_here && kept.nodes.iter().any(|node| node.owns(vm))
+        };
+        moved.extend(hypervisor.with_bios_uuid(uuid).await?.into_iter().filter(is_own));
+    }
+    Ok(moved)
+}
