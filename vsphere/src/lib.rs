@@ -90,6 +90,6 @@ pub use soap::{Element, ForbiddenCharacter, Kind, Malformed, Unreadable};
 pub use task::{Progress, Running};
 pub use treatment::{Again, Outcome, TREATMENTS, Treatment};
 pub use vm::{
-    Adapter, AdapterNetwork, Boot, CloneDisks, ClonePolicy, CloneVm, ConfigSpec, Controller, Devices, Disk, DiskMode, Entries,
-    ExistingDisk, Extra, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot, Vm,
+    Adapter, AdapterNetwork, Boot, CloneDisks, ClonePolicy, CloneVm, ConfigSpec, Controller, Devices, Disk, DiskMode,
+    Entries, ExistingDisk, Extra, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot, Vm,
 };

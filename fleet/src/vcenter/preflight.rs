@@ -27,12 +27,17 @@ impl VcenterHypervisor {
         if self.places.changes_cluster() && owner.kind == "ClusterComputeResource" {
             needs.push(need(On::Cluster, &owner, format!("the cluster of the resource pool {pool}")));
         }
+        if self.places.policy.is_some() {
+            let root = self.client.service().root_folder()?;
+            needs.push(need(On::Root, &root, "the root of the vCenter".to_owned()));
+        }
         let missing = self.client.missing_privileges(&needs).await?;
         if !missing.is_empty() {
             let words = missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             let user = self.client.user_name().await;
             return Err(Error::new(Kind::Denied, anyhow::anyhow!("{user} lacks privileges: {words}")));
         }
+        self.policy().await?;
         self.takes_vms(&place.at).await?;
         self.has_host(&owner).await
     }
