@@ -56,6 +56,7 @@ fn privileges() -> String {
             On::Network => "each network",
             On::Pool => "the resource pool",
             On::Cluster => "the cluster",
+            On::Root => "the root of the vCenter, for `storage-policy` alone",
         };
         let _ = writeln!(text, "| {on} | `{id}` | {purpose} |");
     }

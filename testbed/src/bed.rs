@@ -52,6 +52,10 @@ pub struct Machine {
     pub disks: BTreeMap<String, Vec<String>>,
     /// Its guestinfo, by the key without `guestinfo.`.
     pub guestinfo: BTreeMap<String, String>,
+    /// The identifier of the storage policy that its own files were given; empty if none was asked for.
+    pub policy: String,
+    /// Those of its disks that were given one, by their paths on a datastore.
+    pub policies: BTreeMap<String, String>,
 }
 
 /// What calls of one name came to.

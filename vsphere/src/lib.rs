@@ -41,9 +41,9 @@
 //! sent once: without an answer it is in doubt, and whoever has asked looks what became of it. A third one,
 //! [`PRIVILEGES`], says what the account has to be permitted.
 //!
-//! Storage policies are named by their identifiers: these stand in settings of VMs and disks, and to find them by name would take
-//! another service (SPBM). An extension that [`ManagedBy`] names is shown by vSphere Client if it is registered; to register
-//! one is not this crate's.
+//! Storage policies are named by their identifiers, which stand in settings of VMs and disks; [`Client::storage_policies`] finds these by
+//! name. To make policies, or to ask which storage does as one says, is not this crate's. An extension that [`ManagedBy`] names is shown by
+//! vSphere Client if it is registered; to register one is not this crate's either.
 
 mod changes;
 mod client;
@@ -60,6 +60,7 @@ mod guard;
 mod import;
 mod inventory;
 mod method;
+mod policy;
 mod privileges;
 mod reference;
 mod secret;
@@ -81,6 +82,7 @@ pub use guard::{Guard, Unguarded};
 pub use import::{Import, Imported};
 pub use inventory::{Host, Network};
 pub use method::{Effect, METHODS, Method};
+pub use policy::StoragePolicy;
 pub use privileges::{Missing, Need, On, PRIVILEGES, Privilege, WISHED, role_file};
 pub use reference::MoRef;
 pub use secret::Secret;
@@ -88,6 +90,6 @@ pub use soap::{Element, ForbiddenCharacter, Kind, Malformed, Unreadable};
 pub use task::{Progress, Running};
 pub use treatment::{Again, Outcome, TREATMENTS, Treatment};
 pub use vm::{
-    Adapter, AdapterNetwork, Boot, CloneDisks, CloneVm, ConfigSpec, Controller, Devices, Disk, DiskMode, Entries,
-    ExistingDisk, Extra, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot, Vm,
+    Adapter, AdapterNetwork, Boot, CloneDisks, ClonePolicy, CloneVm, ConfigSpec, Controller, Devices, Disk, DiskMode,
+    Entries, ExistingDisk, Extra, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot, Vm,
 };

@@ -1,6 +1,7 @@
 //! The methods that are called: the one table of what each does, and so of what a lost answer means.
 //!
-//! Source: vSphere Web Services API reference. All are there since API 7.0, which is the version that requests name.
+//! Source: vSphere Web Services API reference; of those that begin with `Pbm` the VMware Storage Policy API reference. All are there since
+//! API 7.0, which is the version that requests name.
 
 /// What a method does, and so what follows a lost answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,36 @@ pub enum Effect {
     Change,
 }
 
+/// Where a method is called: each endpoint has a path, a namespace and objects of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// The vSphere Web Services API.
+    Vim,
+    /// Storage Policy Based Management, by the session of the former.
+    ///
+    /// Source: `pbm/client.go` of govmomi: `Path`, `Namespace` and `ServiceInstance`.
+    Policies,
+}
+
+impl Endpoint {
+    /// Its path on the server.
+    pub(crate) const fn path(self) -> &'static str {
+        match self {
+            Self::Vim => "sdk",
+            Self::Policies => "pbm",
+        }
+    }
+
+    /// What requests name as the API that they are written for. Of vim25 with its version: what later versions have added is left out of
+    /// answers. Of the other one govmomi names none (`soapRoundTrip` in `vim25/soap/client.go`, whose `Version` is vim25's alone).
+    pub(crate) const fn action(self) -> &'static str {
+        match self {
+            Self::Vim => "urn:vim25/7.0.0.0",
+            Self::Policies => "urn:pbm/",
+        }
+    }
+}
+
 /// A method of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
@@ -20,11 +51,23 @@ pub struct Method {
     pub name: &'static str,
     /// What it does.
     pub effect: Effect,
+    /// Where it is called.
+    pub(crate) endpoint: Endpoint,
+}
+
+impl Method {
+    const fn of(name: &'static str, effect: Effect) -> Self {
+        Self { name, effect, endpoint: Endpoint::Vim }
+    }
+
+    const fn at(self, endpoint: Endpoint) -> Self {
+        Self { endpoint, ..self }
+    }
 }
 
 macro_rules! methods {
-    ($($constant:ident $name:literal $effect:ident;)*) => {
-        $(pub(crate) const $constant: Method = Method { name: $name, effect: Effect::$effect };)*
+    ($($constant:ident $name:literal $effect:ident $($endpoint:ident)?;)*) => {
+        $(pub(crate) const $constant: Method = Method::of($name, Effect::$effect)$(.at(Endpoint::$endpoint))?;)*
         /// All of them.
         pub const METHODS: &[Method] = &[$($constant),*];
     };
@@ -51,6 +94,9 @@ methods! {
     QUERY_VIRTUAL_DISK_UUID "QueryVirtualDiskUuid" Look;
     SEARCH_DATASTORE "SearchDatastore_Task" Look;
     CREATE_IMPORT_SPEC "CreateImportSpec" Look;
+    PBM_RETRIEVE_SERVICE_CONTENT "PbmRetrieveServiceContent" Look Policies;
+    PBM_QUERY_PROFILE "PbmQueryProfile" Look Policies;
+    PBM_RETRIEVE_CONTENT "PbmRetrieveContent" Look Policies;
 
     CREATE_FOLDER "CreateFolder" Change;
     IMPORT_VAPP "ImportVApp" Change;

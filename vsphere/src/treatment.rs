@@ -1,6 +1,6 @@
 //! What each fault means for the call that it ends: the one table of it.
 //!
-//! Source: the faults of each method in the vSphere Web Services API reference. A fault that is not listed leaves its call in
+//! Source: the faults of each method in the vSphere Web Services API reference, and in that of storage policies (`Pbm…`). A fault that is not listed leaves its call in
 //! doubt: an error is never taken for "nothing happened".
 
 /// What became of a call that failed.
@@ -48,16 +48,20 @@ pub(crate) const OF_UNKNOWN: Treatment = Treatment { outcome: Outcome::InDoubt, 
 /// Type of the fault, what became of its call, whether the client makes it again.
 pub const TREATMENTS: &[(&str, Outcome, Again)] = &[
     ("NotAuthenticated", Outcome::Transient, Again::AfterLogin),
+    // "Thrown when login fails due to token not provided or token could not be validated": the same, of storage policies.
+    ("PbmFaultInvalidLogin", Outcome::Transient, Again::AfterLogin),
     ("TaskInProgress", Outcome::Transient, Again::Later),
     // The login, and what it may.
     ("InvalidLogin", Outcome::Denied, Again::Never),
     ("NoPermission", Outcome::Denied, Again::Never),
     ("PasswordExpired", Outcome::Denied, Again::Never),
+    ("PbmFaultNoPermission", Outcome::Denied, Again::Never),
     ("RestrictedVersion", Outcome::Denied, Again::Never),
     // Not there.
     ("FileNotFound", Outcome::NotFound, Again::Never),
     ("ManagedObjectNotFound", Outcome::NotFound, Again::Never),
     ("NotFound", Outcome::NotFound, Again::Never),
+    ("PbmFaultNotFound", Outcome::NotFound, Again::Never),
     // Not as it was seen. A device that is part of a snapshot, or is held already, is refused as InvalidDeviceSpec.
     ("ConcurrentAccess", Outcome::Changed, Again::Never),
     ("InvalidDeviceBacking", Outcome::Changed, Again::Never),
@@ -109,6 +113,7 @@ pub const TREATMENTS: &[(&str, Outcome, Again)] = &[
     ("OvfUnsupportedElement", Outcome::Refused, Again::Never),
     ("OvfUnsupportedPackage", Outcome::Refused, Again::Never),
     ("OvfUnsupportedSection", Outcome::Refused, Again::Never),
+    ("PbmCompatibilityCheckFault", Outcome::Refused, Again::Never),
     // What was begun, and nobody knows how far it went.
     ("HostCommunication", Outcome::InDoubt, Again::Never),
     ("HostNotConnected", Outcome::InDoubt, Again::Never),

@@ -1,7 +1,7 @@
 //! New VMs: clones of an image's template, with all that is theirs from their first moment.
 
 use uuid::Uuid;
-use vsphere::{CloneDisks, CloneVm, ConfigSpec, DiskMode, NewDisk};
+use vsphere::{CloneDisks, ClonePolicy, CloneVm, ConfigSpec, DiskMode, NewDisk};
 
 use super::VcenterHypervisor;
 use super::disks::first_controller;
@@ -64,7 +64,7 @@ impl VcenterHypervisor {
         let spec = spec.properties(form, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
         let spec = wired(spec, &image.template, &self.wires(addition.networks).await?)?;
         let spec = match size.data_disk {
-            Some(bytes) => with_data_disk(spec, &image.template, bytes)?,
+            Some(bytes) => with_data_disk(spec, &image.template, bytes, self.policy().await?)?,
             None => spec,
         };
         let new_disks = usize::from(size.data_disk.is_some());
@@ -96,6 +96,9 @@ impl VcenterHypervisor {
             }
             _ => CloneDisks::Full,
         };
+        let policy = self.policy().await?;
+        let policy =
+            policy.map(|id| ClonePolicy { id, disks: &template.devices.disks, datastore: &place.at.datastore });
         self.takes_vms(&place.at).await?;
         let is_linked = matches!(disks, CloneDisks::LinkedTo(_));
         let clone = CloneVm {
@@ -105,11 +108,12 @@ impl VcenterHypervisor {
             datastore: Some(&place.at.datastore),
             host: None,
             disks,
-            policy: None,
+            policy,
             config: spec,
             is_template: false,
         };
-        let made = self.client.changes(&Asking(permit)).clone_vm(&template.reference, &clone).await?;
+        let made = self.client.changes(&Asking(permit)).clone_vm(&template.reference, &clone).await;
+        let made = made.map_err(|error| self.with_policy(error))?;
         let after = self.client.whole_vm(&template.reference).await.map_err(after_it_began)?;
         // What a linked clone takes is its snapshot's; a full one takes all settings as they were at that moment.
         let is_sealed = is_linked || self.is_as_sealed(&image.note, &after).await.map_err(after_it_began)?;
@@ -170,7 +174,7 @@ fn is_alike(before: &vsphere::Vm, after: &vsphere::Vm) -> bool {
 }
 
 /// A blank disk outside snapshots, beside the system disk.
-fn with_data_disk(spec: ConfigSpec, image: &vsphere::Vm, bytes: u64) -> Result<ConfigSpec> {
+fn with_data_disk(spec: ConfigSpec, image: &vsphere::Vm, bytes: u64, policy: Option<&str>) -> Result<ConfigSpec> {
     let controller = first_controller(image);
     let controller =
         controller.ok_or_else(|| Error::refused(format!("the image {} has no SCSI controller", image.name)))?;
@@ -178,5 +182,5 @@ fn with_data_disk(spec: ConfigSpec, image: &vsphere::Vm, bytes: u64) -> Result<C
         return Err(Error::refused(format!("a data disk of {bytes} bytes cannot be made: it has to be of whole KiB")));
     }
     let mode = DiskMode::IndependentPersistent;
-    Ok(spec.new_disk(&NewDisk { capacity: bytes, controller, mode, datastore: None, policy: None })?)
+    Ok(spec.new_disk(&NewDisk { capacity: bytes, controller, mode, datastore: None, policy })?)
 }

@@ -24,6 +24,7 @@ mod look;
 mod make;
 mod patience;
 mod place;
+mod policy;
 mod power;
 mod preflight;
 mod question;
@@ -44,6 +45,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use contract::deployer::Fingerprints;
 use contract::statement::Statement;
+use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 pub use datastore_store::DatastoreStore;
@@ -64,6 +66,8 @@ pub struct VcenterHypervisor {
     deployment: Uuid,
     places: Places,
     laid: Laid,
+    /// The identifier of the storage policy that the site names, once it was needed.
+    policy: OnceCell<String>,
     /// How long [`Hypervisor::settle`] waits for what has arrived.
     settling: Duration,
     /// For how long the settings of a template have to stay the same before it is sealed.
@@ -80,7 +84,8 @@ const REST: Duration = Duration::from_secs(3);
 
 impl VcenterHypervisor {
     /// The VMs of a deployment on the vCenter of a client, which stays the caller's to log out. All objects that the site
-    /// names are looked up here, once. `journal` is the directory of the deployment's holds and journals ([`DatastoreStore`]):
+    /// names are looked up here, once, but for a storage policy: that is looked up when a VM is to be made. `journal` is the directory of
+    /// the deployment's holds and journals ([`DatastoreStore`]):
     /// what it lays ready is noted there as well.
     ///
     /// # Errors
@@ -91,7 +96,17 @@ impl VcenterHypervisor {
         let places = Places::find(&client, site).await?;
         let journal = DatastoreDirectory::find(client.clone(), &site.datacenter, journal.clone()).await;
         let laid = Laid::beside(&journal.map_err(trouble::looking)?, deployment);
-        Ok(Self { client, deployment, places, laid, settling: SETTLING, rest: REST, looking: question::LOOKING })
+        let policy = OnceCell::new();
+        Ok(Self {
+            client,
+            deployment,
+            places,
+            laid,
+            policy,
+            settling: SETTLING,
+            rest: REST,
+            looking: question::LOOKING,
+        })
     }
 
     /// The same for a deployment that has laid no image itself: its VMs are made from those of a library.

@@ -25,6 +25,8 @@ pub(super) struct Places {
     pub(super) clones: Clones,
     pub(super) different_hosts: bool,
     pub(super) restart: Option<RestartPriority>,
+    /// A storage policy, by its name.
+    pub(super) policy: Option<String>,
     pub(super) managed_by: Option<String>,
 }
 
@@ -74,6 +76,7 @@ impl Places {
             clones: site.clones,
             different_hosts: site.different_hosts,
             restart: site.restart,
+            policy: site.storage_policy.clone(),
             managed_by: site.managed_by.clone(),
             datacenter,
             folders,

@@ -35,6 +35,10 @@ impl VcenterHypervisor {
         if self.places.changes_cluster() && owner.kind == "ClusterComputeResource" {
             needs.push(need(On::Cluster, &owner, format!("the cluster of the resource pool {pool}")));
         }
+        if self.places.policy.is_some() {
+            let root = self.client.service().root_folder()?;
+            needs.push(need(On::Root, &root, "the root of the vCenter".to_owned()));
+        }
         let missing = self.client.missing_privileges(&needs).await?;
         let mut missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
         for (network, name) in self.networks_with(&own) {
@@ -45,6 +49,7 @@ impl VcenterHypervisor {
             let (user, words) = (self.client.user_name().await, missing.join("; "));
             return Err(Error::new(Kind::Denied, anyhow::anyhow!("{user} lacks privileges: {words}")));
         }
+        self.policy().await?;
         self.takes_vms(&place.at).await?;
         has_host(&hosts.unwrap_or_default())
     }

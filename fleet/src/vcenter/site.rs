@@ -38,6 +38,9 @@ pub struct Site {
     /// When vSphere HA starts the VMs after their host has failed, if not as the cluster says for all. With this or with
     /// `different_hosts` it starts none that was disconnected.
     pub restart: Option<RestartPriority>,
+    /// The storage policy of new VMs and of their disks, by its name; the datastore's default if nothing is said. Disks that are handed on,
+    /// and templates, keep what they have.
+    pub storage_policy: Option<String>,
     /// The key of the extension that vSphere Client names as the one whose the VMs are, if one is registered for them.
     pub managed_by: Option<String>,
 }

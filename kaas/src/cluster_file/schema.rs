@@ -155,6 +155,7 @@ fn vsphere() -> Value {
                     &["low", "medium", "high", "highest"],
                 ),
             ),
+            may("storage-policy", text("The storage policy of new VMs and of all their disks, by its name.")),
             may("managed-by", text("The key of an extension of the vCenter, which is said to manage the VMs.")),
             may(
                 "deployment",

@@ -5,6 +5,7 @@ mod bed;
 #[allow(dead_code, reason = "tests of clusters use the rest of it")]
 #[path = "../control/mod.rs"]
 mod control;
+mod policies;
 mod push;
 
 use std::fs;

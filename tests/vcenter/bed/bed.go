@@ -147,6 +147,7 @@ func (b *Bed) world() (*world, error) {
 	made.service.Listen = &url.URL{Host: "127.0.0.1:0", User: url.UserPassword("nobody", "")}
 	// vcsim sets up its handlers for a server of its own. It is closed at once: they are called by ours.
 	made.service.NewServer().Close()
+	made.watchPolicies()
 	made.service.Listen.Host, made.service.Listen.Scheme = b.at.Host, b.at.Scheme
 	manager := made.registry.SessionManager()
 	manager.ServiceHostName, manager.ValidLogin = b.at.Host, made.login

@@ -39,11 +39,14 @@ func (w *world) clone(ctx *vcsim.Context, source *vcsim.VirtualMachine, asked *t
 		// "For clone operations from a template to a virtual machine, this argument is required": VirtualMachineRelocateSpec.
 		return nil, &types.InvalidArgument{InvalidProperty: "spec.location.pool"}
 	}
-	if asked.Spec.Customization != nil || len(location.Disk) > 0 {
+	if asked.Spec.Customization != nil {
 		return nil, &types.NotSupported{}
 	}
 	from, failed := w.cloned(source, asked.Spec.Snapshot)
 	if failed != nil {
+		return nil, failed
+	}
+	if failed := w.clonePolicies(from, location); failed != nil {
 		return nil, failed
 	}
 	linked := false
@@ -68,6 +71,7 @@ func (w *world) clone(ctx *vcsim.Context, source *vcsim.VirtualMachine, asked *t
 	if failed != nil {
 		return nil, failed
 	}
+	w.noteClone(from, made, location)
 	if failed = w.fill(made, copies); failed == nil {
 		failed = w.afterwards(ctx, made, asked)
 	}

@@ -17,7 +17,7 @@ import (
 
 // Control serves what tests ask of a bed beside the API. All bodies are JSON; an error is {"error": "…"}.
 //
-//	GET    /machines   each machine: name, power state, host, disks with their files, guestinfo
+//	GET    /machines   each machine: name, power state, host, disks with their files, guestinfo, storage policies
 //	GET    /calls      calls and bytes by name, the names in their order, calls and tasks at once (faults.Snapshot)
 //	DELETE /calls      counts anew
 //	GET    /rules      faults.Rule, and how often each was met
@@ -127,20 +127,28 @@ type Machine struct {
 	Template  bool                `json:"template"`
 	Disks     map[string][]string `json:"disks"`
 	Guestinfo map[string]string   `json:"guestinfo"`
+	// Policy is the storage policy of the machine's own files, and Policies are those of its disks by their files, as they were asked for.
+	Policy   string            `json:"policy"`
+	Policies map[string]string `json:"policies"`
 }
 
 func (w *world) machines() []Machine {
 	list := []Machine{}
+	homes, ofDisks := w.policies.noted()
 	for _, entity := range w.registry.All("VirtualMachine") {
 		machine := entity.(*vcsim.VirtualMachine)
 		w.registry.WithLock(w.own(), machine, func() {
 			found := Machine{
 				Name: machine.Name, Object: machine.Self.Value, UUID: machine.Config.Uuid, Power: string(machine.Runtime.PowerState),
 				Host: machine.Runtime.Host.Value, Template: machine.Config.Template, Disks: map[string][]string{}, Guestinfo: guestinfo(machine),
+				Policy: homes[machine.Self], Policies: map[string]string{},
 			}
 			for _, file := range files(machine) {
 				if disk, failed := w.disks.Read(file); failed == nil {
 					found.Disks[file] = disk.Chain
+					if policy := ofDisks[disk.UUID]; policy != "" {
+						found.Policies[file] = policy
+					}
 				}
 			}
 			list = append(list, found)

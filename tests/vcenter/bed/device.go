@@ -31,6 +31,9 @@ func (w *world) newDevice(change *types.VirtualDeviceConfigSpec, index int, dire
 	if disk.UnitNumber == nil {
 		return "", bad("unitNumber")
 	}
+	if failed := w.knowsPolicy(change.Profile); failed != nil {
+		return "", failed
+	}
 	create := change.FileOperation != ""
 	switch change.FileOperation {
 	case "", types.VirtualDeviceConfigSpecFileOperationCreate:
@@ -39,10 +42,17 @@ func (w *world) newDevice(change *types.VirtualDeviceConfigSpec, index int, dire
 	}
 	// vcsim then finds the file that is there, and makes none.
 	change.FileOperation = ""
+	var made string
+	var failed fault
 	if create {
-		return w.newDisk(disk, backing, directory, base, bad)
+		made, failed = w.newDisk(disk, backing, directory, base, bad)
+	} else {
+		failed = w.oldDisk(disk, backing, holder)
 	}
-	return "", w.oldDisk(disk, backing, holder)
+	if failed == nil {
+		w.policies.ofDisk(backing.Uuid, change.Profile)
+	}
+	return made, failed
 }
 
 func (w *world) newDisk(disk *types.VirtualDisk, backing *types.VirtualDiskFlatVer2BackingInfo, directory, base string, bad func(string) fault) (string, fault) {

@@ -26,6 +26,9 @@ func (w *world) reconfigure(ctx *vcsim.Context, machine *vcsim.VirtualMachine, a
 	if failed := w.whileOn(machine, spec); failed != nil {
 		return failed
 	}
+	if failed := w.knowsPolicy(spec.VmProfile); failed != nil {
+		return failed
+	}
 	if machine.Config.Template {
 		_, failed := w.inner(ctx, machine, func() soap.HasFault { return machine.ReconfigVMTask(ctx, asked) })
 		return failed
@@ -64,6 +67,7 @@ func (w *world) reconfigure(ctx *vcsim.Context, machine *vcsim.VirtualMachine, a
 		return failed
 	}
 	w.registry.WithLock(ctx, machine, func() { patchVApp(machine, spec.VAppConfig) })
+	w.policies.ofHome(machine.Self, spec.VmProfile)
 	if machine.Runtime.PowerState == on {
 		w.disks.Unlock(holder(machine))
 		if failed := w.lock(machine); failed != nil {

@@ -8,16 +8,12 @@ import (
 	"sync"
 
 	"github.com/vmware/govmomi/object"
-	"github.com/vmware/govmomi/pbm/simulator"
 	vcsim "github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"vcenter/disks"
 )
-
-// The storage policies' endpoint registers itself with vcsim.
-var _ = simulator.New
 
 type (
 	ref   = types.ManagedObjectReference
@@ -45,6 +41,8 @@ type world struct {
 	leases map[string]*lease
 	// sessions has the user of each session's key.
 	sessions map[string]string
+	// policies are those that machines and disks were given.
+	policies policies
 	// placing keeps two machines from being placed at once.
 	placing sync.Mutex
 	// tasks are those that are at work.

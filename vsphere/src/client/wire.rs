@@ -10,7 +10,7 @@ use super::settings::Settings;
 use crate::connection::{Answer, Failed, Transport};
 use crate::error::Result;
 use crate::fault::Fault;
-use crate::method::{Effect, Method, WAIT_FOR_UPDATES};
+use crate::method::{Effect, Endpoint, Method, WAIT_FOR_UPDATES};
 use crate::reference::MoRef;
 use crate::soap::{self, Answered, Element};
 
@@ -124,8 +124,12 @@ impl Wire {
         cookie: Option<&str>,
         place: &Place,
     ) -> Result<Exchange> {
-        let body = soap::request(method.name, this, arguments)?;
-        let answer = place.hears(self.transport.post(cookie, body.to_string(), self.limit(method))).await;
+        let body = match method.endpoint {
+            Endpoint::Vim => soap::request(method.name, this, arguments)?,
+            Endpoint::Policies => soap::policy_request(method.name, this, arguments, cookie)?,
+        };
+        let request = self.transport.post(method.endpoint, cookie, body.to_string(), self.limit(method));
+        let answer = place.hears(request).await;
         let Answer { status, cookie, body } = match answer {
             Ok(answer) => answer,
             Err(Failed::Unreached(reason)) => return Ok(Exchange::Unreached(reason)),

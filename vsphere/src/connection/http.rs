@@ -10,6 +10,7 @@ use url::{Host, Url};
 use super::pinned::{self, Pin};
 use super::trust::Trust;
 use crate::error::{Error, Result};
+use crate::method::Endpoint;
 
 /// An answer that is longer is none. What is asked of many objects at once is written by hosts and by users who may change these, and is a
 /// few KiB of each; guests write into none of it ([`crate::Client::vms_with`]), so that none of them makes a page as long as this.
@@ -26,8 +27,6 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(4);
 pub const GONE: Duration = UNACKNOWLEDGED.saturating_add(Duration::from_secs(1));
 /// vCenter's proxy ends idle connections after a while. One that is used just then loses its request, so it is not kept long.
 const IDLE: Duration = Duration::from_secs(10);
-/// The version of the API that requests name: what later versions have added is left out of answers.
-const VERSION: &str = "urn:vim25/7.0.0.0";
 
 /// Connections to one server.
 #[derive(Debug)]
@@ -85,12 +84,13 @@ impl Transport {
     /// Sends the text of an envelope.
     pub(crate) fn post(
         &self,
+        endpoint: Endpoint,
         cookie: Option<&str>,
         body: String,
         limit: Duration,
     ) -> impl Future<Output = std::result::Result<Answer, Failed>> + Send + use<> {
-        let mut request = self.http.post(self.server.join("sdk").expect("a path")).timeout(limit).body(body);
-        request = request.header(CONTENT_TYPE, "text/xml; charset=\"utf-8\"").header("SOAPAction", VERSION);
+        let mut request = self.http.post(self.server.join(endpoint.path()).expect("a path")).timeout(limit).body(body);
+        request = request.header(CONTENT_TYPE, "text/xml; charset=\"utf-8\"").header("SOAPAction", endpoint.action());
         if let Some(cookie) = cookie.and_then(|cookie| HeaderValue::from_str(cookie).ok()) {
             request = request.header(COOKIE, cookie);
         }

@@ -20,6 +20,8 @@ pub enum On {
     Pool,
     /// The cluster.
     Cluster,
+    /// The root of the inventory, where a storage policy is named ("Profile-driven Storage Privileges" in vSphere Security).
+    Root,
 }
 
 /// A privilege, and what it is for.
@@ -88,6 +90,7 @@ privileges! {
     Pool "Resource.AssignVMToPool" "putting VMs into resource pools";
     Pool "VApp.Import" "importing VMs";
     Cluster "Host.Inventory.EditCluster" "keeping VMs on different hosts, and setting restart priorities";
+    Root "StorageProfile.View" "finding a storage policy by its name";
 }
 
 /// The privileges of a role, those of [`WISHED`] among them, each once, one a line: what `govc role.create NAME $(cat FILE)` takes, and PowerCLI's

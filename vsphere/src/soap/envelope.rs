@@ -7,9 +7,11 @@ use super::read::{Unreadable, read};
 use super::write::{ForbiddenCharacter, write};
 use crate::reference::MoRef;
 
-const OPEN: &str = r#"<?xml version="1.0" encoding="UTF-8"?><soapenv:Envelope xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsd="http://www.w3.org/2001/XMLSchema" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><soapenv:Body>"#;
+const OPEN: &str = r#"<?xml version="1.0" encoding="UTF-8"?><soapenv:Envelope xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsd="http://www.w3.org/2001/XMLSchema" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">"#;
+const BODY: &str = "<soapenv:Body>";
 const CLOSE: &str = "</soapenv:Body></soapenv:Envelope>";
 const VIM: &str = r#" xmlns="urn:vim25""#;
+const PBM: &str = r#" xmlns="urn:pbm""#;
 
 /// The request that calls a method of an object.
 pub(crate) fn request(
@@ -17,9 +19,41 @@ pub(crate) fn request(
     this: &MoRef,
     arguments: Vec<Element>,
 ) -> Result<Zeroizing<String>, ForbiddenCharacter> {
+    envelope(None, VIM, method, this, arguments)
+}
+
+/// The request that calls a method of storage policies. Whose session it is made by stands in its header, by the value of the session's
+/// cookie.
+///
+/// Source: `Header.Cookie` in `vim25/soap/soap.go` of govmomi, and `SessionCookie` in `client.go` there: the value is without the quotation
+/// marks that vCenter puts around it.
+pub(crate) fn policy_request(
+    method: &str,
+    this: &MoRef,
+    arguments: Vec<Element>,
+    cookie: Option<&str>,
+) -> Result<Zeroizing<String>, ForbiddenCharacter> {
+    let value = cookie.and_then(|cookie| cookie.split_once('=')).map(|(_, value)| value.trim_matches('"'));
+    let session = value.map(|value| Element::text("vcSessionCookie", value));
+    envelope(session.as_ref(), PBM, method, this, arguments)
+}
+
+fn envelope(
+    header: Option<&Element>,
+    namespace: &str,
+    method: &str,
+    this: &MoRef,
+    arguments: Vec<Element>,
+) -> Result<Zeroizing<String>, ForbiddenCharacter> {
     let call = Element::new(method).with([Element::reference("_this", this)]).with(arguments);
     let mut text = Zeroizing::new(OPEN.to_owned());
-    write(&call, VIM, &mut text)?;
+    if let Some(header) = header {
+        text.push_str("<soapenv:Header>");
+        write(header, "", &mut text)?;
+        text.push_str("</soapenv:Header>");
+    }
+    text.push_str(BODY);
+    write(&call, namespace, &mut text)?;
     text.push_str(CLOSE);
     Ok(text)
 }

@@ -6,6 +6,6 @@ mod read;
 mod write;
 
 pub use element::{Element, Kind, Malformed};
-pub(crate) use envelope::{Answered, answered, request};
+pub(crate) use envelope::{Answered, answered, policy_request, request};
 pub use read::Unreadable;
 pub use write::ForbiddenCharacter;

@@ -7,6 +7,7 @@ use crate::reference::MoRef;
 use crate::soap::Element;
 
 use super::config_spec::ConfigSpec;
+use super::device::Disk;
 
 /// What becomes of the disks of the VM that is cloned.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +16,17 @@ pub enum CloneDisks<'a> {
     Full,
     /// The clone's are differences to those of this snapshot: its VM has to stay for as long as the clone does.
     LinkedTo(&'a MoRef),
+}
+
+/// The storage policy of a clone.
+#[derive(Clone, Copy, Debug)]
+pub struct ClonePolicy<'a> {
+    /// Its identifier.
+    pub id: &'a str,
+    /// The disks of the VM that is cloned: that of the location is for the VM's own files alone (`VirtualMachineRelocateSpec.profile`).
+    pub disks: &'a [Disk],
+    /// The datastore that their copies are to be on, which has to be named for each (`VirtualMachineRelocateSpecDiskLocator.datastore`).
+    pub datastore: &'a MoRef,
 }
 
 /// A VM that is to be made from another one.
@@ -32,8 +44,8 @@ pub struct CloneVm<'a> {
     pub host: Option<&'a MoRef>,
     /// The disks.
     pub disks: CloneDisks<'a>,
-    /// The storage policy of the whole VM, by its identifier.
-    pub policy: Option<&'a str>,
+    /// The storage policy of its own files and of its disks; vCenter's choice if nothing is said.
+    pub policy: Option<ClonePolicy<'a>>,
     /// What differs from the settings of the VM that is cloned: the clone has it from its first moment.
     pub config: &'a ConfigSpec,
     /// Whether it is to be a template.
@@ -51,12 +63,23 @@ impl CloneVm<'_> {
             CloneDisks::Full => ("moveAllDiskBackingsAndDisallowSharing", None),
             CloneDisks::LinkedTo(snapshot) => ("createNewChildDiskBacking", Some(snapshot)),
         };
+        // `VirtualMachineRelocateSpecDiskLocator`. Without a manner of its own a disk is copied, whatever is said of the whole.
+        let disk = |policy: ClonePolicy<'_>, disk: &Disk| {
+            Element::new("disk").with([
+                Element::text("diskId", disk.key),
+                Element::reference("datastore", policy.datastore),
+                Element::text("diskMoveType", moved),
+                profile(policy.id),
+            ])
+        };
+        let disks = self.policy.iter().flat_map(|policy| policy.disks.iter().map(move |one| disk(*policy, one)));
         let location = Element::new("location")
             .with(self.datastore.map(|datastore| Element::reference("datastore", datastore)))
             .with([Element::text("diskMoveType", moved)])
             .with(self.pool.map(|pool| Element::reference("pool", pool)))
             .with(self.host.map(|host| Element::reference("host", host)))
-            .with(self.policy.map(profile));
+            .with(disks)
+            .with(self.policy.map(|policy| profile(policy.id)));
         Element::new("spec")
             .with([location, Element::text("template", self.is_template), self.config.element("config")])
             .with([Element::text("powerOn", false)])

@@ -14,7 +14,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use clone::{CloneDisks, CloneVm};
+pub use clone::{CloneDisks, ClonePolicy, CloneVm};
 pub use config_spec::{ConfigSpec, DiskMode, ExistingDisk, NewDisk};
 pub use device::{Adapter, AdapterNetwork, Controller, Devices, Disk, Other};
 pub use entries::Entries;

@@ -286,6 +286,7 @@ async fn a_clone_is_full_or_linked_to_a_snapshot() {
     );
     let (host, snapshot) = (MoRef::new("HostSystem", "host-1"), MoRef::new("VirtualMachineSnapshot", "snapshot-1"));
     let config = ConfigSpec::new().extra("stamp", "s");
+    let vm = seen(&fake).await;
     let full = CloneVm {
         name: "node-2",
         folder: &folder,
@@ -301,7 +302,7 @@ async fn a_clone_is_full_or_linked_to_a_snapshot() {
     let linked = CloneVm {
         host: Some(&host),
         disks: CloneDisks::LinkedTo(&snapshot),
-        policy: Some("p"),
+        policy: Some(ClonePolicy { id: "p", disks: &vm.devices.disks, datastore: &datastore }),
         is_template: true,
         ..full
     };

@@ -74,6 +74,8 @@ pub fn site(vsphere: &VSphere, place: &Place<'_>, folder: String) -> Result<Site
             objects::RestartPriority::High => RestartPriority::High,
             objects::RestartPriority::Highest => RestartPriority::Highest,
         }),
+        // A Provider has none: VMs of tenant clusters have the default of their datastore.
+        storage_policy: None,
         managed_by: vsphere.managed_by.clone(),
     })
 }

@@ -107,6 +107,7 @@ impl Bed {
             clones: Clones::Linked,
             different_hosts: false,
             restart: None,
+            storage_policy: None,
             managed_by: None,
         }
     }

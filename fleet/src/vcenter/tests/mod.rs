@@ -18,6 +18,7 @@ mod question;
 mod queued;
 mod restart;
 mod scale;
+mod storage_policies;
 mod store;
 mod templates;
 mod unanswered;

@@ -55,6 +55,8 @@ pub struct VcenterProvider {
     /// Whether control nodes are kept on different hosts.
     anti_affinity: Located<bool>,
     restart: Option<Located<RestartPriority>>,
+    /// The storage policy of new VMs and of their disks.
+    storage_policy: Option<Located<String>>,
     /// The key of the extension that vSphere Client names as the one whose the VMs are.
     managed_by: Option<String>,
     /// Where holds and journals are kept.
@@ -79,6 +81,7 @@ impl VcenterProvider {
             clones: self.clones,
             different_hosts: self.anti_affinity.value,
             restart: self.restart.as_ref().map(|restart| restart.value),
+            storage_policy: self.storage_policy.as_ref().map(|policy| policy.value.clone()),
             managed_by: self.managed_by.clone(),
         }
     }

@@ -73,6 +73,7 @@ impl Judging<'_> {
         self.datastore(seen, makes);
         if makes {
             self.hosts(seen);
+            self.policy(seen);
         }
         for node in remaining {
             let name = &node.name.value;
@@ -238,6 +239,7 @@ impl Judging<'_> {
             On::Network => named("network", &described.networks).unwrap_or_else(|| described.datacenter.with(())),
             On::Pool => described.pool.as_ref().unwrap_or(&described.cluster).with(()),
             On::Cluster => described.cluster.with(()),
+            On::Root => described.storage_policy.as_ref().unwrap_or(&described.datacenter).with(()),
         }
     }
 
@@ -325,6 +327,22 @@ impl Judging<'_> {
             let all = hosts.len();
             let found = format!("{able} of the {all} hosts of {} take VMs of this cluster now{why}", cluster.value);
             self.checked.found.push(found);
+        }
+    }
+
+    /// For what is yet to be made: VMs that are there keep the policy that they have, whatever has become of it.
+    fn policy(&mut self, seen: &SeenDatacenter) {
+        let (Some(policy), Some(there)) = (&self.described.storage_policy, &seen.policies) else { return };
+        let name = &policy.value;
+        match there.iter().filter(|there| *there == name).count() {
+            1 => self.checked.found.push(format!(
+                "the storage policy {name}; whether the datastore is compatible with it vCenter says when a VM is made"
+            )),
+            0 => {
+                let there = if there.is_empty() { "is none".to_owned() } else { format!("are {}", there.join(", ")) };
+                self.wrong(policy, format!("{}; there {there}", absent("storage policy", name)));
+            }
+            several => self.wrong(policy, format!("there are {several} storage policies called {name}")),
         }
     }
 

@@ -136,7 +136,16 @@ impl Looking<'_> {
             }
             (None, _) => {}
         }
+        if described.storage_policy.is_some() {
+            let root = self.client.service().root_folder()?;
+            needs.add(On::Root, Some(root), &Object::There, "the root of the vCenter".to_owned());
+        }
         seen.missing = self.client.missing_privileges(&needs.0).await?;
+        let may_view = !seen.missing.iter().any(|missing| missing.privilege.on == On::Root);
+        if described.storage_policy.is_some() && may_view {
+            let policies = self.client.storage_policies().await?;
+            seen.policies = Some(policies.into_iter().map(|policy| policy.name).collect());
+        }
         Ok(seen)
     }
 

@@ -54,6 +54,8 @@ impl VcenterProvider {
             })
         });
         let restart = restart.zip(table.at("restart-priority")).map(|(priority, at)| at.with(priority));
+        let storage_policy = table.optional("storage-policy", policy).zip(table.at("storage-policy"));
+        let storage_policy = storage_policy.map(|(name, at)| at.with(name));
         let managed_by = table.optional("managed-by", any);
         let journal = table.optional("journal", directory);
         let journal = journal.zip(table.at("journal")).map(|(journal, at)| at.with(journal));
@@ -80,6 +82,7 @@ impl VcenterProvider {
             clones: clones.unwrap_or_default(),
             anti_affinity: at?.with(anti_affinity),
             restart,
+            storage_policy,
             managed_by,
             journal,
             deployment,
@@ -138,6 +141,14 @@ fn object(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err(format!("is {text:?}: give a name, or names with / between them, as vSphere Client shows them"))
+}
+
+/// The name of a storage policy, which may have any character in it: it is no path.
+fn policy(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err(format!("is {text:?}: give the name of a storage policy, as vSphere Client shows it"));
+    }
+    Ok(text.to_owned())
 }
 
 /// A directory on a datastore, and not its top.

@@ -232,6 +232,35 @@ fn missing_privileges_are_named_once_for_each_object_with_what_they_are_for() {
 }
 
 #[test]
+fn a_storage_policy_has_to_be_there_for_vms_that_are_not() {
+    let (text, at) = (with(&[("# storage-policy", "storage-policy")]), "storage-policy = ");
+    let with_policies = |names: &[&str]| {
+        let policies = Some(names.iter().map(|name| (*name).to_owned()).collect());
+        move |_: &mut Seen, seen: &mut SeenDatacenter, _: &mut Asked| seen.policies = policies
+    };
+    let name = "vSAN Default Storage Policy";
+    let checked = judged(&text, with_policies(&["gold", name]));
+    assert!(checked.mistakes.is_empty(), "{checked:?}");
+    assert!(checked.found.iter().any(|found| found.starts_with(&format!("the storage policy {name}"))), "{checked:?}");
+    let told = mistake(&text, at, with_policies(&["gold", "silver"]));
+    assert!(told.contains("storage-policy: there is no storage policy vSAN Default"), "{told}");
+    assert!(told.contains("; there are gold, silver"), "{told}");
+    assert!(mistake(&text, at, with_policies(&[])).contains("; there is none"));
+    assert!(mistake(&text, at, with_policies(&[name, name])).contains("there are 2 storage policies called vSAN"));
+    // VMs that are there need none.
+    let there = judged(&text, |_, seen, _| {
+        seen.policies = Some(Vec::new());
+        seen.own = all_nodes();
+    });
+    assert!(there.mistakes.is_empty(), "{there:?}");
+    let told = mistake(&text, at, |_, seen, _| {
+        let privilege = *PRIVILEGES.iter().find(|privilege| privilege.on == On::Root).unwrap();
+        seen.missing = vec![Missing { privilege, on: "the root of the vCenter".to_owned() }];
+    });
+    assert!(told.contains("lacks privileges on the root of the vCenter: StorageProfile.View"), "{told}");
+}
+
+#[test]
 fn room_is_counted_for_what_is_not_there_yet() {
     let at = "datastore = \"datastore1\"";
     let free = |gib: u64| {

@@ -32,6 +32,7 @@ fn what_the_example_has_in_comments_is_in_order_as_well() {
         ("# templates-folder", "templates-folder"),
         ("datastore = \"datastore1\"\n", "datastore = \"Pod/one%2ftwo\"\n"),
         ("# restart-priority", "restart-priority"),
+        ("# storage-policy", "storage-policy"),
         ("# managed-by", "managed-by"),
         ("# deployment", "deployment"),
         ("# [provider.vsphere.limits]", "[provider.vsphere.limits]"),
@@ -44,6 +45,7 @@ fn what_the_example_has_in_comments_is_in_order_as_well() {
     let names = vcenter.names();
     assert_eq!(names.resource_pool, "Cluster/Resources/kaas/control");
     assert_eq!((names.different_hosts, names.managed_by.as_deref()), (true, Some("org.example.kaas")));
+    assert_eq!(names.storage_policy.as_deref(), Some("vSAN Default Storage Policy"));
     assert_eq!(names.restart, Some(::vsphere::RestartPriority::High));
     assert_eq!(vcenter.journal_of("control").to_string(), "[one/two] kaas/control");
     let text = with(&[("# journal = \"[datastore1] kaas/control\"", "journal = \"[other] k/c\"")]);
@@ -83,6 +85,11 @@ fn each_mistake_of_the_table_is_said_at_its_line() {
     said("clones = \"linked\"", "clones = \"instant\"", "give linked or full");
     said("anti-affinity = true", "anti-affinity = \"yes\"", "expects true or false");
     said("# restart-priority = \"high\"", "restart-priority = \"first\"", "give one of low, medium, high, highest");
+    said(
+        "# storage-policy = \"vSAN Default Storage Policy\"",
+        "storage-policy = \" \"",
+        "give the name of a storage policy",
+    );
     said("# deployment = \"8f14e45f", "deployment = \"45f", "give a UUID");
     let limits = "# [provider.vsphere.limits]\n# Requests to the vCenter at once.\n# requests = 8";
     let text = with(&[(limits, "[provider.vsphere.limits]\nrequests = 0")]);

@@ -1,0 +1,108 @@
+//! Storage policies of new VMs and of their disks.
+
+use serde_json::json;
+
+use super::*;
+use crate::vcenter::{Clones, Site};
+
+/// A policy that vcsim has, and its identifier.
+const POLICY: &str = "vSAN Default Storage Policy";
+const ID: &str = "aa6d5a82-1c88-45da-85d3-3d74b91a5bad";
+
+fn site(bed: &Bed, policy: &str) -> Site {
+    Site { storage_policy: Some(policy.to_owned()), ..bed.site() }
+}
+
+#[tokio::test]
+async fn a_vm_that_is_made_and_one_that_takes_its_place_have_the_policy_with_all_new_disks() {
+    for clones in [Clones::Linked, Clones::Full] {
+        let (bed, ova) = (Bed::start(&[]), ova());
+        let hypervisor = bed.hypervisor_of(DEPLOYMENT, &Site { clones, ..site(&bed, POLICY) }).await;
+        hypervisor.preflight(&Placement::default()).await.unwrap();
+        let image = hypervisor.lay(&ova).await;
+        let vm = hypervisor.added("cp1", &image).await;
+        hypervisor.replaced(&vm, "cp1-new", &image).await.unwrap();
+        for (name, disks) in [("cp1", 2), ("cp1-new", 1)] {
+            let machine = bed.machine(name).await.unwrap();
+            assert_eq!((machine.policy.as_str(), machine.disks.len()), (ID, disks), "{clones:?}");
+            let has = |disk: &String| machine.policies.get(disk).is_some_and(|policy| policy == ID);
+            assert!(machine.disks.keys().all(has), "{clones:?}: {machine:?}");
+        }
+        assert_eq!(bed.count("PbmQueryProfile").await, 1, "it is looked up once");
+        let template = bed.machines().await.into_iter().find(|machine| machine.template).expect("a template");
+        assert!(template.policy.is_empty() && template.policies.is_empty(), "{template:?}");
+    }
+}
+
+#[tokio::test]
+async fn where_no_policy_is_named_none_is_asked_for() {
+    let (bed, ova) = (Bed::start(&[]), ova());
+    let hypervisor = bed.hypervisor().await;
+    hypervisor.preflight(&Placement::default()).await.unwrap();
+    let image = hypervisor.lay(&ova).await;
+    hypervisor.added("cp1", &image).await;
+    let machine = bed.machine("cp1").await.unwrap();
+    assert!(machine.policy.is_empty() && machine.policies.is_empty(), "{machine:?}");
+    assert_eq!(bed.count("PbmRetrieveServiceContent").await, 0);
+}
+
+#[tokio::test]
+async fn a_policy_that_is_not_there_is_refused_with_those_that_are_and_hinders_nothing_that_makes_no_vm() {
+    let (bed, ova) = (Bed::start(&[]), ova());
+    let image = bed.hypervisor().await.lay(&ova).await;
+    let vm = bed.hypervisor().await.added("cp1", &image).await;
+    let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site(&bed, "gold")).await;
+    for error in [
+        hypervisor.preflight(&Placement::default()).await.unwrap_err(),
+        hypervisor.try_add("cp2", &image).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind, Kind::Refused, "{error}");
+        let words = error.to_string();
+        assert!(words.contains("there is no storage policy gold") && words.contains(POLICY), "{words}");
+    }
+    assert_eq!(bed.machine("cp2").await, None);
+    hypervisor.power_on(&vm, &Free).await.unwrap();
+    hypervisor.cut_power(&hypervisor.again(&vm).await, &Free).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_vcenter_refuses_is_said_with_the_policy() {
+    let (bed, ova) = (Bed::start(&[]), ova());
+    let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site(&bed, POLICY)).await;
+    let image = hypervisor.lay(&ova).await;
+    bed.spoil("CloneVM_Task", "fault", json!({ "fault": "InvalidArgument" })).await;
+    let error = hypervisor.try_add("cp1", &image).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Refused, "{error}");
+    let words = error.to_string();
+    assert!(
+        words.contains(&format!("with the storage policy {POLICY} (")) && words.contains("InvalidArgument"),
+        "{words}"
+    );
+    bed.spoil_nothing().await;
+    hypervisor.added("cp1", &image).await;
+}
+
+#[tokio::test]
+async fn who_may_not_view_policies_is_told_so_where_one_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let users = directory.path().join("users.json");
+    let view = "StorageProfile.View";
+    let few: Vec<&str> = vsphere::PRIVILEGES.iter().map(|row| row.id).filter(|id| *id != view).collect();
+    let list = json!([
+        { "name": bed::ADMINISTRATOR, "password": "secret" },
+        { "name": "few@vsphere.local", "password": "f", "privileges": few },
+    ]);
+    std::fs::write(&users, list.to_string()).unwrap();
+    let bed = Bed::start(&["-users", users.to_str().unwrap()]);
+    drop(bed.hypervisor().await);
+    let of = async |site: &Site| {
+        let client = bed.client_of("few@vsphere.local", "f").await;
+        VcenterHypervisor::new(client, DEPLOYMENT, site, &journal_of(DEPLOYMENT)).await.unwrap()
+    };
+    of(&bed.site()).await.preflight(&Placement::default()).await.unwrap();
+    let hypervisor = of(&site(&bed, POLICY)).await;
+    let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Denied, "{error}");
+    assert!(error.to_string().contains("StorageProfile.View on the root of the vCenter"), "{error}");
+    assert_eq!(hypervisor.policy().await.unwrap_err().kind, Kind::Denied);
+}

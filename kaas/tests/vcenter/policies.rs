@@ -1,0 +1,38 @@
+//! `storage-policy`.
+
+use testbed::{ADMINISTRATOR, IN_ROLE, LOOKER, Machine};
+
+use super::bed::Bed;
+use super::says;
+
+/// What the example has in a comment.
+const NAMED: &str = "storage-policy = \"vSAN Default Storage Policy\"";
+
+#[test]
+fn new_vms_have_the_policy_that_is_named_and_one_that_is_not_there_is_refused_with_those_that_are() {
+    let bed = Bed::start(&[]);
+    bed.make_folder("control");
+    let user = |name: &str| format!("user = \"{name}\"");
+    let by = |name: &str, policy: &str| {
+        bed.described(&[(&user(ADMINISTRATOR), &user(name)), (&format!("# {NAMED}"), policy)])
+    };
+    let told = says(1, &["deploy", "--dry-run"], &by(IN_ROLE, "storage-policy = \"gold\""));
+    let missing = "storage-policy: there is no storage policy gold, or the account cannot see it; there are ";
+    assert!(told.contains(missing) && told.contains("vSAN Default Storage Policy"), "{told}");
+    let told = says(1, &["deploy", "--dry-run"], &by(LOOKER, NAMED));
+    assert!(told.contains("StorageProfile.View (finding a storage policy by its name)"), "{told}");
+
+    let file = by(IN_ROLE, NAMED);
+    let plan = says(0, &["deploy", "--dry-run"], &file);
+    assert!(plan.contains("the storage policy vSAN Default Storage Policy"), "{plan}");
+    says(3, &["deploy", "--pause-limit", "1"], &file);
+    for node in ["cp1", "cp2", "cp3"] {
+        let Machine { policy, policies, disks, .. } = bed.vsphere(async |_| bed.machine(node).await.expect("a VM"));
+        assert!(!policy.is_empty(), "{node}");
+        let with_policies: Vec<_> = disks.keys().map(|disk| policies.get(disk)).collect();
+        assert_eq!(with_policies, [Some(&policy), Some(&policy)], "{node}");
+    }
+    // Whoever looks at VMs that are there needs none: it may have been renamed.
+    let renamed = by(IN_ROLE, "storage-policy = \"gold\"");
+    assert!(says(3, &["status"], &renamed).contains("has not formed yet"));
+}
