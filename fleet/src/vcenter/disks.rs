@@ -120,13 +120,13 @@ impl VcenterHypervisor {
     }
 
     /// Refuses a disk that a VM of the deployment holds.
-    async fn is_nobodys(&self, disk: &DiskRef) -> Result<()> {
+    pub(super) async fn is_nobodys(&self, disk: &DiskRef) -> Result<()> {
         self.all_own().await?.iter().try_for_each(|vm| holds_not(vm, disk))
     }
 
     /// Refuses a disk that any VM holds in the folders of VMs and templates, whoever's it is: of one that is off no lock on the
     /// file tells. The journal that names a disk is a file on a datastore, too.
-    async fn is_no_others(&self, disk: &DiskRef) -> Result<()> {
+    pub(super) async fn is_no_others(&self, disk: &DiskRef) -> Result<()> {
         let folders = self.places.folders.iter().map(|(folder, _)| folder).chain([&self.places.templates]);
         for folder in folders {
             self.client.vms_in(folder, false).await?.iter().try_for_each(|vm| holds_not(vm, disk))?;
@@ -135,7 +135,7 @@ impl VcenterHypervisor {
     }
 
     /// Proves that the file of a disk is the one that is meant.
-    async fn is_there(&self, disk: &DiskRef) -> Result<()> {
+    pub(super) async fn is_there(&self, disk: &DiskRef) -> Result<()> {
         let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
         let found = match self.client.disk_uuid(file).await {
             Err(error) if error.outcome() == vsphere::Outcome::NotFound => {

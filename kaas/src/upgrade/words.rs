@@ -2,8 +2,8 @@
 
 use fleet::authority::Held;
 use fleet::upgrade::{
-    AbandonedUnread, CODES, Damaged, Direction, KubernetesPlan, Mode, Notice, Order, OtherCluster, Outcome, Refusals,
-    UpgradeStatus,
+    AbandonedUnread, CODES, Damaged, Direction, DiskCopy, KubernetesPlan, Mode, Notice, Order, OtherCluster, Outcome,
+    Refusals, UpgradeStatus,
 };
 
 use super::describe;
@@ -117,6 +117,24 @@ pub fn status(status: &UpgradeStatus) -> String {
     if let (None, Some(holder)) = (status.outcome, &status.held_by) {
         text += &format!("\n{holder} is at work on it");
     }
+    // On the way back and out, and after every end, they stay.
+    let stay = matches!(status.outcome, Some(Outcome::RolledBack | Outcome::Committed | Outcome::Abandoned))
+        || matches!(status.direction, Direction::Back | Direction::Abandon);
+    text + &copies(&status.copies, stay)
+}
+
+/// Where copies of data disks lie, a line each, and who removes them; nothing if there are none.
+fn copies(copies: &[DiskCopy], stay: bool) -> String {
+    if copies.is_empty() {
+        return String::new();
+    }
+    let removed =
+        if stay { "they stay: remove them yourself once nobody needs them" } else { "the commit removes them" };
+    let mut text = format!("\ncopies of data disks as the old image has left them; {removed}:");
+    for DiskCopy { node, copy } in copies {
+        let half = if copy.uuid.is_some() { "" } else { " (perhaps half of one, or nothing)" };
+        text += &format!("\n  of {node}: {}{half}", copy.path);
+    }
     text
 }
 
@@ -221,7 +239,7 @@ pub fn kubernetes(plan: &KubernetesPlan) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fleet::upgrade::{IllNodes, Reason, Refusal};
+    use fleet::upgrade::{IllNodes, KeptCopy, Reason, Refusal};
 
     use super::*;
 
@@ -270,9 +288,66 @@ mod tests {
             total: 2,
             next: None,
             held_by: None,
+            copies: Vec::new(),
             plan,
             entries: Vec::new(),
         })
+    }
+
+    #[test]
+    fn copies_of_disks_are_named_and_who_removes_them() {
+        let copy = |uuid| DiskCopy {
+            node: "cp1".to_owned(),
+            copy: KeptCopy { path: "[ds] cp1/data-before-1a2b3c4d.vmdk".to_owned(), uuid },
+        };
+        let all = [copy(None), copy(Some(uuid::Uuid::from_u128(7)))];
+        let told = copies(&all[1..], false);
+        assert!(
+            told.contains("of cp1: [ds] cp1/data-before-1a2b3c4d.vmdk") && told.contains("commit removes"),
+            "{told}"
+        );
+        assert!(!told.contains("half"), "{told}");
+        let told = copies(&all, true);
+        assert!(told.contains("perhaps half") && told.contains("remove them yourself"), "{told}");
+        assert_eq!(copies(&[], true), "");
+    }
+
+    #[test]
+    fn the_status_names_copies_and_says_on_the_way_back_that_they_stay() {
+        let plan = describe::tests::plan("rolling", "node");
+        let at = |direction, outcome| {
+            let path = "[ds] cp1/data-before-1a2b3c4d.vmdk".to_owned();
+            let copy = KeptCopy { path, uuid: Some(uuid::Uuid::from_u128(7)) };
+            status(&UpgradeStatus {
+                id: plan.id,
+                direction,
+                only: None,
+                order: Order::LastFirst,
+                left_out: Vec::new(),
+                reason: None,
+                outcome,
+                waits_for_a_person: false,
+                paused: None,
+                done: 1,
+                total: 2,
+                next: None,
+                held_by: None,
+                copies: vec![DiskCopy { node: "cp1".to_owned(), copy }],
+                plan: plan.clone(),
+                entries: Vec::new(),
+            })
+        };
+        for (direction, outcome, word) in [
+            (Direction::Forward, None, "the commit removes"),
+            (Direction::Forward, Some(Outcome::Upgraded), "the commit removes"),
+            (Direction::Back, None, "they stay"),
+            (Direction::Back, Some(Outcome::RolledBack), "they stay"),
+            (Direction::Commit, Some(Outcome::Committed), "they stay"),
+            (Direction::Abandon, Some(Outcome::Abandoned), "they stay"),
+        ] {
+            let told = at(direction, outcome);
+            assert!(told.contains(word) && told.contains("data-before-1a2b3c4d"), "{told}");
+        }
     }
 
     #[test]
