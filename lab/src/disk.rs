@@ -2,6 +2,7 @@
 //! system containers.
 
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,13 @@ pub fn create(path: &Path, capacity: u64) -> anyhow::Result<()> {
 /// writes anew.
 pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let new = to.with_extension("new");
+    // Whoever was killed may still be writing: what is made here is another file.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("removing {}", new.display()));
+        }
+        _ => {}
+    }
     run(program("cp", ["--sparse=always", "--reflink=auto"]).arg(from).arg(&new))?;
     fs::rename(&new, to).with_context(|| format!("writing {}", to.display()))
 }

@@ -117,19 +117,20 @@ pub fn status(status: &UpgradeStatus) -> String {
     if let (None, Some(holder)) = (status.outcome, &status.held_by) {
         text += &format!("\n{holder} is at work on it");
     }
-    // On the way back and out, and after every end, they stay.
-    let stay = matches!(status.outcome, Some(Outcome::RolledBack | Outcome::Committed | Outcome::Abandoned))
-        || matches!(status.direction, Direction::Back | Direction::Abandon);
-    text + &copies(&status.copies, stay)
+    text + &copies(&status.copies, status.outcome)
 }
 
 /// Where copies of data disks lie, a line each, and who removes them; nothing if there are none.
-fn copies(copies: &[DiskCopy], stay: bool) -> String {
+fn copies(copies: &[DiskCopy], outcome: Option<Outcome>) -> String {
     if copies.is_empty() {
         return String::new();
     }
-    let removed =
-        if stay { "they stay: remove them yourself once nobody needs them" } else { "the commit removes them" };
+    let removed = match outcome {
+        None | Some(Outcome::Upgraded) => "the commit removes them; after a way back they stay",
+        Some(Outcome::RolledBack | Outcome::Committed | Outcome::Abandoned) => {
+            "they stay: remove them yourself once nobody needs them"
+        }
+    };
     let mut text = format!("\ncopies of data disks as the old image has left them; {removed}:");
     for DiskCopy { node, copy } in copies {
         let half = if copy.uuid.is_some() { "" } else { " (perhaps half of one, or nothing)" };
@@ -301,53 +302,42 @@ mod tests {
             copy: KeptCopy { path: "[ds] cp1/data-before-1a2b3c4d.vmdk".to_owned(), uuid },
         };
         let all = [copy(None), copy(Some(uuid::Uuid::from_u128(7)))];
-        let told = copies(&all[1..], false);
-        assert!(
-            told.contains("of cp1: [ds] cp1/data-before-1a2b3c4d.vmdk") && told.contains("commit removes"),
-            "{told}"
-        );
-        assert!(!told.contains("half"), "{told}");
-        let told = copies(&all, true);
-        assert!(told.contains("perhaps half") && told.contains("remove them yourself"), "{told}");
-        assert_eq!(copies(&[], true), "");
+        for open in [None, Some(Outcome::Upgraded)] {
+            let told = copies(&all[1..], open);
+            assert!(told.contains("of cp1: [ds] cp1/data-before-1a2b3c4d.vmdk"), "{told}");
+            assert!(told.contains("commit removes") && !told.contains("half"), "{told}");
+        }
+        for ended in [Outcome::RolledBack, Outcome::Committed, Outcome::Abandoned] {
+            let told = copies(&all, Some(ended));
+            assert!(told.contains("perhaps half") && told.contains("remove them yourself"), "{told}");
+        }
+        assert_eq!(copies(&[], None), "");
     }
 
     #[test]
-    fn the_status_names_copies_and_says_on_the_way_back_that_they_stay() {
+    fn the_status_names_the_copies() {
         let plan = describe::tests::plan("rolling", "node");
-        let at = |direction, outcome| {
-            let path = "[ds] cp1/data-before-1a2b3c4d.vmdk".to_owned();
-            let copy = KeptCopy { path, uuid: Some(uuid::Uuid::from_u128(7)) };
-            status(&UpgradeStatus {
-                id: plan.id,
-                direction,
-                only: None,
-                order: Order::LastFirst,
-                left_out: Vec::new(),
-                reason: None,
-                outcome,
-                waits_for_a_person: false,
-                paused: None,
-                done: 1,
-                total: 2,
-                next: None,
-                held_by: None,
-                copies: vec![DiskCopy { node: "cp1".to_owned(), copy }],
-                plan: plan.clone(),
-                entries: Vec::new(),
-            })
-        };
-        for (direction, outcome, word) in [
-            (Direction::Forward, None, "the commit removes"),
-            (Direction::Forward, Some(Outcome::Upgraded), "the commit removes"),
-            (Direction::Back, None, "they stay"),
-            (Direction::Back, Some(Outcome::RolledBack), "they stay"),
-            (Direction::Commit, Some(Outcome::Committed), "they stay"),
-            (Direction::Abandon, Some(Outcome::Abandoned), "they stay"),
-        ] {
-            let told = at(direction, outcome);
-            assert!(told.contains(word) && told.contains("data-before-1a2b3c4d"), "{told}");
-        }
+        let path = "[ds] cp1/data-before-1a2b3c4d.vmdk".to_owned();
+        let copy = KeptCopy { path, uuid: Some(uuid::Uuid::from_u128(7)) };
+        let told = status(&UpgradeStatus {
+            id: plan.id,
+            direction: Direction::Back,
+            only: None,
+            order: Order::LastFirst,
+            left_out: Vec::new(),
+            reason: None,
+            outcome: Some(Outcome::RolledBack),
+            waits_for_a_person: false,
+            paused: None,
+            done: 2,
+            total: 2,
+            next: None,
+            held_by: None,
+            copies: vec![DiskCopy { node: "cp1".to_owned(), copy }],
+            plan,
+            entries: Vec::new(),
+        });
+        assert!(told.contains("data-before-1a2b3c4d") && told.contains("they stay"), "{told}");
     }
 
     #[test]
