@@ -72,6 +72,7 @@ async fn a_copy_that_there_is_no_room_for_may_be_tried_again() {
     bed.spoil("CopyVirtualDisk_Task", "fail-task", json!({ "fault": "NoDiskSpace" })).await;
     let full = hypervisor.copy_disk(&disk, MARK, &Free).await.unwrap_err();
     assert_eq!(full.kind, Kind::Transient, "{full}");
+    assert!(full.to_string().starts_with("its files have 64 MiB: "), "{full}");
     assert!(hypervisor.has_disk(&disk).await.unwrap());
     hypervisor.copy_disk(&disk, MARK, &Free).await.unwrap();
 }
