@@ -163,9 +163,9 @@ async fn what_lies_in_the_place_of_a_copy_is_left_and_said() {
     };
     assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
     assert_eq!(world.lock().copies.len(), 1, "it is another one, and stays");
-    let notes = entries(&world).await.into_iter().filter_map(|entry| match entry.event {
+    let mut notes = entries(&world).await.into_iter().filter_map(|entry| match entry.event {
         Event::Done { step, note, .. } if step.action == Action::DeleteCopy => Some(note),
         _ => None,
     });
-    assert!(notes.last().unwrap().contains(&path), "it is named");
+    assert!(notes.next_back().unwrap().contains(&path), "it is named");
 }
