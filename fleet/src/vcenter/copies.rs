@@ -19,8 +19,8 @@ impl VcenterHypervisor {
     /// vCenter then says of its file.
     pub(super) async fn copy_beside(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
         let path = disk.beside(mark);
-        self.is_nobodys(disk).await?;
-        self.is_there(disk).await?;
+        self.is_free_and_there(disk).await?;
+        self.lies_beside_no_others(disk).await?;
         self.remove_half(&path, permit).await?;
         let datacenter = &self.places.datacenter;
         let [from, to] = [&*disk.path, &*path].map(|path| DiskFile { path, datacenter });
@@ -72,7 +72,7 @@ impl VcenterHypervisor {
         }
         let half = DiskRef { uuid: Uuid::nil(), path: path.to_owned() };
         self.is_held_by_nobody(&half).await?;
-        self.is_in_no_others_directory(&half).await?;
+        self.lies_beside_no_others(&half).await?;
         let look = || -> Looked<'_> { Box::pin(self.is_held_by_nobody(&half)) };
         match self.client.changes(&LastLook { permit, look: &look }).delete_disk(file).await {
             Err(error) if error.outcome() == Outcome::NotFound => Ok(()),

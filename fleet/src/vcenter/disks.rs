@@ -86,7 +86,7 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&LastLook { permit, look: &look }).delete_disk(file).await?)
     }
 
-    async fn is_free_and_there(&self, disk: &DiskRef) -> Result<()> {
+    pub(super) async fn is_free_and_there(&self, disk: &DiskRef) -> Result<()> {
         self.is_nobodys(disk).await?;
         self.is_no_others(disk).await?;
         self.is_there(disk).await
@@ -135,7 +135,7 @@ impl VcenterHypervisor {
     }
 
     /// Proves that the file of a disk is the one that is meant.
-    pub(super) async fn is_there(&self, disk: &DiskRef) -> Result<()> {
+    async fn is_there(&self, disk: &DiskRef) -> Result<()> {
         let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
         let found = match self.client.disk_uuid(file).await {
             Err(error) if error.outcome() == vsphere::Outcome::NotFound => {
