@@ -63,6 +63,12 @@ impl Lab {
         std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
     }
 
+    /// Makes a copy of a disk that no VM holds, in place of what that was before, of whoever has the lab's lock.
+    pub(crate) fn copy_disk_locked(&self, disk: Uuid, copy: Uuid) -> anyhow::Result<()> {
+        let [from, to] = [disk, copy].map(|disk| self.directory.disk(disk));
+        disk::copy(&from, &to)
+    }
+
     /// The raw file behind a disk: tests write to it while its VM is off.
     pub fn disk_file(&self, disk: Uuid) -> PathBuf {
         self.directory.disk(disk)

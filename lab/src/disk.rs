@@ -1,7 +1,8 @@
 //! Data disks of a lab: sparse files, and the loop devices that show them to
 //! system containers.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,24 @@ use super::host::{program, run};
 pub fn create(path: &Path, capacity: u64) -> anyhow::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).open(path);
     file.and_then(|file| file.set_len(capacity)).with_context(|| format!("making the disk {}", path.display()))
+}
+
+/// Makes another disk of what one holds: all of it, or nothing. What it holds nothing of takes no room in the copy either.
+///
+/// # Errors
+/// When there is no room, or a file cannot be read or written. A file with the extension `new` may be left then, which the next try
+/// writes anew.
+pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let new = to.with_extension("new");
+    // Whoever was killed may still be writing: what is made here is another file.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("removing {}", new.display()));
+        }
+        _ => {}
+    }
+    run(program("cp", ["--sparse=always", "--reflink=auto"]).arg(from).arg(&new))?;
+    fs::rename(&new, to).with_context(|| format!("writing {}", to.display()))
 }
 
 /// Shows a disk as a loop device and returns the device.

@@ -41,7 +41,7 @@ impl Client {
 }
 
 impl Changes<'_> {
-    /// Copies a disk that no VM writes, thin as it is. The copy is not there before.
+    /// Copies a disk that no VM writes, in the format that vCenter chooses: it is asked for none. The copy is not there before.
     ///
     /// # Errors
     /// `FileAlreadyExists`, `FileLocked`, `NoDiskSpace`. What is in doubt may leave a part of a copy.

@@ -53,8 +53,8 @@ fn plan() -> Plan {
 
 fn events() -> Vec<Event> {
     let step = Step::whole(Action::Verify);
-    let done = Event::Done { step, note: "whole".to_owned(), vm: None, replaced: false };
-    vec![Event::Begun { step, disk: None, vm: None }, done, Event::Ended { outcome: Outcome::Upgraded }]
+    let done = Event::Done { step, note: "whole".to_owned(), vm: None, replaced: false, copies: Vec::new() };
+    vec![Event::Begun { step, disk: None, vm: None, copy: None }, done, Event::Ended { outcome: Outcome::Upgraded }]
 }
 
 async fn take<'s>(store: &'s ClusterStore<'_>) -> Hold<'s> {

@@ -276,6 +276,22 @@ pub trait Hypervisor: Send + Sync {
     /// When the hypervisor cannot say, on vSphere also where somebody has locked it: that is no no.
     async fn has_disk(&self, disk: &DiskRef) -> Result<bool>;
 
+    /// Where the copy of a data disk lies that carries this mark: beside the disk, unless the hypervisor names disks otherwise.
+    fn copy_path(&self, disk: &DiskRef, mark: &str) -> String {
+        disk.beside(mark)
+    }
+
+    /// Copies a data disk that no VM holds to [`Hypervisor::copy_path`], and returns what names the copy, which is
+    /// whole then. That no VM holds it the call makes sure of, as [`Hypervisor::attach`] does. What lies there before is half of an
+    /// earlier copy, and is removed. An error may leave half of one: the disk itself only is read. It may last for hours.
+    ///
+    /// # Errors
+    /// When a VM is known to hold either ([`Kind::Refused`]), there is no such disk ([`Kind::NotFound`]), there is no room
+    /// ([`Kind::Transient`]), or this hypervisor cannot ([`Kind::Refused`]).
+    async fn copy_disk(&self, disk: &DiskRef, _mark: &str, _permit: &dyn Permit) -> Result<DiskRef> {
+        Err(Error::refused(format!("this hypervisor copies no disks: {} has no copy", disk.path)))
+    }
+
     /// Whether anybody's removal of files or disks has arrived and goes on, where that may be of a disk of this deployment: one that is there
     /// now may go by it yet. [`Hypervisor::settle`] waits for none of another account's, for most are of something else.
     ///

@@ -79,6 +79,16 @@ pub struct DiskRef {
     pub path: String,
 }
 
+impl DiskRef {
+    /// The path of another file beside its own: the name is the same, with this mark before the extension.
+    pub fn beside(&self, mark: &str) -> String {
+        match self.path.rsplit_once('.') {
+            Some((stem, extension)) if !extension.contains('/') => format!("{stem}-{mark}.{extension}"),
+            _ => format!("{}-{mark}", self.path),
+        }
+    }
+}
+
 /// What a disk is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -178,5 +188,22 @@ impl Vm {
 impl fmt::Display for Vm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", clean(&self.name), self.uuid())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_lies_beside_its_disk_and_says_what_it_is() {
+        for (path, beside) in [
+            ("[ds 1] cp1/data.vmdk", "[ds 1] cp1/data-before-1a2b3c4d.vmdk"),
+            ("[ds.1] cp.1/data", "[ds.1] cp.1/data-before-1a2b3c4d"),
+            ("/lab/disks/a.raw", "/lab/disks/a-before-1a2b3c4d.raw"),
+        ] {
+            let disk = DiskRef { uuid: Uuid::nil(), path: path.to_owned() };
+            assert_eq!(disk.beside("before-1a2b3c4d"), beside);
+        }
     }
 }

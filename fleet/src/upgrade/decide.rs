@@ -31,7 +31,7 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
     }
     // Followers first; the sort keeps the order of names.
     nodes.sort_by_key(|node| (node.leads, node.holds_address));
-    let steps = forward(options.mode, nodes.len());
+    let steps = forward(options, nodes.len());
     let (other_vms, other_disks) = others(inventory, &nodes);
     let (target, options) = (target.clone(), options.clone());
     let member = |node: &SeenNode| ControlNode { name: node.name.clone(), address: node.address };
@@ -112,20 +112,22 @@ fn others(inventory: &Inventory, planned: &[PlannedNode]) -> (BTreeSet<Uuid>, Ve
     (vms, disks)
 }
 
-fn forward(mode: Mode, nodes: usize) -> Vec<Step> {
-    use Action::{Attach, Detach, Fence, Gate, Import, PowerOn, Prepare, ShutDown, Snapshot, Verify};
-    const SWAP: [Action; 7] = [Prepare, ShutDown, Fence, Detach, Attach, PowerOn, Gate];
+fn forward(options: &Options, nodes: usize) -> Vec<Step> {
+    use Action::{Attach, Copy, Detach, Fence, Gate, Import, PowerOn, Prepare, ShutDown, Snapshot, Verify};
+    const SWAP: [Action; 9] = [Import, Prepare, ShutDown, Fence, Detach, Copy, Attach, PowerOn, Gate];
+    let copies = options.copy_disks;
+    let swap = || SWAP.into_iter().filter(move |action| copies || *action != Copy);
     let mut steps = vec![Step::whole(Verify), Step::whole(Snapshot)];
-    match mode {
+    match options.mode {
         Mode::Rolling => {
             for node in 0..nodes {
-                steps.extend([Import].into_iter().chain(SWAP).map(|action| Step::of(action, node)));
+                steps.extend(swap().map(|action| Step::of(action, node)));
             }
         }
         // Nodes are not prepared: each would refuse while another one is being swapped. A clean
         // shutdown releases the disk for any image that suits.
         Mode::AllAtOnce => {
-            for action in [Import].into_iter().chain(SWAP).filter(|action| *action != Prepare) {
+            for action in swap().filter(|action| *action != Prepare) {
                 steps.extend((0..nodes).map(|node| Step::of(action, node)));
             }
         }

@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::copies::KeptCopy;
 use super::order::{IllNodes, Order};
 use super::plan::{Plan, Step};
 use super::reason::Reason;
@@ -60,6 +61,9 @@ pub enum Event {
         /// change a VM's settings. None of other steps, nor in a journal of before this was noted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         vm: Option<Uuid>,
+        /// Where the copy of a data disk will lie that it makes: half of one is known by that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        copy: Option<String>,
     },
     /// A step is done.
     Done {
@@ -74,6 +78,9 @@ pub enum Event {
         /// Whether it found that an operator has replaced the node: nothing more is done with it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         replaced: bool,
+        /// The copies of the node's data disk that are there after it: the one that it made, or those that it could not remove.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        copies: Vec<KeptCopy>,
     },
     /// A step cannot be taken now; it is tried again.
     Paused {

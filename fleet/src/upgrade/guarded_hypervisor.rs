@@ -447,6 +447,35 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.lies_where_a_node_was(disk, nodes).await
     }
 
+    /// As [`Hypervisor::copy_path`].
+    pub(crate) fn copy_path(&self, disk: &DiskRef, mark: &str) -> String {
+        self.hypervisor.copy_path(disk, mark)
+    }
+
+    /// As [`Hypervisor::copy_disk`], for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn copy_disk_unless(
+        &self,
+        cancelled: &watch::Receiver<bool>,
+        disk: &DiskRef,
+        mark: &str,
+    ) -> Unless<DiskRef> {
+        let call = self.call();
+        unless_begun(cancelled, &call, self.hypervisor.copy_disk(disk, mark, &call)).await
+    }
+
+    /// Removes a copy of a data disk, as [`Hypervisor::delete_disk`], for who may be asked to end meanwhile. Where it lies was noted when
+    /// it was made.
+    ///
+    /// # Errors
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn delete_copy_unless(&self, cancelled: &watch::Receiver<bool>, copy: &DiskRef) -> Unless<()> {
+        let call = self.call();
+        unless_begun(cancelled, &call, self.hypervisor.delete_disk(copy, &call)).await
+    }
+
     /// As [`Hypervisor::delete_disk`], for who may be asked to end meanwhile. It is noted before it is looked a last time and asked for,
     /// and not where the call is refused by then. Where that look or the permit ends the call, it is noted and was not asked for, which is
     /// said with the answer: as there, or that it cannot be noted.

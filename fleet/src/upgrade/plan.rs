@@ -57,6 +57,9 @@ pub struct Options {
     /// where it runs the image already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<VmSize>,
+    /// Whether each data disk is copied, as the old image has left it, before the new VM gets it. For people: nothing here puts a copy back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub copy_disks: bool,
 }
 
 /// A publisher that the description of a cluster names.
@@ -123,6 +126,8 @@ pub enum Action {
     Fence,
     /// Takes the data disk from the old VM.
     Detach,
+    /// Copies it, as the old VM has left it.
+    Copy,
     /// Gives it to the new VM.
     Attach,
     /// Powers the new VM on.
@@ -157,6 +162,8 @@ pub enum Action {
     Commit,
     /// Removes the old VM.
     DestroyOld,
+    /// Removes the copies of the data disk.
+    DeleteCopy,
     /// Leaves a node as it is, and makes its swap final if it is good on the new image.
     Keep,
 }

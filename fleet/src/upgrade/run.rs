@@ -138,14 +138,15 @@ impl<'a> Run<'a> {
         let makes = step.node.filter(|_| step.action == Action::Import);
         let vm = makes.filter(|node| journal.progress().noted(*node).is_none()).map(|_| Uuid::new_v4());
         if !again || moved || vm.is_some() {
-            self.note(journal, Event::Begun { step, disk, vm }).await?;
+            let copy = self.context.copy_to_make(plan, journal, step);
+            self.note(journal, Event::Begun { step, disk, vm, copy }).await?;
         }
         if pausing.since.is_none() {
             (self.context.watch)(&Notice::Step { plan, step, index, total, again });
         }
-        let StepOutcome { note, vm, replaced } = self.context.act(plan, journal, step).await?;
+        let StepOutcome { note, vm, replaced, copies } = self.context.act(plan, journal, step).await?;
         (self.context.watch)(&Notice::Done { note: &note });
-        self.note(journal, Event::Done { step, note, vm, replaced }).await
+        self.note(journal, Event::Done { step, note, vm, replaced, copies }).await
     }
 
     /// Turns the journal another way than back.

@@ -4,6 +4,7 @@ use anyhow::Context;
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::copies::{self, DiskCopy};
 use super::entry::{Direction, Entry, Outcome, plan_of};
 use super::order::Order;
 use super::plan::{Plan, Step};
@@ -39,6 +40,9 @@ pub struct UpgradeStatus {
     pub next: Option<Step>,
     /// Who is at work on the deployment now.
     pub held_by: Option<String>,
+    /// The copies of data disks that lie beside them, for a person: nothing here puts one back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<DiskCopy>,
     /// The plan that is carried out.
     pub plan: Plan,
     /// The journal.
@@ -72,6 +76,7 @@ impl UpgradeStatus {
             total,
             next: step,
             held_by,
+            copies: copies::of_all(&plan, &entries),
             plan,
             entries,
         })

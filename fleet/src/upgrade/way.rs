@@ -12,7 +12,7 @@ impl Progress {
         match self.direction {
             Direction::Forward => plan.steps.clone(),
             Direction::Back => self.back(plan),
-            Direction::Commit => commit(plan.nodes.len()),
+            Direction::Commit => commit(plan),
             Direction::Abandon => (0..plan.nodes.len()).map(|node| Step::of(Action::Keep, node)).collect(),
         }
     }
@@ -121,7 +121,8 @@ impl Progress {
     }
 }
 
-fn commit(nodes: usize) -> Vec<Step> {
-    let each = |action| (0..nodes).map(move |node| Step::of(action, node));
-    [Step::whole(Action::Check)].into_iter().chain(each(Action::Commit)).chain(each(Action::DestroyOld)).collect()
+fn commit(plan: &Plan) -> Vec<Step> {
+    let each = |action| (0..plan.nodes.len()).map(move |node| Step::of(action, node));
+    let steps = [Step::whole(Action::Check)].into_iter().chain(each(Action::Commit)).chain(each(Action::DestroyOld));
+    steps.chain(each(Action::DeleteCopy).filter(|_| plan.options.copy_disks)).collect()
 }

@@ -86,7 +86,7 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&LastLook { permit, look: &look }).delete_disk(file).await?)
     }
 
-    async fn is_free_and_there(&self, disk: &DiskRef) -> Result<()> {
+    pub(super) async fn is_free_and_there(&self, disk: &DiskRef) -> Result<()> {
         self.is_nobodys(disk).await?;
         self.is_no_others(disk).await?;
         self.is_there(disk).await
@@ -120,13 +120,13 @@ impl VcenterHypervisor {
     }
 
     /// Refuses a disk that a VM of the deployment holds.
-    async fn is_nobodys(&self, disk: &DiskRef) -> Result<()> {
+    pub(super) async fn is_nobodys(&self, disk: &DiskRef) -> Result<()> {
         self.all_own().await?.iter().try_for_each(|vm| holds_not(vm, disk))
     }
 
     /// Refuses a disk that any VM holds in the folders of VMs and templates, whoever's it is: of one that is off no lock on the
     /// file tells. The journal that names a disk is a file on a datastore, too.
-    async fn is_no_others(&self, disk: &DiskRef) -> Result<()> {
+    pub(super) async fn is_no_others(&self, disk: &DiskRef) -> Result<()> {
         let folders = self.places.folders.iter().map(|(folder, _)| folder).chain([&self.places.templates]);
         for folder in folders {
             self.client.vms_in(folder, false).await?.iter().try_for_each(|vm| holds_not(vm, disk))?;

@@ -12,6 +12,7 @@
 mod apart;
 mod beside;
 mod change;
+mod copies;
 mod datastore_directory;
 mod datastore_store;
 mod disks;
@@ -241,6 +242,10 @@ impl Hypervisor for VcenterHypervisor {
 
     async fn lies_where_a_node_was(&self, disk: &DiskRef, nodes: &[&str]) -> Result<bool> {
         self.lies_beside_a_nodes_vm(disk, nodes).await
+    }
+
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
+        self.copy_beside(disk, mark, permit).await
     }
 
     async fn removals_go_on(&self) -> Result<bool> {

@@ -192,6 +192,10 @@ pub struct Wanted {
     /// Go to an older image.
     #[arg(long)]
     pub(super) downgrade: bool,
+    /// Copy each data disk, as the old image has left it, before the new VM gets it: beside it, with as much room as it takes. The
+    /// node is off meanwhile. The commit removes the copies; nothing puts one back by itself.
+    #[arg(long)]
+    pub(super) copy_disks: bool,
     /// The datastore that new VMs are put on, if not that of the VM whose place each takes. Data disks stay where they
     /// are.
     #[arg(long, value_name = "NAME")]
@@ -247,6 +251,7 @@ impl Wanted {
             gate_seconds: self.gate_limit,
             on_failure: if self.all_back { OnFailure::All } else { OnFailure::Node },
             size: None,
+            copy_disks: self.copy_disks,
             placement: Placement {
                 datastore: self.datastore.clone(),
                 resource_pool: self.resource_pool.clone(),
@@ -319,6 +324,18 @@ mod tests {
         std::fs::remove_file(&described).unwrap();
         let error = options(&written, &[]).unwrap_err().to_string();
         assert!(error.contains("cluster.publisher: reading "), "{error}");
+    }
+
+    #[test]
+    fn disks_are_copied_where_that_is_asked_for() {
+        for verb in ["plan", "apply"] {
+            for (line, copied) in [("--lab l --ova a.ova", false), ("--lab l --ova a.ova --copy-disks", true)] {
+                let words = ["upgrade", verb].into_iter().chain(line.split(' '));
+                let upgrade = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).upgrade;
+                let (Upgrade::Plan { wanted, .. } | Upgrade::Apply { wanted, .. }) = upgrade else { panic!("{verb}") };
+                assert_eq!(wanted.options(None).unwrap().copy_disks, copied, "{verb} {line}");
+            }
+        }
     }
 
     #[test]

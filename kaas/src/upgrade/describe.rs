@@ -62,6 +62,12 @@ pub fn text(plan: &Plan) -> String {
     if !plan.options.placement.is_default() {
         line(format_args!("\nNew VMs are put {}.", plan.options.placement));
     }
+    if plan.options.copy_disks {
+        line(format_args!(
+            "\nEach data disk is copied before a new VM gets it, with its node off. Until the commit, which removes them, the\n\
+             copies are for you; none is put back by itself, and a node with others refuses an old one."
+        ));
+    }
     line(format_args!("\nThe steps"));
     for (number, step) in plan.steps.iter().enumerate() {
         let words = words(plan, *step);
@@ -176,6 +182,13 @@ fn words(plan: &Plan, step: Step) -> Words {
             &format!("{old} or nobody holds the disk; its content is not touched"),
             &back,
         ),
+        Action::Copy => words(
+            format!("{name}: copy it, as {old} has left it, to a disk beside it"),
+            "no VM holds it; there is room for as much again",
+            &format!("{service}, for as long as its datastore takes to copy it"),
+            "perhaps half of a copy, which is made anew; the disk itself is only read",
+            &format!("{back}; the copy stays"),
+        ),
         Action::Attach => {
             words(format!("{name}: attach it to {new}"), "no VM holds it", service, "nobody holds the disk", &back)
         }
@@ -213,6 +226,7 @@ fn words(plan: &Plan, step: Step) -> Words {
         Action::Check => back_words(format!("look whether all nodes are good on {image}")),
         Action::Commit => back_words(format!("{name}: make {image} final")),
         Action::DestroyOld => back_words(format!("{name}: remove {old}")),
+        Action::DeleteCopy => back_words(format!("{name}: remove the copy of its data disk")),
     }
 }
 
@@ -275,6 +289,21 @@ pub(super) mod tests {
         plan.options.placement.datastore = Some("fast".to_owned());
         plan.options.placement.resource_pool = Some("kaas".to_owned());
         assert!(text(&plan).contains("New VMs are put on the datastore fast, into the resource pool kaas."));
+        let read: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+        assert_eq!(read, plan, "the journal has it");
+    }
+
+    #[test]
+    fn the_plan_says_that_disks_are_copied_and_a_journal_without_that_word_reads() {
+        let mut plan = plan("rolling", "node");
+        assert!(!plan.options.copy_disks && !text(&plan).contains("is copied"));
+        plan.options.copy_disks = true;
+        plan.steps.push(Step::of(Action::Copy, 0));
+        let text = text(&plan);
+        assert!(
+            text.contains("Each data disk is copied") && text.contains("cp1: copy it, as cp1 has left it"),
+            "{text}"
+        );
         let read: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
         assert_eq!(read, plan, "the journal has it");
     }

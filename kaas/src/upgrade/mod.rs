@@ -174,6 +174,7 @@ mod tests {
             total: 10,
             next: None,
             held_by: None,
+            copies: Vec::new(),
             plan,
             entries: Vec::new(),
         }

@@ -2,8 +2,8 @@
 
 use fleet::authority::Held;
 use fleet::upgrade::{
-    AbandonedUnread, CODES, Damaged, Direction, KubernetesPlan, Mode, Notice, Order, OtherCluster, Outcome, Refusals,
-    UpgradeStatus,
+    AbandonedUnread, CODES, Damaged, Direction, DiskCopy, KubernetesPlan, Mode, Notice, Order, OtherCluster, Outcome,
+    Refusals, UpgradeStatus,
 };
 
 use super::describe;
@@ -117,6 +117,25 @@ pub fn status(status: &UpgradeStatus) -> String {
     if let (None, Some(holder)) = (status.outcome, &status.held_by) {
         text += &format!("\n{holder} is at work on it");
     }
+    text + &copies(&status.copies, status.outcome)
+}
+
+/// Where copies of data disks lie, a line each, and who removes them; nothing if there are none.
+fn copies(copies: &[DiskCopy], outcome: Option<Outcome>) -> String {
+    if copies.is_empty() {
+        return String::new();
+    }
+    let removed = match outcome {
+        None | Some(Outcome::Upgraded) => "the commit removes them; after a way back they stay",
+        Some(Outcome::RolledBack | Outcome::Committed | Outcome::Abandoned) => {
+            "they stay: remove them yourself once nobody needs them"
+        }
+    };
+    let mut text = format!("\ncopies of data disks as the old image has left them; {removed}:");
+    for DiskCopy { node, copy } in copies {
+        let half = if copy.uuid.is_some() { "" } else { " (perhaps half of one, or nothing)" };
+        text += &format!("\n  of {node}: {}{half}", copy.path);
+    }
     text
 }
 
@@ -221,7 +240,7 @@ pub fn kubernetes(plan: &KubernetesPlan) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fleet::upgrade::{IllNodes, Reason, Refusal};
+    use fleet::upgrade::{IllNodes, KeptCopy, Reason, Refusal};
 
     use super::*;
 
@@ -270,9 +289,55 @@ mod tests {
             total: 2,
             next: None,
             held_by: None,
+            copies: Vec::new(),
             plan,
             entries: Vec::new(),
         })
+    }
+
+    #[test]
+    fn copies_of_disks_are_named_and_who_removes_them() {
+        let copy = |uuid| DiskCopy {
+            node: "cp1".to_owned(),
+            copy: KeptCopy { path: "[ds] cp1/data-before-1a2b3c4d.vmdk".to_owned(), uuid },
+        };
+        let all = [copy(None), copy(Some(uuid::Uuid::from_u128(7)))];
+        for open in [None, Some(Outcome::Upgraded)] {
+            let told = copies(&all[1..], open);
+            assert!(told.contains("of cp1: [ds] cp1/data-before-1a2b3c4d.vmdk"), "{told}");
+            assert!(told.contains("commit removes") && !told.contains("half"), "{told}");
+        }
+        for ended in [Outcome::RolledBack, Outcome::Committed, Outcome::Abandoned] {
+            let told = copies(&all, Some(ended));
+            assert!(told.contains("perhaps half") && told.contains("remove them yourself"), "{told}");
+        }
+        assert_eq!(copies(&[], None), "");
+    }
+
+    #[test]
+    fn the_status_names_the_copies() {
+        let plan = describe::tests::plan("rolling", "node");
+        let path = "[ds] cp1/data-before-1a2b3c4d.vmdk".to_owned();
+        let copy = KeptCopy { path, uuid: Some(uuid::Uuid::from_u128(7)) };
+        let told = status(&UpgradeStatus {
+            id: plan.id,
+            direction: Direction::Back,
+            only: None,
+            order: Order::LastFirst,
+            left_out: Vec::new(),
+            reason: None,
+            outcome: Some(Outcome::RolledBack),
+            waits_for_a_person: false,
+            paused: None,
+            done: 2,
+            total: 2,
+            next: None,
+            held_by: None,
+            copies: vec![DiskCopy { node: "cp1".to_owned(), copy }],
+            plan,
+            entries: Vec::new(),
+        });
+        assert!(told.contains("data-before-1a2b3c4d") && told.contains("they stay"), "{told}");
     }
 
     #[test]

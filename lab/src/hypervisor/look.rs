@@ -75,6 +75,11 @@ impl Lab {
         DiskRef { uuid, path: self.directory.disk(uuid).display().to_string() }
     }
 
+    /// What names the copy of a disk that carries this mark: a lab's disks are named by their UUIDs.
+    pub(super) fn copy_of(&self, disk: &DiskRef, mark: &str) -> DiskRef {
+        self.disk_reference(Uuid::new_v5(&disk.uuid, mark.as_bytes()))
+    }
+
     /// Whether a disk's file is there, at the path that is said.
     pub(super) fn lies_there(&self, disk: &DiskRef) -> std::io::Result<bool> {
         Ok(self.disk_reference(disk.uuid) == *disk && self.disk_file(disk.uuid).try_exists()?)

@@ -357,6 +357,29 @@ impl Hypervisor for LabHypervisor {
         self.with(move |lab| lab.lies_there(&disk).map_err(Error::transient)).await
     }
 
+    fn copy_path(&self, disk: &DiskRef, mark: &str) -> String {
+        self.0.copy_of(disk, mark).path
+    }
+
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
+        let (copy, disk) = (self.0.copy_of(disk, mark), disk.clone());
+        let lock = self.locked(permit).await?;
+        self.with(move |lab| {
+            let _lock = lock;
+            if !lab.lies_there(&disk).map_err(Error::transient)? {
+                return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
+            }
+            for held in [disk.uuid, copy.uuid] {
+                if let Some(holder) = lab.directory.holder(held).map_err(Error::transient)? {
+                    return Err(Error::refused(format!("{holder} holds the disk {held}: detach it there first")));
+                }
+            }
+            lab.copy_disk_locked(disk.uuid, copy.uuid).map_err(|error| Error::new(Kind::InDoubt, error))?;
+            Ok(copy)
+        })
+        .await
+    }
+
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         let disk = disk.clone();
         let lock = self.locked(permit).await?;

@@ -16,8 +16,7 @@ use serde::Serialize;
 
 use super::super::cdrom;
 use super::super::container::Containers;
-use super::super::disk::FileId;
-use super::super::host::{program, run};
+use super::super::disk::{FileId, copy};
 use super::super::network::{Network, port_of};
 use super::super::records::LabDirectory;
 use super::super::shown;
@@ -336,13 +335,6 @@ fn lock(slot: &Slot) -> MutexGuard<'_, Option<Live>> {
 
 fn length(file: &Path) -> anyhow::Result<u64> {
     Ok(fs::metadata(file).with_context(|| format!("looking at {}", file.display()))?.len())
-}
-
-/// Makes a disk's own file of what its parent holds: all of it, or nothing.
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let new = to.with_extension("new");
-    run(program("cp", ["--sparse=always", "--reflink=auto"]).arg(from).arg(&new))?;
-    fs::rename(&new, to).with_context(|| format!("writing {}", to.display()))
 }
 
 fn files_below(directory: &Path, found: &mut BTreeSet<FileId>) -> anyhow::Result<()> {

@@ -71,7 +71,8 @@ async fn kept_and_read(api: Api) {
     assert!(take().await.is_err(), "it is held");
     let mut records = Records::begin(&first, kept(false)).await.expect("a record");
     let mut journal = Journal::begin(&first, plan()).await.expect("a journal");
-    for event in [Event::Begun { step, disk: None, vm: None }, paused("one"), paused("two"), paused("one")] {
+    for event in [Event::Begun { step, disk: None, vm: None, copy: None }, paused("one"), paused("two"), paused("one")]
+    {
         journal.append(event).await.expect("an entry");
     }
     records.save(kept(true)).await.expect("a record");
@@ -81,7 +82,7 @@ async fn kept_and_read(api: Api) {
     assert_eq!(second.number(), 2);
     let mut continued = Journal::continued(&second).await.expect("a journal");
     assert_eq!((continued.plan(), continued.entries().len()), (&plan(), 3), "{:?}", continued.entries());
-    let done = Event::Done { step, note: "whole".to_owned(), vm: None, replaced: false };
+    let done = Event::Done { step, note: "whole".to_owned(), vm: None, replaced: false, copies: Vec::new() };
     continued.append(done).await.expect("an entry");
     let late = json!({"at": 1, "hold": 1, "event": "ended", "outcome": "upgraded"}).to_string();
     for (file, text) in [("journal-000009.json", late), (File::UPGRADE, String::new())] {

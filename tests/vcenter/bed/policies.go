@@ -142,7 +142,7 @@ func (w *world) watchPolicies() {
 		const privilege = "StorageProfile.View"
 		asks := method.Name == "PbmQueryProfile" || method.Name == "PbmRetrieveContent"
 		// Who has no session is told so by vcsim.
-		if !asks || ctx.Session == nil || slices.Contains(w.held(ctx.Session.UserName), privilege) {
+		if !asks || ctx.Session == nil || slices.Contains(w.held(ctx.Session.UserName, w.model.ServiceContent.RootFolder), privilege) {
 			return nil, nil
 		}
 		return nil, &types.NoPermission{Object: &w.model.ServiceContent.RootFolder, PrivilegeId: privilege}

@@ -4,6 +4,7 @@
 mod abandon;
 mod belief;
 mod blame;
+mod copy;
 mod evacuate;
 mod gate;
 mod ill_first;
@@ -16,6 +17,7 @@ mod vm;
 use uuid::Uuid;
 
 use super::context::StepContext;
+use super::copies::KeptCopy;
 use super::entry::{Direction, disk_of};
 use super::journal::Journal;
 use super::nodes::Nodes as _;
@@ -46,6 +48,9 @@ impl StepContext<'_> {
         if step.action == Action::Keep {
             return Ok(StepOutcome::note(self.leave(plan, journal, index).await?));
         }
+        if step.action == Action::DeleteCopy {
+            return self.delete_copies(journal, index).await;
+        }
         let (node, progress) = (&plan.nodes[index], journal.progress());
         let vms = Vms::of(node, self.vms().await?, progress.noted(index))?.without_strays()?;
         if let Some(did) = self.replacement(plan, node, &vms, step, &progress).await? {
@@ -59,6 +64,9 @@ impl StepContext<'_> {
             let drawn = progress.noted(index).ok_or_else(|| misplaced(step.action))?;
             let (note, vm) = self.import(plan, node, &vms, drawn).await?;
             return Ok(StepOutcome { vm: Some(vm), ..StepOutcome::note(note) });
+        }
+        if step.action == Action::Copy {
+            return self.copy(node, &place(journal, index)).await;
         }
         self.act_on(plan, journal, step, &vms).await.map(StepOutcome::note)
     }
@@ -93,9 +101,13 @@ impl StepContext<'_> {
             Action::DestroyNew => self.destroy_new(node, vms).await,
             Action::Commit => self.commit(node).await,
             Action::DestroyOld => self.destroy_old(plan, node, vms).await,
-            Action::Verify | Action::Snapshot | Action::Check | Action::Keep | Action::Import => {
-                Err(misplaced(step.action))
-            }
+            Action::Verify
+            | Action::Snapshot
+            | Action::Check
+            | Action::Keep
+            | Action::Import
+            | Action::Copy
+            | Action::DeleteCopy => Err(misplaced(step.action)),
         }
     }
 
@@ -146,7 +158,7 @@ impl StepContext<'_> {
         }
         // What is still to be done needs the new VM only.
         let needs_new = vms.new.is_some()
-            && matches!(step.action, Action::Attach | Action::PowerOn | Action::Gate | Action::Commit);
+            && matches!(step.action, Action::Copy | Action::Attach | Action::PowerOn | Action::Gate | Action::Commit);
         let facts = match self.nodes.facts(node.address).await {
             Ok(facts) => facts,
             Err(_) if !known && (vms.old.is_some() || needs_new) => return Ok(None),
@@ -216,12 +228,14 @@ pub(super) struct StepOutcome {
     pub(super) vm: Option<Uuid>,
     /// Whether it found the node replaced.
     pub(super) replaced: bool,
+    /// The copies of the node's data disk that it made, or could not remove.
+    pub(super) copies: Vec<KeptCopy>,
 }
 
 impl StepOutcome {
     /// What it names may be named by somebody else.
     fn note(note: String) -> Self {
-        Self { note: clean(&note), vm: None, replaced: false }
+        Self { note: clean(&note), vm: None, replaced: false, copies: Vec::new() }
     }
 }
 

@@ -127,7 +127,9 @@ pub async fn end(world: &World, verb: Verb) -> Outcome {
         world.strangers_are_untouched();
         given = give(world, verb).await;
     }
-    let outcome = given.outcome();
+    let (arrived, status) = given.arrived();
+    let Arrived::Ended(outcome) = arrived else { panic!("{arrived:?}") };
+    world.copies_are_named(&status);
     let image = if outcome == Outcome::RolledBack { old() } else { new() };
     world.all_run(&image, outcome == Outcome::Committed).await;
     outcome

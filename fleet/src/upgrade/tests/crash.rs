@@ -19,16 +19,19 @@ struct Way {
     mode: Mode,
     ill: Ill,
     verb: Verb,
+    /// Whether disks are copied.
+    copies: bool,
 }
 
-const FORWARD: Way = Way { nodes: 1, mode: Mode::Rolling, ill: Ill::Well, verb: Verb::Resume };
+const FORWARD: Way = Way { nodes: 1, mode: Mode::Rolling, ill: Ill::Well, verb: Verb::Resume, copies: false };
 const BACK: Way = Way { verb: Verb::Rollback, ..FORWARD };
 const COMMIT: Way = Way { verb: Verb::Commit, ..FORWARD };
 
 impl Way {
     /// A cluster among strangers, at the beginning of this way.
     async fn world(self) -> World {
-        let world = World::of(self.nodes, self.mode, self.ill);
+        let mut world = World::of(self.nodes, self.mode, self.ill);
+        world.options.copy_disks = self.copies;
         let plan = world.plan().await;
         begin(&world).await;
         for node in 0..self.nodes {
@@ -229,7 +232,8 @@ const AT_ONCE: Way = Way { mode: Mode::AllAtOnce, ..THREE };
 
 #[tokio::test(start_paused = true)]
 async fn one_node_whatever_goes_wrong_at_any_call_on_the_way_forward() {
-    figures("one node, forward", &[FORWARD], &BOTH, all).await;
+    // Also what is asked for a copy.
+    figures("one node, forward", &[Way { copies: true, ..FORWARD }], &BOTH, all).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,7 +243,7 @@ async fn one_node_whatever_goes_wrong_at_any_call_on_the_way_back() {
 
 #[tokio::test(start_paused = true)]
 async fn one_node_whatever_goes_wrong_at_any_call_of_the_commit() {
-    figures("one node, commit", &[COMMIT], &[Verb::Resume, Verb::Commit], all).await;
+    figures("one node, commit", &[Way { copies: true, ..COMMIT }], &[Verb::Resume, Verb::Commit], all).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -92,7 +92,10 @@ async fn a_node_whose_way_back_is_done_is_not_taken_for_replaced_any_more() {
     let done = |action| {
         let step = Step::of(action, 0);
         let note = "it was replaced".to_owned();
-        [Event::Begun { step, disk: None, vm: None }, Event::Done { step, note, vm: None, replaced: true }]
+        [
+            Event::Begun { step, disk: None, vm: None, copy: None },
+            Event::Done { step, note, vm: None, replaced: true, copies: Vec::new() },
+        ]
     };
     let turn = |direction| {
         let reason = Reason::new("upgrade.asked", "a test");

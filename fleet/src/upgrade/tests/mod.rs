@@ -8,6 +8,7 @@ mod cancel;
 pub(crate) mod command;
 mod commit;
 mod controller;
+mod copies;
 mod crash;
 pub(super) mod failing;
 pub(crate) mod fake;

@@ -53,6 +53,19 @@ fn one_node_after_the_other_or_all_at_once() {
 }
 
 #[test]
+fn disks_are_copied_between_two_vms_where_that_is_asked_for() {
+    let steps_of = |mode| {
+        let options = Options { copy_disks: true, ..options(mode) };
+        steps(&plan(&inventory(3), &target(), &options, Uuid::from_u128(1)).unwrap())
+    };
+    let rolling = steps_of(Mode::Rolling);
+    for node in 0..3 {
+        assert!(rolling.contains(&format!("Detach {node}, Copy {node}, Attach {node}")), "{rolling}");
+    }
+    assert!(steps_of(Mode::AllAtOnce).contains("Detach 2, Copy 0, Copy 1, Copy 2, Attach 0"));
+}
+
+#[test]
 fn the_plan_names_all_that_will_be_touched() {
     let plan = decided(3, Mode::Rolling);
     assert_eq!((plan.deployment, plan.members.len()), (DEPLOYMENT, 3));

@@ -181,6 +181,14 @@ impl Hypervisor for Mirrored<'_> {
         self.vcenter.has_disk(disk).await
     }
 
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
+        self.after(self.vcenter.copy_disk(disk, mark, permit).await).await
+    }
+
+    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        self.after(self.vcenter.delete_disk(disk, permit).await).await
+    }
+
     async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         self.after(self.vcenter.destroy(vm, permit).await).await
     }

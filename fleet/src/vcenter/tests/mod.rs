@@ -3,6 +3,7 @@
 mod adopt;
 mod bed;
 mod cluster;
+mod copies;
 mod cut;
 mod disturbed;
 mod each_deploy;

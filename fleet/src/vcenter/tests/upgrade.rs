@@ -23,6 +23,8 @@ pub struct Cluster {
     old: Ova,
     /// Snapshots of etcd.
     snapshots: TempDir,
+    /// Whether disks are copied.
+    copies: bool,
 }
 
 impl Cluster {
@@ -49,6 +51,13 @@ impl Cluster {
         cluster
     }
 
+    /// The same, whose disks are copied before new VMs get them.
+    pub fn copying(mut self) -> Self {
+        self.guests.options.copy_disks = true;
+        self.copies = true;
+        self
+    }
+
     async fn without_vms(nodes: usize) -> Self {
         let bed = Bed::start(&["-others", "5", "-lease-timeout", "3s"]);
         Self {
@@ -58,6 +67,7 @@ impl Cluster {
             // Other variables make it another image.
             old: ova_with(vec![("kaas.test".to_owned(), "old".to_owned())]),
             snapshots: tempfile::tempdir().unwrap(),
+            copies: false,
             bed,
         }
     }
@@ -77,6 +87,7 @@ impl Cluster {
         self.bed.reset().await;
         (self.hypervisor, self.store) = (self.bed.hypervisor().await, self.bed.store().await);
         self.guests = World::of(nodes, Mode::Rolling, Ill::Well);
+        self.guests.options.copy_disks = self.copies;
         self.found(nodes).await;
     }
 
@@ -92,6 +103,14 @@ impl Cluster {
     /// The same, with its holds and journal in this store.
     pub async fn give_on(&self, verb: Option<Verb>, store: &dyn Store) -> anyhow::Result<Arrived> {
         give(&self.hypervisor, &self.guests, store, self.snapshots.path(), verb).await
+    }
+
+    /// The names of the copies that lie beside the data disks.
+    pub fn disk_copies(&self) -> Vec<String> {
+        let disks: Vec<String> = self.guests.lock().contents.iter().map(|content| content.at.path.clone()).collect();
+        let beside = disks.iter().flat_map(|disk| std::fs::read_dir(self.bed.file(disk).parent().unwrap()).unwrap());
+        let names = beside.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.contains("-before-") && !name.ends_with("-flat.vmdk")).collect()
     }
 
     /// Panics unless each node's VM of this image runs with its disk, and each other one of it is off, bare and disconnected.
@@ -181,4 +200,21 @@ async fn ended_sessions_a_restart_and_another_operator_stop_no_swap() {
     }
     assert_eq!(given.await.unwrap(), Arrived::Ended(Outcome::Upgraded));
     cluster.runs(true, 2).await;
+}
+
+#[tokio::test]
+async fn disks_are_copied_before_they_move_and_the_copies_go_with_the_commit() {
+    let cluster = Cluster::of(3).await.copying();
+    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    cluster.runs(true, 2).await;
+    assert_eq!(cluster.disk_copies().len(), 3, "{:?}", cluster.disk_copies());
+    assert_eq!(cluster.give(Some(Verb::Rollback)).await.unwrap(), Arrived::Ended(Outcome::RolledBack));
+    cluster.runs(false, 1).await;
+    assert_eq!(cluster.disk_copies().len(), 3, "they stay");
+    // Another upgrade has copies of its own, and removes no others.
+    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    assert_eq!(cluster.disk_copies().len(), 6);
+    assert_eq!(cluster.give(Some(Verb::Commit)).await.unwrap(), Arrived::Ended(Outcome::Committed));
+    cluster.runs(true, 1).await;
+    assert_eq!(cluster.disk_copies().len(), 3);
 }

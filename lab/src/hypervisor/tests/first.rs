@@ -78,3 +78,28 @@ async fn a_disk_that_nobody_holds_is_removed_and_no_other_one() {
     assert_eq!(delete(&free).await.unwrap_err().kind, Kind::NotFound);
     assert!(Path::new(&held.path).exists() && !Path::new(&free.path).exists());
 }
+
+#[tokio::test]
+async fn a_disk_that_nobody_holds_is_copied_and_the_copy_is_a_disk_of_its_own() {
+    let (_state, lab) = lab();
+    fs::create_dir_all(lab.0.directory.path().join("disks")).unwrap();
+    let disk = lab.0.disk_reference(lab.0.create_disk(1 << 20).unwrap());
+    let copy = async |mark: &str| lab.copy_disk(&disk, mark, &Times::of(1)).await;
+    let made = copy("before-1").await.unwrap();
+    assert_eq!(made.path, lab.copy_path(&disk, "before-1"));
+    assert!(made.uuid != disk.uuid && lab.has_disk(&made).await.unwrap());
+    assert_eq!(fs::metadata(&made.path).unwrap().len(), 1 << 20);
+    // One that is made anew takes its place; another swap's does not.
+    fs::write(&disk.path, "later").unwrap();
+    assert_eq!(copy("before-1").await.unwrap(), made);
+    assert_eq!(fs::read(&made.path).unwrap(), b"later");
+    assert_ne!(copy("before-2").await.unwrap().uuid, made.uuid);
+    lab.delete_disk(&made, &Times::of(1)).await.unwrap();
+    assert!(!Path::new(&made.path).exists() && Path::new(&disk.path).exists());
+    let gone = DiskRef { uuid: Uuid::from_u128(7), ..disk.clone() };
+    assert_eq!(lab.copy_disk(&gone, "before-1", &Times::of(1)).await.unwrap_err().kind, Kind::NotFound);
+    let mut record = lab.0.directory.load_vm("unstamped").unwrap();
+    record.disks.push(disk.uuid);
+    lab.0.directory.save_vm(&record).unwrap();
+    assert_eq!(copy("before-1").await.unwrap_err().kind, Kind::Refused);
+}

@@ -44,6 +44,7 @@ pub(super) fn options(cluster: &TenantCluster, size: Option<ControlPlaneSize>) -
         described_publisher: None,
         placement: Default::default(),
         size: size.map(Into::into),
+        copy_disks: false,
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::fault::{Call, CallKind, Fault, Late};
-use super::{DEPLOYMENT, HOME, Ill, Machine, State, Template, World, data, new};
+use super::{DEPLOYMENT, DiskCopied, HOME, Ill, Machine, State, Template, World, data, new};
 use crate::authority::MARGIN;
 use crate::hypervisor::{
     Addition, DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown,
@@ -401,7 +401,65 @@ impl Hypervisor for World {
     }
 
     async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
-        self.look("has_disk", |state| Ok(state.contents.iter().any(|content| content.at == *disk))).await
+        self.look("has_disk", |state| {
+            let mut all =
+                state.contents.iter().map(|content| &content.at).chain(state.copies.iter().map(|copy| &copy.at));
+            Ok(all.any(|at| at == disk))
+        })
+        .await
+    }
+
+    /// Two requests where half of a copy lies there: that is removed, and the disk copied.
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
+        let path = disk.beside(mark);
+        let lies_there = self.lock().copies.iter().any(|copy| copy.at.path == path);
+        if lies_there {
+            let path = path.clone();
+            let remove = move |state: &mut State, _| state.copies.retain(|copy| copy.at.path != path);
+            self.request(("copy_disk.clear", None, permit), |_| Ok(()), remove).await?;
+        }
+        let may = |state: &mut State| {
+            let holds = |machine: &&Machine| machine.vm.disks.iter().any(|held| held.reference.path == disk.path);
+            if let Some(holder) = state.machines.iter().find(holds) {
+                return Err(Error::refused(format!("{} holds the disk {}", holder.vm, disk.path)));
+            }
+            if !state.contents.iter().any(|content| content.at == *disk) {
+                return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
+            }
+            Ok(())
+        };
+        let of = disk.clone();
+        let copy = move |state: &mut State, heard| {
+            state.made += 1;
+            let at = DiskRef { uuid: Uuid::from_u128(0xc0_0000 + u128::from(state.made)), path };
+            assert!(state.copies.iter().all(|copy| copy.at.path != at.path), "a copy is written over another: {at:?}");
+            let content = state.contents.iter().find(|content| content.at == of).expect("the disk");
+            let generation = content.generation;
+            // Nobody has heard that it is whole.
+            state.copies.push(DiskCopied { at: at.clone(), generation, whole: heard });
+            at
+        };
+        self.request(("copy_disk", None, permit), may, copy).await
+    }
+
+    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        let at = disk.clone();
+        let may = |state: &mut State| {
+            assert!(
+                state.contents.iter().all(|content| content.at.path != disk.path),
+                "a node's disk is removed: {disk:?}"
+            );
+            let holds = |machine: &&Machine| machine.vm.disks.iter().any(|held| held.reference.path == disk.path);
+            if let Some(holder) = state.machines.iter().find(holds) {
+                return Err(Error::refused(format!("{} holds the disk {}", holder.vm, disk.path)));
+            }
+            match state.copies.iter().any(|copy| copy.at == *disk) {
+                true => Ok(()),
+                false => Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path))),
+            }
+        };
+        self.request(("delete_disk", None, permit), may, move |state, _| state.copies.retain(|copy| copy.at != at))
+            .await
     }
 
     async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {

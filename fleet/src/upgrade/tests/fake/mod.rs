@@ -22,7 +22,7 @@ use uuid::Uuid;
 use self::fault::{At, Call, Fault, Faults};
 use self::store::Kept;
 use crate::hypervisor::{Adapter, DiskKind, DiskRef, Placement, PowerState, Stamp, Vm, VmRef, VmSize};
-use crate::upgrade::{Inventory, Mode, Nodes as _, OnFailure, Options, Plan, Target, plan};
+use crate::upgrade::{Inventory, Mode, Nodes as _, OnFailure, Options, Plan, Target, UpgradeStatus, plan};
 
 /// What is wrong with the new image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,16 @@ pub struct Content {
     pub upgrade: Option<kubernetes_upgrade::UpgradeState>,
 }
 
+/// A copy of a node's data disk.
+#[derive(Clone, Debug)]
+pub struct DiskCopied {
+    pub at: DiskRef,
+    /// That of its disk when it was made.
+    pub generation: u64,
+    /// Whether somebody has heard that it is whole.
+    pub whole: bool,
+}
+
 /// What was laid ready.
 #[derive(Clone, Debug)]
 pub struct Template {
@@ -98,6 +108,7 @@ pub struct State {
     /// Whether another command has taken over from the one that is at work: it may change nothing more.
     pub overtaken: bool,
     pub contents: Vec<Content>,
+    pub copies: Vec<DiskCopied>,
     /// The control nodes that Kubernetes knows.
     pub nodes: Vec<&'static str>,
     pub leader: &'static str,
@@ -211,6 +222,7 @@ pub fn options(mode: Mode) -> Options {
         described_publisher: None,
         placement: Placement::default(),
         size: None,
+        copy_disks: false,
     }
 }
 
@@ -224,6 +236,7 @@ impl World {
             unaskable: None,
             overtaken: false,
             contents: Vec::new(),
+            copies: Vec::new(),
             nodes: names.to_vec(),
             leader: "cp1",
             address_holder: "cp1",
@@ -308,6 +321,20 @@ impl World {
     async fn die<T>(&self, _fault: Fault) -> T {
         self.killed.notify_one();
         std::future::pending().await
+    }
+
+    /// Panics unless each copy that is there is named, as whole only if it is, and each that is named as whole is there.
+    pub fn copies_are_named(&self, status: &UpgradeStatus) {
+        let mut state = self.lock();
+        state.settle();
+        for at in &state.copies {
+            let named = status.copies.iter().find(|named| named.copy.path == at.at.path);
+            let uuid = named.unwrap_or_else(|| panic!("nobody names {at:?}: {:?}", status.copies)).copy.uuid;
+            assert!(uuid.is_none_or(|uuid| at.whole && uuid == at.at.uuid), "{at:?} is named as {uuid:?}");
+        }
+        for named in status.copies.iter().filter(|named| named.copy.uuid.is_some()) {
+            assert!(state.copies.iter().any(|copy| copy.at.path == named.copy.path), "{named:?} is not there");
+        }
     }
 
     /// The most nodes that were away at once.

@@ -1,0 +1,82 @@
+//! Copies of data disks, for who wants a way back of his own: made while a disk is no VM's, removed by the commit. A copy is never put
+//! back from here: a node refuses an old one.
+
+use super::{StepOutcome, place};
+use crate::hypervisor::{DiskRef, Error, Kind};
+use crate::upgrade::context::StepContext;
+use crate::upgrade::copies::{KeptCopy, kept, mark};
+use crate::upgrade::journal::Journal;
+use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
+use crate::upgrade::reason::DISK_HELD;
+use crate::upgrade::step_error::StepError;
+
+impl StepContext<'_> {
+    /// Where the copy will lie that a step makes; none for every other step. It is noted before anything is done.
+    pub(in crate::upgrade) fn copy_to_make(&self, plan: &Plan, journal: &Journal<'_>, step: Step) -> Option<String> {
+        let index = step.node.filter(|_| step.action == Action::Copy)?;
+        Some(self.hypervisor.copy_path(&place(journal, index), &mark(&plan.nodes[index])))
+    }
+
+    /// Copies the disk, which is at `place`. Half of a copy, or one that nobody has heard the end of, is made anew.
+    pub(super) async fn copy(&self, node: &PlannedNode, place: &DiskRef) -> Result<StepOutcome, StepError> {
+        if let Some(holder) = self.vms().await?.iter().find(|vm| vm.disk(node.disk.uuid).is_some()) {
+            return Err(StepError::pause(DISK_HELD, format!("{holder} holds the disk {}", node.disk.uuid)));
+        }
+        let copied = self.hypervisor.copy_disk_unless(&self.cancelled, place, &mark(node)).await?;
+        let copy = copied.map_err(|error| not_copied(node, place, error))?;
+        let note = format!("the disk {} is copied to {}, a disk of its own: {}", place.uuid, copy.path, copy.uuid);
+        Ok(StepOutcome { copies: vec![copy.into()], ..StepOutcome::note(note) })
+    }
+
+    /// Removes the copies of a node's disk. What cannot be proved to be one, or is somebody's by now, is left and named.
+    pub(super) async fn delete_copies(&self, journal: &Journal<'_>, index: usize) -> Result<StepOutcome, StepError> {
+        let (mut told, mut left) = (Vec::new(), Vec::new());
+        for copy in kept(journal.entries(), index) {
+            match self.delete_copy(&copy).await? {
+                Deleted::Gone(words) => told.push(words),
+                Deleted::Left(why) => {
+                    told.push(format!("the copy at {} is left: {why}", copy.path));
+                    left.push(copy);
+                }
+            }
+        }
+        let note = if told.is_empty() { "there is no copy".to_owned() } else { told.join("; ") };
+        Ok(StepOutcome { copies: left, ..StepOutcome::note(note) })
+    }
+
+    async fn delete_copy(&self, copy: &KeptCopy) -> Result<Deleted, StepError> {
+        let path = &copy.path;
+        let Some(disk) = copy.disk() else {
+            let why = "it was not made to its end, and nobody knows what lies there; remove it if it is there";
+            return Ok(Deleted::Left(why.to_owned()));
+        };
+        match self.hypervisor.delete_copy_unless(&self.cancelled, &disk).await? {
+            Ok(()) => Ok(Deleted::Gone(format!("the copy at {path} is removed"))),
+            Err(error) if error.kind == Kind::Refused => Ok(Deleted::Left(error.to_string())),
+            // It may be gone by an earlier try, or by a person.
+            Err(error) if error.kind == Kind::NotFound => match self.look(self.hypervisor.has_disk(&disk)).await? {
+                true => Ok(Deleted::Left(error.to_string())),
+                false => Ok(Deleted::Gone(format!("the copy is not at {path} any more"))),
+            },
+            Err(error) => Err(error.context(format!("removing the copy at {path}")).into()),
+        }
+    }
+}
+
+/// What became of a copy that is to go.
+enum Deleted {
+    /// It is gone, in words.
+    Gone(String),
+    /// It is left, and why.
+    Left(String),
+}
+
+/// Says what helps where a disk cannot be copied. Its node is off meanwhile.
+fn not_copied(node: &PlannedNode, disk: &DiskRef, error: Error) -> StepError {
+    let words = format!(
+        "copying the data disk {} of {} at {} (a copy needs as much room there as the disk takes; `resume` tries again once there is room \
+         or the privilege, `rollback` gives the disk back without a copy)",
+        disk.uuid, node.name, disk.path
+    );
+    error.context(words).into()
+}

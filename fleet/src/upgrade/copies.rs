@@ -1,0 +1,79 @@
+//! Copies of data disks, as a journal has noted them: where each lies, and whether it is whole.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::entry::{Entry, Event};
+use super::plan::{Action, Plan, PlannedNode};
+use crate::hypervisor::DiskRef;
+
+/// A copy of a data disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptCopy {
+    /// Where it lies, in the hypervisor's words.
+    pub path: String,
+    /// Its UUID; none while it is not known to be whole: perhaps half of one lies there, or nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<Uuid>,
+}
+
+/// A node's copy, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DiskCopy {
+    /// The node whose data disk it is a copy of.
+    pub node: String,
+    /// Where it lies.
+    #[serde(flatten)]
+    pub copy: KeptCopy,
+}
+
+impl KeptCopy {
+    /// What names it; none if it may be half.
+    pub(super) fn disk(&self) -> Option<DiskRef> {
+        self.uuid.map(|uuid| DiskRef { uuid, path: self.path.clone() })
+    }
+}
+
+impl From<DiskRef> for KeptCopy {
+    fn from(DiskRef { uuid, path }: DiskRef) -> Self {
+        Self { path, uuid: Some(uuid) }
+    }
+}
+
+/// What the name of a node's copy carries: which swap it was made before.
+pub(super) fn mark(node: &PlannedNode) -> String {
+    let swap = node.swap.simple().to_string();
+    format!("before-{}", &swap[..8])
+}
+
+/// The copies of a node's data disk that are there after these entries. A disk that was moved between two tries has one in each place.
+pub(super) fn kept(entries: &[Entry], node: usize) -> Vec<KeptCopy> {
+    let mut kept: BTreeMap<&str, Option<Uuid>> = BTreeMap::new();
+    for entry in entries {
+        match &entry.event {
+            // One that lies there is removed first.
+            Event::Begun { step, copy: Some(path), .. } if step.node == Some(node) => {
+                kept.insert(path, None);
+            }
+            Event::Done { step, copies, .. } if step.node == Some(node) => {
+                if step.action == Action::DeleteCopy {
+                    kept.clear();
+                }
+                kept.extend(copies.iter().map(|copy| (&*copy.path, copy.uuid)));
+            }
+            _ => {}
+        }
+    }
+    kept.into_iter().map(|(path, uuid)| KeptCopy { path: path.to_owned(), uuid }).collect()
+}
+
+/// The copies of all nodes that are there after these entries.
+pub(super) fn of_all(plan: &Plan, entries: &[Entry]) -> Vec<DiskCopy> {
+    let of = |(index, node): (usize, &PlannedNode)| {
+        let name = node.name.clone();
+        kept(entries, index).into_iter().map(move |copy| DiskCopy { node: name.clone(), copy })
+    };
+    plan.nodes.iter().enumerate().flat_map(of).collect()
+}

@@ -1,0 +1,171 @@
+//! Copies of data disks: made of what the old image has left, named wherever they lie, and removed by the commit.
+
+use super::command::{Given, begin, end, entries, give, give_with};
+use super::fake::fault::{At, Fault};
+use super::fake::{Ill, World, data, disk};
+use crate::hypervisor::Kind;
+use crate::upgrade::{Action, Arrived, Event, Mode, OnFailure, Outcome, Verb};
+
+/// A cluster whose disks are copied, planned and not begun.
+async fn copying(nodes: usize, mode: Mode) -> World {
+    let mut world = World::of(nodes, mode, Ill::Well);
+    world.options.copy_disks = true;
+    begin(&world).await;
+    world
+}
+
+/// Panics unless each node's disk is there, where it was, and as many copies beside them, each whole and as the old image has left it.
+fn has_copies(world: &World, count: usize) {
+    let state = world.lock();
+    for content in &state.contents {
+        assert_eq!(content.at, disk(content.node));
+    }
+    assert_eq!(state.copies.len(), count, "{:?}", state.copies);
+    for copy in &state.copies {
+        assert!(copy.whole && copy.generation == 1, "{copy:?}");
+        assert!(state.contents.iter().any(|content| {
+            let stem = content.at.path.trim_end_matches(".vmdk");
+            copy.at.path.starts_with(&format!("{stem}-before-")) && copy.at.path.ends_with(".vmdk")
+        }));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_disk_is_copied_before_the_new_vm_has_it_and_the_commit_removes_the_copies() {
+    for mode in [Mode::Rolling, Mode::AllAtOnce] {
+        let world = copying(3, mode).await;
+        let (arrived, status) = give(&world, Verb::Resume).await.arrived();
+        assert_eq!(arrived, Arrived::Ended(Outcome::Upgraded));
+        has_copies(&world, 3);
+        assert!(world.lock().contents.iter().all(|content| content.generation > 1), "the new image has written");
+        assert!(status.copies.iter().all(|copy| copy.copy.uuid.is_some()) && status.copies.len() == 3);
+        let told = serde_json::to_value(&status).unwrap();
+        assert_eq!(told["copies"][0]["node"], status.copies[0].node.as_str());
+        assert_eq!(told["copies"][0]["path"], status.copies[0].copy.path.as_str());
+        let (arrived, status) = give(&world, Verb::Commit).await.arrived();
+        assert_eq!((arrived, status.copies), (Arrived::Ended(Outcome::Committed), Vec::new()));
+        assert!(world.lock().copies.is_empty());
+        assert_eq!(world.lock().contents.len(), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_word_nothing_is_copied() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+    assert_eq!(world.called("copy_disk"), 0);
+    assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+    assert_eq!(world.called("delete_disk"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_way_back_the_copies_stay_and_are_named() {
+    let world = copying(3, Mode::Rolling).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let (arrived, status) = give(&world, Verb::Rollback).await.arrived();
+    assert_eq!((arrived, status.copies.len()), (Arrived::Ended(Outcome::RolledBack), 3));
+    has_copies(&world, 3);
+    assert_eq!(world.called("delete_disk"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_with_a_copy_it_is_made_whole_or_the_disk_goes_back() {
+    let twin = copying(1, Mode::Rolling).await;
+    give(&twin, Verb::Resume).await.arrived();
+    let call = 1 + twin.calls().iter().position(|call| call.name == "copy_disk").expect("a copy");
+    let errors = [Kind::Transient, Kind::InDoubt, Kind::Denied].map(Fault::Error);
+    let others = [Fault::Done, Fault::Late, Fault::CutBefore, Fault::CutAfter, Fault::CutLate, Fault::CutOnTheWay];
+    for fault in errors.into_iter().chain(others) {
+        for (then, outcome) in [(Verb::Resume, Outcome::Upgraded), (Verb::Rollback, Outcome::RolledBack)] {
+            let world = copying(1, Mode::Rolling).await;
+            let given = give_with(&world, Verb::Resume, None, Some(At { call, fault, lasting: false })).await;
+            let arrived = match given {
+                Given::Killed => None,
+                other => Some(other.arrived().0),
+            };
+            assert_eq!(arrived.is_none(), fault.kills(), "{fault:?}: {arrived:?}");
+            assert_eq!(end(&world, then).await, outcome, "{fault:?} then {then:?}");
+            match then {
+                Verb::Resume => has_copies(&world, 1),
+                _ => assert_eq!(world.lock().contents[0].at, disk("cp1"), "{fault:?}"),
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_room_for_a_copy_the_node_waits_and_goes_back_without_one() {
+    let twin = copying(1, Mode::Rolling).await;
+    give(&twin, Verb::Resume).await.arrived();
+    let call = 1 + twin.calls().iter().position(|call| call.name == "copy_disk").expect("a copy");
+    for (kind, code) in [(Kind::Transient, "hypervisor.transient"), (Kind::Denied, "hypervisor.denied")] {
+        let world = copying(1, Mode::Rolling).await;
+        let at = At { call, fault: Fault::Error(kind), lasting: true };
+        let reason = give_with(&world, Verb::Resume, None, Some(at)).await.paused();
+        for part in [code, &disk("cp1").path, "cp1", "as much room", "`resume`", "`rollback`"] {
+            assert!(reason.contains(part), "{part}: {reason}");
+        }
+        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+        has_copies(&world, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_tried_again_is_copied_anew() {
+    let mut world = World::of(3, Mode::Rolling, Ill::Well);
+    world.options.copy_disks = true;
+    world.options.on_failure = OnFailure::Node;
+    begin(&world).await;
+    world.lock().ill_nodes = Some([("cp3", Ill::NoStart)].into());
+    let (arrived, status) = give(&world, Verb::Resume).await.arrived();
+    assert!(matches!(arrived, Arrived::NodeIsBack(_)), "{arrived:?}");
+    world.copies_are_named(&status);
+    let first = world.lock().copies.iter().map(|copy| copy.at.clone()).collect::<Vec<_>>();
+    world.lock().ill_nodes = None;
+    let (arrived, status) = give(&world, Verb::Resume).await.arrived();
+    assert_eq!(arrived, Arrived::Ended(Outcome::Upgraded));
+    assert_eq!(world.called("copy_disk.clear"), 1);
+    world.copies_are_named(&status);
+    let state = world.lock();
+    assert_eq!(state.copies.len(), 3);
+    let mut anew = state.copies.iter().filter(|copy| first.iter().all(|first| first.uuid != copy.at.uuid));
+    assert!(anew.any(|copy| first.iter().any(|first| first.path == copy.at.path)), "in the same place");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_somebodys_by_now_is_left_and_named() {
+    let world = copying(1, Mode::Rolling).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    {
+        let mut state = world.lock();
+        let copy = state.copies[0].at.clone();
+        let machine = state.machines.iter_mut().find(|machine| machine.vm.data_disks().next().is_none()).unwrap();
+        assert!(machine.ours, "the old VM, which a person has put it into");
+        machine.ours = false;
+        machine.vm.stamp = None;
+        machine.vm.disks.push(data(copy));
+    }
+    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
+    assert_eq!(arrived, Arrived::Ended(Outcome::Committed));
+    has_copies(&world, 1);
+    assert_eq!(status.copies[0].copy.path, world.lock().copies[0].at.path);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lies_in_the_place_of_a_copy_is_left_and_said() {
+    let world = copying(1, Mode::Rolling).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let path = {
+        let mut state = world.lock();
+        state.copies[0].at.uuid = uuid::Uuid::from_u128(0xbad);
+        state.copies[0].at.path.clone()
+    };
+    assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+    assert_eq!(world.lock().copies.len(), 1, "it is another one, and stays");
+    let mut notes = entries(&world).await.into_iter().filter_map(|entry| match entry.event {
+        Event::Done { step, note, .. } if step.action == Action::DeleteCopy => Some(note),
+        _ => None,
+    });
+    assert!(notes.next_back().unwrap().contains(&path), "it is named");
+}
