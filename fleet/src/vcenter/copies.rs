@@ -21,7 +21,7 @@ impl VcenterHypervisor {
         let path = disk.beside(mark);
         self.is_free_and_there(disk).await?;
         self.lies_beside_no_others(disk).await?;
-        self.remove_half(&path, permit).await?;
+        self.remove_half_copy(&path, permit).await?;
         let datacenter = &self.places.datacenter;
         let [from, to] = [&*disk.path, &*path].map(|path| DiskFile { path, datacenter });
         if let Err(error) = self.client.changes(&Asking(permit)).within(COPYING).copy_disk(from, to).await {
@@ -63,7 +63,7 @@ impl VcenterHypervisor {
 
     /// Removes what lies where a copy is to be: half of one, which may not say its UUID. No VM holds it, and it lies in no other VM's
     /// directory.
-    async fn remove_half(&self, path: &str, permit: &dyn Permit) -> Result<()> {
+    async fn remove_half_copy(&self, path: &str, permit: &dyn Permit) -> Result<()> {
         let file = DiskFile { path, datacenter: &self.places.datacenter };
         match self.client.disk_uuid(file).await {
             Err(error) if error.outcome() == Outcome::NotFound => return Ok(()),

@@ -400,7 +400,7 @@ async fn a_node_whose_swapped_vm_was_moved_to_another_folder_is_powered_on_and_n
     for outcome in ["committed", "upgraded"] {
         let (world, swapped) = with_swapped_vm_away(outcome).await;
         let listed = Hypervisor::vms(&world).await.unwrap();
-        assert_eq!(moved(&world, &world, &listed).await.unwrap(), [swapped.clone()], "{outcome}");
+        assert_eq!(moved(&world, &world, &listed).await.unwrap(), std::slice::from_ref(&swapped), "{outcome}");
         let before = world.status().await.unwrap();
         assert_eq!((before.nodes[1].uuid, before.nodes[1].power), (Some(swapped.uuid()), Some(PowerState::Off)));
         let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
