@@ -2,22 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use uuid::Uuid;
 
 use super::entry::{Entry, Event};
+use super::kept_copy::KeptCopy;
 use super::plan::{Action, Plan, PlannedNode};
-use crate::hypervisor::DiskRef;
-
-/// A copy of a data disk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptCopy {
-    /// Where it lies, in the hypervisor's words.
-    pub path: String,
-    /// Its UUID; none while it is not known to be whole: perhaps half of one lies there, or nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uuid: Option<Uuid>,
-}
 
 /// A node's copy, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -27,19 +17,6 @@ pub struct DiskCopy {
     /// Where it lies.
     #[serde(flatten)]
     pub copy: KeptCopy,
-}
-
-impl KeptCopy {
-    /// What names it; none if it may be half.
-    pub(super) fn disk(&self) -> Option<DiskRef> {
-        self.uuid.map(|uuid| DiskRef { uuid, path: self.path.clone() })
-    }
-}
-
-impl From<DiskRef> for KeptCopy {
-    fn from(DiskRef { uuid, path }: DiskRef) -> Self {
-        Self { path, uuid: Some(uuid) }
-    }
 }
 
 /// What the name of a node's copy carries: which swap it was made before.

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::copies::KeptCopy;
+use super::kept_copy::KeptCopy;
 use super::order::{IllNodes, Order};
 use super::plan::{Plan, Step};
 use super::reason::Reason;

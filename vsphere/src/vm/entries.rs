@@ -1,15 +1,12 @@
 //! Single entries of the `extraConfig` of VMs, read without all else of their settings: what a folder holds is found by
 //! them, at a cost that does not grow with the settings of VMs that are nobody's concern.
-//!
-//! Source of the paths: "keyed" array properties, `config.extraConfig["key"]` (vSphere Web Services API, PropertyCollector;
-//! OpenStack Nova finds its VMs by `config.extraConfig["nvp.vm-uuid"]`).
 
 use crate::client::Client;
 use crate::collector::Object;
 use crate::error::{Error, Result};
 use crate::reference::MoRef;
 
-use super::seen::Extra;
+use super::extra::{Extra, keyed, path};
 
 /// A VM or a template, and some entries of its `extraConfig`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,16 +19,6 @@ pub struct Entries {
     pub is_template: bool,
     /// The entries, as far as it has them.
     pub extra: Extra,
-}
-
-/// The path of one entry.
-pub(super) fn path(key: &str) -> String {
-    format!("config.extraConfig[\"{key}\"]")
-}
-
-/// The paths of entries.
-pub(super) fn keyed(keys: &[&str]) -> Vec<String> {
-    keys.iter().map(|key| path(key)).collect()
 }
 
 /// What every VM has whose settings can be read.

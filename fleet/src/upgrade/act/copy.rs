@@ -4,8 +4,9 @@
 use super::{StepOutcome, place};
 use crate::hypervisor::{DiskRef, Error, Kind};
 use crate::upgrade::context::StepContext;
-use crate::upgrade::copies::{KeptCopy, kept, mark};
+use crate::upgrade::copies::{kept, mark};
 use crate::upgrade::journal::Journal;
+use crate::upgrade::kept_copy::KeptCopy;
 use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
 use crate::upgrade::reason::DISK_HELD;
 use crate::upgrade::step_error::StepError;

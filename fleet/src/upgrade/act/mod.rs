@@ -17,9 +17,9 @@ mod vm;
 use uuid::Uuid;
 
 use super::context::StepContext;
-use super::copies::KeptCopy;
 use super::entry::{Direction, disk_of};
 use super::journal::Journal;
+use super::kept_copy::KeptCopy;
 use super::nodes::Nodes as _;
 use super::plan::{Action, Plan, PlannedNode, Step};
 use super::progress::Progress;

@@ -1,0 +1,66 @@
+//! Entries of a VM's `extraConfig`, by their keys.
+//!
+//! Source of the paths: "keyed" array properties, `config.extraConfig["key"]` (vSphere Web Services API, PropertyCollector;
+//! OpenStack Nova finds its VMs by `config.extraConfig["nvp.vm-uuid"]`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::collector::Object;
+use crate::soap::Element;
+
+/// The path of one entry.
+pub(super) fn path(key: &str) -> String {
+    format!("config.extraConfig[\"{key}\"]")
+}
+
+/// The paths of entries.
+pub(super) fn keyed(keys: &[&str]) -> Vec<String> {
+    keys.iter().map(|key| path(key)).collect()
+}
+
+/// All entries of a VM's `extraConfig`. A guest writes as many `guestinfo.…` as its VM's limit permits (`tools.setInfo.sizeLimit`, 1 MB
+/// unless it is set otherwise), and what it writes may be five times as long in an answer.
+pub(super) const ALL: &str = "config.extraConfig";
+
+/// Entries of a VM's `extraConfig`: those that were asked for. Values may be secrets, and are not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Extra {
+    found: BTreeMap<String, String>,
+    /// None where all were asked for.
+    asked: Option<BTreeSet<String>>,
+}
+
+impl Extra {
+    /// The value of a key that was asked for. One that was taken away is an empty text in vCenter, and counts as none.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let is_asked = self.asked.as_ref().is_none_or(|asked| asked.contains(key));
+        debug_assert!(is_asked, "the entry {key} was not asked for: that it is not here says nothing");
+        self.found.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// The keys of all that was found, sorted; those of entries that were taken away among them.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.found.keys().map(String::as_str)
+    }
+
+    /// Those of these keys.
+    pub(super) fn of(vm: &Object, keys: &[&str]) -> Self {
+        let entry = |key: &&str| Some(((*key).to_owned(), vm.get(&path(key))?.text_of("value")?.to_owned()));
+        let asked = keys.iter().map(|key| (*key).to_owned()).collect();
+        Self { found: keys.iter().filter_map(entry).collect(), asked: Some(asked) }
+    }
+
+    /// All of them.
+    pub(super) fn all(vm: &Object) -> Self {
+        let entry = |option: &Element| Some((option.text_of("key")?.to_owned(), option.text_of("value")?.to_owned()));
+        let options = vm.get(ALL).map(Element::children).unwrap_or_default();
+        Self { found: options.iter().filter_map(entry).collect(), asked: None }
+    }
+}
+
+impl fmt::Debug for Extra {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.found.keys()).finish()
+    }
+}
