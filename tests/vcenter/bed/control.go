@@ -146,7 +146,7 @@ func (w *world) machines() []Machine {
 			for _, file := range files(machine) {
 				if disk, failed := w.disks.Read(file); failed == nil {
 					found.Disks[file] = disk.Chain
-					if policy := ofDisks[disk.UUID]; policy != "" {
+					if policy := ofDisks[file]; policy != "" {
 						found.Policies[file] = policy
 					}
 				}

@@ -50,7 +50,7 @@ func (w *world) newDevice(change *types.VirtualDeviceConfigSpec, index int, dire
 		failed = w.oldDisk(disk, backing, holder)
 	}
 	if failed == nil {
-		w.policies.ofDisk(backing.Uuid, change.Profile)
+		w.policies.ofDisk(backing.FileName, change.Profile)
 	}
 	return made, failed
 }

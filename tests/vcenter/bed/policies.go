@@ -21,7 +21,7 @@ var profileManager = ref{Type: "PbmProfileProfileManager", Value: "ProfileManage
 // policies are the storage policies that machines and disks were given: vcsim takes them and forgets them.
 type policies struct {
 	mutex sync.Mutex
-	// homes has that of each machine's own files, disks that of each disk by its UUID.
+	// homes has that of each machine's own files, disks that of each disk by its file: a linked clone has the UUID of what it was cloned from.
 	homes map[ref]string
 	disks map[string]string
 }
@@ -32,8 +32,8 @@ func (p *policies) ofHome(machine ref, named []types.BaseVirtualMachineProfileSp
 }
 
 // ofDisk notes the policy of a disk, if one is named.
-func (p *policies) ofDisk(uuid string, named []types.BaseVirtualMachineProfileSpec) {
-	note(p, &p.disks, uuid, named)
+func (p *policies) ofDisk(file string, named []types.BaseVirtualMachineProfileSpec) {
+	note(p, &p.disks, file, named)
 }
 
 func note[K comparable](p *policies, to *map[K]string, key K, named []types.BaseVirtualMachineProfileSpec) {
@@ -125,7 +125,7 @@ func (w *world) noteClone(from *types.VirtualMachineConfigInfo, made *vcsim.Virt
 	for index, disk := range disks(from.Hardware.Device) {
 		for _, locator := range location.Disk {
 			if backing, is := copies[index].Backing.(*types.VirtualDiskFlatVer2BackingInfo); is && locator.DiskId == disk.Key {
-				w.policies.ofDisk(backing.Uuid, locator.Profile)
+				w.policies.ofDisk(backing.FileName, locator.Profile)
 			}
 		}
 	}
