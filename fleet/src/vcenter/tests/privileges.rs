@@ -170,6 +170,34 @@ async fn a_deployment_that_makes_no_vm_is_not_refused_for_the_datastore_of_one_t
     assert!(denied.contains(&format!(" on {}, for ", ELSEWHERE.2)), "{denied}");
 }
 
+/// The same, who is not permitted to read an object; to view it everybody is.
+fn unread(mut user: Value, path: &str) -> Value {
+    user["on"][path] = json!(["System.View"]);
+    user
+}
+
+#[tokio::test]
+async fn who_may_not_read_a_switch_or_a_host_is_told_which() {
+    let group = (On::Network, "DC0/network/DC0_DVPG0", "the network DC0_DVPG0");
+    let objects = [OBJECTS.as_slice(), &[group]].concat();
+    let cases = [
+        ("DC0/network/DVS0", "System.Read for the network DC0_DVPG0 (reading uuid of DistributedVirtualSwitch"),
+        ("DC0/host/DC0_C0/DC0_C0_H0", "the host DC0_C0_H0"),
+    ];
+    let name = |index: usize| format!("unread-{index}@vsphere.local");
+    let users = cases.iter().enumerate().map(|(index, (path, _))| unread(user(&name(index), &objects), path));
+    let users: Vec<Value> = users.chain([user("whole@vsphere.local", &objects)]).collect();
+    let bed = bed_of(&users).await;
+    let site = Site { networks: vec!["DC0_DVPG0".to_owned()], ..bed.site() };
+    hypervisor_of(&bed, "whole@vsphere.local", &site).await.preflight(&Placement::default()).await.unwrap();
+    for (index, (path, words)) in cases.iter().enumerate() {
+        let hypervisor = hypervisor_of(&bed, &name(index), &site).await;
+        let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Denied, "{path}: {error}");
+        assert!(error.to_string().contains(words) && error.to_string().contains("System.Read"), "{path}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn who_is_not_shown_the_switch_of_a_port_group_or_hosts_is_told_before_anything_is_made() {
     let bed = Bed::start(&[]);
