@@ -159,7 +159,8 @@ async fn privileges_on_a_datastore_of_own_vms_are_asked_for_where_these_are_take
 /// As where somebody has migrated a node's VM to a datastore that the role is not on: it is powered on all the same.
 #[tokio::test]
 async fn a_deployment_that_makes_no_vm_is_not_refused_for_the_datastore_of_one_that_is_there_and_an_upgrade_is() {
-    let mut world = World::on(bed_of(&[user("here@vsphere.local", &OBJECTS)]).await, 1).await;
+    let here = unread(user("here@vsphere.local", &OBJECTS), "DC0/datastore/pod/LocalDS_1");
+    let mut world = World::on(bed_of(&[here]).await, 1).await;
     world.wanted.placement.datastore = Some("LocalDS_1".to_owned());
     assert!(matches!(world.give(Wish::Deploy(&world.wanted)).await.unwrap(), Arrived::Up(_)));
     world.hypervisor = hypervisor_of(&world.bed, "here@vsphere.local", &world.bed.site()).await;
@@ -168,6 +169,12 @@ async fn a_deployment_that_makes_no_vm_is_not_refused_for_the_datastore_of_one_t
     let seen = Inventory::take(&world.hypervisor, &guests, &guests, &Placement::default(), None).await.unwrap();
     let denied = seen.denied.expect("what is denied");
     assert!(denied.contains(&format!(" on {}, for ", ELSEWHERE.2)), "{denied}");
+    // One that the account is not shown at all is not said to be absent.
+    world.bed.govc(&["folder.create", "/DC0/datastore/pod"]);
+    world.bed.govc(&["object.mv", "/DC0/datastore/LocalDS_1", "/DC0/datastore/pod"]);
+    let error = world.hypervisor.may_change_own().await.unwrap_err();
+    assert_eq!(error.kind, Kind::Denied, "{error}");
+    assert!(error.to_string().contains("the datastore LocalDS_1, which the account cannot see"), "{error}");
 }
 
 /// The same, who is not permitted to read an object; to view it everybody is.
