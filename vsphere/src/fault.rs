@@ -65,6 +65,15 @@ impl Fault {
         all.find(|(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 
+    /// Whether the server says this of it, or of one behind it, in the words for people.
+    pub fn says(&self, words: &str) -> bool {
+        let mut said = self.chain().flat_map(|fault| {
+            let details = fault.details.iter().map(|(_, value)| value);
+            std::iter::once(&fault.message).chain(details)
+        });
+        said.any(|text| text.contains(words))
+    }
+
     /// What it means for the call: by its type, or by that of the fault behind it where its own says too little.
     pub fn treatment(&self) -> Treatment {
         self.chain().find_map(|fault| treatment::known(&fault.kind)).unwrap_or(treatment::OF_UNKNOWN)

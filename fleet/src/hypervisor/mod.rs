@@ -99,11 +99,19 @@ pub trait Hypervisor: Send + Sync {
     /// The deployment: the first half of every stamp.
     fn deployment(&self) -> Uuid;
 
-    /// Checks that all that follows is permitted, and that VMs can be put where they are to be.
+    /// Checks that all is permitted that making VMs needs, and that they can be put where they are to be.
     ///
     /// # Errors
     /// [`Kind::Denied`] with all privileges that are missing; [`Kind::Refused`] when there is no such place.
     async fn preflight(&self, placement: &Placement) -> Result<()>;
+
+    /// Checks that what takes the deployment's own VMs apart is permitted where they and their data disks are.
+    ///
+    /// # Errors
+    /// [`Kind::Denied`] with all privileges that are missing.
+    async fn may_change_own(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// The VMs that carry the deployment's stamp, wherever an account that may change them can see them: by their stamps
     /// if the hypervisor can search for those, or else in the folders where the deployment's VMs are put or were adopted.

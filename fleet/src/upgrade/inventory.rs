@@ -51,7 +51,11 @@ impl Inventory {
         for vm in others.iter().filter(|vm| moved::is_own(vm, hypervisor.deployment())) {
             places.insert(vm.uuid(), moved::place(vm, &hypervisor.may_be_stamped(vm).await));
         }
-        let (denied, no_place) = match hypervisor.preflight(placement).await {
+        let permitted = async {
+            hypervisor.preflight(placement).await?;
+            hypervisor.may_change_own().await
+        };
+        let (denied, no_place) = match permitted.await {
             Ok(()) => (None, None),
             Err(error) if error.kind == Kind::Denied => (Some(error.to_string()), None),
             Err(error) if error.kind == Kind::Refused => (None, Some(error.to_string())),

@@ -186,7 +186,11 @@ impl VcenterHypervisor {
     pub(super) async fn image(&self, staged: &Staged) -> Result<Image> {
         let Staged { digest, reference } = staged;
         let is_it = |note: &Note| note.seal.as_ref().is_some_and(|seal| seal.reference == *reference);
-        let found = self.laid.all().await?.into_iter().find(is_it);
+        // However many notes there are of others, none of this image is passed over for them.
+        let mut found = self.laid.notes_of(digest).await?.into_iter().find(is_it);
+        if found.is_none() {
+            found = self.laid.all().await?.into_iter().find(is_it);
+        }
         let unknown = || Error::not_found(format!("{reference} is no template that this deployment has laid ready"));
         let note = found.ok_or_else(unknown)?;
         let name = &note.name;

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use vsphere::{Element, MoRef};
 
 use super::datastore_directory::DatastoreDirectory;
-use super::trouble::Asking;
+use super::trouble::{Asking, not_now};
 use crate::hypervisor::{Error, Kind, Permit, Result};
 
 /// The snapshot that clones are made from.
@@ -32,8 +32,10 @@ const SEALED: &str = ".sealed.json";
 const SHORT: usize = 12;
 /// No note is longer, in bytes: it holds the form of an image, a few KiB.
 pub(super) const LONGEST: usize = 256 << 10;
-/// So many notes are read. A deployment has one of each image on each datastore, until its template is gone.
-pub(super) const MOST: usize = 200;
+/// So many bytes of notes are read, and so many files. A deployment has a note of each image on each datastore, until its template is gone:
+/// some thousands fit in.
+pub(super) const MOST_BYTES: usize = 16 << 20;
+const MOST_FILES: usize = 5000;
 
 /// An import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,8 +165,25 @@ fn prefix(digest: &str) -> String {
 #[derive(Default)]
 struct Files<'a> {
     ends: Vec<&'a str>,
+    /// How long they are together, in bytes.
+    size: usize,
     /// When the last of them was changed, as XML Schema writes it.
     changed: &'a str,
+}
+
+/// Of the files of notes the newest that are read, by name, and the names of the others, newest first.
+fn newest<'a>(mut files: Vec<(&'a str, Files<'a>)>) -> (Vec<(&'a str, Files<'a>)>, Vec<&'a str>) {
+    files.sort_by(|(_, one), (_, other)| other.changed.cmp(one.changed));
+    let (mut size, mut count) = (0, 0);
+    let fits = files.iter().take_while(|(_, files)| {
+        size += files.size;
+        count += files.ends.len();
+        size <= MOST_BYTES && count <= MOST_FILES
+    });
+    let read = fits.count();
+    let older = files.split_off(read).into_iter().map(|(name, _)| name).collect();
+    files.sort_by_key(|(name, _)| *name);
+    (files, older)
 }
 
 /// A deployment's notes.
@@ -207,27 +226,43 @@ impl Laid {
 
     /// The notes of one image.
     pub(super) async fn notes_of(&self, digest: &str) -> Result<Vec<Note>> {
-        let mut notes = self.named(&prefix(digest)).await?;
+        let (mut notes, _) = self.named(&prefix(digest)).await?;
         notes.retain(|note| note.digest == digest);
         Ok(notes)
     }
 
-    /// All notes.
+    /// All notes that are read.
     pub(super) async fn all(&self) -> Result<Vec<Note>> {
-        self.named("").await
+        Ok(self.named("").await?.0)
     }
 
-    /// The notes of templates whose names begin so, by name. Who may write there decides neither how much is read nor how much is kept:
-    /// what is too long is passed over, and of too many the oldest are.
-    async fn named(&self, prefix: &str) -> Result<Vec<Note>> {
+    /// All notes, none passed over.
+    ///
+    /// # Errors
+    /// [`Kind::Transient`] where there are more than are read.
+    pub(super) async fn every(&self) -> Result<Vec<Note>> {
+        match self.named("").await? {
+            (notes, 0) => Ok(notes),
+            (_, older) => Err(not_now(format!(
+                "there are too many notes in {}, and {older} were not read: what is done with their templates cannot be told. Remove those \
+                 whose templates are gone",
+                self.directory
+            ))),
+        }
+    }
+
+    /// The notes of templates whose names begin so, by name, and how many were passed over. Who may write there decides neither how much
+    /// is read nor how much is kept: what is too long is no note, and of too many the oldest are passed over.
+    async fn named(&self, prefix: &str) -> Result<(Vec<Note>, usize)> {
         let listed = self.directory.listed().await?.unwrap_or_default();
         let mut files: BTreeMap<&str, Files<'_>> = BTreeMap::new();
         for file in listed.iter().filter(|file| file.name.starts_with(prefix)) {
             for end in [SEALED, BEGUN] {
                 let Some(name) = file.name.strip_suffix(end) else { continue };
-                if usize::try_from(file.size).is_ok_and(|size| size <= LONGEST) {
+                if let Some(size) = usize::try_from(file.size).ok().filter(|size| *size <= LONGEST) {
                     let files = files.entry(name).or_default();
                     files.ends.push(end);
+                    files.size += size;
                     files.changed = files.changed.max(file.changed.as_str());
                 } else {
                     let (name, size) = (&file.name, file.size);
@@ -235,18 +270,14 @@ impl Laid {
                 }
             }
         }
-        let mut files: Vec<(&str, Files<'_>)> = files.into_iter().collect();
-        if files.len() > MOST {
-            files.sort_by(|(_, one), (_, other)| other.changed.cmp(one.changed));
-            let older: Vec<&str> = files.drain(MOST..).map(|(name, _)| name).collect();
+        let (files, older) = newest(files.into_iter().collect());
+        if let Some(first) = older.first() {
             log::warn!(
-                "there are more than {MOST} notes in {}: the oldest are passed over, from {} on ({} in all). Remove those whose \
-                 templates are gone",
+                "there are too many notes in {}: the oldest are passed over, from {first} on ({} in all). Remove those whose templates \
+                 are gone",
                 self.directory,
-                older.first().copied().unwrap_or_default(),
                 older.len()
             );
-            files.sort_by_key(|(name, _)| *name);
         }
         let mut notes = Vec::new();
         for (name, Files { mut ends, .. }) in files {
@@ -259,7 +290,7 @@ impl Laid {
                 }
             }
         }
-        Ok(notes)
+        Ok((notes, older.len()))
     }
 
     /// A note; none where it was cut, and so nothing followed from it, or is not this deployment's.
@@ -329,6 +360,21 @@ fn text(note: &Note) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_too_many_notes_the_newest_are_read_and_thousands_of_small_ones() {
+        let of = |count: usize, size: usize| {
+            let days: Vec<String> = (0..count).map(|day| format!("{day:06}")).collect();
+            let file = |changed| (changed, Files { ends: vec![SEALED], size, changed });
+            let (read, older) = newest(days.iter().map(|day| file(day.as_str())).collect());
+            assert!(read.is_sorted_by_key(|(name, _)| *name) && read.len() + older.len() == count);
+            assert!(read.iter().all(|(name, _)| older.iter().all(|old| old < name)), "the newest");
+            older.len()
+        };
+        assert_eq!((of(0, 0), of(3000, 5 << 10), of(MOST_FILES, 0), of(MOST_FILES + 2, 0)), (0, 0, 0, 2));
+        let most = MOST_BYTES / LONGEST;
+        assert_eq!((of(most, LONGEST), of(most + 1, LONGEST)), (0, 1));
+    }
 
     #[test]
     fn settings_come_to_the_same_in_whatever_order_and_version_and_to_something_else_with_any_change() {

@@ -33,7 +33,7 @@ impl VcenterHypervisor {
         let form = &image.template.properties;
         let values = filled(form, &image.note.defaults, taken_over(form, &like.properties))?;
         let spec = spec.properties(form, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
-        let spec = wired(spec, &image.template, &self.wires_of(&like).await?)?;
+        let spec = wired(spec, &image.template, &Self::wires_of(&like)?)?;
         self.clone_of(&image, replacement.name, &place, (&spec, 0), permit).await
     }
 

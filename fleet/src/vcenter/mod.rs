@@ -147,6 +147,10 @@ impl Hypervisor for VcenterHypervisor {
         self.check(placement).await
     }
 
+    async fn may_change_own(&self) -> Result<()> {
+        self.check_own().await
+    }
+
     async fn vms(&self) -> Result<Vec<Vm>> {
         self.own_vms().await
     }

@@ -3,14 +3,14 @@
 use vsphere::Client;
 
 use super::VcenterHypervisor;
-use crate::hypervisor::{Error, Result};
+use crate::hypervisor::{Error, Kind, Result};
 
 impl VcenterHypervisor {
     /// The identifier of the storage policy that the site names; none if it names none. It is looked up when it is first needed: VMs that
     /// are there are seen to, also where somebody has renamed or removed it.
     ///
     /// # Errors
-    /// [`crate::hypervisor::Kind::Refused`] when there is no such one, with those that there are.
+    /// [`Kind::Refused`] when there is no such one, with those that there are.
     pub(super) async fn policy(&self) -> Result<Option<&str>> {
         let Some(name) = &self.places.policy else { return Ok(None) };
         let id = self.policy.get_or_try_init(|| named(&self.client, name)).await?;
@@ -20,14 +20,18 @@ impl VcenterHypervisor {
     /// What vCenter says of a VM that it does not make, with the policy that the VM was to have: a datastore that is not compatible with it
     /// is refused by faults of many types, and few of them name it.
     pub(super) fn with_policy(&self, error: vsphere::Error) -> Error {
-        let is_said = error.fault().is_some();
-        let error = Error::from(error);
-        match &self.places.policy {
-            Some(name) if is_said => error.context(format!(
-                "making a VM with the storage policy {name} (vSphere Client shows which datastores are compatible with it)"
-            )),
-            _ => error,
-        }
+        let (Some(name), Some(fault)) = (&self.places.policy, error.fault()) else { return error.into() };
+        // By their words alone: both come as the general fault of a server that cannot say what has become of the call, and before it has
+        // made anything.
+        let (kind, help) = if fault.says("Data Service") {
+            (Some(Kind::Refused), "a policy with encryption, I/O filters or I/O control cannot be given to a clone")
+        } else if fault.says("PBM error occurred during Pre") {
+            (Some(Kind::Transient), "vCenter's storage policy service did not answer it")
+        } else {
+            (None, "vSphere Client shows which datastores are compatible with it")
+        };
+        let error = Error::from(error).context(format!("making a VM with the storage policy {name} ({help})"));
+        Error { kind: kind.unwrap_or(error.kind), ..error }
     }
 }
 

@@ -2,19 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use vsphere::{AdapterNetwork, DatastorePath, Host, MoRef, Need, On};
+use vsphere::{DatastorePath, Host, MoRef, Need, On};
 
 use super::VcenterHypervisor;
-use super::datastore_directory::datastore_of;
+use super::datastore_directory::find_datastore;
 use super::disks::kind;
 use super::place::At;
-use super::trouble::{looking, not_now};
+use super::trouble::not_now;
 use crate::hypervisor::{DiskKind, Error, Kind, Placement, Result};
 
 impl VcenterHypervisor {
     pub(super) async fn check(&self, placement: &Placement) -> Result<()> {
         let place = self.place(None, placement).await?;
-        let own = self.all_own().await?;
         let need = |on, object: &MoRef, name: String| Need { on, object: object.clone(), name };
         let mut needs = Vec::new();
         for (folder, path) in &self.places.folders {
@@ -25,7 +24,7 @@ impl VcenterHypervisor {
         }
         let pool = placement.resource_pool.as_ref().unwrap_or(&self.places.pool_path);
         needs.push(need(On::Pool, &place.pool, format!("the resource pool {pool}")));
-        for At { datastore, name } in self.datastores_with(&place.at, &own).await? {
+        for At { datastore, name } in self.datastores_with(&place.at) {
             needs.push(need(On::Datastore, &datastore, format!("the datastore {name}")));
         }
         for (network, path) in &self.places.networks {
@@ -41,51 +40,46 @@ impl VcenterHypervisor {
         }
         let missing = self.client.missing_privileges(&needs).await?;
         let mut missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
-        for (network, name) in self.networks_with(&own) {
-            readable(self.client.network_backing(&network).await, &format!("the network {name}"), &mut missing)?;
+        for (network, path) in &self.places.networks {
+            readable(self.client.network_backing(network).await, &format!("the network {path}"), &mut missing)?;
         }
         let hosts = readable(self.hosts_of(&owner).await, &format!("the hosts of {pool}"), &mut missing)?;
-        if !missing.is_empty() {
-            let (user, words) = (self.client.user_name().await, missing.join("; "));
-            return Err(Error::new(Kind::Denied, anyhow::anyhow!("{user} lacks privileges: {words}")));
-        }
+        self.lacks(&missing).await?;
         self.policy().await?;
         self.takes_vms(&place.at).await?;
         has_host(&hosts.unwrap_or_default())
     }
 
-    /// The datastore of new VMs, those that have settings and data disks of the deployment's own, and that of its journal: what is done
-    /// with a VM is done where it is, wherever the next one is put.
-    async fn datastores_with(&self, at: &At, own: &[vsphere::Vm]) -> Result<Vec<At>> {
+    /// Whether what is done with the deployment's own VMs is permitted: it is done on the datastores where they are, wherever the next one is
+    /// put.
+    pub(super) async fn check_own(&self) -> Result<()> {
+        let (mut needs, mut missing) = (Vec::new(), Vec::new());
+        for name in datastores_of(&self.all_own().await?) {
+            match find_datastore(&self.client, &self.places.datacenter_path, &name).await? {
+                Some(object) => needs.push(Need { on: On::Datastore, object, name: format!("the datastore {name}") }),
+                None => missing.push(format!("the datastore {name}, which the account cannot see")),
+            }
+        }
+        missing.extend(self.client.missing_privileges(&needs).await?.iter().map(ToString::to_string));
+        self.lacks(&missing).await
+    }
+
+    /// Refuses what privileges are missing for.
+    async fn lacks(&self, missing: &[String]) -> Result<()> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let (user, words) = (self.client.user_name().await, missing.join("; "));
+        Err(Error::new(Kind::Denied, anyhow::anyhow!("{user} lacks privileges: {words}")))
+    }
+
+    /// The datastore of new VMs, and that of the deployment's journal.
+    fn datastores_with(&self, at: &At) -> Vec<At> {
         let mut all = vec![at.clone()];
         if let Some((datastore, name)) = self.laid.datastore_of(self.deployment)
             && name != at.name
         {
             all.push(At { datastore: datastore.clone(), name: name.to_owned() });
-        }
-        let mut names = BTreeSet::new();
-        for vm in own {
-            let disks = vm.devices.disks.iter().filter(|disk| kind(vm, disk) == DiskKind::Data);
-            let paths = disks.filter_map(|disk| disk.path.as_deref()).chain([vm.vmx_path.as_str()]);
-            names.extend(paths.filter_map(|path| path.parse::<DatastorePath>().ok()).map(|path| path.datastore));
-        }
-        names.retain(|name| all.iter().all(|known| known.name != *name));
-        for name in names {
-            let datastore = datastore_of(&self.client, &self.places.datacenter_path, &name).await.map_err(looking)?;
-            all.push(At { datastore, name });
-        }
-        Ok(all)
-    }
-
-    /// The site's networks, and the port groups of distributed switches that the deployment's own VMs are on, with what people call them.
-    fn networks_with(&self, own: &[vsphere::Vm]) -> Vec<(MoRef, String)> {
-        let mut all = self.places.networks.clone();
-        for adapter in own.iter().flat_map(|vm| &vm.devices.adapters) {
-            if let AdapterNetwork::Distributed(group) = &adapter.network
-                && all.iter().all(|(network, _)| network != group)
-            {
-                all.push((group.clone(), format!("of {}", adapter.label)));
-            }
         }
         all
     }
@@ -101,6 +95,17 @@ impl VcenterHypervisor {
         let hosts = self.client.look(owner, &["host"]).await?.references_at("host");
         self.client.hosts(&hosts).await
     }
+}
+
+/// The datastores that have settings and data disks of VMs.
+fn datastores_of(vms: &[vsphere::Vm]) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for vm in vms {
+        let disks = vm.devices.disks.iter().filter(|disk| kind(vm, disk) == DiskKind::Data);
+        let paths = disks.filter_map(|disk| disk.path.as_deref()).chain([vm.vmx_path.as_str()]);
+        names.extend(paths.filter_map(|path| path.parse::<DatastorePath>().ok()).map(|path| path.datastore));
+    }
+    names
 }
 
 /// What was read; none where the account lacks a privilege for that, which is said among what is missing.

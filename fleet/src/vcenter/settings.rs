@@ -84,20 +84,18 @@ impl VcenterHypervisor {
     }
 
     /// The networks of a VM.
-    pub(super) async fn wires_of(&self, vm: &vsphere::Vm) -> Result<Vec<Wire>> {
-        let mut wires = Vec::new();
-        for adapter in sorted(vm) {
-            let backing = self.client.backing_like(adapter).await?;
-            wires.push(Wire { backing, connected: adapter.start_connected });
-        }
-        Ok(wires)
+    pub(super) fn wires_of(vm: &vsphere::Vm) -> Result<Vec<Wire>> {
+        let wire = |adapter: &vsphere::Adapter| -> Result<Wire> {
+            Ok(Wire { backing: adapter.backing_like()?, connected: adapter.start_connected })
+        };
+        sorted(vm).into_iter().map(wire).collect()
     }
 
     /// The networks that are asked for.
     pub(super) async fn wires(&self, networks: Networks<'_>) -> Result<Vec<Wire>> {
         match networks {
             Networks::Of(vm) => {
-                let mut wires = self.wires_of(&self.named(&vm.reference).await?).await?;
+                let mut wires = Self::wires_of(&self.named(&vm.reference).await?)?;
                 for wire in &mut wires {
                     wire.connected = true;
                 }

@@ -42,7 +42,7 @@ impl VcenterHypervisor {
 
     /// Those of the templates that this deployment has laid ready: it clones no others.
     async fn tasks_of_templates(&self) -> Result<Vec<MoRef>> {
-        let notes = self.laid.all().await?;
+        let notes = self.laid.every().await?;
         let mut tasks = BTreeSet::new();
         for seal in notes.iter().filter_map(|note| note.seal.as_ref()) {
             match self.client.look(&MoRef::vm(&seal.reference), &["recentTask"]).await {

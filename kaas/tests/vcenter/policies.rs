@@ -1,5 +1,6 @@
 //! `storage-policy`.
 
+use serde_json::json;
 use testbed::{ADMINISTRATOR, IN_ROLE, LOOKER, Machine};
 
 use super::bed::Bed;
@@ -32,6 +33,11 @@ fn new_vms_have_the_policy_that_is_named_and_one_that_is_not_there_is_refused_wi
         let with_policies: Vec<_> = disks.keys().map(|disk| policies.get(disk)).collect();
         assert_eq!(with_policies, [Some(&policy), Some(&policy)], "{node}");
     }
+    // Nor does vCenter's service of policies hinder whom it gives nothing.
+    let fails = json!({ "fault": "SystemError", "times": -1 });
+    bed.vsphere(async |_| bed.spoil("PbmQueryProfile", "fault", fails).await);
+    says(0, &["deploy", "--dry-run"], &file);
+    bed.goes_on();
     // Whoever looks at VMs that are there needs none: it may have been renamed.
     let renamed = by(IN_ROLE, "storage-policy = \"gold\"");
     assert!(says(3, &["status"], &renamed).contains("has not formed yet"));

@@ -30,6 +30,10 @@ func (w *world) handle(ctx *vcsim.Context, method *vcsim.Method) (mo.Reference, 
 	if refused := w.permitted(ctx, method); refused != nil {
 		return nil, refused
 	}
+	if collector := w.collecting(ctx.Session.UserName, method); collector != nil {
+		method.This.ServerGUID = "strict"
+		return collector, nil
+	}
 	strict := w.strict(w.registry.Get(method.This))
 	if strict == nil {
 		return nil, nil

@@ -21,7 +21,7 @@ type User struct {
 	// something.
 	Privileges []string `json:"privileges"`
 	// On are the privileges of roles on objects, by their inventory paths, such as DC0/vm/lab. They propagate. What is set on an object
-	// replaces what that would have from above.
+	// replaces what that would have from above. Where System.View is among them, and System.Read is not, little is shown of the object.
 	On map[string][]string `json:"on"`
 }
 
@@ -271,7 +271,76 @@ func (w *world) held(name string, at ref) []string {
 	if user == nil {
 		return Known()
 	}
-	return append([]string{"System.Anonymous", "System.View", "System.Read"}, w.granted(user, at)...)
+	held := []string{"System.Anonymous", "System.View"}
+	if w.reads(user, at) {
+		held = append(held, "System.Read")
+	}
+	return append(held, w.granted(user, at)...)
+}
+
+// reads says whether a user's roles have System.Read on an object: all do, but those on objects that say otherwise.
+func (w *world) reads(user *User, at ref) bool {
+	if own, is := user.On[w.pathOf(at)]; is {
+		return !isUnread(own)
+	}
+	above := w.above(at)
+	return len(above) == 0 || slices.ContainsFunc(above, func(one ref) bool { return w.reads(user, one) })
+}
+
+// isUnread says whether a role withholds System.Read.
+func isUnread(role []string) bool {
+	return slices.Contains(role, "System.View") && !slices.Contains(role, "System.Read")
+}
+
+// collector answers reads of properties for a user who may not read all objects.
+type collector struct {
+	*vcsim.PropertyCollector
+	world *world
+	user  *User
+}
+
+// collecting is what answers a user's reads of properties instead of vcsim; nil where that shows everything.
+func (w *world) collecting(user string, method *vcsim.Method) *collector {
+	limited := w.limited(user)
+	if limited == nil || method.Name != "RetrievePropertiesEx" {
+		return nil
+	}
+	for _, role := range limited.On {
+		if isUnread(role) {
+			own := vcsim.NewPropertyCollector(method.This).(*vcsim.PropertyCollector)
+			return &collector{PropertyCollector: own, world: w, user: limited}
+		}
+	}
+	return nil
+}
+
+// RetrievePropertiesEx names what is not shown: "missingSet: Properties for which values could not be retrieved and the associated fault".
+// For an entity's name and what it is in System.View is enough (vSphere Web Services API reference, ManagedEntity).
+func (c *collector) RetrievePropertiesEx(ctx *vcsim.Context, asked *types.RetrievePropertiesEx) soap.HasFault {
+	answer := c.PropertyCollector.RetrievePropertiesEx(ctx, asked)
+	body, is := answer.(*methods.RetrievePropertiesExBody)
+	if !is || body.Res == nil || body.Res.Returnval == nil {
+		return answer
+	}
+	for i := range body.Res.Returnval.Objects {
+		found := &body.Res.Returnval.Objects[i]
+		if c.world.reads(c.user, found.Obj) {
+			continue
+		}
+		var shown []types.DynamicProperty
+		for _, property := range found.PropSet {
+			if property.Name == "name" || property.Name == "parent" {
+				shown = append(shown, property)
+				continue
+			}
+			refused := &types.NoPermission{Object: &found.Obj, PrivilegeId: "System.Read"}
+			found.MissingSet = append(found.MissingSet, types.MissingProperty{
+				Path: property.Name, Fault: types.LocalizedMethodFault{Fault: refused},
+			})
+		}
+		found.PropSet = shown
+	}
+	return answer
 }
 
 // granted are the privileges of a user's roles on an object: of what is set on it, and else of what propagates from above, together

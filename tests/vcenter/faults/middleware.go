@@ -268,6 +268,9 @@ func writeFault(w http.ResponseWriter, rule *Rule) {
 	}
 	body.Body.Fault.Code = "ServerFaultCode"
 	body.Body.Fault.String = "injected: " + rule.Fault
+	if rule.Message != "" {
+		body.Body.Fault.String = rule.Message
+	}
 	body.Body.Fault.Detail.Fault = detail{
 		XMLName: vim.Name{Space: "urn:vim25", Local: rule.Fault + "Fault"}, Type: rule.Fault, BaseMethodFault: fault,
 	}

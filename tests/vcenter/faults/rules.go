@@ -47,6 +47,8 @@ type Rule struct {
 	Do string `json:"do"`
 	// Fault is the name of the fault's type, as "HostCommunication".
 	Fault string `json:"fault,omitempty"`
+	// Message is what the answer to a call says beside its fault; the name of the type is in it if nothing is said.
+	Message string `json:"message,omitempty"`
 	// Milliseconds is how long a delay is.
 	Milliseconds int `json:"milliseconds,omitempty"`
 	// Bytes of an upload that go through before it is dropped.

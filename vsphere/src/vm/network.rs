@@ -1,31 +1,41 @@
 //! The network of an adapter, for another adapter.
 
-use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::soap::Element;
 
 use super::device::{Adapter, AdapterNetwork};
 
-impl Client {
-    /// How another adapter names the network that this one is on ([`crate::ConfigSpec::network`]). A port of a distributed
-    /// switch is not shared: vCenter gives the other adapter its own.
+impl Adapter {
+    /// How another adapter names the network that this one is on ([`crate::ConfigSpec::network`]): as this one does. A port of a distributed
+    /// switch is not shared: vCenter gives the other adapter its own. Nothing is read of the port group: its key is what an adapter names it
+    /// by, and another identifier than that of the managed object, from which it differs where a switch was imported with its identifiers.
     ///
     /// # Errors
-    /// When the network cannot be read, or is not known.
-    pub async fn backing_like(&self, adapter: &Adapter) -> Result<Element> {
-        match &adapter.network {
-            AdapterNetwork::Distributed(group) => self.network_backing(group).await,
+    /// When the network is not known.
+    pub fn backing_like(&self) -> Result<Element> {
+        match &self.network {
+            AdapterNetwork::Distributed(_) => {
+                let port = self.element.at(&["backing", "port"]).ok_or_else(|| self.names_none())?;
+                let named = ["switchUuid", "portgroupKey"].into_iter();
+                let port = named.filter_map(|name| port.text_of(name).map(|value| Element::text(name, value)));
+                Ok(Element::new("backing")
+                    .of("VirtualEthernetCardDistributedVirtualPortBackingInfo")
+                    .with([Element::new("port").with(port)]))
+            }
             AdapterNetwork::Standard(name) => Ok(Element::new("backing")
                 .of("VirtualEthernetCardNetworkBackingInfo")
                 .with([Element::text("deviceName", name)])),
             AdapterNetwork::Opaque(_) => {
-                let said = adapter.element.child("backing");
-                let said = said.ok_or_else(|| Error::unanswered(&adapter.label, "it names no network"))?;
+                let said = self.element.child("backing").ok_or_else(|| self.names_none())?;
                 Ok(said.clone())
             }
             AdapterNetwork::Unknown => {
-                Err(Error::refused(format!("naming the network of {}", adapter.label), "it is on none that is known"))
+                Err(Error::refused(format!("naming the network of {}", self.label), "it is on none that is known"))
             }
         }
+    }
+
+    fn names_none(&self) -> Error {
+        Error::unanswered(&self.label, "it names no network")
     }
 }

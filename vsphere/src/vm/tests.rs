@@ -418,21 +418,14 @@ async fn a_guest_that_shuts_down_is_waited_for() {
 async fn another_adapter_is_put_onto_the_network_of_one_and_gets_a_port_of_its_own() {
     let fake = Fake::start().await;
     let vm = seen(&fake).await;
-    let client = fake.client().await;
-    let standard = client.backing_like(vm.devices.adapter(4001).unwrap()).await.unwrap();
+    let looks = fake.asked("RetrievePropertiesEx").len();
+    let standard = vm.devices.adapter(4001).unwrap().backing_like().unwrap();
     assert_eq!(standard.text_of("deviceName"), Some("VM Network"));
-    let group = [("config.distributedVirtualSwitch", "type=DistributedVirtualSwitch>dvs-1"), ("key", "dvportgroup-7")];
-    let switch = [("uuid", "50 1e")];
-    fake.replies(
-        "RetrievePropertiesEx",
-        [
-            Reply::Response(page(&object("DistributedVirtualPortgroup", "dvportgroup-7", &group), None)),
-            Reply::Response(page(&object("DistributedVirtualSwitch", "dvs-1", &switch), None)),
-        ],
-    );
-    let distributed = client.backing_like(vm.devices.adapter(4000).unwrap()).await.unwrap();
+    let distributed = vm.devices.adapter(4000).unwrap().backing_like().unwrap();
     let port = distributed.child("port").unwrap();
-    assert_eq!((port.text_of("portgroupKey"), port.text_of("portKey")), (Some("dvportgroup-7"), None));
+    assert_eq!((port.text_of("switchUuid"), port.text_of("portgroupKey")), (Some("50 1e"), Some("dvportgroup-7")));
+    assert_eq!(port.text_of("portKey"), None);
+    assert_eq!(fake.asked("RetrievePropertiesEx").len(), looks, "the key of a port group names no object");
 }
 
 #[tokio::test]

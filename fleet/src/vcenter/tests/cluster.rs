@@ -44,7 +44,10 @@ pub struct World {
 
 impl World {
     pub async fn of(nodes: u8) -> Self {
-        let bed = Bed::start(&["-others", "5", "-lease-timeout", "3s"]);
+        Self::on(Bed::start(&["-others", "5", "-lease-timeout", "3s"]), nodes).await
+    }
+
+    pub async fn on(bed: Bed, nodes: u8) -> Self {
         // What its guests show once they run.
         let shown = Fingerprints { authority: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
         let ova = ova_with(vec![(Fingerprints::GUESTINFO.to_owned(), serde_json::to_string(&shown).unwrap())]);
@@ -86,10 +89,22 @@ impl World {
 
     /// The same, with what it says of the cluster then.
     async fn given_on(&self, wish: Wish<'_>, store: &dyn Store) -> anyhow::Result<(Arrived, DeployStatus)> {
-        let guests = Formed(self.wanted.nodes.iter().map(|node| node.name.clone()).collect());
-        let deploy = Deploy {
+        self.deploy(&self.guests(), store).go(wish, TakeOver::FromTheDead).await
+    }
+
+    /// Whether a command would be refused before it begins.
+    pub async fn may_be_wanted(&self, wish: Wish<'_>) -> anyhow::Result<()> {
+        self.deploy(&self.guests(), &self.store).may_be_wanted(wish).await
+    }
+
+    fn guests(&self) -> Formed {
+        Formed(self.wanted.nodes.iter().map(|node| node.name.clone()).collect())
+    }
+
+    fn deploy<'a>(&'a self, guests: &'a Formed, store: &'a dyn Store) -> Deploy<'a> {
+        Deploy {
             hypervisor: &self.hypervisor,
-            guests: &guests,
+            guests,
             store,
             placement: Placement::default(),
             what: "a test",
@@ -100,8 +115,7 @@ impl World {
             renewed: &|_| {},
             restorable: None,
             cancelled: watch::channel(false).1,
-        };
-        deploy.go(wish, TakeOver::FromTheDead).await
+        }
     }
 
     /// Panics unless each node has one VM that runs, with its system disk and a data disk.

@@ -97,6 +97,10 @@ impl Hypervisor for Mirrored<'_> {
         self.vcenter.preflight(placement).await
     }
 
+    async fn may_change_own(&self) -> Result<()> {
+        self.vcenter.may_change_own().await
+    }
+
     async fn vms(&self) -> Result<Vec<Vm>> {
         self.vcenter.vms().await
     }

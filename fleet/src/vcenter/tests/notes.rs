@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::vcenter::laid::{LONGEST, MOST};
+use crate::vcenter::laid::{LONGEST, MOST_BYTES};
 
 const NOTES: &str = "[LocalDS_0] kaas/control/images";
 
@@ -23,15 +23,28 @@ async fn notes_that_are_too_long_or_too_many_are_passed_over() {
     fs::write(&note, &text).unwrap();
     assert_eq!(staged().await, Some(image.clone()));
 
-    // By their names they all come before it.
-    let yesterday = SystemTime::now() - Duration::from_secs(24 * 60 * 60);
-    for number in 0..MOST + 50 {
-        let path = bed.file(&format!("{NOTES}/a-{number}.begun.json"));
-        fs::write(&path, "{}").unwrap();
-        File::options().write(true).open(&path).unwrap().set_modified(yesterday).unwrap();
-    }
+    // By their names they all come before it, and they are newer.
+    let write = |name: &str, days: u64, count: usize, text: &str| {
+        let changed = SystemTime::now() + Duration::from_secs(days * 24 * 60 * 60);
+        for number in 0..count {
+            let path = bed.file(&format!("{NOTES}/{name}-{number}.begun.json"));
+            fs::write(&path, text).unwrap();
+            File::options().write(true).open(&path).unwrap().set_modified(changed).unwrap();
+        }
+    };
+    write("a", 1, 250, "{}");
+    assert_eq!(hypervisor.laid.all().await.unwrap().len(), 1);
+    assert_eq!(hypervisor.image(&image).await.unwrap().note.name, template);
+    hypervisor.settle(&Free).await.unwrap();
+    let most = MOST_BYTES / LONGEST;
+    write("b", 2, most + 20, &" ".repeat(LONGEST));
     bed.count_anew().await;
-    hypervisor.try_add("cp1", &image).await.unwrap();
+    assert_eq!(hypervisor.laid.all().await.unwrap(), []);
     let read = usize::try_from(bed.count("Datastore").await).unwrap();
-    assert!(read <= MOST, "{read} files were read");
+    assert!(read <= most, "{read} files were read");
+    // A node is made from its image all the same; whether it is being cloned nobody can say.
+    hypervisor.try_add("cp1", &image).await.unwrap();
+    let error = hypervisor.settle(&Free).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Transient, "{error}");
+    assert!(error.to_string().contains("there are too many notes in [LocalDS_0] kaas/control/images"), "{error}");
 }

@@ -4,7 +4,11 @@
 use serde_json::{Map, Value, json};
 use vsphere::{DatastorePath, On, PRIVILEGES};
 
+use super::cluster::World;
 use super::*;
+use crate::deploy::{Arrived, Wish};
+use crate::upgrade::tests::fake::{self, Ill};
+use crate::upgrade::{Inventory, Mode};
 use crate::vcenter::Site;
 
 /// The objects of the bed's site that docs say the role is needed on, by their inventory paths, with what people call them.
@@ -91,7 +95,7 @@ async fn the_privileges_on_the_documented_objects_are_enough_for_all_of_a_vms_li
 }
 
 #[tokio::test]
-async fn privileges_are_asked_for_on_each_datastore_that_has_something_of_the_deployment() {
+async fn privileges_on_a_datastore_of_own_vms_are_asked_for_where_these_are_taken_apart_and_nowhere_else() {
     let whole = [OBJECTS.as_slice(), &[ELSEWHERE]].concat();
     let bed = bed_of(&[user("here@vsphere.local", &OBJECTS), user("whole@vsphere.local", &whole)]).await;
     let site = bed.site();
@@ -100,10 +104,11 @@ async fn privileges_are_asked_for_on_each_datastore_that_has_something_of_the_de
         hypervisor_of(&bed, "whole@vsphere.local", &site).await,
     );
     let refused = async || {
-        let error = here.preflight(&Placement::default()).await.unwrap_err();
+        here.preflight(&Placement::default()).await.unwrap();
+        let error = here.may_change_own().await.unwrap_err();
         assert_eq!(error.kind, Kind::Denied, "{error}");
         assert!(names(&error, ELSEWHERE.2) && error.to_string().contains("Datastore.FileManagement"), "{error}");
-        whole.preflight(&Placement::default()).await.unwrap();
+        whole.may_change_own().await.unwrap();
     };
     // That of the journal.
     let journal = DatastorePath::new("LocalDS_1", "kaas/control");
@@ -112,6 +117,7 @@ async fn privileges_are_asked_for_on_each_datastore_that_has_something_of_the_de
     let error = told.preflight(&Placement::default()).await.unwrap_err();
     assert!(error.kind == Kind::Denied && names(&error, ELSEWHERE.2), "{error}");
     here.preflight(&Placement::default()).await.unwrap();
+    here.may_change_own().await.unwrap();
 
     // That of a VM's settings and data disk, and of the data disk alone once its replacement is elsewhere.
     let ova = ova();
@@ -147,7 +153,56 @@ async fn privileges_are_asked_for_on_each_datastore_that_has_something_of_the_de
     whole.destroy(&whole.again(&old).await, &Free).await.unwrap();
     refused().await;
     whole.detach(&whole.of_uuid(new).await, &disk, &Free).await.unwrap();
-    here.preflight(&Placement::default()).await.unwrap();
+    here.may_change_own().await.unwrap();
+}
+
+/// As where somebody has migrated a node's VM to a datastore that the role is not on: it is powered on all the same.
+#[tokio::test]
+async fn a_deployment_that_makes_no_vm_is_not_refused_for_the_datastore_of_one_that_is_there_and_an_upgrade_is() {
+    let here = unread(user("here@vsphere.local", &OBJECTS), "DC0/datastore/pod/LocalDS_1");
+    let mut world = World::on(bed_of(&[here]).await, 1).await;
+    world.wanted.placement.datastore = Some("LocalDS_1".to_owned());
+    assert!(matches!(world.give(Wish::Deploy(&world.wanted)).await.unwrap(), Arrived::Up(_)));
+    world.hypervisor = hypervisor_of(&world.bed, "here@vsphere.local", &world.bed.site()).await;
+    world.may_be_wanted(Wish::Deploy(&world.wanted)).await.unwrap();
+    let guests = fake::World::of(1, Mode::Rolling, Ill::Well);
+    let seen = Inventory::take(&world.hypervisor, &guests, &guests, &Placement::default(), None).await.unwrap();
+    let denied = seen.denied.expect("what is denied");
+    assert!(denied.contains(&format!(" on {}, for ", ELSEWHERE.2)), "{denied}");
+    // One that the account is not shown at all is not said to be absent.
+    world.bed.govc(&["folder.create", "/DC0/datastore/pod"]);
+    world.bed.govc(&["object.mv", "/DC0/datastore/LocalDS_1", "/DC0/datastore/pod"]);
+    let error = world.hypervisor.may_change_own().await.unwrap_err();
+    assert_eq!(error.kind, Kind::Denied, "{error}");
+    assert!(error.to_string().contains("the datastore LocalDS_1, which the account cannot see"), "{error}");
+}
+
+/// The same, who is not permitted to read an object; to view it everybody is.
+fn unread(mut user: Value, path: &str) -> Value {
+    user["on"][path] = json!(["System.View"]);
+    user
+}
+
+#[tokio::test]
+async fn who_may_not_read_a_switch_or_a_host_is_told_which() {
+    let group = (On::Network, "DC0/network/DC0_DVPG0", "the network DC0_DVPG0");
+    let objects = [OBJECTS.as_slice(), &[group]].concat();
+    let cases = [
+        ("DC0/network/DVS0", "System.Read for the network DC0_DVPG0 (reading uuid of DistributedVirtualSwitch"),
+        ("DC0/host/DC0_C0/DC0_C0_H0", "the host DC0_C0_H0"),
+    ];
+    let name = |index: usize| format!("unread-{index}@vsphere.local");
+    let users = cases.iter().enumerate().map(|(index, (path, _))| unread(user(&name(index), &objects), path));
+    let users: Vec<Value> = users.chain([user("whole@vsphere.local", &objects)]).collect();
+    let bed = bed_of(&users).await;
+    let site = Site { networks: vec!["DC0_DVPG0".to_owned()], ..bed.site() };
+    hypervisor_of(&bed, "whole@vsphere.local", &site).await.preflight(&Placement::default()).await.unwrap();
+    for (index, (path, words)) in cases.iter().enumerate() {
+        let hypervisor = hypervisor_of(&bed, &name(index), &site).await;
+        let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Denied, "{path}: {error}");
+        assert!(error.to_string().contains(words) && error.to_string().contains("System.Read"), "{path}: {error}");
+    }
 }
 
 #[tokio::test]

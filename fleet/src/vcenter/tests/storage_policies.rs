@@ -83,6 +83,34 @@ async fn what_vcenter_refuses_is_said_with_the_policy() {
 }
 
 #[tokio::test]
+async fn a_policy_that_no_clone_is_given_is_refused_and_one_whose_service_fails_is_asked_for_again() {
+    let (bed, ova) = (Bed::start(&[]), ova());
+    let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site(&bed, POLICY)).await;
+    let image = hypervisor.lay(&ova).await;
+    for (message, kind, words) in [
+        (
+            "Changing or applying VM Storage Policies with Data Service capabilities during clone operations is disallowed.",
+            Kind::Refused,
+            "a policy with encryption, I/O filters or I/O control cannot be given to a clone",
+        ),
+        (
+            "PBM error occurred during PreCloneCheckCallback: Connection refused",
+            Kind::Transient,
+            "vCenter's storage policy service did not answer",
+        ),
+        ("something else", Kind::InDoubt, "vSphere Client shows which datastores"),
+    ] {
+        let message = format!("A general system error occurred: {message}");
+        bed.spoil("CloneVM_Task", "fault", json!({ "fault": "SystemError", "message": message })).await;
+        let error = hypervisor.try_add("cp1", &image).await.unwrap_err();
+        bed.spoil_nothing().await;
+        assert_eq!(error.kind, kind, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    hypervisor.added("cp1", &image).await;
+}
+
+#[tokio::test]
 async fn who_may_not_view_policies_is_told_so_where_one_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let users = directory.path().join("users.json");

@@ -62,6 +62,26 @@ pub async fn look_around(
     Ok(())
 }
 
+/// The storage policies that there are, where one is named, may be viewed, and is needed: VMs that are there are seen to without vCenter's
+/// storage policy service.
+///
+/// # Errors
+/// When it cannot be told.
+pub async fn look_at_policies(
+    client: &Client,
+    described: &VcenterProvider,
+    asked: &Asked,
+    seen: &mut SeenDatacenter,
+) -> Result<()> {
+    let may_view = !seen.missing.iter().any(|missing| missing.privilege.on == On::Root);
+    let is_needed = asked.nodes.iter().any(|(name, _)| !seen.own.contains(name));
+    if described.storage_policy.is_some() && may_view && is_needed {
+        let policies = client.storage_policies().await?;
+        seen.policies = Some(policies.into_iter().map(|policy| policy.name).collect());
+    }
+    Ok(())
+}
+
 struct Looking<'a> {
     client: &'a Client,
     described: &'a VcenterProvider,
@@ -141,11 +161,6 @@ impl Looking<'_> {
             needs.add(On::Root, Some(root), &Object::There, "the root of the vCenter".to_owned());
         }
         seen.missing = self.client.missing_privileges(&needs.0).await?;
-        let may_view = !seen.missing.iter().any(|missing| missing.privilege.on == On::Root);
-        if described.storage_policy.is_some() && may_view {
-            let policies = self.client.storage_policies().await?;
-            seen.policies = Some(policies.into_iter().map(|policy| policy.name).collect());
-        }
         Ok(seen)
     }
 

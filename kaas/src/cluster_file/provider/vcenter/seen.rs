@@ -126,7 +126,7 @@ pub struct SeenDatacenter {
     pub unmade_journal: Option<UnmadeJournal>,
     /// The networks, in the order of the file.
     pub networks: Vec<Object>,
-    /// The names of the storage policies that there are; none if no one is named, or the account may not view them.
+    /// The names of the storage policies that there are; none if no one is named, no VM is to be made, or the account may not view them.
     pub policies: Option<Vec<String>>,
     /// Privileges that the account lacks on what is there.
     pub missing: Vec<Missing>,

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::VcenterProvider;
 use super::asked::Asked;
 use super::judge::{is_named, judge};
-use super::look::{look, look_around};
+use super::look::{look, look_around, look_at_policies};
 use super::seen::UnmadeJournal;
 use crate::cluster_file::described::Written;
 use crate::cluster_file::provider::{Checked, Place, Site};
@@ -118,6 +118,11 @@ impl VcenterSite {
                 datacenter.staged = hypervisor.staged(&asked.digest, None, &Placement::default()).await?.is_some();
             }
             datacenter.unmade_journal = self.unmade_journal().await.context("looking for the journal's directory")?;
+        }
+        if let Some(datacenter) = &mut seen.datacenter {
+            look_at_policies(&self.client, described, asked, datacenter)
+                .await
+                .context("looking for storage policies")?;
         }
         Ok(judge(described, asked, &seen, written))
     }
