@@ -235,7 +235,8 @@ fn down(kept: &Kept, seen: &Seen, next: &mut Next) {
 fn doubled(vm: &Vm, double: &Vm) -> Wait {
     let words = format!(
         "{vm}, which is {} ({}), and {double}, which is {} ({}), have one BIOS UUID: one is a copy of the other, and nobody can say which one \
-         is the node. Neither is powered on or removed: take the copy out of the inventory, and give the command again",
+         is the node. Neither is powered on or removed: take the copy out of the inventory, or power on by hand the one that is the node, \
+         and give the command again",
         vm.power, vm.reference.id, double.power, double.reference.id
     );
     Wait::lasting(&vm.name, reason::VM_ODD, words)

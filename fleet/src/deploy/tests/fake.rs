@@ -317,6 +317,18 @@ impl World {
         copy.vm
     }
 
+    /// Backup software keeps a replica of a VM, in another folder: it is off, and has the same stamp and BIOS UUID, and disks of other UUIDs.
+    pub fn replicate(&self, vm: &Vm) -> Machine {
+        let copy = self.copy(vm);
+        self.move_away(&copy);
+        let mut state = self.lock();
+        let replica = state.machines.iter_mut().find(|machine| machine.vm.reference == copy.reference).unwrap();
+        for disk in &mut replica.vm.disks {
+            disk.reference.uuid = Uuid::from_u128(disk.reference.uuid.as_u128() + 0x1000);
+        }
+        replica.clone()
+    }
+
     /// The names of the deployment's VMs.
     pub fn own(&self) -> Vec<String> {
         let state = self.lock();
