@@ -53,7 +53,7 @@ pub(super) async fn look(
     if kept.goal == Goal::Up && kept.formed {
         add_swapped(hypervisor, kept, upgraded, &mut seen).await?;
     }
-    add_doubles(hypervisor, kept, upgraded, &mut seen).await?;
+    add_doubles(hypervisor, kept, upgraded, &mut seen).await;
     let mut given = None;
     let on: Vec<(&Node, Vm)> = kept.nodes.iter().filter_map(|node| Some((node, running(kept, node, &seen)?))).collect();
     // Any node of a cluster that has formed speaks for it.
@@ -117,12 +117,7 @@ async fn add_swapped(
 /// Adds what has the BIOS UUID of a VM that may be powered on, or removed, and is elsewhere: the one that was found may be a copy of it. It is
 /// none where it holds the cluster's disk, or has given that away already, and the other one is off and holds disks of its own: a replica
 /// that backup software keeps.
-async fn add_doubles(
-    hypervisor: &dyn Hypervisor,
-    kept: &Kept,
-    upgraded: Option<&Noted>,
-    seen: &mut Seen,
-) -> Result<(), Trouble> {
+async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<&Noted>, seen: &mut Seen) {
     let now = &*seen;
     let may_change: Vec<Vm> = match kept.goal {
         Goal::Up => {
@@ -135,10 +130,12 @@ async fn add_doubles(
     for vm in &may_change {
         let is_sure = may_be_nodes(kept, upgraded, vm);
         let is_doubtful = |other: &Vm| !is_sure || other.power != PowerState::Off || holds_own(kept, upgraded, other);
-        let found = doubles(hypervisor, vm).await?;
-        seen.doubles.extend(found.into_iter().filter(is_doubtful));
+        match doubles(hypervisor, vm).await {
+            Ok(found) => seen.doubles.extend(found.into_iter().filter(is_doubtful)),
+            // One that cannot be read keeps this VM as it is, and no other one.
+            Err(error) => drop(seen.unclear.insert(vm.uuid(), format!("{:#}", error.source))),
+        }
     }
-    Ok(())
 }
 
 /// Whether a VM elsewhere that is stamped as a node's is a copy of that node's VM, as a backup brings one back: it is off, and its disks are

@@ -152,6 +152,8 @@ pub struct State {
     pub placed: BTreeMap<String, Placement>,
     /// Identifiers of VMs that somebody has moved out of the folders that are searched.
     pub away: BTreeSet<String>,
+    /// The BIOS UUID of VMs of which one cannot be read.
+    pub unreadable: Option<Uuid>,
     /// Whether nodes that are on speak for a cluster that has formed while others are not.
     pub speaks_alone: bool,
     /// The last kubeconfig that a run has handed over before its end.
