@@ -37,6 +37,9 @@ pub(super) async fn look(
         for vm in hypervisor.with_bios_uuid(uuid).await? {
             let is_noted = noted.contains(&uuid);
             let met = match &vm.stamp {
+                Some(stamp) if stamp.deployment == hypervisor.deployment() && is_copy(kept, upgraded, &vm) => {
+                    &mut seen.bystanders
+                }
                 Some(stamp) if stamp.deployment == hypervisor.deployment() => &mut seen.vms,
                 // A copy has disks of other UUIDs.
                 Some(_) if is_noted && holds_own(kept, upgraded, &vm) => &mut seen.restamped,
@@ -48,9 +51,9 @@ pub(super) async fn look(
         }
     }
     if kept.goal == Goal::Up && kept.formed {
-        add_swapped(hypervisor, kept, &mut seen).await?;
+        add_swapped(hypervisor, kept, upgraded, &mut seen).await?;
     }
-    add_doubles(hypervisor, kept, &mut seen).await?;
+    add_doubles(hypervisor, kept, upgraded, &mut seen).await;
     let mut given = None;
     let on: Vec<(&Node, Vm)> = kept.nodes.iter().filter_map(|node| Some((node, running(kept, node, &seen)?))).collect();
     // Any node of a cluster that has formed speaks for it.
@@ -85,15 +88,23 @@ pub(super) async fn look(
     Ok((seen, given))
 }
 
-/// Adds the VMs that upgrades have made for nodes which are not seen to run, and that were moved out of the folders that are searched: such a
-/// node may run in one of them, and the VM that was noted when it was made may be gone for good. Stamped as the node's it is known by both
-/// its BIOS UUID and its stamp; any other one is nobody's here.
-async fn add_swapped(hypervisor: &dyn Hypervisor, kept: &Kept, seen: &mut Seen) -> Result<(), Trouble> {
-    if kept.nodes.iter().all(|node| running(kept, node, seen).is_some()) {
+/// Adds the VMs that upgrades have made for nodes which have no VM in sight, and that were moved out of the folders that are searched: such a
+/// node may run in one of them, and the VM that was noted when it was made may be gone for good. Stamped as the node's, and with a disk of
+/// the cluster or none at all, it is known by all that it was given; any other one, such as an earlier VM that a backup has brought back, is
+/// nobody's here.
+async fn add_swapped(
+    hypervisor: &dyn Hypervisor,
+    kept: &Kept,
+    upgraded: Option<&Noted>,
+    seen: &mut Seen,
+) -> Result<(), Trouble> {
+    let lost: Vec<&Node> = kept.nodes.iter().filter(|node| matches!(seen.later_vm(node), Found::Nothing)).collect();
+    if lost.is_empty() {
         return Ok(());
     }
     let is_of_here = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == hypervisor.deployment());
-    let is_nodes = |vm: &Vm| is_of_here(vm) && kept.nodes.iter().any(|node| node.owns(vm));
+    let is_nodes =
+        |vm: &Vm| is_of_here(vm) && lost.iter().any(|node| node.owns(vm)) && may_be_nodes(kept, upgraded, vm);
     for uuid in seen.upgraded.clone() {
         if !seen.vms.iter().any(|vm| vm.uuid() == uuid) {
             let found = hypervisor.with_bios_uuid(uuid).await?;
@@ -103,8 +114,10 @@ async fn add_swapped(hypervisor: &dyn Hypervisor, kept: &Kept, seen: &mut Seen) 
     Ok(())
 }
 
-/// Adds what has the BIOS UUID of a VM that may be powered on, or removed, and is elsewhere: the one that was found may be a copy of it.
-async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, seen: &mut Seen) -> Result<(), Trouble> {
+/// Adds what has the BIOS UUID of a VM that may be powered on, or removed, and is elsewhere: the one that was found may be a copy of it. It is
+/// none where it holds the cluster's disk, or has given that away already, and the other one is off and holds disks of its own: a replica
+/// that backup software keeps.
+async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<&Noted>, seen: &mut Seen) {
     let now = &*seen;
     let may_change: Vec<Vm> = match kept.goal {
         Goal::Up => {
@@ -115,9 +128,37 @@ async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, seen: &mut Seen) 
         Goal::Gone => Vec::new(),
     };
     for vm in &may_change {
-        seen.doubles.extend(doubles(hypervisor, vm).await?);
+        let is_sure = may_be_nodes(kept, upgraded, vm);
+        let is_doubtful = |other: &Vm| !is_sure || other.power != PowerState::Off || holds_own(kept, upgraded, other);
+        match doubles(hypervisor, vm).await {
+            Ok(found) => seen.doubles.extend(found.into_iter().filter(is_doubtful)),
+            // One that cannot be read keeps this VM as it is, and no other one.
+            Err(error) => drop(seen.unclear.insert(vm.uuid(), format!("{:#}", error.source))),
+        }
     }
-    Ok(())
+}
+
+/// Whether a VM elsewhere that is stamped as a node's is a copy of that node's VM, as a backup brings one back: it is off, and its disks are
+/// others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes, or the cluster goes, and
+/// the node's own disk was given away already.
+fn is_copy(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
+    let is_given = |disk: Uuid| {
+        kept.left.iter().chain(&kept.discarded).any(|given| given.uuid == disk) || kept.removals.contains(&disk)
+    };
+    let is_elsewhere = match kept.goal {
+        Goal::Up => kept.formed && upgraded.is_some(),
+        Goal::Down => {
+            let node = kept.nodes.iter().find(|node| node.owns(vm));
+            !kept.is_granted(vm.uuid()) && node.and_then(Node::own_disk).is_some_and(is_given)
+        }
+        Goal::Gone => false,
+    };
+    is_elsewhere && vm.power == PowerState::Off && !may_be_nodes(kept, upgraded, vm)
+}
+
+/// Whether a VM that is stamped as a node's may be that by its disks: it holds one of the cluster's, or none at all.
+pub(super) fn may_be_nodes(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
+    vm.data_disks().next().is_none() || holds_own(kept, upgraded, vm)
 }
 
 /// Whether a VM that has a node's BIOS UUID holds what the cluster keeps: a disk that is the cluster's, or any where it was never noted

@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::kept::{Goal, Node};
+use super::look::may_be_nodes;
 use super::records;
 use super::upgraded::Upgraded;
 use crate::authority::Store;
 use crate::hypervisor::{Hypervisor, Vm};
 
 /// The VMs that the deployment or its last upgrade has noted of having made, that carry the stamp of one of its nodes, and that are not among
-/// those that were shown. None is looked for where each node has a VM with a data disk among these.
+/// those that were shown. None is looked for of a node that has a VM with a data disk among these; what holds other disks than the cluster's is
+/// a copy, such as one that a backup has brought back, and nobody's here.
 ///
 /// # Errors
 /// When the store or the hypervisor does not answer.
@@ -22,17 +24,18 @@ pub async fn moved(hypervisor: &dyn Hypervisor, store: &dyn Store, shown: &[Vm])
         return Ok(Vec::new());
     };
     let is_shown = |node: &Node| shown.iter().any(|vm| node.owns(vm) && vm.data_disks().next().is_some());
-    if kept.nodes.iter().all(is_shown) {
+    let lost: Vec<&Node> = kept.nodes.iter().filter(|node| !is_shown(node)).collect();
+    if lost.is_empty() {
         return Ok(Vec::new());
     }
-    let upgraded = Upgraded::find(store, deployment, Some(&kept)).await?;
-    let swapped = upgraded.own.into_iter().flat_map(|noted| noted.vms);
+    let upgraded = Upgraded::find(store, deployment, Some(&kept)).await?.own;
+    let swapped = upgraded.iter().flat_map(|noted| noted.vms.iter().copied());
     let made: BTreeSet<Uuid> = kept.nodes.iter().filter_map(|node| node.vm).chain(swapped).collect();
     let mut moved = Vec::new();
     for uuid in made.into_iter().filter(|uuid| !shown.iter().any(|vm| vm.uuid() == *uuid)) {
         let is_own = |vm: &Vm| {
             let is_of_here = vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == deployment);
-            is_of_here && kept.nodes.iter().any(|node| node.owns(vm))
+            is_of_here && lost.iter().any(|node| node.owns(vm)) && may_be_nodes(&kept, upgraded.as_ref(), vm)
         };
         moved.extend(hypervisor.with_bios_uuid(uuid).await?.into_iter().filter(is_own));
     }

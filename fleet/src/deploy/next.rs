@@ -136,8 +136,8 @@ fn gone(node: &Node, seen: &Seen) -> String {
 
 /// One that is on was powered on by somebody before it was noted.
 fn powered(node: &Node, vm: &Vm, seen: &Seen, next: &mut Next) {
-    if let Some(double) = seen.double_of(vm) {
-        next.waits.push(doubled(vm, double));
+    if let Some(wait) = copied(vm, seen) {
+        next.waits.push(wait);
         return;
     }
     match vm.power {
@@ -210,8 +210,8 @@ fn down(kept: &Kept, seen: &Seen, next: &mut Next) {
             next.waits.push(unknown(vm));
             continue;
         }
-        if let Some(double) = seen.double_of(vm) {
-            next.waits.push(doubled(vm, double));
+        if let Some(wait) = copied(vm, seen) {
+            next.waits.push(wait);
             continue;
         }
         known.push(vm);
@@ -231,11 +231,24 @@ fn down(kept: &Kept, seen: &Seen, next: &mut Next) {
     }
 }
 
+/// What keeps a VM as it is that was copied, or of which that cannot be told.
+fn copied(vm: &Vm, seen: &Seen) -> Option<Wait> {
+    if let Some(double) = seen.double_of(vm) {
+        return Some(doubled(vm, double));
+    }
+    let why = seen.unclear.get(&vm.uuid())?;
+    let words = format!(
+        "whether another VM has the BIOS UUID of {vm} cannot be told now, so it is neither powered on nor removed: {why}"
+    );
+    Some(Wait::passing(&vm.name, reason::VM_ODD, words))
+}
+
 /// Two VMs of one BIOS UUID: the one that was found where VMs are searched may be a copy, and the other one the node that runs.
 fn doubled(vm: &Vm, double: &Vm) -> Wait {
     let words = format!(
         "{vm}, which is {} ({}), and {double}, which is {} ({}), have one BIOS UUID: one is a copy of the other, and nobody can say which one \
-         is the node. Neither is powered on or removed: take the copy out of the inventory, and give the command again",
+         is the node. Neither is powered on or removed: take the copy out of the inventory, or power on by hand the one that is the node, \
+         and give the command again",
         vm.power, vm.reference.id, double.power, double.reference.id
     );
     Wait::lasting(&vm.name, reason::VM_ODD, words)

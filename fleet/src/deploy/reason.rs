@@ -6,7 +6,7 @@ codes! {
     REASONS;
     FORMING, "deploy.forming", "A control node was powered on and does not say yet that its cluster has formed. Its console says what it waits for.";
     NOT_READY, "deploy.not-ready", "The cluster has formed, and a control node is not Ready.";
-    VM_ODD, "deploy.vm-odd", "A control node's VM was copied, or its stamp was changed, or a VM carries the deployment's stamp that is no node's. It is named, and left alone, and so is what has its BIOS UUID elsewhere: take the copy out of the inventory.";
+    VM_ODD, "deploy.vm-odd", "A control node's VM was copied, or its stamp was changed, or a VM carries the deployment's stamp that is no node's. It is named, and left alone, and so is what has its BIOS UUID elsewhere: take the copy out of the inventory, or power on by hand the one that is the node. A replica that is off and has disks of its own is no such copy.";
     VM_UNNOTED, "deploy.vm-unnoted", "A VM carries the deployment's stamp, and nothing is noted of having made it: it was adopted, took another one's place by hand, is a clone, or somebody has stamped it. It is named, and left alone; it goes as well once a person names its BIOS UUID.";
     VM_NEWER, "deploy.vm-newer", "A VM is newer than what is kept of the cluster, as where that was turned back to an earlier moment: nothing is done for any control node until a person has seen to it.";
     VM_SNAPSHOT, "deploy.vm-snapshot", "A VM of a cluster that is to go has a snapshot, such as a backup's, which may name disks that would go with it. Nothing is powered off or removed while there is one.";

@@ -30,6 +30,8 @@ pub struct Seen {
     /// VMs that have the BIOS UUID of one that may be powered on or removed, and were not found where that was: which of them was made
     /// for the node nobody can say.
     pub doubles: Vec<Vm>,
+    /// Why it cannot be told of a VM that may be powered on or removed, by BIOS UUID, whether there are such.
+    pub unclear: BTreeMap<Uuid, String>,
     /// BIOS UUIDs of the cluster's VMs that an upgrade has noted.
     pub upgraded: BTreeSet<Uuid>,
     /// What nodes say, by name; nothing of those that were not asked.

@@ -88,9 +88,15 @@ impl VcenterHypervisor {
 
     /// All VMs of a BIOS UUID; templates are none.
     pub(super) async fn of_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
-        let found = self.client.vms_of_bios_uuid(&uuid.to_string()).await?;
-        let vms = self.client.vms_with(&found, &stamp::READ).await?;
-        self.shown_all(vms.into_iter().filter(|vm| !vm.is_template).collect()).await
+        for _ in 0..TRIES {
+            let found = self.client.vms_of_bios_uuid(&uuid.to_string()).await?;
+            match self.client.vms_with(&found, &stamp::READ).await {
+                // One of them has gone since, as a copy that somebody takes away.
+                Err(error) if error.outcome() == Outcome::NotFound => {}
+                vms => return self.shown_all(vms?.into_iter().filter(|vm| !vm.is_template).collect()).await,
+            }
+        }
+        Err(not_now(format!("the VMs with the BIOS UUID {uuid} come and go: they cannot be listed now")))
     }
 
     /// What a VM's guest has set since its power-on. It is asked of one VM and for this one entry: a long one costs one answer, and is

@@ -120,15 +120,29 @@ fn readable<T>(read: vsphere::Result<T>, what: &str, missing: &mut Vec<String>) 
     }
 }
 
-/// Refuses hosts none of which runs VMs now.
+/// Refuses hosts none of which runs VMs now. Without one no VM is made, and those that are there are powered on all the same: that is no word
+/// of what is permitted.
 fn has_host(hosts: &[Host]) -> Result<()> {
     if hosts.iter().any(Host::takes_vms) {
         return Ok(());
     }
     if hosts.is_empty() {
         let words = "vCenter shows no host of the cluster: it has none, or the account lacks System.Read on them";
-        return Err(Error::new(Kind::Denied, anyhow::anyhow!(words)));
+        return Err(Error::refused(words));
     }
     let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
     Err(not_now(format!("no host runs VMs now, each is in maintenance or not connected: {}", names.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is denied is refused also where no VM is to be made.
+    #[test]
+    fn that_no_host_is_shown_is_not_told_as_denied() {
+        let error = has_host(&[]).unwrap_err();
+        assert_eq!(error.kind, Kind::Refused, "{error}");
+        assert!(error.to_string().contains("the account lacks System.Read on them"), "{error}");
+    }
 }

@@ -62,6 +62,11 @@ impl Acting<'_> {
             return save(records, machine).await;
         };
         let Some(machine) = records.kept().machine(name).cloned() else { return Ok(Acted::Changed) };
+        if goes_by_its_vm(action)
+            && let Found::Vm(vm) = seen.vm(&machine)
+        {
+            self.is_alone(vm).await?;
+        }
         // A look may be old by now: another worker's VM was made meanwhile.
         let with = |state, reason| {
             let mut entered = machine.clone();
@@ -153,6 +158,20 @@ impl Acting<'_> {
                 Ok(Acted::Changed)
             }
         }
+    }
+
+    /// Refuses what would follow from a VM while another one that may run has its BIOS UUID elsewhere: the one that was seen may be a copy.
+    /// What is off there is none of it, such as a replica that backup software keeps. It is asked here, and not at each look: a drain may be
+    /// blocked for days.
+    async fn is_alone(&self, vm: &Vm) -> Result<(), Trouble> {
+        let found = self.hypervisor.doubles(vm).await?;
+        let Some(double) = found.iter().find(|other| other.power != PowerState::Off) else { return Ok(()) };
+        let words = format!(
+            "{vm}, which is {} ({}), and {double}, which is {} ({}), have one BIOS UUID: one is a copy of the other, and nobody can say \
+             which one is the worker. Both are left alone: take the copy out of the inventory",
+            vm.power, vm.reference.id, double.power, double.reference.id
+        );
+        Err(Trouble::Refused(Reason::new(reason::VM_ODD, words)))
     }
 
     /// Notes the number first: a name that was noted is never used again, nor is one of a VM that a damaged journal has left.
@@ -358,6 +377,20 @@ impl Acting<'_> {
         }
         Ok(Acted::Changed)
     }
+}
+
+/// Whether an action is for good, or starts something, and goes by what was seen of a worker's VM.
+fn goes_by_its_vm(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::PowerOn(_)
+            | Action::PowerOff(_)
+            | Action::DeleteNode(_)
+            | Action::Detach(..)
+            | Action::Destroy(_)
+            | Action::Disconnect(..)
+            | Action::Release(..)
+    )
 }
 
 /// Whether a worker may run a newer minor than was wanted of it. Root on it writes what its node says: what its image does not

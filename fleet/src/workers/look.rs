@@ -11,7 +11,7 @@ use super::records::Kept;
 use super::seen::{Found, Node, Seen};
 use super::trouble::Trouble;
 use crate::ending::{Cancelled, LAST_LOOK, unless_cancelled};
-use crate::hypervisor::{Hypervisor, PowerState, Vm, doubles};
+use crate::hypervisor::{Hypervisor, PowerState, Vm};
 use crate::node::clean;
 use crate::upgrade::Reason;
 
@@ -59,9 +59,6 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
                 taken.insert(machine.name.clone());
             }
             vms.extend(copies.into_iter().filter(|vm| !others(vm)));
-        } else if let Some(vm) = may_change(machine, &vms).cloned() {
-            // Another one of its BIOS UUID is counted with it: then it is there twice, and is left alone.
-            vms.extend(doubles(hypervisor, &vm).await?);
         }
     }
     let nodes = cluster.nodes().await.map_err(Trouble::api)?;
@@ -104,12 +101,4 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
         seen.claims = cluster.local_claims(&may_keep).await.map_err(Trouble::api)?;
     }
     Ok(seen)
-}
-
-/// A machine's VM that may be powered on or is to go; none if it is seen twice, or is left as it is. What is seen may be a copy of the one that runs
-/// elsewhere.
-fn may_change<'v>(machine: &Machine, vms: &'v [Vm]) -> Option<&'v Vm> {
-    let mut its = vms.iter().filter(|vm| machine.noted() == Some(vm.uuid()));
-    let vm = its.next().filter(|_| its.next().is_none())?;
-    (vm.power == PowerState::Off || machine.state == State::Leaving).then_some(vm)
 }

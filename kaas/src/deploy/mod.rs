@@ -242,11 +242,12 @@ impl<'a> Run<'a> {
         let keep = |given: &str| {
             *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Zeroizing::new(given.to_owned()));
         };
-        let gone = match self.hearing(place, key, &keep, async |deploy| deploy.go(wish, over).await) {
+        let gone = self.hearing(place, key, &keep, async |deploy| deploy.go(wish, over).await);
+        let last = last.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let gone = match renewed_all_the_same(gone, &self.file.kubeconfig, last.as_deref().map(String::as_str)) {
             Err(error) if error.is::<Cancelled>() => return Ok(asked_to_end(&error)),
             gone => gone.map_err(advised)?,
         };
-        let last = last.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.arrived(&gone, last.as_deref().map(String::as_str))
     }
 
@@ -361,21 +362,31 @@ impl<'a> Run<'a> {
 /// # Errors
 /// The cluster runs, and its kubeconfig cannot be written.
 fn handed_over<'p>(path: &'p Path, arrived: &Arrived, renewed: Option<&str>) -> anyhow::Result<Option<&'p Path>> {
-    let written = match (arrived, renewed) {
-        (Arrived::Up(given), _) => return fleet::files::write(path, given).map(|()| Some(path)),
-        (Arrived::Gone, _) | (_, None) => return Ok(None),
-        (Arrived::Paused(_) | Arrived::Stopped(_) | Arrived::Cancelled, Some(given)) => {
-            fleet::files::write(path, given)
-        }
-    };
-    // What it waits for is told all the same.
-    Ok(match written {
+    match arrived {
+        Arrived::Up(given) => fleet::files::write(path, given).map(|()| Some(path)),
+        Arrived::Gone => Ok(None),
+        // What it waits for is told all the same.
+        Arrived::Paused(_) | Arrived::Stopped(_) | Arrived::Cancelled => Ok(renewed_at(path, renewed)),
+    }
+}
+
+/// What a run has come to; where that is an error, the last kubeconfig that it came by on its way is written all the same.
+fn renewed_all_the_same<T>(gone: anyhow::Result<T>, path: &Path, renewed: Option<&str>) -> anyhow::Result<T> {
+    if gone.is_err() {
+        renewed_at(path, renewed);
+    }
+    gone
+}
+
+/// Where the kubeconfig was written that a run has come by on its way; none if there is none, or it cannot be written, which is said.
+fn renewed_at<'p>(path: &'p Path, renewed: Option<&str>) -> Option<&'p Path> {
+    match fleet::files::write(path, renewed?) {
         Ok(()) => Some(path),
         Err(error) => {
             warn(&format!("warning: the kubeconfig was not renewed: {error:#}"));
             None
         }
-    })
+    }
 }
 
 fn exit_status(arrived: &Arrived) -> u8 {

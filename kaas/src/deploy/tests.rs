@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::judge::{Judged, Resolve, another_key, begun_with, judge_with};
 use super::words::{Outcome, Plan, arrived, status};
-use super::{ONE, THREE, exit_status, handed_over};
+use super::{ONE, THREE, exit_status, handed_over, renewed_all_the_same};
 use crate::cluster_file::{Checked, ClusterFile};
 
 const KEY: &str = include_str!("../../../contract/src/properties/fixtures/ssh-keys.pub");
@@ -378,4 +378,21 @@ fn a_cluster_that_waits_for_a_node_hands_its_kubeconfig_over_and_exits_as_before
     let below = path.join("kubeconfig");
     assert_eq!(handed_over(&below, &Arrived::Paused(Vec::new()), Some("one")).unwrap(), None);
     handed_over(&below, &Arrived::Up(Zeroizing::new("the last".to_owned())), None).unwrap_err();
+}
+
+/// As where the store fails once the cluster was asked.
+#[test]
+fn a_run_that_ends_by_an_error_hands_over_the_kubeconfig_that_it_came_by() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kubeconfig");
+    let failed = || anyhow::Result::<()>::Err(anyhow::anyhow!("the store does not answer"));
+    assert!(renewed_all_the_same(failed(), &path, None).is_err() && !path.exists());
+    // Who comes to an end writes it there.
+    assert!(renewed_all_the_same(Ok(()), &path, Some("one")).is_ok() && !path.exists());
+    let error = renewed_all_the_same(failed(), &path, Some("one")).unwrap_err();
+    assert_eq!(error.to_string(), "the store does not answer");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "one");
+    // That it cannot be written hides no word of the error.
+    let error = renewed_all_the_same(failed(), &path.join("kubeconfig"), Some("one")).unwrap_err();
+    assert_eq!(error.to_string(), "the store does not answer");
 }

@@ -152,6 +152,8 @@ pub struct State {
     pub placed: BTreeMap<String, Placement>,
     /// Identifiers of VMs that somebody has moved out of the folders that are searched.
     pub away: BTreeSet<String>,
+    /// The BIOS UUID of VMs of which one cannot be read.
+    pub unreadable: Option<Uuid>,
     /// Whether nodes that are on speak for a cluster that has formed while others are not.
     pub speaks_alone: bool,
     /// The last kubeconfig that a run has handed over before its end.
@@ -315,6 +317,18 @@ impl World {
         copy.vm.disks.iter_mut().for_each(|disk| disk.reference.path.push_str("-copy"));
         self.lock().machines.push(copy.clone());
         copy.vm
+    }
+
+    /// Backup software keeps a replica of a VM, in another folder: it is off, and has the same stamp and BIOS UUID, and disks of other UUIDs.
+    pub fn replicate(&self, vm: &Vm) -> Machine {
+        let copy = self.copy(vm);
+        self.move_away(&copy);
+        let mut state = self.lock();
+        let replica = state.machines.iter_mut().find(|machine| machine.vm.reference == copy.reference).unwrap();
+        for disk in &mut replica.vm.disks {
+            disk.reference.uuid = Uuid::from_u128(disk.reference.uuid.as_u128() + 0x1000);
+        }
+        replica.clone()
     }
 
     /// The names of the deployment's VMs.

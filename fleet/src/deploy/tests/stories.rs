@@ -3,7 +3,7 @@
 use contract::deployer::Digests;
 use uuid::Uuid;
 
-use super::fake::{DESTROY, DESTROY_ALL, Fault, Given, Machine, World, destroy_shown, wanted};
+use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, Machine, World, destroy_shown, wanted};
 use crate::deploy::{Arrived, Goal, Wait, Wanted, Wish};
 use crate::hypervisor::{Disk, DiskRef, Placement, PowerState, Vm};
 
@@ -391,6 +391,59 @@ async fn a_copy_in_the_folder_is_not_taken_for_the_node_that_runs_elsewhere() {
             Wish::Deploy(_) => assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}"),
             Wish::Destroy { .. } => assert_eq!((arrived, world.own().len()), (Arrived::Gone, 0)),
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_cannot_be_read_keeps_its_own_vm_as_it_is_and_no_other_one() {
+    let world = World::with(3).await;
+    {
+        let mut state = world.lock();
+        (state.speaks_alone, state.renewed) = (true, None);
+        for machine in state.machines.iter_mut().filter(|it| ["cp2", "cp3"].contains(&it.vm.name.as_str())) {
+            machine.vm.power = PowerState::Off;
+        }
+    }
+    let cp2 = shown(&world, "cp2");
+    world.lock().unreadable = Some(cp2.uuid());
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    let Arrived::Paused(waits) = arrived else { panic!("{arrived:?}") };
+    let odd = waits.iter().find(|wait| wait.reason.code == "deploy.vm-odd").unwrap();
+    assert!(odd.reason.words.contains("a disk of a VM has no file"), "{odd}");
+    assert_eq!((shown(&world, "cp2"), shown(&world, "cp3").power), (cp2, PowerState::On));
+    assert!(world.lock().renewed.is_some(), "the others are asked for a kubeconfig");
+    let (arrived, _) = world.give(DESTROY).await.arrived();
+    assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+    assert_eq!(world.own(), ["cp2"]);
+    world.lock().unreadable = None;
+    assert_eq!(world.give(DESTROY).await.arrived().0, Arrived::Gone);
+}
+
+/// After an outage all of them are off.
+#[tokio::test(start_paused = true)]
+async fn replicas_that_are_off_elsewhere_with_disks_of_their_own_hinder_neither_deploy_nor_destroy() {
+    for wish in [DESTROY, DESTROY_ALL] {
+        let world = World::with(3).await;
+        let own: Vec<Vm> = {
+            let mut state = world.lock();
+            // Replicas stay off.
+            (state.removes_used, state.speaks_alone) = (true, true);
+            let of_here = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT);
+            let own = state.machines.iter_mut().filter(|machine| of_here(&machine.vm));
+            own.map(|machine| {
+                machine.vm.power = PowerState::Off;
+                machine.vm.clone()
+            })
+            .collect()
+        };
+        let replicas: Vec<Machine> = own.iter().map(|vm| world.replicate(vm)).collect();
+        let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        assert!(status.nodes.iter().all(|node| node.power == Some(PowerState::On)), "{status:?}");
+        assert_eq!(world.give(wish).await.arrived().0, Arrived::Gone);
+        let left = world.lock().machines.clone();
+        assert!(replicas.iter().all(|replica| left.contains(replica)), "a replica was touched: {left:?}");
+        assert!(own.iter().all(|vm| !left.iter().any(|machine| machine.vm.reference == vm.reference)), "{left:?}");
     }
 }
 

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Machine, World, destroy_shown, wanted};
 use super::stories::{also, shown, stopped_by};
-use crate::deploy::{Arrived, Goal, Wish, authority, moved};
+use crate::deploy::{Arrived, Goal, Wish, authority, moved, records};
 use crate::hypervisor::{DiskRef, Hypervisor, PowerState, Vm};
 use crate::journals::beginning;
 use crate::upgrade::{AbandonedUnread, LastUpgrade, OpenUpgrade};
@@ -410,6 +410,39 @@ async fn a_node_whose_swapped_vm_was_moved_to_another_folder_is_powered_on_and_n
         world.lock().away.clear();
         let listed = Hypervisor::vms(&world).await.unwrap();
         assert_eq!(moved(&world, &world, &listed).await.unwrap(), [], "{outcome}: it is back");
+    }
+}
+
+/// Backup software brings the VM before an upgrade back, in a folder of its own: it has that one's stamp and BIOS UUID, and a disk of another
+/// UUID with an etcd of that day.
+#[tokio::test(start_paused = true)]
+async fn a_restored_vm_of_before_an_upgrade_is_not_taken_for_the_node_be_that_there_or_lost() {
+    // What the upgrade has noted, and what the deployment itself has.
+    for is_first in [false, true] {
+        for is_lost in [false, true] {
+            let (world, swapped) = with_swapped_vm_away("committed").await;
+            let first = records::read(&world).await.unwrap().unwrap().nodes[1].vm.filter(|_| is_first);
+            let restored = world.plant("cp2-restored", "cp2", first.map_or(0xa2, |uuid| uuid.as_u128()));
+            world.lock().away.clear();
+            world.move_away(&restored.vm);
+            if is_lost {
+                world.lock().machines.retain(|machine| machine.vm != swapped);
+            }
+            world.set_fault(None);
+            let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+            let powered_on = world.lock().calls.iter().filter(|(name, _)| *name == "power_on").count();
+            if is_lost {
+                let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+                assert_eq!((waits[0].node.as_deref(), waits[0].reason.code.as_str()), (Some("cp2"), "deploy.vm-gone"));
+                assert_eq!(powered_on, 0);
+            } else {
+                assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+                assert_eq!((status.nodes[1].uuid, powered_on), (Some(swapped.uuid()), 1));
+            }
+            assert!(world.lock().machines.contains(&restored), "it was touched");
+            let shown = Hypervisor::vms(&world).await.unwrap();
+            assert_eq!(moved(&world, &world, &shown).await.unwrap(), []);
+        }
     }
 }
 

@@ -119,7 +119,8 @@ impl StepContext<'_> {
     /// Where a VM of the deployment is that the inventory does not show.
     async fn place(&self, vm: &Vm) -> Result<String, StepError> {
         let found = unless_cancelled(&self.cancelled, self.hypervisor.may_be_stamped(vm)).await?;
-        Ok(moved::place(vm, &found))
+        let place = moved::place(vm, &found);
+        Ok(if found.is_ok() { place } else { place + moved::IF_COPY })
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::json;
+
 use super::bed::Count;
 use super::*;
 use crate::hypervisor::{DiskRef, VmSize};
@@ -99,6 +101,22 @@ async fn what_guests_write_makes_no_look_longer_and_hides_no_vm() {
     assert_eq!(hypervisor.said(&vms[0].reference, key).await.unwrap(), None);
     bed.set_guestinfo(&vms[0], key, "short").await;
     assert_eq!(hypervisor.said(&vms[0].reference, key).await.unwrap().as_deref(), Some("short"));
+}
+
+/// Somebody takes a copy out of the inventory between the search and the look.
+#[tokio::test]
+async fn a_vm_that_goes_while_its_bios_uuid_is_looked_for_makes_none_of_the_others_absent() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": "ManagedObjectNotFound" })).await;
+    assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap(), [hypervisor.again(&vm).await]);
+    assert!(bed.has_spoilt().await);
+    bed.spoil_nothing().await;
+    bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": "ManagedObjectNotFound", "times": -1 })).await;
+    assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap_err().kind, Kind::Transient);
+    bed.spoil_nothing().await;
 }
 
 #[tokio::test]

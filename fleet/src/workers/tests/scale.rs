@@ -87,6 +87,38 @@ async fn a_controller_declares_and_steps_again_and_again() {
     assert_eq!(world.kept().await.unwrap().pool, crate::workers::Pool { made: 3, ..pool(2) });
 }
 
+/// Drains of all tenants may be blocked for days: what a look asks of each worker is asked again and again.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_drains_asks_for_no_copies_of_vms() {
+    let world = World::new();
+    world.give(Wish::Create(Box::new(Pool { addresses: None, ..pool(21) }))).await.done();
+    world.lock().blocked.extend((1..=21).map(|number| format!("t-w{number}")));
+    let asked = |world: &World| world.lock().calls.iter().filter(|(name, _)| *name == "with_bios_uuid").count();
+    world
+        .acting(tokio::sync::watch::channel(false).1, async |workers| {
+            let hold = Hold::take(workers.store, "a controller", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+            let kept = world.kept().await.unwrap();
+            let mut rounds = Rounds::new(workers, &hold, Records::begin(&hold, kept).await.unwrap());
+            rounds.wish(&Wish::Scale(1)).await.unwrap();
+            let (before, mut blocked) = (asked(&world), 0);
+            for _ in 0..120 {
+                let waits = rounds.step().await.unwrap().waits;
+                blocked = waits.iter().filter(|wait| wait.reason.code == "workers.drain-blocked").count();
+                if blocked == 20 {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            assert_eq!(blocked, 20);
+            for _ in 0..10 {
+                rounds.step().await.unwrap();
+            }
+            assert_eq!(asked(&world), before);
+            hold.release().await;
+        })
+        .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wish_that_could_not_be_noted_is_noted_by_the_same_wish() {
     for fault in [Fault::Fails, Fault::Lost] {

@@ -656,6 +656,22 @@ async fn a_copy_is_not_taken_for_the_worker_that_runs_where_nobody_looks() {
     }
 }
 
+/// Backup software keeps it where nobody looks, with the worker's BIOS UUID.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_off_keeps_no_worker_from_going() {
+    let world = World::with(2).await;
+    {
+        let mut state = world.lock();
+        let its = |machine: &&super::fake::Machine| machine.vm.name == "t-w1" && machine.vm.uuid().as_u128() >= 0xe00;
+        let mut replica = state.machines.iter().find(its).unwrap().clone();
+        replica.vm.reference.id.push_str("-replica");
+        (replica.vm.power, replica.vm.stamp) = (PowerState::Off, None);
+        state.machines.push(replica);
+    }
+    world.give(remove("t-w1")).await.arrived();
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn vms_that_are_not_seen_for_a_moment_while_nobody_has_heard_of_their_nodes_are_not_taken_for_gone() {
     let world = World::with(2).await;

@@ -44,6 +44,9 @@ impl Hypervisor for World {
     }
 
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
+        if self.lock().unreadable == Some(uuid) {
+            return Err(Error::transient(anyhow::anyhow!("a disk of a VM has no file")));
+        }
         self.look("with_bios_uuid", move |state| {
             let vms = state.machines.iter().map(|machine| machine.vm.clone());
             vms.filter(|vm| vm.uuid() == uuid).collect()

@@ -164,10 +164,7 @@ impl Judging<'_> {
         match compute {
             AtCompute::Absent => self.wrong(cluster, absent("cluster", &cluster.value)),
             AtCompute::Other(kind) => self.wrong(cluster, format!("{} is no cluster: it is a {kind}", cluster.value)),
-            AtCompute::Unreadable(why) => {
-                self.wrong(cluster, format!("whether hosts of {} take VMs cannot be told: {why}", cluster.value));
-            }
-            AtCompute::Cluster(_) => {}
+            AtCompute::Unreadable(_) | AtCompute::Cluster(_) => {}
             AtCompute::Host(_) => {
                 if self.keeps_apart() {
                     let at = &described.anti_affinity;
@@ -302,6 +299,9 @@ impl Judging<'_> {
     fn hosts(&mut self, seen: &SeenDatacenter) {
         let hosts = seen.compute.hosts();
         let cluster = &self.described.cluster;
+        if let AtCompute::Unreadable(why) = &seen.compute {
+            self.wrong(cluster, format!("whether hosts of {} take VMs cannot be told: {why}", cluster.value));
+        }
         // What is not there has been said: no host reaches it.
         let is_named = matches!(seen.datastore, AtDatastore::There(_))
             && seen.networks.iter().all(|network| *network == Object::There)

@@ -356,6 +356,24 @@ fn a_datastore_that_takes_no_vms_now_is_a_mistake_only_where_one_is_to_be_made()
     assert!(elsewhere.mistakes.is_empty() && elsewhere.warnings[0].contains(words), "{elsewhere:?}");
 }
 
+/// VMs that are there are powered on by whoever is shown no host.
+#[test]
+fn hosts_that_are_not_shown_are_a_mistake_only_where_a_vm_is_to_be_made() {
+    let with = |own: BTreeSet<String>| {
+        judged(EXAMPLE, |_, seen, _| {
+            (seen.compute, seen.own) = (AtCompute::Unreadable("no System.Read".to_owned()), own);
+        })
+    };
+    let there = with(all_nodes());
+    assert!(there.mistakes.is_empty(), "{there:?}");
+    let lacking = with(BTreeSet::from(["cp1".to_owned()]));
+    assert!(lacking.mistakes.len() == 1, "{lacking:?}");
+    assert!(
+        lacking.mistakes[0].to_string().contains("whether hosts of Cluster take VMs cannot be told"),
+        "{lacking:?}"
+    );
+}
+
 /// What is yet to be made is known once VMs of the cluster were looked for: a full datastore hinders nobody from that.
 #[test]
 fn what_only_making_vms_needs_is_no_part_of_whether_all_that_is_named_is_there() {
@@ -369,6 +387,8 @@ fn what_only_making_vms_needs_is_no_part_of_whether_all_that_is_named_is_there()
         seen.datastore = AtDatastore::There(Datastore { free: 0, maintenance, ..datastore() });
         seen.compute = AtCompute::Cluster(vec![SeenHost { in_maintenance: true, ..host("esx1") }]);
     }));
+    let unseen = || AtCompute::Unreadable("no System.Read".to_owned());
+    assert!(named(&|seen| seen.compute = unseen()));
     assert!(!named(&|seen| seen.folder = Object::Absent));
     assert!(!named(&|seen| seen.datastore = AtDatastore::Absent));
     assert!(!named(&|seen| seen.datastore = AtDatastore::There(Datastore { accessible: false, ..datastore() })));
