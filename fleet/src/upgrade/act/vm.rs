@@ -159,16 +159,18 @@ impl StepContext<'_> {
         let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
         let others = all.iter().filter(|other| is_its(other) && other.reference != vm.reference);
         others.into_iter().try_for_each(|other| no_rival(node, other))?;
-        self.is_alone(vm).await?;
+        self.is_alone(node, vm).await?;
         self.hypervisor.power_on_unless(&self.cancelled, vm).await??;
         Ok(format!("{} is on now", vm.name))
     }
 
-    /// Proof that no other VM has a VM's BIOS UUID, wherever that is: the one that the inventory shows may be a copy of the one that runs.
-    async fn is_alone(&self, vm: &Vm) -> Result<(), StepError> {
+    /// Proof that no other VM has a VM's BIOS UUID, wherever that is: the one that the inventory shows may be a copy of the one that runs. One
+    /// that is off and does not hold the node's disk is none: a replica that backup software keeps.
+    async fn is_alone(&self, node: &PlannedNode, vm: &Vm) -> Result<(), StepError> {
         let attempt = "looking for a VM by its BIOS UUID";
         let doubles = async { self.hypervisor.doubles(vm).await.map_err(|error| error.context(attempt)) };
-        match self.look(doubles).await?.first() {
+        let may_run = |other: &&Vm| other.power != PowerState::Off || other.disk(node.disk.uuid).is_some();
+        match self.look(doubles).await?.iter().find(may_run) {
             None => Ok(()),
             Some(other) => {
                 let words = format!(
