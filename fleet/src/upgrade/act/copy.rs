@@ -5,6 +5,7 @@ use super::{StepOutcome, place};
 use crate::hypervisor::{DiskRef, Error, Kind};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::copies::{KeptCopy, kept, mark};
+use crate::upgrade::entry::Event;
 use crate::upgrade::journal::Journal;
 use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
 use crate::upgrade::reason::DISK_HELD;
@@ -32,7 +33,11 @@ impl StepContext<'_> {
     pub(super) async fn delete_copies(&self, journal: &Journal<'_>, index: usize) -> Result<StepOutcome, StepError> {
         let (mut told, mut left) = (Vec::new(), Vec::new());
         for copy in kept(journal.entries(), index) {
-            match self.delete_copy(&copy).await? {
+            let deleted = match self.is_called_as_a_copy(journal, index, &copy) {
+                true => self.delete_copy(&copy).await?,
+                false => Deleted::Left("it is not called as a copy of its disk".to_owned()),
+            };
+            match deleted {
                 Deleted::Gone(words) => told.push(words),
                 Deleted::Left(why) => {
                     told.push(format!("the copy at {} is left: {why}", copy.path));
@@ -42,6 +47,18 @@ impl StepContext<'_> {
         }
         let note = if told.is_empty() { "there is no copy".to_owned() } else { told.join("; ") };
         Ok(StepOutcome { copies: left, ..StepOutcome::note(note) })
+    }
+
+    /// Whether a path is that of a copy of the node's disk, wherever the disk was by then. The journal is a file on a datastore: whoever may
+    /// write that one must not have us remove what is somebody else's.
+    fn is_called_as_a_copy(&self, journal: &Journal<'_>, index: usize, copy: &KeptCopy) -> bool {
+        let node = &journal.plan().nodes[index];
+        let places = journal.entries().iter().filter_map(|entry| match &entry.event {
+            Event::Begun { step, disk: Some(disk), .. } if step.node == Some(index) => Some(disk),
+            _ => None,
+        });
+        let mark = mark(node);
+        places.chain([&node.disk]).any(|disk| self.hypervisor.copy_path(disk, &mark) == copy.path)
     }
 
     async fn delete_copy(&self, copy: &KeptCopy) -> Result<Deleted, StepError> {

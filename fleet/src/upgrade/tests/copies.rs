@@ -2,9 +2,10 @@
 
 use super::command::{Given, begin, end, entries, give, give_with};
 use super::fake::fault::{At, Fault};
-use super::fake::{Ill, World, data, disk};
-use crate::hypervisor::Kind;
-use crate::upgrade::{Action, Arrived, Event, Mode, OnFailure, Outcome, Verb};
+use super::fake::{DiskCopied, Ill, World, data, disk};
+use crate::authority::{Hold, TakeOver};
+use crate::hypervisor::{DiskRef, Kind};
+use crate::upgrade::{Action, Arrived, Event, Journal, Mode, OnFailure, Outcome, Step, Verb};
 
 /// A cluster whose disks are copied, planned and not begun.
 async fn copying(nodes: usize, mode: Mode) -> World {
@@ -168,4 +169,28 @@ async fn what_lies_in_the_place_of_a_copy_is_left_and_said() {
         _ => None,
     });
     assert!(notes.next_back().unwrap().contains(&path), "it is named");
+}
+
+/// The journal is a file on a datastore, and whoever may write that one need not be who may remove the disk.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_a_journal_calls_a_copy_is_left_unless_it_is_called_as_one() {
+    let world = copying(1, Mode::Rolling).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let strange = DiskRef { uuid: uuid::Uuid::from_u128(0xbad), path: "[datastore1] payroll/payroll.vmdk".to_owned() };
+    world.lock().copies.push(DiskCopied { at: strange.clone(), generation: 1, whole: true });
+    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let forged = Event::Done {
+        step: Step::of(Action::Copy, 0),
+        note: "a forged one".to_owned(),
+        vm: None,
+        replaced: false,
+        copies: vec![strange.clone().into()],
+    };
+    Journal::continued(&hold).await.unwrap().append(forged).await.unwrap();
+    hold.release().await;
+    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
+    assert_eq!(arrived, Arrived::Ended(Outcome::Committed));
+    let left: Vec<DiskRef> = world.lock().copies.iter().map(|copy| copy.at.clone()).collect();
+    assert_eq!(left, std::slice::from_ref(&strange), "the copy is removed, and nothing else");
+    assert_eq!(status.copies.iter().map(|copy| &*copy.copy.path).collect::<Vec<_>>(), [strange.path.as_str()]);
 }
