@@ -17,11 +17,17 @@ const MEBIBYTE: u64 = 1 << 20;
 impl VcenterHypervisor {
     /// At most two requests: what lies where the copy is to be is removed, and the disk is copied. The copy is told by the UUID that
     /// vCenter then says of its file.
-    pub(super) async fn copy_beside(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
+    pub(super) async fn copy_beside(
+        &self,
+        disk: &DiskRef,
+        mark: &str,
+        nodes: &[&str],
+        permit: &dyn Permit,
+    ) -> Result<DiskRef> {
         let path = disk.beside(mark);
         self.is_free_and_there(disk).await?;
-        self.lies_beside_no_others(disk).await?;
-        self.remove_half_copy(&path, permit).await?;
+        self.lies_beside_no_others(disk, nodes).await?;
+        self.remove_half_copy(&path, nodes, permit).await?;
         let datacenter = &self.places.datacenter;
         let [from, to] = [&*disk.path, &*path].map(|path| DiskFile { path, datacenter });
         if let Err(error) = self.client.changes(&Asking(permit)).within(COPYING).copy_disk(from, to).await {
@@ -63,7 +69,7 @@ impl VcenterHypervisor {
 
     /// Removes what lies where a copy is to be: half of one, which may not say its UUID. No VM holds it, and it lies in no other VM's
     /// directory.
-    async fn remove_half_copy(&self, path: &str, permit: &dyn Permit) -> Result<()> {
+    async fn remove_half_copy(&self, path: &str, nodes: &[&str], permit: &dyn Permit) -> Result<()> {
         let file = DiskFile { path, datacenter: &self.places.datacenter };
         match self.client.disk_uuid(file).await {
             Err(error) if error.outcome() == Outcome::NotFound => return Ok(()),
@@ -72,7 +78,7 @@ impl VcenterHypervisor {
         }
         let half = DiskRef { uuid: Uuid::nil(), path: path.to_owned() };
         self.is_held_by_nobody(&half).await?;
-        self.lies_beside_no_others(&half).await?;
+        self.lies_beside_no_others(&half, nodes).await?;
         let look = || -> Looked<'_> { Box::pin(self.is_held_by_nobody(&half)) };
         match self.client.changes(&LastLook { permit, look: &look }).delete_disk(file).await {
             Err(error) if error.outcome() == Outcome::NotFound => Ok(()),

@@ -7,6 +7,7 @@ use super::datastore_directory::find_datastore;
 use super::stamp::GOING;
 use super::trouble::{Asking, LastLook, Looked, changed, not_now};
 use crate::hypervisor::{DiskKind, DiskRef, Error, Kind, Permit, Result, Vm};
+use crate::upgrade::base_of;
 
 /// The mode of disks that are outside snapshots.
 const INDEPENDENT: &str = "independent_persistent";
@@ -68,7 +69,7 @@ impl VcenterHypervisor {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
         self.is_free_and_there(disk).await?;
-        self.lies_beside_no_others(disk).await?;
+        self.lies_beside_no_others(disk, &[base_of(&now.name)]).await?;
         let controller = first_controller(&now);
         let controller = controller.ok_or_else(|| Error::refused(format!("{vm} has no SCSI controller")))?;
         let existing = ExistingDisk { path: &disk.path, controller, mode: DiskMode::IndependentPersistent };

@@ -14,6 +14,7 @@ use super::site::Clones;
 use super::stamp;
 use super::trouble::{Asking, after_it_began, changed};
 use crate::hypervisor::{Addition, Error, Permit, Replacement, Result, VmSize};
+use crate::upgrade::base_of;
 
 /// How the entries of `extraConfig` begin that a guest reads.
 const GUESTINFO: &str = "guestinfo.";
@@ -23,7 +24,7 @@ impl VcenterHypervisor {
         let like = self.as_seen(replacement.like).await?;
         // What could not be attached to the new VM later is said while the old one runs.
         for disk in replacement.like.data_disks() {
-            self.lies_beside_no_others(&disk.reference).await?;
+            self.lies_beside_no_others(&disk.reference, &[base_of(&like.name)]).await?;
         }
         let image = self.image(replacement.image).await?;
         let place = self.place(Some(&like), replacement.placement).await?;

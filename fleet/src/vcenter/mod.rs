@@ -244,8 +244,8 @@ impl Hypervisor for VcenterHypervisor {
         self.lies_beside_a_nodes_vm(disk, nodes).await
     }
 
-    async fn copy_disk(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
-        self.copy_beside(disk, mark, permit).await
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, nodes: &[&str], permit: &dyn Permit) -> Result<DiskRef> {
+        self.copy_beside(disk, mark, nodes, permit).await
     }
 
     async fn removals_go_on(&self) -> Result<bool> {

@@ -7,7 +7,7 @@ use crate::upgrade::context::StepContext;
 use crate::upgrade::copies::{KeptCopy, kept, mark};
 use crate::upgrade::entry::Event;
 use crate::upgrade::journal::Journal;
-use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
+use crate::upgrade::plan::{Action, Plan, PlannedNode, Step, base_of};
 use crate::upgrade::reason::DISK_HELD;
 use crate::upgrade::step_error::StepError;
 
@@ -23,7 +23,8 @@ impl StepContext<'_> {
         if let Some(holder) = self.vms().await?.iter().find(|vm| vm.disk(node.disk.uuid).is_some()) {
             return Err(StepError::pause(DISK_HELD, format!("{holder} holds the disk {}", node.disk.uuid)));
         }
-        let copied = self.hypervisor.copy_disk_unless(&self.cancelled, place, &mark(node)).await?;
+        let names = [base_of(&node.old_name), base_of(&node.new_name)];
+        let copied = self.hypervisor.copy_disk_unless(&self.cancelled, place, &mark(node), &names).await?;
         let copy = copied.map_err(|error| not_copied(node, place, error))?;
         let note = format!("the disk {} is copied to {}, a disk of its own: {}", place.uuid, copy.path, copy.uuid);
         Ok(StepOutcome { copies: vec![copy.into()], ..StepOutcome::note(note) })

@@ -6,6 +6,8 @@ use super::*;
 use crate::hypervisor::DiskRef;
 
 const MARK: &str = "before-1a2b3c4d";
+/// Of whose VM the disk is.
+const NODES: [&str; 1] = ["cp1"];
 
 /// A VM and its data disk, which was taken from it.
 async fn detached(hypervisor: &VcenterHypervisor, node: &str) -> (Vm, DiskRef) {
@@ -22,16 +24,16 @@ async fn a_copy_lies_beside_its_disk_and_is_removed_as_a_disk_of_its_own() {
     let hypervisor = bed.hypervisor().await;
     let (vm, disk) = detached(&hypervisor, "cp1").await;
     let none = Few(AtomicUsize::new(0));
-    assert_eq!(hypervisor.copy_disk(&disk, MARK, &none).await.unwrap_err().kind, Kind::Fenced);
+    assert_eq!(hypervisor.copy_disk(&disk, MARK, &NODES, &none).await.unwrap_err().kind, Kind::Fenced);
     assert!(!bed.file(&disk.beside(MARK)).exists());
-    let copy = hypervisor.copy_disk(&disk, MARK, &Free).await.unwrap();
+    let copy = hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
     assert_eq!(copy.path, hypervisor.copy_path(&disk, MARK));
     assert!(copy.uuid != disk.uuid && hypervisor.has_disk(&copy).await.unwrap());
     assert_eq!((bed.count("CopyVirtualDisk_Task").await, bed.count("DeleteVirtualDisk_Task").await), (1, 0));
     // The node goes on with its own.
     hypervisor.attach(&vm, &disk, &Free).await.unwrap();
     hypervisor.power_on(&hypervisor.again(&vm).await, &Free).await.unwrap();
-    let held = hypervisor.copy_disk(&disk, "before-5e6f7a8b", &Free).await.unwrap_err();
+    let held = hypervisor.copy_disk(&disk, "before-5e6f7a8b", &NODES, &Free).await.unwrap_err();
     assert_eq!(held.kind, Kind::Refused, "{held}");
     let other = DiskRef { uuid: Uuid::from_u128(0xd15c), ..copy.clone() };
     assert_eq!(hypervisor.delete_disk(&other, &Free).await.unwrap_err().kind, Kind::NotFound);
@@ -48,18 +50,18 @@ async fn half_of_a_copy_is_made_anew_unless_somebody_has_it() {
     // The answer is lost while it is made.
     bed.spoil("CopyVirtualDisk_Task", "delay-task", json!({ "milliseconds": 500 })).await;
     bed.spoil("CopyVirtualDisk_Task", "lose-answer", json!({})).await;
-    assert_eq!(hypervisor.copy_disk(&disk, MARK, &Free).await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err().kind, Kind::InDoubt);
     bed.spoil_nothing().await;
     let successor = bed.hypervisor().await;
     successor.settle(&Free).await.unwrap();
     assert!(bed.file(&disk.beside(MARK)).exists(), "what was begun has come to its end");
     let asked = copies().await;
-    let copy = successor.copy_disk(&disk, MARK, &Free).await.unwrap();
+    let copy = successor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
     assert_eq!((copies().await, bed.count("DeleteVirtualDisk_Task").await), (asked + 1, 1));
     assert!(successor.has_disk(&copy).await.unwrap() && successor.has_disk(&disk).await.unwrap());
     // A person has put it into a VM.
     successor.attach(&vm, &copy, &Free).await.unwrap();
-    let held = successor.copy_disk(&disk, MARK, &Free).await.unwrap_err();
+    let held = successor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err();
     assert_eq!(held.kind, Kind::Refused, "{held}");
     assert!(successor.has_disk(&copy).await.unwrap());
 }
@@ -70,9 +72,9 @@ async fn a_copy_that_there_is_no_room_for_may_be_tried_again() {
     let hypervisor = bed.hypervisor().await;
     let (_vm, disk) = detached(&hypervisor, "cp1").await;
     bed.spoil("CopyVirtualDisk_Task", "fail-task", json!({ "fault": "NoDiskSpace" })).await;
-    let full = hypervisor.copy_disk(&disk, MARK, &Free).await.unwrap_err();
+    let full = hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err();
     assert_eq!(full.kind, Kind::Transient, "{full}");
     assert!(full.to_string().starts_with("its files have 64 MiB: "), "{full}");
     assert!(hypervisor.has_disk(&disk).await.unwrap());
-    hypervisor.copy_disk(&disk, MARK, &Free).await.unwrap();
+    hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
 }

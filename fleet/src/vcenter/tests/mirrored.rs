@@ -181,8 +181,8 @@ impl Hypervisor for Mirrored<'_> {
         self.vcenter.has_disk(disk).await
     }
 
-    async fn copy_disk(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
-        self.after(self.vcenter.copy_disk(disk, mark, permit).await).await
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, nodes: &[&str], permit: &dyn Permit) -> Result<DiskRef> {
+        self.after(self.vcenter.copy_disk(disk, mark, nodes, permit).await).await
     }
 
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {

@@ -410,7 +410,7 @@ impl Hypervisor for World {
     }
 
     /// Two requests where half of a copy lies there: that is removed, and the disk copied.
-    async fn copy_disk(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, _: &[&str], permit: &dyn Permit) -> Result<DiskRef> {
         let path = disk.beside(mark);
         let lies_there = self.lock().copies.iter().any(|copy| copy.at.path == path);
         if lies_there {
