@@ -68,7 +68,7 @@ impl VcenterHypervisor {
     }
 
     /// Removes what lies where a copy is to be: half of one, which may not say its UUID. No VM holds it, and it lies in no other VM's
-    /// directory.
+    /// directory; and no copy goes on any more that it may be.
     async fn remove_half_copy(&self, path: &str, nodes: &[&str], permit: &dyn Permit) -> Result<()> {
         let file = DiskFile { path, datacenter: &self.places.datacenter };
         match self.client.disk_uuid(file).await {
@@ -76,6 +76,7 @@ impl VcenterHypervisor {
             Err(error) if error.outcome() == Outcome::Denied => return Err(error.into()),
             _ => {}
         }
+        self.copies_ended().await?;
         let half = DiskRef { uuid: Uuid::nil(), path: path.to_owned() };
         self.is_held_by_nobody(&half).await?;
         self.lies_beside_no_others(&half, nodes).await?;

@@ -1,5 +1,7 @@
 //! Copies of data disks by their files.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::*;
@@ -53,8 +55,9 @@ async fn half_of_a_copy_is_made_anew_unless_somebody_has_it() {
     assert_eq!(hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err().kind, Kind::InDoubt);
     bed.spoil_nothing().await;
     let successor = bed.hypervisor().await;
-    successor.settle(&Free).await.unwrap();
-    assert!(bed.file(&disk.beside(MARK)).exists(), "what was begun has come to its end");
+    while !bed.file(&disk.beside(MARK)).exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let asked = copies().await;
     let copy = successor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
     assert_eq!((copies().await, bed.count("DeleteVirtualDisk_Task").await), (asked + 1, 1));
@@ -77,4 +80,26 @@ async fn a_copy_that_there_is_no_room_for_may_be_tried_again() {
     assert!(full.to_string().starts_with("its files have 64 MiB: "), "{full}");
     assert!(hypervisor.has_disk(&disk).await.unwrap());
     hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
+}
+
+/// One of a terabyte takes a day.
+#[tokio::test]
+async fn a_copy_that_goes_on_holds_up_no_other_deployment_of_its_account() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, client) = (bed.hypervisor().await, bed.client().await);
+    let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
+    let (_vm, disk) = detached(&hypervisor, "cp1").await;
+    // It ends when it is told to.
+    bed.spoil("CopyVirtualDisk_Task", "delay-task", json!({ "milliseconds": 120_000 })).await;
+    let meanwhile = async {
+        let is_copied = |task: &vsphere::Running| task.what.ends_with("copyVirtualDisk");
+        while !client.running_anywhere().await.unwrap().iter().any(is_copied) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        other.settle(&Free).await.unwrap();
+        assert!(client.running_anywhere().await.unwrap().iter().any(is_copied), "it still goes on");
+        bed.spoil_nothing().await;
+    };
+    let (copied, ()) = tokio::join!(hypervisor.copy_disk(&disk, MARK, &NODES, &Free), meanwhile);
+    assert!(hypervisor.has_disk(&copied.unwrap()).await.unwrap());
 }
