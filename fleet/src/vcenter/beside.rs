@@ -122,7 +122,7 @@ impl VcenterHypervisor {
         }
         let datastore = self.datastore_named(&directory.datastore).await?;
         let kind = self.client.datastore(&datastore).await?.kind;
-        if !OF_OBJECTS.iter().any(|of_objects| kind.eq_ignore_ascii_case(of_objects)) {
+        if !is_of_objects(&kind) {
             return Ok(false);
         }
         match self.client.files(&datastore, directory, "*").await {
@@ -148,6 +148,11 @@ fn directory_of(disk: &DiskRef) -> Result<DatastorePath> {
     }
     let is_plain = !path.path.split('/').any(|name| name == "..");
     path.parent().filter(|_| is_plain).ok_or_else(|| Error::refused(format!("{} is no path of a disk", disk.path)))
+}
+
+/// Whether what is on a datastore of this type are objects.
+pub(super) fn is_of_objects(kind: &str) -> bool {
+    OF_OBJECTS.iter().any(|of_objects| kind.eq_ignore_ascii_case(of_objects))
 }
 
 /// Whether a directory at the top is called by a UUID: as it is on vSAN, behind `rfc4122.` or, with its digits alone, behind `naa.` on

@@ -92,7 +92,7 @@ enum Deleted {
 /// Says what helps where a disk cannot be copied. Its node is off meanwhile.
 fn not_copied(node: &PlannedNode, disk: &DiskRef, error: Error) -> StepError {
     let words = format!(
-        "copying the data disk {} of {} at {} (a copy needs as much room there as the disk takes; `resume` tries again once there is room \
+        "copying the data disk {} of {} at {} (a copy needs as much room there as the disk's provisioned size; `resume` tries again once there is room \
          or the privilege, `rollback` gives the disk back without a copy)",
         disk.uuid, node.name, disk.path
     );

@@ -77,8 +77,25 @@ async fn a_copy_that_there_is_no_room_for_may_be_tried_again() {
     bed.spoil("CopyVirtualDisk_Task", "fail-task", json!({ "fault": "NoDiskSpace" })).await;
     let full = hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err();
     assert_eq!(full.kind, Kind::Transient, "{full}");
-    assert!(full.to_string().starts_with("its files have 64 MiB: "), "{full}");
+    assert!(full.to_string().starts_with("its provisioned size is 64 MiB: "), "{full}");
     assert!(hypervisor.has_disk(&disk).await.unwrap());
+    hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
+}
+
+/// vCenter would begin it all the same, and fill the datastore.
+#[tokio::test]
+async fn a_copy_that_would_not_fit_is_not_asked_for() {
+    let bed = Bed::start(&[]);
+    let hypervisor = bed.hypervisor().await;
+    let (_vm, disk) = detached(&hypervisor, "cp1").await;
+    bed.switch(json!({ "most_free": 63 << 20 })).await;
+    let full = hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err();
+    assert_eq!(full.kind, Kind::Transient, "{full}");
+    for part in ["takes 64 MiB, the disk's provisioned size", "LocalDS_0 has 63 MiB free"] {
+        assert!(full.to_string().contains(part), "{part}: {full}");
+    }
+    assert_eq!(bed.count("CopyVirtualDisk_Task").await, 0);
+    bed.switch(json!({ "most_free": 64 << 20 })).await;
     hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
 }
 
