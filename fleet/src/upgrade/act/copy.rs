@@ -8,8 +8,8 @@ use crate::upgrade::copies::{KeptCopy, kept, mark};
 use crate::upgrade::entry::Event;
 use crate::upgrade::journal::Journal;
 use crate::upgrade::plan::{Action, Plan, PlannedNode, Step, base_of};
-use crate::upgrade::reason::DISK_HELD;
-use crate::upgrade::step_error::StepError;
+use crate::upgrade::reason::{DISK_HELD, HYPERVISOR_TRANSIENT};
+use crate::upgrade::step_error::{StepError, Unconfirmed};
 
 impl StepContext<'_> {
     /// Where the copy will lie that a step makes; none for every other step. It is noted before anything is done.
@@ -33,9 +33,10 @@ impl StepContext<'_> {
     /// Removes the copies of a node's disk. What cannot be proved to be one, or is somebody's by now, is left and named.
     pub(super) async fn delete_copies(&self, journal: &Journal<'_>, index: usize) -> Result<StepOutcome, StepError> {
         let (mut told, mut left) = (Vec::new(), Vec::new());
+        let before = self.tries_before(journal, Step::of(Action::DeleteCopy, index));
         for copy in kept(journal.entries(), index) {
             let deleted = match self.is_called_as_a_copy(journal, index, &copy) {
-                true => self.delete_copy(&copy).await?,
+                true => self.delete_copy(&copy, before).await?,
                 false => Deleted::Left("it is not called as a copy of its disk".to_owned()),
             };
             match deleted {
@@ -62,7 +63,22 @@ impl StepContext<'_> {
         places.chain([&node.disk]).any(|disk| self.hypervisor.copy_path(disk, &mark) == copy.path)
     }
 
-    async fn delete_copy(&self, copy: &KeptCopy) -> Result<Deleted, StepError> {
+    fn tries_before(&self, journal: &Journal<'_>, step: Step) -> TriesBefore {
+        let mut before = TriesBefore { asked: false, stuck: false };
+        for entry in journal.entries() {
+            match &entry.event {
+                Event::Begun { step: begun, .. } if *begun == step => before.asked |= entry.hold != self.hold.number(),
+                Event::Paused { step: paused, reason, .. } if *paused == step => {
+                    before.asked = true;
+                    before.stuck |= reason.code == HYPERVISOR_TRANSIENT;
+                }
+                _ => {}
+            }
+        }
+        before
+    }
+
+    async fn delete_copy(&self, copy: &KeptCopy, before: TriesBefore) -> Result<Deleted, StepError> {
         let path = &copy.path;
         let Some(disk) = copy.disk() else {
             let why = "it was not made to its end, and nobody knows what lies there; remove it if it is there";
@@ -70,15 +86,30 @@ impl StepContext<'_> {
         };
         match self.hypervisor.delete_copy_unless(&self.cancelled, &disk).await? {
             Ok(()) => Ok(Deleted::Gone(format!("the copy at {path} is removed"))),
-            Err(error) if error.kind == Kind::Refused => Ok(Deleted::Left(error.to_string())),
-            // It may be gone by an earlier try, or by a person.
-            Err(error) if error.kind == Kind::NotFound => match self.look(self.hypervisor.has_disk(&disk)).await? {
-                true => Ok(Deleted::Left(error.to_string())),
-                false => Ok(Deleted::Gone(format!("the copy is not at {path} any more"))),
-            },
+            Err(error) if matches!(error.kind, Kind::Refused | Kind::Denied) => Ok(Deleted::Left(error.to_string())),
+            // It is gone by an earlier try. Else somebody has moved or removed it, its datastore has another name, or it is another disk.
+            Err(error) if error.kind == Kind::NotFound => {
+                match before.asked && !self.look(self.hypervisor.has_disk(&disk)).await? {
+                    true => Ok(Deleted::Gone(format!("the copy is not at {path} any more"))),
+                    false => Ok(Deleted::Left(error.to_string())),
+                }
+            }
+            // A VM may run with it, for as long as its owner likes: no commit waits for that.
+            Err(error) if error.kind == Kind::Transient && before.stuck && !error.source.is::<Unconfirmed>() => {
+                Ok(Deleted::Left(error.to_string()))
+            }
             Err(error) => Err(error.context(format!("removing the copy at {path}")).into()),
         }
     }
+}
+
+/// What was met when a step was tried before.
+#[derive(Clone, Copy)]
+struct TriesBefore {
+    /// Whether the removal may have been asked for.
+    asked: bool,
+    /// Whether the hypervisor could not do it then.
+    stuck: bool,
 }
 
 /// What became of a copy that is to go.

@@ -171,6 +171,56 @@ async fn what_lies_in_the_place_of_a_copy_is_left_and_said() {
     assert!(notes.next_back().unwrap().contains(&path), "it is named");
 }
 
+/// At which call of a commit a copy is removed.
+async fn call_of_removal() -> usize {
+    let twin = copying(1, Mode::Rolling).await;
+    assert_eq!(end(&twin, Verb::Resume).await, Outcome::Upgraded);
+    give(&twin, Verb::Commit).await.arrived();
+    1 + twin.calls().iter().position(|call| call.name == "delete_disk").expect("a removal")
+}
+
+/// Somebody runs a VM with it, or has taken the privilege away.
+#[tokio::test(start_paused = true)]
+async fn a_commit_ends_though_a_copy_cannot_be_removed_and_names_it() {
+    let call = call_of_removal().await;
+    for kind in [Kind::Transient, Kind::Denied] {
+        let world = copying(1, Mode::Rolling).await;
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        let at = At { call, fault: Fault::Error(kind), lasting: true };
+        let (arrived, status) = give_with(&world, Verb::Commit, None, Some(at)).await.arrived();
+        assert_eq!(arrived, Arrived::Ended(Outcome::Committed), "{kind:?}");
+        has_copies(&world, 1);
+        assert_eq!(status.copies.len(), 1, "{kind:?}");
+        world.copies_are_named(&status);
+    }
+    // What passes is tried again.
+    let world = copying(1, Mode::Rolling).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let at = At { call, fault: Fault::Error(Kind::Transient), lasting: false };
+    let (arrived, status) = give_with(&world, Verb::Commit, None, Some(at)).await.arrived();
+    assert_eq!((arrived, status.copies), (Arrived::Ended(Outcome::Committed), Vec::new()));
+    has_copies(&world, 0);
+}
+
+/// Its datastore may have another name by now: that it is not there says nothing, unless it was asked for before.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_not_there_is_named_unless_an_earlier_try_may_have_removed_it() {
+    let world = copying(1, Mode::Rolling).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let copies = std::mem::take(&mut world.lock().copies);
+    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
+    assert_eq!(arrived, Arrived::Ended(Outcome::Committed));
+    assert_eq!(status.copies.iter().map(|copy| &*copy.copy.path).collect::<Vec<_>>(), [copies[0].at.path.as_str()]);
+
+    let world = copying(1, Mode::Rolling).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let at = At { call: call_of_removal().await, fault: Fault::CutAfter, lasting: false };
+    assert!(matches!(give_with(&world, Verb::Commit, None, Some(at)).await, Given::Killed));
+    has_copies(&world, 0);
+    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
+    assert_eq!((arrived, status.copies), (Arrived::Ended(Outcome::Committed), Vec::new()));
+}
+
 /// The journal is a file on a datastore, and whoever may write that one need not be who may remove the disk.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_a_journal_calls_a_copy_is_left_unless_it_is_called_as_one() {
