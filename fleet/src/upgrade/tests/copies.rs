@@ -202,6 +202,19 @@ async fn a_commit_ends_though_a_copy_cannot_be_removed_and_names_it() {
     has_copies(&world, 0);
 }
 
+/// The removal cannot tell it from the node's disk, which a VM holds.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_has_the_uuid_of_its_disk_is_left_by_the_commit_and_named() {
+    let world = copying(1, Mode::Rolling).await;
+    world.lock().copies_keep_uuid = true;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
+    assert_eq!(arrived, Arrived::Ended(Outcome::Committed));
+    has_copies(&world, 1);
+    assert_eq!(status.copies.len(), 1);
+    world.copies_are_named(&status);
+}
+
 /// Its datastore may have another name by now: that it is not there says nothing, unless it was asked for before.
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_is_not_there_is_named_unless_an_earlier_try_may_have_removed_it() {

@@ -99,6 +99,21 @@ async fn a_copy_that_would_not_fit_is_not_asked_for() {
     hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
 }
 
+/// Whether vCenter does that is not documented.
+#[tokio::test]
+async fn a_copy_that_has_the_uuid_of_its_disk_is_made_and_not_removed_while_a_vm_has_that() {
+    let bed = Bed::start(&[]);
+    let hypervisor = bed.hypervisor().await;
+    let (vm, disk) = detached(&hypervisor, "cp1").await;
+    bed.switch(json!({ "copies_keep_uuid": true })).await;
+    let copy = hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
+    assert_eq!((copy.uuid, &*copy.path), (disk.uuid, &*disk.beside(MARK)));
+    hypervisor.attach(&vm, &disk, &Free).await.unwrap();
+    let held = hypervisor.delete_disk(&copy, &Free).await.unwrap_err();
+    assert_eq!(held.kind, Kind::Refused, "{held}");
+    assert!(bed.file(&copy.path).exists() && bed.file(&disk.path).exists());
+}
+
 /// One of a terabyte takes a day.
 #[tokio::test]
 async fn a_copy_that_goes_on_holds_up_no_other_deployment_of_its_account() {

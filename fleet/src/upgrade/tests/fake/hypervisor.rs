@@ -431,7 +431,8 @@ impl Hypervisor for World {
         let of = disk.clone();
         let copy = move |state: &mut State, heard| {
             state.made += 1;
-            let at = DiskRef { uuid: Uuid::from_u128(0xc0_0000 + u128::from(state.made)), path };
+            let own = Uuid::from_u128(0xc0_0000 + u128::from(state.made));
+            let at = DiskRef { uuid: if state.copies_keep_uuid { of.uuid } else { own }, path };
             assert!(state.copies.iter().all(|copy| copy.at.path != at.path), "a copy is written over another: {at:?}");
             let content = state.contents.iter().find(|content| content.at == of).expect("the disk");
             let generation = content.generation;
@@ -449,7 +450,8 @@ impl Hypervisor for World {
                 state.contents.iter().all(|content| content.at.path != disk.path),
                 "a node's disk is removed: {disk:?}"
             );
-            let holds = |machine: &&Machine| machine.vm.disks.iter().any(|held| held.reference.path == disk.path);
+            let is_held = |held: &DiskRef| held.path == disk.path || held.uuid == disk.uuid;
+            let holds = |machine: &&Machine| machine.vm.disks.iter().any(|held| is_held(&held.reference));
             if let Some(holder) = state.machines.iter().find(holds) {
                 return Err(Error::refused(format!("{} holds the disk {}", holder.vm, disk.path)));
             }
