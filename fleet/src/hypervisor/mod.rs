@@ -162,6 +162,15 @@ pub trait Hypervisor: Send + Sync {
         Ok(())
     }
 
+    /// Whether the data disks of a VM could be given to one that takes its place.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when [`Hypervisor::attach`] would refuse one for where it lies, on vSphere beside a VM that is not the deployment's;
+    /// or the hypervisor cannot say.
+    async fn may_be_replaced(&self, _vm: &Vm) -> Result<()> {
+        Ok(())
+    }
+
     /// Stamps a VM that carries no stamp yet.
     ///
     /// # Errors

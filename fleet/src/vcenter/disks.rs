@@ -77,6 +77,14 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 
+    /// Refuses a VM with a data disk that no other VM of its node would be given, for where it lies.
+    pub(super) async fn disks_may_move(&self, vm: &Vm) -> Result<()> {
+        for disk in vm.data_disks() {
+            self.lies_beside_no_others(&disk.reference, &[base_of(&vm.name)]).await?;
+        }
+        Ok(())
+    }
+
     /// What stands against it is said at once. Right before the request it is looked again at what others may have changed meanwhile; not
     /// at the datastore's directory: that may take as long as a task, and the request's place is taken by then.
     pub(super) async fn remove_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {

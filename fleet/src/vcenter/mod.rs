@@ -177,6 +177,10 @@ impl Hypervisor for VcenterHypervisor {
         self.would_be_found(vm, &self.named(&vm.reference).await?).await
     }
 
+    async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
+        self.disks_may_move(vm).await
+    }
+
     async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
         self.stamp_vm(vm, stamp, permit).await
     }

@@ -121,6 +121,10 @@ impl Hypervisor for Mirrored<'_> {
         self.after(self.vcenter.settle(permit).await).await
     }
 
+    async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
+        self.vcenter.may_be_replaced(vm).await
+    }
+
     async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
         self.vcenter.may_be_stamped(vm).await
     }

@@ -341,6 +341,40 @@ async fn a_vm_whose_disk_lies_beside_what_is_of_no_vm_of_its_name_is_replaced_by
     assert_eq!(hypervisor.vms().await.unwrap(), [vm]);
 }
 
+/// As after a swap by hand whose VM of before was left, and is not in the deployment: it is said before any node is off.
+#[tokio::test]
+async fn a_vm_whose_disk_lies_beside_anothers_could_be_replaced_by_none() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    hypervisor.may_be_replaced(&vm).await.unwrap();
+    let own = vm.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&vm, &own, &Free).await.unwrap();
+    let before = by_hand(&client, &ova, "before", "control").await;
+    let before = client.vm(&before).await.unwrap();
+    let [shown] =
+        <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(before.bios_uuid.parse().unwrap()).await.unwrap()).unwrap();
+    let disk = shown.data_disks().next().unwrap().reference.clone();
+    let by_hand = client.changes(&vsphere::Unguarded);
+    let held = before.devices.disk(&disk.uuid.to_string()).unwrap();
+    by_hand.reconfigure(&before.reference, &vsphere::ConfigSpec::of(&before).detach(held)).await.unwrap();
+    let now = client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap();
+    let controller = crate::vcenter::disks::first_controller(&now).unwrap();
+    let mode = vsphere::DiskMode::IndependentPersistent;
+    let spec = vsphere::ConfigSpec::of(&now).attach(&vsphere::ExistingDisk { path: &disk.path, controller, mode });
+    by_hand.reconfigure(&now.reference, &spec.unwrap()).await.unwrap();
+    let vm = hypervisor.again(&vm).await;
+    assert!(vm.disk(disk.uuid).is_some());
+    let refusals =
+        [hypervisor.may_be_replaced(&vm).await, hypervisor.replaced(&vm, "cp1-bbbbbbb", &image).await.map(drop)];
+    for refusal in refusals {
+        let error = refusal.unwrap_err();
+        assert_eq!(error.kind, Kind::Refused, "{error}");
+        assert!(error.to_string().contains("before.vmx, which is another VM's"), "{error}");
+    }
+}
+
 /// Its files stay where they were, and the node's disk among them: the swap goes on.
 #[tokio::test]
 async fn a_disk_beside_a_vm_that_was_removed_from_the_inventory_is_attached_to_its_node_alone() {

@@ -198,6 +198,14 @@ impl Hypervisor for World {
         Ok(())
     }
 
+    async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
+        self.look("may_be_replaced", |state| match state.beside.contains(&vm.uuid()) {
+            true => Err(Error::refused(format!("the disk of {vm} lies beside another's"))),
+            false => Ok(()),
+        })
+        .await
+    }
+
     async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
         self.look("may_be_stamped", |state| match state.unlisted.contains(&vm.uuid()) {
             true => Err(Error::refused(format!("{vm} would not be searched for"))),
