@@ -332,7 +332,8 @@ async fn a_vm_whose_disk_lies_beside_what_is_of_no_vm_of_its_name_is_replaced_by
     let image = hypervisor.lay(&ova).await;
     let vm = hypervisor.added("cp1", &image).await;
     let disk = vm.data_disks().next().unwrap().reference.clone();
-    bed.govc(&["object.rename", "/DC0/vm/control/cp1", "web1"]);
+    let (at, spec) = (vsphere::MoRef::vm(&vm.reference.id), vsphere::ConfigSpec::new().name("web1"));
+    bed.client().await.changes(&vsphere::Unguarded).reconfigure(&at, &spec).await.unwrap();
     std::fs::write(bed.file(&disk.path).with_file_name("before.vmx"), "").unwrap();
     let vm = hypervisor.again(&vm).await;
     let error = hypervisor.replaced(&vm, "web1-new", &image).await.unwrap_err();
