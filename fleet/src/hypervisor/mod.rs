@@ -298,13 +298,7 @@ pub trait Hypervisor: Send + Sync {
     /// # Errors
     /// When a VM is known to hold either ([`Kind::Refused`]), there is no such disk ([`Kind::NotFound`]), there is no room
     /// ([`Kind::Transient`]), or this hypervisor cannot ([`Kind::Refused`]).
-    async fn copy_disk(
-        &self,
-        disk: &DiskRef,
-        _mark: &str,
-        _nodes: &[&str],
-        _permit: &dyn Permit,
-    ) -> Result<DiskRef> {
+    async fn copy_disk(&self, disk: &DiskRef, _mark: &str, _nodes: &[&str], _permit: &dyn Permit) -> Result<DiskRef> {
         Err(Error::refused(format!("this hypervisor copies no disks: {} has no copy", disk.path)))
     }
 
