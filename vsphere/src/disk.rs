@@ -41,7 +41,9 @@ impl Client {
 }
 
 impl Changes<'_> {
-    /// Copies a disk that no VM writes, in the format that vCenter chooses: it is asked for none. The copy is not there before.
+    /// Copies a disk that no VM writes. The copy is not there before, and preallocated: "If not specified, a preallocated format and
+    /// busLogic adapter type is assumed" (reference of `CopyVirtualDisk_Task`), and vCenter does not implement `destSpec` (govmomi,
+    /// `DatastoreFileManager.Copy`).
     ///
     /// # Errors
     /// `FileAlreadyExists`, `FileLocked`, `NoDiskSpace`. What is in doubt may leave a part of a copy.

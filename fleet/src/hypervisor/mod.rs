@@ -170,6 +170,15 @@ pub trait Hypervisor: Send + Sync {
         Ok(())
     }
 
+    /// Whether the data disks of a VM could be given to one that takes its place.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when [`Hypervisor::attach`] would refuse one for where it lies, on vSphere beside a VM that is not the deployment's;
+    /// or the hypervisor cannot say.
+    async fn may_be_replaced(&self, _vm: &Vm) -> Result<()> {
+        Ok(())
+    }
+
     /// Stamps a VM that carries no stamp yet.
     ///
     /// # Errors
@@ -291,12 +300,13 @@ pub trait Hypervisor: Send + Sync {
 
     /// Copies a data disk that no VM holds to [`Hypervisor::copy_path`], and returns what names the copy, which is
     /// whole then. That no VM holds it the call makes sure of, as [`Hypervisor::attach`] does. What lies there before is half of an
-    /// earlier copy, and is removed. An error may leave half of one: the disk itself only is read. It may last for hours.
+    /// earlier copy, and is removed. `nodes` are the names of its node's VMs: where one of them was the disk may lie. An error may leave half
+    /// of a copy: the disk itself only is read. It may last for hours.
     ///
     /// # Errors
     /// When a VM is known to hold either ([`Kind::Refused`]), there is no such disk ([`Kind::NotFound`]), there is no room
     /// ([`Kind::Transient`]), or this hypervisor cannot ([`Kind::Refused`]).
-    async fn copy_disk(&self, disk: &DiskRef, _mark: &str, _permit: &dyn Permit) -> Result<DiskRef> {
+    async fn copy_disk(&self, disk: &DiskRef, _mark: &str, _nodes: &[&str], _permit: &dyn Permit) -> Result<DiskRef> {
         Err(Error::refused(format!("this hypervisor copies no disks: {} has no copy", disk.path)))
     }
 

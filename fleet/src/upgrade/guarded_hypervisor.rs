@@ -461,9 +461,10 @@ impl<'a> GuardedHypervisor<'a> {
         cancelled: &watch::Receiver<bool>,
         disk: &DiskRef,
         mark: &str,
+        nodes: &[&str],
     ) -> Unless<DiskRef> {
         let call = self.call();
-        unless_begun(cancelled, &call, self.hypervisor.copy_disk(disk, mark, &call)).await
+        unless_begun(cancelled, &call, self.hypervisor.copy_disk(disk, mark, nodes, &call)).await
     }
 
     /// Removes a copy of a data disk, as [`Hypervisor::delete_disk`], for who may be asked to end meanwhile. Where it lies was noted when

@@ -26,6 +26,8 @@ pub struct Inventory {
     /// Where those of the others are, by BIOS UUID, that carry the deployment's stamp all the same: somebody has moved them
     /// to where its VMs are not looked for.
     pub moved: BTreeMap<Uuid, String>,
+    /// Why the data disks of VMs that nodes run in could be given to no other VM, by BIOS UUID.
+    pub fixed: BTreeMap<Uuid, String>,
     /// What the hypervisor does not permit, though an upgrade needs it.
     pub denied: Option<String>,
     /// Why new VMs cannot be put where they are wanted.
@@ -47,6 +49,7 @@ impl Inventory {
         let cluster = ClusterSeen::take(nodes, store, own).await?;
         let vms = hypervisor.vms().await.context("reading the hypervisor's inventory")?;
         let others = others(hypervisor, &cluster, &vms).await?;
+        let fixed = fixed(hypervisor, &cluster, &vms).await?;
         let mut places = BTreeMap::new();
         for vm in others.iter().filter(|vm| moved::is_own(vm, hypervisor.deployment())) {
             places.insert(vm.uuid(), moved::place(vm, &hypervisor.may_be_stamped(vm).await));
@@ -61,13 +64,34 @@ impl Inventory {
             Err(error) if error.kind == Kind::Refused => (None, Some(error.to_string())),
             Err(error) => return Err(error).context("asking the hypervisor what it permits"),
         };
-        Ok(Self { deployment: hypervisor.deployment(), cluster, vms, others, moved: places, denied, no_place })
+        Ok(Self { deployment: hypervisor.deployment(), cluster, vms, others, moved: places, fixed, denied, no_place })
     }
 
     /// The deployment's VMs with a BIOS UUID.
     pub fn vms_of(&self, uuid: Option<Uuid>) -> Vec<&Vm> {
         self.vms.iter().filter(|vm| Some(vm.uuid()) == uuid).collect()
     }
+}
+
+/// Why the data disks of VMs that nodes run in cannot move: it is said of all nodes before any is off.
+async fn fixed(
+    hypervisor: &dyn Hypervisor,
+    cluster: &ClusterSeen,
+    vms: &[Vm],
+) -> anyhow::Result<BTreeMap<Uuid, String>> {
+    let mut fixed = BTreeMap::new();
+    for holder in cluster.nodes.iter().filter_map(|node| node.facts.as_ref().ok()?.holder) {
+        for vm in vms.iter().filter(|vm| vm.uuid() == holder) {
+            match hypervisor.may_be_replaced(vm).await {
+                Ok(()) => {}
+                Err(error) if matches!(error.kind, Kind::Refused | Kind::Denied) => {
+                    fixed.insert(holder, error.to_string());
+                }
+                Err(error) => return Err(error).context("looking where a data disk lies"),
+            }
+        }
+    }
+    Ok(fixed)
 }
 
 /// VMs that are not shown as the deployment's and have a BIOS UUID that matters.

@@ -23,6 +23,9 @@ enum Whose {
     Own,
     /// There are none in it, or it is not there.
     Nobodys,
+    /// Those in this file are no registered VM's, as far as the account sees: of a VM that somebody has removed from the inventory they
+    /// stay. Beside them are none that are another VM's.
+    Unregistered(DatastorePath),
     /// Those in this file are another VM's.
     Anothers(DatastorePath),
 }
@@ -35,14 +38,21 @@ impl VcenterHypervisor {
         if directory_of(disk)?.path.is_empty() {
             return Err(Error::refused(format!("{} lies in no directory, and so in none of a VM's", disk.path)));
         }
-        self.lies_beside_no_others(disk).await
+        self.lies_beside_no_others(disk, &[]).await
     }
 
-    /// The same, but for a disk that lies in no directory: of VMs that were adopted some do.
-    pub(super) async fn lies_beside_no_others(&self, disk: &DiskRef) -> Result<()> {
+    /// The same, but for a disk that lies in no directory: of VMs that were adopted some do. Beside what is no registered VM's it lies well
+    /// where a VM of one of these nodes was: somebody has removed that from the inventory.
+    pub(super) async fn lies_beside_no_others(&self, disk: &DiskRef, nodes: &[&str]) -> Result<()> {
         let directory = directory_of(disk)?;
         match self.whose(&directory, disk).await? {
             Whose::Own | Whose::Nobodys => Ok(()),
+            Whose::Unregistered(_) if is_of(&directory, nodes) => Ok(()),
+            Whose::Unregistered(vm) => Err(Error::refused(format!(
+                "{} lies beside {vm}, which is registered with no VM that this account sees: register it again if it is the node's; do not \
+                 delete its directory, the node's data disk lies in it",
+                disk.path
+            ))),
             Whose::Anothers(vm) => Err(Error::refused(format!(
                 "{} lies beside {vm}, which is another VM's: it stays. If it is a node's, have vCenter migrate its VM with this disk to \
                  another datastore, or remove the other VM if it has no use any more",
@@ -57,7 +67,7 @@ impl VcenterHypervisor {
         let Ok(directory) = directory_of(disk) else { return Ok(false) };
         Ok(match self.whose(&directory, disk).await? {
             Whose::Own => true,
-            Whose::Anothers(_) => false,
+            Whose::Unregistered(_) | Whose::Anothers(_) => false,
             Whose::Nobodys => is_of(&directory, nodes) || self.is_an_object_with_it_alone(&directory, disk).await?,
         })
     }
@@ -72,29 +82,36 @@ impl VcenterHypervisor {
             return Ok(Whose::Nobodys);
         }
         let own: Vec<String> = self.all_own().await?.into_iter().map(|vm| vm.vmx_path).collect();
+        let mut whose = Whose::Own;
         for settings in settings.iter().map(|file| directory.join(&file.name)) {
-            if !own.contains(&settings.to_string()) && !self.are_own_elsewhere(&settings, disk).await? {
-                return Ok(Whose::Anothers(settings));
+            if own.contains(&settings.to_string()) {
+                continue;
+            }
+            match self.of_settings(settings, disk).await? {
+                Whose::Own | Whose::Nobodys => {}
+                Whose::Unregistered(settings) => whose = Whose::Unregistered(settings),
+                Whose::Anothers(settings) => return Ok(Whose::Anothers(settings)),
             }
         }
-        Ok(Whose::Own)
+        Ok(whose)
     }
 
-    /// Whether settings are those of a VM of the deployment that somebody has moved to a folder which is not searched. There nobody has looked
-    /// yet whether it holds the disk.
-    async fn are_own_elsewhere(&self, settings: &DatastorePath, disk: &DiskRef) -> Result<bool> {
-        let Some(found) = self.client.vm_of_settings(settings, &self.places.datacenter).await? else {
-            return Ok(false);
+    /// Whose settings are that are none of a VM which is looked for: also those of the deployment that somebody has moved to a folder which is
+    /// not searched. There nobody has looked yet whether it holds the disk.
+    async fn of_settings(&self, settings: DatastorePath, disk: &DiskRef) -> Result<Whose> {
+        let Some(found) = self.client.vm_of_settings(&settings, &self.places.datacenter).await? else {
+            return Ok(Whose::Unregistered(settings));
         };
         let vm = match self.client.vm_with(&found, &stamp::READ).await {
-            Err(error) if error.outcome() == Outcome::NotFound => return Ok(false),
+            // It was removed from the inventory in between, or with all its files.
+            Err(error) if error.outcome() == Outcome::NotFound => return Ok(Whose::Unregistered(settings)),
             vm => vm?,
         };
-        let is_own = !vm.is_template && stamp::is_own(&vm.name, &vm.extra, self.deployment)?;
-        if is_own {
-            holds_not(&vm, disk)?;
+        if vm.is_template || !stamp::is_own(&vm.name, &vm.extra, self.deployment)? {
+            return Ok(Whose::Anothers(settings));
         }
-        Ok(is_own)
+        holds_not(&vm, disk)?;
+        Ok(Whose::Own)
     }
 
     /// Whether a directory is called as vSAN and vVols call a VM's, by a UUID, and has no other disk in it. By its name nobody knows whose
@@ -105,7 +122,7 @@ impl VcenterHypervisor {
         }
         let datastore = self.datastore_named(&directory.datastore).await?;
         let kind = self.client.datastore(&datastore).await?.kind;
-        if !OF_OBJECTS.iter().any(|of_objects| kind.eq_ignore_ascii_case(of_objects)) {
+        if !is_of_objects(&kind) {
             return Ok(false);
         }
         match self.client.files(&datastore, directory, "*").await {
@@ -131,6 +148,11 @@ fn directory_of(disk: &DiskRef) -> Result<DatastorePath> {
     }
     let is_plain = !path.path.split('/').any(|name| name == "..");
     path.parent().filter(|_| is_plain).ok_or_else(|| Error::refused(format!("{} is no path of a disk", disk.path)))
+}
+
+/// Whether what is on a datastore of this type are objects.
+pub(super) fn is_of_objects(kind: &str) -> bool {
+    OF_OBJECTS.iter().any(|of_objects| kind.eq_ignore_ascii_case(of_objects))
 }
 
 /// Whether a directory at the top is called by a UUID: as it is on vSAN, behind `rfc4122.` or, with its digits alone, behind `naa.` on

@@ -6,22 +6,35 @@ use uuid::Uuid;
 use vsphere::{DatastorePath, DiskFile, Outcome};
 
 use super::VcenterHypervisor;
-use super::trouble::{Asking, LastLook, Looked, after_it_began};
+use super::beside::is_of_objects;
+use super::trouble::{Asking, LastLook, Looked, after_it_began, not_now};
 use crate::hypervisor::{DiskRef, Error, Kind, Permit, Result};
 
 /// How long a copy may take: a terabyte at 12 MiB/s. What still goes on then is in doubt.
 const COPYING: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// A disk's descriptor has less than a kilobyte.
+const LONGEST_DESCRIPTOR: usize = 64 << 10;
+const SECTOR: u64 = 512;
 const MEBIBYTE: u64 = 1 << 20;
 
 impl VcenterHypervisor {
     /// At most two requests: what lies where the copy is to be is removed, and the disk is copied. The copy is told by the UUID that
     /// vCenter then says of its file.
-    pub(super) async fn copy_beside(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
+    pub(super) async fn copy_beside(
+        &self,
+        disk: &DiskRef,
+        mark: &str,
+        nodes: &[&str],
+        permit: &dyn Permit,
+    ) -> Result<DiskRef> {
         let path = disk.beside(mark);
         self.is_free_and_there(disk).await?;
-        self.lies_beside_no_others(disk).await?;
-        self.remove_half_copy(&path, permit).await?;
+        self.lies_beside_no_others(disk, nodes).await?;
+        // Whether its room is told as free by now nobody knows.
+        if !self.remove_half_copy(&path, nodes, permit).await? {
+            self.has_room_for_a_copy(disk).await?;
+        }
         let datacenter = &self.places.datacenter;
         let [from, to] = [&*disk.path, &*path].map(|path| DiskFile { path, datacenter });
         if let Err(error) = self.client.changes(&Asking(permit)).within(COPYING).copy_disk(from, to).await {
@@ -33,55 +46,91 @@ impl VcenterHypervisor {
         }
         let said = self.client.disk_uuid(to).await.map_err(after_it_began)?;
         let uuid = said.parse::<Uuid>().map_err(|error| after_it_began(Error::transient(error)))?;
-        if uuid == disk.uuid {
-            return Err(Error::refused(format!(
-                "vCenter gives the copy at {path} the UUID of its disk: neither is told by it"
-            )));
-        }
         Ok(DiskRef { uuid, path })
     }
 
-    /// The same error with the room that the disk's files take, for who has to make as much: on vSAN they do not say, nor where they
-    /// cannot be listed.
+    /// The same error with the room that a copy takes, for who has to make as much.
     async fn with_size(&self, error: Error, disk: &DiskRef) -> Error {
-        match self.size_of(disk).await {
-            Some(bytes) if bytes >= MEBIBYTE => error.context(format!("its files have {} MiB", bytes / MEBIBYTE)),
-            _ => error,
+        match self.provisioned_size(disk).await {
+            Some(bytes) => error.context(format!("its provisioned size is {} MiB", bytes / MEBIBYTE)),
+            None => error,
         }
     }
 
-    /// How large a disk's files are together: its descriptor, and what that names beside it.
-    async fn size_of(&self, disk: &DiskRef) -> Option<u64> {
+    /// Refuses a copy for now that would fill the datastore: it takes the disk's whole size, however little of that is written. Where a
+    /// datastore is one of objects, the storage policy says what they take, and where a disk does not say its size, nobody knows.
+    async fn has_room_for_a_copy(&self, disk: &DiskRef) -> Result<()> {
+        let Some(wanted) = self.provisioned_size(disk).await else { return Ok(()) };
+        let Ok(path) = disk.path.parse::<DatastorePath>() else { return Ok(()) };
+        let datastore = self.client.datastore(&self.datastore_named(&path.datastore).await?).await?;
+        if is_of_objects(&datastore.kind) || datastore.free >= wanted {
+            return Ok(());
+        }
+        Err(not_now(format!(
+            "a copy takes {} MiB, the disk's provisioned size, and {} has {} MiB free",
+            wanted / MEBIBYTE,
+            datastore.name,
+            datastore.free / MEBIBYTE
+        )))
+    }
+
+    /// How large a disk is for the VM that gets it, as its descriptor says; none where that cannot be read.
+    async fn provisioned_size(&self, disk: &DiskRef) -> Option<u64> {
         let path: DatastorePath = disk.path.parse().ok()?;
-        let directory = path.parent()?;
-        let stem = path.path.rsplit('/').next()?.strip_suffix(".vmdk")?;
-        let datastore = self.datastore_named(&directory.datastore).await.ok()?;
-        let files = self.client.files(&datastore, &directory, &format!("{stem}*.vmdk")).await.ok()?;
-        let own = [format!("{stem}.vmdk"), format!("{stem}-flat.vmdk")];
-        Some(files.iter().filter(|file| own.contains(&file.name)).map(|file| file.size).sum())
+        let descriptor = self.client.read_file(&path, &self.places.datacenter_path, LONGEST_DESCRIPTOR).await.ok()?;
+        size_of_extents(&String::from_utf8_lossy(&descriptor))
     }
 
     /// Removes what lies where a copy is to be: half of one, which may not say its UUID. No VM holds it, and it lies in no other VM's
-    /// directory.
-    async fn remove_half_copy(&self, path: &str, permit: &dyn Permit) -> Result<()> {
+    /// directory; and no copy goes on any more that it may be. Says whether there was something.
+    async fn remove_half_copy(&self, path: &str, nodes: &[&str], permit: &dyn Permit) -> Result<bool> {
         let file = DiskFile { path, datacenter: &self.places.datacenter };
         match self.client.disk_uuid(file).await {
-            Err(error) if error.outcome() == Outcome::NotFound => return Ok(()),
+            Err(error) if error.outcome() == Outcome::NotFound => return Ok(false),
             Err(error) if error.outcome() == Outcome::Denied => return Err(error.into()),
             _ => {}
         }
+        self.copies_ended().await?;
         let half = DiskRef { uuid: Uuid::nil(), path: path.to_owned() };
         self.is_held_by_nobody(&half).await?;
-        self.lies_beside_no_others(&half).await?;
+        self.lies_beside_no_others(&half, nodes).await?;
         let look = || -> Looked<'_> { Box::pin(self.is_held_by_nobody(&half)) };
         match self.client.changes(&LastLook { permit, look: &look }).delete_disk(file).await {
-            Err(error) if error.outcome() == Outcome::NotFound => Ok(()),
-            removed => Ok(removed?),
+            Err(error) if error.outcome() == Outcome::NotFound => Ok(true),
+            removed => Ok(removed.map(|()| true)?),
         }
     }
 
     async fn is_held_by_nobody(&self, disk: &DiskRef) -> Result<()> {
         self.is_nobodys(disk).await?;
         self.is_no_others(disk).await
+    }
+}
+
+/// The size of a disk by its descriptor ("Virtual Disk Format 5.0"): the sectors of its extents, each in a line such as
+/// `RW 131072 VMFS "data-flat.vmdk"`. None where that names no extent.
+fn size_of_extents(descriptor: &str) -> Option<u64> {
+    let sectors = |line: &str| -> Option<u64> {
+        let mut words = line.split_whitespace();
+        let is_extent = ["RW", "RDONLY", "NOACCESS"].contains(&words.next()?);
+        words.next().filter(|_| is_extent)?.parse().ok()
+    };
+    let all = descriptor.lines().filter_map(sectors).fold(0, u64::saturating_add);
+    (all > 0).then(|| all.saturating_mul(SECTOR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_says_the_size_by_its_extents() {
+        let text = "# Disk DescriptorFile\nversion=1\n\n# Extent description\nRW 131072 VMFS \"a-flat.vmdk\"\nddb.uuid = \"60\"\n";
+        assert_eq!(size_of_extents(text), Some(64 << 20));
+        let two = "RW 2048 VMFS \"a-f001.vmdk\"\r\nRW 2048 VMFS \"a-f002.vmdk\"\r\n";
+        assert_eq!(size_of_extents(two), Some(2 << 20));
+        for none in ["", "RW", "RW many VMFS", "# RW 2048 VMFS", "KDMV\u{fffd}\u{1}"] {
+            assert_eq!(size_of_extents(none), None, "{none}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use super::datastore_directory::find_datastore;
 use super::stamp::GOING;
 use super::trouble::{Asking, LastLook, Looked, changed, not_now};
 use crate::hypervisor::{DiskKind, DiskRef, Error, Kind, Permit, Result, Vm};
+use crate::upgrade::base_of;
 
 /// The mode of disks that are outside snapshots.
 const INDEPENDENT: &str = "independent_persistent";
@@ -68,12 +69,20 @@ impl VcenterHypervisor {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
         self.is_free_and_there(disk).await?;
-        self.lies_beside_no_others(disk).await?;
+        self.lies_beside_no_others(disk, &[base_of(&now.name)]).await?;
         let controller = first_controller(&now);
         let controller = controller.ok_or_else(|| Error::refused(format!("{vm} has no SCSI controller")))?;
         let existing = ExistingDisk { path: &disk.path, controller, mode: DiskMode::IndependentPersistent };
         let spec = ConfigSpec::of(&now).attach(&existing)?;
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
+    }
+
+    /// Refuses a VM with a data disk that no other VM of its node would be given, for where it lies.
+    pub(super) async fn disks_may_move(&self, vm: &Vm) -> Result<()> {
+        for disk in vm.data_disks() {
+            self.lies_beside_no_others(&disk.reference, &[base_of(&vm.name)]).await?;
+        }
+        Ok(())
     }
 
     /// What stands against it is said at once. Right before the request it is looked again at what others may have changed meanwhile; not

@@ -22,9 +22,7 @@ impl VcenterHypervisor {
     pub(super) async fn make_replacement(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
         let like = self.as_seen(replacement.like).await?;
         // What could not be attached to the new VM later is said while the old one runs.
-        for disk in replacement.like.data_disks() {
-            self.lies_beside_no_others(&disk.reference).await?;
-        }
+        self.disks_may_move(replacement.like).await?;
         let image = self.image(replacement.image).await?;
         let place = self.place(Some(&like), replacement.placement).await?;
         let size = replacement.size.unwrap_or(VmSize { processors: like.processors, memory: like.memory });

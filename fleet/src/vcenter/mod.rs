@@ -181,6 +181,10 @@ impl Hypervisor for VcenterHypervisor {
         self.would_be_found(vm, &self.named(&vm.reference).await?).await
     }
 
+    async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
+        self.disks_may_move(vm).await
+    }
+
     async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
         self.stamp_vm(vm, stamp, permit).await
     }
@@ -248,8 +252,8 @@ impl Hypervisor for VcenterHypervisor {
         self.lies_beside_a_nodes_vm(disk, nodes).await
     }
 
-    async fn copy_disk(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
-        self.copy_beside(disk, mark, permit).await
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, nodes: &[&str], permit: &dyn Permit) -> Result<DiskRef> {
+        self.copy_beside(disk, mark, nodes, permit).await
     }
 
     async fn removals_go_on(&self) -> Result<bool> {

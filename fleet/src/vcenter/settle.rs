@@ -13,18 +13,21 @@ use crate::hypervisor::{Error, Result};
 const OF_FILES: [&str; 2] = ["FileManager.", "VirtualDiskManager."];
 /// How those of them begin that remove something.
 const REMOVING: &str = "delete";
+/// How the task begins that copies a disk by its file.
+const COPYING: &str = "copyVirtualDisk";
 /// How the task begins that copies a VM, and leaves it as it is.
 const CLONING: &str = "VirtualMachine.clone";
 
 impl VcenterHypervisor {
     /// Waits until no task works on a VM of the deployment that may change it. A clone's task is its template's, and one on a
     /// file is a manager's: of those that go on at the beginning the end is waited for, and not of those that others begin
-    /// meanwhile. The waiting is bounded by `settling`, each look before it as every other one is, that at what was laid ready as a task;
-    /// what still goes on then is named: it may be somebody else's.
+    /// meanwhile; nor of copies of disks, which may last for hours, and whose disk nobody can tell: what is read or written for one
+    /// is locked meanwhile, and a VM with it not powered on. The waiting is bounded by `settling`, each look before it as every other
+    /// one is, that at what was laid ready as a task; what still goes on then is named: it may be somebody else's.
     pub(super) async fn settled(&self) -> Result<()> {
         let begin = Instant::now();
         let mut others = self.client.running(&self.tasks_of_templates().await?).await?;
-        others.extend(self.tasks_on_files().await?);
+        others.extend(self.tasks_on_files().await?.into_iter().filter(|task| !copies(task)));
         self.wait_for(others, begin).await?;
         loop {
             let own = self.all_own().await?;
@@ -38,6 +41,13 @@ impl VcenterHypervisor {
             let busy: Vec<MoRef> = own.iter().filter(is_busy).map(|vm| vm.reference.clone()).collect();
             self.telling_questions(&busy, self.wait_for(running, begin)).await?;
         }
+    }
+
+    /// Waits until no copy of a disk goes on that the account of this command has asked for, as long as [`Self::settled`] does.
+    pub(super) async fn copies_ended(&self) -> Result<()> {
+        let begin = Instant::now();
+        let running = self.tasks_on_files().await?.into_iter().filter(copies).collect();
+        self.wait_for(running, begin).await
     }
 
     /// Those of the templates that this deployment has laid ready: it clones no others.
@@ -93,6 +103,11 @@ impl VcenterHypervisor {
 /// What a task does that works on files or disks.
 fn on_files(task: &Running) -> Option<&str> {
     OF_FILES.iter().find_map(|manager| task.what.strip_prefix(manager))
+}
+
+/// Whether a task copies a disk by its file.
+fn copies(task: &Running) -> bool {
+    on_files(task).is_some_and(|what| what.starts_with(COPYING))
 }
 
 /// Whether a task removes a file or a disk by its file.

@@ -192,7 +192,7 @@ pub struct Wanted {
     /// Go to an older image.
     #[arg(long)]
     pub(super) downgrade: bool,
-    /// Copy each data disk, as the old image has left it, before the new VM gets it: beside it, with as much room as it takes. The
+    /// Copy each data disk, as the old image has left it, before the new VM gets it: beside it, with room for its provisioned size. The
     /// node is off meanwhile. The commit removes the copies; nothing puts one back by itself.
     #[arg(long)]
     pub(super) copy_disks: bool,

@@ -184,7 +184,7 @@ fn words(plan: &Plan, step: Step) -> Words {
         ),
         Action::Copy => words(
             format!("{name}: copy it, as {old} has left it, to a disk beside it"),
-            "no VM holds it; there is room for as much again",
+            "no VM holds it; there is room for its provisioned size",
             &format!("{service}, for as long as its datastore takes to copy it"),
             "perhaps half of a copy, which is made anew; the disk itself is only read",
             &format!("{back}; the copy stays"),

@@ -361,7 +361,7 @@ impl Hypervisor for LabHypervisor {
         self.0.copy_of(disk, mark).path
     }
 
-    async fn copy_disk(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, _: &[&str], permit: &dyn Permit) -> Result<DiskRef> {
         let (copy, disk) = (self.0.copy_of(disk, mark), disk.clone());
         let lock = self.locked(permit).await?;
         self.with(move |lab| {

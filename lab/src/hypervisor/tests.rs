@@ -171,7 +171,7 @@ async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
         lab.connect(&own, ADAPTER, false, &none).await,
         lab.detach(&own, &disk, &none).await,
         lab.attach(&own, &disk, &none).await,
-        lab.copy_disk(&disk, "before", &none).await.map(drop),
+        lab.copy_disk(&disk, "before", &[], &none).await.map(drop),
         lab.delete_disk(&disk, &none).await,
         lab.destroy(&own, &none).await,
     ];

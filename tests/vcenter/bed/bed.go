@@ -65,6 +65,10 @@ type Switches struct {
 	EditPropertiesWhileOn bool `json:"edit_properties_while_on"`
 	// ClonesChangeTheirSource counts a clone as a change of the settings of what is cloned. Whether vCenter does is not certain.
 	ClonesChangeTheirSource bool `json:"clones_change_their_source"`
+	// CopiesKeepUUID gives a copy of a disk the UUID of that disk. Whether vCenter does is not documented.
+	CopiesKeepUUID bool `json:"copies_keep_uuid"`
+	// MostFree is what is free of each datastore at most, in bytes: others take the rest. 0 leaves it as it is.
+	MostFree int64 `json:"most_free"`
 }
 
 // Bed is a running vCenter.

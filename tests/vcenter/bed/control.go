@@ -71,9 +71,12 @@ func (b *Bed) Control() http.Handler {
 	})
 	handle("GET /switches", func(json.RawMessage) (any, error) { return b.Switches(), nil })
 	handle("PUT /switches", func(asked json.RawMessage) (any, error) {
-		b.mutex.Lock()
-		defer b.mutex.Unlock()
-		return done, strictly(asked, &b.switches)
+		if err := b.change(asked); err != nil {
+			return nil, err
+		}
+		now := b.now()
+		now.account(now.own())
+		return done, nil
 	})
 	handle("POST /end", func(json.RawMessage) (any, error) { return map[string]int{"sessions": b.now().endSessions()}, nil })
 	handle("POST /restart", func(asked json.RawMessage) (any, error) {
@@ -108,6 +111,13 @@ func (b *Bed) Control() http.Handler {
 	})
 	handle("POST /reset", func(json.RawMessage) (any, error) { return done, b.Reset() })
 	return mux
+}
+
+// change changes switches.
+func (b *Bed) change(asked json.RawMessage) error {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return strictly(asked, &b.switches)
 }
 
 // strictly reads JSON that has no other fields.

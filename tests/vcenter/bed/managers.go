@@ -89,8 +89,17 @@ func (m *diskManager) CopyVirtualDiskTask(ctx *vcsim.Context, asked *types.CopyV
 				}
 			}
 		}
-		_, failed := m.world.disks.Copy(asked.SourceName, asked.DestName, thin)
-		return nil, failed
+		if _, failed := m.world.disks.Copy(asked.SourceName, asked.DestName, thin); failed != nil {
+			return nil, failed
+		}
+		if !m.world.bed.Switches().CopiesKeepUUID {
+			return nil, nil
+		}
+		source, failed := m.world.disks.Read(asked.SourceName)
+		if failed != nil {
+			return nil, failed
+		}
+		return nil, m.world.disks.SetUUID(asked.DestName, source.UUID)
 	})
 	return &methods.CopyVirtualDisk_TaskBody{Res: &types.CopyVirtualDisk_TaskResponse{Returnval: task}}
 }

@@ -165,6 +165,9 @@ func (w *world) account(ctx *vcsim.Context) {
 	for _, entity := range w.registry.All("Datastore") {
 		datastore := entity.(*vcsim.Datastore)
 		left := datastore.Summary.Capacity - w.disks.Used(datastore.Name)
+		if most := w.bed.Switches().MostFree; most > 0 {
+			left = min(left, most)
+		}
 		w.registry.WithLock(ctx, datastore, func() {
 			if datastore.Summary.FreeSpace != left {
 				datastore.Info.GetDatastoreInfo().FreeSpace = left

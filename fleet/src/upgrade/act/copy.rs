@@ -5,11 +5,12 @@ use super::{StepOutcome, place};
 use crate::hypervisor::{DiskRef, Error, Kind};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::copies::{kept, mark};
+use crate::upgrade::entry::Event;
 use crate::upgrade::journal::Journal;
 use crate::upgrade::kept_copy::KeptCopy;
-use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
-use crate::upgrade::reason::DISK_HELD;
-use crate::upgrade::step_error::StepError;
+use crate::upgrade::plan::{Action, Plan, PlannedNode, Step, base_of};
+use crate::upgrade::reason::{DISK_HELD, HYPERVISOR_TRANSIENT};
+use crate::upgrade::step_error::{StepError, Unconfirmed};
 
 impl StepContext<'_> {
     /// Where the copy will lie that a step makes; none for every other step. It is noted before anything is done.
@@ -23,7 +24,8 @@ impl StepContext<'_> {
         if let Some(holder) = self.vms().await?.iter().find(|vm| vm.disk(node.disk.uuid).is_some()) {
             return Err(StepError::pause(DISK_HELD, format!("{holder} holds the disk {}", node.disk.uuid)));
         }
-        let copied = self.hypervisor.copy_disk_unless(&self.cancelled, place, &mark(node)).await?;
+        let names = [base_of(&node.old_name), base_of(&node.new_name)];
+        let copied = self.hypervisor.copy_disk_unless(&self.cancelled, place, &mark(node), &names).await?;
         let copy = copied.map_err(|error| not_copied(node, place, error))?;
         let note = format!("the disk {} is copied to {}, a disk of its own: {}", place.uuid, copy.path, copy.uuid);
         Ok(StepOutcome { copies: vec![copy.into()], ..StepOutcome::note(note) })
@@ -32,8 +34,13 @@ impl StepContext<'_> {
     /// Removes the copies of a node's disk. What cannot be proved to be one, or is somebody's by now, is left and named.
     pub(super) async fn delete_copies(&self, journal: &Journal<'_>, index: usize) -> Result<StepOutcome, StepError> {
         let (mut told, mut left) = (Vec::new(), Vec::new());
+        let before = self.tries_before(journal, Step::of(Action::DeleteCopy, index));
         for copy in kept(journal.entries(), index) {
-            match self.delete_copy(&copy).await? {
+            let deleted = match self.is_called_as_a_copy(journal, index, &copy) {
+                true => self.delete_copy(&copy, before).await?,
+                false => Deleted::Left("it is not called as a copy of its disk".to_owned()),
+            };
+            match deleted {
                 Deleted::Gone(words) => told.push(words),
                 Deleted::Left(why) => {
                     told.push(format!("the copy at {} is left: {why}", copy.path));
@@ -45,7 +52,34 @@ impl StepContext<'_> {
         Ok(StepOutcome { copies: left, ..StepOutcome::note(note) })
     }
 
-    async fn delete_copy(&self, copy: &KeptCopy) -> Result<Deleted, StepError> {
+    /// Whether a path is that of a copy of the node's disk, wherever the disk was by then. The journal is a file on a datastore: whoever may
+    /// write that one must not have us remove what is somebody else's.
+    fn is_called_as_a_copy(&self, journal: &Journal<'_>, index: usize, copy: &KeptCopy) -> bool {
+        let node = &journal.plan().nodes[index];
+        let places = journal.entries().iter().filter_map(|entry| match &entry.event {
+            Event::Begun { step, disk: Some(disk), .. } if step.node == Some(index) => Some(disk),
+            _ => None,
+        });
+        let mark = mark(node);
+        places.chain([&node.disk]).any(|disk| self.hypervisor.copy_path(disk, &mark) == copy.path)
+    }
+
+    fn tries_before(&self, journal: &Journal<'_>, step: Step) -> TriesBefore {
+        let mut before = TriesBefore { asked: false, stuck: false };
+        for entry in journal.entries() {
+            match &entry.event {
+                Event::Begun { step: begun, .. } if *begun == step => before.asked |= entry.hold != self.hold.number(),
+                Event::Paused { step: paused, reason, .. } if *paused == step => {
+                    before.asked = true;
+                    before.stuck |= reason.code == HYPERVISOR_TRANSIENT;
+                }
+                _ => {}
+            }
+        }
+        before
+    }
+
+    async fn delete_copy(&self, copy: &KeptCopy, before: TriesBefore) -> Result<Deleted, StepError> {
         let path = &copy.path;
         let Some(disk) = copy.disk() else {
             let why = "it was not made to its end, and nobody knows what lies there; remove it if it is there";
@@ -53,15 +87,30 @@ impl StepContext<'_> {
         };
         match self.hypervisor.delete_copy_unless(&self.cancelled, &disk).await? {
             Ok(()) => Ok(Deleted::Gone(format!("the copy at {path} is removed"))),
-            Err(error) if error.kind == Kind::Refused => Ok(Deleted::Left(error.to_string())),
-            // It may be gone by an earlier try, or by a person.
-            Err(error) if error.kind == Kind::NotFound => match self.look(self.hypervisor.has_disk(&disk)).await? {
-                true => Ok(Deleted::Left(error.to_string())),
-                false => Ok(Deleted::Gone(format!("the copy is not at {path} any more"))),
-            },
+            Err(error) if matches!(error.kind, Kind::Refused | Kind::Denied) => Ok(Deleted::Left(error.to_string())),
+            // It is gone by an earlier try. Else somebody has moved or removed it, its datastore has another name, or it is another disk.
+            Err(error) if error.kind == Kind::NotFound => {
+                match before.asked && !self.look(self.hypervisor.has_disk(&disk)).await? {
+                    true => Ok(Deleted::Gone(format!("the copy is not at {path} any more"))),
+                    false => Ok(Deleted::Left(error.to_string())),
+                }
+            }
+            // A VM may run with it, for as long as its owner likes: no commit waits for that.
+            Err(error) if error.kind == Kind::Transient && before.stuck && !error.source.is::<Unconfirmed>() => {
+                Ok(Deleted::Left(error.to_string()))
+            }
             Err(error) => Err(error.context(format!("removing the copy at {path}")).into()),
         }
     }
+}
+
+/// What was met when a step was tried before.
+#[derive(Clone, Copy)]
+struct TriesBefore {
+    /// Whether the removal may have been asked for.
+    asked: bool,
+    /// Whether the hypervisor could not do it then.
+    stuck: bool,
 }
 
 /// What became of a copy that is to go.
@@ -75,7 +124,7 @@ enum Deleted {
 /// Says what helps where a disk cannot be copied. Its node is off meanwhile.
 fn not_copied(node: &PlannedNode, disk: &DiskRef, error: Error) -> StepError {
     let words = format!(
-        "copying the data disk {} of {} at {} (a copy needs as much room there as the disk takes; `resume` tries again once there is room \
+        "copying the data disk {} of {} at {} (a copy needs as much room there as the disk's provisioned size; `resume` tries again once there is room \
          or the privilege, `rollback` gives the disk back without a copy)",
         disk.uuid, node.name, disk.path
     );

@@ -51,6 +51,9 @@ pub(super) fn judge(
         let reason = format!("there is a VM {new} already; remove it if nobody needs it");
         judged.refuse(codes::VM_NAME, &node.name, reason);
     }
+    if let Some(reason) = inventory.fixed.get(&vm.uuid()).filter(|_| !is_there) {
+        judged.refuse(codes::VM_BESIDE, &node.name, format!("the data disk of its VM {}: {reason}", vm.name));
+    }
     if judged.refusals.len() == refusals
         && let Some(disk) = vm.data_disks().next()
     {

@@ -2,9 +2,10 @@
 
 use super::command::{Given, begin, end, entries, give, give_with};
 use super::fake::fault::{At, Fault};
-use super::fake::{Ill, World, data, disk};
-use crate::hypervisor::Kind;
-use crate::upgrade::{Action, Arrived, Event, Mode, OnFailure, Outcome, Verb};
+use super::fake::{DiskCopied, Ill, World, data, disk};
+use crate::authority::{Hold, TakeOver};
+use crate::hypervisor::{DiskRef, Kind};
+use crate::upgrade::{Action, Arrived, Event, Journal, Mode, OnFailure, Outcome, Step, Verb};
 
 /// A cluster whose disks are copied, planned and not begun.
 async fn copying(nodes: usize, mode: Mode) -> World {
@@ -168,4 +169,91 @@ async fn what_lies_in_the_place_of_a_copy_is_left_and_said() {
         _ => None,
     });
     assert!(notes.next_back().unwrap().contains(&path), "it is named");
+}
+
+/// At which call of a commit a copy is removed.
+async fn call_of_removal() -> usize {
+    let twin = copying(1, Mode::Rolling).await;
+    assert_eq!(end(&twin, Verb::Resume).await, Outcome::Upgraded);
+    give(&twin, Verb::Commit).await.arrived();
+    1 + twin.calls().iter().position(|call| call.name == "delete_disk").expect("a removal")
+}
+
+/// Somebody runs a VM with it, or has taken the privilege away.
+#[tokio::test(start_paused = true)]
+async fn a_commit_ends_though_a_copy_cannot_be_removed_and_names_it() {
+    let call = call_of_removal().await;
+    for kind in [Kind::Transient, Kind::Denied] {
+        let world = copying(1, Mode::Rolling).await;
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        let at = At { call, fault: Fault::Error(kind), lasting: true };
+        let (arrived, status) = give_with(&world, Verb::Commit, None, Some(at)).await.arrived();
+        assert_eq!(arrived, Arrived::Ended(Outcome::Committed), "{kind:?}");
+        has_copies(&world, 1);
+        assert_eq!(status.copies.len(), 1, "{kind:?}");
+        world.copies_are_named(&status);
+    }
+    // What passes is tried again.
+    let world = copying(1, Mode::Rolling).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let at = At { call, fault: Fault::Error(Kind::Transient), lasting: false };
+    let (arrived, status) = give_with(&world, Verb::Commit, None, Some(at)).await.arrived();
+    assert_eq!((arrived, status.copies), (Arrived::Ended(Outcome::Committed), Vec::new()));
+    has_copies(&world, 0);
+}
+
+/// The removal cannot tell it from the node's disk, which a VM holds.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_has_the_uuid_of_its_disk_is_left_by_the_commit_and_named() {
+    let world = copying(1, Mode::Rolling).await;
+    world.lock().copies_keep_uuid = true;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
+    assert_eq!(arrived, Arrived::Ended(Outcome::Committed));
+    has_copies(&world, 1);
+    assert_eq!(status.copies.len(), 1);
+    world.copies_are_named(&status);
+}
+
+/// Its datastore may have another name by now: that it is not there says nothing, unless it was asked for before.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_not_there_is_named_unless_an_earlier_try_may_have_removed_it() {
+    let world = copying(1, Mode::Rolling).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let copies = std::mem::take(&mut world.lock().copies);
+    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
+    assert_eq!(arrived, Arrived::Ended(Outcome::Committed));
+    assert_eq!(status.copies.iter().map(|copy| &*copy.copy.path).collect::<Vec<_>>(), [copies[0].at.path.as_str()]);
+
+    let world = copying(1, Mode::Rolling).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let at = At { call: call_of_removal().await, fault: Fault::CutAfter, lasting: false };
+    assert!(matches!(give_with(&world, Verb::Commit, None, Some(at)).await, Given::Killed));
+    has_copies(&world, 0);
+    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
+    assert_eq!((arrived, status.copies), (Arrived::Ended(Outcome::Committed), Vec::new()));
+}
+
+/// The journal is a file on a datastore, and whoever may write that one need not be who may remove the disk.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_a_journal_calls_a_copy_is_left_unless_it_is_called_as_one() {
+    let world = copying(1, Mode::Rolling).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let strange = DiskRef { uuid: uuid::Uuid::from_u128(0xbad), path: "[datastore1] payroll/payroll.vmdk".to_owned() };
+    world.lock().copies.push(DiskCopied { at: strange.clone(), generation: 1, whole: true });
+    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let forged = Event::Done {
+        step: Step::of(Action::Copy, 0),
+        note: "a forged one".to_owned(),
+        vm: None,
+        replaced: false,
+        copies: vec![strange.clone().into()],
+    };
+    Journal::continued(&hold).await.unwrap().append(forged).await.unwrap();
+    hold.release().await;
+    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
+    assert_eq!(arrived, Arrived::Ended(Outcome::Committed));
+    let left: Vec<DiskRef> = world.lock().copies.iter().map(|copy| copy.at.clone()).collect();
+    assert_eq!(left, std::slice::from_ref(&strange), "the copy is removed, and nothing else");
+    assert_eq!(status.copies.iter().map(|copy| &*copy.copy.path).collect::<Vec<_>>(), [strange.path.as_str()]);
 }

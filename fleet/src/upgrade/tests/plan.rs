@@ -2,7 +2,7 @@ use super::*;
 use crate::hypervisor::{PowerState, VmRef, VmSize};
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::tests::command::wait;
-use crate::upgrade::tests::fake::{DEPLOYMENT, Ill, SMALL, World, data, disk, new, old, old_vm, options};
+use crate::upgrade::tests::fake::{DEPLOYMENT, Ill, NODES, SMALL, World, data, disk, new, old, old_vm, options};
 use crate::upgrade::{DescribedPublisher, Earlier};
 use contract::node::Node;
 use contract::swap::{self, Stage, Use};
@@ -179,6 +179,17 @@ fn a_node_whose_vm_has_another_size_is_swapped_on_the_same_image_too() {
     inventory.vms[2].name = "cp1-bbbbbbb".to_owned();
     let taken = decide(&inventory, Some(SMALL)).unwrap_err();
     assert_eq!(taken.0[0].code, "upgrade.vm-name", "a name that is taken");
+}
+
+#[test]
+fn disks_that_no_new_vm_would_be_given_are_refused_of_all_nodes_at_once() {
+    let mut world = World::of(3, Mode::Rolling, Ill::Well);
+    world.publisher = target().signer;
+    world.lock().beside = NODES.map(old_vm).into();
+    let refusals = plan(&wait(world.inventory()), &target(), &options(Mode::Rolling), Uuid::from_u128(1)).unwrap_err();
+    let told: Vec<_> = refusals.0.iter().map(|one| (one.code, one.subject.as_str())).collect();
+    assert_eq!(told, NODES.map(|node| ("upgrade.vm-beside", node)));
+    assert!(refusals.0[0].reason.contains("lies beside another's"), "{refusals}");
 }
 
 /// The codes of the refusals after a change of what was seen.

@@ -125,6 +125,10 @@ impl Hypervisor for Mirrored<'_> {
         self.after(self.vcenter.settle(permit).await).await
     }
 
+    async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
+        self.vcenter.may_be_replaced(vm).await
+    }
+
     async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
         self.vcenter.may_be_stamped(vm).await
     }
@@ -185,8 +189,8 @@ impl Hypervisor for Mirrored<'_> {
         self.vcenter.has_disk(disk).await
     }
 
-    async fn copy_disk(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
-        self.after(self.vcenter.copy_disk(disk, mark, permit).await).await
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, nodes: &[&str], permit: &dyn Permit) -> Result<DiskRef> {
+        self.after(self.vcenter.copy_disk(disk, mark, nodes, permit).await).await
     }
 
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {

@@ -342,19 +342,87 @@ async fn a_disk_that_lies_beside_a_vm_of_the_deployment_in_another_folder_is_att
     assert!(hypervisor.again(&new).await.disk(disk.uuid).is_some());
 }
 
-/// As where images were swapped by hand and the VM of before was left: it is said before a node is off.
+/// As where somebody has given the VM another name, and another VM's files lie in its directory: it is said before a node is off.
 #[tokio::test]
-async fn a_vm_whose_disk_lies_beside_anothers_is_replaced_by_none() {
+async fn a_vm_whose_disk_lies_beside_what_is_of_no_vm_of_its_name_is_replaced_by_none() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
     let vm = hypervisor.added("cp1", &image).await;
     let disk = vm.data_disks().next().unwrap().reference.clone();
+    let (at, spec) = (vsphere::MoRef::vm(&vm.reference.id), vsphere::ConfigSpec::new().name("web1"));
+    bed.client().await.changes(&vsphere::Unguarded).reconfigure(&at, &spec).await.unwrap();
     std::fs::write(bed.file(&disk.path).with_file_name("before.vmx"), "").unwrap();
-    let error = hypervisor.replaced(&vm, "cp1-new", &image).await.unwrap_err();
+    let vm = hypervisor.again(&vm).await;
+    let error = hypervisor.replaced(&vm, "web1-new", &image).await.unwrap_err();
     assert_eq!(error.kind, Kind::Refused, "{error}");
-    assert!(error.to_string().contains("before.vmx, which is another VM's"), "{error}");
+    assert!(error.to_string().contains("before.vmx, which is registered with no VM"), "{error}");
     assert_eq!(hypervisor.vms().await.unwrap(), [vm]);
+}
+
+/// As after a swap by hand whose VM of before was left, and is not in the deployment: it is said before any node is off.
+#[tokio::test]
+async fn a_vm_whose_disk_lies_beside_anothers_could_be_replaced_by_none() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    hypervisor.may_be_replaced(&vm).await.unwrap();
+    let own = vm.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&vm, &own, &Free).await.unwrap();
+    let before = by_hand(&client, &ova, "before", "control").await;
+    let before = client.vm(&before).await.unwrap();
+    let [shown] =
+        <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(before.bios_uuid.parse().unwrap()).await.unwrap()).unwrap();
+    let disk = shown.data_disks().next().unwrap().reference.clone();
+    let by_hand = client.changes(&vsphere::Unguarded);
+    let held = before.devices.disk(&disk.uuid.to_string()).unwrap();
+    by_hand.reconfigure(&before.reference, &vsphere::ConfigSpec::of(&before).detach(held)).await.unwrap();
+    let now = client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap();
+    let controller = crate::vcenter::disks::first_controller(&now).unwrap();
+    let mode = vsphere::DiskMode::IndependentPersistent;
+    let spec = vsphere::ConfigSpec::of(&now).attach(&vsphere::ExistingDisk { path: &disk.path, controller, mode });
+    by_hand.reconfigure(&now.reference, &spec.unwrap()).await.unwrap();
+    let vm = hypervisor.again(&vm).await;
+    assert!(vm.disk(disk.uuid).is_some());
+    let refusals =
+        [hypervisor.may_be_replaced(&vm).await, hypervisor.replaced(&vm, "cp1-bbbbbbb", &image).await.map(drop)];
+    for refusal in refusals {
+        let error = refusal.unwrap_err();
+        assert_eq!(error.kind, Kind::Refused, "{error}");
+        assert!(error.to_string().contains("before.vmx, which is another VM's"), "{error}");
+    }
+}
+
+/// Its files stay where they were, and the node's disk among them: the swap goes on.
+#[tokio::test]
+async fn a_disk_beside_a_vm_that_was_removed_from_the_inventory_is_attached_to_its_node_alone() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let old = hypervisor.added("cp1", &image).await;
+    let other = hypervisor.added("cp2", &image).await;
+    let disk = old.data_disks().next().unwrap().reference.clone();
+    let new = hypervisor.replaced(&old, "cp1-bbbbbbb", &image).await.unwrap();
+    let new = hypervisor.of_uuid(new).await;
+    hypervisor.detach(&hypervisor.again(&old).await, &disk, &Free).await.unwrap();
+    bed.govc(&["vm.unregister", "/DC0/vm/control/cp1"]);
+    let refusals = [
+        hypervisor.attach(&other, &disk, &Free).await,
+        hypervisor.copy_disk(&disk, "before-1a2b3c4d", &["cp2"], &Free).await.map(drop),
+        hypervisor.delete_disk(&disk, &Free).await,
+    ];
+    for refusal in refusals {
+        let error = refusal.unwrap_err();
+        assert_eq!(error.kind, Kind::Refused, "{error}");
+        for part in ["cp1.vmx, which is registered with no VM that this account sees", "do not delete its directory"] {
+            assert!(error.to_string().contains(part), "{part}: {error}");
+        }
+    }
+    let copy = hypervisor.copy_disk(&disk, "before-1a2b3c4d", &["cp1"], &Free).await.unwrap();
+    assert!(hypervisor.has_disk(&copy).await.unwrap());
+    hypervisor.attach(&hypervisor.again(&new).await, &disk, &Free).await.unwrap();
+    assert!(hypervisor.again(&new).await.disk(disk.uuid).is_some());
 }
 
 /// A copy of a disk, in a directory that has no settings of a VM in it.

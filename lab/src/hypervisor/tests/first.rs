@@ -84,7 +84,7 @@ async fn a_disk_that_nobody_holds_is_copied_and_the_copy_is_a_disk_of_its_own() 
     let (_state, lab) = lab();
     fs::create_dir_all(lab.0.directory.path().join("disks")).unwrap();
     let disk = lab.0.disk_reference(lab.0.create_disk(1 << 20).unwrap());
-    let copy = async |mark: &str| lab.copy_disk(&disk, mark, &Times::of(1)).await;
+    let copy = async |mark: &str| lab.copy_disk(&disk, mark, &[], &Times::of(1)).await;
     let made = copy("before-1").await.unwrap();
     assert_eq!(made.path, lab.copy_path(&disk, "before-1"));
     assert!(made.uuid != disk.uuid && lab.has_disk(&made).await.unwrap());
@@ -97,7 +97,7 @@ async fn a_disk_that_nobody_holds_is_copied_and_the_copy_is_a_disk_of_its_own() 
     lab.delete_disk(&made, &Times::of(1)).await.unwrap();
     assert!(!Path::new(&made.path).exists() && Path::new(&disk.path).exists());
     let gone = DiskRef { uuid: Uuid::from_u128(7), ..disk.clone() };
-    assert_eq!(lab.copy_disk(&gone, "before-1", &Times::of(1)).await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(lab.copy_disk(&gone, "before-1", &[], &Times::of(1)).await.unwrap_err().kind, Kind::NotFound);
     let mut record = lab.0.directory.load_vm("unstamped").unwrap();
     record.disks.push(disk.uuid);
     lab.0.directory.save_vm(&record).unwrap();

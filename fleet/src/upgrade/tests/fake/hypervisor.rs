@@ -198,6 +198,14 @@ impl Hypervisor for World {
         Ok(())
     }
 
+    async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
+        self.look("may_be_replaced", |state| match state.beside.contains(&vm.uuid()) {
+            true => Err(Error::refused(format!("the disk of {vm} lies beside another's"))),
+            false => Ok(()),
+        })
+        .await
+    }
+
     async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
         self.look("may_be_stamped", |state| match state.unlisted.contains(&vm.uuid()) {
             true => Err(Error::refused(format!("{vm} would not be searched for"))),
@@ -410,7 +418,7 @@ impl Hypervisor for World {
     }
 
     /// Two requests where half of a copy lies there: that is removed, and the disk copied.
-    async fn copy_disk(&self, disk: &DiskRef, mark: &str, permit: &dyn Permit) -> Result<DiskRef> {
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, _: &[&str], permit: &dyn Permit) -> Result<DiskRef> {
         let path = disk.beside(mark);
         let lies_there = self.lock().copies.iter().any(|copy| copy.at.path == path);
         if lies_there {
@@ -431,7 +439,8 @@ impl Hypervisor for World {
         let of = disk.clone();
         let copy = move |state: &mut State, heard| {
             state.made += 1;
-            let at = DiskRef { uuid: Uuid::from_u128(0xc0_0000 + u128::from(state.made)), path };
+            let own = Uuid::from_u128(0xc0_0000 + u128::from(state.made));
+            let at = DiskRef { uuid: if state.copies_keep_uuid { of.uuid } else { own }, path };
             assert!(state.copies.iter().all(|copy| copy.at.path != at.path), "a copy is written over another: {at:?}");
             let content = state.contents.iter().find(|content| content.at == of).expect("the disk");
             let generation = content.generation;
@@ -449,7 +458,8 @@ impl Hypervisor for World {
                 state.contents.iter().all(|content| content.at.path != disk.path),
                 "a node's disk is removed: {disk:?}"
             );
-            let holds = |machine: &&Machine| machine.vm.disks.iter().any(|held| held.reference.path == disk.path);
+            let is_held = |held: &DiskRef| held.path == disk.path || held.uuid == disk.uuid;
+            let holds = |machine: &&Machine| machine.vm.disks.iter().any(|held| is_held(&held.reference));
             if let Some(holder) = state.machines.iter().find(holds) {
                 return Err(Error::refused(format!("{} holds the disk {}", holder.vm, disk.path)));
             }

@@ -109,6 +109,10 @@ pub struct State {
     pub overtaken: bool,
     pub contents: Vec<Content>,
     pub copies: Vec<DiskCopied>,
+    /// VMs whose data disks lie beside another's.
+    pub beside: BTreeSet<Uuid>,
+    /// Whether a copy has the UUID of its disk.
+    pub copies_keep_uuid: bool,
     /// The control nodes that Kubernetes knows.
     pub nodes: Vec<&'static str>,
     pub leader: &'static str,
@@ -237,6 +241,8 @@ impl World {
             overtaken: false,
             contents: Vec::new(),
             copies: Vec::new(),
+            beside: BTreeSet::new(),
+            copies_keep_uuid: false,
             nodes: names.to_vec(),
             leader: "cp1",
             address_holder: "cp1",
