@@ -269,6 +269,7 @@ mod tests {
             left: Vec::new(),
             discarded: Vec::new(),
             removals: Vec::new(),
+            copies: Vec::new(),
         }
     }
 

@@ -116,6 +116,7 @@ mod tests {
             doubtful: Vec::new(),
             forgotten: Vec::new(),
             discarded: Vec::new(),
+            copies: Vec::new(),
             waits: Vec::new(),
             done: ready,
             newer: Vec::new(),

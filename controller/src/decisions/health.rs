@@ -262,6 +262,7 @@ mod tests {
             doubtful: Vec::new(),
             forgotten: Vec::new(),
             discarded: Vec::new(),
+            copies: Vec::new(),
             waits: Vec::new(),
             done: ready.iter().all(|ready| *ready),
             newer: Vec::new(),

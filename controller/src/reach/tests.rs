@@ -44,6 +44,7 @@ fn kept(formed: bool) -> deploy::Kept {
         left: Vec::new(),
         discarded: Vec::new(),
         removals: Vec::new(),
+        copies: Vec::new(),
     }
 }
 

@@ -1,4 +1,5 @@
-//! What was begun for the control nodes of a cluster: [`Kept`] of `fleet`, whole, in the status of the TenantCluster.
+//! What was begun for the control nodes of a cluster: [`Kept`] of `fleet`, whole, in the status of the TenantCluster; but for copies of data
+//! disks, which no swap of a controller makes.
 
 use fleet::deploy::{self, Granted, Kept, Node};
 use fleet::hypervisor::DiskRef;
@@ -27,6 +28,7 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
         left,
         discarded,
         removals,
+        copies: _,
     } = kept;
     if of != cluster {
         return Err(Mismatch::new("the cluster that is kept", of, format!("and this is {cluster}")));
@@ -96,6 +98,7 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch>
         left: places(left)?,
         discarded: places(discarded)?,
         removals: removals.iter().map(|disk| read("deployment.removals", disk, "UUID")).collect::<Result<_, _>>()?,
+        copies: Vec::new(),
     })
 }
 
@@ -189,6 +192,7 @@ mod tests {
             left: vec![disk(4), disk(5)],
             discarded: vec![disk(6)],
             removals: vec![Uuid::from_u128(8)],
+            copies: Vec::new(),
         }
     }
 

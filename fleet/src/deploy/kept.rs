@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::hypervisor::{DiskRef, Stamp, Vm};
+use crate::upgrade::DiskCopy;
 use crate::workers::Image;
 
 /// What is to come of the cluster.
@@ -112,6 +113,10 @@ pub struct Kept {
     /// has moved it: only a command that was told so knows which. Those that went with the cluster stay noted, for an upgrade's journal leads to them all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removals: Vec<Uuid>,
+    /// Copies of data disks that upgrades have left, noted once the cluster is to go: nothing else names them when its upgrades' journals have
+    /// gone. None of them is removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<DiskCopy>,
 }
 
 /// A journal is another deployment's than the one that is described.

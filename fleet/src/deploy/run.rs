@@ -26,7 +26,7 @@ use crate::authority::{Hold, TakeOver};
 use crate::ending::{Cancelled, last_look, unless_cancelled};
 use crate::hypervisor::{DiskRef, Kind, Vm};
 use crate::journals;
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade, Reason, STORE};
+use crate::upgrade::{DiskCopy, GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade, Reason, STORE};
 use crate::workers::{Newer, TO_END, Trouble};
 
 impl Deploy<'_> {
@@ -125,6 +125,21 @@ impl Deploy<'_> {
             }
         }
         Ok(unheld)
+    }
+
+    /// The copies of data disks that upgrades have left, which stay where the cluster goes, and of which nothing tells afterwards but what is
+    /// kept of it: whoever has it removed is shown them.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or the journal is another deployment's.
+    pub async fn copies(&self) -> anyhow::Result<Vec<DiskCopy>> {
+        let deployment = self.hypervisor.deployment();
+        let kept = begun(self.store, deployment).await?;
+        let upgraded = Upgraded::find(self.store, deployment, kept.as_ref()).await?;
+        Ok(match kept {
+            Some(kept) => kept.with_copies(upgraded.copies()).copies,
+            None => upgraded.copies().to_vec(),
+        })
     }
 
     /// What is there, as whoever destroys the cluster looks: for all VMs that are noted, also by an upgrade, and at no node.
@@ -236,7 +251,7 @@ impl Deploy<'_> {
         let goes = matches!(wish, Wish::Destroy { .. }) || before == Some(Goal::Gone);
         let kept = match upgraded.own.as_ref().filter(|_| goes) {
             // Each time: an upgrade may have gone on since the last one.
-            Some(own) => kept.with_unheld(&own.disks, &vms),
+            Some(own) => kept.with_unheld(&own.disks, &vms).with_copies(&own.copies),
             None => kept,
         };
         Ok(Applied { kept, before, upgraded, forgotten })
@@ -260,6 +275,7 @@ impl Deploy<'_> {
 
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
         let upgraded = Upgraded::find(self.store, self.hypervisor.deployment(), Some(kept)).await?;
+        let kept = &kept.clone().with_copies(upgraded.copies());
         match look(self.hypervisor, self.guests, kept, upgraded.own.as_ref()).await {
             Ok((seen, _)) => Ok(DeployStatus::of(kept, Ok(&seen))),
             Err(Trouble::Stop(error)) => Err(error),

@@ -11,7 +11,7 @@ use super::seen::{Said, Seen};
 use super::wait::Wait;
 use crate::hypervisor::{DiskRef, PowerState, Vm, VmSize};
 use crate::node::clean;
-use crate::upgrade::Reason;
+use crate::upgrade::{DiskCopy, Reason};
 
 /// One control node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -68,6 +68,9 @@ pub struct DeployStatus {
     pub forgotten: Vec<DiskRef>,
     /// Data disks that nobody holds and that are yet to be removed.
     pub discarded: Vec<DiskRef>,
+    /// Copies of data disks that upgrades have noted and that nothing here removes. A person may have removed one: nobody looks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<DiskCopy>,
     /// What has to happen before it goes on.
     pub waits: Vec<Wait>,
     /// Whether there is nothing left to do.
@@ -118,6 +121,7 @@ impl DeployStatus {
             left,
             forgotten: Vec::new(),
             discarded: kept.discarded.iter().filter(|disk| seen.is_free(disk)).cloned().collect(),
+            copies: kept.copies.clone(),
             waits,
             done,
             newer: seen.newer(kept).into_iter().cloned().collect(),

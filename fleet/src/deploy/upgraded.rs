@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::kept::{Kept, OtherDeployment};
 use crate::authority::Store;
-use crate::upgrade::{Damaged, LastUpgrade, Noted};
+use crate::upgrade::{Damaged, DiskCopy, LastUpgrade, Noted};
 
 /// The last upgrade, as a cluster sees it.
 pub(super) struct Upgraded {
@@ -60,6 +60,11 @@ impl Upgraded {
             }),
         };
         Ok(Self { id, own, stays, hinders })
+    }
+
+    /// The copies of the cluster's data disks that are noted.
+    pub(super) fn copies(&self) -> &[DiskCopy] {
+        self.own.as_ref().map(|own| own.copies.as_slice()).unwrap_or_default()
     }
 
     /// Refuses to make a cluster, or to go on making one, while VMs may be an upgrade's. One that has formed, and is not removed, is only

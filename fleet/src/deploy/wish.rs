@@ -11,6 +11,7 @@ use super::kept::{Goal, Granted, Kept, NONE_KNOWN, Node};
 use super::seen::Seen;
 use super::wanted::{Wanted, WantedNode};
 use crate::hypervisor::{DiskKind, DiskRef, Vm};
+use crate::upgrade::DiskCopy;
 use crate::workers::Image;
 
 /// What a person wants.
@@ -92,7 +93,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         disk: None,
     };
     let upgrade = before.as_ref().and_then(|kept| kept.upgrade);
-    let (left, mut removals) = before.map(|kept| (kept.left, kept.removals)).unwrap_or_default();
+    let (left, mut removals, copies) = before.map(|kept| (kept.left, kept.removals, kept.copies)).unwrap_or_default();
     // Of those that are left it stays known that they may be gone.
     removals.retain(|removal| left.iter().any(|disk| disk.uuid == *removal));
     Ok(Kept {
@@ -110,6 +111,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         left,
         discarded: Vec::new(),
         removals,
+        copies,
     })
 }
 
@@ -254,6 +256,7 @@ fn adopted(cluster: &str) -> Kept {
         left: Vec::new(),
         discarded: Vec::new(),
         removals: Vec::new(),
+        copies: Vec::new(),
     }
 }
 
@@ -268,6 +271,16 @@ impl Kept {
             if !is_noted && !self.removals.contains(&disk.uuid) && !is_held(vms, disk) {
                 self.left.push(disk.clone());
             }
+        }
+        self
+    }
+
+    /// The same with the copies of data disks noted that upgrades have left, as they are known last.
+    #[must_use]
+    pub(super) fn with_copies(mut self, copies: &[DiskCopy]) -> Self {
+        for copy in copies {
+            self.copies.retain(|noted| noted.copy.path != copy.copy.path);
+            self.copies.push(copy.clone());
         }
         self
     }

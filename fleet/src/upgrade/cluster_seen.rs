@@ -10,6 +10,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::entry::{self, Direction, Entry, Outcome};
+use super::kept_copy::DiskCopy;
 use super::last_upgrade::Noted;
 use super::progress::Progress;
 use super::{Nodes, salvage};
@@ -67,6 +68,9 @@ pub struct Earlier {
     /// The same of data disks.
     #[serde(skip)]
     pub disks: Vec<DiskRef>,
+    /// Copies of data disks that it, and those before it, have left.
+    #[serde(skip)]
+    pub copies: Vec<DiskCopy>,
 }
 
 impl ClusterSeen {
@@ -103,7 +107,7 @@ impl ClusterSeen {
 fn earlier(entries: &[Entry]) -> anyhow::Result<Earlier> {
     let plan = entry::plan_of(entries).context("a journal without a plan")?;
     let progress = Progress::of(plan, entries);
-    let Noted { id, deployment, vms, disks, .. } = Noted::of(plan, entries);
+    let Noted { id, deployment, vms, disks, copies, .. } = Noted::of(plan, entries);
     let (direction, outcome) = (progress.direction, progress.outcome);
-    Ok(Earlier { id, deployment, cluster: plan.cluster, direction, outcome, vms, disks })
+    Ok(Earlier { id, deployment, cluster: plan.cluster, direction, outcome, vms, disks, copies })
 }

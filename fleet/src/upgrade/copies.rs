@@ -2,22 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
 use uuid::Uuid;
 
 use super::entry::{Entry, Event};
-use super::kept_copy::KeptCopy;
+use super::kept_copy::{DiskCopy, KeptCopy};
 use super::plan::{Action, Plan, PlannedNode};
-
-/// A node's copy, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DiskCopy {
-    /// The node whose data disk it is a copy of.
-    pub node: String,
-    /// Where it lies.
-    #[serde(flatten)]
-    pub copy: KeptCopy,
-}
 
 /// What the name of a node's copy carries: which swap it was made before.
 pub(super) fn mark(node: &PlannedNode) -> String {

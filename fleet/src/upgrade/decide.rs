@@ -33,6 +33,8 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
     nodes.sort_by_key(|node| (node.leads, node.holds_address));
     let steps = forward(options, nodes.len());
     let (other_vms, other_disks) = others(inventory, &nodes);
+    // Whichever cluster the disks were of: they hold its Secrets, and nobody else names them.
+    let other_copies = inventory.cluster.earlier.as_ref().map(|earlier| earlier.copies.clone()).unwrap_or_default();
     let (target, options) = (target.clone(), options.clone());
     let member = |node: &SeenNode| ControlNode { name: node.name.clone(), address: node.address };
     Ok(Plan {
@@ -46,6 +48,7 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
         nodes,
         other_vms,
         other_disks,
+        other_copies,
         steps,
     })
 }

@@ -1,9 +1,12 @@
 //! A copy of a data disk, as a journal names it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::hypervisor::DiskRef;
+use crate::node::clean;
 
 /// A copy of a data disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +16,24 @@ pub struct KeptCopy {
     /// Its UUID; none while it is not known to be whole: perhaps half of one lies there, or nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Uuid>,
+}
+
+/// A node's copy, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskCopy {
+    /// The node whose data disk it is a copy of.
+    pub node: String,
+    /// Where it lies.
+    #[serde(flatten)]
+    pub copy: KeptCopy,
+}
+
+/// Of which node's disk it is, and where it lies.
+impl fmt::Display for DiskCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let half = if self.copy.uuid.is_some() { "" } else { " (perhaps half of one, or nothing)" };
+        write!(f, "of {}: {}{half}", clean(&self.node), clean(&self.copy.path))
+    }
 }
 
 impl KeptCopy {

@@ -1,13 +1,15 @@
 //! What the last upgrade of a deployment has noted, for who removes the deployment's VMs: those that it made or has begun to make,
 //! and those that an operator was shown in its plan, the ones of nodes that it leaves alone included; and where the data disks are that
-//! it has taken from theirs. Its plan goes on with what upgrades before it have noted: their journals may be gone. A stamp alone
+//! it has taken from theirs, and their copies. Its plan goes on with what upgrades before it have noted: their journals may be gone. A stamp alone
 //! proves nothing. What cannot be read is never taken for none.
 
 use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
+use super::copies;
 use super::entry::{Direction, Entry, Event, Outcome, disk_of, plan_of};
+use super::kept_copy::DiskCopy;
 use super::plan::Plan;
 use super::progress::{Next, Progress};
 use super::salvage::{self, Damaged, Last};
@@ -47,6 +49,8 @@ pub struct Noted {
     /// The data disks of their nodes, each where it was when it was last taken from a VM, or when the plan was made. Also after an end: a
     /// node that was left out or replaced may have no VM that holds its own.
     pub disks: Vec<DiskRef>,
+    /// The copies of data disks that it, and those before it, have made and not removed: they are only named.
+    pub copies: Vec<DiskCopy>,
 }
 
 impl LastUpgrade {
@@ -97,6 +101,7 @@ impl Noted {
             is_at_rest: is_at_rest(plan, &progress),
             vms: plan.nodes.iter().map(|node| node.old).chain(made).chain(plan.other_vms.iter().copied()).collect(),
             disks: moved.chain(plan.other_disks.iter().cloned()).collect(),
+            copies: copies::of_all(plan, entries).into_iter().chain(plan.other_copies.iter().cloned()).collect(),
         }
     }
 }

@@ -10,6 +10,7 @@ use contract::swap::Image;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::kept_copy::DiskCopy;
 use super::target::Target;
 
 /// In which order nodes are swapped.
@@ -230,6 +231,9 @@ pub struct Plan {
     /// The same of data disks, each where it is, or where it was last known to be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_disks: Vec<DiskRef>,
+    /// Copies of data disks that earlier upgrades have left. They are only named: no upgrade but the one that made them removes any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_copies: Vec<DiskCopy>,
     /// The way forward.
     pub steps: Vec<Step>,
 }

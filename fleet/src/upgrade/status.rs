@@ -4,8 +4,9 @@ use anyhow::Context;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::copies::{self, DiskCopy};
+use super::copies;
 use super::entry::{Direction, Entry, Outcome, plan_of};
+use super::kept_copy::DiskCopy;
 use super::order::Order;
 use super::plan::{Plan, Step};
 use super::progress::{Next, Progress};

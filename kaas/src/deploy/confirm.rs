@@ -19,6 +19,8 @@ pub struct Going {
     pub doubtful: Vec<String>,
     /// What says of each of these that was to be removed before, and that a VM holds now, which disk and which VM it is.
     pub held: Vec<String>,
+    /// What says of each copy of a data disk, which stays, which it is.
+    pub copies: Vec<String>,
     /// What says of each VM that goes as well which it is.
     pub also: Vec<String>,
     /// What is to say of the tenant clusters that it has; none if it has none.
@@ -36,6 +38,7 @@ impl Going {
             left: Vec::new(),
             doubtful: Vec::new(),
             held: Vec::new(),
+            copies: Vec::new(),
             also: Vec::new(),
             tenants: None,
         }
@@ -43,7 +46,8 @@ impl Going {
 
     /// All that stands in the question one by one.
     pub fn named(&self) -> impl Iterator<Item = &String> {
-        self.also.iter().chain(&self.left).chain(&self.doubtful).chain(&self.held).chain(&self.tenants)
+        let disks = self.left.iter().chain(&self.doubtful).chain(&self.held).chain(&self.copies);
+        self.also.iter().chain(disks).chain(&self.tenants)
     }
 
     /// Has a person type the cluster's name, unless it was given.
@@ -64,7 +68,7 @@ impl Going {
 
     /// What goes as well stands in it, and nowhere else: whoever sees the question sees that.
     fn question(&self) -> String {
-        let Self { cluster, place, journal, disks, left, doubtful: _, held: _, also, tenants: _ } = self;
+        let Self { cluster, place, journal, disks, left, doubtful: _, held: _, copies: _, also, tenants: _ } = self;
         let named: String = self.named().map(|named| format!("{named}\n")).collect();
         let and_disks = match (disks, left.len()) {
             (false, _) => "; its data disks stay".to_owned(),
@@ -98,9 +102,10 @@ mod tests {
             let also = ["VM cp8", "VM cp9"].map(str::to_owned).to_vec();
             let doubtful = vec!["d4 at [ds] cp4.vmdk".to_owned()];
             let held = vec!["d5 at [ds] cp5.vmdk".to_owned()];
+            let copies = vec!["a copy at [ds] cp6.vmdk".to_owned()];
             let tenants = Some("It has tenant clusters: blue/shop".to_owned());
-            let going =
-                Going { cluster: "control".to_owned(), place, journal, disks, left, doubtful, held, also, tenants };
+            let cluster = "control".to_owned();
+            let going = Going { cluster, place, journal, disks, left, doubtful, held, copies, also, tenants };
             let mut shown = String::new();
             let done = going.confirmed_by(given, |question| {
                 shown += question;
@@ -117,7 +122,7 @@ mod tests {
         assert!(question.contains("and the 2 that are named above"), "{question}");
         let question = asked(None, "control", true).1;
         assert!(question.contains("with all that it knows, also the 3 that are named above as going"), "{question}");
-        let named = "VM cp8\nVM cp9\nd1 at [ds] cp1.vmdk\nd2 at [ds] cp2.vmdk\nd3 at [ds] cp3.vmdk\nd4 at [ds] cp4.vmdk\nd5 at [ds] cp5.vmdk\nIt has tenant clusters: blue/shop\nAll VMs of the cluster";
+        let named = "VM cp8\nVM cp9\nd1 at [ds] cp1.vmdk\nd2 at [ds] cp2.vmdk\nd3 at [ds] cp3.vmdk\nd4 at [ds] cp4.vmdk\nd5 at [ds] cp5.vmdk\na copy at [ds] cp6.vmdk\nIt has tenant clusters: blue/shop\nAll VMs of the cluster";
         assert!(question.starts_with(named), "{question}");
         assert_eq!(asked(Some("control"), "", true), (Ok(()), String::new()));
         for (given, answer) in [(None, ""), (None, "yes"), (None, "Control"), (Some("other"), "control")] {

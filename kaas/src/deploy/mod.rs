@@ -115,11 +115,13 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     } else {
         Unheld::default()
     };
+    let copies = looks.with(&place, None, async |deploy| deploy.copies().await).map_err(advised)?;
     let going = Going {
         also: also.iter().map(words::goes_as_well).collect(),
         left: unheld.goes.iter().map(words::disk_goes_as_well).collect(),
         doubtful: unheld.doubtful.iter().map(words::disk_in_doubt).collect(),
         held: unheld.held.iter().map(words::disk_held).collect(),
+        copies: copies.iter().map(words::copy_stays).collect(),
         tenants: looks.tenants(&place)?,
         ..Going::of(name, &*site, arguments.data_disks)
     };

@@ -7,13 +7,13 @@ use contract::deployer::{Fingerprint, PrivateKey};
 use contract::role::Role;
 use fleet::deploy::{Arrived, DeployStatus, Goal, Kept};
 use fleet::hypervisor::DiskRef;
-use fleet::upgrade::Target;
+use fleet::upgrade::{DiskCopy, KeptCopy, Target};
 use ova::ovf::{Product, PropertyGroup};
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 
 use super::judge::{Judged, Resolve, another_key, begun_with, judge_with};
-use super::words::{Outcome, Plan, arrived, status};
+use super::words::{Outcome, Plan, arrived, copy_stays, status};
 use super::{ONE, THREE, exit_status, handed_over, renewed_all_the_same};
 use crate::cluster_file::{Checked, ClusterFile};
 
@@ -306,6 +306,10 @@ fn what_may_hold_a_secret_comes_from_elsewhere_and_what_cannot_be_had_is_said() 
 #[test]
 fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     let disk = |number: u128| DiskRef { uuid: uuid::Uuid::from_u128(number), path: format!("[ds] {number}.vmdk") };
+    let path = "[ds] cp1/data-before-1a2b3c4d.vmdk";
+    let copy = DiskCopy { node: "cp1".to_owned(), copy: KeptCopy { path: path.to_owned(), uuid: None } };
+    let stays = copy_stays(&copy);
+    assert!(stays.starts_with(&format!("a copy of the data disk of cp1: {path} (perhaps half")), "{stays}");
     let at = DeployStatus {
         cluster: "control".to_owned(),
         goal: Goal::Down,
@@ -317,6 +321,7 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
         doubtful: vec![disk(3).uuid],
         forgotten: vec![disk(4)],
         discarded: vec![disk(2)],
+        copies: vec![copy],
         waits: Vec::new(),
         done: false,
         newer: Vec::new(),
@@ -329,6 +334,11 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     // Programs are told of what is named no more as well: with --confirm nobody is asked.
     let told = serde_json::to_value(Outcome::of(&Arrived::Gone, None, &at)).unwrap();
     assert_eq!(told["forgotten"][0]["uuid"], serde_json::json!(disk(4).uuid));
+    // A copy of a disk is named to both, and is nothing that goes.
+    assert!(text.contains(&format!("  left: a copy of the data disk of cp1: {path} (perhaps half")), "{text}");
+    assert_eq!((&told["copies"][0]["node"], &told["copies"][0]["path"]), (&"cp1".into(), &path.into()));
+    let text = status(&DeployStatus { goal: Goal::Up, ..at });
+    assert!(text.contains("  also there: a copy of the data disk of cp1: "), "{text}");
 }
 
 /// Its last one is good for a day, and a host that is dead may be away for longer.
@@ -345,6 +355,7 @@ fn a_cluster_that_waits_for_a_node_hands_its_kubeconfig_over_and_exits_as_before
         doubtful: Vec::new(),
         forgotten: Vec::new(),
         discarded: Vec::new(),
+        copies: Vec::new(),
         waits: Vec::new(),
         done: false,
         newer: Vec::new(),

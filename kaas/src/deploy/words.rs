@@ -5,6 +5,7 @@ use std::path::Path;
 use fleet::deploy::{Arrived, DeployStatus, Goal, HeldDisk, Wait, Wanted, left_in_words};
 use fleet::hypervisor::{DiskRef, Vm};
 use fleet::node::clean;
+use fleet::upgrade::DiskCopy;
 use serde::Serialize;
 
 use crate::cluster_file::{Checked, ClusterFile};
@@ -158,6 +159,14 @@ pub fn disk_held(HeldDisk { disk, by }: &HeldDisk) -> String {
     )
 }
 
+/// A copy of a data disk that stays, by an upgrade's word.
+pub fn copy_stays(copy: &DiskCopy) -> String {
+    format!(
+        "a copy of the data disk {copy}, which stays\n  an upgrade has made it: it holds what the disk held, Secrets among that; remove it \
+         yourself once nobody needs it"
+    )
+}
+
 /// Where it stands.
 pub fn status(status: &DeployStatus) -> String {
     let stands = match status.goal {
@@ -183,6 +192,10 @@ pub fn status(status: &DeployStatus) -> String {
     }
     for disk in &status.discarded {
         text += &format!("  also to be removed: the data disk {} at {}\n", disk.uuid, disk.path);
+    }
+    let is_left = if status.goal == Goal::Up { "also there" } else { "left" };
+    for copy in &status.copies {
+        text += &format!("  {is_left}: a copy of the data disk {copy}\n");
     }
     text + &waits(&status.waits)
 }

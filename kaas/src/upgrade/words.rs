@@ -117,7 +117,7 @@ pub fn status(status: &UpgradeStatus) -> String {
     if let (None, Some(holder)) = (status.outcome, &status.held_by) {
         text += &format!("\n{holder} is at work on it");
     }
-    text + &copies(&status.copies, status.outcome)
+    text + &copies(&status.copies, status.outcome) + &earlier_copies(&status.plan.other_copies)
 }
 
 /// Where copies of data disks lie, a line each, and who removes them; nothing if there are none.
@@ -131,12 +131,20 @@ fn copies(copies: &[DiskCopy], outcome: Option<Outcome>) -> String {
             "they stay: remove them yourself once nobody needs them"
         }
     };
-    let mut text = format!("\ncopies of data disks as the old image has left them; {removed}:");
-    for DiskCopy { node, copy } in copies {
-        let half = if copy.uuid.is_some() { "" } else { " (perhaps half of one, or nothing)" };
-        text += &format!("\n  of {node}: {}{half}", copy.path);
+    format!("\ncopies of data disks as the old image has left them; {removed}:{}", one_by_one(copies))
+}
+
+/// The same of those that upgrades before it have left.
+fn earlier_copies(copies: &[DiskCopy]) -> String {
+    if copies.is_empty() {
+        return String::new();
     }
-    text
+    let stay = "they stay: remove them yourself once nobody needs them";
+    format!("\ncopies of data disks that upgrades before this one have left; {stay}:{}", one_by_one(copies))
+}
+
+fn one_by_one(copies: &[DiskCopy]) -> String {
+    copies.iter().map(|copy| format!("\n  {copy}")).collect()
 }
 
 /// Whether all go back at once, though they were swapped one by one.
@@ -316,9 +324,11 @@ mod tests {
 
     #[test]
     fn the_status_names_the_copies() {
-        let plan = describe::tests::plan("rolling", "node");
+        let mut plan = describe::tests::plan("rolling", "node");
         let path = "[ds] cp1/data-before-1a2b3c4d.vmdk".to_owned();
         let copy = KeptCopy { path, uuid: Some(uuid::Uuid::from_u128(7)) };
+        let earlier = KeptCopy { path: "[ds] cp1/data-before-2b3c4d5e.vmdk".to_owned(), ..copy.clone() };
+        plan.other_copies = vec![DiskCopy { node: "cp1".to_owned(), copy: earlier }];
         let told = status(&UpgradeStatus {
             id: plan.id,
             direction: Direction::Back,
@@ -338,6 +348,8 @@ mod tests {
             entries: Vec::new(),
         });
         assert!(told.contains("data-before-1a2b3c4d") && told.contains("they stay"), "{told}");
+        let (_, earlier) = told.split_once("upgrades before this one have left").expect("those of before");
+        assert!(earlier.contains("of cp1: [ds] cp1/data-before-2b3c4d5e.vmdk"), "{told}");
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Unfinished, U
 use crate::hypervisor::{
     Disk, DiskKind, DiskRef, Error, Kind, Permit, Placement, PowerState, Result, Size, Stamp, Vm, VmRef,
 };
+use crate::upgrade::DiskCopy;
 use crate::workers::Image;
 
 pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
@@ -389,6 +390,11 @@ impl World {
     /// The disks among it that go as well.
     pub async fn unheld(&self) -> Vec<DiskRef> {
         self.shown().await.goes
+    }
+
+    /// The copies of data disks that are shown before a cluster goes.
+    pub async fn copies(&self) -> Vec<DiskCopy> {
+        self.acting(async |deploy| deploy.copies().await).await.unwrap()
     }
 
     pub async fn remove_empty(&self) -> anyhow::Result<bool> {

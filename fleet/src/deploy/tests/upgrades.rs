@@ -7,7 +7,7 @@ use super::stories::{also, shown, stopped_by};
 use crate::deploy::{Arrived, Goal, Wish, authority, moved, records};
 use crate::hypervisor::{DiskRef, Hypervisor, PowerState, Vm};
 use crate::journals::beginning;
-use crate::upgrade::{AbandonedUnread, LastUpgrade, OpenUpgrade};
+use crate::upgrade::{AbandonedUnread, DiskCopy, LastUpgrade, OpenUpgrade};
 
 /// The journal of an upgrade of three nodes that has broken off: the disk of cp2 was taken from its VM. BIOS UUIDs end in a0 to a2.
 pub fn upgrade_of(deployment: Uuid) -> String {
@@ -334,6 +334,36 @@ async fn the_disk_of_a_node_that_a_way_back_has_left_out_is_listed() {
     let (arrived, status) = world.give(DESTROY).await.arrived();
     assert_eq!((arrived, status.left.len()), (Arrived::Gone, 3));
     assert!(status.left.iter().any(|left| left.uuid == disk), "{:?}", status.left);
+}
+
+/// One that an upgrade before the last one has made, and one of the last one's own.
+#[tokio::test(start_paused = true)]
+async fn copies_that_upgrades_have_left_are_named_before_the_cluster_goes_and_after_that() {
+    let world = World::with(3).await;
+    let paths = ["[datastore1] cp2/data-before-2b3c4d5e.vmdk", "[datastore1] cp1/data-before-1a2b3c4d.vmdk"];
+    let [own, other] = paths;
+    let noted = format!(r#""other_copies":[{{"node":"cp1","path":"{other}"}}],"steps":["#);
+    let journal = upgrade_of_its_own(&world).replacen("\"steps\":[", &noted, 1);
+    let copies = format!(r#"[{{"path":"{own}","uuid":"{}"}}]"#, Uuid::from_u128(0xe1));
+    let copied =
+        format!(r#"{{"at":1,"hold":1,"event":"done","action":"copy","node":1,"note":"a test","copies":{copies}}}"#);
+    let ended = r#"{"at":1,"hold":1,"event":"ended","outcome":"rolled-back"}"#;
+    put(&world, "journal.jsonl", &format!("{journal}{copied}\n{ended}\n"));
+    let lie_at = |copies: &[DiskCopy]| copies.iter().map(|copy| copy.copy.path.clone()).collect::<Vec<_>>();
+    assert_eq!(lie_at(&world.status().await.unwrap().copies), paths);
+    // Given again, there is no upgrade's journal any more.
+    for _ in 0..2 {
+        assert_eq!(lie_at(&world.copies().await), paths, "who is asked whether it goes is shown them");
+        let (arrived, status) = world.give(DESTROY).await.arrived();
+        assert_eq!((arrived, lie_at(&status.copies)), (Arrived::Gone, paths.map(str::to_owned).to_vec()));
+        let told = serde_json::to_value(&status).unwrap();
+        assert_eq!((&told["copies"][0]["path"], &told["copies"][1]["path"]), (&own.into(), &other.into()));
+        assert_eq!(LastUpgrade::find(&world).await.unwrap(), LastUpgrade::Nothing);
+    }
+    assert_eq!(lie_at(&world.status().await.unwrap().copies), paths);
+    let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    assert_eq!(lie_at(&status.copies), paths, "the next cluster here forgets none");
 }
 
 #[tokio::test(start_paused = true)]

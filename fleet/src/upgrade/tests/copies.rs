@@ -5,7 +5,7 @@ use super::fake::fault::{At, Fault};
 use super::fake::{DiskCopied, Ill, World, data, disk};
 use crate::authority::{Hold, TakeOver};
 use crate::hypervisor::{DiskRef, Kind};
-use crate::upgrade::{Action, Arrived, Event, Journal, Mode, OnFailure, Outcome, Step, Verb};
+use crate::upgrade::{Action, Arrived, Event, Journal, LastUpgrade, Mode, OnFailure, Outcome, Step, Verb, plan};
 
 /// A cluster whose disks are copied, planned and not begun.
 async fn copying(nodes: usize, mode: Mode) -> World {
@@ -68,6 +68,30 @@ async fn after_a_way_back_the_copies_stay_and_are_named() {
     assert_eq!((arrived, status.copies.len()), (Arrived::Ended(Outcome::RolledBack), 3));
     has_copies(&world, 3);
     assert_eq!(world.called("delete_disk"), 0);
+}
+
+/// They hold all that the disks held, and the journal of the upgrade that made them goes with the next one.
+#[tokio::test(start_paused = true)]
+async fn copies_that_an_upgrade_has_left_are_named_by_those_after_it_and_stay() {
+    let mut world = copying(3, Mode::Rolling).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    let (arrived, first) = give(&world, Verb::Rollback).await.arrived();
+    assert_eq!((arrived, first.copies.len()), (Arrived::Ended(Outcome::RolledBack), 3));
+    world.options.copy_disks = false;
+    let inventory = world.inventory().await;
+    let again = plan(&inventory, &world.target, &world.options, uuid::Uuid::from_u128(0x2d)).unwrap();
+    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    Journal::begin(&hold, again).await.unwrap();
+    hold.release().await;
+    for (verb, outcome) in [(Verb::Resume, Outcome::Upgraded), (Verb::Commit, Outcome::Committed)] {
+        let (arrived, status) = give(&world, verb).await.arrived();
+        assert_eq!(arrived, Arrived::Ended(outcome));
+        let told = serde_json::to_value(&status).unwrap();
+        assert_eq!(told["plan"]["other_copies"], serde_json::to_value(&first.copies).unwrap(), "{outcome:?}");
+        let last = LastUpgrade::find(&world).await.unwrap();
+        assert_eq!(last.noted().unwrap().copies, first.copies, "{outcome:?}: who removes the cluster knows them");
+    }
+    has_copies(&world, 3);
 }
 
 #[tokio::test(start_paused = true)]

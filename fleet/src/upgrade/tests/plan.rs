@@ -3,7 +3,7 @@ use crate::hypervisor::{PowerState, VmRef, VmSize};
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::tests::command::wait;
 use crate::upgrade::tests::fake::{DEPLOYMENT, Ill, NODES, SMALL, World, data, disk, new, old, old_vm, options};
-use crate::upgrade::{DescribedPublisher, Earlier};
+use crate::upgrade::{DescribedPublisher, DiskCopy, Earlier, KeptCopy};
 use contract::node::Node;
 use contract::swap::{self, Stage, Use};
 
@@ -139,6 +139,14 @@ fn a_plan_notes_the_vms_and_disks_of_nodes_that_it_leaves_alone_and_what_earlier
     seen.cluster.earlier.as_mut().unwrap().cluster = Uuid::from_u128(0xc1);
     seen.cluster.other_cluster = Some(seen.cluster.id);
     assert_eq!(noted(&seen), (BTreeSet::from([old_vm("cp2")]), vec![disk("cp2")]));
+    // Copies are named all the same: nothing is done with them.
+    let copy = KeptCopy { path: "[datastore1] cp1/data-before-1a2b3c4d.vmdk".to_owned(), uuid: None };
+    let copies = vec![DiskCopy { node: "cp1".to_owned(), copy }];
+    seen.cluster.earlier.as_mut().unwrap().copies.clone_from(&copies);
+    let decided = plan(&seen, &target(), &options(Mode::Rolling), Uuid::from_u128(1)).unwrap();
+    assert_eq!(decided.other_copies, copies);
+    let read: Plan = serde_json::from_str(&serde_json::to_string(&decided).unwrap()).unwrap();
+    assert_eq!(read.other_copies, copies, "the journal has them");
 }
 
 /// The image stays, and with it the names of VMs: the size tells them apart.
@@ -275,8 +283,8 @@ fn of_cluster(inventory: &mut Inventory, cluster: u128) {
 
 fn earlier_of(cluster: Uuid) -> Earlier {
     let (id, direction, outcome) = (Uuid::from_u128(5), Direction::Back, Some(Outcome::RolledBack));
-    let (vms, disks) = (BTreeSet::new(), Vec::new());
-    Earlier { id, deployment: Uuid::from_u128(0xde), cluster, direction, outcome, vms, disks }
+    let (vms, disks, copies) = (BTreeSet::new(), Vec::new(), Vec::new());
+    Earlier { id, deployment: Uuid::from_u128(0xde), cluster, direction, outcome, vms, disks, copies }
 }
 
 #[test]
