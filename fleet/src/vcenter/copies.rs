@@ -57,13 +57,16 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Refuses a copy for now that would fill the datastore: it takes the disk's whole size, however little of that is written. Where a
-    /// datastore is one of objects, the storage policy says what they take, and where a disk does not say its size, nobody knows.
+    /// Refuses a copy for now that would fill the datastore: it takes the disk's whole size, however little of that is written. On
+    /// NFS the server decides what a copy takes, and mostly makes it thin; where a datastore is one of objects, the storage policy says what
+    /// they take; and where a disk does not say its size, nobody knows.
     async fn has_room_for_a_copy(&self, disk: &DiskRef) -> Result<()> {
         let Some(wanted) = self.provisioned_size(disk).await else { return Ok(()) };
         let Ok(path) = disk.path.parse::<DatastorePath>() else { return Ok(()) };
         let datastore = self.client.datastore(&self.datastore_named(&path.datastore).await?).await?;
-        if is_of_objects(&datastore.kind) || datastore.free >= wanted {
+        // `NFS` and `NFS41`.
+        let is_thin = datastore.kind.get(..3).is_some_and(|kind| kind.eq_ignore_ascii_case("nfs"));
+        if is_thin || is_of_objects(&datastore.kind) || datastore.free >= wanted {
             return Ok(());
         }
         Err(not_now(format!(

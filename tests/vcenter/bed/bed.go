@@ -69,6 +69,8 @@ type Switches struct {
 	CopiesKeepUUID bool `json:"copies_keep_uuid"`
 	// MostFree is what is free of each datastore at most, in bytes: others take the rest. 0 leaves it as it is.
 	MostFree int64 `json:"most_free"`
+	// DatastoreType is what each datastore says of its type, such as NFS. "" leaves it as it is.
+	DatastoreType string `json:"datastore_type"`
 }
 
 // Bed is a running vCenter.

@@ -168,7 +168,11 @@ func (w *world) account(ctx *vcsim.Context) {
 		if most := w.bed.Switches().MostFree; most > 0 {
 			left = min(left, most)
 		}
+		kind := w.bed.Switches().DatastoreType
 		w.registry.WithLock(ctx, datastore, func() {
+			if kind != "" && datastore.Summary.Type != kind {
+				w.registry.Update(ctx, datastore, []types.PropertyChange{{Name: "summary.type", Val: kind}})
+			}
 			if datastore.Summary.FreeSpace != left {
 				datastore.Info.GetDatastoreInfo().FreeSpace = left
 				w.registry.Update(ctx, datastore, []types.PropertyChange{{Name: "summary.freeSpace", Val: left}})

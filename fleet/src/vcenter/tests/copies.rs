@@ -99,6 +99,19 @@ async fn a_copy_that_would_not_fit_is_not_asked_for() {
     hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
 }
 
+/// Its server makes it thin, unless it was told otherwise.
+#[tokio::test]
+async fn how_much_a_copy_takes_on_nfs_is_left_to_its_server() {
+    for kind in ["NFS", "NFS41"] {
+        let bed = Bed::start(&[]);
+        let hypervisor = bed.hypervisor().await;
+        let (_vm, disk) = detached(&hypervisor, "cp1").await;
+        bed.switch(json!({ "most_free": 63 << 20, "datastore_type": kind })).await;
+        hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
+        assert_eq!(bed.count("CopyVirtualDisk_Task").await, 1, "{kind}");
+    }
+}
+
 /// Whether vCenter does that is not documented.
 #[tokio::test]
 async fn a_copy_that_has_the_uuid_of_its_disk_is_made_and_not_removed_while_a_vm_has_that() {
