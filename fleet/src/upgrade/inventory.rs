@@ -26,7 +26,7 @@ pub struct Inventory {
     /// Where those of the others are, by BIOS UUID, that carry the deployment's stamp all the same: somebody has moved them
     /// to where its VMs are not looked for.
     pub moved: BTreeMap<Uuid, String>,
-    /// Why the data disks of VMs that nodes run in could be given to no other VM, by BIOS UUID.
+    /// Why the data disks of VMs that nodes run in could be given to no other VM, by BIOS UUID. Where something is denied nobody has looked.
     pub fixed: BTreeMap<Uuid, String>,
     /// What the hypervisor does not permit, though an upgrade needs it.
     pub denied: Option<String>,
@@ -49,7 +49,6 @@ impl Inventory {
         let cluster = ClusterSeen::take(nodes, store, own).await?;
         let vms = hypervisor.vms().await.context("reading the hypervisor's inventory")?;
         let others = others(hypervisor, &cluster, &vms).await?;
-        let fixed = fixed(hypervisor, &cluster, &vms).await?;
         let mut places = BTreeMap::new();
         for vm in others.iter().filter(|vm| moved::is_own(vm, hypervisor.deployment())) {
             places.insert(vm.uuid(), moved::place(vm, &hypervisor.may_be_stamped(vm).await));
@@ -64,6 +63,8 @@ impl Inventory {
             Err(error) if error.kind == Kind::Refused => (None, Some(error.to_string())),
             Err(error) => return Err(error).context("asking the hypervisor what it permits"),
         };
+        // What may not be read is among what is denied.
+        let fixed = if denied.is_none() { fixed(hypervisor, &cluster, &vms).await? } else { BTreeMap::new() };
         Ok(Self { deployment: hypervisor.deployment(), cluster, vms, others, moved: places, fixed, denied, no_place })
     }
 
@@ -84,7 +85,7 @@ async fn fixed(
         for vm in vms.iter().filter(|vm| vm.uuid() == holder) {
             match hypervisor.may_be_replaced(vm).await {
                 Ok(()) => {}
-                Err(error) if matches!(error.kind, Kind::Refused | Kind::Denied) => {
+                Err(error) if error.kind == Kind::Refused => {
                     fixed.insert(holder, error.to_string());
                 }
                 Err(error) => return Err(error).context("looking where a data disk lies"),

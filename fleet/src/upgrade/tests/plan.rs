@@ -1,7 +1,8 @@
 use super::*;
-use crate::hypervisor::{PowerState, VmRef, VmSize};
+use crate::hypervisor::{Kind, PowerState, VmRef, VmSize};
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::tests::command::wait;
+use crate::upgrade::tests::fake::fault::{At, Fault};
 use crate::upgrade::tests::fake::{DEPLOYMENT, Ill, NODES, SMALL, World, data, disk, new, old, old_vm, options};
 use crate::upgrade::{DescribedPublisher, DiskCopy, Earlier, KeptCopy};
 use contract::node::Node;
@@ -198,6 +199,22 @@ fn disks_that_no_new_vm_would_be_given_are_refused_of_all_nodes_at_once() {
     let told: Vec<_> = refusals.0.iter().map(|one| (one.code, one.subject.as_str())).collect();
     assert_eq!(told, NODES.map(|node| ("upgrade.vm-beside", node)));
     assert!(refusals.0[0].reason.contains("lies beside another's"), "{refusals}");
+}
+
+/// Where the disks lie may not be readable either: that would end the plan, and nobody would be told what to grant.
+#[test]
+fn what_is_denied_is_told_alone_before_anybody_looks_where_disks_lie() {
+    let mut world = World::of(3, Mode::Rolling, Ill::Well);
+    world.publisher = target().signer;
+    world.lock().beside = NODES.map(old_vm).into();
+    wait(world.inventory());
+    let call = 1 + world.calls().iter().position(|call| call.name == "preflight").expect("it is asked");
+    world.fault(Some(At { call, fault: Fault::Error(Kind::Denied), lasting: false }));
+    let inventory = wait(world.inventory());
+    assert_eq!(world.called("may_be_replaced"), 0);
+    let refusals = plan(&inventory, &target(), &options(Mode::Rolling), Uuid::from_u128(1)).unwrap_err();
+    let told: Vec<_> = refusals.0.iter().map(|one| one.code).collect();
+    assert_eq!(told, ["upgrade.denied"]);
 }
 
 /// The codes of the refusals after a change of what was seen.
