@@ -16,7 +16,7 @@ use uuid::Uuid;
 use vsphere::{Element, MoRef};
 
 use super::datastore_directory::DatastoreDirectory;
-use super::trouble::{Asking, not_now};
+use super::trouble::Asking;
 use crate::hypervisor::{Error, Kind, Permit, Result};
 
 /// The snapshot that clones are made from.
@@ -236,19 +236,9 @@ impl Laid {
         Ok(self.named("").await?.0)
     }
 
-    /// All notes, none passed over.
-    ///
-    /// # Errors
-    /// [`Kind::Transient`] where there are more than are read.
-    pub(super) async fn every(&self) -> Result<Vec<Note>> {
-        match self.named("").await? {
-            (notes, 0) => Ok(notes),
-            (_, older) => Err(not_now(format!(
-                "there are too many notes in {}, and {older} were not read: what is done with their templates cannot be told. Remove those \
-                 whose templates are gone",
-                self.directory
-            ))),
-        }
+    /// The same, and how many were passed over: what is done with the templates of these they do not say.
+    pub(super) async fn every(&self) -> Result<(Vec<Note>, usize)> {
+        self.named("").await
     }
 
     /// The notes of templates whose names begin so, by name, and how many were passed over. Who may write there decides neither how much

@@ -6,6 +6,7 @@ use std::time::Instant;
 use vsphere::{MoRef, Running};
 
 use super::VcenterHypervisor;
+use super::laid::Note;
 use super::trouble::not_now;
 use crate::hypervisor::{Error, Result};
 
@@ -26,7 +27,7 @@ impl VcenterHypervisor {
     /// one is, that at what was laid ready as a task; what still goes on then is named: it may be somebody else's.
     pub(super) async fn settled(&self) -> Result<()> {
         let begin = Instant::now();
-        let mut others = self.client.running(&self.tasks_of_templates().await?).await?;
+        let mut others = self.clones().await?;
         others.extend(self.tasks_on_files().await?.into_iter().filter(|task| !copies(task)));
         self.wait_for(others, begin).await?;
         loop {
@@ -50,9 +51,21 @@ impl VcenterHypervisor {
         self.wait_for(running, begin).await
     }
 
-    /// Those of the templates that this deployment has laid ready: it clones no others.
-    async fn tasks_of_templates(&self) -> Result<Vec<MoRef>> {
-        let notes = self.laid.every().await?;
+    /// What goes on with the templates that this deployment has laid ready: it clones no others. Where not all of their notes are read,
+    /// as where somebody has put many files there, all clones as well that the account of this command has asked for.
+    async fn clones(&self) -> Result<Vec<Running>> {
+        let (notes, older) = self.laid.every().await?;
+        let mut running = self.client.running(&self.tasks_of_templates(&notes).await?).await?;
+        if older > 0 {
+            let own = self.client.user_name().await;
+            let mut clones = self.client.running_anywhere().await?;
+            clones.retain(|task| task.what.starts_with(CLONING) && task.by.eq_ignore_ascii_case(&own));
+            running.extend(clones);
+        }
+        Ok(running)
+    }
+
+    async fn tasks_of_templates(&self, notes: &[Note]) -> Result<Vec<MoRef>> {
         let mut tasks = BTreeSet::new();
         for seal in notes.iter().filter_map(|note| note.seal.as_ref()) {
             match self.client.look(&MoRef::vm(&seal.reference), &["recentTask"]).await {

@@ -42,9 +42,17 @@ async fn notes_that_are_too_long_or_too_many_are_passed_over() {
     assert_eq!(hypervisor.laid.all().await.unwrap(), []);
     let read = usize::try_from(bed.count("Datastore").await).unwrap();
     assert!(read <= most, "{read} files were read");
-    // A node is made from its image all the same; whether it is being cloned nobody can say.
+    // A node is made from its image all the same, and nobody waits for more than the account's own clones.
     hypervisor.try_add("cp1", &image).await.unwrap();
-    let error = hypervisor.settle(&Free).await.unwrap_err();
+    hypervisor.settle(&Free).await.unwrap();
+    bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
+    bed.spoil("CloneVM_Task", "lose-answer", json!({})).await;
+    assert_eq!(hypervisor.try_add("cp2", &image).await.unwrap_err().kind, Kind::InDoubt);
+    let successor = bed.hypervisor().await;
+    let error = successor.settling_within(Duration::from_millis(200)).settle(&Free).await.unwrap_err();
     assert_eq!(error.kind, Kind::Transient, "{error}");
-    assert!(error.to_string().contains("there are too many notes in [LocalDS_0] kaas/control/images"), "{error}");
+    assert!(error.to_string().contains("VirtualMachine.clone"), "{error}");
+    bed.spoil_nothing().await;
+    hypervisor.settle(&Free).await.unwrap();
+    assert_eq!(hypervisor.vms().await.unwrap().len(), 2);
 }
