@@ -43,11 +43,18 @@ impl VcenterHypervisor {
         for (network, path) in &self.places.networks {
             readable(self.client.network_backing(network).await, &format!("the network {path}"), &mut missing)?;
         }
-        let hosts = readable(self.hosts_of(&owner).await, &format!("the hosts of {pool}"), &mut missing)?;
+        let hosts = self.hosts_of(&owner).await;
         self.lacks(&missing).await?;
         self.policy().await?;
         self.takes_vms(&place.at).await?;
-        has_host(&hosts.unwrap_or_default())
+        match hosts {
+            // Only who makes a VM needs to see them, and what is denied counts for everybody.
+            Err(error) if error.lacks_privilege() => {
+                let user = self.client.user_name().await;
+                Err(Error::refused(format!("{user} lacks System.Read for the hosts of {pool} ({error})")))
+            }
+            hosts => has_host(&hosts?),
+        }
     }
 
     /// Whether what is done with the deployment's own VMs is permitted: it is done on the datastores where they are, wherever the next one is
