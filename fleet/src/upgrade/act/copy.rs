@@ -3,6 +3,7 @@
 
 use super::{StepOutcome, place};
 use crate::hypervisor::{DiskRef, Error, Kind};
+use crate::node::told;
 use crate::upgrade::context::StepContext;
 use crate::upgrade::copies::{kept, mark};
 use crate::upgrade::entry::Event;
@@ -34,17 +35,17 @@ impl StepContext<'_> {
     /// Removes the copies of a node's disk. What cannot be proved to be one, or is somebody's by now, is left and named.
     pub(super) async fn delete_copies(&self, journal: &Journal<'_>, index: usize) -> Result<StepOutcome, StepError> {
         let (mut told, mut left) = (Vec::new(), Vec::new());
-        let before = self.tries_before(journal, Step::of(Action::DeleteCopy, index));
-        for copy in kept(journal.entries(), index) {
-            let deleted = match self.is_called_as_a_copy(journal, index, &copy) {
-                true => self.delete_copy(&copy, before).await?,
+        let copies = kept(journal.entries(), index);
+        for (at, copy) in copies.iter().enumerate() {
+            let deleted = match self.is_called_as_a_copy(journal, index, copy) {
+                true => self.delete_copy(copy, self.tries_before(journal, index, &copies[at..])).await?,
                 false => Deleted::Left("it is not called as a copy of its disk".to_owned()),
             };
             match deleted {
                 Deleted::Gone(words) => told.push(words),
                 Deleted::Left(why) => {
                     told.push(format!("the copy at {} is left: {why}", copy.path));
-                    left.push(copy);
+                    left.push(copy.clone());
                 }
             }
         }
@@ -64,14 +65,18 @@ impl StepContext<'_> {
         places.chain([&node.disk]).any(|disk| self.hypervisor.copy_path(disk, &mark) == copy.path)
     }
 
-    fn tries_before(&self, journal: &Journal<'_>, step: Step) -> TriesBefore {
+    /// What was met with the first of these copies, which are removed in this order: where a try has come to a later one, it was asked for.
+    /// A pause that names none was for something else.
+    fn tries_before(&self, journal: &Journal<'_>, index: usize, copies: &[KeptCopy]) -> TriesBefore {
+        let step = Step::of(Action::DeleteCopy, index);
         let mut before = TriesBefore { asked: false, stuck: false };
         for entry in journal.entries() {
             match &entry.event {
                 Event::Begun { step: begun, .. } if *begun == step => before.asked |= entry.hold != self.hold.number(),
                 Event::Paused { step: paused, reason, .. } if *paused == step => {
-                    before.asked = true;
-                    before.stuck |= reason.code == HYPERVISOR_TRANSIENT;
+                    let named = copies.iter().position(|copy| reason.words.starts_with(&told(&removing(&copy.path))));
+                    before.asked |= named.is_some();
+                    before.stuck |= named == Some(0) && reason.code == HYPERVISOR_TRANSIENT;
                 }
                 _ => {}
             }
@@ -99,12 +104,17 @@ impl StepContext<'_> {
             Err(error) if error.kind == Kind::Transient && before.stuck && !error.source.is::<Unconfirmed>() => {
                 Ok(Deleted::Left(error.to_string()))
             }
-            Err(error) => Err(error.context(format!("removing the copy at {path}")).into()),
+            Err(error) => Err(error.context(removing(path)).into()),
         }
     }
 }
 
-/// What was met when a step was tried before.
+/// What a pause for a copy begins with.
+fn removing(path: &str) -> String {
+    format!("removing the copy at {path}")
+}
+
+/// What was met when a copy was to be removed before.
 #[derive(Clone, Copy)]
 struct TriesBefore {
     /// Whether the removal may have been asked for.

@@ -1,6 +1,7 @@
 //! Copies of data disks: made of what the old image has left, named wherever they lie, and removed by the commit.
 
 use super::command::{Given, begin, end, entries, give, give_with};
+use super::failing::stop_before;
 use super::fake::fault::{At, Fault};
 use super::fake::{DiskCopied, Ill, World, data, disk};
 use crate::authority::{Hold, TakeOver};
@@ -223,6 +224,37 @@ async fn a_commit_ends_though_a_copy_cannot_be_removed_and_names_it() {
     let at = At { call, fault: Fault::Error(Kind::Transient), lasting: false };
     let (arrived, status) = give_with(&world, Verb::Commit, None, Some(at)).await.arrived();
     assert_eq!((arrived, status.copies), (Arrived::Ended(Outcome::Committed), Vec::new()));
+    has_copies(&world, 0);
+}
+
+/// It says nothing of whether the copy can be removed.
+#[tokio::test(start_paused = true)]
+async fn waiting_for_what_was_begun_before_is_no_try_to_remove_a_copy() {
+    let begun = async || {
+        let world = copying(1, Mode::Rolling).await;
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        stop_before(&world, Verb::Commit, Step::of(Action::DeleteCopy, 0)).await;
+        world
+    };
+    // At which call a commit that goes on from there comes to this one.
+    let call_of = async |world: World, name: &str| {
+        give(&world, Verb::Commit).await.arrived();
+        1 + world.calls().iter().position(|call| call.name == name).expect("a call")
+    };
+    let call = call_of(begun().await, "settle").await;
+    let waited = async || {
+        let world = begun().await;
+        let at = At { call, fault: Fault::Error(Kind::Transient), lasting: true };
+        let reason = give_with(&world, Verb::Commit, None, Some(at)).await.paused();
+        assert!(reason.starts_with("waiting for what was begun before"), "{reason}");
+        world
+    };
+    let at =
+        At { call: call_of(waited().await, "delete_disk").await, fault: Fault::Error(Kind::Transient), lasting: false };
+    let world = waited().await;
+    let (arrived, status) = give_with(&world, Verb::Commit, None, Some(at)).await.arrived();
+    assert_eq!((arrived, status.copies), (Arrived::Ended(Outcome::Committed), Vec::new()));
+    assert_eq!(world.called("delete_disk"), 2);
     has_copies(&world, 0);
 }
 
