@@ -91,14 +91,19 @@ pub(super) async fn look(
 /// Adds the VMs that upgrades have made for nodes which have no VM in sight, and that were moved out of the folders that are searched: such a
 /// node may run in one of them, and the VM that was noted when it was made may be gone for good. Stamped as the node's, and with a disk of
 /// the cluster or none at all, it is known by all that it was given; any other one, such as an earlier VM that a backup has brought back, is
-/// nobody's here.
+/// nobody's here. Nor is such a one the node's where it came back to a folder that is searched: the node's own VM is looked for all the same.
 async fn add_swapped(
     hypervisor: &dyn Hypervisor,
     kept: &Kept,
     upgraded: Option<&Noted>,
     seen: &mut Seen,
 ) -> Result<(), Trouble> {
-    let lost: Vec<&Node> = kept.nodes.iter().filter(|node| matches!(seen.later_vm(node), Found::Nothing)).collect();
+    let is_lost = |node: &&Node| match seen.later_vm(node) {
+        Found::Nothing => true,
+        Found::Vm(vm) => vm.power != PowerState::On && !may_be_nodes(kept, upgraded, vm),
+        Found::Half(_) | Found::Odd => false,
+    };
+    let lost: Vec<&Node> = kept.nodes.iter().filter(is_lost).collect();
     if lost.is_empty() {
         return Ok(());
     }
