@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::guests::Guests;
 use super::kept::{Goal, Kept, Node};
 use super::seen::{Found, Said, Seen};
-use crate::hypervisor::{Hypervisor, PowerState, Vm, doubles};
+use crate::hypervisor::{Hypervisor, PowerState, Vm, VmRef, doubles};
 use crate::upgrade::Noted;
 use crate::workers::Trouble;
 
@@ -143,22 +143,19 @@ async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<
     }
 }
 
-/// Whether a VM elsewhere that is stamped as a node's is a copy of that node's VM, as a backup brings one back: it is off, and its disks are
-/// others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes, or the cluster goes, and
-/// the node's own disk was given away already.
+/// Whether a VM elsewhere that is stamped as a node's is a copy of that node's VM, as a backup brings one back, or keeps one: it is off, and
+/// its disks are others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes; or the
+/// cluster goes, and the removal of another VM of this BIOS UUID was asked for. Then it may also hold no data disk at all.
 fn is_copy(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
-    let is_given = |disk: Uuid| {
-        kept.left.iter().chain(&kept.discarded).any(|given| given.uuid == disk) || kept.removals.contains(&disk)
-    };
-    let is_elsewhere = match kept.goal {
-        Goal::Up => kept.formed && upgraded.is_some(),
+    let is_another = |gone: &VmRef| gone.uuid == vm.uuid() && gone.id != vm.reference.id;
+    let is_of_others = match kept.goal {
+        Goal::Up => kept.formed && upgraded.is_some() && !may_be_nodes(kept, upgraded, vm),
         Goal::Down => {
-            let node = kept.nodes.iter().find(|node| node.owns(vm));
-            !kept.is_granted(vm.uuid()) && node.and_then(Node::own_disk).is_some_and(is_given)
+            !kept.is_granted(vm.uuid()) && kept.going.iter().any(is_another) && !holds_own(kept, upgraded, vm)
         }
         Goal::Gone => false,
     };
-    is_elsewhere && vm.power == PowerState::Off && !may_be_nodes(kept, upgraded, vm)
+    is_of_others && vm.power == PowerState::Off
 }
 
 /// Whether a VM that is stamped as a node's may be that by its disks: it holds one of the cluster's, or none at all.
