@@ -34,7 +34,17 @@ pub(super) async fn look(
             continue;
         }
         // Moved out of the folders that are searched, or restamped: it is not gone.
-        for vm in hypervisor.with_bios_uuid(uuid).await? {
+        let found = match hypervisor.with_bios_uuid(uuid).await {
+            Ok(found) => found,
+            // One that cannot be read keeps the VM that its node is in now as it is, and no other one.
+            Err(error) => {
+                let Some(now) = now_in(kept, uuid, &seen) else { return Err(error.into()) };
+                let why = format!("what has the BIOS UUID {uuid}, which was noted for this node: {:#}", error.source);
+                seen.unclear.insert(now, why);
+                continue;
+            }
+        };
+        for vm in found {
             let is_noted = noted.contains(&uuid);
             let met = match &vm.stamp {
                 Some(stamp) if stamp.deployment == hypervisor.deployment() && is_copy(kept, upgraded, &vm) => {
@@ -170,6 +180,17 @@ fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_own = |disk: Uuid| kept.is_own_disk(disk) || is_moved(disk);
     let is_unclear = kept.nodes.iter().any(|node| node.has_noted(vm.uuid()) && node.own_disk().is_none());
     vm.disks.iter().any(|disk| is_own(disk.reference.uuid)) || (is_unclear && vm.data_disks().next().is_some())
+}
+
+/// The BIOS UUID of the VM that a node of a cluster which has formed is in, where this one was noted for it, and is of none in sight: an upgrade
+/// has swapped it.
+fn now_in(kept: &Kept, uuid: Uuid, seen: &Seen) -> Option<Uuid> {
+    let is_up = kept.goal == Goal::Up && kept.formed;
+    let node = kept.nodes.iter().find(|node| is_up && node.has_noted(uuid))?;
+    match seen.later_vm(node) {
+        Found::Vm(vm) => Some(vm.uuid()),
+        Found::Nothing | Found::Half(_) | Found::Odd => None,
+    }
 }
 
 /// A node's VM, if that is on.
