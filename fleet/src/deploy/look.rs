@@ -62,6 +62,7 @@ pub(super) async fn look(
     }
     if kept.goal == Goal::Up && kept.formed {
         add_swapped(hypervisor, kept, upgraded, &mut seen).await?;
+        seen.stale = kept.nodes.iter().filter_map(|node| stale(kept, upgraded, node, &seen)).collect();
     }
     add_doubles(hypervisor, kept, upgraded, &mut seen).await;
     let mut given = None;
@@ -180,6 +181,15 @@ fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_own = |disk: Uuid| kept.is_own_disk(disk) || is_moved(disk);
     let is_unclear = kept.nodes.iter().any(|node| node.has_noted(vm.uuid()) && node.own_disk().is_none());
     vm.disks.iter().any(|disk| is_own(disk.reference.uuid)) || (is_unclear && vm.data_disks().next().is_some())
+}
+
+/// The BIOS UUID of a node's VM that is off, and holds data disks and none of the cluster's, where an upgrade has gone through its nodes: it may be
+/// the VM of before that.
+fn stale(kept: &Kept, upgraded: Option<&Noted>, node: &Node, seen: &Seen) -> Option<Uuid> {
+    let Found::Vm(vm) = seen.later_vm(node) else { return None };
+    let is_known = upgraded.is_some() && node.own_disk().is_some();
+    let is_stale = is_known && vm.power == PowerState::Off && !may_be_nodes(kept, upgraded, vm);
+    is_stale.then(|| vm.uuid())
 }
 
 /// The BIOS UUID of the VM that a node of a cluster which has formed is in, where this one was noted for it, and is of none in sight: an upgrade
