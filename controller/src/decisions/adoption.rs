@@ -270,6 +270,7 @@ mod tests {
             discarded: Vec::new(),
             removals: Vec::new(),
             copies: Vec::new(),
+            going: Vec::new(),
         }
     }
 

@@ -66,6 +66,10 @@ pub struct Deployment {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::removals")]
     pub removals: Vec<String>,
+    /// VMs whose removal was asked for as the cluster goes, noted before: another one of the same BIOS UUID is a copy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub going: Vec<GoingVm>,
 }
 
 /// What is to come of control nodes.
@@ -140,6 +144,18 @@ pub struct GrantedVm {
     /// Whether that was said of an earlier removal: its disks are the cluster's then, and itself it goes only by another word.
     #[serde(default)]
     pub earlier: bool,
+}
+
+/// A VM whose removal was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GoingVm {
+    /// Its BIOS UUID.
+    #[schemars(schema_with = "shapes::uuid")]
+    pub vm: String,
+    /// What the vCenter calls it.
+    #[schemars(length(max = 253))]
+    pub id: String,
 }
 
 /// A disk, and where it is.

@@ -45,6 +45,7 @@ fn kept(formed: bool) -> deploy::Kept {
         discarded: Vec::new(),
         removals: Vec::new(),
         copies: Vec::new(),
+        going: Vec::new(),
     }
 }
 

@@ -2,11 +2,11 @@
 //! disks, which no swap of a controller makes.
 
 use fleet::deploy::{self, Granted, Kept, Node};
-use fleet::hypervisor::DiskRef;
+use fleet::hypervisor::{DiskRef, VmRef};
 use fleet::workers::Image;
 
 use super::text::{Mismatch, digest, digits, read, read_given};
-use crate::objects::{DeployedImage, DeployedNode, Deployment, DiskPlace, Goal, GrantedVm};
+use crate::objects::{DeployedImage, DeployedNode, Deployment, DiskPlace, Goal, GoingVm, GrantedVm};
 
 /// What a cluster's status has of what is kept under a hold.
 ///
@@ -29,6 +29,7 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
         discarded,
         removals,
         copies: _,
+        going,
     } = kept;
     if of != cluster {
         return Err(Mismatch::new("the cluster that is kept", of, format!("and this is {cluster}")));
@@ -52,6 +53,7 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
         left: left.iter().map(disk).collect(),
         discarded: discarded.iter().map(disk).collect(),
         removals: removals.iter().map(ToString::to_string).collect(),
+        going: going.iter().map(going_vm).collect(),
     })
 }
 
@@ -75,6 +77,7 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch>
         left,
         discarded,
         removals,
+        going,
     } = deployment;
     let DeployedImage { name, digest } = image;
     let digest = digest.as_deref().map(|digest| digits("deployment.image.digest", digest)).transpose()?;
@@ -99,6 +102,7 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch>
         discarded: places(discarded)?,
         removals: removals.iter().map(|disk| read("deployment.removals", disk, "UUID")).collect::<Result<_, _>>()?,
         copies: Vec::new(),
+        going: going.iter().map(going_of).collect::<Result<_, _>>()?,
     })
 }
 
@@ -128,6 +132,16 @@ fn node_of(node: &DeployedNode) -> Result<Node, Mismatch> {
         started: *started,
         disk: read_given("deployment.nodes[].dataDisk", data_disk.as_deref(), "UUID")?,
     })
+}
+
+fn going_vm(going: &VmRef) -> GoingVm {
+    let VmRef { uuid, id } = going;
+    GoingVm { vm: uuid.to_string(), id: id.clone() }
+}
+
+fn going_of(going: &GoingVm) -> Result<VmRef, Mismatch> {
+    let GoingVm { vm, id } = going;
+    Ok(VmRef { uuid: read("deployment.going[].vm", vm, "UUID")?, id: id.clone() })
 }
 
 fn granted_vm(granted: &Granted) -> GrantedVm {
@@ -193,6 +207,7 @@ mod tests {
             discarded: vec![disk(6)],
             removals: vec![Uuid::from_u128(8)],
             copies: Vec::new(),
+            going: vec![VmRef { uuid: Uuid::from_u128(9), id: "vm-9".to_owned() }],
         }
     }
 
@@ -216,6 +231,7 @@ mod tests {
             left: Vec::new(),
             discarded: Vec::new(),
             removals: Vec::new(),
+            going: Vec::new(),
             ..whole()
         };
         for kept in [whole(), begun, Kept { goal: deploy::Goal::Gone, nodes: Vec::new(), ..whole() }] {

@@ -73,6 +73,9 @@ impl Acting<'_> {
                 if records.kept().goal == Goal::Up {
                     self.attempts.removes(records.kept(), vm);
                 }
+                if records.kept().goal == Goal::Down && !records.kept().going.contains(&vm.reference) {
+                    save(records, records.kept().destroying(&vm.reference)).await?;
+                }
                 heard(self.hypervisor.destroy_unless(self.cancelled(), vm).await)
             }
             Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,

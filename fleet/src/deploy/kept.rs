@@ -6,7 +6,7 @@ use contract::deployer::Fingerprint;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::hypervisor::{DiskRef, Stamp, Vm};
+use crate::hypervisor::{DiskRef, Stamp, Vm, VmRef};
 use crate::upgrade::DiskCopy;
 use crate::workers::Image;
 
@@ -117,6 +117,9 @@ pub struct Kept {
     /// gone. None of them is removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<DiskCopy>,
+    /// VMs whose removal was asked for as the cluster goes, noted before: another one of the same BIOS UUID that is found afterwards is a copy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub going: Vec<VmRef>,
 }
 
 /// A journal is another deployment's than the one that is described.
@@ -237,6 +240,14 @@ impl Kept {
     pub(super) fn removing(&self, disk: &DiskRef) -> Self {
         let mut kept = self.not_removing(disk);
         kept.removals.push(disk.uuid);
+        kept
+    }
+
+    /// The same with a VM's removal noted that is about to be asked for.
+    #[must_use]
+    pub(super) fn destroying(&self, vm: &VmRef) -> Self {
+        let mut kept = self.clone();
+        kept.going.push(vm.clone());
         kept
     }
 

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::guests::Guests;
 use super::kept::{Goal, Kept, Node};
 use super::seen::{Found, Said, Seen};
-use crate::hypervisor::{Hypervisor, PowerState, Vm, doubles};
+use crate::hypervisor::{Hypervisor, PowerState, Vm, VmRef, doubles};
 use crate::upgrade::Noted;
 use crate::workers::Trouble;
 
@@ -34,7 +34,17 @@ pub(super) async fn look(
             continue;
         }
         // Moved out of the folders that are searched, or restamped: it is not gone.
-        for vm in hypervisor.with_bios_uuid(uuid).await? {
+        let found = match hypervisor.with_bios_uuid(uuid).await {
+            Ok(found) => found,
+            // One that cannot be read keeps the VM that its node is in now as it is, and no other one.
+            Err(error) => {
+                let Some(now) = now_in(kept, uuid, &seen) else { return Err(error.into()) };
+                let why = format!("what has the BIOS UUID {uuid}, which was noted for this node: {:#}", error.source);
+                seen.unclear.insert(now, why);
+                continue;
+            }
+        };
+        for vm in found {
             let is_noted = noted.contains(&uuid);
             let met = match &vm.stamp {
                 Some(stamp) if stamp.deployment == hypervisor.deployment() && is_copy(kept, upgraded, &vm) => {
@@ -52,6 +62,7 @@ pub(super) async fn look(
     }
     if kept.goal == Goal::Up && kept.formed {
         add_swapped(hypervisor, kept, upgraded, &mut seen).await?;
+        seen.stale = kept.nodes.iter().filter_map(|node| stale(kept, upgraded, node, &seen)).collect();
     }
     add_doubles(hypervisor, kept, upgraded, &mut seen).await;
     let mut given = None;
@@ -91,14 +102,19 @@ pub(super) async fn look(
 /// Adds the VMs that upgrades have made for nodes which have no VM in sight, and that were moved out of the folders that are searched: such a
 /// node may run in one of them, and the VM that was noted when it was made may be gone for good. Stamped as the node's, and with a disk of
 /// the cluster or none at all, it is known by all that it was given; any other one, such as an earlier VM that a backup has brought back, is
-/// nobody's here.
+/// nobody's here. Nor is such a one the node's where it came back to a folder that is searched: the node's own VM is looked for all the same.
 async fn add_swapped(
     hypervisor: &dyn Hypervisor,
     kept: &Kept,
     upgraded: Option<&Noted>,
     seen: &mut Seen,
 ) -> Result<(), Trouble> {
-    let lost: Vec<&Node> = kept.nodes.iter().filter(|node| matches!(seen.later_vm(node), Found::Nothing)).collect();
+    let is_lost = |node: &&Node| match seen.later_vm(node) {
+        Found::Nothing => true,
+        Found::Vm(vm) => vm.power != PowerState::On && !may_be_nodes(kept, upgraded, vm),
+        Found::Half(_) | Found::Odd => false,
+    };
+    let lost: Vec<&Node> = kept.nodes.iter().filter(is_lost).collect();
     if lost.is_empty() {
         return Ok(());
     }
@@ -138,22 +154,19 @@ async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<
     }
 }
 
-/// Whether a VM elsewhere that is stamped as a node's is a copy of that node's VM, as a backup brings one back: it is off, and its disks are
-/// others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes, or the cluster goes, and
-/// the node's own disk was given away already.
+/// Whether a VM elsewhere that is stamped as a node's is a copy of that node's VM, as a backup brings one back, or keeps one: it is off, and
+/// its disks are others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes; or the
+/// cluster goes, and the removal of another VM of this BIOS UUID was asked for. Then it may also hold no data disk at all.
 fn is_copy(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
-    let is_given = |disk: Uuid| {
-        kept.left.iter().chain(&kept.discarded).any(|given| given.uuid == disk) || kept.removals.contains(&disk)
-    };
-    let is_elsewhere = match kept.goal {
-        Goal::Up => kept.formed && upgraded.is_some(),
+    let is_another = |gone: &VmRef| gone.uuid == vm.uuid() && gone.id != vm.reference.id;
+    let is_of_others = match kept.goal {
+        Goal::Up => kept.formed && upgraded.is_some() && !may_be_nodes(kept, upgraded, vm),
         Goal::Down => {
-            let node = kept.nodes.iter().find(|node| node.owns(vm));
-            !kept.is_granted(vm.uuid()) && node.and_then(Node::own_disk).is_some_and(is_given)
+            !kept.is_granted(vm.uuid()) && kept.going.iter().any(is_another) && !holds_own(kept, upgraded, vm)
         }
         Goal::Gone => false,
     };
-    is_elsewhere && vm.power == PowerState::Off && !may_be_nodes(kept, upgraded, vm)
+    is_of_others && vm.power == PowerState::Off
 }
 
 /// Whether a VM that is stamped as a node's may be that by its disks: it holds one of the cluster's, or none at all.
@@ -168,6 +181,26 @@ fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_own = |disk: Uuid| kept.is_own_disk(disk) || is_moved(disk);
     let is_unclear = kept.nodes.iter().any(|node| node.has_noted(vm.uuid()) && node.own_disk().is_none());
     vm.disks.iter().any(|disk| is_own(disk.reference.uuid)) || (is_unclear && vm.data_disks().next().is_some())
+}
+
+/// The BIOS UUID of a node's VM that is off, and holds data disks and none of the cluster's, where an upgrade has gone through its nodes: it may be
+/// the VM of before that.
+fn stale(kept: &Kept, upgraded: Option<&Noted>, node: &Node, seen: &Seen) -> Option<Uuid> {
+    let Found::Vm(vm) = seen.later_vm(node) else { return None };
+    let is_known = upgraded.is_some() && node.own_disk().is_some();
+    let is_stale = is_known && vm.power == PowerState::Off && !may_be_nodes(kept, upgraded, vm);
+    is_stale.then(|| vm.uuid())
+}
+
+/// The BIOS UUID of the VM that a node of a cluster which has formed is in, where this one was noted for it, and is of none in sight: an upgrade
+/// has swapped it.
+fn now_in(kept: &Kept, uuid: Uuid, seen: &Seen) -> Option<Uuid> {
+    let is_up = kept.goal == Goal::Up && kept.formed;
+    let node = kept.nodes.iter().find(|node| is_up && node.has_noted(uuid))?;
+    match seen.later_vm(node) {
+        Found::Vm(vm) => Some(vm.uuid()),
+        Found::Nothing | Found::Half(_) | Found::Odd => None,
+    }
 }
 
 /// A node's VM, if that is on.

@@ -102,6 +102,7 @@ fn begins(node: &Node, seen: &Seen, next: &mut Next) -> bool {
 fn goes_on(kept: &Kept, node: &Node, seen: &Seen, next: &mut Next) -> bool {
     match seen.later_vm(node) {
         Found::Vm(vm) if vm.power == PowerState::On => return true,
+        Found::Vm(vm) if seen.stale.contains(&vm.uuid()) => next.waits.push(stale(node, vm)),
         Found::Vm(vm) if seen.is_noted(kept, vm) => {
             if vm.power == PowerState::Off {
                 next.waits.push(Wait::passing(&node.name, reason::VM_STATE, "its VM is off"));
@@ -116,6 +117,16 @@ fn goes_on(kept: &Kept, node: &Node, seen: &Seen, next: &mut Next) -> bool {
         }
     }
     false
+}
+
+/// A VM of before an upgrade, which may start with what the cluster was on that day.
+fn stale(node: &Node, vm: &Vm) -> Wait {
+    let held: Vec<String> = vm.data_disks().map(|disk| clean(&disk.reference.path)).collect();
+    let words = format!(
+        "{vm}, which is off, holds {}, and not the node's data disk: a backup may have brought it back from before an upgrade. It is not          powered on: take it out of the inventory if the node is lost or in another VM; or power it on by hand if what it holds is the node's",
+        held.join(", ")
+    );
+    Wait::lasting(&node.name, reason::VM_ODD, words)
 }
 
 /// Why a node of a cluster that has formed runs nowhere. Where VMs of it are there its data disk may have been on its way from one to the

@@ -32,6 +32,9 @@ pub struct Seen {
     pub doubles: Vec<Vm>,
     /// Why it cannot be told of a VM that may be powered on or removed, by BIOS UUID, whether there are such.
     pub unclear: BTreeMap<Uuid, String>,
+    /// BIOS UUIDs of VMs that are off and hold other data disks than their node's, of a cluster that an upgrade has gone through: a backup may have
+    /// brought them back.
+    pub stale: BTreeSet<Uuid>,
     /// BIOS UUIDs of the cluster's VMs that an upgrade has noted.
     pub upgraded: BTreeSet<Uuid>,
     /// What nodes say, by name; nothing of those that were not asked.

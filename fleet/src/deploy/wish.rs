@@ -112,6 +112,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         discarded: Vec::new(),
         removals,
         copies,
+        going: Vec::new(),
     })
 }
 
@@ -257,6 +258,7 @@ fn adopted(cluster: &str) -> Kept {
         discarded: Vec::new(),
         removals: Vec::new(),
         copies: Vec::new(),
+        going: Vec::new(),
     }
 }
 

@@ -447,6 +447,42 @@ async fn replicas_that_are_off_elsewhere_with_disks_of_their_own_hinder_neither_
     }
 }
 
+/// What a backup by snapshots keeps of a VM has no data disk: those of nodes are left out of snapshots.
+#[tokio::test(start_paused = true)]
+async fn a_replica_without_data_disks_stays_as_it_is_when_the_cluster_goes() {
+    for snapshots in [Vec::new(), vec!["restore point".to_owned()]] {
+        for wish in [DESTROY, DESTROY_ALL] {
+            let world = World::with(3).await;
+            world.lock().removes_used = true;
+            let of = world.replicate(&shown(&world, "cp2")).vm.reference;
+            let replica = {
+                let mut state = world.lock();
+                let replica = state.machines.iter_mut().find(|machine| machine.vm.reference == of).unwrap();
+                replica.vm.disks.clear();
+                replica.vm.snapshots.clone_from(&snapshots);
+                replica.clone()
+            };
+            let (arrived, _) = world.give(wish).await.arrived();
+            assert_eq!((arrived, world.own()), (Arrived::Gone, vec!["cp2-copy".to_owned()]), "{snapshots:?}");
+            assert!(world.lock().machines.contains(&replica), "it was touched");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_was_moved_and_holds_a_disk_of_somebodys_goes_with_the_cluster_and_the_disk_stays() {
+    for wish in [DESTROY, DESTROY_ALL] {
+        let world = World::with(3).await;
+        world.lock().removes_used = true;
+        let payroll = DiskRef { uuid: Uuid::from_u128(0xf0), path: "[ds] payroll.vmdk".to_owned() };
+        world.hang("cp2", &payroll);
+        world.move_away(&shown(&world, "cp2"));
+        let (arrived, status) = world.give(wish).await.arrived();
+        assert_eq!((arrived, world.own().len()), (Arrived::Gone, 0));
+        assert!(status.left.contains(&payroll) && world.lock().disks.contains_key(&payroll.uuid), "{status:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_shows_another_authority_leads_nobody_into_another_cluster() {
     let stopped = async |world: &World| {

@@ -476,6 +476,58 @@ async fn a_restored_vm_of_before_an_upgrade_is_not_taken_for_the_node_be_that_th
     }
 }
 
+/// The folder where it was is searched; the VM that runs was moved to another one.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_a_backup_has_brought_back_to_its_folder_is_not_powered_on_beside_the_one_that_runs_elsewhere() {
+    for is_lost in [false, true] {
+        let (world, swapped) = with_swapped_vm_away("committed").await;
+        change(&world, swapped.uuid(), |vm| vm.power = PowerState::On);
+        let first = records::read(&world).await.unwrap().unwrap().nodes[1].vm.unwrap();
+        let restored = world.plant("cp2-restored", "cp2", first.as_u128());
+        let mut named = vec![&restored.vm];
+        if is_lost {
+            world.lock().machines.retain(|machine| machine.vm.uuid() != swapped.uuid());
+        } else {
+            named.push(&swapped);
+        }
+        world.set_fault(None);
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        assert_eq!((waits[0].node.as_deref(), waits[0].reason.code.as_str()), (Some("cp2"), "deploy.vm-odd"));
+        let words = waits[0].reason.to_string();
+        assert!(named.iter().all(|vm| words.contains(&vm.to_string())), "{words}");
+        assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "power_on").count(), 0);
+        assert!(world.lock().machines.contains(&restored), "it was touched");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_vm_that_cannot_be_read_keeps_its_own_node_as_it_is_and_hides_no_cluster() {
+    let (world, swapped) = with_swapped_vm_away("committed").await;
+    let first = records::read(&world).await.unwrap().unwrap().nodes[1].vm.unwrap();
+    let restored = world.plant("cp2-restored", "cp2", first.as_u128());
+    let is_unreadable = |is: bool| world.lock().unreadable = is.then_some(first);
+    {
+        let mut state = world.lock();
+        (state.away, state.renewed) = ([restored.vm.reference.id.clone()].into(), None);
+    }
+    is_unreadable(true);
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    let Arrived::Paused(waits) = arrived else { panic!("{arrived:?}") };
+    let odd = waits.iter().find(|wait| wait.reason.code == "deploy.vm-odd").unwrap_or_else(|| panic!("{waits:?}"));
+    assert!(odd.reason.words.contains("a disk of a VM has no file"), "{odd}");
+    assert_eq!(shown(&world, &swapped.name), swapped);
+    assert!(world.lock().renewed.is_some(), "the others are asked for a kubeconfig");
+    // Once it is on nothing stands against it.
+    for is in [false, true] {
+        is_unreadable(is);
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        assert_eq!(shown(&world, &swapped.name).power, PowerState::On);
+    }
+    assert!(world.lock().machines.contains(&restored), "it was touched");
+}
+
 /// Whoever may change a VM's settings can write a BIOS UUID as well.
 #[tokio::test(start_paused = true)]
 async fn a_vm_elsewhere_that_an_upgrade_has_noted_and_that_carries_no_stamp_of_the_node_is_not_touched() {

@@ -65,11 +65,16 @@ pub(super) fn judge(
     }
 }
 
-/// The one VM with the BIOS UUID that the node says, which carries the deployment's stamp.
+/// The one VM with the BIOS UUID that the node says, which carries the deployment's stamp. One beside it that is off and holds no data disk of
+/// it is a replica that backup software keeps, and none.
 fn its_vm<'i>(judged: &mut Judged, inventory: &'i Inventory, node: &SeenNode, facts: &Node) -> Option<&'i Vm> {
     let holder = facts.holder.map_or_else(|| "none".to_owned(), |holder| holder.to_string());
     let own = inventory.vms_of(facts.holder);
-    let others: Vec<&Vm> = inventory.others.iter().filter(|vm| Some(vm.uuid()) == facts.holder).collect();
+    let holds_its =
+        |other: &Vm| own.iter().flat_map(|vm| vm.data_disks()).any(|disk| other.disk(disk.reference.uuid).is_some());
+    let may_be = |other: &Vm| own.is_empty() || other.power != PowerState::Off || holds_its(other);
+    let others = inventory.others.iter().filter(|vm| Some(vm.uuid()) == facts.holder && may_be(vm));
+    let others: Vec<&Vm> = others.collect();
     let vm = match (own.as_slice(), others.as_slice()) {
         ([vm], []) => *vm,
         ([], []) => {

@@ -37,12 +37,30 @@ async fn no_vm_is_powered_on_beside_a_replacement_that_runs_or_could() {
 /// Somebody has moved it, or has taken its stamp away, and what is seen in its place is a copy.
 #[tokio::test(start_paused = true)]
 async fn no_vm_is_powered_on_whose_bios_uuid_another_one_has_elsewhere() {
+    // It runs; or it could, with the node's disk.
+    for runs in [true, false] {
+        let world = before_power_on().await;
+        world.add_own("moved", world.new_vm("cp1").uuid(), |machine| {
+            machine.vm.stamp = None;
+            if runs {
+                machine.vm.power = PowerState::On;
+            } else {
+                machine.vm.disks.push(data(disk("cp1")));
+            }
+        });
+        let reason = give(&world, Verb::Resume).await.paused();
+        assert!(reason.contains("moved (") && reason.ends_with("[upgrade.vm-copied]"), "{reason}");
+        assert_eq!(world.called("power_on"), 0);
+        world.lock().machines.pop();
+        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    }
+}
+
+/// A replica that backup software keeps.
+#[tokio::test(start_paused = true)]
+async fn a_vm_is_powered_on_whose_bios_uuid_one_has_elsewhere_that_is_off_without_its_disk() {
     let world = before_power_on().await;
-    world.add_own("moved", world.new_vm("cp1").uuid(), |machine| machine.vm.stamp = None);
-    let reason = give(&world, Verb::Resume).await.paused();
-    assert!(reason.contains("moved (") && reason.ends_with("[upgrade.vm-copied]"), "{reason}");
-    assert_eq!(world.called("power_on"), 0);
-    world.lock().machines.pop();
+    world.add_own("replica", world.new_vm("cp1").uuid(), |machine| machine.vm.stamp = None);
     assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
 }
 

@@ -53,6 +53,36 @@ async fn a_second_vm_with_the_same_bios_uuid_is_refused() {
     assert_eq!(refusals(&world).await, ["upgrade.vm-twice"]);
 }
 
+/// Backup software keeps it in a folder of its own: it has the same stamp and BIOS UUID.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_off_without_a_disk_of_the_node_stands_against_no_plan() {
+    let world = world();
+    let refused = async |change: &dyn Fn(&mut Vm)| {
+        let mut inventory = world.inventory().await;
+        let mut replica = inventory.vms_of(Some(old_vm("cp2")))[0].clone();
+        replica.reference.id.push_str("-replica");
+        (replica.name, replica.power) = ("cp2-replica".to_owned(), PowerState::Off);
+        change(&mut replica);
+        inventory.others.push(replica);
+        let planned = plan(&inventory, &world.target, &world.options, Uuid::from_u128(0x2d));
+        planned.err().map(|refused| refused.0[0].code)
+    };
+    let has_others = |vm: &mut Vm| {
+        for disk in &mut vm.disks {
+            disk.reference.uuid = Uuid::from_u128(disk.reference.uuid.as_u128() + 0x1000);
+        }
+    };
+    assert_eq!(refused(&has_others).await, None);
+    assert_eq!(refused(&|vm| vm.disks.truncate(1)).await, None);
+    assert_eq!(refused(&|vm| vm.stamp = None).await, Some("upgrade.vm-twice"), "it holds the node's disk");
+    for power in [PowerState::On, PowerState::Suspended] {
+        assert_eq!(refused(&|vm| (vm.disks, vm.power) = (Vec::new(), power)).await, Some("upgrade.vm-twice"));
+    }
+    // By its BIOS UUID alone, and not stamped, as the replica of another VM with the UUID that a node says.
+    world.add_own("replica", old_vm("cp2"), |machine| machine.vm.stamp = None);
+    assert!(refusals(&world).await.is_empty());
+}
+
 /// Whoever runs a node has it say any BIOS UUID, and copies of one template may have the same.
 #[tokio::test(start_paused = true)]
 async fn the_names_of_vms_that_are_not_the_deployments_are_told_to_nobody() {
