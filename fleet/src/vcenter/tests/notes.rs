@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
+use serde_json::json;
+
 use super::*;
 use crate::vcenter::laid::{LONGEST, MOST_BYTES};
 
