@@ -60,7 +60,7 @@ async fn no_vm_is_powered_on_whose_bios_uuid_another_one_has_elsewhere() {
 #[tokio::test(start_paused = true)]
 async fn a_vm_is_powered_on_whose_bios_uuid_one_has_elsewhere_that_is_off_without_its_disk() {
     let world = before_power_on().await;
-    world.add_own("replica", world.new_vm("cp1").uuid(), |machine| machine.vm.stamp = None);
+    world.add_own("replica", world.new_vm("cp1").uuid(), |machine| (machine.vm.stamp, machine.ours) = (None, false));
     assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
 }
 
