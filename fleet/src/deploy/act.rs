@@ -59,6 +59,9 @@ impl Acting<'_> {
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
                 let mut noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
+                if noted.goal == Goal::Down {
+                    noted = noted.destroying(&vm.reference);
+                }
                 if records.kept().removals.contains(&disk.uuid) && !self.stays_there(disk).await? {
                     noted = noted.removing(disk);
                 }

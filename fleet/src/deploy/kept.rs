@@ -247,7 +247,9 @@ impl Kept {
     #[must_use]
     pub(super) fn destroying(&self, vm: &VmRef) -> Self {
         let mut kept = self.clone();
-        kept.going.push(vm.clone());
+        if !kept.going.contains(vm) {
+            kept.going.push(vm.clone());
+        }
         kept
     }
 

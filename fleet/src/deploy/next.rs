@@ -123,7 +123,8 @@ fn goes_on(kept: &Kept, node: &Node, seen: &Seen, next: &mut Next) -> bool {
 fn stale(node: &Node, vm: &Vm) -> Wait {
     let held: Vec<String> = vm.data_disks().map(|disk| clean(&disk.reference.path)).collect();
     let words = format!(
-        "{vm}, which is off, holds {}, and not the node's data disk: a backup may have brought it back from before an upgrade. It is not          powered on: take it out of the inventory if the node is lost or in another VM; or power it on by hand if what it holds is the node's",
+        "{vm}, which is off, holds {}, and not the node's data disk: a backup may have brought it back from before an upgrade. It is not powered \
+         on: take it out of the inventory if the node is lost or in another VM; or power it on by hand if what it holds is the node's",
         held.join(", ")
     );
     Wait::lasting(&node.name, reason::VM_ODD, words)

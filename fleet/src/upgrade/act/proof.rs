@@ -108,7 +108,10 @@ impl StepContext<'_> {
         let with = self.look(self.hypervisor.with_bios_uuid(node.old)).await?;
         let is_its = |vm: &&Vm| {
             let stamp = vm.stamp.as_ref();
-            stamp.is_some_and(|stamp| stamp.deployment == plan.deployment && stamp.node == node.name)
+            // A replica that backup software keeps is off, and has data disks of its own.
+            let may_be =
+                vm.power != PowerState::Off || vm.data_disks().next().is_none() || vm.disk(node.disk.uuid).is_some();
+            may_be && stamp.is_some_and(|stamp| stamp.deployment == plan.deployment && stamp.node == node.name)
         };
         let Some(vm) = with.iter().find(is_its) else { return Ok(()) };
         let place = self.place(vm).await?;
