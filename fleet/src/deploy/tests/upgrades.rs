@@ -476,6 +476,21 @@ async fn a_restored_vm_of_before_an_upgrade_is_not_taken_for_the_node_be_that_th
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_restored_vm_of_before_an_upgrade_stays_where_the_cluster_goes() {
+    for wish in [DESTROY, DESTROY_ALL] {
+        let (world, _) = with_swapped_vm_away("committed").await;
+        let first = records::read(&world).await.unwrap().unwrap().nodes[1].vm.unwrap();
+        let restored = world.plant("cp2-restored", "cp2", first.as_u128());
+        world.lock().removes_used = true;
+        world.lock().away.clear();
+        world.move_away(&restored.vm);
+        let (arrived, _) = world.give(wish).await.arrived();
+        assert!(matches!(arrived, Arrived::Gone), "{arrived:?}");
+        assert!(world.lock().machines.contains(&restored), "it was touched");
+    }
+}
+
 /// The folder where it was is searched; the VM that runs was moved to another one.
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_a_backup_has_brought_back_to_its_folder_is_not_powered_on_beside_the_one_that_runs_elsewhere() {

@@ -4,8 +4,8 @@ use uuid::Uuid;
 
 use super::command::{Given, deployment, end, entries, give};
 use super::failing::{before, stop_before, turns, world};
-use super::fake::{Ill, World, old_vm};
-use crate::hypervisor::PowerState;
+use super::fake::{Ill, World, data, old_vm, stamp};
+use crate::hypervisor::{DiskRef, PowerState};
 use crate::upgrade::entry::{Entry, Event};
 use crate::upgrade::{Action, Direction, Mode, Order, Outcome, Progress, Reason, Step, Verb, plan};
 
@@ -166,6 +166,22 @@ async fn a_commit_does_not_end_while_an_old_vm_is_out_of_sight() {
     );
     world.lock().unlisted.clear();
     assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
+}
+
+/// It was removed before the commit was broken off, and backup software keeps a replica of it, with a disk of its own.
+#[tokio::test(start_paused = true)]
+async fn a_replica_of_an_old_vm_that_is_gone_holds_up_no_commit() {
+    let world = upgraded(3).await;
+    world.delete_vm(old_vm("cp1"));
+    world.add_own("replica", old_vm("cp1"), |machine| {
+        (machine.vm.stamp, machine.ours) = (stamp("cp1", None), false);
+        machine
+            .vm
+            .disks
+            .push(data(DiskRef { uuid: Uuid::from_u128(0xbad), path: "[replicas] cp1/data.vmdk".to_owned() }));
+    });
+    world.lock().unlisted.insert(old_vm("cp1"));
+    assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
 }
 
 #[tokio::test(start_paused = true)]
