@@ -120,13 +120,11 @@ async fn add_swapped(
     if lost.is_empty() {
         return Ok(());
     }
-    let is_of_here = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == hypervisor.deployment());
-    let is_nodes =
-        |vm: &Vm| is_of_here(vm) && lost.iter().any(|node| node.owns(vm)) && may_be_nodes(kept, upgraded, vm);
+    let deployment = hypervisor.deployment();
     for uuid in seen.upgraded.clone() {
         if !seen.vms.iter().any(|vm| vm.uuid() == uuid) {
             let found = hypervisor.with_bios_uuid(uuid).await?;
-            seen.vms.extend(found.into_iter().filter(is_nodes));
+            seen.vms.extend(found.into_iter().filter(|vm| is_of_one(&lost, vm, deployment, kept, upgraded)));
         }
     }
     Ok(())
@@ -184,8 +182,13 @@ fn is_copy(kept: &Kept, upgraded: Option<&Noted>, seen: &[Vm], vm: &Vm) -> bool 
     is_of_others && vm.power == PowerState::Off
 }
 
+/// Whether a VM that is not in sight carries the stamp of one of these nodes, and may be that by its disks.
+pub(super) fn is_of_one(nodes: &[&Node], vm: &Vm, deployment: Uuid, kept: &Kept, upgraded: Option<&Noted>) -> bool {
+    vm.is_of(deployment) && nodes.iter().any(|node| node.owns(vm)) && may_be_nodes(kept, upgraded, vm)
+}
+
 /// Whether a VM that is stamped as a node's may be that by its disks: it holds one of the cluster's, or none at all.
-pub(super) fn may_be_nodes(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
+fn may_be_nodes(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     vm.data_disks().next().is_none() || holds_own(kept, upgraded, vm)
 }
 

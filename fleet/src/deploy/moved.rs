@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::kept::{Goal, Node};
-use super::look::may_be_nodes;
+use super::look::is_of_one;
 use super::records;
 use super::upgraded::Upgraded;
 use crate::authority::Store;
@@ -33,11 +33,8 @@ pub async fn moved(hypervisor: &dyn Hypervisor, store: &dyn Store, shown: &[Vm])
     let made: BTreeSet<Uuid> = kept.nodes.iter().filter_map(|node| node.vm).chain(swapped).collect();
     let mut moved = Vec::new();
     for uuid in made.into_iter().filter(|uuid| !shown.iter().any(|vm| vm.uuid() == *uuid)) {
-        let is_own = |vm: &Vm| {
-            let is_of_here = vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == deployment);
-            is_of_here && lost.iter().any(|node| node.owns(vm)) && may_be_nodes(&kept, upgraded.as_ref(), vm)
-        };
-        moved.extend(hypervisor.with_bios_uuid(uuid).await?.into_iter().filter(is_own));
+        let found = hypervisor.with_bios_uuid(uuid).await?;
+        moved.extend(found.into_iter().filter(|vm| is_of_one(&lost, vm, deployment, &kept, upgraded.as_ref())));
     }
     Ok(moved)
 }

@@ -10,9 +10,8 @@ use super::{Hypervisor, Result, Vm};
 /// # Errors
 /// When the inventory cannot be read.
 pub async fn doubles(hypervisor: &dyn Hypervisor, vm: &Vm) -> Result<Vec<Vm>> {
-    let is_anothers =
-        |other: &Vm| other.stamp.as_ref().is_some_and(|stamp| stamp.deployment != hypervisor.deployment());
+    let deployment = hypervisor.deployment();
     let mut found = hypervisor.with_bios_uuid(vm.uuid()).await?;
-    found.retain(|other| other.reference != vm.reference && !is_anothers(other));
+    found.retain(|other| other.reference != vm.reference && !other.is_anothers(deployment));
     Ok(found)
 }

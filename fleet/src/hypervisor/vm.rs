@@ -173,6 +173,16 @@ impl Vm {
         self.disks.iter().find(|disk| disk.reference.uuid == uuid)
     }
 
+    /// Whether it carries a deployment's stamp.
+    pub fn is_of(&self, deployment: Uuid) -> bool {
+        self.stamp.as_ref().is_some_and(|stamp| stamp.deployment == deployment)
+    }
+
+    /// Whether it carries the stamp of another one, or that of a VM that was given up.
+    pub fn is_anothers(&self, deployment: Uuid) -> bool {
+        self.stamp.as_ref().is_some_and(|stamp| stamp.deployment != deployment)
+    }
+
     /// Whether it was made for this swap.
     pub fn is_of_swap(&self, swap: Uuid) -> bool {
         self.stamp.as_ref().is_some_and(|stamp| stamp.swap == Some(swap))

@@ -157,8 +157,7 @@ impl<'a> GuardedHypervisor<'a> {
 
     /// Refuses a VM that is not stamped as the deployment's.
     fn of(&self, vm: &Vm) -> Result<Call<'a>> {
-        let deployment = self.hypervisor.deployment();
-        if vm.stamp.as_ref().is_none_or(|stamp| stamp.deployment != deployment) {
+        if !vm.is_of(self.hypervisor.deployment()) {
             return Err(Error::refused(format!("the VM {vm} is not stamped as this deployment's; it is left alone")));
         }
         Ok(self.call())

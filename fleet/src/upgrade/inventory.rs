@@ -50,7 +50,7 @@ impl Inventory {
         let vms = hypervisor.vms().await.context("reading the hypervisor's inventory")?;
         let others = others(hypervisor, &cluster, &vms).await?;
         let mut places = BTreeMap::new();
-        for vm in others.iter().filter(|vm| moved::is_own(vm, hypervisor.deployment())) {
+        for vm in others.iter().filter(|vm| vm.is_of(hypervisor.deployment())) {
             places.insert(vm.uuid(), moved::place(vm, &hypervisor.may_be_stamped(vm).await));
         }
         let permitted = async {

@@ -1,18 +1,11 @@
 //! VMs of the deployment that somebody has moved to where its VMs are not looked for. They are there, and are never taken
 //! for gone: where each is, and what helps, in words.
 
-use uuid::Uuid;
-
 use crate::hypervisor::{Kind, Result, Vm};
 
 /// What else helps where a node's VM is looked for that may be gone: one that is moved back is taken for it, with what it holds.
 pub(super) const IF_COPY: &str =
     "; if it is a copy that backup software has restored, remove it or take its stamp (kaas.stamp) away";
-
-/// Whether a VM carries the deployment's stamp.
-pub(super) fn is_own(vm: &Vm, deployment: Uuid) -> bool {
-    vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == deployment)
-}
 
 /// Where a VM is that carries the stamp and was not shown among the deployment's. `found` is what
 /// [`crate::hypervisor::Hypervisor::may_be_stamped`] says of it.

@@ -36,16 +36,15 @@ pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &Kept) -> Result<Se
 }
 
 async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept, now: u64) -> Result<Seen, Trouble> {
-    let mut vms = hypervisor.vms().await?;
+    let (mut vms, deployment) = (hypervisor.vms().await?, hypervisor.deployment());
     let (mut given_up, mut gone, mut taken) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
     for machine in &kept.machines {
         let Some(noted) = machine.noted() else { continue };
         if !vms.iter().any(|vm| vm.uuid() == noted) {
             // Moved out of the folders that are searched, or restamped: it is not gone.
             let copies = hypervisor.with_bios_uuid(noted).await?;
-            let is_of_here = |vm: &Vm| vm.stamp.as_ref().is_some_and(|of| of.deployment == hypervisor.deployment());
             let released = copies.iter().find(|vm| machine.has_released(vm));
-            if let Some(vm) = released.filter(|_| !copies.iter().any(is_of_here)) {
+            if let Some(vm) = released.filter(|_| !copies.iter().any(|vm| vm.is_of(deployment))) {
                 given_up.insert(machine.name.clone(), clean(&vm.name));
                 // Any other one may have been stamped so by somebody while it ran, and be copied: it is out of sight as one that is moved.
                 let is_off = |vm: &Vm| machine.has_released(vm) && vm.power == PowerState::Off && vm.is_fenced();
@@ -53,12 +52,11 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
                     gone.insert(machine.name.clone());
                 }
             }
-            let others = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment != hypervisor.deployment());
             // What is kept may be older than that VM: another one would have its BIOS UUID, and its address.
-            if machine.vm.is_none() && copies.iter().any(|vm| others(vm) && !machine.has_released(vm)) {
+            if machine.vm.is_none() && copies.iter().any(|vm| vm.is_anothers(deployment) && !machine.has_released(vm)) {
                 taken.insert(machine.name.clone());
             }
-            vms.extend(copies.into_iter().filter(|vm| !others(vm)));
+            vms.extend(copies.into_iter().filter(|vm| !vm.is_anothers(deployment)));
         }
     }
     let nodes = cluster.nodes().await.map_err(Trouble::api)?;

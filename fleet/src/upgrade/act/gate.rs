@@ -110,8 +110,7 @@ impl StepContext<'_> {
         for uuid in uuids.into_iter().flatten().collect::<BTreeSet<_>>() {
             let found = self.hypervisor.with_bios_uuid(uuid).await;
             let found = found.map_err(|error| error.context("looking for a VM by its BIOS UUID"))?;
-            let is_own = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == plan.deployment);
-            vms.extend(found.into_iter().filter(is_own));
+            vms.extend(found.into_iter().filter(|vm| vm.is_of(plan.deployment)));
         }
         Ok(vms)
     }

@@ -6,9 +6,9 @@ use uuid::Uuid;
 
 use super::Vms;
 use crate::ending::unless_cancelled;
-use crate::hypervisor::{PowerState, Stamp, Vm};
+use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::context::StepContext;
-use crate::upgrade::moved::{self, is_own};
+use crate::upgrade::moved;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
@@ -83,10 +83,9 @@ impl StepContext<'_> {
             }
             self.settle().await?;
             let with = self.look(self.hypervisor.with_bios_uuid(made)).await?;
-            let foreign = |stamp: &Stamp| stamp.deployment != plan.deployment;
-            if let Some(vm) = with.iter().find(|vm| !vm.stamp.as_ref().is_some_and(foreign)) {
+            if let Some(vm) = with.iter().find(|vm| !vm.is_anothers(plan.deployment)) {
                 let mut how = format!("there is {}", vm.name);
-                if is_own(vm, plan.deployment) {
+                if vm.is_of(plan.deployment) {
                     let place = self.place(vm).await?;
                     how += &format!(": {place}");
                 }

@@ -6,7 +6,6 @@ use super::Judged;
 use crate::hypervisor::{DiskKind, PowerState, Vm};
 use crate::upgrade::cluster_seen::SeenNode;
 use crate::upgrade::inventory::Inventory;
-use crate::upgrade::moved::is_own;
 use crate::upgrade::plan::{Options, is_there, new_name};
 use crate::upgrade::refusal as codes;
 use crate::upgrade::target::Target;
@@ -96,7 +95,7 @@ fn its_vm<'i>(judged: &mut Judged, inventory: &'i Inventory, node: &SeenNode, fa
         }
         _ => {
             let (own_too, strange): (Vec<&Vm>, Vec<&Vm>) =
-                others.iter().copied().partition(|vm| is_own(vm, inventory.deployment));
+                others.iter().copied().partition(|vm| vm.is_of(inventory.deployment));
             for vm in strange {
                 log::warn!("{} says that it is the VM {vm}, which is not stamped as this deployment's", node.name);
             }

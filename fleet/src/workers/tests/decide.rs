@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, done, pool, template, vm};
+use super::fake::{DEPLOYMENT, done, node_on, pool, template, vm};
 use crate::hypervisor::{PowerState, Stamp, Vm, VmRef};
 use crate::upgrade::Reason;
 use crate::workers::reason;
 use crate::workers::seen::Found;
-use crate::workers::{Action, Machine, NodeSeen, Pool, Rollout, Seen, State, next};
+use crate::workers::{Action, Machine, Pool, Rollout, Seen, State, next};
 
 /// Machines, VMs and nodes, without time that passes between decision and effect.
 struct Model {
@@ -144,19 +144,7 @@ impl Model {
                     return;
                 }
                 let provider = format!("vsphere://{}", machine.vm.unwrap());
-                let node = NodeSeen {
-                    name: name.clone(),
-                    uid: name.clone(),
-                    provider,
-                    ready: true,
-                    cordoned: false,
-                    address: None,
-                    excluded: false,
-                    control: false,
-                    kubelet: String::new(),
-                    heard: String::new(),
-                };
-                self.seen.nodes.push(node);
+                self.seen.nodes.push(node_on(&name, &provider));
             }
             Action::Hear(_, key) => machine.key = Some(key),
             Action::Suspect(_, key) => (machine.key, machine.impersonated) = (Some(key), true),

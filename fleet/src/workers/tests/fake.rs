@@ -272,6 +272,22 @@ pub fn done(machine: Option<Uuid>) -> Statement {
     }
 }
 
+/// A worker's node that is Ready and says that it runs on this.
+pub fn node_on(name: &str, provider: &str) -> NodeSeen {
+    NodeSeen {
+        name: name.to_owned(),
+        uid: name.to_owned(),
+        provider: provider.to_owned(),
+        ready: true,
+        cordoned: false,
+        address: None,
+        excluded: false,
+        control: false,
+        kubelet: String::new(),
+        heard: String::new(),
+    }
+}
+
 pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
     Vm {
         reference: VmRef { uuid, id: name.to_owned() },

@@ -5,11 +5,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::fake::{Fault, Given, World, pool, remove};
+use super::fake::{Fault, Given, World, node_on, pool, remove};
 use super::stories::codes;
 use crate::hypervisor::PowerState;
 use crate::upgrade::Reason;
-use crate::workers::{Action, Machine, Next, NodeSeen, Removal, Seen, State, Wish, next, reason};
+use crate::workers::{Action, Machine, Next, Removal, Seen, State, Wish, next, reason};
 
 /// Where a call of this name is the first one, while a worker leaves whose VM is to be kept.
 async fn first(call: &str) -> usize {
@@ -164,18 +164,7 @@ fn one_whose_vm_was_given_up_before_anything_is_noted_of_it_is_not_made() {
     let runs = Seen { kept, ..Seen::default() };
     assert!(next(&pool, std::slice::from_ref(&machine), &runs).actions.is_empty());
     let gone = || [machine.name.clone()].into();
-    let node = |provider: Uuid| NodeSeen {
-        name: machine.name.clone(),
-        uid: "1".to_owned(),
-        provider: format!("vsphere://{provider}"),
-        ready: true,
-        cordoned: false,
-        address: None,
-        excluded: false,
-        control: false,
-        kubelet: String::new(),
-        heard: String::new(),
-    };
+    let node = |provider: Uuid| node_on(&machine.name, &format!("vsphere://{provider}"));
     let ready = Seen { gone: gone(), nodes: vec![node(id)], ..runs };
     let Next { actions, waits, .. } = next(&pool, std::slice::from_ref(&machine), &ready);
     assert!(

@@ -6,7 +6,7 @@ use contract::statement::{Phase, Statement};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::fake::{ANOTHER, DEPLOYMENT, Given, World, done, pool, remove, replace, vm};
+use super::fake::{ANOTHER, DEPLOYMENT, Given, World, done, node_on, pool, remove, replace, vm};
 use super::stories::codes;
 use crate::authority::TakeOver;
 use crate::hypervisor::{Kind, PowerState, Vm};
@@ -194,18 +194,8 @@ fn only_what_a_vm_has_said_itself_of_this_power_on_and_more_than_once_fails_it()
         failed.as_ref().is_some_and(|why| why.ends_with("[join.wrong-ca]") && !why.contains('\u{1b}')),
         "{failed:?}"
     );
-    let node = |heard: &str| NodeSeen {
-        name: "t-w1".to_owned(),
-        uid: "1".to_owned(),
-        provider: format!("vsphere://{}", Uuid::from_u128(1)),
-        ready: false,
-        cordoned: false,
-        address: None,
-        excluded: false,
-        control: false,
-        kubelet: String::new(),
-        heard: heard.to_owned(),
-    };
+    let silent_node = NodeSeen { ready: false, ..node_on("t-w1", &format!("vsphere://{}", Uuid::from_u128(1))) };
+    let node = |heard: &str| NodeSeen { heard: heard.to_owned(), ..silent_node.clone() };
     // Before its first token's node was heard, and of a rejoin as long as nothing new was.
     assert!(says(|_, _, seen| seen.nodes.push(node(""))).is_some());
     let silent = says(|machine, _, seen| {
@@ -572,18 +562,7 @@ pub(super) fn ready(noted: Option<&str>, says: Option<&str>) -> (Machine, Seen) 
     (machine.name, machine.state, machine.vm) = ("t-w1".to_owned(), State::Joining, Some(uuid));
     (machine.token, machine.expires) = (Some("abcdef".to_owned()), 5000);
     let own = Vm { power: PowerState::On, ..vm("t-w1", uuid, Some(machine.stamp(DEPLOYMENT))) };
-    let node = NodeSeen {
-        name: "t-w1".to_owned(),
-        uid: "1".to_owned(),
-        provider: format!("vsphere://{uuid}"),
-        ready: true,
-        cordoned: false,
-        address: None,
-        excluded: false,
-        control: false,
-        kubelet: String::new(),
-        heard: "now".to_owned(),
-    };
+    let node = NodeSeen { heard: "now".to_owned(), ..node_on("t-w1", &format!("vsphere://{uuid}")) };
     let said = Statement { phase: Phase::Waiting, token: machine.token.clone(), key: key(says), ..done(Some(uuid)) };
     let mut seen = Seen { now: 1050, vms: vec![own], nodes: vec![node], ..Seen::default() };
     seen.said.insert(machine.name.clone(), said);

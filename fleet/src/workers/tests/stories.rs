@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::fake::{ANOTHER, Does, Fault, Given, World, pool, remove, replace, template};
+use super::fake::{ANOTHER, Does, Fault, Given, World, node_on, pool, remove, replace, template};
 use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Size};
 use crate::workers::missing::Missing;
@@ -873,18 +873,7 @@ async fn a_worker_that_was_given_up_and_is_removed_is_not_made_anew() {
 async fn a_node_of_its_name_that_runs_on_something_else_or_does_not_say_on_what_is_left_alone() {
     for provider in ["vsphere://00000000-0000-0000-0000-000000000bad", ""] {
         let world = World::with(1).await;
-        let other = NodeSeen {
-            name: "t-w2".to_owned(),
-            uid: "other".to_owned(),
-            provider: provider.to_owned(),
-            ready: true,
-            cordoned: false,
-            address: None,
-            excluded: false,
-            control: false,
-            kubelet: String::new(),
-            heard: String::new(),
-        };
+        let other = NodeSeen { uid: "other".to_owned(), ..node_on("t-w2", provider) };
         world.lock().nodes.push(other.clone());
         // He came by the worker's token, as control nodes have noted.
         world.lock().let_in.insert("t-w2".to_owned(), ANOTHER.to_owned());
