@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::action::Action;
 use super::cluster::{Cluster as _, Evicted, NodeSeen, PodSeen};
+use super::copies::not_alone;
 use super::crew::Workers;
 use super::guarded_cluster::GuardedCluster;
 use super::machine::{Machine, State};
@@ -161,17 +162,10 @@ impl Acting<'_> {
     }
 
     /// Refuses what would follow from a VM while another one that may run has its BIOS UUID elsewhere: the one that was seen may be a copy.
-    /// What is off there is none of it, such as a replica that backup software keeps. It is asked here, and not at each look: a drain may be
-    /// blocked for days.
+    /// It is asked here, and not at each look: a drain may be blocked for days.
     async fn is_alone(&self, vm: &Vm) -> Result<(), Trouble> {
-        let found = self.hypervisor.doubles(vm).await?;
-        let Some(double) = found.iter().find(|other| other.power != PowerState::Off) else { return Ok(()) };
-        let words = format!(
-            "{vm}, which is {} ({}), and {double}, which is {} ({}), have one BIOS UUID: one is a copy of the other, and nobody can say \
-             which one is the worker. Both are left alone: take the copy out of the inventory",
-            vm.power, vm.reference.id, double.power, double.reference.id
-        );
-        Err(Trouble::Refused(Reason::new(reason::VM_ODD, words)))
+        let doubles = self.hypervisor.doubles(vm).await?;
+        not_alone(vm, &doubles).map_or(Ok(()), |why| Err(Trouble::Refused(why)))
     }
 
     /// Notes the number first: a name that was noted is never used again, nor is one of a VM that a damaged journal has left.

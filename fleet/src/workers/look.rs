@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::cluster::{Cluster, NodeSeen};
+use super::copies::not_alone;
 use super::crew::Workers;
 use super::machine::{Machine, State};
 use super::reason;
 use super::records::Kept;
 use super::seen::{Found, Node, Seen};
 use super::trouble::Trouble;
+use super::wait::Wait;
 use crate::ending::{Cancelled, LAST_LOOK, unless_cancelled};
-use crate::hypervisor::{Hypervisor, PowerState, Vm};
+use crate::hypervisor::{Hypervisor, PowerState, Vm, doubles};
 use crate::node::clean;
 use crate::upgrade::Reason;
 
@@ -61,6 +63,7 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
     }
     let nodes = cluster.nodes().await.map_err(Trouble::api)?;
     let mut seen = Seen { now, vms, nodes, gone, kept: given_up, taken, ..Seen::default() };
+    seen.doubtful = doubtful(hypervisor, &kept.machines, &seen).await;
     // Before the VMs are asked: what has joined since then says so.
     let may_join = |machine: &&Machine| machine.state != State::Member;
     let ready = kept.machines.iter().filter(may_join).filter_map(|machine| seen.node(machine).own());
@@ -99,4 +102,29 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
         seen.claims = cluster.local_claims(&may_keep).await.map_err(Trouble::api)?;
     }
     Ok(seen)
+}
+
+/// Why the VMs of members that do not run are left alone, by machine: each may be a copy of the worker, which runs elsewhere. It is asked of
+/// these alone: one that does not run makes its worker ill, and a look is to ask nothing of each one that does.
+async fn doubtful(hypervisor: &dyn Hypervisor, machines: &[Machine], seen: &Seen) -> BTreeMap<String, Wait> {
+    let mut doubtful = BTreeMap::new();
+    for machine in machines.iter().filter(|machine| machine.state == State::Member) {
+        let Found::Vm(vm) = seen.vm(machine) else { continue };
+        if !matches!(vm.power, PowerState::Off | PowerState::Suspended) {
+            continue;
+        }
+        let wait = match doubles(hypervisor, vm).await {
+            Ok(found) => not_alone(vm, &found).map(|why| Wait::lasting(machine, &why.code, &why.words)),
+            // One that cannot be read keeps this worker as it is, and no other one.
+            Err(error) => {
+                let words = format!(
+                    "its VM is {}, and it cannot be told whether another one of its BIOS UUID runs: {:#}",
+                    vm.power, error.source
+                );
+                Some(Wait::passing(machine, reason::VM_STATE, words))
+            }
+        };
+        doubtful.extend(wait.map(|wait| (machine.name.clone(), wait)));
+    }
+    doubtful
 }

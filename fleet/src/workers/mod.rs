@@ -17,6 +17,7 @@ mod away;
 mod ca_hash;
 mod changes;
 mod cluster;
+mod copies;
 mod crew;
 mod decide;
 mod discards;

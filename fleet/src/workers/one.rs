@@ -46,6 +46,9 @@ pub(super) enum Step {
 pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen, missed: &dyn Fn() -> bool) -> Step {
     let found = match seen.vm(machine) {
         Found::Odd => {
+            if let Some(wait) = seen.doubtful.get(&machine.name) {
+                return Step::Waits(wait.clone());
+            }
             let words = "its VM is there twice, or is stamped as somebody else's";
             return Step::Waits(Wait::lasting(machine, reason::VM_ODD, words));
         }

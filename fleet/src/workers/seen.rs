@@ -9,6 +9,7 @@ use super::cluster::{NodeSeen, PodSeen};
 use super::machine::{Machine, State};
 use super::pool::Pool;
 use super::reason;
+use super::wait::Wait;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::Reason;
 
@@ -35,6 +36,8 @@ pub struct Seen {
     pub kept: BTreeMap<String, String>,
     /// Machines of which no VM is noted as made, and whose BIOS UUID a VM has that is stamped as another deployment's.
     pub taken: BTreeSet<String>,
+    /// Why the VMs of members are left alone that do not run, by machine: each may be a copy of one that does, elsewhere.
+    pub doubtful: BTreeMap<String, Wait>,
     /// What VMs that are on say of themselves, by machine, where it is no member or its node is not Ready.
     pub said: BTreeMap<String, Statement>,
     /// Why VMs could not be asked that, by machine.
@@ -50,7 +53,7 @@ pub enum Found<'a> {
     Nothing,
     /// Its VM.
     Vm(&'a Vm),
-    /// More than one, or one whose stamp or identity is not what was noted. It is left alone.
+    /// More than one, or one whose stamp or identity is not what was noted, or that may be a copy. It is left alone.
     Odd,
 }
 
@@ -103,7 +106,7 @@ impl Seen {
         let mut own = self.vms.iter().filter(|vm| machine.owns(vm));
         let (first, second) = (own.next(), own.next());
         let unstamped = |vm: &Vm| machine.noted() == Some(vm.uuid()) && !machine.owns(vm);
-        if second.is_some() || self.vms.iter().any(unstamped) {
+        if second.is_some() || self.vms.iter().any(unstamped) || self.doubtful.contains_key(&machine.name) {
             return Found::Odd;
         }
         match first {

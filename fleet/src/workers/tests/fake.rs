@@ -108,6 +108,8 @@ pub struct State {
     /// Whether what is kept may have been turned back.
     pub restorable: bool,
     pub machines: Vec<Machine>,
+    /// What the hypervisor calls the VMs that lie where only a look by BIOS UUID shows them.
+    pub away: BTreeSet<String>,
     pub nodes: Vec<NodeSeen>,
     pods: BTreeMap<String, Vec<Pod>>,
     pub tokens: BTreeMap<String, u64>,
@@ -745,6 +747,16 @@ impl State {
         self.off(uuid);
     }
 
+    /// Another VM has the BIOS UUID and the stamp of a worker's, is off and called otherwise.
+    pub fn copy_vm(&mut self, name: &str) -> &mut Vm {
+        let own = self.machines.iter().find(|machine| is_ours(&machine.vm) && machine.vm.name == name);
+        let mut copy = own.expect("its VM").clone();
+        (copy.vm.power, copy.vm.name) = (PowerState::Off, format!("{name}-copy"));
+        copy.vm.reference.id.push_str("-copy");
+        self.machines.push(copy);
+        &mut self.machines.last_mut().expect("it is there").vm
+    }
+
     /// Somebody removes a worker's VM.
     pub fn lose_vm(&mut self, name: &str) {
         self.machines.retain(|machine| !is_ours(&machine.vm) || machine.vm.name != name);
@@ -823,8 +835,11 @@ impl Hypervisor for World {
     }
 
     async fn vms(&self) -> Result<Vec<Vm>> {
-        self.look("vms", |state| state.machines.iter().map(|machine| machine.vm.clone()).filter(is_ours).collect())
-            .await
+        self.look("vms", |state| {
+            let here = state.machines.iter().filter(|machine| !state.away.contains(&machine.vm.reference.id));
+            here.map(|machine| machine.vm.clone()).filter(is_ours).collect()
+        })
+        .await
     }
 
     async fn vm(&self, vm: &VmRef) -> Result<Vm> {

@@ -1,6 +1,6 @@
 //! Workers that have joined and do not do their part.
 
-use super::fake::World;
+use super::fake::{Fault, World};
 use super::stories::codes;
 use crate::hypervisor::PowerState;
 use crate::workers::{State, Wish};
@@ -74,4 +74,30 @@ async fn a_worker_whose_vm_is_gone_stays_where_somebody_else_decides_of_it() {
     world.keep(kept).await;
     assert_eq!(world.give(Wish::Continue).await.done().available, 2);
     assert_eq!(world.own(), ["t-w2", "t-w3"]);
+}
+
+/// A snapshot of the storage was taken into its folder, and it was moved out of that itself.
+#[tokio::test(start_paused = true)]
+async fn a_worker_is_not_unhealthy_whose_copy_is_off_while_it_runs_where_nobody_looks() {
+    let world = World::with(2).await;
+    let id = world.lock().copy_vm("t-w1").reference.id.clone();
+    let own = id.trim_end_matches("-copy").to_owned();
+    world.lock().away.insert(own.clone());
+    assert_eq!(unhealthy(&world).await, [""; 0]);
+    let (arrived, status) = world.give(Wish::GoOn).await.arrived();
+    assert_eq!((codes(&arrived), status.workers[0].state), (vec!["workers.vm-odd"], State::Member));
+    // Where nobody can tell, it is none either, and the others are looked at all the same.
+    world.set_fault(None);
+    world.status().await.unwrap();
+    let asked = world.lock().calls.iter().position(|(name, _)| *name == "with_bios_uuid");
+    world.set_fault(Some((asked.expect("it is asked for copies") + 1, Fault::Fails)));
+    let status = world.status().await.unwrap().unwrap();
+    assert!(status.looked && status.workers.iter().all(|worker| !worker.unhealthy), "{status:?}");
+    assert!(status.workers[1].available, "{status:?}");
+    world.set_fault(None);
+    // One that is off as well is no word of a worker that runs.
+    world.lock().machines.iter_mut().filter(|machine| machine.vm.reference.id == own).for_each(|machine| {
+        machine.vm.power = PowerState::Off;
+    });
+    assert_eq!(unhealthy(&world).await, ["t-w1"]);
 }
