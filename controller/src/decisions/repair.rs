@@ -119,6 +119,7 @@ mod tests {
             says: None,
             discards: Discards::default(),
             kept: None,
+            left: Vec::new(),
         }
     }
 

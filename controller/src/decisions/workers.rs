@@ -217,6 +217,9 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
     };
     let kept = |name: &String| format!("its VM is kept as {name} in the folder of its cluster, and is nobody's");
     let mut said: Vec<String> = worker.kept.iter().map(kept).collect();
+    if !worker.left.is_empty() {
+        said.push(format!("what has the BIOS UUID of its VM elsewhere, and is off, stays: {}", worker.left.join(", ")));
+    }
     said.extend(worker.reason.iter().map(ToString::to_string));
     let waits = seen.waits.iter().chain(&seen.stopped).filter(|wait| wait.worker.as_ref() == Some(&name));
     said.extend(waits.map(|wait| wait.reason.to_string()));

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::condition::{Condition, reasons};
+use super::deployment::GoingVm;
 use super::node_pool::Taint;
 use super::reference::Reference;
 use super::rules::{at, fixed, fixed_if_given, rule};
@@ -308,6 +309,13 @@ pub struct Journal {
     /// Whether somebody else was seen to have joined in its place, and it was given no other token since.
     #[serde(default)]
     pub impersonated: bool,
+    /// Its VM, noted before that is taken apart, removed or given up: another one of the same BIOS UUID is a copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub going: Option<GoingVm>,
+    /// UUIDs of the data disks that its VM held then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::uuids")]
+    pub going_disks: Vec<String>,
     /// What its VM is stamped with in place of the Machine's UID: the UID of the Machine that it was made for, which is not there any more.
     /// It was adopted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

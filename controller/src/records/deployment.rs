@@ -102,7 +102,7 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch>
         discarded: places(discarded)?,
         removals: removals.iter().map(|disk| read("deployment.removals", disk, "UUID")).collect::<Result<_, _>>()?,
         copies: Vec::new(),
-        going: going.iter().map(going_of).collect::<Result<_, _>>()?,
+        going: going.iter().map(|going| going_of("deployment.going[].vm", going)).collect::<Result<_, _>>()?,
     })
 }
 
@@ -134,14 +134,15 @@ fn node_of(node: &DeployedNode) -> Result<Node, Mismatch> {
     })
 }
 
-fn going_vm(going: &VmRef) -> GoingVm {
+pub(super) fn going_vm(going: &VmRef) -> GoingVm {
     let VmRef { uuid, id } = going;
     GoingVm { vm: uuid.to_string(), id: id.clone() }
 }
 
-fn going_of(going: &GoingVm) -> Result<VmRef, Mismatch> {
+/// `field` is that of the BIOS UUID.
+pub(super) fn going_of(field: &'static str, going: &GoingVm) -> Result<VmRef, Mismatch> {
     let GoingVm { vm, id } = going;
-    Ok(VmRef { uuid: read("deployment.going[].vm", vm, "UUID")?, id: id.clone() })
+    Ok(VmRef { uuid: read(field, vm, "UUID")?, id: id.clone() })
 }
 
 fn granted_vm(granted: &Granted) -> GrantedVm {

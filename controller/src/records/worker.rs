@@ -10,6 +10,7 @@ use fleet::workers::{self, Image, State, Template};
 use kube::ResourceExt;
 use uuid::Uuid;
 
+use super::deployment::{going_of, going_vm};
 use super::text::{Mismatch, digits, read, read_given, seconds, time, time_if_any};
 use crate::objects::{Discards, Effect, Journal, Machine, MachineSpec, MachineVm, Phase, Removal, Taint, VmState};
 
@@ -37,6 +38,8 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
         was_on,
         key,
         impersonated,
+        going,
+        going_disks,
         stamp: _,
     } = status.journal;
     let given = |field, given: &Option<_>| given.as_ref().map(|time| seconds(field, time)).transpose();
@@ -74,6 +77,11 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
         was_on,
         key,
         impersonated,
+        going: going.as_ref().map(|going| going_of("journal.going.vm", going)).transpose()?,
+        going_disks: going_disks
+            .iter()
+            .map(|disk| read("journal.goingDisks[]", disk, "UUID"))
+            .collect::<Result<_, _>>()?,
     })
 }
 
@@ -104,6 +112,8 @@ pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mi
         was_on,
         key,
         impersonated,
+        going,
+        going_disks,
     } = worker;
     let own = identity(machine)?;
     if *name != machine.name_any() || *id != own || drawn.is_some_and(|drawn| drawn != own) {
@@ -146,6 +156,8 @@ pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mi
         was_on: *was_on,
         key: key.clone(),
         impersonated: *impersonated,
+        going: going.as_ref().map(going_vm),
+        going_disks: going_disks.iter().map(ToString::to_string).collect(),
         stamp: status.journal.stamp.take(),
     };
     Ok(noted)
@@ -218,7 +230,9 @@ pub fn as_on_form(taint: &Taint) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use fleet::hypervisor::VmRef;
 
     use super::*;
     use crate::objects::fixture;
@@ -269,6 +283,8 @@ mod tests {
             was_on: true,
             key: Some("sha256:0e".to_owned()),
             impersonated: true,
+            going: Some(VmRef { uuid: Uuid::from_u128(2), id: "vm-9".to_owned() }),
+            going_disks: [Uuid::from_u128(3)].into(),
         }
     }
 
@@ -304,6 +320,8 @@ mod tests {
             was_on: false,
             key: None,
             impersonated: false,
+            going: None,
+            going_disks: BTreeSet::new(),
             ..whole()
         };
         there_and_back(&made, &begun);

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::guests::Guests;
 use super::kept::{Goal, Kept, Node};
 use super::seen::{Found, Said, Seen};
-use crate::hypervisor::{Hypervisor, PowerState, Vm, VmRef, doubles};
+use crate::hypervisor::{Hypervisor, PowerState, Vm, doubles};
 use crate::upgrade::Noted;
 use crate::workers::Trouble;
 
@@ -159,7 +159,6 @@ async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<
 /// cluster goes, and the removal of another VM of this BIOS UUID was asked for, when it may also hold no data disk at all, or an upgrade has
 /// gone through its nodes and the node's own disk is in another VM or was given away.
 fn is_copy(kept: &Kept, upgraded: Option<&Noted>, seen: &[Vm], vm: &Vm) -> bool {
-    let is_another = |gone: &VmRef| gone.uuid == vm.uuid() && gone.id != vm.reference.id;
     let is_of_others = match kept.goal {
         Goal::Up => kept.formed && upgraded.is_some() && !may_be_nodes(kept, upgraded, vm),
         Goal::Down => {
@@ -175,7 +174,7 @@ fn is_copy(kept: &Kept, upgraded: Option<&Noted>, seen: &[Vm], vm: &Vm) -> bool 
                 && !kept.going.contains(&vm.reference);
             !kept.is_granted(vm.uuid())
                 && !holds_own(kept, upgraded, vm)
-                && (is_earlier || kept.going.iter().any(is_another))
+                && (is_earlier || kept.going.iter().any(|gone| vm.is_double_of(gone)))
         }
         Goal::Gone => false,
     };

@@ -188,6 +188,11 @@ impl Vm {
         self.stamp.as_ref().is_some_and(|stamp| stamp.swap == Some(swap))
     }
 
+    /// Whether it is another VM than one whose removal was asked for, and has that one's BIOS UUID.
+    pub fn is_double_of(&self, gone: &VmRef) -> bool {
+        self.reference.uuid == gone.uuid && self.reference.id != gone.id
+    }
+
     /// Whether no adapter of it is connected, now or at power-on.
     pub fn is_fenced(&self) -> bool {
         self.adapters.iter().all(|adapter| !adapter.connected)

@@ -131,11 +131,15 @@ impl Acting<'_> {
                 Ok(Acted::Changed)
             }
             Action::Detach(_, disk) => {
-                self.hypervisor.detach(vm(seen, &machine)?, disk).await?;
+                let vm = vm(seen, &machine)?;
+                note_going(records, &machine, vm).await?;
+                self.hypervisor.detach(vm, disk).await?;
                 Ok(Acted::Changed)
             }
             Action::Destroy(_) => {
-                self.hypervisor.destroy(vm(seen, &machine)?).await?;
+                let vm = vm(seen, &machine)?;
+                note_going(records, &machine, vm).await?;
+                self.hypervisor.destroy(vm).await?;
                 Ok(Acted::Changed)
             }
             Action::Disconnect(_, adapter) => {
@@ -143,10 +147,12 @@ impl Acting<'_> {
                 Ok(Acted::Changed)
             }
             Action::Release(_, name) => {
-                self.hypervisor.release(vm(seen, &machine)?, name).await?;
+                let vm = vm(seen, &machine)?;
+                note_going(records, &machine, vm).await?;
+                self.hypervisor.release(vm, name).await?;
                 Ok(Acted::Changed)
             }
-            Action::Forget(_) => {
+            Action::Forget(..) => {
                 // Its VM is gone: who was let in by its name is somebody else, whether he has made a node by it or bides his
                 // time. One that has never had a token has let nobody in: a node of its name was somebody's before.
                 let had_token = machine.expires > 0;
@@ -406,6 +412,15 @@ fn some_of(blocked: &[String], more: usize, room: usize) -> String {
 async fn save(records: &mut Records<'_>, machine: Machine) -> Result<Acted, Trouble> {
     records.save_machine(machine).await.map_err(Trouble::store)?;
     Ok(Acted::Changed)
+}
+
+/// Notes which VM goes, where that is news: what has its BIOS UUID elsewhere is known for another one afterwards.
+async fn note_going(records: &mut Records<'_>, machine: &Machine, vm: &Vm) -> Result<(), Trouble> {
+    let noted = machine.taking_apart(vm);
+    if noted != *machine {
+        save(records, noted).await?;
+    }
+    Ok(())
 }
 
 /// The machine's VM, as it was seen.

@@ -49,8 +49,8 @@ pub enum Action {
     Disconnect(String, String),
     /// Gives its VM up, under another name: it is kept, and nobody's.
     Release(String, String),
-    /// Notes that nothing of it is left.
-    Forget(String),
+    /// Notes that nothing of it is there any more. Replicas of its VM that stay where they are are named.
+    Forget(String, Vec<String>),
 }
 
 impl Action {
@@ -76,7 +76,7 @@ impl Action {
             | Self::Destroy(name)
             | Self::Disconnect(name, _)
             | Self::Release(name, _)
-            | Self::Forget(name) => Some(name),
+            | Self::Forget(name, _) => Some(name),
         }
     }
 }

@@ -40,11 +40,21 @@ pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &Kept) -> Result<Se
 async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept, now: u64) -> Result<Seen, Trouble> {
     let (mut vms, deployment) = (hypervisor.vms().await?, hypervisor.deployment());
     let (mut given_up, mut gone, mut taken) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+    let (mut left, mut copied) = (BTreeMap::new(), BTreeMap::new());
     for machine in &kept.machines {
         let Some(noted) = machine.noted() else { continue };
         if !vms.iter().any(|vm| vm.uuid() == noted) {
             // Moved out of the folders that are searched, or restamped: it is not gone.
-            let copies = hypervisor.with_bios_uuid(noted).await?;
+            let found = hypervisor.with_bios_uuid(noted).await?;
+            let is_left = |vm: &Vm| !vm.is_anothers(deployment) && machine.has_replica(vm);
+            let (replicas, copies): (Vec<Vm>, Vec<Vm>) = found.into_iter().partition(is_left);
+            if !replicas.is_empty() {
+                left.insert(machine.name.clone(), replicas.iter().map(Vm::to_string).collect::<Vec<_>>());
+            }
+            if let Some(wait) = copies.iter().filter(|vm| !vm.is_anothers(deployment)).find_map(|vm| runs(machine, vm))
+            {
+                copied.insert(machine.name.clone(), wait);
+            }
             let released = copies.iter().find(|vm| machine.has_released(vm));
             if let Some(vm) = released.filter(|_| !copies.iter().any(|vm| vm.is_of(deployment))) {
                 given_up.insert(machine.name.clone(), clean(&vm.name));
@@ -62,8 +72,9 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
         }
     }
     let nodes = cluster.nodes().await.map_err(Trouble::api)?;
-    let mut seen = Seen { now, vms, nodes, gone, kept: given_up, taken, ..Seen::default() };
-    seen.doubtful = doubtful(hypervisor, &kept.machines, &seen).await;
+    let mut seen = Seen { now, vms, nodes, gone, kept: given_up, taken, left, ..Seen::default() };
+    copied.extend(doubtful(hypervisor, &kept.machines, &seen).await);
+    seen.doubtful = copied;
     // Before the VMs are asked: what has joined since then says so.
     let may_join = |machine: &&Machine| machine.state != State::Member;
     let ready = kept.machines.iter().filter(may_join).filter_map(|machine| seen.node(machine).own());
@@ -127,4 +138,17 @@ async fn doubtful(hypervisor: &dyn Hypervisor, machines: &[Machine], seen: &Seen
         doubtful.extend(wait.map(|wait| (machine.name.clone(), wait)));
     }
     doubtful
+}
+
+/// Why nothing is done for a machine whose VM goes: a copy of that may run, which somebody has powered on since the VM was off.
+fn runs(machine: &Machine, vm: &Vm) -> Option<Wait> {
+    if !machine.is_copied_by(vm) || vm.power == PowerState::Off {
+        return None;
+    }
+    let words = format!(
+        "{vm}, which is {} ({}), has the BIOS UUID of its VM, which goes, and is another one. It is left alone: power it off, or take it \
+         out of the inventory",
+        vm.power, vm.reference.id
+    );
+    Some(Wait::lasting(machine, reason::VM_ODD, words))
 }

@@ -1,5 +1,6 @@
 //! The small journal of one worker: what was begun for it. Kept before anything follows from it.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use super::discards::Discards;
 use super::pool::{Pool, Template};
 use super::reason;
 use super::removal::Removal;
-use crate::hypervisor::{Stamp, Vm};
+use crate::hypervisor::{PowerState, Stamp, Vm, VmRef};
 use crate::upgrade::Reason;
 
 /// How far a worker is.
@@ -100,6 +101,12 @@ pub struct Machine {
     /// Whether somebody else was seen to have joined in its place, and it was given no other token since.
     #[serde(default)]
     pub impersonated: bool,
+    /// Its VM, noted before that is taken apart, removed or given up: another one of its BIOS UUID that is found afterwards is a copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub going: Option<VmRef>,
+    /// UUIDs of the data disks that its VM held then.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub going_disks: BTreeSet<Uuid>,
 }
 
 impl Machine {
@@ -127,6 +134,8 @@ impl Machine {
             was_on: false,
             key: None,
             impersonated: false,
+            going: None,
+            going_disks: BTreeSet::new(),
         }
     }
 
@@ -143,6 +152,27 @@ impl Machine {
     /// Whether a VM is the one that was given up for it: nobody's now.
     pub(super) fn has_released(&self, vm: &Vm) -> bool {
         self.noted() == Some(vm.uuid()) && vm.stamp.as_ref() == Some(&self.stamp(Uuid::nil()))
+    }
+
+    /// The same with its VM noted that is about to be taken apart, removed or given up.
+    #[must_use]
+    pub(super) fn taking_apart(&self, vm: &Vm) -> Self {
+        let mut noted = self.clone();
+        noted.going = Some(vm.reference.clone());
+        noted.going_disks.extend(vm.data_disks().map(|disk| disk.reference.uuid));
+        noted
+    }
+
+    /// Whether a VM elsewhere has the BIOS UUID of its VM, which goes, and is another one.
+    pub(super) fn is_copied_by(&self, vm: &Vm) -> bool {
+        self.going.as_ref().is_some_and(|going| vm.is_double_of(going))
+    }
+
+    /// Whether such a one is a replica that backup software keeps: it is off, and none of the worker's disks is in it. It is nothing of the
+    /// worker's, and stays.
+    pub(super) fn has_replica(&self, vm: &Vm) -> bool {
+        let is_plain = vm.power == PowerState::Off && !self.going_disks.iter().any(|disk| vm.disk(*disk).is_some());
+        self.is_copied_by(vm) && is_plain
     }
 
     /// What its VM is called once it is given up: its own name is free then.

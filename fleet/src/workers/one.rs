@@ -402,7 +402,7 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen, missed:
             None => Step::Does(Action::DeleteNode(name(machine))),
         },
         (Some(vm), None) => removed(machine, vm),
-        (None, None) => Step::Does(Action::Forget(name(machine))),
+        (None, None) => Step::Does(Action::Forget(name(machine), seen.left(machine).to_vec())),
     }
 }
 

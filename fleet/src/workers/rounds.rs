@@ -178,7 +178,7 @@ fn leads_on(action: &Action, machine: Option<&Machine>) -> bool {
         | Action::Destroy(_)
         | Action::Disconnect(..)
         | Action::Release(..) => !is(State::New) && !machine.is_some_and(is_given_up),
-        Action::Forget(_) => !machine.is_some_and(is_given_up),
+        Action::Forget(..) => !machine.is_some_and(is_given_up),
         _ => true,
     }
 }

@@ -36,7 +36,10 @@ pub struct Seen {
     pub kept: BTreeMap<String, String>,
     /// Machines of which no VM is noted as made, and whose BIOS UUID a VM has that is stamped as another deployment's.
     pub taken: BTreeSet<String>,
-    /// Why the VMs of members are left alone that do not run, by machine: each may be a copy of one that does, elsewhere.
+    /// Replicas of VMs that go, or have gone, by machine, for people: they are off, elsewhere, and stay.
+    pub left: BTreeMap<String, Vec<String>>,
+    /// Why VMs are left alone, by machine: that of a member does not run, and may be a copy of one that does, elsewhere; or a copy of one that
+    /// goes may run.
     pub doubtful: BTreeMap<String, Wait>,
     /// What VMs that are on say of themselves, by machine, where it is no member or its node is not Ready.
     pub said: BTreeMap<String, Statement>,
@@ -237,6 +240,11 @@ impl Seen {
         let is_of_now = self.said(machine)?.at >= machine.since;
         let why = self.trouble(machine).filter(|why| !asks_for_token(&why.code))?;
         (self.refuses(machine) && is_of_now && !self.was_heard(machine)).then_some(why)
+    }
+
+    /// The replicas of a machine's VM that stay, for people.
+    pub(super) fn left(&self, machine: &Machine) -> &[String] {
+        self.left.get(&machine.name).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// A machine's node.

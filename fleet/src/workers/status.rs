@@ -54,6 +54,9 @@ pub struct WorkerStatus {
     /// What its VM is called since it was given up; none if it was not.
     #[serde(skip)]
     pub kept: Option<String>,
+    /// Replicas of its VM, which goes or has gone: they are off, elsewhere, and stay.
+    #[serde(skip)]
+    pub left: Vec<String>,
 }
 
 /// What a worker's VM says of itself.
@@ -142,6 +145,7 @@ impl WorkersStatus {
                     says: seen.and_then(|seen| seen.said(machine)).map(Says::of),
                     discards: machine.discards,
                     kept: seen.and_then(|seen| seen.kept.get(&machine.name)).cloned(),
+                    left: seen.map(|seen| seen.left(machine).to_vec()).unwrap_or_default(),
                 }
             })
             .collect();

@@ -363,6 +363,10 @@ fn told_of(notice: &Notice<'_>) {
         Notice::Begun(workers::Action::Release(worker, name)) => {
             log::info!("the VM of {worker} is given up, and kept as {name}");
         }
+        Notice::Begun(workers::Action::Forget(worker, left)) if !left.is_empty() => {
+            let left = left.join(", ");
+            log::info!("{worker} is gone; what has the BIOS UUID of its VM elsewhere, and is off, stays: {left}");
+        }
         Notice::Begun(action) => log::info!("{action:?}"),
         Notice::Waits(wait) => log::debug!("waiting: {wait}"),
     }

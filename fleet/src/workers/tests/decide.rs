@@ -172,7 +172,7 @@ impl Model {
                 self.seen.vms.retain(|vm| vm.name != name);
                 self.seen.gone.insert(name.clone());
             }
-            Action::Forget(_) => {
+            Action::Forget(..) => {
                 assert!(self.unseen.iter().all(|vm| vm.name != name), "its VM was not seen for a moment");
                 assert!(self.seen.vms.iter().all(|vm| vm.name != name), "its VM is forgotten");
                 self.machines.retain(|machine| machine.name != name);

@@ -75,6 +75,23 @@ async fn that_a_vm_was_given_up_is_seen_where_the_answer_is_lost() {
     }
 }
 
+/// Backup software keeps it where nobody looks, stamp and all.
+#[tokio::test(start_paused = true)]
+async fn a_replica_of_a_vm_that_is_kept_is_not_given_up_with_it() {
+    let world = leaving().await;
+    let replica = {
+        let mut state = world.lock();
+        let replica = state.copy_vm("t-w1");
+        replica.disks.clear();
+        let replica = replica.clone();
+        state.away.insert(replica.reference.id.clone());
+        replica
+    };
+    world.give(remove("t-w1")).await.done();
+    assert_eq!(world.given_up().len(), 1);
+    assert!(world.lock().machines.iter().any(|machine| machine.vm == replica), "it was touched");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_not_made_to_the_end_is_kept_by_nobody() {
     let world = World::killed_while_adding("add.end", Fault::KilledBefore).await;

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::fake::{ANOTHER, Does, Fault, Given, World, node_on, pool, remove, replace, template};
 use crate::authority::TakeOver;
-use crate::hypervisor::{PowerState, Size};
+use crate::hypervisor::{PowerState, Size, VmRef};
 use crate::workers::missing::Missing;
 use crate::workers::{Arrived, Changes, Discards, Machine, NodeSeen, Pool, Seen, State, Wish};
 
@@ -670,6 +670,77 @@ async fn a_replica_that_is_off_keeps_no_worker_from_going() {
     }
     world.give(remove("t-w1")).await.arrived();
     assert_eq!(world.own(), ["t-w2"]);
+}
+
+/// Two workers. Of the VM of one, which has a data disk, backup software keeps a replica where nobody looks.
+async fn with_replica(is_stamped: bool) -> (World, VmRef) {
+    let world = World::with(2).await;
+    let replica = {
+        let mut state = world.lock();
+        let replica = state.copy_vm("t-w1");
+        replica.stamp = replica.stamp.take().filter(|_| is_stamped);
+        let replica = replica.reference.clone();
+        state.away.insert(replica.id.clone());
+        state.add_disk("t-w1");
+        replica
+    };
+    (world, replica)
+}
+
+/// The same once whoever removes that worker was killed after the first call of this name, and a person has removed what was left of its VM.
+async fn killed_with_replica(is_stamped: bool, call: &str) -> (World, VmRef) {
+    let (world, _) = with_replica(is_stamped).await;
+    world.set_fault(None);
+    world.give(remove("t-w1")).await.done();
+    let at = world.lock().calls.iter().position(|(name, _)| *name == call).expect("such a call") + 1;
+    let (world, replica) = with_replica(is_stamped).await;
+    world.set_fault(Some((at, Fault::KilledAfter)));
+    assert!(matches!(world.give(remove("t-w1")).await, Given::Killed));
+    world.set_fault(None);
+    world.lock().machines.retain(|machine| machine.vm.name != "t-w1");
+    (world, replica)
+}
+
+fn power_of(world: &World, vm: &VmRef) -> Option<PowerState> {
+    let state = world.lock();
+    state.machines.iter().find(|machine| machine.vm.reference == *vm).map(|machine| machine.vm.power)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_stays_where_its_worker_has_gone() {
+    for is_stamped in [true, false] {
+        let (world, replica) = with_replica(is_stamped).await;
+        world.give(remove("t-w1")).await.done();
+        assert_eq!(power_of(&world, &replica), Some(PowerState::Off), "stamped {is_stamped}");
+        for call in ["detach", "destroy"] {
+            let told = format!("stamped {is_stamped}, killed after {call}");
+            let (world, replica) = killed_with_replica(is_stamped, call).await;
+            let status = world.status().await.unwrap().unwrap();
+            assert_eq!(status.workers[0].left, [format!("t-w1-copy ({})", replica.uuid)], "{told}");
+            world.give_over(Wish::GoOn).await.done();
+            assert!(world.kept().await.unwrap().machine("t-w1").is_none(), "{told}");
+            assert_eq!(power_of(&world, &replica), Some(PowerState::Off), "{told}");
+        }
+    }
+}
+
+/// A person has powered it on since: what runs is not shut down with a worker that goes.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_runs_once_its_worker_has_gone_is_left_alone() {
+    let (world, replica) = killed_with_replica(true, "destroy").await;
+    let set = |power: PowerState| {
+        let mut state = world.lock();
+        let its = state.machines.iter_mut().find(|machine| machine.vm.reference == replica);
+        its.expect("the replica").vm.power = power;
+    };
+    set(PowerState::On);
+    let (arrived, _) = world.give_over(Wish::GoOn).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.vm-odd"], "{arrived:?}");
+    assert_eq!(power_of(&world, &replica), Some(PowerState::On));
+    set(PowerState::Off);
+    world.give(Wish::GoOn).await.done();
+    assert!(world.kept().await.unwrap().machine("t-w1").is_none());
+    assert_eq!(power_of(&world, &replica), Some(PowerState::Off));
 }
 
 #[tokio::test(start_paused = true)]

@@ -211,7 +211,13 @@ fn begun(action: &Action) -> String {
         Action::Destroy(name) => format!("{name}: its VM is removed"),
         Action::Disconnect(name, adapter) => format!("{name}: its network adapter {adapter} is disconnected"),
         Action::Release(name, as_what) => format!("{name}: its VM is kept as {as_what}"),
-        Action::Forget(name) => format!("{name} is gone"),
+        Action::Forget(name, left) if left.is_empty() => format!("{name} is gone"),
+        Action::Forget(name, left) => {
+            format!(
+                "{name} is gone; what has the BIOS UUID of its VM elsewhere, and is off, stays: {}",
+                left.join(", ")
+            )
+        }
     }
 }
 
@@ -245,6 +251,7 @@ pub mod tests {
             says: None,
             discards: Discards::default(),
             kept: None,
+            left: Vec::new(),
         }
     }
 
@@ -265,6 +272,14 @@ pub mod tests {
             held_by: None,
             newer: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_replica_that_stays_is_named_once_its_worker_is_gone() {
+        let gone =
+            |left: &[&str]| begun(&Action::Forget("t-w1".to_owned(), left.iter().map(|&vm| vm.to_owned()).collect()));
+        assert_eq!(gone(&[]), "t-w1 is gone");
+        assert!(gone(&["a", "b"]).ends_with("and is off, stays: a, b"), "{}", gone(&["a", "b"]));
     }
 
     #[test]
