@@ -103,6 +103,9 @@ fn goes_on(kept: &Kept, node: &Node, seen: &Seen, next: &mut Next) -> bool {
     match seen.later_vm(node) {
         Found::Vm(vm) if vm.power == PowerState::On => return true,
         Found::Vm(vm) if seen.stale.contains(&vm.uuid()) => next.waits.push(stale(node, vm)),
+        Found::Vm(vm) if seen.is_noted(kept, vm) && is_cut_off(vm) && copied(vm, seen).is_none() => {
+            next.waits.push(cut_off(node, vm));
+        }
         Found::Vm(vm) if seen.is_noted(kept, vm) => {
             if vm.power == PowerState::Off {
                 next.waits.push(Wait::passing(&node.name, reason::VM_STATE, "its VM is off"));
@@ -128,6 +131,21 @@ fn stale(node: &Node, vm: &Vm) -> Wait {
         held.join(", ")
     );
     Wait::lasting(&node.name, reason::VM_ODD, words)
+}
+
+/// Whether a VM that is off would come up without a network.
+fn is_cut_off(vm: &Vm) -> bool {
+    vm.power == PowerState::Off && !vm.adapters.is_empty() && vm.is_fenced()
+}
+
+/// An upgrade disconnects a VM before it takes its data disk away, and connects it again on the way back.
+fn cut_off(node: &Node, vm: &Vm) -> Wait {
+    let words = format!(
+        "{vm}, which is off, holds its data disk, and none of its network adapters is connected at power-on: an upgrade that is not done, or was \
+         abandoned, leaves it so. It is not powered on: go on with the upgrade if there is one; else see that no other VM of the node runs, \
+         connect the adapters by hand: it is powered on the next time"
+    );
+    Wait::lasting(&node.name, reason::VM_STATE, words)
 }
 
 /// Why a node of a cluster that has formed runs nowhere. Where VMs of it are there its data disk may have been on its way from one to the

@@ -7,7 +7,8 @@
 //!
 //! 1. a command takes the hold;
 //! 2. [`prune`]: too many old holds go, the lowest first. What a kind has nowhere else is copied into the new hold before; while
-//!    such a copy may still land, no journal of its kind is begun there;
+//!    such a copy may still land, no journal of its kind is begun there. An upgrade's stays where it was as well until the next command,
+//!    for step 3 writes the same file again;
 //! 3. it writes its journal, and does its work;
 //! 4. [`clear`], where it has noted that nothing of the cluster is left: all holds below its own go;
 //! 5. it gives the hold back. Until then nobody else has begun, so nothing is removed that another one stands on.
@@ -160,7 +161,9 @@ async fn let_all_go(hold: &Hold<'_>, cancelled: &watch::Receiver<bool>) -> anyho
     Ok(())
 }
 
-/// Whether a hold above this number has all that counts of a kind; it is copied into one's own if it has not.
+/// Whether a hold above this number has all that counts of a kind, and keeps it; it is copied into one's own if none has. A copy of an
+/// upgrade's journal is no reason to remove the one that it was made of: who goes on with that upgrade, or begins one, writes the file of
+/// the copy once more in this hold, and may be cut off at that. The next command finds it whole, or copies it again.
 async fn is_kept_above(
     hold: &Hold<'_>,
     kind: Kind,
@@ -190,6 +193,7 @@ async fn is_kept_above(
         let written = written.with_context(|| format!("copying {file} of hold {counts}"));
         let written = if kind == Kind::Upgrade { written.context(MayStillLand) } else { written };
         written?;
+        return Ok(kind != Kind::Upgrade);
     }
     Ok(true)
 }

@@ -77,6 +77,27 @@ async fn an_upgrade_outlives_any_number_of_the_clusters_own_commands() {
     }
 }
 
+/// Who goes on with it writes the file of its copy anew, and is killed at that.
+#[tokio::test(start_paused = true)]
+async fn an_upgrades_journal_that_was_copied_outlives_who_is_cut_off_while_writing_it_again() {
+    let (_directory, folder) = folder();
+    let lines = "{\"a\":1}\n";
+    let whole = beginning(lines).unwrap();
+    command(&folder, Some((upgrade::FILE, &whole))).await;
+    for _ in 2..=20 {
+        command(&folder, None).await;
+    }
+    for hold in 21..=23 {
+        command(&folder, Some((upgrade::FILE, &whole[..5]))).await;
+        assert_eq!(upgrade::last(&folder).await.unwrap(), Some((1, lines.to_owned())), "hold {hold}");
+    }
+    // Once it was written whole in a later one, the old one goes.
+    command(&folder, Some((upgrade::FILE, &whole))).await;
+    command(&folder, None).await;
+    assert_eq!(upgrade::last(&folder).await.unwrap(), Some((24, lines.to_owned())));
+    assert_eq!(sorted(&folder).await.unwrap(), (6..=25).collect::<Vec<_>>());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_note_that_was_cut_takes_away_none_before_it() {
     let (_directory, folder) = folder();

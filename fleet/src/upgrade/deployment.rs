@@ -82,6 +82,7 @@ impl Deployment<'_> {
 
     async fn plan_to(&self, target: &Target, options: &Options, view: HoldView<'_>) -> anyhow::Result<Plan> {
         self.may_be_upgraded().await?;
+        self.has_formed_if_begun().await?;
         let inventory = self.inventory(&options.placement, view).await?;
         Ok(plan(&inventory, target, options, Uuid::new_v4())?)
     }

@@ -25,6 +25,23 @@ impl Deployment<'_> {
         }
     }
 
+    /// Refuses to begin an upgrade of a cluster of which VMs are noted, and not that it has formed: until that is noted `kaas deploy` goes by
+    /// the VMs that it has made itself, and would be stuck for ever with those that an upgrade puts in their place.
+    ///
+    /// # Errors
+    /// When it is so, or the store does not answer.
+    pub(super) async fn has_formed_if_begun(&self) -> anyhow::Result<()> {
+        match begun(self.store, self.hypervisor.deployment()).await? {
+            Some(kept) if kept.goal == Goal::Up && !kept.formed && kept.nodes.iter().any(|node| node.vm.is_some()) => {
+                bail!(
+                    "nothing is noted of the cluster {} having formed: go on with `kaas deploy` until it has ended; nothing was changed",
+                    kept.cluster
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses to go on with an upgrade that has ended with its cluster: that was destroyed, and what is here now is another one.
     ///
     /// # Errors

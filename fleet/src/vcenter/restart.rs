@@ -13,6 +13,9 @@ impl VcenterHypervisor {
     /// Before a VM is powered on: it is started again as it is wanted.
     pub(super) async fn start_again(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
         if !self.places.changes_cluster() {
+            if let Some(words) = self.left_off(vm).await {
+                log::warn!("{words}");
+            }
             return Ok(());
         }
         let wanted = self.places.restart;
@@ -26,6 +29,26 @@ impl VcenterHypervisor {
             Ok(())
         };
         granted(wish.await, &format!("when {} is started after a failure of its host", vm.name))
+    }
+
+    /// That nobody starts a VM again, in words, where the cluster of hosts is left as it is: an upgrade may have set that by another
+    /// description of the cluster. What cannot be seen is nothing to tell: for this alone an account needs no right there.
+    pub(super) async fn left_off(&self, vm: &vsphere::Vm) -> Option<String> {
+        let look = async {
+            let Some(cluster) = self.cluster_of(vm).await? else { return Ok(None) };
+            Result::Ok(self.client.restart_priority(&cluster, &vm.reference).await?)
+        };
+        match look.await {
+            Ok(Some(RestartPriority::Disabled)) => Some(format!(
+                "vSphere HA does not start {} after a failure of its host: an upgrade has set that, or a person; see to it in vSphere Client",
+                vm.name
+            )),
+            Ok(_) => None,
+            Err(error) => {
+                log::debug!("looking what vSphere HA does with {}: {error}", vm.name);
+                None
+            }
+        }
     }
 
     /// When a VM is disconnected: nobody starts it again.

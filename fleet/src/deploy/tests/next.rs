@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY_ALL, vm, wanted};
 use crate::deploy::{Action, DeployStatus, Goal, Kept, Node, Said, Seen, Wish, next};
-use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Vm, VmSize};
+use crate::hypervisor::{Adapter, Disk, DiskKind, DiskRef, PowerState, Vm, VmSize};
 
 fn kept() -> Kept {
     Wish::Deploy(&wanted(3)).applied(DEPLOYMENT, None, &[]).unwrap()
@@ -262,6 +262,33 @@ fn a_disk_that_somebody_elses_vm_holds_does_not_go_and_is_not_said_to() {
         let status = DeployStatus::of(&kept, Ok(&seen));
         assert_eq!(status.discarded.contains(&disk), goes, "{status:?}");
         assert_eq!(next(&kept, &seen).actions.contains(&Action::DeleteDisk(disk.clone())), goes);
+    }
+}
+
+/// Of an upgrade that was killed right before it took the disk, and abandoned.
+#[test]
+fn a_vm_with_the_nodes_disk_that_would_come_up_without_a_network_is_not_powered_on_and_a_person_is_told() {
+    let mut kept = Kept { formed: true, ..kept() };
+    kept.nodes.truncate(1);
+    kept.nodes[0].vm = Some(Uuid::from_u128(1));
+    let adapter = |key: &str, connected| Adapter {
+        key: key.to_owned(),
+        network: "Management".to_owned(),
+        mac: format!("00:50:56:00:00:{}", &key[2..]),
+        connected,
+    };
+    let of = |adapters| seen(vec![Vm { adapters, ..with_disk(vm_of("cp1", 1)) }]);
+    let now = next(&kept, &of(vec![adapter("4000", false), adapter("4001", false)]));
+    let waits: Vec<_> = now.waits.iter().map(ToString::to_string).collect();
+    assert_eq!((now.actions.len(), waits.len()), (0, 1), "{waits:?}");
+    assert!(waits[0].contains("none of its network adapters") && waits[0].ends_with("[deploy.vm-state]"), "{waits:?}");
+    assert!(now.needs_a_person());
+    // A copy of it comes first: nobody is to connect either.
+    let doubles = vec![vm_of("cp1", 1)];
+    let copied = next(&kept, &Seen { doubles, ..of(vec![adapter("4000", false)]) });
+    assert!(copied.actions.is_empty() && copied.waits.iter().any(|wait| wait.reason.code == "deploy.vm-odd"));
+    for one_is_connected in [vec![adapter("4000", true), adapter("4001", false)], Vec::new()] {
+        assert_eq!(next(&kept, &of(one_is_connected)).actions, [Action::PowerOn("cp1".to_owned())]);
     }
 }
 

@@ -84,8 +84,10 @@ impl StepContext<'_> {
         }
     }
 
-    /// Disconnects all network adapters of a VM that is off.
+    /// Disconnects all network adapters of a VM that is off. One that somebody has powered on since is left as it is: before it is stopped
+    /// on the way back, the others are asked whether etcd stands without it.
     pub(super) async fn fence(&self, vm: &Vm) -> Taken {
+        off(vm)?;
         self.connect(vm, false, |_| true).await
     }
 
@@ -100,7 +102,11 @@ impl StepContext<'_> {
         for key in vm.adapters.iter().filter(|adapter| adapter.connected != connected).map(|adapter| &*adapter.key) {
             if chosen(key) {
                 // Each change makes another VM of it, in the hypervisor's eyes.
-                self.hypervisor.connect(&self.current(vm).await?, key, connected).await?;
+                let now = self.current(vm).await?;
+                if !connected {
+                    off(&now)?;
+                }
+                self.hypervisor.connect(&now, key, connected).await?;
                 changed += 1;
             }
         }

@@ -6,7 +6,7 @@ use super::command::{Given, begin, deployment, end, entries, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, new, old, old_vm};
 use crate::authority::TakeOver;
-use crate::hypervisor::{Kind, PowerState};
+use crate::hypervisor::{Kind, PowerState, Vm};
 use crate::upgrade::entry::{Direction, Event};
 use crate::upgrade::{Action, Arrived, Mode, Notice, OnFailure, Outcome, Step, Verb};
 
@@ -289,6 +289,36 @@ async fn only_adapters_that_were_connected_are_connected_again() {
     assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::RolledBack);
     let state: Vec<bool> = world.old_vm("cp1").adapters.iter().map(|adapter| adapter.connected).collect();
     assert_eq!(state, [true, false, true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_somebody_has_powered_on_is_not_cut_off_the_network_and_stops_only_while_the_others_are_well() {
+    let is_connected = |vm: &Vm| vm.adapters[0].connected;
+    // A command was killed when the old VM of cp2 was off, a colleague has powered it on, and another node fails.
+    let world = before(3, Step::of(Action::Fence, 0)).await;
+    let id = world.old_vm("cp2").reference.id;
+    world.lock().boot(&id);
+    world.lock().sick.insert("cp3");
+    give(&world, Verb::Resume).await.paused();
+    let turned = turns(&world).await;
+    assert!(turned[0].2.contains("cp2 ") && turned[0].2.contains("is on, and must be off"), "{turned:?}");
+    assert_eq!((world.called("connect"), world.called("shut_down")), (0, 0));
+    assert!(is_connected(&world.old_vm("cp2")));
+    world.lock().sick.clear();
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+    // The same of a new one, on the way back.
+    let world = self::world(3, Mode::Rolling, Ill::Well).await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    stop_before(&world, Verb::Rollback, Step::of(Action::FenceNew, 2)).await;
+    let node = world.plan_of_journal().await.nodes[2].name.clone();
+    let id = world.new_vm(&node).reference.id;
+    world.lock().boot(&id);
+    let reason = give(&world, Verb::Resume).await.paused();
+    assert!(reason.contains("is on, and must be off") && reason.ends_with("[upgrade.vm-state]"), "{reason}");
+    assert_eq!(world.called("connect"), 0);
+    assert!(is_connected(&world.new_vm(&node)));
+    world.lock().shut_down(&id);
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::command::{begin, deployment, end, give};
 use super::failing::before;
-use super::fake::{DEPLOYMENT, Ill, World};
+use super::fake::{DEPLOYMENT, Ill, World, old_vm};
 use crate::authority::TakeOver;
 use crate::deploy::OtherDeployment;
 use crate::upgrade::{Action, Arrived, ClusterSeen, KubernetesOptions, LastUpgrade, Mode, Outcome, Step, Verb};
@@ -24,6 +24,10 @@ fn note_with(world: &World, deployment: Uuid, goal: &str, upgrade: Option<Uuid>)
         "cluster": "control", "deployment": deployment, "goal": goal, "image": {"digest": "one", "name": "kaas"}, "nodes": [],
         "upgrade": upgrade,
     });
+    put(world, &noted);
+}
+
+fn put(world: &World, noted: &serde_json::Value) {
     let mut state = world.lock();
     let released = || [("released".to_owned(), String::new())].into();
     let last = state.store.holds.keys().next_back().copied().unwrap_or(1);
@@ -31,8 +35,41 @@ fn note_with(world: &World, deployment: Uuid, goal: &str, upgrade: Option<Uuid>)
     files.insert("deploy-000001.json".to_owned(), noted.to_string());
 }
 
+/// What `kaas deploy` has noted once it has made a node's VM, in the last hold.
+fn note_begun(world: &World, formed: bool) {
+    let node =
+        serde_json::json!({"name": "cp1", "address": "10.0.0.11", "made_of": "", "vm": old_vm("cp1"), "started": true});
+    let noted = serde_json::json!({
+        "cluster": "control", "deployment": DEPLOYMENT, "goal": "up", "image": {"digest": "one", "name": "kaas"}, "nodes": [node],
+        "formed": formed,
+    });
+    put(world, &noted);
+}
+
 fn kubernetes() -> KubernetesOptions {
     KubernetesOptions { to: None, drain_seconds: 1, limit: Duration::from_secs(30) }
+}
+
+/// Its `kaas deploy` was killed when all nodes were Ready, and before that was noted.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_not_noted_as_formed_is_not_upgraded_and_an_upgrade_of_it_that_was_begun_goes_on() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    note_begun(&world, false);
+    let apply =
+        async || deployment(&world, &|_| {}).apply(&world.target.ova, &world.options, TakeOver::FromTheDead).await;
+    let plan = async || deployment(&world, &|_| {}).plan(&world.target.ova, &world.options).await;
+    for refused in [plan().await.map(drop).unwrap_err(), apply().await.map(drop).unwrap_err()] {
+        let words = refused.to_string();
+        assert!(words.contains("nothing is noted of the cluster control having formed"), "{words}");
+    }
+    assert_eq!(world.store().holds.len(), 1, "nobody was stopped for it");
+    note_begun(&world, true);
+    plan().await.unwrap();
+    // One that an earlier version has begun has its way on, and its way back.
+    let world = before(1, Step::of(Action::Attach, 0)).await;
+    note_begun(&world, false);
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
 }
 
 /// Why nothing of an upgrade is begun here, whichever command is given.

@@ -53,6 +53,26 @@ async fn a_persons_priority_stays_where_none_is_wanted_and_what_vcenter_refuses_
     assert!(hypervisor.again(&vm).await.is_fenced());
 }
 
+/// An upgrade with another description of the cluster has set that, or a person.
+#[tokio::test]
+async fn without_a_wish_a_vm_that_nobody_starts_again_is_named_and_left_so() {
+    let (bed, ova) = (Bed::start(&[]), ova());
+    let (hypervisor, cluster) = wishing(&bed, false, None).await;
+    let client = bed.client().await;
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    let named = MoRef::vm(&vm.reference.id);
+    let disabled = Some(RestartPriority::Disabled);
+    for (priority, is_told) in [(None, false), (Some(RestartPriority::High), false), (disabled, true)] {
+        client.changes(&vsphere::Unguarded).set_restart_priority(&cluster, &named, priority).await.unwrap();
+        let words = hypervisor.left_off(&client.vm(&named).await.unwrap()).await;
+        let tells = words.as_ref().is_some_and(|words| words.contains("vSphere HA does not start cp1 after"));
+        assert_eq!((words.is_some(), tells), (is_told, is_told), "{priority:?}: {words:?}");
+    }
+    hypervisor.power_on(&vm, &Free).await.unwrap();
+    assert_eq!(client.restart_priority(&cluster, &named).await.unwrap(), disabled);
+}
+
 #[tokio::test]
 async fn without_a_wish_the_cluster_is_left_alone() {
     let (bed, ova) = (Bed::start(&[]), ova());
