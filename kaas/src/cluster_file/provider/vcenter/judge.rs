@@ -302,6 +302,12 @@ impl Judging<'_> {
         if let AtCompute::Unreadable(why) = &seen.compute {
             self.wrong(cluster, format!("whether hosts of {} take VMs cannot be told: {why}", cluster.value));
         }
+        if seen.lacks_drs {
+            self.wrong(cluster, format!(
+                "the cluster {} has DRS turned off, and without it vCenter chooses no host for a new VM: turn DRS on",
+                cluster.value
+            ));
+        }
         // What is not there has been said: no host reaches it.
         let is_named = matches!(seen.datastore, AtDatastore::There(_))
             && seen.networks.iter().all(|network| *network == Object::There)

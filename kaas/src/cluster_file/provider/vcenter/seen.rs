@@ -114,6 +114,8 @@ pub struct SeenDatacenter {
     pub templates: Object,
     /// The cluster; or what is there instead.
     pub compute: AtCompute,
+    /// Whether it is a cluster with DRS turned off.
+    pub lacks_drs: bool,
     /// The resource pool.
     pub pool: Object,
     /// The datastore.

@@ -374,6 +374,16 @@ fn hosts_that_are_not_shown_are_a_mistake_only_where_a_vm_is_to_be_made() {
     );
 }
 
+/// VMs that are there are powered on where they are.
+#[test]
+fn a_cluster_without_drs_is_a_mistake_only_where_a_vm_is_to_be_made() {
+    let words = "the cluster Cluster has DRS turned off, and without it vCenter chooses no host for a new VM";
+    let told = mistake(EXAMPLE, "cluster = \"Cluster\"", |_, seen, _| seen.lacks_drs = true);
+    assert!(told.contains(words), "{told}");
+    let there = judged(EXAMPLE, |_, seen, _| (seen.lacks_drs, seen.own) = (true, all_nodes()));
+    assert!(there.mistakes.is_empty(), "{there:?}");
+}
+
 /// What is yet to be made is known once VMs of the cluster were looked for: a full datastore hinders nobody from that.
 #[test]
 fn what_only_making_vms_needs_is_no_part_of_whether_all_that_is_named_is_there() {
