@@ -22,7 +22,7 @@ impl VcenterHypervisor {
     pub(super) fn with_policy(&self, error: vsphere::Error) -> Error {
         let (Some(name), Some(fault)) = (&self.places.policy, error.fault()) else { return error.into() };
         // By their words alone: both come as the general fault of a server that cannot say what has become of the call, and before it has
-        // made anything.
+        // made anything. The words are English: sessions ask for them so.
         let (kind, help) = if fault.says("Data Service") {
             (Some(Kind::Refused), "a policy with encryption, I/O filters or I/O control cannot be given to a clone")
         } else if fault.says("PBM error occurred during Pre") {
