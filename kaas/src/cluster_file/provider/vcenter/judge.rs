@@ -1,6 +1,7 @@
 //! Whether a cluster can be made on a vCenter as it was seen. Pure: each mistake is said where the file says what it is about.
 
 use ::vsphere::{Missing, On};
+use fleet::hypervisor::Size;
 use fleet::node::clean;
 use image::document::Located;
 
@@ -315,8 +316,8 @@ impl Judging<'_> {
         if !is_named {
             return;
         }
-        let able = hosts.iter().filter(|host| host.takes_vms()).count();
-        let why: Vec<String> = hosts.iter().filter_map(refused).collect();
+        let why: Vec<String> = hosts.iter().filter_map(|host| refused(host, &self.asked.size)).collect();
+        let able = hosts.len() - why.len();
         let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) };
         let wanted = self.asked.nodes.len();
         if able == 0 {
@@ -393,8 +394,8 @@ impl Judging<'_> {
     }
 }
 
-/// Why a host takes no VM of the cluster.
-fn refused(host: &SeenHost) -> Option<String> {
+/// Why a host takes no VM of the cluster of this size.
+fn refused(host: &SeenHost, size: &Size) -> Option<String> {
     let name = &host.name;
     if !host.connected {
         return Some(format!("{name} is not connected"));
@@ -404,6 +405,14 @@ fn refused(host: &SeenHost) -> Option<String> {
     }
     if !host.reaches_datastore {
         return Some(format!("{name} does not reach the datastore"));
+    }
+    // With more processors than the host has a VM is not powered on (`NotEnoughLogicalCpus`), with more memory it would live in its swap
+    // file.
+    if let Some(has) = host.processors.filter(|has| *has < size.processors) {
+        return Some(format!("{name} has {has} of the {} processors that each VM is given", size.processors));
+    }
+    if let Some(has) = host.memory.map(|bytes| bytes >> 20).filter(|has| *has < u64::from(size.memory)) {
+        return Some(format!("{name} has {has} of the {} MiB of memory that each VM is given", size.memory));
     }
     (!host.lacks.is_empty()).then(|| format!("{name} has no network {}", host.lacks.join(", ")))
 }

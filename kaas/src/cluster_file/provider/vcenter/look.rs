@@ -243,6 +243,8 @@ impl Looking<'_> {
             seen.push(SeenHost {
                 connected: host.connected,
                 in_maintenance: host.in_maintenance,
+                processors: host.processors,
+                memory: host.memory,
                 reaches_datastore: datastore.is_none_or(|datastore| host.datastores.contains(datastore)),
                 lacks: lacks.map(|(name, _)| name.clone()).collect(),
                 name: host.name,

@@ -26,8 +26,15 @@ fn asked() -> Asked {
 }
 
 fn host(name: &str) -> SeenHost {
-    let name = name.to_owned();
-    SeenHost { name, connected: true, in_maintenance: false, reaches_datastore: true, lacks: Vec::new() }
+    SeenHost {
+        name: name.to_owned(),
+        connected: true,
+        in_maintenance: false,
+        processors: Some(2),
+        memory: Some(4096 << 20),
+        reaches_datastore: true,
+        lacks: Vec::new(),
+    }
 }
 
 fn datastore() -> Datastore {
@@ -414,14 +421,18 @@ fn hosts_that_take_no_vms_are_named_with_why_and_nodes_are_kept_apart_on_the_oth
             SeenHost { in_maintenance: true, ..host("esx3") },
             SeenHost { reaches_datastore: false, ..host("esx4") },
             SeenHost { lacks, ..host("esx5") },
-            host("esx6"),
+            // Of the last one vCenter does not say how large it is.
+            SeenHost { processors: None, memory: None, ..host("esx6") },
+            SeenHost { processors: Some(1), ..host("esx7") },
+            SeenHost { memory: Some((4096 << 20) - 1), ..host("esx8") },
         ]);
     };
     let why = "(esx2 is not connected; esx3 is in maintenance; esx4 does not reach the datastore; esx5 has no network \
-               VM Network)";
+               VM Network; esx7 has 1 of the 2 processors that each VM is given; esx8 has 4095 of the 4096 MiB of memory \
+               that each VM is given)";
     let told = mistake(EXAMPLE, "anti-affinity = true", |_, seen, _| ill(seen));
     assert!(
-        told.contains(&format!("2 of the 6 hosts of Cluster take VMs of this cluster now {why}, and 3 nodes")),
+        told.contains(&format!("2 of the 8 hosts of Cluster take VMs of this cluster now {why}, and 3 nodes")),
         "{told}"
     );
     let together = with(&[("anti-affinity = true", "anti-affinity = false")]);
@@ -431,6 +442,11 @@ fn hosts_that_take_no_vms_are_named_with_why_and_nodes_are_kept_apart_on_the_oth
     let none = |seen: &mut SeenDatacenter| seen.compute = AtCompute::Cluster(vec![]);
     let told = mistake(&together, "cluster = \"Cluster\"", |_, seen, _| none(seen));
     assert!(told.contains("no host of Cluster takes VMs of this cluster now"), "{told}");
+    // A size that none has is a mistake of its own.
+    let told = mistake(&together, "cluster = \"Cluster\"", |_, _, asked| asked.size.processors = 64);
+    let small =
+        "no host of Cluster takes VMs of this cluster now (esx1 has 2 of the 64 processors that each VM is given;";
+    assert!(told.contains(small), "{told}");
     // A host by itself has no rules, and nobody starts its VMs elsewhere.
     let text = with(&[("# restart-priority", "restart-priority")]);
     let checked = judged(&text, |_, seen, _| seen.compute = AtCompute::Host(["a", "b", "c"].map(host).to_vec()));
