@@ -28,7 +28,9 @@ impl VcenterHypervisor {
         } else if fault.says("PBM error occurred during Pre") {
             (Some(Kind::Transient), "vCenter's storage policy service did not answer it")
         } else {
-            (None, "vSphere Client shows which datastores are compatible with it")
+            let help = "vSphere Client shows which datastores are compatible with it; one with replication, which wants a replication \
+                        group, cannot be given here";
+            (None, help)
         };
         let error = Error::from(error).context(format!("making a VM with the storage policy {name} ({help})"));
         Error { kind: kind.unwrap_or(error.kind), ..error }
