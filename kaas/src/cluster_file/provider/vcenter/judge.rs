@@ -15,7 +15,7 @@ use crate::cluster_file::provider::Checked;
 /// The newest major version of the API that this was written for.
 const NEWEST: u32 = 9;
 /// Kinds of datastores whose topmost directories are objects, which `FileManager.MakeDirectory` does not make (vSphere Web
-/// Services API, `DatastoreNamespaceManager`).
+/// Services API, `DatastoreNamespaceManager`), as all disks are: of each there may be several copies.
 const OF_OBJECTS: [&str; 2] = ["vsan", "vvol"];
 /// How to be permitted what is missing.
 const ROLE: &str = "`kaas provider role` prints a role with all that is needed";
@@ -277,6 +277,13 @@ impl Judging<'_> {
                 gib_up(room.at_most)
             ));
         }
+        if makes && is_of_objects(&there.kind) {
+            self.checked.warnings.push(format!(
+                "the datastore {name} is of the kind {}: the storage policy decides how much of it is taken. Room is counted for one copy \
+                 of thin disks: keep as much more free as the policy says",
+                there.kind
+            ));
+        }
         if !there.shared && self.asked.nodes.len() > 1 {
             self.checked.warnings.push(format!(
                 "one host alone reaches the datastore {name}: all nodes run there, and are lost with it"
@@ -288,7 +295,7 @@ impl Judging<'_> {
     fn journal(&mut self, seen: &SeenDatacenter) {
         let beside = if let AtDatastore::There(there) = &seen.datastore { Some(there) } else { None };
         let (Some(unmade), Some(there)) = (&seen.unmade_journal, seen.journal_at.as_ref().or(beside)) else { return };
-        if OF_OBJECTS.iter().any(|kind| there.kind.eq_ignore_ascii_case(kind)) && !unmade.has_top {
+        if is_of_objects(&there.kind) && !unmade.has_top {
             self.checked.warnings.push(format!(
                 "the journal is to be in {}, and the datastore {} is of the kind {}, on which no directory can be made at the \
                  top: name one for the journal that is below one which is there, or on another datastore",
@@ -415,6 +422,10 @@ fn refused(host: &SeenHost, size: &Size) -> Option<String> {
         return Some(format!("{name} has {has} of the {} MiB of memory that each VM is given", size.memory));
     }
     (!host.lacks.is_empty()).then(|| format!("{name} has no network {}", host.lacks.join(", ")))
+}
+
+fn is_of_objects(kind: &str) -> bool {
+    OF_OBJECTS.iter().any(|known| kind.eq_ignore_ascii_case(known))
 }
 
 fn unreached(datastore: &str) -> String {

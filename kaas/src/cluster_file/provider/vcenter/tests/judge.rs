@@ -310,6 +310,26 @@ fn room_is_counted_for_what_is_not_there_yet() {
     assert!(local.warnings[0].contains("one host alone reaches the datastore"), "{local:?}");
 }
 
+/// A policy of vSAN may take twice of what a disk holds, or all that it can hold at once.
+#[test]
+fn room_on_a_datastore_of_objects_is_said_to_be_counted_once() {
+    let words = "the storage policy decides how much of it is taken. Room is counted for one copy of thin disks";
+    for (kind, own, warns) in [
+        ("vsan", BTreeSet::new(), true),
+        ("VVOL", BTreeSet::new(), true),
+        ("VMFS", BTreeSet::new(), false),
+        ("vsan", all_nodes(), false),
+    ] {
+        let case = format!("{kind} {own:?}");
+        let checked = judged(EXAMPLE, |_, seen, _| {
+            seen.datastore = AtDatastore::There(Datastore { kind: kind.to_owned(), ..datastore() });
+            seen.own = own;
+        });
+        assert!(checked.mistakes.is_empty(), "{case}: {checked:?}");
+        assert_eq!(checked.warnings.iter().any(|warning| warning.contains(words)), warns, "{case}: {checked:?}");
+    }
+}
+
 #[test]
 fn a_journal_is_not_to_be_made_at_the_top_of_a_datastore_of_objects() {
     let words = "on which no directory can be made at the top: name one for the journal";
