@@ -1,7 +1,7 @@
 //! Images as templates: which of them are whole, and where. Only what this deployment has sealed itself is one, as long as it is as
 //! it was sealed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ova::Sha256;
@@ -114,6 +114,21 @@ impl VcenterHypervisor {
             Some(error) => Err(error),
             None => Ok(None),
         }
+    }
+
+    /// The names of all templates that this deployment has laid ready, whole or half, and that are still in their folder.
+    ///
+    /// # Errors
+    /// When its notes or the folder cannot be read.
+    pub async fn laid_ready(&self) -> Result<Vec<String>> {
+        let noted: BTreeSet<String> = self.laid.all().await?.into_iter().map(|note| note.name).collect();
+        if noted.is_empty() {
+            return Ok(Vec::new());
+        }
+        let there = self.client.entries_in(&self.places.templates, false, &[]).await?;
+        let mut names: Vec<String> = there.into_iter().map(|vm| vm.name).filter(|name| noted.contains(name)).collect();
+        names.sort();
+        Ok(names)
     }
 
     /// The datastore where images for a placement are laid.

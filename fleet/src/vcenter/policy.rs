@@ -22,13 +22,15 @@ impl VcenterHypervisor {
     pub(super) fn with_policy(&self, error: vsphere::Error) -> Error {
         let (Some(name), Some(fault)) = (&self.places.policy, error.fault()) else { return error.into() };
         // By their words alone: both come as the general fault of a server that cannot say what has become of the call, and before it has
-        // made anything.
+        // made anything. The words are English: sessions ask for them so.
         let (kind, help) = if fault.says("Data Service") {
             (Some(Kind::Refused), "a policy with encryption, I/O filters or I/O control cannot be given to a clone")
         } else if fault.says("PBM error occurred during Pre") {
             (Some(Kind::Transient), "vCenter's storage policy service did not answer it")
         } else {
-            (None, "vSphere Client shows which datastores are compatible with it")
+            let help = "vSphere Client shows which datastores are compatible with it; one with replication, which wants a replication \
+                        group, cannot be given here";
+            (None, help)
         };
         let error = Error::from(error).context(format!("making a VM with the storage policy {name} ({help})"));
         Error { kind: kind.unwrap_or(error.kind), ..error }

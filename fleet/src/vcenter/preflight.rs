@@ -43,17 +43,27 @@ impl VcenterHypervisor {
         for (network, path) in &self.places.networks {
             readable(self.client.network_backing(network).await, &format!("the network {path}"), &mut missing)?;
         }
-        let hosts = self.hosts_of(&owner).await;
+        let under = self.under(&owner).await;
         self.lacks(&missing).await?;
         self.policy().await?;
         self.takes_vms(&place.at).await?;
-        match hosts {
+        match under {
             // Only who makes a VM needs to see them, and what is denied counts for everybody.
             Err(error) if error.lacks_privilege() => {
                 let user = self.client.user_name().await;
                 Err(Error::refused(format!("{user} lacks System.Read for the hosts of {pool} ({error})")))
             }
-            hosts => has_host(&hosts?),
+            under => {
+                let under = under?;
+                has_host(&under.hosts)?;
+                // As that there is no host, it is no word of what is permitted: VMs that are there are powered on where they are.
+                if under.lacks_drs {
+                    return Err(Error::refused(format!(
+                        "the cluster of {pool} has DRS turned off, and without it vCenter chooses no host for a new VM: turn DRS on"
+                    )));
+                }
+                Ok(())
+            }
         }
     }
 
@@ -97,11 +107,20 @@ impl VcenterHypervisor {
         self.client.look(pool, &["owner"]).await?.reference_at("owner").ok_or_else(unclear)
     }
 
-    /// The hosts of a cluster, or the one host.
-    async fn hosts_of(&self, owner: &MoRef) -> vsphere::Result<Vec<Host>> {
+    /// What a new VM of a cluster, or of the one host, runs on.
+    async fn under(&self, owner: &MoRef) -> vsphere::Result<Under> {
         let hosts = self.client.look(owner, &["host"]).await?.references_at("host");
-        self.client.hosts(&hosts).await
+        let hosts = self.client.hosts(&hosts).await?;
+        let lacks_drs = owner.kind == "ClusterComputeResource" && self.client.lacks_drs(owner).await?;
+        Ok(Under { hosts, lacks_drs })
     }
+}
+
+/// What a new VM runs on.
+struct Under {
+    hosts: Vec<Host>,
+    /// Whether they are a cluster's in which vCenter chooses none of them.
+    lacks_drs: bool,
 }
 
 /// The datastores that have settings and data disks of VMs.

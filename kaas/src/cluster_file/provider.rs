@@ -77,6 +77,13 @@ pub trait Site {
     /// What of the journal goes with the cluster, in words for people.
     fn journal(&self) -> String;
 
+    /// Templates, and halves of one, that were laid ready for the cluster and are there: they stay when it goes. By their paths among the
+    /// site's VMs.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    fn templates(&self) -> anyhow::Result<Vec<String>>;
+
     /// How the cluster is reached from here where its own addresses do not lead there, in words for people.
     ///
     /// # Errors

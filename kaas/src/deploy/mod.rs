@@ -257,11 +257,12 @@ impl<'a> Run<'a> {
     fn arrived(&self, (arrived, status): &(Arrived, DeployStatus), renewed: Option<&str>) -> anyhow::Result<ExitCode> {
         let kubeconfig = handed_over(&self.file.kubeconfig, arrived, renewed)?;
         let exit = exit_status(arrived);
+        let templates = if let Arrived::Gone = arrived { self.templates() } else { Vec::new() };
         if let Output::Json = self.output {
-            json(&Outcome::of(arrived, kubeconfig, status))?;
+            json(&Outcome::of(arrived, kubeconfig, status).leaving(templates))?;
             return Ok(ExitCode::from(exit));
         }
-        let mut text = words::arrived(arrived, kubeconfig, status);
+        let mut text = words::arrived(arrived, kubeconfig, status) + &words::templates_stay(&templates);
         if let Arrived::Up(_) = arrived {
             self.site.ways_in()?.iter().for_each(|way| text += &format!("\n{way}"));
         }
@@ -277,6 +278,14 @@ impl<'a> Run<'a> {
             _ => warn(&format!("error: {text}")),
         }
         Ok(ExitCode::from(exit))
+    }
+
+    /// The templates that stay. The cluster is gone: where they cannot be looked for that is told, and nothing more.
+    fn templates(&self) -> Vec<String> {
+        self.site.templates().unwrap_or_else(|error| {
+            warn(&format!("warning: which templates are left cannot be told: {error:#}"));
+            Vec::new()
+        })
     }
 
     /// The VMs of the deployment with these BIOS UUIDs.

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use zeroize::Zeroizing;
 
 use super::judge::{Judged, Resolve, another_key, begun_with, judge_with};
-use super::words::{Outcome, Plan, arrived, copy_stays, status};
+use super::words::{Outcome, Plan, arrived, copy_stays, status, templates_stay};
 use super::{ONE, THREE, exit_status, handed_over, renewed_all_the_same};
 use crate::cluster_file::{Checked, ClusterFile};
 
@@ -337,6 +337,11 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     // A copy of a disk is named to both, and is nothing that goes.
     assert!(text.contains(&format!("  left: a copy of the data disk of cp1: {path} (perhaps half")), "{text}");
     assert_eq!((&told["copies"][0]["node"], &told["copies"][0]["path"]), (&"cp1".into(), &path.into()));
+    // So is a template.
+    let template = "kaas/control/kaas-image-1".to_owned();
+    let told = serde_json::to_value(Outcome::of(&Arrived::Gone, None, &at).leaving(vec![template.clone()])).unwrap();
+    assert_eq!(told["templates"], serde_json::json!([template]));
+    assert!(templates_stay(&[template]).starts_with("  left: the template kaas/control/kaas-image-1; remove it in"));
     let text = status(&DeployStatus { goal: Goal::Up, ..at });
     assert!(text.contains("  also there: a copy of the data disk of cp1: "), "{text}");
 }

@@ -21,6 +21,9 @@ pub struct Outcome<'a> {
     /// Where the kubeconfig is, if one was given: where the cluster runs, and where it has formed and waits for a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     kubeconfig: Option<&'a Path>,
+    /// Templates that stay though the cluster is gone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    templates: Vec<String>,
     #[serde(flatten)]
     status: &'a DeployStatus,
 }
@@ -35,7 +38,12 @@ impl<'a> Outcome<'a> {
             Arrived::Stopped(_) => "stopped",
             Arrived::Cancelled => "cancelled",
         };
-        Self { arrived: word, kubeconfig, status }
+        Self { arrived: word, kubeconfig, templates: Vec::new(), status }
+    }
+
+    /// The same, with the templates that stay.
+    pub(super) fn leaving(self, templates: Vec<String>) -> Self {
+        Self { templates, ..self }
     }
 }
 
@@ -165,6 +173,14 @@ pub fn copy_stays(copy: &DiskCopy) -> String {
         "a copy of the data disk {copy}, which stays\n  an upgrade has made it: it holds what the disk held, Secrets among that; remove it \
          yourself once nobody needs it"
     )
+}
+
+/// Templates that stay, each on a line.
+pub fn templates_stay(templates: &[String]) -> String {
+    let line = |template: &String| {
+        format!("  left: the template {}; remove it in vSphere Client once no VM stands on it\n", clean(template))
+    };
+    templates.iter().map(line).collect()
 }
 
 /// Where it stands.

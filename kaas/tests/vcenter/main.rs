@@ -146,6 +146,8 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     assert_eq!(bed.machines("cp").len(), 3);
     let gone = says(0, &["destroy", "--confirm", "control"], &file);
     assert!(gone.contains("was destroyed"), "{gone}");
+    let template = bed.machines("kaas-image-")[0].0.clone();
+    assert!(gone.contains(&format!("  left: the template control/{template}; remove it")), "{gone}");
     assert!(gone.contains("Whether it has tenant clusters is not known: its journal does not say"), "{gone}");
     assert_eq!(bed.machines("cp"), []);
     assert_eq!(bed.machines("kaas-image-").len(), 1, "clusters share it");

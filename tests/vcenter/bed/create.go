@@ -64,6 +64,9 @@ func (w *world) create(ctx *vcsim.Context, in *vcsim.Folder, spec types.VirtualM
 	if spec.Name == "" || strings.ContainsAny(spec.Name, "/\\%") {
 		return nil, &types.InvalidName{Name: spec.Name}
 	}
+	if failed := w.hostless(pool, host); failed != nil {
+		return nil, failed
+	}
 	var same ref
 	w.registry.WithLock(ctx, in, func() {
 		if other := w.registry.FindByName(spec.Name, in.ChildEntity); other != nil {

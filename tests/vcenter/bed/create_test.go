@@ -5,6 +5,8 @@ import (
 
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"vcenter/ovatest"
 )
 
 func TestAMachinesSummaryHasNoEmptyEnumeration(t *testing.T) {
@@ -18,4 +20,24 @@ func TestAMachinesSummaryHasNoEmptyEnumeration(t *testing.T) {
 			t.Errorf("%s: %q %q", where, runtime.FaultToleranceState, runtime.RecordReplayState)
 		}
 	}
+}
+
+func TestWithoutDRSNoHostIsChosenForANewMachine(t *testing.T) {
+	s := opened(t)
+	first := s.imported("node-0")
+	cluster, err := s.finder.DefaultClusterComputeResource(background)
+	s.must(err)
+	off := types.ClusterConfigSpecEx{DrsConfig: &types.ClusterDrsConfigInfo{Enabled: types.NewBool(false)}}
+	s.done(cluster.Reconfigure(background, &off, true))
+	_, err = s.importOf(ovatest.Descriptor(1))
+	wanted(s, "an import without a host", err, new(*types.InvalidArgument))
+	pool := s.pool.Reference()
+	spec := types.VirtualMachineCloneSpec{Location: types.VirtualMachineRelocateSpec{Pool: &pool}}
+	task, err := first.Clone(background, s.folder, "node-2", spec)
+	refused[*types.InvalidArgument](s, "a clone without a host", task, err)
+	hosts, err := cluster.Hosts(background)
+	s.must(err)
+	host := hosts[0].Reference()
+	spec.Location.Host = &host
+	s.done(first.Clone(background, s.folder, "node-2", spec))
 }

@@ -71,6 +71,25 @@ func (c *cluster) ReconfigureComputeResourceTask(ctx *vcsim.Context, asked *type
 	return &methods.ReconfigureComputeResource_TaskBody{Res: &types.ReconfigureComputeResource_TaskResponse{Returnval: task}}
 }
 
+// hostless is the fault of a machine that is to be made without a host where none is chosen: "For a stand-alone host or a cluster with DRS,
+// host can be omitted, and the system selects a default" (reference of ResourcePool.ImportVApp and Folder.CreateVM_Task). Of clones the
+// reference of VirtualMachineRelocateSpec says the same up to 8.0; a later one has vCenter take any host.
+func (w *world) hostless(at ref, host *ref) fault {
+	pool, is := w.registry.Get(at).(*vcsim.ResourcePool)
+	if !is || host != nil {
+		return nil
+	}
+	owner, is := w.registry.Get(pool.Owner).(*vcsim.ClusterComputeResource)
+	if !is {
+		return nil
+	}
+	config, is := owner.ConfigurationEx.(*types.ClusterConfigInfoEx)
+	if is && config.DrsConfig.Enabled != nil && !*config.DrsConfig.Enabled {
+		return &types.InvalidArgument{InvalidProperty: "host"}
+	}
+	return nil
+}
+
 func (w *world) rules(of *vcsim.ClusterComputeResource) []types.BaseClusterRuleInfo {
 	if config, is := of.ConfigurationEx.(*types.ClusterConfigInfoEx); is {
 		return config.Rule

@@ -73,6 +73,12 @@ func newWorld(bed *Bed) (*world, error) {
 		bed: bed, model: model, service: model.Service, registry: model.Map(), disks: disks.New(),
 		busy: map[ref]ref{}, runs: map[string]*run{}, leases: map[string]*lease{}, sessions: map[string]string{},
 	}
+	// vcsim's hosts have two processors and less than 4 GiB of memory.
+	for _, entity := range w.registry.All("HostSystem") {
+		host := entity.(*vcsim.HostSystem)
+		host.Summary.Hardware.NumCpuThreads, host.Summary.Hardware.MemorySize = 64, 512<<30
+		host.Hardware.CpuInfo.NumCpuThreads, host.Hardware.MemorySize = 64, 512<<30
+	}
 	w.free = sync.NewCond(&w.mutex)
 	if err := w.mount(); err != nil {
 		return nil, err

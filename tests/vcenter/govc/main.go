@@ -8,6 +8,7 @@ import (
 	"github.com/vmware/govmomi/cli"
 
 	_ "github.com/vmware/govmomi/cli/about"
+	_ "github.com/vmware/govmomi/cli/cluster"
 	_ "github.com/vmware/govmomi/cli/device"
 	_ "github.com/vmware/govmomi/cli/folder"
 	_ "github.com/vmware/govmomi/cli/importx"

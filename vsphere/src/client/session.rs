@@ -15,6 +15,10 @@ use crate::secret::Secret;
 use crate::soap::Element;
 use crate::treatment::Outcome;
 
+/// The language of a session's words, for what some faults are is in their words alone; without one it is the server's. It is the one that
+/// govmomi asks for, and so govc and Terraform's provider: a vCenter refuses one that it does not know (`InvalidLocale`).
+const LOCALE: &str = "en_US";
+
 pub(super) struct Session {
     manager: MoRef,
     user: String,
@@ -130,7 +134,11 @@ impl Session {
     }
 
     async fn send(&self, wire: &Wire, mut state: OwnedMutexGuard<State>) -> Result<Ticket> {
-        let arguments = vec![Element::text("userName", &self.user), Element::text("password", self.password.expose())];
+        let arguments = vec![
+            Element::text("userName", &self.user),
+            Element::text("password", self.password.expose()),
+            Element::text("locale", LOCALE),
+        ];
         // It is not counted: whoever has a place may wait for it.
         let exchange = wire.exchange(LOGIN, &self.manager, arguments, None, &Place::NONE).await?;
         let failure = match exchange {

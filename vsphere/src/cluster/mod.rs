@@ -16,6 +16,19 @@ use crate::reference::MoRef;
 use crate::soap::Element;
 
 impl Client {
+    /// Whether a cluster has DRS turned off. No host is chosen for a VM that is made there without one: "for a stand-alone host or a cluster
+    /// with DRS, host can be omitted, and the system selects a default" (vSphere Web Services API, `ResourcePool.ImportVApp`).
+    ///
+    /// # Errors
+    /// When it is no cluster, or cannot be read; [`crate::Error::Unreadable`] where the account may not see how it is set, which takes
+    /// `System.Read` on it.
+    pub async fn lacks_drs(&self, cluster: &MoRef) -> Result<bool> {
+        let look = self.look(cluster, &["configurationEx"]).await?;
+        let configuration = look.need_readable("configurationEx", &format!("the cluster {cluster}"))?;
+        let drs = configuration.child("drsConfig");
+        Ok(drs.is_some_and(|drs| drs.child("enabled").is_some() && !drs.flag("enabled")))
+    }
+
     /// A cluster's configuration. It is asked for whole: parts of it are not those of its declared type.
     async fn cluster_configuration(&self, cluster: &MoRef) -> Result<Element> {
         Ok(self.look(cluster, &["configurationEx"]).await?.need("configurationEx")?.clone())

@@ -86,3 +86,20 @@ async fn a_restart_priority_is_set_changed_and_taken_back() {
     let (_fake, client) = configured(&said("clusterRestartPriority")).await;
     assert_eq!(client.restart_priority(&cluster(), &MoRef::vm("vm-1")).await.unwrap(), None);
 }
+
+#[tokio::test]
+async fn a_cluster_says_that_it_has_drs_turned_off_to_who_may_see_it() {
+    for (configuration, lacks) in [
+        ("<drsConfig><enabled>true</enabled></drsConfig>", false),
+        ("<drsConfig><enabled>false</enabled></drsConfig>", true),
+        ("<drsConfig></drsConfig>", false),
+        ("", false),
+    ] {
+        let (_fake, client) = configured(configuration).await;
+        assert_eq!(client.lacks_drs(&cluster()).await.unwrap(), lacks, "{configuration}");
+    }
+    let (fake, client) = configured("").await;
+    fake.says("RetrievePropertiesEx", &page(&object("ClusterComputeResource", "domain-c1", &[]), None));
+    let error = client.lacks_drs(&cluster()).await.unwrap_err();
+    assert!(error.lacks_privilege() && error.to_string().contains("System.Read on the cluster"), "{error}");
+}

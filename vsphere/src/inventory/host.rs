@@ -18,6 +18,10 @@ pub struct Host {
     pub in_maintenance: bool,
     /// Whether it is in quarantine: VMs are put elsewhere if they can.
     pub in_quarantine: bool,
+    /// How many virtual processors a VM there can have at most: those of the host, each of its threads one. None where vCenter does not say.
+    pub processors: Option<u32>,
+    /// Its memory, in bytes. None where vCenter does not say.
+    pub memory: Option<u64>,
     /// Datastores that it reaches.
     pub datastores: Vec<MoRef>,
     /// Networks that it has.
@@ -36,6 +40,8 @@ const HOST: &[&str] = &[
     "runtime.connectionState",
     "runtime.inMaintenanceMode",
     "runtime.inQuarantineMode",
+    "summary.hardware.numCpuThreads",
+    "summary.hardware.memorySize",
     "datastore",
     "network",
 ];
@@ -56,6 +62,8 @@ impl Client {
                 name,
                 in_maintenance: seen.flag("runtime.inMaintenanceMode"),
                 in_quarantine: seen.flag("runtime.inQuarantineMode"),
+                processors: seen.parsed("summary.hardware.numCpuThreads"),
+                memory: seen.parsed("summary.hardware.memorySize"),
                 datastores: seen.references_at("datastore"),
                 networks: seen.references_at("network"),
             })

@@ -66,11 +66,11 @@ async fn hosts_in_maintenance_and_those_that_are_not_connected_take_no_vms() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let host = |id: &str, connection: &str, maintenance: &str| {
-        object(
-            "HostSystem",
-            id,
-            &[("name", id), ("runtime.connectionState", connection), ("runtime.inMaintenanceMode", maintenance)],
-        )
+        let state = [("runtime.connectionState", connection), ("runtime.inMaintenanceMode", maintenance)];
+        let size = [("summary.hardware.numCpuThreads", "16"), ("summary.hardware.memorySize", "68719476736")];
+        // Of one that is not connected vCenter need not know it.
+        let size = &size[..if connection == "connected" { 2 } else { 0 }];
+        object("HostSystem", id, &[&[("name", id)][..], &state[..], size].concat())
     };
     let all = [
         host("host-1", "connected", "false"),
@@ -81,6 +81,9 @@ async fn hosts_in_maintenance_and_those_that_are_not_connected_take_no_vms() {
     let hosts = ["host-1", "host-2", "host-3"].map(|id| MoRef::new("HostSystem", id));
     let hosts = client.hosts(&hosts).await.unwrap();
     assert_eq!(hosts.iter().map(|host| host.takes_vms()).collect::<Vec<_>>(), [true, false, false]);
+    let sizes: Vec<_> = hosts.iter().map(|host| (host.processors, host.memory)).collect();
+    let large = (Some(16_u32), Some(64_u64 << 30));
+    assert_eq!(sizes, [large, large, (None, None)]);
 }
 
 #[tokio::test]

@@ -345,3 +345,16 @@ async fn that_a_vm_was_given_up_shows_where_the_answer_is_lost() {
     assert_eq!((kept.name.as_str(), kept.stamp.clone()), ("w1-kept", Some(stamp("w1", None).released())));
     assert_eq!(hypervisor.vms().await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn a_cluster_that_chooses_no_host_is_refused_before_anything_is_made() {
+    let bed = Bed::start(&[]);
+    let hypervisor = bed.hypervisor().await;
+    hypervisor.preflight(&Placement::default()).await.unwrap();
+    bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
+    let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Refused, "it binds only who makes a VM: {error}");
+    assert!(error.to_string().contains("the cluster of DC0_C0 has DRS turned off"), "{error}");
+    bed.govc(&["cluster.change", "-drs-enabled=true", "DC0_C0"]);
+    hypervisor.preflight(&Placement::default()).await.unwrap();
+}

@@ -52,7 +52,11 @@ async fn a_template_that_this_deployment_has_not_laid_is_not_used_whatever_it_sa
     // Another deployment's is not believed either.
     let another = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
     assert_eq!(staged(&another, &ova).await, None);
+    let ours = hypervisor.laid_ready().await.unwrap();
+    assert_eq!((ours.len(), ours.contains(&"kaas-image-0".to_owned())), (1, false), "{ours:?}");
+    assert!(another.laid_ready().await.unwrap().is_empty());
     let theirs = another.lay(&ova).await;
+    assert_eq!(hypervisor.laid_ready().await.unwrap(), ours);
     assert_ne!(theirs, image);
     assert_eq!(hypervisor.lay(&ova).await, image);
     assert_eq!(hypervisor.try_add("cp1", &theirs).await.unwrap_err().kind, Kind::NotFound);

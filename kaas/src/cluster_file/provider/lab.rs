@@ -231,6 +231,11 @@ impl Site for LabSite {
         self.there()?.find_ova(path)
     }
 
+    /// It has none: images are files of this machine.
+    fn templates(&self) -> anyhow::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
     fn tenant(&self) -> anyhow::Result<Option<String>> {
         Ok(self.there()?.plan().tenant.is_some().then(|| self.name.clone()))
     }

@@ -1,6 +1,7 @@
 //! Whether a cluster can be made on a vCenter as it was seen. Pure: each mistake is said where the file says what it is about.
 
 use ::vsphere::{Missing, On};
+use fleet::hypervisor::Size;
 use fleet::node::clean;
 use image::document::Located;
 
@@ -14,7 +15,7 @@ use crate::cluster_file::provider::Checked;
 /// The newest major version of the API that this was written for.
 const NEWEST: u32 = 9;
 /// Kinds of datastores whose topmost directories are objects, which `FileManager.MakeDirectory` does not make (vSphere Web
-/// Services API, `DatastoreNamespaceManager`).
+/// Services API, `DatastoreNamespaceManager`), as all disks are: of each there may be several copies.
 const OF_OBJECTS: [&str; 2] = ["vsan", "vvol"];
 /// How to be permitted what is missing.
 const ROLE: &str = "`kaas provider role` prints a role with all that is needed";
@@ -276,6 +277,13 @@ impl Judging<'_> {
                 gib_up(room.at_most)
             ));
         }
+        if makes && is_of_objects(&there.kind) {
+            self.checked.warnings.push(format!(
+                "the datastore {name} is of the kind {}: the storage policy decides how much of it is taken. Room is counted for one copy \
+                 of thin disks: keep as much more free as the policy says",
+                there.kind
+            ));
+        }
         if !there.shared && self.asked.nodes.len() > 1 {
             self.checked.warnings.push(format!(
                 "one host alone reaches the datastore {name}: all nodes run there, and are lost with it"
@@ -287,7 +295,7 @@ impl Judging<'_> {
     fn journal(&mut self, seen: &SeenDatacenter) {
         let beside = if let AtDatastore::There(there) = &seen.datastore { Some(there) } else { None };
         let (Some(unmade), Some(there)) = (&seen.unmade_journal, seen.journal_at.as_ref().or(beside)) else { return };
-        if OF_OBJECTS.iter().any(|kind| there.kind.eq_ignore_ascii_case(kind)) && !unmade.has_top {
+        if is_of_objects(&there.kind) && !unmade.has_top {
             self.checked.warnings.push(format!(
                 "the journal is to be in {}, and the datastore {} is of the kind {}, on which no directory can be made at the \
                  top: name one for the journal that is below one which is there, or on another datastore",
@@ -302,6 +310,12 @@ impl Judging<'_> {
         if let AtCompute::Unreadable(why) = &seen.compute {
             self.wrong(cluster, format!("whether hosts of {} take VMs cannot be told: {why}", cluster.value));
         }
+        if seen.lacks_drs {
+            self.wrong(cluster, format!(
+                "the cluster {} has DRS turned off, and without it vCenter chooses no host for a new VM: turn DRS on",
+                cluster.value
+            ));
+        }
         // What is not there has been said: no host reaches it.
         let is_named = matches!(seen.datastore, AtDatastore::There(_))
             && seen.networks.iter().all(|network| *network == Object::There)
@@ -309,8 +323,8 @@ impl Judging<'_> {
         if !is_named {
             return;
         }
-        let able = hosts.iter().filter(|host| host.takes_vms()).count();
-        let why: Vec<String> = hosts.iter().filter_map(refused).collect();
+        let why: Vec<String> = hosts.iter().filter_map(|host| refused(host, &self.asked.size)).collect();
+        let able = hosts.len() - why.len();
         let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) };
         let wanted = self.asked.nodes.len();
         if able == 0 {
@@ -387,8 +401,8 @@ impl Judging<'_> {
     }
 }
 
-/// Why a host takes no VM of the cluster.
-fn refused(host: &SeenHost) -> Option<String> {
+/// Why a host takes no VM of the cluster of this size.
+fn refused(host: &SeenHost, size: &Size) -> Option<String> {
     let name = &host.name;
     if !host.connected {
         return Some(format!("{name} is not connected"));
@@ -399,7 +413,19 @@ fn refused(host: &SeenHost) -> Option<String> {
     if !host.reaches_datastore {
         return Some(format!("{name} does not reach the datastore"));
     }
+    // With more processors than the host has a VM is not powered on (`NotEnoughLogicalCpus`), with more memory it would live in its swap
+    // file.
+    if let Some(has) = host.processors.filter(|has| *has < size.processors) {
+        return Some(format!("{name} has {has} of the {} processors that each VM is given", size.processors));
+    }
+    if let Some(has) = host.memory.map(|bytes| bytes >> 20).filter(|has| *has < u64::from(size.memory)) {
+        return Some(format!("{name} has {has} of the {} MiB of memory that each VM is given", size.memory));
+    }
     (!host.lacks.is_empty()).then(|| format!("{name} has no network {}", host.lacks.join(", ")))
+}
+
+fn is_of_objects(kind: &str) -> bool {
+    OF_OBJECTS.iter().any(|known| kind.eq_ignore_ascii_case(known))
 }
 
 fn unreached(datastore: &str) -> String {

@@ -139,6 +139,14 @@ impl Looking<'_> {
         }
         let compute = self.below("host", &described.cluster.value).await?;
         seen.compute = self.compute(compute.as_ref(), datastore.as_ref(), &networks).await?;
+        let are_shown = matches!(seen.compute, AtCompute::Cluster(_));
+        if let Some(cluster) = compute.as_ref().filter(|_| are_shown) {
+            match self.client.lacks_drs(cluster).await {
+                Ok(lacks_drs) => seen.lacks_drs = lacks_drs,
+                Err(error) if error.lacks_privilege() => seen.compute = AtCompute::Unreadable(error.to_string()),
+                Err(error) => return Err(error),
+            }
+        }
         let is_cluster = compute.as_ref().is_some_and(|found| found.kind == "ClusterComputeResource");
         if is_cluster && described.changes_cluster() {
             let name = format!("the cluster {}", described.cluster.value);
@@ -235,6 +243,8 @@ impl Looking<'_> {
             seen.push(SeenHost {
                 connected: host.connected,
                 in_maintenance: host.in_maintenance,
+                processors: host.processors,
+                memory: host.memory,
                 reaches_datastore: datastore.is_none_or(|datastore| host.datastores.contains(datastore)),
                 lacks: lacks.map(|(name, _)| name.clone()).collect(),
                 name: host.name,

@@ -42,17 +42,14 @@ pub struct SeenHost {
     pub connected: bool,
     /// Whether it is in maintenance.
     pub in_maintenance: bool,
+    /// How many processors a VM there can have at most; none where vCenter does not say.
+    pub processors: Option<u32>,
+    /// Its memory, in bytes; none where vCenter does not say.
+    pub memory: Option<u64>,
     /// Whether it reaches the datastore.
     pub reaches_datastore: bool,
     /// Which networks it lacks, by name.
     pub lacks: Vec<String>,
-}
-
-impl SeenHost {
-    /// Whether a VM of the cluster can be put onto it now.
-    pub fn takes_vms(&self) -> bool {
-        self.connected && !self.in_maintenance && self.reaches_datastore && self.lacks.is_empty()
-    }
 }
 
 /// What is at a cluster's path.
@@ -114,6 +111,8 @@ pub struct SeenDatacenter {
     pub templates: Object,
     /// The cluster; or what is there instead.
     pub compute: AtCompute,
+    /// Whether it is a cluster with DRS turned off.
+    pub lacks_drs: bool,
     /// The resource pool.
     pub pool: Object,
     /// The datastore.

@@ -184,6 +184,14 @@ impl Site for VcenterSite {
         format!("what is numbered in {}, but for the last note, which says that it is gone", self.journal)
     }
 
+    fn templates(&self) -> anyhow::Result<Vec<String>> {
+        let folder = self.described.templates.as_ref().unwrap_or(&self.described.folder).value.trim_matches('/');
+        self.looking(async {
+            let names = self.hypervisor().await?.laid_ready().await.context("looking for templates")?;
+            Ok(names.into_iter().map(|name| format!("{folder}/{name}")).collect())
+        })
+    }
+
     fn ways_in(&self) -> anyhow::Result<Vec<String>> {
         Ok(Vec::new())
     }

@@ -26,8 +26,15 @@ fn asked() -> Asked {
 }
 
 fn host(name: &str) -> SeenHost {
-    let name = name.to_owned();
-    SeenHost { name, connected: true, in_maintenance: false, reaches_datastore: true, lacks: Vec::new() }
+    SeenHost {
+        name: name.to_owned(),
+        connected: true,
+        in_maintenance: false,
+        processors: Some(2),
+        memory: Some(4096 << 20),
+        reaches_datastore: true,
+        lacks: Vec::new(),
+    }
 }
 
 fn datastore() -> Datastore {
@@ -303,6 +310,26 @@ fn room_is_counted_for_what_is_not_there_yet() {
     assert!(local.warnings[0].contains("one host alone reaches the datastore"), "{local:?}");
 }
 
+/// A policy of vSAN may take twice of what a disk holds, or all that it can hold at once.
+#[test]
+fn room_on_a_datastore_of_objects_is_said_to_be_counted_once() {
+    let words = "the storage policy decides how much of it is taken. Room is counted for one copy of thin disks";
+    for (kind, own, warns) in [
+        ("vsan", BTreeSet::new(), true),
+        ("VVOL", BTreeSet::new(), true),
+        ("VMFS", BTreeSet::new(), false),
+        ("vsan", all_nodes(), false),
+    ] {
+        let case = format!("{kind} {own:?}");
+        let checked = judged(EXAMPLE, |_, seen, _| {
+            seen.datastore = AtDatastore::There(Datastore { kind: kind.to_owned(), ..datastore() });
+            seen.own = own;
+        });
+        assert!(checked.mistakes.is_empty(), "{case}: {checked:?}");
+        assert_eq!(checked.warnings.iter().any(|warning| warning.contains(words)), warns, "{case}: {checked:?}");
+    }
+}
+
 #[test]
 fn a_journal_is_not_to_be_made_at_the_top_of_a_datastore_of_objects() {
     let words = "on which no directory can be made at the top: name one for the journal";
@@ -374,6 +401,16 @@ fn hosts_that_are_not_shown_are_a_mistake_only_where_a_vm_is_to_be_made() {
     );
 }
 
+/// VMs that are there are powered on where they are.
+#[test]
+fn a_cluster_without_drs_is_a_mistake_only_where_a_vm_is_to_be_made() {
+    let words = "the cluster Cluster has DRS turned off, and without it vCenter chooses no host for a new VM";
+    let told = mistake(EXAMPLE, "cluster = \"Cluster\"", |_, seen, _| seen.lacks_drs = true);
+    assert!(told.contains(words), "{told}");
+    let there = judged(EXAMPLE, |_, seen, _| (seen.lacks_drs, seen.own) = (true, all_nodes()));
+    assert!(there.mistakes.is_empty(), "{there:?}");
+}
+
 /// What is yet to be made is known once VMs of the cluster were looked for: a full datastore hinders nobody from that.
 #[test]
 fn what_only_making_vms_needs_is_no_part_of_whether_all_that_is_named_is_there() {
@@ -404,14 +441,18 @@ fn hosts_that_take_no_vms_are_named_with_why_and_nodes_are_kept_apart_on_the_oth
             SeenHost { in_maintenance: true, ..host("esx3") },
             SeenHost { reaches_datastore: false, ..host("esx4") },
             SeenHost { lacks, ..host("esx5") },
-            host("esx6"),
+            // Of the last one vCenter does not say how large it is.
+            SeenHost { processors: None, memory: None, ..host("esx6") },
+            SeenHost { processors: Some(1), ..host("esx7") },
+            SeenHost { memory: Some((4096 << 20) - 1), ..host("esx8") },
         ]);
     };
     let why = "(esx2 is not connected; esx3 is in maintenance; esx4 does not reach the datastore; esx5 has no network \
-               VM Network)";
+               VM Network; esx7 has 1 of the 2 processors that each VM is given; esx8 has 4095 of the 4096 MiB of memory \
+               that each VM is given)";
     let told = mistake(EXAMPLE, "anti-affinity = true", |_, seen, _| ill(seen));
     assert!(
-        told.contains(&format!("2 of the 6 hosts of Cluster take VMs of this cluster now {why}, and 3 nodes")),
+        told.contains(&format!("2 of the 8 hosts of Cluster take VMs of this cluster now {why}, and 3 nodes")),
         "{told}"
     );
     let together = with(&[("anti-affinity = true", "anti-affinity = false")]);
@@ -421,6 +462,11 @@ fn hosts_that_take_no_vms_are_named_with_why_and_nodes_are_kept_apart_on_the_oth
     let none = |seen: &mut SeenDatacenter| seen.compute = AtCompute::Cluster(vec![]);
     let told = mistake(&together, "cluster = \"Cluster\"", |_, seen, _| none(seen));
     assert!(told.contains("no host of Cluster takes VMs of this cluster now"), "{told}");
+    // A size that none has is a mistake of its own.
+    let told = mistake(&together, "cluster = \"Cluster\"", |_, _, asked| asked.size.processors = 64);
+    let small =
+        "no host of Cluster takes VMs of this cluster now (esx1 has 2 of the 64 processors that each VM is given;";
+    assert!(told.contains(small), "{told}");
     // A host by itself has no rules, and nobody starts its VMs elsewhere.
     let text = with(&[("# restart-priority", "restart-priority")]);
     let checked = judged(&text, |_, seen, _| seen.compute = AtCompute::Host(["a", "b", "c"].map(host).to_vec()));
