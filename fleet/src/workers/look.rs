@@ -116,10 +116,10 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
 }
 
 /// Why the VMs of members that do not run are left alone, by machine: each may be a copy of the worker, which runs elsewhere. It is asked of
-/// these alone: one that does not run makes its worker ill, and a look is to ask nothing of each one that does.
+/// those alone whose nodes are Ready: one whose node is not is ill anyway, and a look is to ask nothing of each one that runs.
 async fn doubtful(hypervisor: &dyn Hypervisor, machines: &[Machine], seen: &Seen) -> BTreeMap<String, Wait> {
     let mut doubtful = BTreeMap::new();
-    for machine in machines.iter().filter(|machine| machine.state == State::Member) {
+    for machine in machines.iter().filter(|machine| machine.state == State::Member && seen.node_is_ready(machine)) {
         let Found::Vm(vm) = seen.vm(machine) else { continue };
         if !matches!(vm.power, PowerState::Off | PowerState::Suspended) {
             continue;

@@ -101,3 +101,20 @@ async fn a_worker_is_not_unhealthy_whose_copy_is_off_while_it_runs_where_nobody_
     });
     assert_eq!(unhealthy(&world).await, ["t-w1"]);
 }
+
+/// A copy of it elsewhere may be on a host that does not answer: what its own node says decides.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_does_nothing_is_unhealthy_whatever_has_its_bios_uuid_elsewhere() {
+    let world = World::with(2).await;
+    {
+        let mut state = world.lock();
+        let copy = state.copy_vm("t-w1");
+        copy.power = PowerState::Unknown;
+        let id = copy.reference.id.clone();
+        state.away.insert(id);
+        state.lose_power("t-w1");
+    }
+    world.set_fault(None);
+    assert_eq!(unhealthy(&world).await, ["t-w1"]);
+    assert!(world.lock().calls.iter().all(|(name, _)| *name != "with_bios_uuid"), "a look asks for it");
+}
