@@ -743,6 +743,24 @@ async fn a_replica_that_runs_once_its_worker_has_gone_is_left_alone() {
     assert_eq!(power_of(&world, &replica), Some(PowerState::Off));
 }
 
+/// A snapshot of the storage is registered elsewhere, off, with the stamp and the disks: it is neither taken apart nor removed.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_holds_a_disk_of_the_worker_is_not_removed_with_it() {
+    let world = World::with(2).await;
+    let copy = {
+        let mut state = world.lock();
+        state.add_disk("t-w1");
+        let copy = state.copy_vm("t-w1").reference.clone();
+        state.away.insert(copy.id.clone());
+        copy
+    };
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
+    assert_eq!((codes(&arrived), power_of(&world, &copy)), (vec!["workers.vm-odd"], Some(PowerState::Off)));
+    let state = world.lock();
+    let held = state.machines.iter().find(|machine| machine.vm.reference == copy).map(|machine| machine.vm.disks.len());
+    assert_eq!(held, Some(1), "it was taken apart");
+}
+
 #[tokio::test(start_paused = true)]
 async fn vms_that_are_not_seen_for_a_moment_while_nobody_has_heard_of_their_nodes_are_not_taken_for_gone() {
     let world = World::with(2).await;
