@@ -86,6 +86,7 @@ async fn a_worker_is_not_unhealthy_whose_copy_is_off_while_it_runs_where_nobody_
     assert_eq!(unhealthy(&world).await, [""; 0]);
     let (arrived, status) = world.give(Wish::GoOn).await.arrived();
     assert_eq!((codes(&arrived), status.workers[0].state), (vec!["workers.vm-odd"], State::Member));
+    assert_eq!(status.workers[0].power, Some(PowerState::Off), "it is not gone");
     // Where nobody can tell, it is none either, and the others are looked at all the same.
     world.set_fault(None);
     world.status().await.unwrap();
