@@ -312,7 +312,7 @@ pub struct Journal {
     /// Its VM, noted before that is taken apart, removed or given up: another one of the same BIOS UUID is a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub going: Option<GoingVm>,
-    /// UUIDs of the data disks that its VM held then.
+    /// UUIDs of the disks that its VM held then, but for volumes of storage drivers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::uuids")]
     pub going_disks: Vec<String>,

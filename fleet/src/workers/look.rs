@@ -51,8 +51,8 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
             if !replicas.is_empty() {
                 left.insert(machine.name.clone(), replicas.iter().map(Vm::to_string).collect::<Vec<_>>());
             }
-            if let Some(wait) = copies.iter().filter(|vm| !vm.is_anothers(deployment)).find_map(|vm| runs(machine, vm))
-            {
+            let mut own = copies.iter().filter(|vm| !vm.is_anothers(deployment));
+            if let Some(wait) = own.find_map(|vm| is_doubted(machine, vm)) {
                 copied.insert(machine.name.clone(), wait);
             }
             let released = copies.iter().find(|vm| machine.has_released(vm));
@@ -116,10 +116,10 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
 }
 
 /// Why the VMs of members that do not run are left alone, by machine: each may be a copy of the worker, which runs elsewhere. It is asked of
-/// these alone: one that does not run makes its worker ill, and a look is to ask nothing of each one that does.
+/// those alone whose nodes are Ready: one whose node is not is ill anyway, and a look is to ask nothing of each one that runs.
 async fn doubtful(hypervisor: &dyn Hypervisor, machines: &[Machine], seen: &Seen) -> BTreeMap<String, Wait> {
     let mut doubtful = BTreeMap::new();
-    for machine in machines.iter().filter(|machine| machine.state == State::Member) {
+    for machine in machines.iter().filter(|machine| machine.state == State::Member && seen.node_is_ready(machine)) {
         let Found::Vm(vm) = seen.vm(machine) else { continue };
         if !matches!(vm.power, PowerState::Off | PowerState::Suspended) {
             continue;
@@ -140,14 +140,15 @@ async fn doubtful(hypervisor: &dyn Hypervisor, machines: &[Machine], seen: &Seen
     doubtful
 }
 
-/// Why nothing is done for a machine whose VM goes: a copy of that may run, which somebody has powered on since the VM was off.
-fn runs(machine: &Machine, vm: &Vm) -> Option<Wait> {
-    if !machine.is_copied_by(vm) || vm.power == PowerState::Off {
+/// Why nothing is done for a machine whose VM goes, by one elsewhere that is no plain replica of that: somebody may have powered it on, or it
+/// holds a disk of the worker's.
+fn is_doubted(machine: &Machine, vm: &Vm) -> Option<Wait> {
+    if !machine.is_copied_by(vm) {
         return None;
     }
     let words = format!(
-        "{vm}, which is {} ({}), has the BIOS UUID of its VM, which goes, and is another one. It is left alone: power it off, or take it \
-         out of the inventory",
+        "{vm}, which is {} ({}), has the BIOS UUID of its VM, which goes, and is another one that may run or holds a disk of it. It is left \
+         alone: take it out of the inventory",
         vm.power, vm.reference.id
     );
     Some(Wait::lasting(machine, reason::VM_ODD, words))

@@ -10,7 +10,7 @@ use super::discards::Discards;
 use super::pool::{Pool, Template};
 use super::reason;
 use super::removal::Removal;
-use crate::hypervisor::{PowerState, Stamp, Vm, VmRef};
+use crate::hypervisor::{DiskKind, PowerState, Stamp, Vm, VmRef};
 use crate::upgrade::Reason;
 
 /// How far a worker is.
@@ -104,7 +104,7 @@ pub struct Machine {
     /// Its VM, noted before that is taken apart, removed or given up: another one of its BIOS UUID that is found afterwards is a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub going: Option<VmRef>,
-    /// UUIDs of the data disks that its VM held then.
+    /// UUIDs of the disks that its VM held then, but for volumes of storage drivers.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub going_disks: BTreeSet<Uuid>,
 }
@@ -159,7 +159,9 @@ impl Machine {
     pub(super) fn taking_apart(&self, vm: &Vm) -> Self {
         let mut noted = self.clone();
         noted.going = Some(vm.reference.clone());
-        noted.going_disks.extend(vm.data_disks().map(|disk| disk.reference.uuid));
+        // By its system disk it is known once the hypervisor calls it otherwise, as where its host was taken out and added again.
+        let own = vm.disks.iter().filter(|disk| disk.kind != DiskKind::Foreign);
+        noted.going_disks.extend(own.map(|disk| disk.reference.uuid));
         noted
     }
 

@@ -38,8 +38,8 @@ pub struct Seen {
     pub taken: BTreeSet<String>,
     /// Replicas of VMs that go, or have gone, by machine, for people: they are off, elsewhere, and stay.
     pub left: BTreeMap<String, Vec<String>>,
-    /// Why VMs are left alone, by machine: that of a member does not run, and may be a copy of one that does, elsewhere; or a copy of one that
-    /// goes may run.
+    /// Why VMs are left alone, by machine: that of a member whose node is Ready does not run, and may be a copy of one that does, elsewhere; or a
+    /// copy of one that goes may run, or holds a disk of it.
     pub doubtful: BTreeMap<String, Wait>,
     /// What VMs that are on say of themselves, by machine, where it is no member or its node is not Ready.
     pub said: BTreeMap<String, Statement>,

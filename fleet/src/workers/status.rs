@@ -127,7 +127,14 @@ impl WorkersStatus {
             .iter()
             .map(|machine| {
                 let node = seen.and_then(|seen| seen.node(machine).own());
-                let power = |seen: &Seen| if let Found::Vm(vm) = seen.vm(machine) { Some(vm.power) } else { None };
+                let power = |seen: &Seen| match seen.vm(machine) {
+                    Found::Vm(vm) => Some(vm.power),
+                    // It is there, and may be a copy.
+                    Found::Odd if machine.state == State::Member && seen.doubtful.contains_key(&machine.name) => {
+                        seen.vms.iter().find(|vm| machine.owns(vm)).map(|vm| vm.power)
+                    }
+                    Found::Odd | Found::Nothing => None,
+                };
                 WorkerStatus {
                     name: machine.name.clone(),
                     address: machine.address.or_else(|| node?.address),

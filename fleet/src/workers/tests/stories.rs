@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::fake::{ANOTHER, Does, Fault, Given, World, node_on, pool, remove, replace, template};
+use super::fake::{ANOTHER, Does, Fault, Given, World, node_on, pool, remove, replace, template, vm};
 use crate::authority::TakeOver;
-use crate::hypervisor::{PowerState, Size, VmRef};
+use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Size, Vm, VmRef};
 use crate::workers::missing::Missing;
 use crate::workers::{Arrived, Changes, Discards, Machine, NodeSeen, Pool, Seen, State, Wish};
 
@@ -741,6 +741,36 @@ async fn a_replica_that_runs_once_its_worker_has_gone_is_left_alone() {
     world.give(Wish::GoOn).await.done();
     assert!(world.kept().await.unwrap().machine("t-w1").is_none());
     assert_eq!(power_of(&world, &replica), Some(PowerState::Off));
+}
+
+/// Its host was taken out of the inventory and added again while it was taken apart: its system disk says that it is no replica.
+#[test]
+fn a_vm_with_the_workers_own_system_disk_is_no_replica() {
+    let mut own = vm("t-w1", Uuid::from_u128(7), None);
+    let reference = DiskRef { uuid: Uuid::from_u128(8), path: "a".to_owned() };
+    own.disks.push(Disk { reference, kind: DiskKind::System, parent: None, controller: "c".to_owned() });
+    let going = Machine::new(&pool(1), Uuid::from_u128(1), None, 0).taking_apart(&own);
+    let again = Vm { reference: VmRef { id: "another".to_owned(), ..own.reference.clone() }, ..own };
+    assert!(!going.has_replica(&again));
+    assert!(going.has_replica(&Vm { disks: Vec::new(), ..again }));
+}
+
+/// A snapshot of the storage is registered elsewhere, off, with the stamp and the disks: it is neither taken apart nor removed.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_holds_a_disk_of_the_worker_is_not_removed_with_it() {
+    let world = World::with(2).await;
+    let copy = {
+        let mut state = world.lock();
+        state.add_disk("t-w1");
+        let copy = state.copy_vm("t-w1").reference.clone();
+        state.away.insert(copy.id.clone());
+        copy
+    };
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
+    assert_eq!((codes(&arrived), power_of(&world, &copy)), (vec!["workers.vm-odd"], Some(PowerState::Off)));
+    let state = world.lock();
+    let held = state.machines.iter().find(|machine| machine.vm.reference == copy).map(|machine| machine.vm.disks.len());
+    assert_eq!(held, Some(1), "it was taken apart");
 }
 
 #[tokio::test(start_paused = true)]

@@ -86,6 +86,7 @@ async fn a_worker_is_not_unhealthy_whose_copy_is_off_while_it_runs_where_nobody_
     assert_eq!(unhealthy(&world).await, [""; 0]);
     let (arrived, status) = world.give(Wish::GoOn).await.arrived();
     assert_eq!((codes(&arrived), status.workers[0].state), (vec!["workers.vm-odd"], State::Member));
+    assert_eq!(status.workers[0].power, Some(PowerState::Off), "it is not gone");
     // Where nobody can tell, it is none either, and the others are looked at all the same.
     world.set_fault(None);
     world.status().await.unwrap();
@@ -100,4 +101,21 @@ async fn a_worker_is_not_unhealthy_whose_copy_is_off_while_it_runs_where_nobody_
         machine.vm.power = PowerState::Off;
     });
     assert_eq!(unhealthy(&world).await, ["t-w1"]);
+}
+
+/// A copy of it elsewhere may be on a host that does not answer: what its own node says decides.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_does_nothing_is_unhealthy_whatever_has_its_bios_uuid_elsewhere() {
+    let world = World::with(2).await;
+    {
+        let mut state = world.lock();
+        let copy = state.copy_vm("t-w1");
+        copy.power = PowerState::Unknown;
+        let id = copy.reference.id.clone();
+        state.away.insert(id);
+        state.lose_power("t-w1");
+    }
+    world.set_fault(None);
+    assert_eq!(unhealthy(&world).await, ["t-w1"]);
+    assert!(world.lock().calls.iter().all(|(name, _)| *name != "with_bios_uuid"), "a look asks for it");
 }
