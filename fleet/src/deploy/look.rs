@@ -193,11 +193,12 @@ fn may_be_nodes(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
 }
 
 /// Whether a VM that has a node's BIOS UUID holds what the cluster keeps: a disk that is the cluster's, or any where it was never noted
-/// which one is.
+/// which one is. An upgrade has noted the disks of all nodes: after it none is in doubt.
 fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_moved = |disk: Uuid| upgraded.is_some_and(|noted| noted.disks.iter().any(|moved| moved.uuid == disk));
     let is_own = |disk: Uuid| kept.is_own_disk(disk) || is_moved(disk);
-    let is_unclear = kept.nodes.iter().any(|node| node.has_noted(vm.uuid()) && node.own_disk().is_none());
+    let lacks_own = |node: &Node| node.has_noted(vm.uuid()) && node.own_disk().is_none();
+    let is_unclear = upgraded.is_none() && kept.nodes.iter().any(lacks_own);
     vm.disks.iter().any(|disk| is_own(disk.reference.uuid)) || (is_unclear && vm.data_disks().next().is_some())
 }
 
@@ -205,8 +206,7 @@ fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
 /// the VM of before that.
 fn stale(kept: &Kept, upgraded: Option<&Noted>, node: &Node, seen: &Seen) -> Option<Uuid> {
     let Found::Vm(vm) = seen.later_vm(node) else { return None };
-    let is_known = upgraded.is_some() && node.own_disk().is_some();
-    let is_stale = is_known && vm.power == PowerState::Off && !may_be_nodes(kept, upgraded, vm);
+    let is_stale = upgraded.is_some() && vm.power == PowerState::Off && !may_be_nodes(kept, upgraded, vm);
     is_stale.then(|| vm.uuid())
 }
 
