@@ -47,9 +47,7 @@ pub(super) async fn look(
         for vm in found {
             let is_noted = noted.contains(&uuid);
             let met = match &vm.stamp {
-                Some(stamp)
-                    if stamp.deployment == hypervisor.deployment() && is_copy(kept, upgraded, &seen.vms, &vm) =>
-                {
+                Some(stamp) if stamp.deployment == hypervisor.deployment() && is_copy(kept, upgraded, &vm) => {
                     &mut seen.bystanders
                 }
                 Some(stamp) if stamp.deployment == hypervisor.deployment() => &mut seen.vms,
@@ -154,25 +152,17 @@ async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<
     }
 }
 
-/// Whether a VM elsewhere that is stamped as a node's is a copy of that node's VM, as a backup brings one back, or keeps one: it is off, and
-/// its disks are others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes; or the
-/// cluster goes, and the removal of another VM of this BIOS UUID was asked for, when it may also hold no data disk at all, or an upgrade has
-/// gone through its nodes and the node's own disk is in another VM or was given away.
-fn is_copy(kept: &Kept, upgraded: Option<&Noted>, seen: &[Vm], vm: &Vm) -> bool {
+/// Whether a VM elsewhere that is a node's by its BIOS UUID is a copy of that node's VM, as a backup brings one back, or keeps one: it is off,
+/// and its disks are others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes, and has
+/// noted the disks of all of them; or the cluster goes, and the removal of another VM of this BIOS UUID was asked for, when it may also hold no
+/// data disk at all.
+fn is_copy(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_another = |gone: &VmRef| gone.uuid == vm.uuid() && gone.id != vm.reference.id;
     let is_of_others = match kept.goal {
         Goal::Up => kept.formed && upgraded.is_some() && !may_be_nodes(kept, upgraded, vm),
         Goal::Down => {
-            let is_given = |disk: Uuid| {
-                seen.iter().any(|other| other.disk(disk).is_some())
-                    || kept.left.iter().chain(&kept.discarded).any(|given| given.uuid == disk)
-                    || kept.removals.contains(&disk)
-            };
-            let own = kept.nodes.iter().find(|node| node.owns(vm)).and_then(Node::own_disk);
-            let is_earlier = upgraded.is_some()
-                && vm.data_disks().next().is_some()
-                && own.is_some_and(is_given)
-                && !kept.going.contains(&vm.reference);
+            let is_earlier =
+                upgraded.is_some() && vm.data_disks().next().is_some() && !kept.going.contains(&vm.reference);
             !kept.is_granted(vm.uuid())
                 && !holds_own(kept, upgraded, vm)
                 && (is_earlier || kept.going.iter().any(is_another))

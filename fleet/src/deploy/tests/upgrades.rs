@@ -476,21 +476,6 @@ async fn a_restored_vm_of_before_an_upgrade_is_not_taken_for_the_node_be_that_th
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_restored_vm_of_before_an_upgrade_stays_where_the_cluster_goes() {
-    for wish in [DESTROY, DESTROY_ALL] {
-        let (world, _) = with_swapped_vm_away("committed").await;
-        let first = records::read(&world).await.unwrap().unwrap().nodes[1].vm.unwrap();
-        let restored = world.plant("cp2-restored", "cp2", first.as_u128());
-        world.lock().removes_used = true;
-        world.lock().away.clear();
-        world.move_away(&restored.vm);
-        let (arrived, _) = world.give(wish).await.arrived();
-        assert!(matches!(arrived, Arrived::Gone), "{arrived:?}");
-        assert!(world.lock().machines.contains(&restored), "it was touched");
-    }
-}
-
 /// What is noted of a node's data disk: as it is, as earlier versions have kept it, and where nobody knew which one was its own.
 const NOTES: [fn(Option<Uuid>) -> Option<Uuid>; 3] = [|own| own, |_| None, |_| Some(Uuid::nil())];
 
@@ -500,6 +485,35 @@ async fn first_of(world: &World, note: fn(Option<Uuid>) -> Option<Uuid>) -> Uuid
     kept.nodes[1].disk = note(kept.nodes[1].disk);
     put(world, "deploy-999999.json", &serde_json::to_string(&kept).unwrap());
     kept.nodes[1].vm.unwrap()
+}
+
+/// Also where nothing is noted of how the cluster was made, and its VMs go by an operator's word.
+#[tokio::test(start_paused = true)]
+async fn a_restored_vm_of_before_an_upgrade_stays_where_the_cluster_goes() {
+    let notes = NOTES.map(Some).into_iter().chain([None]);
+    for (note, disks) in notes.flat_map(|note| [(note, false), (note, true)]) {
+        let (world, _) = with_swapped_vm_away("committed").await;
+        world.lock().away.clear();
+        let before = match note {
+            Some(note) => first_of(&world, note).await,
+            None => Uuid::from_u128(0xa2),
+        };
+        let restored = world.plant("cp2-restored", "cp2", before.as_u128());
+        world.lock().removes_used = true;
+        world.move_away(&restored.vm);
+        if note.is_none() {
+            world.forget();
+        }
+        let named = Hypervisor::vms(&world).await.unwrap();
+        let (arrived, _) = match note {
+            None => world.give(also(&named, disks)).await.arrived(),
+            Some(_) if disks => world.give(DESTROY_ALL).await.arrived(),
+            Some(_) => world.give(DESTROY).await.arrived(),
+        };
+        assert!(matches!(arrived, Arrived::Gone), "{arrived:?}");
+        assert!(world.lock().machines.contains(&restored), "it was touched");
+        assert_eq!(world.own(), ["cp2-restored"]);
+    }
 }
 
 /// The folder where it was is searched; the VM that runs was moved to another one.
