@@ -54,7 +54,7 @@ pub(super) async fn look(
                 // A copy has disks of other UUIDs.
                 Some(_) if is_noted && holds_own(kept, upgraded, &vm) => &mut seen.restamped,
                 // Who has named a VM once, and then taken its stamp away, has taken that back.
-                None if is_noted => &mut seen.vms,
+                None if is_noted && !is_copy(kept, upgraded, &vm) => &mut seen.vms,
                 _ => &mut seen.bystanders,
             };
             met.push(vm);

@@ -447,10 +447,10 @@ async fn replicas_that_are_off_elsewhere_with_disks_of_their_own_hinder_neither_
     }
 }
 
-/// What a backup by snapshots keeps of a VM has no data disk: those of nodes are left out of snapshots.
+/// What a backup by snapshots keeps of a VM has no data disk: those of nodes are left out of snapshots. Somebody may have taken its stamp away.
 #[tokio::test(start_paused = true)]
 async fn a_replica_without_data_disks_stays_as_it_is_when_the_cluster_goes() {
-    for snapshots in [Vec::new(), vec!["restore point".to_owned()]] {
+    for (snapshots, is_stamped) in [(Vec::new(), true), (vec!["restore point".to_owned()], true), (Vec::new(), false)] {
         for wish in [DESTROY, DESTROY_ALL] {
             let world = World::with(3).await;
             world.lock().removes_used = true;
@@ -460,10 +460,12 @@ async fn a_replica_without_data_disks_stays_as_it_is_when_the_cluster_goes() {
                 let replica = state.machines.iter_mut().find(|machine| machine.vm.reference == of).unwrap();
                 replica.vm.disks.clear();
                 replica.vm.snapshots.clone_from(&snapshots);
+                replica.vm.stamp = replica.vm.stamp.take().filter(|_| is_stamped);
                 replica.clone()
             };
             let (arrived, _) = world.give(wish).await.arrived();
-            assert_eq!((arrived, world.own()), (Arrived::Gone, vec!["cp2-copy".to_owned()]), "{snapshots:?}");
+            assert_eq!(arrived, Arrived::Gone, "{snapshots:?} {is_stamped}");
+            assert_eq!(world.own(), if is_stamped { vec!["cp2-copy"] } else { Vec::new() });
             assert!(world.lock().machines.contains(&replica), "it was touched");
         }
     }
