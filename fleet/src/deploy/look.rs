@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::guests::Guests;
 use super::kept::{Goal, Kept, Node};
 use super::seen::{Found, Said, Seen};
-use crate::hypervisor::{Hypervisor, PowerState, Vm, VmRef, doubles};
+use crate::hypervisor::{Error, Hypervisor, PowerState, Vm, VmRef, doubles};
 use crate::upgrade::Noted;
 use crate::workers::Trouble;
 
@@ -29,6 +29,7 @@ pub(super) async fn look(
     let named = |earlier: bool| kept.granted.iter().filter(move |vm| vm.earlier == earlier).map(|vm| vm.vm);
     let swapped = swapped.into_iter().filter(|_| kept.goal == Goal::Down);
     let noted: BTreeSet<Uuid> = kept.nodes.iter().filter_map(Node::noted).chain(named(false)).chain(swapped).collect();
+    let mut unreadable = Vec::new();
     for uuid in noted.iter().copied().chain(named(true).filter(|uuid| !noted.contains(uuid))) {
         if seen.vms.iter().any(|vm| vm.uuid() == uuid) {
             continue;
@@ -36,13 +37,11 @@ pub(super) async fn look(
         // Moved out of the folders that are searched, or restamped: it is not gone.
         let found = match hypervisor.with_bios_uuid(uuid).await {
             Ok(found) => found,
-            // One that cannot be read keeps the VM that its node is in now as it is, and no other one.
-            Err(error) => {
-                let Some(now) = now_in(kept, uuid, &seen) else { return Err(error.into()) };
-                let why = format!("what has the BIOS UUID {uuid}, which was noted for this node: {:#}", error.source);
-                seen.unclear.insert(now, why);
+            Err(error) if kept.goal == Goal::Up && kept.formed => {
+                unreadable.push((uuid, unread(uuid, &error)));
                 continue;
             }
+            Err(error) => return Err(error.into()),
         };
         for vm in found {
             let is_noted = noted.contains(&uuid);
@@ -61,7 +60,14 @@ pub(super) async fn look(
         }
     }
     if kept.goal == Goal::Up && kept.formed {
-        add_swapped(hypervisor, kept, upgraded, &mut seen).await?;
+        add_swapped(hypervisor, kept, upgraded, &mut seen).await;
+        // One that cannot be read keeps the VM that its node is in now as it is, and no other one; or has nodes wait that have none in sight.
+        for (uuid, why) in unreadable {
+            match now_in(kept, uuid, &seen) {
+                Some(now) => drop(seen.unclear.insert(now, why)),
+                None => seen.hidden = Some(why),
+            }
+        }
         seen.stale = kept.nodes.iter().filter_map(|node| stale(kept, upgraded, node, &seen)).collect();
     }
     add_doubles(hypervisor, kept, upgraded, &mut seen).await;
@@ -103,12 +109,7 @@ pub(super) async fn look(
 /// node may run in one of them, and the VM that was noted when it was made may be gone for good. Stamped as the node's, and with a disk of
 /// the cluster or none at all, it is known by all that it was given; any other one, such as an earlier VM that a backup has brought back, is
 /// nobody's here. Nor is such a one the node's where it came back to a folder that is searched: the node's own VM is looked for all the same.
-async fn add_swapped(
-    hypervisor: &dyn Hypervisor,
-    kept: &Kept,
-    upgraded: Option<&Noted>,
-    seen: &mut Seen,
-) -> Result<(), Trouble> {
+async fn add_swapped(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<&Noted>, seen: &mut Seen) {
     let is_lost = |node: &&Node| match seen.later_vm(node) {
         Found::Nothing => true,
         Found::Vm(vm) => vm.power != PowerState::On && !may_be_nodes(kept, upgraded, vm),
@@ -116,16 +117,26 @@ async fn add_swapped(
     };
     let lost: Vec<&Node> = kept.nodes.iter().filter(is_lost).collect();
     if lost.is_empty() {
-        return Ok(());
+        return;
     }
     let deployment = hypervisor.deployment();
     for uuid in seen.upgraded.clone() {
-        if !seen.vms.iter().any(|vm| vm.uuid() == uuid) {
-            let found = hypervisor.with_bios_uuid(uuid).await?;
-            seen.vms.extend(found.into_iter().filter(|vm| is_of_one(&lost, vm, deployment, kept, upgraded)));
+        if seen.vms.iter().any(|vm| vm.uuid() == uuid) {
+            continue;
+        }
+        match hypervisor.with_bios_uuid(uuid).await {
+            Ok(found) => {
+                seen.vms.extend(found.into_iter().filter(|vm| is_of_one(&lost, vm, deployment, kept, upgraded)));
+            }
+            // Whose it is nobody can tell: those that are lost wait, and no other node.
+            Err(error) => seen.hidden = Some(unread(uuid, &error)),
         }
     }
-    Ok(())
+}
+
+/// What was noted and cannot be read, and why.
+fn unread(uuid: Uuid, error: &Error) -> String {
+    format!("what has the BIOS UUID {uuid}, which was noted for this cluster: {:#}", error.source)
 }
 
 /// Adds what has the BIOS UUID of a VM that may be powered on, or removed, and is elsewhere: the one that was found may be a copy of it. It is
@@ -203,8 +214,7 @@ fn stale(kept: &Kept, upgraded: Option<&Noted>, node: &Node, seen: &Seen) -> Opt
 /// The BIOS UUID of the VM that a node of a cluster which has formed is in, where this one was noted for it, and is of none in sight: an upgrade
 /// has swapped it.
 fn now_in(kept: &Kept, uuid: Uuid, seen: &Seen) -> Option<Uuid> {
-    let is_up = kept.goal == Goal::Up && kept.formed;
-    let node = kept.nodes.iter().find(|node| is_up && node.has_noted(uuid))?;
+    let node = kept.nodes.iter().find(|node| node.has_noted(uuid))?;
     match seen.later_vm(node) {
         Found::Vm(vm) => Some(vm.uuid()),
         Found::Nothing | Found::Half(_) | Found::Odd => None,

@@ -546,29 +546,64 @@ async fn a_vm_that_a_backup_has_brought_back_to_its_folder_is_not_powered_on_bes
 
 #[tokio::test(start_paused = true)]
 async fn a_restored_vm_that_cannot_be_read_keeps_its_own_node_as_it_is_and_hides_no_cluster() {
-    let (world, swapped) = with_swapped_vm_away("committed").await;
-    let first = records::read(&world).await.unwrap().unwrap().nodes[1].vm.unwrap();
-    let restored = world.plant("cp2-restored", "cp2", first.as_u128());
-    let is_unreadable = |is: bool| world.lock().unreadable = is.then_some(first);
-    {
-        let mut state = world.lock();
-        (state.away, state.renewed) = ([restored.vm.reference.id.clone()].into(), None);
-    }
-    is_unreadable(true);
-    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
-    let Arrived::Paused(waits) = arrived else { panic!("{arrived:?}") };
-    let odd = waits.iter().find(|wait| wait.reason.code == "deploy.vm-odd").unwrap_or_else(|| panic!("{waits:?}"));
-    assert!(odd.reason.words.contains("a disk of a VM has no file"), "{odd}");
-    assert_eq!(shown(&world, &swapped.name), swapped);
-    assert!(world.lock().renewed.is_some(), "the others are asked for a kubeconfig");
-    // Once it is on nothing stands against it.
-    for is in [false, true] {
-        is_unreadable(is);
+    // The node's own VM is where VMs are searched, or was moved from there.
+    for is_away in [false, true] {
+        let (world, swapped) = with_swapped_vm_away("committed").await;
+        let first = records::read(&world).await.unwrap().unwrap().nodes[1].vm.unwrap();
+        let restored = world.plant("cp2-restored", "cp2", first.as_u128());
+        let is_unreadable = |is: bool| world.lock().unreadable = is.then_some(first);
+        {
+            let mut state = world.lock();
+            let swapped = is_away.then(|| swapped.reference.id.clone());
+            (state.away, state.renewed) =
+                (swapped.into_iter().chain([restored.vm.reference.id.clone()]).collect(), None);
+        }
+        is_unreadable(true);
         let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
-        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
-        assert_eq!(shown(&world, &swapped.name).power, PowerState::On);
+        let Arrived::Paused(waits) = arrived else { panic!("{arrived:?}") };
+        let odd = waits.iter().find(|wait| wait.reason.code == "deploy.vm-odd").unwrap_or_else(|| panic!("{waits:?}"));
+        assert!(odd.reason.words.contains("a disk of a VM has no file"), "{odd}");
+        assert_eq!(shown(&world, &swapped.name), swapped);
+        assert!(world.lock().renewed.is_some(), "the others are asked for a kubeconfig");
+        // Once it is on nothing stands against it.
+        for is in [false, true] {
+            is_unreadable(is);
+            let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+            assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+            assert_eq!(shown(&world, &swapped.name).power, PowerState::On);
+        }
+        assert!(world.lock().machines.contains(&restored), "it was touched");
     }
-    assert!(world.lock().machines.contains(&restored), "it was touched");
+}
+
+/// The VM that is being brought back, or what an upgrade has noted for the node.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_cannot_be_read_has_a_node_that_has_none_in_sight_wait_alone() {
+    for is_first in [true, false] {
+        let (world, swapped) = with_swapped_vm_away("committed").await;
+        let first = first_of(&world, |own| own).await;
+        let restored = world.plant("cp2-restored", "cp2", first.as_u128());
+        change(&world, shown(&world, "cp3").uuid(), |vm| vm.power = PowerState::Off);
+        {
+            let mut state = world.lock();
+            state.machines.retain(|machine| machine.vm.uuid() != swapped.uuid());
+            state.away = [restored.vm.reference.id.clone()].into();
+            (state.unreadable, state.renewed) = (Some(if is_first { first } else { swapped.uuid() }), None);
+        }
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        let Arrived::Paused(waits) = arrived else { panic!("{arrived:?}") };
+        let [odd] = waits.as_slice() else { panic!("{waits:?}") };
+        assert_eq!((odd.node.as_deref(), odd.reason.code.as_str()), (Some("cp2"), "deploy.vm-odd"));
+        assert!(odd.reason.words.contains("a disk of a VM has no file"), "{odd}");
+        assert_eq!(shown(&world, "cp3").power, PowerState::On);
+        assert!(world.lock().renewed.is_some(), "the others are asked for a kubeconfig");
+        assert_eq!(world.status().await.unwrap().waits, waits);
+        world.lock().unreadable = None;
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        assert_eq!(waits[0].reason.code, "deploy.vm-gone");
+        assert!(world.lock().machines.contains(&restored), "it was touched");
+    }
 }
 
 /// Whoever may change a VM's settings can write a BIOS UUID as well.
