@@ -161,7 +161,7 @@ impl Hypervisor for World {
         }
         self.look("vms", |state| {
             let stamped = |machine: &&Machine| machine.vm.stamp.as_ref().is_some_and(|s| s.deployment == DEPLOYMENT);
-            let listed = |machine: &&Machine| !state.unlisted.contains(&machine.vm.uuid());
+            let listed = |machine: &&Machine| !state.unlisted.contains(&machine.vm.reference.id);
             Ok(state.machines.iter().filter(stamped).filter(listed).map(|machine| state.seen(machine)).collect())
         })
         .await
@@ -207,7 +207,7 @@ impl Hypervisor for World {
     }
 
     async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
-        self.look("may_be_stamped", |state| match state.unlisted.contains(&vm.uuid()) {
+        self.look("may_be_stamped", |state| match state.unlisted.contains(&vm.reference.id) {
             true => Err(Error::refused(format!("{vm} would not be searched for"))),
             false => Ok(()),
         })
