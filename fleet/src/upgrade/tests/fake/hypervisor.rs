@@ -155,6 +155,13 @@ impl Hypervisor for World {
         self.look("preflight", |_| answer).await
     }
 
+    async fn may_change_own(&self) -> Result<()> {
+        if self.lock().own_denied {
+            return Err(Error::new(Kind::Denied, anyhow::anyhow!("a privilege is missing")));
+        }
+        Ok(())
+    }
+
     async fn vms(&self) -> Result<Vec<Vm>> {
         while self.lock().inventory_hangs {
             tokio::time::sleep(Duration::from_secs(1)).await;

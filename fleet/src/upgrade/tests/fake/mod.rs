@@ -130,6 +130,8 @@ pub struct State {
     /// Identifiers of VMs that the inventory leaves out, and BIOS UUIDs of those that are not found by that either.
     pub unlisted: BTreeSet<String>,
     pub unfound: BTreeSet<Uuid>,
+    /// Whether it is not permitted to take the deployment's own VMs apart.
+    pub own_denied: bool,
     /// Nodes that cannot be reached from where the command is, and those that answer with an error.
     pub unreached: BTreeSet<&'static str>,
     pub refusing: BTreeSet<&'static str>,
@@ -254,6 +256,7 @@ impl World {
             sick: BTreeSet::new(),
             unlisted: BTreeSet::new(),
             unfound: BTreeSet::new(),
+            own_denied: false,
             unreached: BTreeSet::new(),
             refusing: BTreeSet::new(),
             members_shown: None,
