@@ -45,15 +45,18 @@ pub(super) async fn look(
         };
         for vm in found {
             let is_noted = noted.contains(&uuid);
+            let may_be_its = vm.is_of(hypervisor.deployment()) || (vm.stamp.is_none() && is_noted);
+            if may_be_its && is_copy(kept, upgraded, &vm) {
+                seen.replicas.push(vm.reference.clone());
+                seen.bystanders.push(vm);
+                continue;
+            }
             let met = match &vm.stamp {
-                Some(stamp) if stamp.deployment == hypervisor.deployment() && is_copy(kept, upgraded, &vm) => {
-                    &mut seen.bystanders
-                }
                 Some(stamp) if stamp.deployment == hypervisor.deployment() => &mut seen.vms,
                 // A copy has disks of other UUIDs.
                 Some(_) if is_noted && holds_own(kept, upgraded, &vm) => &mut seen.restamped,
                 // Who has named a VM once, and then taken its stamp away, has taken that back.
-                None if is_noted && !is_copy(kept, upgraded, &vm) => &mut seen.vms,
+                None if is_noted => &mut seen.vms,
                 _ => &mut seen.bystanders,
             };
             met.push(vm);

@@ -508,7 +508,7 @@ async fn a_restored_vm_of_before_an_upgrade_stays_where_the_cluster_goes() {
             world.forget();
         }
         let named = Hypervisor::vms(&world).await.unwrap();
-        let (arrived, _) = match note {
+        let (arrived, status) = match note {
             None => world.give(also(&named, disks)).await.arrived(),
             Some(_) if disks => world.give(DESTROY_ALL).await.arrived(),
             Some(_) => world.give(DESTROY).await.arrived(),
@@ -516,6 +516,8 @@ async fn a_restored_vm_of_before_an_upgrade_stays_where_the_cluster_goes() {
         assert!(matches!(arrived, Arrived::Gone), "{arrived:?}");
         assert!(world.lock().machines.contains(&restored), "it was touched");
         assert_eq!(world.own().len(), usize::from(is_stamped), "all others have gone");
+        let left: Vec<_> = status.replicas.iter().map(|left| &left.vm).collect();
+        assert_eq!(left, [&restored.vm.reference], "it is named");
     }
 }
 
