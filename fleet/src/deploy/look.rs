@@ -175,11 +175,12 @@ fn is_copy(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_of_others = match kept.goal {
         Goal::Up => kept.formed && upgraded.is_some() && !may_be_nodes(kept, upgraded, vm),
         Goal::Down => {
-            let is_earlier =
-                upgraded.is_some() && vm.data_disks().next().is_some() && !kept.going.contains(&vm.reference);
-            !kept.is_granted(vm.uuid())
-                && !holds_own(kept, upgraded, vm)
-                && (is_earlier || kept.going.iter().any(is_another))
+            // What an operator has named was shown to him with its disks.
+            let is_earlier = upgraded.is_some()
+                && vm.data_disks().next().is_some()
+                && !kept.going.contains(&vm.reference)
+                && !kept.is_granted(vm.uuid());
+            !holds_own(kept, upgraded, vm) && (is_earlier || kept.going.iter().any(is_another))
         }
         Goal::Gone => false,
     };

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, Machine, World, destroy_shown, wanted};
 use crate::deploy::{Arrived, Goal, Wait, Wanted, Wish};
-use crate::hypervisor::{Disk, DiskRef, Placement, PowerState, Vm};
+use crate::hypervisor::{Disk, DiskRef, Hypervisor, Placement, PowerState, Vm};
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_made_and_given_again_nothing_happens() {
@@ -419,10 +419,10 @@ async fn a_copy_that_cannot_be_read_keeps_its_own_vm_as_it_is_and_no_other_one()
     assert_eq!(world.give(DESTROY).await.arrived().0, Arrived::Gone);
 }
 
-/// After an outage all of them are off.
+/// After an outage all of them are off. Nothing is noted of how an adopted cluster was made: its VMs go by an operator's word.
 #[tokio::test(start_paused = true)]
 async fn replicas_that_are_off_elsewhere_with_disks_of_their_own_hinder_neither_deploy_nor_destroy() {
-    for wish in [DESTROY, DESTROY_ALL] {
+    for (is_adopted, disks) in [(false, false), (false, true), (true, false), (true, true)] {
         let world = World::with(3).await;
         let own: Vec<Vm> = {
             let mut state = world.lock();
@@ -440,6 +440,15 @@ async fn replicas_that_are_off_elsewhere_with_disks_of_their_own_hinder_neither_
         let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
         assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
         assert!(status.nodes.iter().all(|node| node.power == Some(PowerState::On)), "{status:?}");
+        let named = Hypervisor::vms(&world).await.unwrap();
+        if is_adopted {
+            world.forget();
+        }
+        let wish = match disks {
+            _ if is_adopted => also(&named, disks),
+            false => DESTROY,
+            true => DESTROY_ALL,
+        };
         assert_eq!(world.give(wish).await.arrived().0, Arrived::Gone);
         let left = world.lock().machines.clone();
         assert!(replicas.iter().all(|replica| left.contains(replica)), "a replica was touched: {left:?}");
