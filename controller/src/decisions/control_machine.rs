@@ -117,6 +117,7 @@ mod tests {
             forgotten: Vec::new(),
             discarded: Vec::new(),
             copies: Vec::new(),
+            replicas: Vec::new(),
             waits: Vec::new(),
             done: ready,
             newer: Vec::new(),

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::guests::Guests;
 use super::kept::{Goal, Kept, Node};
 use super::seen::{Found, Said, Seen};
-use crate::hypervisor::{Hypervisor, PowerState, Vm, doubles};
+use crate::hypervisor::{Error, Hypervisor, PowerState, Vm, doubles};
 use crate::upgrade::Noted;
 use crate::workers::Trouble;
 
@@ -29,6 +29,7 @@ pub(super) async fn look(
     let named = |earlier: bool| kept.granted.iter().filter(move |vm| vm.earlier == earlier).map(|vm| vm.vm);
     let swapped = swapped.into_iter().filter(|_| kept.goal == Goal::Down);
     let noted: BTreeSet<Uuid> = kept.nodes.iter().filter_map(Node::noted).chain(named(false)).chain(swapped).collect();
+    let mut unreadable = Vec::new();
     for uuid in noted.iter().copied().chain(named(true).filter(|uuid| !noted.contains(uuid))) {
         if seen.vms.iter().any(|vm| vm.uuid() == uuid) {
             continue;
@@ -36,22 +37,21 @@ pub(super) async fn look(
         // Moved out of the folders that are searched, or restamped: it is not gone.
         let found = match hypervisor.with_bios_uuid(uuid).await {
             Ok(found) => found,
-            // One that cannot be read keeps the VM that its node is in now as it is, and no other one.
-            Err(error) => {
-                let Some(now) = now_in(kept, uuid, &seen) else { return Err(error.into()) };
-                let why = format!("what has the BIOS UUID {uuid}, which was noted for this node: {:#}", error.source);
-                seen.unclear.insert(now, why);
+            Err(error) if kept.goal == Goal::Up && kept.formed => {
+                unreadable.push((uuid, unread(uuid, &error)));
                 continue;
             }
+            Err(error) => return Err(error.into()),
         };
         for vm in found {
             let is_noted = noted.contains(&uuid);
+            let may_be_its = vm.is_of(hypervisor.deployment()) || (vm.stamp.is_none() && is_noted);
+            if may_be_its && is_copy(kept, upgraded, &vm) {
+                seen.replicas.push(vm.reference.clone());
+                seen.bystanders.push(vm);
+                continue;
+            }
             let met = match &vm.stamp {
-                Some(stamp)
-                    if stamp.deployment == hypervisor.deployment() && is_copy(kept, upgraded, &seen.vms, &vm) =>
-                {
-                    &mut seen.bystanders
-                }
                 Some(stamp) if stamp.deployment == hypervisor.deployment() => &mut seen.vms,
                 // A copy has disks of other UUIDs.
                 Some(_) if is_noted && holds_own(kept, upgraded, &vm) => &mut seen.restamped,
@@ -63,7 +63,14 @@ pub(super) async fn look(
         }
     }
     if kept.goal == Goal::Up && kept.formed {
-        add_swapped(hypervisor, kept, upgraded, &mut seen).await?;
+        add_swapped(hypervisor, kept, upgraded, &mut seen).await;
+        // One that cannot be read keeps the VM that its node is in now as it is, and no other one; or has nodes wait that have none in sight.
+        for (uuid, why) in unreadable {
+            match now_in(kept, uuid, &seen) {
+                Some(now) => drop(seen.unclear.insert(now, why)),
+                None => seen.hidden = Some(why),
+            }
+        }
         seen.stale = kept.nodes.iter().filter_map(|node| stale(kept, upgraded, node, &seen)).collect();
     }
     add_doubles(hypervisor, kept, upgraded, &mut seen).await;
@@ -105,12 +112,7 @@ pub(super) async fn look(
 /// node may run in one of them, and the VM that was noted when it was made may be gone for good. Stamped as the node's, and with a disk of
 /// the cluster or none at all, it is known by all that it was given; any other one, such as an earlier VM that a backup has brought back, is
 /// nobody's here. Nor is such a one the node's where it came back to a folder that is searched: the node's own VM is looked for all the same.
-async fn add_swapped(
-    hypervisor: &dyn Hypervisor,
-    kept: &Kept,
-    upgraded: Option<&Noted>,
-    seen: &mut Seen,
-) -> Result<(), Trouble> {
+async fn add_swapped(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<&Noted>, seen: &mut Seen) {
     let is_lost = |node: &&Node| match seen.later_vm(node) {
         Found::Nothing => true,
         Found::Vm(vm) => vm.power != PowerState::On && !may_be_nodes(kept, upgraded, vm),
@@ -118,16 +120,26 @@ async fn add_swapped(
     };
     let lost: Vec<&Node> = kept.nodes.iter().filter(is_lost).collect();
     if lost.is_empty() {
-        return Ok(());
+        return;
     }
     let deployment = hypervisor.deployment();
     for uuid in seen.upgraded.clone() {
-        if !seen.vms.iter().any(|vm| vm.uuid() == uuid) {
-            let found = hypervisor.with_bios_uuid(uuid).await?;
-            seen.vms.extend(found.into_iter().filter(|vm| is_of_one(&lost, vm, deployment, kept, upgraded)));
+        if seen.vms.iter().any(|vm| vm.uuid() == uuid) {
+            continue;
+        }
+        match hypervisor.with_bios_uuid(uuid).await {
+            Ok(found) => {
+                seen.vms.extend(found.into_iter().filter(|vm| is_of_one(&lost, vm, deployment, kept, upgraded)));
+            }
+            // Whose it is nobody can tell: those that are lost wait, and no other node.
+            Err(error) => seen.hidden = Some(unread(uuid, &error)),
         }
     }
-    Ok(())
+}
+
+/// What was noted and cannot be read, and why.
+fn unread(uuid: Uuid, error: &Error) -> String {
+    format!("what has the BIOS UUID {uuid}, which was noted for this cluster: {:#}", error.source)
 }
 
 /// Adds what has the BIOS UUID of a VM that may be powered on, or removed, and is elsewhere: the one that was found may be a copy of it. It is
@@ -154,27 +166,20 @@ async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<
     }
 }
 
-/// Whether a VM elsewhere that is stamped as a node's is a copy of that node's VM, as a backup brings one back, or keeps one: it is off, and
-/// its disks are others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes; or the
-/// cluster goes, and the removal of another VM of this BIOS UUID was asked for, when it may also hold no data disk at all, or an upgrade has
-/// gone through its nodes and the node's own disk is in another VM or was given away.
-fn is_copy(kept: &Kept, upgraded: Option<&Noted>, seen: &[Vm], vm: &Vm) -> bool {
+/// Whether a VM elsewhere that is a node's by its BIOS UUID is a copy of that node's VM, as a backup brings one back, or keeps one: it is off,
+/// and its disks are others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes, and has
+/// noted the disks of all of them; or the cluster goes, and the removal of another VM of this BIOS UUID was asked for, when it may also hold no
+/// data disk at all.
+fn is_copy(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_of_others = match kept.goal {
         Goal::Up => kept.formed && upgraded.is_some() && !may_be_nodes(kept, upgraded, vm),
         Goal::Down => {
-            let is_given = |disk: Uuid| {
-                seen.iter().any(|other| other.disk(disk).is_some())
-                    || kept.left.iter().chain(&kept.discarded).any(|given| given.uuid == disk)
-                    || kept.removals.contains(&disk)
-            };
-            let own = kept.nodes.iter().find(|node| node.owns(vm)).and_then(Node::own_disk);
+            // What an operator has named was shown to him with its disks.
             let is_earlier = upgraded.is_some()
                 && vm.data_disks().next().is_some()
-                && own.is_some_and(is_given)
-                && !kept.going.contains(&vm.reference);
-            !kept.is_granted(vm.uuid())
-                && !holds_own(kept, upgraded, vm)
-                && (is_earlier || kept.going.iter().any(|gone| vm.is_double_of(gone)))
+                && !kept.going.contains(&vm.reference)
+                && !kept.is_granted(vm.uuid());
+            !holds_own(kept, upgraded, vm) && (is_earlier || kept.going.iter().any(|gone| vm.is_double_of(gone)))
         }
         Goal::Gone => false,
     };
@@ -192,11 +197,12 @@ fn may_be_nodes(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
 }
 
 /// Whether a VM that has a node's BIOS UUID holds what the cluster keeps: a disk that is the cluster's, or any where it was never noted
-/// which one is.
+/// which one is. An upgrade has noted the disks of all nodes: after it none is in doubt.
 fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_moved = |disk: Uuid| upgraded.is_some_and(|noted| noted.disks.iter().any(|moved| moved.uuid == disk));
     let is_own = |disk: Uuid| kept.is_own_disk(disk) || is_moved(disk);
-    let is_unclear = kept.nodes.iter().any(|node| node.has_noted(vm.uuid()) && node.own_disk().is_none());
+    let lacks_own = |node: &Node| node.has_noted(vm.uuid()) && node.own_disk().is_none();
+    let is_unclear = upgraded.is_none() && kept.nodes.iter().any(lacks_own);
     vm.disks.iter().any(|disk| is_own(disk.reference.uuid)) || (is_unclear && vm.data_disks().next().is_some())
 }
 
@@ -204,16 +210,14 @@ fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
 /// the VM of before that.
 fn stale(kept: &Kept, upgraded: Option<&Noted>, node: &Node, seen: &Seen) -> Option<Uuid> {
     let Found::Vm(vm) = seen.later_vm(node) else { return None };
-    let is_known = upgraded.is_some() && node.own_disk().is_some();
-    let is_stale = is_known && vm.power == PowerState::Off && !may_be_nodes(kept, upgraded, vm);
+    let is_stale = upgraded.is_some() && vm.power == PowerState::Off && !may_be_nodes(kept, upgraded, vm);
     is_stale.then(|| vm.uuid())
 }
 
 /// The BIOS UUID of the VM that a node of a cluster which has formed is in, where this one was noted for it, and is of none in sight: an upgrade
 /// has swapped it.
 fn now_in(kept: &Kept, uuid: Uuid, seen: &Seen) -> Option<Uuid> {
-    let is_up = kept.goal == Goal::Up && kept.formed;
-    let node = kept.nodes.iter().find(|node| is_up && node.has_noted(uuid))?;
+    let node = kept.nodes.iter().find(|node| node.has_noted(uuid))?;
     match seen.later_vm(node) {
         Found::Vm(vm) => Some(vm.uuid()),
         Found::Nothing | Found::Half(_) | Found::Odd => None,

@@ -44,7 +44,7 @@ pub use next::{Next, next};
 pub use reason::REASONS;
 pub use records::{Records, authority, begun, ended_with_its_cluster};
 pub use seen::{Said, Seen};
-pub use status::{DeployStatus, NodeStatus, left_in_words};
+pub use status::{DeployStatus, LeftVm, NodeStatus, left_in_words};
 pub use unfinished::Unfinished;
 pub use wait::Wait;
 pub use wanted::{Wanted, WantedNode};

@@ -113,7 +113,7 @@ fn goes_on(kept: &Kept, node: &Node, seen: &Seen, next: &mut Next) -> bool {
             powered(node, vm, seen, next);
         }
         Found::Vm(vm) => next.waits.push(unknown(vm)),
-        Found::Nothing => next.waits.push(Wait::lasting(&node.name, reason::VM_GONE, gone(node, seen))),
+        Found::Nothing => next.waits.push(nowhere(node, seen)),
         Found::Half(_) | Found::Odd => {
             let words = format!("several of its VMs are there with a data disk each: {}", seen.claims(node));
             next.waits.push(Wait::lasting(&node.name, reason::VM_ODD, words));
@@ -146,6 +146,13 @@ fn cut_off(node: &Node, vm: &Vm) -> Wait {
          connect the adapters by hand: it is powered on the next time"
     );
     Wait::lasting(&node.name, reason::VM_STATE, words)
+}
+
+/// A node that has no VM in sight. It is not called gone where one of those that were noted cannot be read.
+fn nowhere(node: &Node, seen: &Seen) -> Wait {
+    let Some(why) = &seen.hidden else { return Wait::lasting(&node.name, reason::VM_GONE, gone(node, seen)) };
+    let words = format!("whether its VM is there cannot be told now: {why}");
+    Wait::passing(&node.name, reason::VM_ODD, words)
 }
 
 /// Why a node of a cluster that has formed runs nowhere. Where VMs of it are there its data disk may have been on its way from one to the

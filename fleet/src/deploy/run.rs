@@ -18,7 +18,7 @@ use super::next::next;
 use super::reason;
 use super::records::{self, Records, begun};
 use super::seen::Seen;
-use super::status::DeployStatus;
+use super::status::{DeployStatus, LeftVm};
 use super::upgraded::Upgraded;
 use super::wait::Wait;
 use super::wish::Wish;
@@ -53,12 +53,16 @@ impl Deploy<'_> {
                 // What is left of the journals of the cluster that was destroyed, an upgrade's among them.
                 journals::clear(&hold, &self.cancelled).await;
             }
-            let arrived = self.run(wish, &hold, &mut records, upgraded).await?;
+            let mut replicas = Vec::new();
+            let arrived = self.run(wish, &hold, &mut records, upgraded, &mut replicas).await?;
             let kept = records.kept();
             // One may have come back since.
             let is_named = |disk: &DiskRef| kept.left.iter().chain(&kept.discarded).any(|it| it.uuid == disk.uuid);
             forgotten.retain(|disk| !is_named(disk));
-            let status = DeployStatus { forgotten, ..self.last_status(kept).await };
+            let mut status = DeployStatus { forgotten, ..self.last_status(kept).await };
+            if arrived == Arrived::Gone {
+                status.replicas = replicas;
+            }
             match stays {
                 _ if arrived != Arrived::Gone => {}
                 Some(why) => log::warn!("the journals stay: {why}"),
@@ -296,13 +300,15 @@ impl Deploy<'_> {
         DeployStatus::of(kept, Err(why))
     }
 
-    /// Nobody upgrades while the hold is held: `upgraded` stays the last upgrade.
+    /// Nobody upgrades while the hold is held: `upgraded` stays the last upgrade. Copies of nodes' VMs that stay where a cluster goes are told in
+    /// `replicas`: once it is gone nobody looks for them.
     async fn run(
         &self,
         wish: Wish<'_>,
         hold: &Hold<'_>,
         records: &mut Records<'_>,
         upgraded: Upgraded,
+        replicas: &mut Vec<LeftVm>,
     ) -> anyhow::Result<Arrived> {
         let acting = Acting {
             deploy: self,
@@ -315,7 +321,7 @@ impl Deploy<'_> {
             unasked: Mutex::default(),
             doubtful: if let Wish::Destroy { doubtful, .. } = wish { doubtful } else { &[] },
         };
-        let arrived = self.rounds(&acting, hold, records).await?;
+        let arrived = self.rounds(&acting, hold, records, replicas).await?;
         if !matches!(arrived, Arrived::Up(_)) {
             match acting.take_notes_back(records).await {
                 // Its end is noted: what fails then takes nothing from it.
@@ -326,7 +332,13 @@ impl Deploy<'_> {
         Ok(arrived)
     }
 
-    async fn rounds(&self, acting: &Acting<'_>, hold: &Hold<'_>, records: &mut Records<'_>) -> anyhow::Result<Arrived> {
+    async fn rounds(
+        &self,
+        acting: &Acting<'_>,
+        hold: &Hold<'_>,
+        records: &mut Records<'_>,
+        replicas: &mut Vec<LeftVm>,
+    ) -> anyhow::Result<Arrived> {
         let mut told: Vec<Wait> = Vec::new();
         let mut in_doubt = false;
         let mut changed_last = Instant::now();
@@ -343,6 +355,7 @@ impl Deploy<'_> {
             }
             told.clone_from(&round.waits);
             if round.is_gone {
+                *replicas = round.replicas;
                 // Nothing comes after that: nobody is asked any more.
                 return Ok(Arrived::Gone);
             }
@@ -418,7 +431,7 @@ impl Deploy<'_> {
         acting.attempts.sees(records.kept(), &seen);
         let next = next(records.kept(), &seen);
         (round.is_done, round.needs_a_person, round.given) = (next.is_done(), next.needs_a_person(), given);
-        round.waits = next.waits;
+        (round.waits, round.replicas) = (next.waits, seen.left_vms());
         for action in next.actions {
             if *self.cancelled.borrow() {
                 break;
@@ -487,6 +500,8 @@ struct Round {
     is_gone: bool,
     needs_a_person: bool,
     waits: Vec<Wait>,
+    /// Copies of nodes' VMs that were seen.
+    replicas: Vec<LeftVm>,
     given: Option<Zeroizing<String>>,
 }
 

@@ -6,7 +6,8 @@ use contract::deployer::Fingerprint;
 use uuid::Uuid;
 
 use super::kept::{Kept, Node};
-use crate::hypervisor::{DiskKind, DiskRef, Vm};
+use super::status::LeftVm;
+use crate::hypervisor::{DiskKind, DiskRef, Vm, VmRef};
 
 /// What a new node says of its cluster to whoever deployed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,11 +28,15 @@ pub struct Seen {
     /// VMs that were met on the way and are not the cluster's: other deployments', and those that an operator had named once and has
     /// taken the stamp from. What they hold is not anybody's to remove.
     pub bystanders: Vec<Vm>,
+    /// Those among them that are copies of nodes' VMs, as backup software keeps or brings back.
+    pub replicas: Vec<VmRef>,
     /// VMs that have the BIOS UUID of one that may be powered on or removed, and were not found where that was: which of them was made
     /// for the node nobody can say.
     pub doubles: Vec<Vm>,
     /// Why it cannot be told of a VM that may be powered on or removed, by BIOS UUID, whether there are such.
     pub unclear: BTreeMap<Uuid, String>,
+    /// Why it cannot be told of the nodes of a cluster that has formed which have no VM in sight whether theirs is elsewhere.
+    pub hidden: Option<String>,
     /// BIOS UUIDs of VMs that are off and hold other data disks than their node's, of a cluster that an upgrade has gone through: a backup may have
     /// brought them back.
     pub stale: BTreeSet<Uuid>,
@@ -91,6 +96,12 @@ impl Seen {
         let is_made = kept.nodes.iter().any(|node| node.has_noted(vm.uuid())) || self.upgraded.contains(&vm.uuid());
         let is_known = is_made || kept.is_granted(vm.uuid());
         is_known && self.vms.iter().filter(|other| other.uuid() == vm.uuid()).count() == 1
+    }
+
+    /// The copies of nodes' VMs that were met.
+    pub(super) fn left_vms(&self) -> Vec<LeftVm> {
+        let copies = self.bystanders.iter().filter(|vm| self.replicas.contains(&vm.reference));
+        copies.map(|vm| LeftVm { name: vm.name.clone(), vm: vm.reference.clone() }).collect()
     }
 
     /// Another VM that has a VM's BIOS UUID, elsewhere.

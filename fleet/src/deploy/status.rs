@@ -9,7 +9,7 @@ use super::kept::{Goal, Kept};
 use super::next::next;
 use super::seen::{Said, Seen};
 use super::wait::Wait;
-use crate::hypervisor::{DiskRef, PowerState, Vm, VmSize};
+use crate::hypervisor::{DiskRef, PowerState, Vm, VmRef, VmSize};
 use crate::node::clean;
 use crate::upgrade::{DiskCopy, Reason};
 
@@ -42,6 +42,23 @@ pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
     format!("the data disk {} at {}{doubt}", disk.uuid, clean(&disk.path))
 }
 
+/// A copy of a node's VM, as backup software keeps or brings back: it is nobody's here, and stays when the cluster goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftVm {
+    /// Name in the inventory.
+    pub name: String,
+    /// What names it.
+    #[serde(flatten)]
+    pub vm: VmRef,
+}
+
+/// For people.
+impl std::fmt::Display for LeftVm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the VM {} ({}, {})", clean(&self.name), self.vm.uuid, self.vm.id)
+    }
+}
+
 /// One cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeployStatus {
@@ -71,6 +88,9 @@ pub struct DeployStatus {
     /// Copies of data disks that upgrades have noted and that nothing here removes. A person may have removed one: nobody looks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<DiskCopy>,
+    /// Copies of its VMs that were met and stay, where it goes. Once it is gone only the command says so that has removed the others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<LeftVm>,
     /// What has to happen before it goes on.
     pub waits: Vec<Wait>,
     /// Whether there is nothing left to do.
@@ -122,6 +142,7 @@ impl DeployStatus {
             forgotten: Vec::new(),
             discarded: kept.discarded.iter().filter(|disk| seen.is_free(disk)).cloned().collect(),
             copies: kept.copies.clone(),
+            replicas: if kept.goal == Goal::Down { seen.left_vms() } else { Vec::new() },
             waits,
             done,
             newer: seen.newer(kept).into_iter().cloned().collect(),

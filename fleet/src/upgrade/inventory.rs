@@ -53,16 +53,16 @@ impl Inventory {
         for vm in others.iter().filter(|vm| vm.is_of(hypervisor.deployment())) {
             places.insert(vm.uuid(), moved::place(vm, &hypervisor.may_be_stamped(vm).await));
         }
-        let permitted = async {
-            hypervisor.preflight(placement).await?;
-            hypervisor.may_change_own().await
-        };
-        let (denied, no_place) = match permitted.await {
-            Ok(()) => (None, None),
-            Err(error) if error.kind == Kind::Denied => (Some(error.to_string()), None),
-            Err(error) if error.kind == Kind::Refused => (None, Some(error.to_string())),
-            Err(error) => return Err(error).context("asking the hypervisor what it permits"),
-        };
+        let (mut denied, mut no_place) = (None, None);
+        // That there is no place says nothing of what is permitted.
+        for permitted in [hypervisor.preflight(placement).await, hypervisor.may_change_own().await] {
+            match permitted {
+                Ok(()) => {}
+                Err(error) if error.kind == Kind::Denied => denied = denied.or(Some(error.to_string())),
+                Err(error) if error.kind == Kind::Refused => no_place = no_place.or(Some(error.to_string())),
+                Err(error) => return Err(error).context("asking the hypervisor what it permits"),
+            }
+        }
         // What may not be read is among what is denied.
         let fixed = if denied.is_none() { fixed(hypervisor, &cluster, &vms).await? } else { BTreeMap::new() };
         Ok(Self { deployment: hypervisor.deployment(), cluster, vms, others, moved: places, fixed, denied, no_place })

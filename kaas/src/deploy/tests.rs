@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use contract::deployer::{Fingerprint, PrivateKey};
 use contract::role::Role;
-use fleet::deploy::{Arrived, DeployStatus, Goal, Kept};
-use fleet::hypervisor::DiskRef;
+use fleet::deploy::{Arrived, DeployStatus, Goal, Kept, LeftVm};
+use fleet::hypervisor::{DiskRef, VmRef};
 use fleet::upgrade::{DiskCopy, KeptCopy, Target};
 use ova::ovf::{Product, PropertyGroup};
 use tempfile::TempDir;
@@ -310,6 +310,8 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     let copy = DiskCopy { node: "cp1".to_owned(), copy: KeptCopy { path: path.to_owned(), uuid: None } };
     let stays = copy_stays(&copy);
     assert!(stays.starts_with(&format!("a copy of the data disk of cp1: {path} (perhaps half")), "{stays}");
+    let vm = VmRef { uuid: disk(5).uuid, id: "vm-5".to_owned() };
+    let replica = LeftVm { name: "cp1-restored".to_owned(), vm };
     let at = DeployStatus {
         cluster: "control".to_owned(),
         goal: Goal::Down,
@@ -322,6 +324,7 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
         forgotten: vec![disk(4)],
         discarded: vec![disk(2)],
         copies: vec![copy],
+        replicas: vec![replica],
         waits: Vec::new(),
         done: false,
         newer: Vec::new(),
@@ -337,6 +340,8 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     // A copy of a disk is named to both, and is nothing that goes.
     assert!(text.contains(&format!("  left: a copy of the data disk of cp1: {path} (perhaps half")), "{text}");
     assert_eq!((&told["copies"][0]["node"], &told["copies"][0]["path"]), (&"cp1".into(), &path.into()));
+    assert!(text.contains(&format!("  left: the VM cp1-restored ({}, vm-5), a copy of ", disk(5).uuid)), "{text}");
+    assert_eq!((&told["replicas"][0]["name"], &told["replicas"][0]["id"]), (&"cp1-restored".into(), &"vm-5".into()));
     // So is a template.
     let template = "kaas/control/kaas-image-1".to_owned();
     let told = serde_json::to_value(Outcome::of(&Arrived::Gone, None, &at).leaving(vec![template.clone()])).unwrap();
@@ -361,6 +366,7 @@ fn a_cluster_that_waits_for_a_node_hands_its_kubeconfig_over_and_exits_as_before
         forgotten: Vec::new(),
         discarded: Vec::new(),
         copies: Vec::new(),
+        replicas: Vec::new(),
         waits: Vec::new(),
         done: false,
         newer: Vec::new(),

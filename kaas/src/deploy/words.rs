@@ -213,6 +213,9 @@ pub fn status(status: &DeployStatus) -> String {
     for copy in &status.copies {
         text += &format!("  {is_left}: a copy of the data disk {copy}\n");
     }
+    for vm in &status.replicas {
+        text += &format!("  left: {vm}, a copy of a node's VM: remove it yourself if nobody needs it\n");
+    }
     text + &waits(&status.waits)
 }
 

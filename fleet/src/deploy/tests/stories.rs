@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, Machine, World, destroy_shown, wanted};
 use crate::deploy::{Arrived, Goal, Wait, Wanted, Wish};
-use crate::hypervisor::{Disk, DiskRef, Placement, PowerState, Vm};
+use crate::hypervisor::{Disk, DiskRef, Hypervisor, Placement, PowerState, Vm};
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_made_and_given_again_nothing_happens() {
@@ -419,10 +419,10 @@ async fn a_copy_that_cannot_be_read_keeps_its_own_vm_as_it_is_and_no_other_one()
     assert_eq!(world.give(DESTROY).await.arrived().0, Arrived::Gone);
 }
 
-/// After an outage all of them are off.
+/// After an outage all of them are off. Nothing is noted of how an adopted cluster was made: its VMs go by an operator's word.
 #[tokio::test(start_paused = true)]
 async fn replicas_that_are_off_elsewhere_with_disks_of_their_own_hinder_neither_deploy_nor_destroy() {
-    for wish in [DESTROY, DESTROY_ALL] {
+    for (is_adopted, disks) in [(false, false), (false, true), (true, false), (true, true)] {
         let world = World::with(3).await;
         let own: Vec<Vm> = {
             let mut state = world.lock();
@@ -440,6 +440,15 @@ async fn replicas_that_are_off_elsewhere_with_disks_of_their_own_hinder_neither_
         let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
         assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
         assert!(status.nodes.iter().all(|node| node.power == Some(PowerState::On)), "{status:?}");
+        let named = Hypervisor::vms(&world).await.unwrap();
+        if is_adopted {
+            world.forget();
+        }
+        let wish = match disks {
+            _ if is_adopted => also(&named, disks),
+            false => DESTROY,
+            true => DESTROY_ALL,
+        };
         assert_eq!(world.give(wish).await.arrived().0, Arrived::Gone);
         let left = world.lock().machines.clone();
         assert!(replicas.iter().all(|replica| left.contains(replica)), "a replica was touched: {left:?}");
@@ -447,10 +456,10 @@ async fn replicas_that_are_off_elsewhere_with_disks_of_their_own_hinder_neither_
     }
 }
 
-/// What a backup by snapshots keeps of a VM has no data disk: those of nodes are left out of snapshots.
+/// What a backup by snapshots keeps of a VM has no data disk: those of nodes are left out of snapshots. Somebody may have taken its stamp away.
 #[tokio::test(start_paused = true)]
 async fn a_replica_without_data_disks_stays_as_it_is_when_the_cluster_goes() {
-    for snapshots in [Vec::new(), vec!["restore point".to_owned()]] {
+    for (snapshots, is_stamped) in [(Vec::new(), true), (vec!["restore point".to_owned()], true), (Vec::new(), false)] {
         for wish in [DESTROY, DESTROY_ALL] {
             let world = World::with(3).await;
             world.lock().removes_used = true;
@@ -460,10 +469,12 @@ async fn a_replica_without_data_disks_stays_as_it_is_when_the_cluster_goes() {
                 let replica = state.machines.iter_mut().find(|machine| machine.vm.reference == of).unwrap();
                 replica.vm.disks.clear();
                 replica.vm.snapshots.clone_from(&snapshots);
+                replica.vm.stamp = replica.vm.stamp.take().filter(|_| is_stamped);
                 replica.clone()
             };
             let (arrived, _) = world.give(wish).await.arrived();
-            assert_eq!((arrived, world.own()), (Arrived::Gone, vec!["cp2-copy".to_owned()]), "{snapshots:?}");
+            assert_eq!(arrived, Arrived::Gone, "{snapshots:?} {is_stamped}");
+            assert_eq!(world.own(), if is_stamped { vec!["cp2-copy"] } else { Vec::new() });
             assert!(world.lock().machines.contains(&replica), "it was touched");
         }
     }

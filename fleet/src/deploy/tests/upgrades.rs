@@ -165,9 +165,10 @@ async fn a_disk_that_only_an_upgrade_has_noted_does_not_go_before_somebody_was_s
 #[tokio::test(start_paused = true)]
 async fn a_swapped_vm_whose_stamp_was_taken_away_is_named_and_the_journal_stays() {
     let world = World::with(3).await;
-    let own = upgrade_of_its_own(&world);
+    let (own, first) = (upgrade_of_its_own(&world), shown(&world, "cp2"));
     world.plant("cp2-bbbbbbb", "cp2", 0xa1);
-    let unstamped = change(&world, Uuid::from_u128(0xa1), |vm| vm.stamp = None);
+    change(&world, first.uuid(), |vm| vm.disks.clear());
+    let unstamped = change(&world, Uuid::from_u128(0xa1), |vm| (vm.stamp, vm.disks) = (None, first.disks.clone()));
     put(&world, "journal.jsonl", &(own + "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
     let (arrived, _) = world.give(DESTROY).await.arrived();
     stopped_by(&world, &arrived, &[&unstamped]);
@@ -476,28 +477,57 @@ async fn a_restored_vm_of_before_an_upgrade_is_not_taken_for_the_node_be_that_th
     }
 }
 
+/// What is noted of a node's data disk: as it is, as earlier versions have kept it, and where nobody knew which one was its own.
+const NOTES: [fn(Option<Uuid>) -> Option<Uuid>; 3] = [|own| own, |_| None, |_| Some(Uuid::nil())];
+
+/// The BIOS UUID of cp2's first VM, once its data disk is noted so.
+async fn first_of(world: &World, note: fn(Option<Uuid>) -> Option<Uuid>) -> Uuid {
+    let mut kept = records::read(world).await.unwrap().unwrap();
+    kept.nodes[1].disk = note(kept.nodes[1].disk);
+    put(world, "deploy-999999.json", &serde_json::to_string(&kept).unwrap());
+    kept.nodes[1].vm.unwrap()
+}
+
+/// Also where nothing is noted of how the cluster was made, and its VMs go by an operator's word; and where somebody has taken its stamp away.
 #[tokio::test(start_paused = true)]
 async fn a_restored_vm_of_before_an_upgrade_stays_where_the_cluster_goes() {
-    for wish in [DESTROY, DESTROY_ALL] {
+    let notes = NOTES.map(Some).into_iter().chain([None]);
+    let cases = notes.flat_map(|note| [(note, false, true), (note, true, true), (note, false, false)]);
+    for (note, disks, is_stamped) in cases {
         let (world, _) = with_swapped_vm_away("committed").await;
-        let first = records::read(&world).await.unwrap().unwrap().nodes[1].vm.unwrap();
-        let restored = world.plant("cp2-restored", "cp2", first.as_u128());
-        world.lock().removes_used = true;
         world.lock().away.clear();
+        let before = match note {
+            Some(note) => first_of(&world, note).await,
+            None => Uuid::from_u128(0xa2),
+        };
+        world.plant("cp2-restored", "cp2", before.as_u128());
+        let restored = change(&world, before, |vm| vm.stamp = vm.stamp.take().filter(|_| is_stamped));
+        world.lock().removes_used = true;
         world.move_away(&restored.vm);
-        let (arrived, _) = world.give(wish).await.arrived();
+        if note.is_none() {
+            world.forget();
+        }
+        let named = Hypervisor::vms(&world).await.unwrap();
+        let (arrived, status) = match note {
+            None => world.give(also(&named, disks)).await.arrived(),
+            Some(_) if disks => world.give(DESTROY_ALL).await.arrived(),
+            Some(_) => world.give(DESTROY).await.arrived(),
+        };
         assert!(matches!(arrived, Arrived::Gone), "{arrived:?}");
         assert!(world.lock().machines.contains(&restored), "it was touched");
+        assert_eq!(world.own().len(), usize::from(is_stamped), "all others have gone");
+        let left: Vec<_> = status.replicas.iter().map(|left| &left.vm).collect();
+        assert_eq!(left, [&restored.vm.reference], "it is named");
     }
 }
 
 /// The folder where it was is searched; the VM that runs was moved to another one.
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_a_backup_has_brought_back_to_its_folder_is_not_powered_on_beside_the_one_that_runs_elsewhere() {
-    for is_lost in [false, true] {
+    for (note, is_lost) in NOTES.into_iter().flat_map(|note| [(note, false), (note, true)]) {
         let (world, swapped) = with_swapped_vm_away("committed").await;
         change(&world, swapped.uuid(), |vm| vm.power = PowerState::On);
-        let first = records::read(&world).await.unwrap().unwrap().nodes[1].vm.unwrap();
+        let first = first_of(&world, note).await;
         let restored = world.plant("cp2-restored", "cp2", first.as_u128());
         let mut named = vec![&restored.vm];
         if is_lost {
@@ -518,29 +548,64 @@ async fn a_vm_that_a_backup_has_brought_back_to_its_folder_is_not_powered_on_bes
 
 #[tokio::test(start_paused = true)]
 async fn a_restored_vm_that_cannot_be_read_keeps_its_own_node_as_it_is_and_hides_no_cluster() {
-    let (world, swapped) = with_swapped_vm_away("committed").await;
-    let first = records::read(&world).await.unwrap().unwrap().nodes[1].vm.unwrap();
-    let restored = world.plant("cp2-restored", "cp2", first.as_u128());
-    let is_unreadable = |is: bool| world.lock().unreadable = is.then_some(first);
-    {
-        let mut state = world.lock();
-        (state.away, state.renewed) = ([restored.vm.reference.id.clone()].into(), None);
-    }
-    is_unreadable(true);
-    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
-    let Arrived::Paused(waits) = arrived else { panic!("{arrived:?}") };
-    let odd = waits.iter().find(|wait| wait.reason.code == "deploy.vm-odd").unwrap_or_else(|| panic!("{waits:?}"));
-    assert!(odd.reason.words.contains("a disk of a VM has no file"), "{odd}");
-    assert_eq!(shown(&world, &swapped.name), swapped);
-    assert!(world.lock().renewed.is_some(), "the others are asked for a kubeconfig");
-    // Once it is on nothing stands against it.
-    for is in [false, true] {
-        is_unreadable(is);
+    // The node's own VM is where VMs are searched, or was moved from there.
+    for is_away in [false, true] {
+        let (world, swapped) = with_swapped_vm_away("committed").await;
+        let first = records::read(&world).await.unwrap().unwrap().nodes[1].vm.unwrap();
+        let restored = world.plant("cp2-restored", "cp2", first.as_u128());
+        let is_unreadable = |is: bool| world.lock().unreadable = is.then_some(first);
+        {
+            let mut state = world.lock();
+            let swapped = is_away.then(|| swapped.reference.id.clone());
+            (state.away, state.renewed) =
+                (swapped.into_iter().chain([restored.vm.reference.id.clone()]).collect(), None);
+        }
+        is_unreadable(true);
         let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
-        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
-        assert_eq!(shown(&world, &swapped.name).power, PowerState::On);
+        let Arrived::Paused(waits) = arrived else { panic!("{arrived:?}") };
+        let odd = waits.iter().find(|wait| wait.reason.code == "deploy.vm-odd").unwrap_or_else(|| panic!("{waits:?}"));
+        assert!(odd.reason.words.contains("a disk of a VM has no file"), "{odd}");
+        assert_eq!(shown(&world, &swapped.name), swapped);
+        assert!(world.lock().renewed.is_some(), "the others are asked for a kubeconfig");
+        // Once it is on nothing stands against it.
+        for is in [false, true] {
+            is_unreadable(is);
+            let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+            assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+            assert_eq!(shown(&world, &swapped.name).power, PowerState::On);
+        }
+        assert!(world.lock().machines.contains(&restored), "it was touched");
     }
-    assert!(world.lock().machines.contains(&restored), "it was touched");
+}
+
+/// The VM that is being brought back, or what an upgrade has noted for the node.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_cannot_be_read_has_a_node_that_has_none_in_sight_wait_alone() {
+    for is_first in [true, false] {
+        let (world, swapped) = with_swapped_vm_away("committed").await;
+        let first = first_of(&world, |own| own).await;
+        let restored = world.plant("cp2-restored", "cp2", first.as_u128());
+        change(&world, shown(&world, "cp3").uuid(), |vm| vm.power = PowerState::Off);
+        {
+            let mut state = world.lock();
+            state.machines.retain(|machine| machine.vm.uuid() != swapped.uuid());
+            state.away = [restored.vm.reference.id.clone()].into();
+            (state.unreadable, state.renewed) = (Some(if is_first { first } else { swapped.uuid() }), None);
+        }
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        let Arrived::Paused(waits) = arrived else { panic!("{arrived:?}") };
+        let [odd] = waits.as_slice() else { panic!("{waits:?}") };
+        assert_eq!((odd.node.as_deref(), odd.reason.code.as_str()), (Some("cp2"), "deploy.vm-odd"));
+        assert!(odd.reason.words.contains("a disk of a VM has no file"), "{odd}");
+        assert_eq!(shown(&world, "cp3").power, PowerState::On);
+        assert!(world.lock().renewed.is_some(), "the others are asked for a kubeconfig");
+        assert_eq!(world.status().await.unwrap().waits, waits);
+        world.lock().unreadable = None;
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        assert_eq!(waits[0].reason.code, "deploy.vm-gone");
+        assert!(world.lock().machines.contains(&restored), "it was touched");
+    }
 }
 
 /// Whoever may change a VM's settings can write a BIOS UUID as well.

@@ -11,8 +11,9 @@ use contract::swap::Image;
 use uuid::Uuid;
 
 use super::blame::{Blame, Health};
+use super::vm::may_be_its;
 use super::{Taken, Vms};
-use crate::hypervisor::{Error, Vm};
+use crate::hypervisor::{Error, PowerState, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::judge::members_wrong;
 use crate::upgrade::nodes::Nodes as _;
@@ -84,7 +85,7 @@ impl StepContext<'_> {
             self.wait(&format!("{} to be good", node.name), limit, || async move {
                 let facts = self.nodes.facts(node.address).await?;
                 let made = progress.noted(index);
-                let vms = Vms::of(node, self.with_one_of(plan, [made, facts.holder]).await?, made)?;
+                let vms = Vms::of(node, self.with_one_of(plan, node, [made, facts.holder]).await?, made)?;
                 let image = &plan.target.image;
                 let other = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
                 match (&vms.new, other) {
@@ -104,13 +105,15 @@ impl StepContext<'_> {
         Ok(format!("all {} good on {}", plan.nodes.len(), plan.target.image))
     }
 
-    /// The deployment's VMs with one of these BIOS UUIDs.
-    async fn with_one_of(&self, plan: &Plan, uuids: [Option<Uuid>; 2]) -> Result<Vec<Vm>, Error> {
+    /// The deployment's VMs with one of these BIOS UUIDs, but for replicas of one of them that is on.
+    async fn with_one_of(&self, plan: &Plan, node: &PlannedNode, uuids: [Option<Uuid>; 2]) -> Result<Vec<Vm>, Error> {
         let mut vms = Vec::new();
         for uuid in uuids.into_iter().flatten().collect::<BTreeSet<_>>() {
             let found = self.hypervisor.with_bios_uuid(uuid).await;
-            let found = found.map_err(|error| error.context("looking for a VM by its BIOS UUID"))?;
-            vms.extend(found.into_iter().filter(|vm| vm.is_of(plan.deployment)));
+            let mut found = found.map_err(|error| error.context("looking for a VM by its BIOS UUID"))?;
+            found.retain(|vm| vm.is_of(plan.deployment));
+            let is_any_on = found.iter().any(|vm| vm.power != PowerState::Off);
+            vms.extend(found.into_iter().filter(|vm| !is_any_on || may_be_its(node, vm)));
         }
         Ok(vms)
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::Vms;
+use super::vm::may_be_its;
 use crate::ending::unless_cancelled;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::context::StepContext;
@@ -108,8 +109,7 @@ impl StepContext<'_> {
         let is_its = |vm: &&Vm| {
             let stamp = vm.stamp.as_ref();
             // A replica that backup software keeps is off, and has data disks of its own.
-            let may_be =
-                vm.power != PowerState::Off || vm.data_disks().next().is_none() || vm.disk(node.disk.uuid).is_some();
+            let may_be = may_be_its(node, vm) || vm.data_disks().next().is_none();
             may_be && stamp.is_some_and(|stamp| stamp.deployment == plan.deployment && stamp.node == node.name)
         };
         let Some(vm) = with.iter().find(is_its) else { return Ok(()) };

@@ -175,8 +175,7 @@ impl StepContext<'_> {
     async fn is_alone(&self, node: &PlannedNode, vm: &Vm) -> Result<(), StepError> {
         let attempt = "looking for a VM by its BIOS UUID";
         let doubles = async { self.hypervisor.doubles(vm).await.map_err(|error| error.context(attempt)) };
-        let may_run = |other: &&Vm| other.power != PowerState::Off || other.disk(node.disk.uuid).is_some();
-        match self.look(doubles).await?.iter().find(may_run) {
+        match self.look(doubles).await?.iter().find(|other| may_be_its(node, other)) {
             None => Ok(()),
             Some(other) => {
                 let words = format!(
@@ -188,6 +187,12 @@ impl StepContext<'_> {
             }
         }
     }
+}
+
+/// Whether a VM that has the BIOS UUID of one of a node's may be that one: it is not off, or holds the node's disk. Any other one beside it is a
+/// replica that backup software keeps.
+pub(super) fn may_be_its(node: &PlannedNode, vm: &Vm) -> bool {
+    vm.power != PowerState::Off || vm.disk(node.disk.uuid).is_some()
 }
 
 /// Proof that another VM of a node can do nothing: it is off and disconnected.

@@ -60,7 +60,7 @@ async fn what_is_not_certain_is_not_adopted() {
     assert!(refused(&world).await.contains("asking cp2"));
     // Before any is stamped.
     let world = unstamped();
-    world.lock().unlisted.insert(old_vm("cp3"));
+    world.move_away(old_vm("cp3"));
     assert!(refused(&world).await.contains("would not be searched for"));
 }
 
@@ -68,7 +68,7 @@ async fn what_is_not_certain_is_not_adopted() {
 async fn of_a_vm_that_was_taken_in_before_and_moved_since_it_is_said_where_it_is() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     assert!(deployment(&world, &|_| {}).adoptable().await.unwrap().is_empty());
-    world.lock().unlisted.insert(old_vm("cp2"));
+    world.move_away(old_vm("cp2"));
     assert!(refused(&world).await.contains("would not be searched for"));
     world.lock().unlisted.clear();
     assert!(deployment(&world, &|_| {}).adoptable().await.unwrap().is_empty());

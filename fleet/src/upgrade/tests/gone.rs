@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::command::{Given, deployment, end, entries, give};
 use super::failing::{before, stop_before, turns, world};
-use super::fake::{Ill, World, data, old_vm, stamp};
+use super::fake::{Ill, World, data, disk, old_vm, stamp};
 use crate::hypervisor::{DiskRef, PowerState};
 use crate::upgrade::entry::{Entry, Event};
 use crate::upgrade::{Action, Direction, Mode, Order, Outcome, Progress, Reason, Step, Verb, plan};
@@ -20,7 +20,7 @@ async fn a_new_vm_that_a_listing_lacks_may_run_and_its_old_one_stays_off() {
     for found_by_uuid in [true, false] {
         let world = upgraded(1).await;
         let new = world.new_vm("cp1").uuid();
-        world.lock().unlisted.insert(new);
+        world.move_away(new);
         if !found_by_uuid {
             world.lock().unfound.insert(new);
         }
@@ -121,7 +121,7 @@ const IF_COPY: &str = "a copy that backup software has restored, remove it or ta
 #[tokio::test(start_paused = true)]
 async fn an_old_vm_that_was_moved_is_named_by_the_plan() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
-    world.lock().unlisted.insert(old_vm("cp2"));
+    world.move_away(old_vm("cp2"));
     let inventory = world.inventory().await;
     let refusals = plan(&inventory, &world.target, &world.options, Uuid::from_u128(0x2d)).unwrap_err().0;
     let [refused] = refusals.as_slice() else { panic!("{refusals:?}") };
@@ -132,7 +132,7 @@ async fn an_old_vm_that_was_moved_is_named_by_the_plan() {
 #[tokio::test(start_paused = true)]
 async fn an_old_vm_that_was_moved_right_before_its_shutdown_is_not_called_gone() {
     let world = before(1, Step::of(Action::ShutDown, 0)).await;
-    world.lock().unlisted.insert(old_vm("cp1"));
+    world.move_away(old_vm("cp1"));
     let reason = give(&world, Verb::Resume).await.paused();
     assert!(reason.contains(PLACE) && reason.ends_with("[upgrade.vm-moved]"), "{reason}");
     assert!(reason.contains("is not gone") && reason.contains(IF_COPY) && turns(&world).await.is_empty(), "{reason}");
@@ -143,7 +143,7 @@ async fn an_old_vm_that_was_moved_right_before_its_shutdown_is_not_called_gone()
 #[tokio::test(start_paused = true)]
 async fn the_way_back_says_where_an_old_vm_was_moved_to_and_is_open_once_it_is_back() {
     let world = upgraded(3).await;
-    world.lock().unlisted.insert(old_vm("cp1"));
+    world.move_away(old_vm("cp1"));
     let Given::Failed(error) = give(&world, Verb::Rollback).await else { panic!("it is taken") };
     let error = error.to_string();
     assert!(error.contains(PLACE) && error.contains("is not gone") && error.contains("[upgrade.vm-moved]"), "{error}");
@@ -157,7 +157,7 @@ async fn the_way_back_says_where_an_old_vm_was_moved_to_and_is_open_once_it_is_b
 #[tokio::test(start_paused = true)]
 async fn a_commit_does_not_end_while_an_old_vm_is_out_of_sight() {
     let world = upgraded(3).await;
-    world.lock().unlisted.insert(old_vm("cp1"));
+    world.move_away(old_vm("cp1"));
     let reason = give(&world, Verb::Commit).await.paused();
     assert!(reason.contains("the VM cp1 (") && reason.contains(PLACE) && reason.contains(IF_COPY), "{reason}");
     assert!(reason.ends_with("[upgrade.vm-moved]"), "{reason}");
@@ -180,14 +180,37 @@ async fn a_replica_of_an_old_vm_that_is_gone_holds_up_no_commit() {
             .disks
             .push(data(DiskRef { uuid: Uuid::from_u128(0xbad), path: "[replicas] cp1/data.vmdk".to_owned() }));
     });
-    world.lock().unlisted.insert(old_vm("cp1"));
+    world.move_away(old_vm("cp1"));
     assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+}
+
+/// Stamp and all: the node runs, and the VM that it runs in is the other one.
+#[tokio::test(start_paused = true)]
+async fn a_replica_of_a_new_vm_holds_up_no_commit() {
+    for is_copy in [false, true] {
+        let world = upgraded(3).await;
+        let new = world.new_vm("cp1");
+        world.add_own("replica", new.uuid(), |machine| {
+            (machine.vm.stamp, machine.ours) = (new.stamp.clone(), false);
+            let own = if is_copy { disk("cp1").uuid } else { Uuid::from_u128(0xbad) };
+            machine.vm.disks.push(data(DiskRef { uuid: own, path: "[replicas] cp1/data.vmdk".to_owned() }));
+        });
+        let replica = world.lock().machines.last().unwrap().vm.reference.id.clone();
+        world.lock().unlisted.insert(replica);
+        let given = give(&world, Verb::Commit).await;
+        if is_copy {
+            let reason = given.paused();
+            assert!(reason.ends_with("[upgrade.vm-copied]"), "{reason}");
+        } else {
+            assert_eq!(given.outcome(), Outcome::Committed);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_that_is_abandoned_names_the_old_vm_that_was_moved_and_the_next_one_knows_of_it() {
     let world = upgraded(1).await;
-    world.lock().unlisted.insert(old_vm("cp1"));
+    world.move_away(old_vm("cp1"));
     let (_, status) = give(&world, Verb::Abandon).await.arrived();
     let told: Vec<String> = status
         .entries

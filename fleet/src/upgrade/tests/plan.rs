@@ -217,6 +217,20 @@ fn what_is_denied_is_told_alone_before_anybody_looks_where_disks_lie() {
     assert_eq!(told, ["upgrade.denied"]);
 }
 
+/// As where no host can be read: it is asked all the same what is permitted to change.
+#[test]
+fn what_is_denied_is_told_also_where_new_vms_have_no_place() {
+    let mut world = World::of(3, Mode::Rolling, Ill::Well);
+    world.publisher = target().signer;
+    world.options.placement.datastore = Some("no such one".to_owned());
+    world.lock().own_denied = true;
+    let inventory = wait(world.inventory());
+    assert_eq!(world.called("may_be_replaced"), 0);
+    let refusals = plan(&inventory, &target(), &options(Mode::Rolling), Uuid::from_u128(1)).unwrap_err();
+    let told: Vec<_> = refusals.0.iter().map(|one| one.code).collect();
+    assert_eq!(told, ["upgrade.denied", "upgrade.placement"]);
+}
+
 /// The codes of the refusals after a change of what was seen.
 fn codes(change: impl FnOnce(&mut Inventory, &mut Target, &mut Options)) -> Vec<&'static str> {
     let (mut inventory, mut target, mut options) = (inventory(3), target(), options(Mode::Rolling));

@@ -155,13 +155,20 @@ impl Hypervisor for World {
         self.look("preflight", |_| answer).await
     }
 
+    async fn may_change_own(&self) -> Result<()> {
+        if self.lock().own_denied {
+            return Err(Error::new(Kind::Denied, anyhow::anyhow!("a privilege is missing")));
+        }
+        Ok(())
+    }
+
     async fn vms(&self) -> Result<Vec<Vm>> {
         while self.lock().inventory_hangs {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         self.look("vms", |state| {
             let stamped = |machine: &&Machine| machine.vm.stamp.as_ref().is_some_and(|s| s.deployment == DEPLOYMENT);
-            let listed = |machine: &&Machine| !state.unlisted.contains(&machine.vm.uuid());
+            let listed = |machine: &&Machine| !state.unlisted.contains(&machine.vm.reference.id);
             Ok(state.machines.iter().filter(stamped).filter(listed).map(|machine| state.seen(machine)).collect())
         })
         .await
@@ -207,7 +214,7 @@ impl Hypervisor for World {
     }
 
     async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
-        self.look("may_be_stamped", |state| match state.unlisted.contains(&vm.uuid()) {
+        self.look("may_be_stamped", |state| match state.unlisted.contains(&vm.reference.id) {
             true => Err(Error::refused(format!("{vm} would not be searched for"))),
             false => Ok(()),
         })

@@ -127,9 +127,11 @@ pub struct State {
     pub stuck: Option<&'static str>,
     /// Nodes that do not do their part of the cluster.
     pub sick: BTreeSet<&'static str>,
-    /// VMs that the inventory leaves out, and those that are not found by their BIOS UUID either.
-    pub unlisted: BTreeSet<Uuid>,
+    /// Identifiers of VMs that the inventory leaves out, and BIOS UUIDs of those that are not found by that either.
+    pub unlisted: BTreeSet<String>,
     pub unfound: BTreeSet<Uuid>,
+    /// Whether it is not permitted to take the deployment's own VMs apart.
+    pub own_denied: bool,
     /// Nodes that cannot be reached from where the command is, and those that answer with an error.
     pub unreached: BTreeSet<&'static str>,
     pub refusing: BTreeSet<&'static str>,
@@ -254,6 +256,7 @@ impl World {
             sick: BTreeSet::new(),
             unlisted: BTreeSet::new(),
             unfound: BTreeSet::new(),
+            own_denied: false,
             unreached: BTreeSet::new(),
             refusing: BTreeSet::new(),
             members_shown: None,

@@ -109,6 +109,14 @@ impl World {
         self.lock().machines.retain(|machine| !machine.ours || machine.vm.uuid() != uuid);
     }
 
+    /// Somebody moves the VMs of a BIOS UUID to a folder that is not searched.
+    pub fn move_away(&self, uuid: Uuid) {
+        let mut state = self.lock();
+        let with = state.machines.iter().filter(|machine| machine.vm.uuid() == uuid);
+        let ids: Vec<String> = with.map(|machine| machine.vm.reference.id.clone()).collect();
+        state.unlisted.extend(ids);
+    }
+
     /// The VM that was made for a node's swap.
     pub fn new_vm(&self, node: &str) -> Vm {
         let state = self.lock();
