@@ -143,7 +143,7 @@ fn cut_off(node: &Node, vm: &Vm) -> Wait {
     let words = format!(
         "{vm}, which is off, holds its data disk, and none of its network adapters is connected at power-on: an upgrade that is not done, or was \
          abandoned, leaves it so. It is not powered on: go on with the upgrade if there is one; else see that no other VM of the node runs, \
-         connect the adapters by hand: it is powered on the next time"
+         and set its adapters to connect at power-on by hand: it is powered on the next time"
     );
     Wait::lasting(&node.name, reason::VM_STATE, words)
 }

@@ -2,7 +2,7 @@
 //! of a cluster which is being destroyed. It is looked at before the hold is taken, and again under it: until then others may have
 //! begun something there.
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use uuid::Uuid;
 
 use super::deployment::Deployment;
@@ -25,21 +25,27 @@ impl Deployment<'_> {
         }
     }
 
-    /// Refuses to begin an upgrade of a cluster of which VMs are noted, and not that it has formed: until that is noted `kaas deploy` goes by
-    /// the VMs that it has made itself, and would be stuck for ever with those that an upgrade puts in their place.
+    /// Refuses to begin an upgrade of a cluster whose VMs are noted, and not that it has formed: until that is noted `kaas deploy` goes by
+    /// the VMs that it has made itself, and would be stuck for ever with those that an upgrade puts in their place. Where one of those is
+    /// gone it is stuck already, and an upgrade takes no way on from it.
     ///
     /// # Errors
-    /// When it is so, or the store does not answer.
+    /// When it is so, or the store or the hypervisor does not answer.
     pub(super) async fn has_formed_if_begun(&self) -> anyhow::Result<()> {
-        match begun(self.store, self.hypervisor.deployment()).await? {
-            Some(kept) if kept.goal == Goal::Up && !kept.formed && kept.nodes.iter().any(|node| node.vm.is_some()) => {
-                bail!(
-                    "nothing is noted of the cluster {} having formed: go on with `kaas deploy` until it has ended; nothing was changed",
-                    kept.cluster
-                )
-            }
-            _ => Ok(()),
+        let Some(kept) = begun(self.store, self.hypervisor.deployment()).await? else { return Ok(()) };
+        let noted: Vec<Uuid> = kept.nodes.iter().filter_map(|node| node.vm).collect();
+        if kept.goal != Goal::Up || kept.formed || noted.is_empty() {
+            return Ok(());
         }
+        let vms = self.hypervisor.vms().await.context("reading the hypervisor's inventory")?;
+        if !noted.iter().all(|noted| vms.iter().any(|vm| vm.uuid() == *noted)) {
+            return Ok(());
+        }
+        bail!(
+            "nothing is noted of the cluster {} having formed: go on with `kaas deploy`, by the description, the key and the version of \
+             this program that it was begun with, until it has ended; nothing was changed",
+            kept.cluster
+        )
     }
 
     /// Refuses to go on with an upgrade that has ended with its cluster: that was destroyed, and what is here now is another one.

@@ -85,7 +85,7 @@ impl StepContext<'_> {
     }
 
     /// Disconnects all network adapters of a VM that is off. One that somebody has powered on since is left as it is: before it is stopped
-    /// on the way back, the others are asked whether etcd stands without it.
+    /// on the way back, unless all go at once, the others are asked whether etcd stands without it.
     pub(super) async fn fence(&self, vm: &Vm) -> Taken {
         off(vm)?;
         self.connect(vm, false, |_| true).await

@@ -70,6 +70,14 @@ async fn a_cluster_that_is_not_noted_as_formed_is_not_upgraded_and_an_upgrade_of
     note_begun(&world, false);
     assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
     assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    // One that an earlier version has committed has left `kaas deploy` no way on, and the next upgrade takes none from it.
+    let world = before(1, Step::of(Action::Attach, 0)).await;
+    note_begun(&world, false);
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
+    if let Err(error) = deployment(&world, &|_| {}).plan(&world.target.ova, &world.options).await {
+        assert!(!error.to_string().contains("nothing is noted"), "{error:#}");
+    }
 }
 
 /// Why nothing of an upgrade is begun here, whichever command is given.
