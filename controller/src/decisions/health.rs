@@ -263,6 +263,7 @@ mod tests {
             forgotten: Vec::new(),
             discarded: Vec::new(),
             copies: Vec::new(),
+            replicas: Vec::new(),
             waits: Vec::new(),
             done: ready.iter().all(|ready| *ready),
             newer: Vec::new(),
