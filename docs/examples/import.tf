@@ -1,4 +1,4 @@
-# Control nodes by Terraform or OpenTofu. VSPHERE_SERVER, VSPHERE_USER and VSPHERE_PASSWORD say where and as whom; the deployment secret
+# Control nodes by Terraform. VSPHERE_SERVER, VSPHERE_USER and VSPHERE_PASSWORD say where and as whom; the deployment secret
 # comes from TF_VAR_deployment_secret. Before the first `kaas upgrade` the resource goes, as docs/import.md says.
 terraform {
   required_providers {

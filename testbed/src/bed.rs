@@ -74,6 +74,9 @@ pub struct Count {
 pub struct Calls {
     #[serde(default)]
     by_name: Option<BTreeMap<String, Count>>,
+    /// The calls' names, in the order in which they came.
+    #[serde(default)]
+    pub order: Vec<String>,
     /// The most calls that there were at once, waits for updates not counted.
     pub calls_at_once: usize,
     /// The most tasks that there were at once.
@@ -255,6 +258,18 @@ impl Bed {
     /// The machine of this name.
     pub async fn machine(&self, name: &str) -> Option<Machine> {
         self.machines().await.into_iter().find(|machine| machine.name == name)
+    }
+
+    /// What a person does with govmomi's own command line, which is built beside the program.
+    ///
+    /// # Panics
+    /// It fails.
+    pub fn govc(&self, arguments: &[&str]) {
+        let mut govc = Command::new(Self::program().with_file_name("govc"));
+        govc.args(arguments).env("GOVC_URL", self.url()).env("GOVC_INSECURE", "true");
+        govc.env("GOVC_USERNAME", ADMINISTRATOR).env("GOVC_PASSWORD", PASSWORD);
+        let done = govc.env("GOVC_PERSIST_SESSION", "false").output().expect("running govc");
+        assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
     /// How often a method was called since the counts began.

@@ -37,6 +37,7 @@ func run() error {
 	flag.IntVar(&config.Hosts, "hosts", 3, "hosts of the cluster")
 	flag.IntVar(&config.Datastores, "datastores", 2, "datastores")
 	flag.IntVar(&config.Others, "others", 0, "machines that are nobody's concern")
+	flag.StringVar(&config.API, "api", "", "the version of the API, such as 9.0.0.0; 8.0.3.0 without it")
 	flag.BoolVar(&config.ESX, "esx", false, "a bare host instead of a vCenter")
 	flag.DurationVar(&config.LeaseTimeout, "lease-timeout", 5*time.Minute, "how long an upload's lease lives without progress")
 	control := flag.String("control", "127.0.0.1:0", "loopback address and port of the control endpoint")

@@ -51,7 +51,9 @@ impl VcenterHypervisor {
             // Only who makes a VM needs to see them, and what is denied counts for everybody.
             Err(error) if error.lacks_privilege() => {
                 let user = self.client.user_name().await;
-                Err(Error::refused(format!("{user} lacks System.Read for the hosts of {pool} ({error})")))
+                Err(Error::refused(format!(
+                    "{user} lacks System.Read for the cluster or the hosts of {pool} ({error})"
+                )))
             }
             under => {
                 let under = under?;
@@ -107,11 +109,34 @@ impl VcenterHypervisor {
         self.client.look(pool, &["owner"]).await?.reference_at("owner").ok_or_else(unclear)
     }
 
+    /// Refuses a resource pool in which vCenter chooses no host for an import. Who may not see how the cluster is set tries it.
+    pub(super) async fn takes_imports(&self, pool: &MoRef) -> Result<()> {
+        match self.has_no_drs(pool).await {
+            Ok(true) => Err(Error::refused(
+                "the cluster that the image is to be laid in has DRS turned off, and without it vCenter chooses no host for an import: turn \
+                 DRS on",
+            )),
+            Ok(false) => Ok(()),
+            Err(error) if error.lacks_privilege() => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether a resource pool is that of a cluster with DRS turned off.
+    async fn has_no_drs(&self, pool: &MoRef) -> vsphere::Result<bool> {
+        match self.client.look(pool, &["owner"]).await?.reference_at("owner") {
+            Some(owner) if owner.kind == "ClusterComputeResource" => self.client.lacks_drs(&owner).await,
+            _ => Ok(false),
+        }
+    }
+
     /// What a new VM of a cluster, or of the one host, runs on.
     async fn under(&self, owner: &MoRef) -> vsphere::Result<Under> {
         let hosts = self.client.look(owner, &["host"]).await?.references_at("host");
         let hosts = self.client.hosts(&hosts).await?;
-        let lacks_drs = owner.kind == "ClusterComputeResource" && self.client.lacks_drs(owner).await?;
+        // Whether a template can be imported is asked when it is.
+        let may_lack = owner.kind == "ClusterComputeResource" && !self.client.clones_to_any_host();
+        let lacks_drs = may_lack && self.client.lacks_drs(owner).await?;
         Ok(Under { hosts, lacks_drs })
     }
 }

@@ -116,6 +116,8 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
         Unheld::default()
     };
     let copies = looks.with(&place, None, async |deploy| deploy.copies().await).map_err(advised)?;
+    // Looked for now: once the cluster is gone nothing keeps that from being said.
+    let templates = looks.templates();
     let going = Going {
         also: also.iter().map(words::goes_as_well).collect(),
         left: unheld.goes.iter().map(words::disk_goes_as_well).collect(),
@@ -144,7 +146,7 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     match gone {
         Err(error) if error.is::<Cancelled>() => Ok(asked_to_end(&error)),
         Err(error) => Err(advised(error)),
-        Ok(Some(gone)) => run.arrived(&gone, None),
+        Ok(Some(gone)) => run.arrived(&gone, None, templates),
         Ok(None) => {
             run.output.tell(&format!("there is nothing of the cluster {name} any more"));
             Ok(ExitCode::SUCCESS)
@@ -250,14 +252,20 @@ impl<'a> Run<'a> {
             Err(error) if error.is::<Cancelled>() => return Ok(asked_to_end(&error)),
             gone => gone.map_err(advised)?,
         };
-        self.arrived(&gone, last.as_deref().map(String::as_str))
+        self.arrived(&gone, last.as_deref().map(String::as_str), Vec::new())
     }
 
-    /// Hands the kubeconfig over, and says where a run has come to. `renewed` is the last one that a node has given on the way.
-    fn arrived(&self, (arrived, status): &(Arrived, DeployStatus), renewed: Option<&str>) -> anyhow::Result<ExitCode> {
+    /// Hands the kubeconfig over, and says where a run has come to. `renewed` is the last one that a node has given on the way, `templates`
+    /// are those that stay where the cluster is gone.
+    fn arrived(
+        &self,
+        (arrived, status): &(Arrived, DeployStatus),
+        renewed: Option<&str>,
+        templates: Vec<String>,
+    ) -> anyhow::Result<ExitCode> {
         let kubeconfig = handed_over(&self.file.kubeconfig, arrived, renewed)?;
         let exit = exit_status(arrived);
-        let templates = if let Arrived::Gone = arrived { self.templates() } else { Vec::new() };
+        let templates = if let Arrived::Gone = arrived { templates } else { Vec::new() };
         if let Output::Json = self.output {
             json(&Outcome::of(arrived, kubeconfig, status).leaving(templates))?;
             return Ok(ExitCode::from(exit));
@@ -280,7 +288,8 @@ impl<'a> Run<'a> {
         Ok(ExitCode::from(exit))
     }
 
-    /// The templates that stay. The cluster is gone: where they cannot be looked for that is told, and nothing more.
+    /// The templates that stay where the cluster goes. They keep nobody from that: where they cannot be looked for it is told, and nothing
+    /// more.
     fn templates(&self) -> Vec<String> {
         self.site.templates().unwrap_or_else(|error| {
             warn(&format!("warning: which templates are left cannot be told: {error:#}"));

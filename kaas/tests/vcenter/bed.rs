@@ -119,6 +119,18 @@ impl Bed {
         wait(self.vcenter.spoil_nothing());
     }
 
+    /// The calls that came while somebody did something, by their names and in their order.
+    pub fn asked(&self, act: impl FnOnce()) -> Vec<String> {
+        wait(self.count_anew());
+        act();
+        wait(self.vcenter.calls()).order
+    }
+
+    /// After so many calls of a method one is refused for a privilege.
+    pub fn denies(&self, method: &str, skip: usize) {
+        wait(self.spoil(method, "fault", json!({ "fault": "NoPermission", "skip": skip })));
+    }
+
     /// How many sessions are open.
     pub fn sessions(&self) -> u64 {
         wait(async { self.count("Login").await - self.count("Logout").await })

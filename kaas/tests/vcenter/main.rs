@@ -144,8 +144,13 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     let told = says(1, &["destroy", "--confirm", "control", "--also-vm", nobody], &file);
     assert!(told.contains(&format!("no VM with the stamp of this deployment has the BIOS UUID {nobody}")), "{told}");
     assert_eq!(bed.machines("cp").len(), 3);
-    let gone = says(0, &["destroy", "--confirm", "control"], &file);
+    let mut gone = String::new();
+    let asked = bed.asked(|| gone = says(0, &["destroy", "--confirm", "control"], &file));
     assert!(gone.contains("was destroyed"), "{gone}");
+    // Once the cluster is gone nothing is looked for any more: that it is said hangs on no answer.
+    let last = |is: &dyn Fn(&str) -> bool| asked.iter().rposition(|asked| is(asked)).expect("a call");
+    let change = last(&|asked| asked.ends_with("_Task") && asked != "SearchDatastore_Task");
+    assert!(last(&|asked| asked == "FindByInventoryPath") < change, "{asked:?}");
     let template = bed.machines("kaas-image-")[0].0.clone();
     assert!(gone.contains(&format!("  left: the template control/{template}; remove it")), "{gone}");
     assert!(gone.contains("Whether it has tenant clusters is not known: its journal does not say"), "{gone}");
@@ -309,6 +314,40 @@ fn who_lacks_privileges_is_told_which_and_a_wrong_password_or_server_is_said() {
         "{told}"
     );
     assert_eq!(bed.machines("cp"), []);
+}
+
+/// The hosts may be shown where how their cluster is set is not.
+#[test]
+fn a_cluster_that_does_not_say_how_it_is_set_is_a_mistake_as_hosts_that_are_not_shown_are() {
+    let bed = Bed::start(&[]);
+    bed.make_folder("control");
+    let file = bed.described(&[]);
+    let asked = bed.asked(|| drop(says(0, &["deploy", "--dry-run"], &file)));
+    let looks = asked.iter().filter(|asked| *asked == "RetrievePropertiesEx").count();
+    let is_mistake = |skip: usize| {
+        bed.denies("RetrievePropertiesEx", skip);
+        let output = kaas(&["deploy", "--dry-run"], &file);
+        bed.goes_on();
+        String::from_utf8_lossy(&output.stderr).contains("whether hosts of DC0_C0 take VMs cannot be told: ")
+    };
+    let mistakes = (0..looks).filter(|skip| is_mistake(*skip)).count();
+    assert_eq!(mistakes, 2, "the look at the hosts, and that at how their cluster is set");
+}
+
+#[test]
+fn from_9_on_a_cluster_without_drs_is_refused_only_where_the_image_is_yet_to_be_laid() {
+    let bed = Bed::start(&["-api", "9.0.0.0"]);
+    bed.make_folder("control");
+    let file = bed.described(&[]);
+    bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
+    let told = says(1, &["deploy", "--dry-run"], &file);
+    assert!(told.contains("the cluster DC0_C0 has DRS turned off"), "{told}");
+    bed.govc(&["cluster.change", "-drs-enabled=true", "DC0_C0"]);
+    says(3, &["deploy", "--pause-limit", "1"], &file);
+    says(0, &["destroy", "--confirm", "control", "--data-disks"], &file);
+    bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
+    let plan = says(0, &["deploy", "--dry-run"], &file);
+    assert!(plan.contains("VM cp3: ") && !plan.contains("a template of the image"), "{plan}");
 }
 
 #[test]

@@ -43,6 +43,8 @@ type Config struct {
 	Users []User
 	// ESX is a bare host instead of a vCenter, as vcsim has it: to be refused.
 	ESX bool
+	// API is the version of the API: "8.0.3.0" without one.
+	API string
 	// LeaseTimeout is how long a lease lives without a word of progress: 300 s on vCenter.
 	LeaseTimeout time.Duration
 	// AfterFunc starts a lease's time: time.AfterFunc without one. A test's own lets it move the time itself.
@@ -97,6 +99,9 @@ type Bed struct {
 
 // Start makes a bed and serves it.
 func Start(config Config) (*Bed, error) {
+	if config.API == "" {
+		config.API = "8.0.3.0"
+	}
 	if config.AfterFunc == nil {
 		config.AfterFunc = func(after time.Duration, run func()) Timer { return time.AfterFunc(after, run) }
 	}

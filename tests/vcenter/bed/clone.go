@@ -67,6 +67,11 @@ func (w *world) clone(ctx *vcsim.Context, source *vcsim.VirtualMachine, asked *t
 	if spec.DeviceChange, copies, failed = w.cloneDevices(from, linked); failed != nil {
 		return nil, failed
 	}
+	if !w.clonesToAnyHost() {
+		if failed := w.hostless(*pool, location.Host); failed != nil {
+			return nil, failed
+		}
+	}
 	made, failed := w.create(ctx, in, spec, *pool, location.Host)
 	if failed != nil {
 		return nil, failed

@@ -24,6 +24,9 @@ type folder struct {
 // CreateVMTask makes a machine.
 func (f *folder) CreateVMTask(ctx *vcsim.Context, asked *types.CreateVM_Task) soap.HasFault {
 	task := f.world.task(ctx, "CreateVM_Task", f.Folder, func(ctx *vcsim.Context) (types.AnyType, fault) {
+		if failed := f.world.hostless(asked.Pool, asked.Host); failed != nil {
+			return nil, failed
+		}
 		made, failed := f.world.create(ctx, f.Folder, asked.Config, asked.Pool, asked.Host)
 		if failed != nil {
 			return nil, failed
@@ -63,9 +66,6 @@ func (f *folder) DestroyTask(ctx *vcsim.Context, asked *types.Destroy_Task) soap
 func (w *world) create(ctx *vcsim.Context, in *vcsim.Folder, spec types.VirtualMachineConfigSpec, pool ref, host *ref) (*vcsim.VirtualMachine, fault) {
 	if spec.Name == "" || strings.ContainsAny(spec.Name, "/\\%") {
 		return nil, &types.InvalidName{Name: spec.Name}
-	}
-	if failed := w.hostless(pool, host); failed != nil {
-		return nil, failed
 	}
 	var same ref
 	w.registry.WithLock(ctx, in, func() {

@@ -41,3 +41,17 @@ func TestWithoutDRSNoHostIsChosenForANewMachine(t *testing.T) {
 	spec.Location.Host = &host
 	s.done(first.Clone(background, s.folder, "node-2", spec))
 }
+
+func TestFrom9OnAnyHostIsChosenForACloneAndNoneForAnImport(t *testing.T) {
+	s := opened(t, func(config *Config) { config.API = "9.0.0.0" })
+	first := s.imported("node-0")
+	cluster, err := s.finder.DefaultClusterComputeResource(background)
+	s.must(err)
+	off := types.ClusterConfigSpecEx{DrsConfig: &types.ClusterDrsConfigInfo{Enabled: types.NewBool(false)}}
+	s.done(cluster.Reconfigure(background, &off, true))
+	_, err = s.importOf(ovatest.Descriptor(1))
+	wanted(s, "an import without a host", err, new(*types.InvalidArgument))
+	pool := s.pool.Reference()
+	spec := types.VirtualMachineCloneSpec{Location: types.VirtualMachineRelocateSpec{Pool: &pool}}
+	s.done(first.Clone(background, s.folder, "node-2", spec))
+}

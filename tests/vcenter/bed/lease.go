@@ -83,6 +83,9 @@ func (l *lease) open(ctx *vcsim.Context, in *vcsim.Folder, spec *types.VirtualMa
 	if failed := configurable(spec); failed != nil {
 		return failed
 	}
+	if failed := l.world.hostless(pool, host); failed != nil {
+		return failed
+	}
 	machine, failed := l.world.create(ctx, in, spec.ConfigSpec, pool, host)
 	if failed != nil {
 		return failed

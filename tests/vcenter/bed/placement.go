@@ -1,6 +1,9 @@
 package bed
 
 import (
+	"strconv"
+	"strings"
+
 	vcsim "github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
@@ -73,7 +76,7 @@ func (c *cluster) ReconfigureComputeResourceTask(ctx *vcsim.Context, asked *type
 
 // hostless is the fault of a machine that is to be made without a host where none is chosen: "For a stand-alone host or a cluster with DRS,
 // host can be omitted, and the system selects a default" (reference of ResourcePool.ImportVApp and Folder.CreateVM_Task). Of clones the
-// reference of VirtualMachineRelocateSpec says the same up to 8.0; a later one has vCenter take any host.
+// reference of VirtualMachineRelocateSpec says the same up to 8.0: see clonesToAnyHost.
 func (w *world) hostless(at ref, host *ref) fault {
 	pool, is := w.registry.Get(at).(*vcsim.ResourcePool)
 	if !is || host != nil {
@@ -88,6 +91,14 @@ func (w *world) hostless(at ref, host *ref) fault {
 		return &types.InvalidArgument{InvalidProperty: "host"}
 	}
 	return nil
+}
+
+// clonesToAnyHost is whether a clone without a host is put onto any one: "if a resource pool is specified, the target pool represents a
+// cluster, and this is a clone [..], a random compatible host is chosen" (reference of VirtualMachineRelocateSpec of 9.0).
+func (w *world) clonesToAnyHost() bool {
+	major, _, _ := strings.Cut(w.bed.config.API, ".")
+	number, err := strconv.Atoi(major)
+	return err == nil && number >= 9
 }
 
 func (w *world) rules(of *vcsim.ClusterComputeResource) []types.BaseClusterRuleInfo {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/vmware/govmomi/object"
@@ -61,10 +62,10 @@ func newWorld(bed *Bed) (*world, error) {
 	model.Machine, model.Datastore, model.Autostart = 0, bed.config.Datastores, false
 	// vcsim says 6.5 by default. The form of 8.0's version strings is that of RetrieveServiceContent of vCenter 8.0 U3.
 	about := &model.ServiceContent.About
-	about.ApiVersion, about.Version, about.Build = "8.0.3.0", "8.0.3", "24022515"
-	about.FullName = "VMware vCenter Server 8.0.3 build-24022515"
+	about.ApiVersion, about.Version, about.Build = bed.config.API, strings.TrimSuffix(bed.config.API, ".0"), "24022515"
+	about.FullName = "VMware vCenter Server " + about.Version + " build-24022515"
 	if bed.config.ESX {
-		about.FullName = "VMware ESXi 8.0.3 build-24022515"
+		about.FullName = "VMware ESXi " + about.Version + " build-24022515"
 	}
 	if err := model.Create(); err != nil {
 		return nil, fmt.Errorf("the inventory: %w", err)

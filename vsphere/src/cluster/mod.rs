@@ -29,6 +29,15 @@ impl Client {
         Ok(drs.is_some_and(|drs| drs.child("enabled").is_some() && !drs.flag("enabled")))
     }
 
+    /// Whether a clone that names no host is put onto any one of a cluster without DRS: "if a resource pool is specified, the target pool
+    /// represents a cluster, and this is a clone [..], a random compatible host is chosen" (`VirtualMachineRelocateSpec.host` of 9.0). An
+    /// import is not.
+    #[must_use]
+    pub fn clones_to_any_host(&self) -> bool {
+        let version = &self.service().about.api_version;
+        version.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 9)
+    }
+
     /// A cluster's configuration. It is asked for whole: parts of it are not those of its declared type.
     async fn cluster_configuration(&self, cluster: &MoRef) -> Result<Element> {
         Ok(self.look(cluster, &["configurationEx"]).await?.need("configurationEx")?.clone())

@@ -1,7 +1,7 @@
 //! Rules and restart priorities, against scripted answers.
 
 use super::*;
-use crate::fake::{Fake, object, page, reference, success};
+use crate::fake::{Fake, object, page, reference, service_content, success};
 use crate::guard::Unguarded;
 
 fn cluster() -> MoRef {
@@ -102,4 +102,13 @@ async fn a_cluster_says_that_it_has_drs_turned_off_to_who_may_see_it() {
     fake.says("RetrievePropertiesEx", &page(&object("ClusterComputeResource", "domain-c1", &[]), None));
     let error = client.lacks_drs(&cluster()).await.unwrap_err();
     assert!(error.lacks_privilege() && error.to_string().contains("System.Read on the cluster"), "{error}");
+}
+
+#[tokio::test]
+async fn a_clone_without_a_host_is_put_onto_any_one_from_9_on() {
+    for (version, takes_any) in [("7.0.3.0", false), ("8.0.3.0", false), ("9.0.0.0", true), ("10.0.0.0", true)] {
+        let fake = Fake::start().await;
+        fake.says("RetrieveServiceContent", &service_content("VirtualCenter", version));
+        assert_eq!(fake.client().await.clones_to_any_host(), takes_any, "{version}");
+    }
 }

@@ -32,6 +32,11 @@ impl Bed {
         Self(testbed::Bed::with_users(&[]))
     }
 
+    /// The same, of another version of the API.
+    pub(crate) fn of_api(version: &str) -> Self {
+        Self(testbed::Bed::with_users(&["-api", version]))
+    }
+
     /// A Provider of it, whose folder is there in every inventory, with a part laid over its spec.
     pub(crate) fn provider(&self, change: &Value) -> Provider {
         let zone = json!({"name": "a", "cluster": "DC0_C0", "datastore": "LocalDS_0"});

@@ -140,6 +140,15 @@ impl Looking<'_> {
                     "no host runs VMs that has the zone's datastore and all networks, or the account cannot see it";
                 self.seen.closed.push(format!("the cluster {}: {words}", zone.cluster));
             }
+            if compute.kind == "ClusterComputeResource" && !self.client.clones_to_any_host() {
+                match self.client.lacks_drs(&compute).await {
+                    Ok(true) => self.seen.closed.push(format!("the cluster {}: DRS is turned off", zone.cluster)),
+                    Ok(false) => {}
+                    // Who makes a VM there is told.
+                    Err(error) if error.lacks_privilege() => {}
+                    Err(error) => return Err(error),
+                }
+            }
             let pool = match &zone.resource_pool {
                 Some(_) => {
                     let kinds = ["ResourcePool", "VirtualApp"];

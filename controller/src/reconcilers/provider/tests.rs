@@ -117,6 +117,20 @@ async fn all_that_is_not_there_is_named_at_once() {
     assert!(standing(&seen, "Privileged").1.contains("the data center DC9"));
 }
 
+#[tokio::test]
+async fn a_cluster_that_chooses_no_host_for_a_clone_is_named() {
+    for (version, is_named) in [("8.0.3.0", true), ("9.0.0.0", false)] {
+        let bed = Bed::of_api(version);
+        bed.make_tenants().await;
+        bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
+        let seen = judged(&bed, ADMINISTRATOR, PASSWORD, &json!({})).await;
+        let (reason, said) = standing(&seen, "Ready");
+        assert_eq!(reason, "Serves", "{version}: {said}");
+        let words = "not everywhere now: the cluster DC0_C0: DRS is turned off";
+        assert_eq!(said.contains(words), is_named, "{version}: {said}");
+    }
+}
+
 /// Nobody touches the object: what was missing is found at the next look, and what is whole is not read again each time.
 #[tokio::test]
 async fn what_a_person_adds_on_the_vcenter_is_seen_a_minute_later() {

@@ -68,15 +68,6 @@ impl Bed {
         self.0.client_of(ADMINISTRATOR, testbed::PASSWORD, settings).await
     }
 
-    /// What a person does with govmomi's own command line, which is built beside the program.
-    pub fn govc(&self, arguments: &[&str]) {
-        let mut govc = std::process::Command::new(testbed::Bed::program().with_file_name("govc"));
-        govc.args(arguments).env("GOVC_URL", self.url()).env("GOVC_INSECURE", "true");
-        govc.env("GOVC_USERNAME", ADMINISTRATOR).env("GOVC_PASSWORD", testbed::PASSWORD);
-        let done = govc.env("GOVC_PERSIST_SESSION", "false").output().expect("running govc");
-        assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
-    }
-
     /// Waits until it is asked for this.
     pub async fn reached(&self, method: &str) {
         while self.count(method).await == 0 {

@@ -348,13 +348,49 @@ async fn that_a_vm_was_given_up_shows_where_the_answer_is_lost() {
 
 #[tokio::test]
 async fn a_cluster_that_chooses_no_host_is_refused_before_anything_is_made() {
-    let bed = Bed::start(&[]);
+    let (bed, ova) = (Bed::start(&[]), ova());
     let hypervisor = bed.hypervisor().await;
     hypervisor.preflight(&Placement::default()).await.unwrap();
     bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
     let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
     assert_eq!(error.kind, Kind::Refused, "it binds only who makes a VM: {error}");
     assert!(error.to_string().contains("the cluster of DC0_C0 has DRS turned off"), "{error}");
+    bed.count_anew().await;
+    let stage = async || hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await;
+    let error = stage().await.unwrap_err();
+    assert!(error.kind == Kind::Refused && error.to_string().contains("DRS turned off"), "{error}");
+    assert_eq!(bed.count("ImportVApp").await, 0);
     bed.govc(&["cluster.change", "-drs-enabled=true", "DC0_C0"]);
     hypervisor.preflight(&Placement::default()).await.unwrap();
+}
+
+/// How a cluster is set may be seen by few who import.
+#[tokio::test]
+async fn who_does_not_see_whether_a_host_is_chosen_has_vcenter_say_so() {
+    let (bed, ova) = (Bed::start(&[]), ova());
+    let hypervisor = bed.hypervisor().await;
+    bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
+    let stage = async || hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await;
+    stage().await.unwrap_err();
+    bed.count_anew().await;
+    stage().await.unwrap_err();
+    // The last look is that at the cluster.
+    let looks = bed.count("RetrievePropertiesEx").await;
+    bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": "NoPermission", "skip": looks - 1 })).await;
+    let error = stage().await.unwrap_err();
+    assert!(bed.has_spoilt().await, "{error}");
+    assert_ne!(bed.count("ImportVApp").await, 0, "{error}");
+}
+
+#[tokio::test]
+async fn from_9_on_a_cluster_without_drs_takes_clones_and_no_import() {
+    let (bed, ova) = (Bed::start(&["-api", "9.0.0.0"]), ova());
+    let hypervisor = bed.hypervisor().await;
+    let image = hypervisor.lay(&ova).await;
+    bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
+    hypervisor.preflight(&Placement::default()).await.unwrap();
+    hypervisor.added("cp1", &image).await;
+    let stage = hypervisor.stage(&ova.path, "another digest", None, &Placement::default(), &Free).await;
+    let error = stage.unwrap_err();
+    assert!(error.to_string().contains("DRS turned off"), "{error}");
 }

@@ -223,14 +223,14 @@ async fn who_is_not_shown_the_switch_of_a_port_group_or_hosts_is_told_before_any
         bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": "NoPermission", "skip": skip })).await;
         let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
         bed.spoil_nothing().await;
-        let is_of_hosts = error.to_string().contains("System.Read for the hosts of DC0_C0");
+        let is_of_hosts = error.to_string().contains("System.Read for the cluster or the hosts of DC0_C0");
         assert_eq!(error.kind, if is_of_hosts { Kind::Refused } else { Kind::Denied }, "{skip}: {error}");
         told.push(error.to_string());
     }
     for part in [
         "System.Read for the network DC0_DVPG0 (reading the UUID of",
         "System.Read on the distributed switch of the port group DistributedVirtualPortgroup",
-        "System.Read for the hosts of DC0_C0",
+        "System.Read for the cluster or the hosts of DC0_C0",
     ] {
         assert!(told.iter().any(|said| said.contains(part)), "{part} is not in {told:#?}");
     }

@@ -98,11 +98,11 @@ async fn a_policy_that_no_clone_is_given_is_refused_and_one_whose_service_fails_
             Kind::Transient,
             "vCenter's storage policy service did not answer",
         ),
-        ("something else", Kind::InDoubt, "vSphere Client shows which datastores"),
         (
             "something else",
             Kind::InDoubt,
-            "one with replication, which wants a replication group, cannot be given here",
+            "vSphere Client shows which datastores are compatible with it; one with replication, which wants a replication group, cannot be \
+             given here",
         ),
     ] {
         let message = format!("A general system error occurred: {message}");

@@ -414,11 +414,11 @@ fn refused(host: &SeenHost, size: &Size) -> Option<String> {
         return Some(format!("{name} does not reach the datastore"));
     }
     // With more processors than the host has a VM is not powered on (`NotEnoughLogicalCpus`), with more memory it would live in its swap
-    // file.
+    // file. Firmware keeps a little of a host's memory for itself: one of 16 GiB says less.
     if let Some(has) = host.processors.filter(|has| *has < size.processors) {
         return Some(format!("{name} has {has} of the {} processors that each VM is given", size.processors));
     }
-    if let Some(has) = host.memory.map(|bytes| bytes >> 20).filter(|has| *has < u64::from(size.memory)) {
+    if let Some(has) = host.memory.map(|bytes| bytes >> 20).filter(|has| has + has / 16 < u64::from(size.memory)) {
         return Some(format!("{name} has {has} of the {} MiB of memory that each VM is given", size.memory));
     }
     (!host.lacks.is_empty()).then(|| format!("{name} has no network {}", host.lacks.join(", ")))

@@ -111,7 +111,7 @@ pub struct SeenDatacenter {
     pub templates: Object,
     /// The cluster; or what is there instead.
     pub compute: AtCompute,
-    /// Whether it is a cluster with DRS turned off.
+    /// Whether it is a cluster with DRS turned off, in which vCenter chooses no host for what is to be made.
     pub lacks_drs: bool,
     /// The resource pool.
     pub pool: Object,

@@ -116,6 +116,8 @@ impl VcenterSite {
             // Where all VMs are there nobody asks for the image.
             if asked.nodes.iter().any(|(name, _)| !datacenter.own.contains(name)) {
                 datacenter.staged = hypervisor.staged(&asked.digest, None, &Placement::default()).await?.is_some();
+                // Without an import there are clones alone.
+                datacenter.lacks_drs &= !(datacenter.staged && self.client.clones_to_any_host());
             }
             datacenter.unmade_journal = self.unmade_journal().await.context("looking for the journal's directory")?;
         }
