@@ -168,8 +168,8 @@ async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<
 
 /// Whether a VM elsewhere that is a node's by its BIOS UUID is a copy of that node's VM, as a backup brings one back, or keeps one: it is off,
 /// and its disks are others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes, and has
-/// noted the disks of all of them; or the cluster goes, and the removal of another VM of this BIOS UUID was asked for, when it may also hold no
-/// data disk at all.
+/// noted the disks of all of them (see [`holds_own`]); or the cluster goes, and the removal of another VM of this BIOS UUID was asked for, when
+/// it may also hold no data disk at all.
 fn is_copy(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_of_others = match kept.goal {
         Goal::Up => kept.formed && upgraded.is_some() && !may_be_nodes(kept, upgraded, vm),
@@ -197,12 +197,14 @@ fn may_be_nodes(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
 }
 
 /// Whether a VM that has a node's BIOS UUID holds what the cluster keeps: a disk that is the cluster's, or any where it was never noted
-/// which one is. An upgrade has noted the disks of all nodes: after it none is in doubt.
+/// which one is. After an upgrade none is in doubt: it has noted the disks of all nodes, each once, unless an earlier version has planned it, or
+/// a node was not in the cluster then.
 fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_moved = |disk: Uuid| upgraded.is_some_and(|noted| noted.disks.iter().any(|moved| moved.uuid == disk));
     let is_own = |disk: Uuid| kept.is_own_disk(disk) || is_moved(disk);
     let lacks_own = |node: &Node| node.has_noted(vm.uuid()) && node.own_disk().is_none();
-    let is_unclear = upgraded.is_none() && kept.nodes.iter().any(lacks_own);
+    let has_all = upgraded.is_some_and(|noted| noted.disks.len() >= kept.nodes.len());
+    let is_unclear = !has_all && kept.nodes.iter().any(lacks_own);
     vm.disks.iter().any(|disk| is_own(disk.reference.uuid)) || (is_unclear && vm.data_disks().next().is_some())
 }
 
