@@ -68,7 +68,7 @@ pub(super) async fn look(
         for (uuid, why) in unreadable {
             match now_in(kept, uuid, &seen) {
                 Some(now) => drop(seen.unclear.insert(now, why)),
-                None => seen.hidden = Some(why),
+                None => hide(kept, uuid, &why, &mut seen),
             }
         }
         seen.stale = kept.nodes.iter().filter_map(|node| stale(kept, upgraded, node, &seen)).collect();
@@ -131,10 +131,18 @@ async fn add_swapped(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<
             Ok(found) => {
                 seen.vms.extend(found.into_iter().filter(|vm| is_of_one(&lost, vm, deployment, kept, upgraded)));
             }
-            // Whose it is nobody can tell: those that are lost wait, and no other node.
-            Err(error) => seen.hidden = Some(unread(uuid, &error)),
+            // Those that are lost wait, and no other node.
+            Err(error) => hide(kept, uuid, &unread(uuid, &error), seen),
         }
     }
+}
+
+/// Notes why it cannot be told of a node whether it is in the VM of this BIOS UUID: of the one that it was noted for, or of each one, where nobody
+/// can tell whose it is.
+fn hide(kept: &Kept, uuid: Uuid, why: &str, seen: &mut Seen) {
+    let is_known = kept.nodes.iter().any(|node| node.has_noted(uuid));
+    let whose = kept.nodes.iter().filter(|node| !is_known || node.has_noted(uuid));
+    seen.hidden.extend(whose.map(|node| (node.name.clone(), why.to_owned())));
 }
 
 /// What was noted and cannot be read, and why.

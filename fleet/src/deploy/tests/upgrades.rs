@@ -640,6 +640,30 @@ async fn a_vm_that_cannot_be_read_has_a_node_that_has_none_in_sight_wait_alone()
     }
 }
 
+/// It was noted for its node, by the deployment alone or by an upgrade as well.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_cannot_be_read_hides_no_other_node_that_is_gone() {
+    for is_upgraded in [false, true] {
+        let (world, swapped) = with_swapped_vm_away("committed").await;
+        let cp3 = shown(&world, "cp3");
+        if is_upgraded {
+            let journal = world.lock().holds().values().rev().find_map(|files| files.get("journal.jsonl").cloned());
+            let noted = journal.unwrap().replace(&Uuid::from_u128(0xa2).to_string(), &cp3.uuid().to_string());
+            put(&world, "journal.jsonl", &noted);
+        }
+        world.move_away(&cp3);
+        {
+            let mut state = world.lock();
+            state.machines.retain(|machine| machine.vm.uuid() != swapped.uuid());
+            state.unreadable = Some(cp3.uuid());
+        }
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        let said: Vec<_> = waits.iter().map(|wait| (wait.node.as_deref(), wait.reason.code.as_str())).collect();
+        assert_eq!(said, [(Some("cp2"), "deploy.vm-gone"), (Some("cp3"), "deploy.vm-odd")], "{waits:?}");
+    }
+}
+
 /// Whoever may change a VM's settings can write a BIOS UUID as well.
 #[tokio::test(start_paused = true)]
 async fn a_vm_elsewhere_that_an_upgrade_has_noted_and_that_carries_no_stamp_of_the_node_is_not_touched() {
