@@ -64,14 +64,15 @@ pub(super) async fn look(
     }
     if kept.goal == Goal::Up && kept.formed {
         add_swapped(hypervisor, kept, upgraded, &mut seen).await;
-        // One that cannot be read keeps the VM that its node is in now as it is, and no other one; or has nodes wait that have none in sight.
+        seen.stale = kept.nodes.iter().filter_map(|node| stale(kept, upgraded, node, &seen)).collect();
+        // One that cannot be read keeps the VM that its node is in now as it is, and no other one; or has nodes wait that have none in sight, or
+        // one of before an upgrade.
         for (uuid, why) in unreadable {
-            match now_in(kept, uuid, &seen) {
+            match now_in(kept, uuid, &seen).filter(|now| !seen.stale.contains(now)) {
                 Some(now) => drop(seen.unclear.insert(now, why)),
                 None => hide(kept, uuid, &why, &mut seen),
             }
         }
-        seen.stale = kept.nodes.iter().filter_map(|node| stale(kept, upgraded, node, &seen)).collect();
     }
     add_doubles(hypervisor, kept, upgraded, &mut seen).await;
     let mut given = None;

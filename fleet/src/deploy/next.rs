@@ -102,7 +102,9 @@ fn begins(node: &Node, seen: &Seen, next: &mut Next) -> bool {
 fn goes_on(kept: &Kept, node: &Node, seen: &Seen, next: &mut Next) -> bool {
     match seen.later_vm(node) {
         Found::Vm(vm) if vm.power == PowerState::On => return true,
-        Found::Vm(vm) if seen.stale.contains(&vm.uuid()) => next.waits.push(stale(node, vm)),
+        Found::Vm(vm) if seen.stale.contains(&vm.uuid()) => {
+            next.waits.push(hidden(node, seen).unwrap_or_else(|| stale(node, vm)));
+        }
         Found::Vm(vm) if seen.is_noted(kept, vm) && is_cut_off(vm) && copied(vm, seen).is_none() => {
             next.waits.push(cut_off(node, vm));
         }
@@ -151,7 +153,8 @@ fn cut_off(node: &Node, vm: &Vm) -> Wait {
     Wait::lasting(&node.name, reason::VM_STATE, words)
 }
 
-/// What a node waits for that has no VM in sight, and may be in one that cannot be read: it is not called gone then.
+/// What a node waits for that has no VM in sight, or only one of before an upgrade, and may be in one that cannot be read: nobody is told then that
+/// it is gone, or to power the other one on.
 fn hidden(node: &Node, seen: &Seen) -> Option<Wait> {
     let why = seen.hidden.get(&node.name)?;
     let words = format!("whether its VM is there cannot be told now: {why}");

@@ -553,6 +553,17 @@ async fn a_restored_vm_of_before_an_upgrade_stays_where_the_cluster_goes() {
     }
 }
 
+/// A VM of this BIOS UUID cannot be read for a while: nobody is told to see to another one of cp2, or to replace it.
+async fn waits_for_cp2(world: &World, unreadable: Uuid) {
+    world.lock().unreadable = Some(unreadable);
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    let Arrived::Paused(waits) = arrived else { panic!("{arrived:?}") };
+    let [odd] = waits.as_slice() else { panic!("{waits:?}") };
+    assert_eq!((odd.node.as_deref(), odd.reason.code.as_str()), (Some("cp2"), "deploy.vm-odd"));
+    assert!(odd.reason.words.contains("cannot be told now"), "{odd}");
+    world.lock().unreadable = None;
+}
+
 /// The folder where it was is searched; the VM that runs was moved to another one.
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_a_backup_has_brought_back_to_its_folder_is_not_powered_on_beside_the_one_that_runs_elsewhere() {
@@ -568,6 +579,9 @@ async fn a_vm_that_a_backup_has_brought_back_to_its_folder_is_not_powered_on_bes
             named.push(&swapped);
         }
         world.set_fault(None);
+        if !is_lost {
+            waits_for_cp2(&world, swapped.uuid()).await;
+        }
         let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
         let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
         assert_eq!((waits[0].node.as_deref(), waits[0].reason.code.as_str()), (Some("cp2"), "deploy.vm-odd"));
@@ -575,6 +589,24 @@ async fn a_vm_that_a_backup_has_brought_back_to_its_folder_is_not_powered_on_bes
         assert!(named.iter().all(|vm| words.contains(&vm.to_string())), "{words}");
         assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "power_on").count(), 0);
         assert!(world.lock().machines.contains(&restored), "it was touched");
+    }
+}
+
+/// As once an upgrade was taken back: the node is in its first VM, which is elsewhere, and the one that was brought back is the upgrade's.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_a_backup_has_brought_back_is_not_said_to_be_all_there_is_while_the_first_one_cannot_be_read() {
+    for note in NOTES {
+        let (world, swapped) = with_swapped_vm_away("committed").await;
+        let disk = Uuid::from_u128(0xf1);
+        {
+            let mut state = world.lock();
+            state.away.clear();
+            state.disks.insert(disk, true);
+        }
+        let restored = change(&world, swapped.uuid(), |vm| vm.disks[0].reference.uuid = disk);
+        waits_for_cp2(&world, first_of(&world, note).await).await;
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        stopped_by(&world, &arrived, &[&restored]);
     }
 }
 
