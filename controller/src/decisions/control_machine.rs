@@ -1,7 +1,7 @@
 //! What the Machine of a control node says of it, by what `fleet` has seen of the node. What is begun for control nodes is kept in the
 //! cluster's status: a Machine shows it.
 
-use fleet::deploy::{DeployStatus, NodeStatus};
+use fleet::deploy::{DeployStatus, NodeStatus, VM_ODD, Wait};
 use fleet::hypervisor::PowerState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -21,7 +21,9 @@ pub fn shown(machine: &Machine, seen: &DeployStatus, now: &Time) -> MachineStatu
             (_, false) => Phase::Joining,
             (_, true) => Phase::Member,
         };
-        set_vm(&mut status.vms, node);
+        if !is_hidden(node, seen) {
+            set_vm(&mut status.vms, node);
+        }
         status.node = seen.formed.then(|| node.name.clone());
     }
     let waits: Vec<String> = seen
@@ -55,6 +57,7 @@ fn reasons(node: &NodeStatus, seen: &DeployStatus) -> (MachineReason, MachineRea
     let vm = match (node.power, seen.formed) {
         (Some(PowerState::On), _) => VmRuns,
         (Some(_), true) => PoweredOff,
+        (None, true) if is_hidden(node, seen) => VmNotAsked,
         (None, true) => VmGone,
         (_, false) => VmMaking,
     };
@@ -67,10 +70,17 @@ fn reasons(node: &NodeStatus, seen: &DeployStatus) -> (MachineReason, MachineRea
     };
     let ready = match (vm, of_node) {
         (VmRuns, NodeServes) => Works,
-        (VmRuns, NodeNotReached) => NotKnown,
+        (VmNotAsked, _) | (VmRuns, NodeNotReached) => NotKnown,
         _ => WorksNot,
     };
     (vm, of_node, ready)
+}
+
+/// Whether the node has no VM in sight, and may be in one that cannot be read now: nobody says then that it is gone.
+fn is_hidden(node: &NodeStatus, seen: &DeployStatus) -> bool {
+    let is_odd = |wait: &Wait| !wait.lasting && wait.reason.code == VM_ODD;
+    let of_node = |wait: &Wait| wait.node.as_ref() == Some(&node.name);
+    node.power.is_none() && seen.waits.iter().any(|wait| is_odd(wait) && of_node(wait))
 }
 
 /// The VM that the node runs in.
@@ -87,6 +97,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use fleet::deploy::Goal;
+    use fleet::upgrade::Reason;
     use uuid::Uuid;
 
     use super::*;
@@ -140,6 +151,31 @@ mod tests {
         let off = Some(PowerState::Off);
         assert_eq!(of(&seen(off, true, false)), (Phase::Member, 1, "PoweredOff NotReached NotReady".to_owned()));
         assert_eq!(of(&seen(None, true, false)), (Phase::Member, 0, "Gone NotReached NotReady".to_owned()));
+    }
+
+    #[test]
+    fn a_vm_that_cannot_be_read_is_not_gone() {
+        let mut machine = machines(&cluster(), &Resolved::default(), &provider()).remove(0);
+        machine.status = Some(shown(&machine, &seen(Some(PowerState::On), true, true), &now()));
+        let odd = |lasting: bool| Wait {
+            node: Some("shop-cp1".to_owned()),
+            reason: Reason::new(VM_ODD, "it cannot be told now"),
+            lasting,
+        };
+        let of = |wait: Wait| {
+            let status = shown(&machine, &DeployStatus { waits: vec![wait], ..seen(None, true, false) }, &now());
+            let reasons: Vec<_> = status.conditions.iter().map(|condition| condition.reason.clone()).collect();
+            (status.vms.len(), reasons.join(" "), status.conditions[0].message.clone())
+        };
+        let (vms, reasons, words) = of(odd(false));
+        assert_eq!((vms, reasons), (1, "NotAsked NotReached NotKnown".to_owned()));
+        assert!(words.contains("it cannot be told now"), "{words}");
+        // What a person has to see to, or what another node waits for, says nothing of this one's VM.
+        let gone = (0, "Gone NotReached NotReady".to_owned());
+        for wait in [odd(true), Wait { node: Some("shop-cp2".to_owned()), ..odd(false) }] {
+            let (vms, reasons, _) = of(wait);
+            assert_eq!((vms, reasons), gone);
+        }
     }
 
     #[test]

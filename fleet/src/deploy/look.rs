@@ -64,14 +64,15 @@ pub(super) async fn look(
     }
     if kept.goal == Goal::Up && kept.formed {
         add_swapped(hypervisor, kept, upgraded, &mut seen).await;
-        // One that cannot be read keeps the VM that its node is in now as it is, and no other one; or has nodes wait that have none in sight.
+        seen.stale = kept.nodes.iter().filter_map(|node| stale(kept, upgraded, node, &seen)).collect();
+        // One that cannot be read keeps the VM that its node is in now as it is, and no other one; or has nodes wait that have none in sight, or
+        // one of before an upgrade.
         for (uuid, why) in unreadable {
-            match now_in(kept, uuid, &seen) {
+            match now_in(kept, uuid, &seen).filter(|now| !seen.stale.contains(now)) {
                 Some(now) => drop(seen.unclear.insert(now, why)),
-                None => seen.hidden = Some(why),
+                None => hide(kept, uuid, &why, &mut seen),
             }
         }
-        seen.stale = kept.nodes.iter().filter_map(|node| stale(kept, upgraded, node, &seen)).collect();
     }
     add_doubles(hypervisor, kept, upgraded, &mut seen).await;
     let mut given = None;
@@ -131,10 +132,18 @@ async fn add_swapped(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<
             Ok(found) => {
                 seen.vms.extend(found.into_iter().filter(|vm| is_of_one(&lost, vm, deployment, kept, upgraded)));
             }
-            // Whose it is nobody can tell: those that are lost wait, and no other node.
-            Err(error) => seen.hidden = Some(unread(uuid, &error)),
+            // Those that are lost wait, and no other node.
+            Err(error) => hide(kept, uuid, &unread(uuid, &error), seen),
         }
     }
+}
+
+/// Notes why it cannot be told of a node whether it is in the VM of this BIOS UUID: of the one that it was noted for, or of each one, where nobody
+/// can tell whose it is.
+fn hide(kept: &Kept, uuid: Uuid, why: &str, seen: &mut Seen) {
+    let is_known = kept.nodes.iter().any(|node| node.has_noted(uuid));
+    let whose = kept.nodes.iter().filter(|node| !is_known || node.has_noted(uuid));
+    seen.hidden.extend(whose.map(|node| (node.name.clone(), why.to_owned())));
 }
 
 /// What was noted and cannot be read, and why.
@@ -168,8 +177,8 @@ async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<
 
 /// Whether a VM elsewhere that is a node's by its BIOS UUID is a copy of that node's VM, as a backup brings one back, or keeps one: it is off,
 /// and its disks are others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes, and has
-/// noted the disks of all of them; or the cluster goes, and the removal of another VM of this BIOS UUID was asked for, when it may also hold no
-/// data disk at all.
+/// noted the disks of all of them (see [`holds_own`]); or the cluster goes, and the removal of another VM of this BIOS UUID was asked for, when
+/// it may also hold no data disk at all.
 fn is_copy(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_of_others = match kept.goal {
         Goal::Up => kept.formed && upgraded.is_some() && !may_be_nodes(kept, upgraded, vm),
@@ -197,12 +206,14 @@ fn may_be_nodes(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
 }
 
 /// Whether a VM that has a node's BIOS UUID holds what the cluster keeps: a disk that is the cluster's, or any where it was never noted
-/// which one is. An upgrade has noted the disks of all nodes: after it none is in doubt.
+/// which one is. After an upgrade none is in doubt: it has noted the disks of all nodes, each once, unless an earlier version has planned it, or
+/// a node was not in the cluster then.
 fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_moved = |disk: Uuid| upgraded.is_some_and(|noted| noted.disks.iter().any(|moved| moved.uuid == disk));
     let is_own = |disk: Uuid| kept.is_own_disk(disk) || is_moved(disk);
     let lacks_own = |node: &Node| node.has_noted(vm.uuid()) && node.own_disk().is_none();
-    let is_unclear = upgraded.is_none() && kept.nodes.iter().any(lacks_own);
+    let has_all = upgraded.is_some_and(|noted| noted.disks.len() >= kept.nodes.len());
+    let is_unclear = !has_all && kept.nodes.iter().any(lacks_own);
     vm.disks.iter().any(|disk| is_own(disk.reference.uuid)) || (is_unclear && vm.data_disks().next().is_some())
 }
 

@@ -41,7 +41,7 @@ pub use guests::{ByKey, Guests};
 pub use kept::{Goal, Granted, Kept, Node, OtherDeployment};
 pub use moved::moved;
 pub use next::{Next, next};
-pub use reason::REASONS;
+pub use reason::{REASONS, VM_ODD};
 pub use records::{Records, authority, begun, ended_with_its_cluster};
 pub use seen::{Said, Seen};
 pub use status::{DeployStatus, LeftVm, NodeStatus, left_in_words};

@@ -102,7 +102,9 @@ fn begins(node: &Node, seen: &Seen, next: &mut Next) -> bool {
 fn goes_on(kept: &Kept, node: &Node, seen: &Seen, next: &mut Next) -> bool {
     match seen.later_vm(node) {
         Found::Vm(vm) if vm.power == PowerState::On => return true,
-        Found::Vm(vm) if seen.stale.contains(&vm.uuid()) => next.waits.push(stale(node, vm)),
+        Found::Vm(vm) if seen.stale.contains(&vm.uuid()) => {
+            next.waits.push(hidden(node, seen).unwrap_or_else(|| stale(node, vm)));
+        }
         Found::Vm(vm) if seen.is_noted(kept, vm) && is_cut_off(vm) && copied(vm, seen).is_none() => {
             next.waits.push(cut_off(node, vm));
         }
@@ -113,7 +115,10 @@ fn goes_on(kept: &Kept, node: &Node, seen: &Seen, next: &mut Next) -> bool {
             powered(node, vm, seen, next);
         }
         Found::Vm(vm) => next.waits.push(unknown(vm)),
-        Found::Nothing => next.waits.push(nowhere(node, seen)),
+        Found::Nothing => {
+            let lost = || Wait::lasting(&node.name, reason::VM_GONE, gone(node, seen));
+            next.waits.push(hidden(node, seen).unwrap_or_else(lost));
+        }
         Found::Half(_) | Found::Odd => {
             let words = format!("several of its VMs are there with a data disk each: {}", seen.claims(node));
             next.waits.push(Wait::lasting(&node.name, reason::VM_ODD, words));
@@ -148,11 +153,12 @@ fn cut_off(node: &Node, vm: &Vm) -> Wait {
     Wait::lasting(&node.name, reason::VM_STATE, words)
 }
 
-/// A node that has no VM in sight. It is not called gone where one of those that were noted cannot be read.
-fn nowhere(node: &Node, seen: &Seen) -> Wait {
-    let Some(why) = &seen.hidden else { return Wait::lasting(&node.name, reason::VM_GONE, gone(node, seen)) };
+/// What a node waits for that has no VM in sight, or only one of before an upgrade, and may be in one that cannot be read: nobody is told then that
+/// it is gone, or to power the other one on.
+fn hidden(node: &Node, seen: &Seen) -> Option<Wait> {
+    let why = seen.hidden.get(&node.name)?;
     let words = format!("whether its VM is there cannot be told now: {why}");
-    Wait::passing(&node.name, reason::VM_ODD, words)
+    Some(Wait::passing(&node.name, reason::VM_ODD, words))
 }
 
 /// Why a node of a cluster that has formed runs nowhere. Where VMs of it are there its data disk may have been on its way from one to the

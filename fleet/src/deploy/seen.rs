@@ -35,8 +35,9 @@ pub struct Seen {
     pub doubles: Vec<Vm>,
     /// Why it cannot be told of a VM that may be powered on or removed, by BIOS UUID, whether there are such.
     pub unclear: BTreeMap<Uuid, String>,
-    /// Why it cannot be told of the nodes of a cluster that has formed which have no VM in sight whether theirs is elsewhere.
-    pub hidden: Option<String>,
+    /// Why it cannot be told of a node of a cluster that has formed, by name, whether its VM is elsewhere. It counts where none is in sight, or one
+    /// that is stale.
+    pub hidden: BTreeMap<String, String>,
     /// BIOS UUIDs of VMs that are off and hold other data disks than their node's, of a cluster that an upgrade has gone through: a backup may have
     /// brought them back.
     pub stale: BTreeSet<Uuid>,

@@ -52,10 +52,11 @@ pub struct LeftVm {
     pub vm: VmRef,
 }
 
-/// For people.
+/// For people, with what is to be done.
 impl std::fmt::Display for LeftVm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the VM {} ({}, {})", clean(&self.name), self.vm.uuid, self.vm.id)
+        let (name, VmRef { uuid, id }) = (clean(&self.name), &self.vm);
+        write!(f, "the VM {name} ({uuid}, {id}), a copy of a node's VM: remove it yourself if nobody needs it")
     }
 }
 

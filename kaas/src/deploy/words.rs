@@ -214,7 +214,7 @@ pub fn status(status: &DeployStatus) -> String {
         text += &format!("  {is_left}: a copy of the data disk {copy}\n");
     }
     for vm in &status.replicas {
-        text += &format!("  left: {vm}, a copy of a node's VM: remove it yourself if nobody needs it\n");
+        text += &format!("  left: {vm}\n");
     }
     text + &waits(&status.waits)
 }

@@ -7,7 +7,7 @@ use fleet::deploy::{Arrived, Wait, Wish};
 use kube::ResourceExt;
 
 use super::fleet_deploy::Ran;
-use super::left::what_is_left;
+use super::left::{replicas_left, what_is_left};
 use super::place::unavailable;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
@@ -134,7 +134,11 @@ impl Work<'_> {
         match self.go(cluster, &opened, &*guests, wish).await? {
             Ran::Arrived(Arrived::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
             Ran::Arrived(Arrived::Stopped(on), _) => self.stands(cluster, &words(&on)).await,
-            Ran::Cancelled | Ran::Arrived(Arrived::Gone | Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),
+            Ran::Arrived(Arrived::Gone, at) => {
+                replicas_left(cluster, &at).iter().for_each(|words| log::warn!("{words}"));
+                Ok(After::Again)
+            }
+            Ran::Cancelled | Ran::Arrived(Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),
             Ran::Refused(words) => self.stands(cluster, &words).await,
         }
     }

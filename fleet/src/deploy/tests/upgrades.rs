@@ -488,6 +488,38 @@ async fn first_of(world: &World, note: fn(Option<Uuid>) -> Option<Uuid>) -> Uuid
     kept.nodes[1].vm.unwrap()
 }
 
+/// An upgrade by an earlier version has swapped cp3 alone, and noted nothing of the others: they are in their first VMs. That of cp2 is off.
+async fn with_one_node_upgraded(note: fn(Option<Uuid>) -> Option<Uuid>) -> (World, Vm) {
+    const COMMITTED: &str = r#"{"at":1,"hold":1,"event":"ended","outcome":"committed"}"#;
+    let world = World::with(3).await;
+    let own = upgrade_of_its_own(&world);
+    let mut planned: serde_json::Value = serde_json::from_str(own.lines().next().unwrap()).unwrap();
+    let plan = &mut planned["plan"];
+    plan["nodes"].as_array_mut().unwrap().retain(|node| node["name"] == "cp3");
+    plan["steps"].as_array_mut().unwrap().retain(|step| step["node"].as_u64().unwrap_or(0) == 0);
+    put(&world, "journal.jsonl", &format!("{planned}\n{COMMITTED}\n"));
+    let noted = LastUpgrade::find(&world).await.unwrap().noted().unwrap().disks.len();
+    assert_eq!(noted, 1, "the disk of cp3");
+    let cp2 = change(&world, first_of(&world, note).await, |vm| vm.power = PowerState::Off).vm;
+    (world, cp2)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_an_upgrade_has_not_noted_is_not_taken_for_a_restored_vm_of_before_it() {
+    for note in NOTES {
+        let (world, cp2) = with_one_node_upgraded(note).await;
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        assert_eq!(shown(&world, &cp2.name).power, PowerState::On);
+        // Nor for a replica, where somebody has moved it.
+        let (world, cp2) = with_one_node_upgraded(note).await;
+        world.move_away(&cp2);
+        let (arrived, status) = world.give(DESTROY).await.arrived();
+        assert_eq!((arrived, status.replicas.len()), (Arrived::Gone, 0));
+        assert_eq!(world.own(), [""; 0]);
+    }
+}
+
 /// Also where nothing is noted of how the cluster was made, and its VMs go by an operator's word; and where somebody has taken its stamp away.
 #[tokio::test(start_paused = true)]
 async fn a_restored_vm_of_before_an_upgrade_stays_where_the_cluster_goes() {
@@ -521,6 +553,17 @@ async fn a_restored_vm_of_before_an_upgrade_stays_where_the_cluster_goes() {
     }
 }
 
+/// A VM of this BIOS UUID cannot be read for a while: nobody is told to see to another one of cp2, or to replace it.
+async fn waits_for_cp2(world: &World, unreadable: Uuid) {
+    world.lock().unreadable = Some(unreadable);
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    let Arrived::Paused(waits) = arrived else { panic!("{arrived:?}") };
+    let [odd] = waits.as_slice() else { panic!("{waits:?}") };
+    assert_eq!((odd.node.as_deref(), odd.reason.code.as_str()), (Some("cp2"), "deploy.vm-odd"));
+    assert!(odd.reason.words.contains("cannot be told now"), "{odd}");
+    world.lock().unreadable = None;
+}
+
 /// The folder where it was is searched; the VM that runs was moved to another one.
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_a_backup_has_brought_back_to_its_folder_is_not_powered_on_beside_the_one_that_runs_elsewhere() {
@@ -536,6 +579,9 @@ async fn a_vm_that_a_backup_has_brought_back_to_its_folder_is_not_powered_on_bes
             named.push(&swapped);
         }
         world.set_fault(None);
+        if !is_lost {
+            waits_for_cp2(&world, swapped.uuid()).await;
+        }
         let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
         let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
         assert_eq!((waits[0].node.as_deref(), waits[0].reason.code.as_str()), (Some("cp2"), "deploy.vm-odd"));
@@ -543,6 +589,24 @@ async fn a_vm_that_a_backup_has_brought_back_to_its_folder_is_not_powered_on_bes
         assert!(named.iter().all(|vm| words.contains(&vm.to_string())), "{words}");
         assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "power_on").count(), 0);
         assert!(world.lock().machines.contains(&restored), "it was touched");
+    }
+}
+
+/// As once an upgrade was taken back: the node is in its first VM, which is elsewhere, and the one that was brought back is the upgrade's.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_a_backup_has_brought_back_is_not_said_to_be_all_there_is_while_the_first_one_cannot_be_read() {
+    for note in NOTES {
+        let (world, swapped) = with_swapped_vm_away("committed").await;
+        let disk = Uuid::from_u128(0xf1);
+        {
+            let mut state = world.lock();
+            state.away.clear();
+            state.disks.insert(disk, true);
+        }
+        let restored = change(&world, swapped.uuid(), |vm| vm.disks[0].reference.uuid = disk);
+        waits_for_cp2(&world, first_of(&world, note).await).await;
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        stopped_by(&world, &arrived, &[&restored]);
     }
 }
 
@@ -605,6 +669,30 @@ async fn a_vm_that_cannot_be_read_has_a_node_that_has_none_in_sight_wait_alone()
         let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
         assert_eq!(waits[0].reason.code, "deploy.vm-gone");
         assert!(world.lock().machines.contains(&restored), "it was touched");
+    }
+}
+
+/// It was noted for its node, by the deployment alone or by an upgrade as well.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_cannot_be_read_hides_no_other_node_that_is_gone() {
+    for is_upgraded in [false, true] {
+        let (world, swapped) = with_swapped_vm_away("committed").await;
+        let cp3 = shown(&world, "cp3");
+        if is_upgraded {
+            let journal = world.lock().holds().values().rev().find_map(|files| files.get("journal.jsonl").cloned());
+            let noted = journal.unwrap().replace(&Uuid::from_u128(0xa2).to_string(), &cp3.uuid().to_string());
+            put(&world, "journal.jsonl", &noted);
+        }
+        world.move_away(&cp3);
+        {
+            let mut state = world.lock();
+            state.machines.retain(|machine| machine.vm.uuid() != swapped.uuid());
+            state.unreadable = Some(cp3.uuid());
+        }
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        let said: Vec<_> = waits.iter().map(|wait| (wait.node.as_deref(), wait.reason.code.as_str())).collect();
+        assert_eq!(said, [(Some("cp2"), "deploy.vm-gone"), (Some("cp3"), "deploy.vm-odd")], "{waits:?}");
     }
 }
 
