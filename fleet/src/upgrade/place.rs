@@ -42,8 +42,8 @@ impl Deployment<'_> {
             return Ok(());
         }
         bail!(
-            "nothing is noted of the cluster {} having formed: go on with `kaas deploy`, by the description, the key and the version of \
-             this program that it was begun with, until it has ended; nothing was changed",
+            "nothing is noted of the cluster {} having formed: let it be deployed to its end first, by the description, the key and the \
+             version of this program that it was begun with; nothing was changed",
             kept.cluster
         )
     }
