@@ -206,14 +206,14 @@ fn may_be_nodes(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
 }
 
 /// Whether a VM that has a node's BIOS UUID holds what the cluster keeps: a disk that is the cluster's, or any where it was never noted
-/// which one is. After an upgrade none is in doubt: it has noted the disks of all nodes, each once, unless an earlier version has planned it, or
-/// a node was not in the cluster then.
+/// which one is the node's: neither when the node was made nor by an upgrade, as where an earlier version has planned that, or the node was not
+/// in the cluster then.
 fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_moved = |disk: Uuid| upgraded.is_some_and(|noted| noted.disks.iter().any(|moved| moved.uuid == disk));
     let is_own = |disk: Uuid| kept.is_own_disk(disk) || is_moved(disk);
-    let lacks_own = |node: &Node| node.has_noted(vm.uuid()) && node.own_disk().is_none();
-    let has_all = upgraded.is_some_and(|noted| noted.disks.len() >= kept.nodes.len());
-    let is_unclear = !has_all && kept.nodes.iter().any(lacks_own);
+    let is_of_upgrade = |node: &Node| upgraded.is_some_and(|noted| noted.nodes.contains(&node.name));
+    let lacks_own = |node: &Node| node.has_noted(vm.uuid()) && node.own_disk().is_none() && !is_of_upgrade(node);
+    let is_unclear = kept.nodes.iter().any(lacks_own);
     vm.disks.iter().any(|disk| is_own(disk.reference.uuid)) || (is_unclear && vm.data_disks().next().is_some())
 }
 

@@ -49,6 +49,8 @@ pub struct Noted {
     /// The data disks of their nodes, each where it was when it was last taken from a VM, or when the plan was made. Also after an end: a
     /// node that was left out or replaced may have no VM that holds its own.
     pub disks: Vec<DiskRef>,
+    /// Names of the nodes whose data disks its plan has noted.
+    pub nodes: BTreeSet<String>,
     /// The copies of data disks that it, and those before it, have made and not removed: they are only named.
     pub copies: Vec<DiskCopy>,
 }
@@ -101,9 +103,18 @@ impl Noted {
             is_at_rest: is_at_rest(plan, &progress),
             vms: plan.nodes.iter().map(|node| node.old).chain(made).chain(plan.other_vms.iter().copied()).collect(),
             disks: moved.chain(plan.other_disks.iter().cloned()).collect(),
+            nodes: noted_nodes(plan),
             copies: copies::of_all(plan, entries).into_iter().chain(plan.other_copies.iter().cloned()).collect(),
         }
     }
+}
+
+/// The names of the nodes whose data disks a plan has noted: those that it swaps; and all members, unless an earlier version has made it, which
+/// noted nothing of the others.
+fn noted_nodes(plan: &Plan) -> BTreeSet<String> {
+    let has_all = plan.nodes.len() + plan.other_disks.len() >= plan.members.len();
+    let members = plan.members.iter().filter(|_| has_all).map(|member| &member.name);
+    plan.nodes.iter().map(|node| &node.name).chain(members).cloned().collect()
 }
 
 /// Whether no node is between two VMs, and none has to be before somebody goes on.

@@ -520,6 +520,28 @@ async fn a_node_that_an_upgrade_has_not_noted_is_not_taken_for_a_restored_vm_of_
     }
 }
 
+/// Nor is what an upgrade has noted of one node in doubt for what it has not noted of another.
+#[tokio::test(start_paused = true)]
+async fn a_restored_vm_of_a_node_that_an_upgrade_has_noted_is_not_powered_on_where_it_has_not_noted_another() {
+    for note in NOTES {
+        let (world, swapped) = with_swapped_vm_away("committed").await;
+        change(&world, swapped.uuid(), |vm| vm.power = PowerState::On);
+        let own = world.lock().holds().values().rev().find_map(|files| files.get("journal.jsonl").cloned()).unwrap();
+        let mut planned: serde_json::Value = serde_json::from_str(own.lines().next().unwrap()).unwrap();
+        let plan = &mut planned["plan"];
+        plan["nodes"].as_array_mut().unwrap().retain(|node| node["name"] != "cp1");
+        plan["steps"].as_array_mut().unwrap().retain(|step| step["node"].as_u64().unwrap_or(0) < 2);
+        let ended = r#"{"at":1,"hold":1,"event":"ended","outcome":"committed"}"#;
+        put(&world, "journal.jsonl", &format!("{planned}\n{ended}\n"));
+        let restored = world.plant("cp2-restored", "cp2", first_of(&world, note).await.as_u128());
+        world.set_fault(None);
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+        assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "power_on").count(), 0);
+        assert!(world.lock().machines.contains(&restored), "it was touched");
+    }
+}
+
 /// Also where nothing is noted of how the cluster was made, and its VMs go by an operator's word; and where somebody has taken its stamp away.
 #[tokio::test(start_paused = true)]
 async fn a_restored_vm_of_before_an_upgrade_stays_where_the_cluster_goes() {

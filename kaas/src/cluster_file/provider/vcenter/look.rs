@@ -143,6 +143,8 @@ impl Looking<'_> {
         if let Some(cluster) = compute.as_ref().filter(|_| are_shown) {
             match self.client.lacks_drs(cluster).await {
                 Ok(lacks_drs) => seen.lacks_drs = lacks_drs,
+                // Whether an import needs a host vCenter says then.
+                Err(error) if error.lacks_privilege() && self.client.clones_to_any_host() => {}
                 Err(error) if error.lacks_privilege() => seen.compute = AtCompute::Unreadable(error.to_string()),
                 Err(error) => return Err(error),
             }
