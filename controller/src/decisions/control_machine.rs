@@ -56,8 +56,8 @@ fn reasons(node: &NodeStatus, seen: &DeployStatus) -> (MachineReason, MachineRea
     }
     let vm = match (node.power, seen.formed) {
         (Some(PowerState::On), _) => VmRuns,
+        (_, true) if is_hidden(node, seen) => VmNotAsked,
         (Some(_), true) => PoweredOff,
-        (None, true) if is_hidden(node, seen) => VmNotAsked,
         (None, true) => VmGone,
         (_, false) => VmMaking,
     };
@@ -76,11 +76,12 @@ fn reasons(node: &NodeStatus, seen: &DeployStatus) -> (MachineReason, MachineRea
     (vm, of_node, ready)
 }
 
-/// Whether the node has no VM in sight, and may be in one that cannot be read now: nobody says then that it is gone.
+/// Whether the node runs in no VM in sight, and may be in one that cannot be read now, or of which there may be another one: nobody says then that
+/// its VM is off or gone.
 fn is_hidden(node: &NodeStatus, seen: &DeployStatus) -> bool {
     let is_odd = |wait: &Wait| !wait.lasting && wait.reason.code == VM_ODD;
     let of_node = |wait: &Wait| wait.node.as_ref() == Some(&node.name);
-    node.power.is_none() && seen.waits.iter().any(|wait| is_odd(wait) && of_node(wait))
+    node.power != Some(PowerState::On) && seen.waits.iter().any(|wait| is_odd(wait) && of_node(wait))
 }
 
 /// The VM that the node runs in.
@@ -170,6 +171,12 @@ mod tests {
         let (vms, reasons, words) = of(odd(false));
         assert_eq!((vms, reasons), (1, "NotAsked NotReached NotKnown".to_owned()));
         assert!(words.contains("it cannot be told now"), "{words}");
+        // Nor is one of before an upgrade, which is in sight and off, taken for it.
+        let mut before = DeployStatus { waits: vec![odd(false)], ..seen(Some(PowerState::Off), true, false) };
+        before.nodes[0].uuid = Some(uuid::Uuid::from_u128(99));
+        let status = shown(&machine, &before, &now());
+        assert_eq!(status.conditions[0].reason, "NotAsked");
+        assert_eq!(status.vms, machine.status.as_ref().unwrap().vms);
         // What a person has to see to, or what another node waits for, says nothing of this one's VM.
         let gone = (0, "Gone NotReached NotReady".to_owned());
         for wait in [odd(true), Wait { node: Some("shop-cp2".to_owned()), ..odd(false) }] {

@@ -339,7 +339,7 @@ reasons! {
         VmGone as Gone = False,
         /// Its VM is kept, as `spec.removal` has it: the message says what it is called. It is nobody's by now, and whoever wants it gone removes it in the vCenter.
         VmKept as Kept = False,
-        /// The Provider could not be asked.
+        /// The Provider could not be asked, or what may be its VM cannot be read now.
         VmNotAsked as NotAsked = Unknown,
     }
     /// Its node is Ready.

@@ -55,7 +55,14 @@ impl Acting<'_> {
                 let authority = kept.authority.or_else(|| seen.authority(&kept));
                 save(records, Kept { formed: true, authority, ..kept }).await
             }
-            Action::PowerOff(vm) => self.power_off(found(seen, vm)?).await,
+            Action::PowerOff(vm) => {
+                let vm = found(seen, vm)?;
+                // Once it is off, one that holds other disks than were noted would be taken for a copy.
+                if records.kept().goal == Goal::Down && !records.kept().going.contains(&vm.reference) {
+                    save(records, records.kept().destroying(&vm.reference)).await?;
+                }
+                self.power_off(vm).await
+            }
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
                 let mut noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;

@@ -177,7 +177,7 @@ async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<
 
 /// Whether a VM elsewhere that is a node's by its BIOS UUID is a copy of that node's VM, as a backup brings one back, or keeps one: it is off,
 /// and its disks are others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes, and has
-/// noted the disks of all of them (see [`holds_own`]); or the cluster goes, and the removal of another VM of this BIOS UUID was asked for, when
+/// noted that one's data disk (see [`holds_own`]); or the cluster goes, and the removal of another VM of this BIOS UUID was asked for, when
 /// it may also hold no data disk at all.
 fn is_copy(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_of_others = match kept.goal {

@@ -6,7 +6,7 @@ use contract::deployer::Fingerprint;
 use uuid::Uuid;
 
 use super::kept::{Kept, Node};
-use super::status::LeftVm;
+use super::replica::LeftVm;
 use crate::hypervisor::{DiskKind, DiskRef, Vm, VmRef};
 
 /// What a new node says of its cluster to whoever deployed it.

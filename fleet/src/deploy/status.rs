@@ -7,9 +7,10 @@ use uuid::Uuid;
 
 use super::kept::{Goal, Kept};
 use super::next::next;
+use super::replica::LeftVm;
 use super::seen::{Said, Seen};
 use super::wait::Wait;
-use crate::hypervisor::{DiskRef, PowerState, Vm, VmRef, VmSize};
+use crate::hypervisor::{DiskRef, PowerState, Vm, VmSize};
 use crate::node::clean;
 use crate::upgrade::{DiskCopy, Reason};
 
@@ -40,24 +41,6 @@ pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
     let doubt =
         if is_doubtful { "; its removal was asked for: it is gone, or was moved, if it is not there" } else { "" };
     format!("the data disk {} at {}{doubt}", disk.uuid, clean(&disk.path))
-}
-
-/// A copy of a node's VM, as backup software keeps or brings back: it is nobody's here, and stays when the cluster goes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LeftVm {
-    /// Name in the inventory.
-    pub name: String,
-    /// What names it.
-    #[serde(flatten)]
-    pub vm: VmRef,
-}
-
-/// For people, with what is to be done.
-impl std::fmt::Display for LeftVm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (name, VmRef { uuid, id }) = (clean(&self.name), &self.vm);
-        write!(f, "the VM {name} ({uuid}, {id}), a copy of a node's VM: remove it yourself if nobody needs it")
-    }
 }
 
 /// One cluster.

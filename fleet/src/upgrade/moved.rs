@@ -1,7 +1,8 @@
 //! VMs of the deployment that somebody has moved to where its VMs are not looked for. They are there, and are never taken
 //! for gone: where each is, and what helps, in words.
 
-use crate::hypervisor::{Kind, Result, Vm};
+use super::plan::PlannedNode;
+use crate::hypervisor::{Kind, PowerState, Result, Vm};
 
 /// What else helps where a node's VM is looked for that may be gone: one that is moved back is taken for it, with what it holds.
 pub(super) const IF_COPY: &str =
@@ -18,4 +19,10 @@ pub(super) fn place(vm: &Vm, found: &Result<()>) -> String {
             format!("{vm} is out of the folders that are searched: move it back, or name its folder in other-folders")
         }
     }
+}
+
+/// Whether a VM that has the BIOS UUID of one of a node's may be that one: it is not off, or holds the node's disk. Any other one beside it is a
+/// replica that backup software keeps.
+pub(super) fn may_be_its(node: &PlannedNode, vm: &Vm) -> bool {
+    vm.power != PowerState::Off || vm.disk(node.disk.uuid).is_some()
 }

@@ -13,6 +13,9 @@ use super::removal::Removal;
 use crate::hypervisor::{DiskKind, PowerState, Stamp, Vm, VmRef};
 use crate::upgrade::Reason;
 
+/// So many disks of a VM that goes are noted: as many as a Machine's status takes.
+const MOST_GOING_DISKS: usize = 64;
+
 /// How far a worker is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -160,8 +163,11 @@ impl Machine {
         let mut noted = self.clone();
         noted.going = Some(vm.reference.clone());
         // By its system disk it is known once the hypervisor calls it otherwise, as where its host was taken out and added again.
-        let own = vm.disks.iter().filter(|disk| disk.kind != DiskKind::Foreign);
-        noted.going_disks.extend(own.map(|disk| disk.reference.uuid));
+        let mut own: Vec<_> = vm.disks.iter().filter(|disk| disk.kind != DiskKind::Foreign).collect();
+        own.sort_by_key(|disk| disk.kind != DiskKind::System);
+        let is_noted = |uuid: &Uuid| self.going_disks.contains(uuid);
+        let new = own.iter().map(|disk| disk.reference.uuid).filter(|uuid| !is_noted(uuid));
+        noted.going_disks.extend(new.take(MOST_GOING_DISKS.saturating_sub(self.going_disks.len())));
         noted
     }
 

@@ -542,6 +542,24 @@ async fn a_restored_vm_of_a_node_that_an_upgrade_has_noted_is_not_powered_on_whe
     }
 }
 
+/// A person has powered it on where the node was lost: it is the node, also once it was shut down, and is not left as a copy.
+#[tokio::test(start_paused = true)]
+async fn a_restored_vm_that_runs_goes_with_its_cluster() {
+    for note in NOTES {
+        let (world, swapped) = with_swapped_vm_away("committed").await;
+        world.lock().machines.retain(|machine| machine.vm.uuid() != swapped.uuid());
+        world.lock().away.clear();
+        let first = first_of(&world, note).await;
+        world.plant("cp2-restored", "cp2", first.as_u128());
+        let restored = change(&world, first, |vm| vm.power = PowerState::On);
+        world.move_away(&restored.vm);
+        world.lock().removes_used = true;
+        let (arrived, status) = world.give(DESTROY).await.arrived();
+        assert_eq!((arrived, status.replicas), (Arrived::Gone, Vec::new()));
+        assert_eq!(world.own(), [""; 0]);
+    }
+}
+
 /// Also where nothing is noted of how the cluster was made, and its VMs go by an operator's word; and where somebody has taken its stamp away.
 #[tokio::test(start_paused = true)]
 async fn a_restored_vm_of_before_an_upgrade_stays_where_the_cluster_goes() {

@@ -11,11 +11,11 @@ use contract::swap::Image;
 use uuid::Uuid;
 
 use super::blame::{Blame, Health};
-use super::vm::may_be_its;
 use super::{Taken, Vms};
 use crate::hypervisor::{Error, PowerState, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::judge::members_wrong;
+use crate::upgrade::moved::may_be_its;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;

@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::Vms;
-use super::vm::may_be_its;
 use crate::ending::unless_cancelled;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::context::StepContext;
-use crate::upgrade::moved;
+use crate::upgrade::moved::{self, may_be_its};
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;

@@ -6,6 +6,7 @@ use super::Taken;
 use super::reach::Says;
 use crate::hypervisor::{DiskRef, PowerState, ShutDown, Vm};
 use crate::upgrade::context::{MOMENT, StepContext};
+use crate::upgrade::moved::may_be_its;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
@@ -187,12 +188,6 @@ impl StepContext<'_> {
             }
         }
     }
-}
-
-/// Whether a VM that has the BIOS UUID of one of a node's may be that one: it is not off, or holds the node's disk. Any other one beside it is a
-/// replica that backup software keeps.
-pub(super) fn may_be_its(node: &PlannedNode, vm: &Vm) -> bool {
-    vm.power != PowerState::Off || vm.disk(node.disk.uuid).is_some()
 }
 
 /// Proof that another VM of a node can do nothing: it is off and disconnected.

@@ -752,7 +752,19 @@ fn a_vm_with_the_workers_own_system_disk_is_no_replica() {
     let going = Machine::new(&pool(1), Uuid::from_u128(1), None, 0).taking_apart(&own);
     let again = Vm { reference: VmRef { id: "another".to_owned(), ..own.reference.clone() }, ..own };
     assert!(!going.has_replica(&again));
-    assert!(going.has_replica(&Vm { disks: Vec::new(), ..again }));
+    assert!(going.has_replica(&Vm { disks: Vec::new(), ..again.clone() }));
+    // So many of its disks are noted as a Machine's status takes, that one among them.
+    let data = |number: u32| Disk {
+        reference: DiskRef { uuid: Uuid::from_u128(100 + u128::from(number)), path: format!("b{number}") },
+        kind: DiskKind::Data,
+        parent: None,
+        controller: "c".to_owned(),
+    };
+    let many = Vm { disks: (0..70).map(data).chain(again.disks.iter().cloned()).collect(), ..again };
+    let going = Machine::new(&pool(1), Uuid::from_u128(1), None, 0).taking_apart(&many);
+    assert_eq!(going.going_disks.len(), 64);
+    assert!(going.going_disks.contains(&Uuid::from_u128(8)));
+    assert_eq!(going.taking_apart(&many), going);
 }
 
 /// A snapshot of the storage is registered elsewhere, off, with the stamp and the disks: it is neither taken apart nor removed.
