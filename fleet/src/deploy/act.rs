@@ -13,6 +13,7 @@ use super::action::Action;
 use super::attempts::Attempts;
 use super::go::{Deploy, Notice};
 use super::kept::{Goal, Kept, Node};
+use super::look::is_copy;
 use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
@@ -58,7 +59,8 @@ impl Acting<'_> {
             Action::PowerOff(vm) => {
                 let vm = found(seen, vm)?;
                 // Once it is off, one that holds other disks than were noted would be taken for a copy.
-                if records.kept().goal == Goal::Down && !records.kept().going.contains(&vm.reference) {
+                let off = Vm { power: PowerState::Off, ..vm.clone() };
+                if records.kept().goal == Goal::Down && is_copy(records.kept(), self.upgraded.as_ref(), &off) {
                     save(records, records.kept().destroying(&vm.reference)).await?;
                 }
                 self.power_off(vm).await

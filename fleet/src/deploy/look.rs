@@ -179,16 +179,15 @@ async fn add_doubles(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<
 /// and its disks are others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes, and has
 /// noted that one's data disk (see [`holds_own`]); or the cluster goes, and the removal of another VM of this BIOS UUID was asked for, when
 /// it may also hold no data disk at all.
-fn is_copy(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
+pub(super) fn is_copy(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
     let is_of_others = match kept.goal {
         Goal::Up => kept.formed && upgraded.is_some() && !may_be_nodes(kept, upgraded, vm),
         Goal::Down => {
             // What an operator has named was shown to him with its disks.
-            let is_earlier = upgraded.is_some()
-                && vm.data_disks().next().is_some()
-                && !kept.going.contains(&vm.reference)
-                && !kept.is_granted(vm.uuid());
-            !holds_own(kept, upgraded, vm) && (is_earlier || kept.going.iter().any(|gone| vm.is_double_of(gone)))
+            let is_earlier = upgraded.is_some() && vm.data_disks().next().is_some() && !kept.is_granted(vm.uuid());
+            let is_other = is_earlier || kept.going.iter().any(|gone| vm.is_double_of(gone));
+            // The hypervisor may call it otherwise by now: one that is noted itself is no copy of what it was called before.
+            !holds_own(kept, upgraded, vm) && !kept.going.contains(&vm.reference) && is_other
         }
         Goal::Gone => false,
     };

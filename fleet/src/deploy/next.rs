@@ -179,13 +179,15 @@ fn gone(node: &Node, seen: &Seen) -> String {
 
 /// One that is on was powered on by somebody before it was noted.
 fn powered(node: &Node, vm: &Vm, seen: &Seen, next: &mut Next) {
+    // What is said is of the node: an upgrade has given its VM another name.
+    let of_node = |wait: Wait| Wait { node: Some(node.name.clone()), ..wait };
     if let Some(wait) = copied(vm, seen) {
-        next.waits.push(wait);
+        next.waits.push(of_node(wait));
         return;
     }
     match vm.power {
         PowerState::Off | PowerState::On => next.actions.push(Action::PowerOn(node.name.clone())),
-        PowerState::Suspended | PowerState::Unknown => next.waits.push(odd_power(vm)),
+        PowerState::Suspended | PowerState::Unknown => next.waits.push(of_node(odd_power(vm))),
     }
 }
 

@@ -1,5 +1,7 @@
 //! What comes next, of what was begun and what is there.
 
+use std::collections::BTreeSet;
+
 use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY_ALL, vm, wanted};
@@ -289,6 +291,23 @@ fn a_vm_with_the_nodes_disk_that_would_come_up_without_a_network_is_not_powered_
     assert!(copied.actions.is_empty() && copied.waits.iter().any(|wait| wait.reason.code == "deploy.vm-odd"));
     for one_is_connected in [vec![adapter("4000", true), adapter("4001", false)], Vec::new()] {
         assert_eq!(next(&kept, &of(one_is_connected)).actions, [Action::PowerOn("cp1".to_owned())]);
+    }
+}
+
+/// It has another name since: a Machine is told what is said of its node.
+#[test]
+fn what_keeps_a_swapped_vm_from_being_powered_on_is_said_of_its_node() {
+    let mut kept = Kept { formed: true, ..kept() };
+    kept.nodes.truncate(1);
+    kept.nodes[0].vm = Some(Uuid::from_u128(1));
+    let swapped = Vm { name: "cp1-bbbbbbb".to_owned(), ..with_disk(vm_of("cp1", 11)) };
+    let suspended = Vm { power: PowerState::Suspended, ..swapped.clone() };
+    let unclear = [(swapped.uuid(), "a test".to_owned())].into();
+    let upgraded: BTreeSet<Uuid> = [swapped.uuid()].into();
+    for at in [Seen { unclear, ..seen(vec![swapped]) }, seen(vec![suspended])] {
+        let now = next(&kept, &Seen { upgraded: upgraded.clone(), ..at });
+        assert!(now.actions.is_empty() && !now.waits.is_empty(), "{:?}", now.waits);
+        assert!(now.waits.iter().all(|wait| wait.node.as_deref() == Some("cp1")), "{:?}", now.waits);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Machine, World, destroy_shown, wanted};
+use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, Machine, World, destroy_shown, wanted};
 use super::stories::{also, shown, stopped_by};
 use crate::deploy::{Arrived, Goal, Wish, authority, moved, records};
 use crate::hypervisor::{DiskRef, Hypervisor, PowerState, Vm};
@@ -558,6 +558,54 @@ async fn a_restored_vm_that_runs_goes_with_its_cluster() {
         assert_eq!((arrived, status.replicas), (Arrived::Gone, Vec::new()));
         assert_eq!(world.own(), [""; 0]);
     }
+}
+
+/// Its host was taken out of the inventory and added again while the cluster went.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_called_otherwise_since_it_was_shut_down_goes_with_its_cluster() {
+    let world = World::with(3).await;
+    let (cp2, mut kept) = (shown(&world, "cp2"), records::read(&world).await.unwrap().unwrap());
+    kept.goal = Goal::Down;
+    kept.going.push(cp2.reference.clone());
+    put(&world, "deploy-999999.json", &serde_json::to_string(&kept).unwrap());
+    let again = change(&world, cp2.uuid(), |vm| {
+        vm.power = PowerState::Off;
+        vm.reference.id.push_str("-again");
+    });
+    world.move_away(&again.vm);
+    let (arrived, status) = world.give(DESTROY).await.arrived();
+    assert_eq!((arrived, status.replicas), (Arrived::Gone, Vec::new()));
+    assert_eq!(world.own(), [""; 0]);
+}
+
+/// A cluster, of which a node's data disk is another one than was noted: a person has put it in.
+async fn with_another_disk() -> (World, Vm) {
+    let world = World::with(3).await;
+    let (first, disk) = (shown(&world, "cp2").uuid(), Uuid::from_u128(0xd15c));
+    let cp2 = change(&world, first, |vm| vm.disks[0].reference.uuid = disk).vm;
+    world.lock().disks.insert(disk, true);
+    world.set_fault(None);
+    (world, cp2)
+}
+
+/// Nor is that a copy which nobody would have taken for one when it was shut down.
+#[tokio::test(start_paused = true)]
+async fn a_vm_with_another_disk_that_is_called_otherwise_since_it_was_shut_down_goes_with_its_cluster() {
+    let (world, _) = with_another_disk().await;
+    assert_eq!(world.give(DESTROY).await.arrived().0, Arrived::Gone);
+    let calls = world.lock().calls.clone();
+    let mut shut_down = (1..).zip(&calls).filter(|(_, (name, _))| *name == "shut_down");
+    let (number, _) = shut_down.nth(1).unwrap();
+    let (world, cp2) = with_another_disk().await;
+    world.set_fault(Some((number, Fault::KilledAfter)));
+    assert!(matches!(world.give(DESTROY).await, Given::Killed));
+    world.set_fault(None);
+    let again = change(&world, cp2.uuid(), |vm| vm.reference.id.push_str("-again"));
+    assert_eq!(again.vm.power, PowerState::Off);
+    world.move_away(&again.vm);
+    let (arrived, status) = world.give_over(DESTROY).await.arrived();
+    assert_eq!((arrived, status.replicas), (Arrived::Gone, Vec::new()));
+    assert_eq!(world.own(), [""; 0]);
 }
 
 /// Also where nothing is noted of how the cluster was made, and its VMs go by an operator's word; and where somebody has taken its stamp away.
