@@ -58,9 +58,12 @@ impl Acting<'_> {
             }
             Action::PowerOff(vm) => {
                 let vm = found(seen, vm)?;
-                // Once it is off, one that holds other disks than were noted would be taken for a copy.
+                // Once it is off, one that holds other disks than were noted would be taken for a copy. One that is met after the removal of another
+                // one of its BIOS UUID was asked for is one.
+                let kept = records.kept();
+                let is_after = kept.going.iter().any(|gone| vm.is_double_of(gone));
                 let off = Vm { power: PowerState::Off, ..vm.clone() };
-                if records.kept().goal == Goal::Down && is_copy(records.kept(), self.upgraded.as_ref(), &off) {
+                if kept.goal == Goal::Down && !is_after && is_copy(kept, self.upgraded.as_ref(), &off) {
                     save(records, records.kept().destroying(&vm.reference)).await?;
                 }
                 self.power_off(vm).await

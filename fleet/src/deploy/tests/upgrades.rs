@@ -560,6 +560,24 @@ async fn a_restored_vm_that_runs_goes_with_its_cluster() {
     }
 }
 
+/// Somebody has failed over to it: it is shut down with the cluster, and stays.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_powered_on_once_its_vm_has_gone_is_not_removed() {
+    let world = World::with(3).await;
+    world.lock().removes_used = true;
+    let (cp2, mut kept) = (shown(&world, "cp2"), records::read(&world).await.unwrap().unwrap());
+    kept.goal = Goal::Down;
+    kept.going.push(cp2.reference.clone());
+    put(&world, "deploy-999999.json", &serde_json::to_string(&kept).unwrap());
+    let replica = world.replicate(&cp2).vm.reference;
+    world.lock().machines.retain(|machine| machine.vm.reference != cp2.reference);
+    change(&world, cp2.uuid(), |vm| vm.power = PowerState::On);
+    let (arrived, status) = world.give(DESTROY).await.arrived();
+    assert_eq!(arrived, Arrived::Gone);
+    assert_eq!(status.replicas.iter().map(|left| &left.vm).collect::<Vec<_>>(), [&replica]);
+    assert!(world.lock().machines.iter().any(|machine| machine.vm.reference == replica));
+}
+
 /// Its host was taken out of the inventory and added again while the cluster went.
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_is_called_otherwise_since_it_was_shut_down_goes_with_its_cluster() {
