@@ -135,7 +135,7 @@ impl Work<'_> {
             Ran::Arrived(Arrived::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
             Ran::Arrived(Arrived::Stopped(on), _) => self.stands(cluster, &words(&on)).await,
             Ran::Arrived(Arrived::Gone, at) => {
-                replicas_left(cluster, &at).iter().for_each(|words| log::warn!("{words}"));
+                replicas_left(cluster, &at.replicas).iter().for_each(|words| log::warn!("{words}"));
                 Ok(After::Again)
             }
             Ran::Cancelled | Ran::Arrived(Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),

@@ -1,7 +1,7 @@
 //! What is left of a cluster that goes: data disks that are not its own, or that nobody was shown, and copies of its VMs. Nothing names them
 //! once its object is gone.
 
-use fleet::deploy::{DeployStatus, left_in_words};
+use fleet::deploy::{LeftVm, left_in_words};
 use kube::ResourceExt;
 
 use crate::objects::TenantCluster;
@@ -26,14 +26,13 @@ pub(super) fn what_is_left(cluster: &TenantCluster) -> anyhow::Result<Vec<String
 
 /// The same of each copy of a control node's VM that was met as they went: it holds the cluster's Secrets. It is kept nowhere, so whoever has
 /// removed the others says it.
-pub(super) fn replicas_left(cluster: &TenantCluster, at: &DeployStatus) -> Vec<String> {
+pub(super) fn replicas_left(cluster: &TenantCluster, replicas: &[LeftVm]) -> Vec<String> {
     let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
-    at.replicas.iter().map(|vm| format!("{namespace}/{name}: left: {vm}")).collect()
+    replicas.iter().map(|vm| format!("{namespace}/{name}: left: {vm}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use fleet::deploy::{Goal, LeftVm};
     use fleet::hypervisor::VmRef;
     use serde_json::json;
     use uuid::Uuid;
@@ -64,27 +63,10 @@ mod tests {
     #[test]
     fn a_copy_of_a_control_nodes_vm_that_stays_is_named() {
         let vm = VmRef { uuid: Uuid::from_u128(5), id: "vm-5".to_owned() };
-        let at = |replicas: Vec<LeftVm>| DeployStatus {
-            cluster: "shop".to_owned(),
-            goal: Goal::Gone,
-            image: String::new(),
-            formed: true,
-            looked: true,
-            nodes: Vec::new(),
-            left: Vec::new(),
-            doubtful: Vec::new(),
-            forgotten: Vec::new(),
-            discarded: Vec::new(),
-            copies: Vec::new(),
-            replicas,
-            waits: Vec::new(),
-            done: true,
-            newer: Vec::new(),
-        };
         let mut cluster = cluster();
         cluster.metadata.namespace = Some("tenants".to_owned());
-        assert_eq!(replicas_left(&cluster, &at(Vec::new())), [""; 0]);
-        let said = replicas_left(&cluster, &at(vec![LeftVm { name: "shop-cp1-replica".to_owned(), vm }]));
+        assert_eq!(replicas_left(&cluster, &[]), [""; 0]);
+        let said = replicas_left(&cluster, &[LeftVm { name: "shop-cp1-replica".to_owned(), vm }]);
         assert!(said[0].starts_with("tenants/shop: left: the VM shop-cp1-replica ("), "{said:?}");
         assert!(said[0].contains("vm-5") && said.len() == 1, "{said:?}");
     }
