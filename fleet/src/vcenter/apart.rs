@@ -73,6 +73,11 @@ impl VcenterHypervisor {
     /// The cluster whose settings are for a VM; none where its host is in no cluster.
     pub(super) async fn cluster_of(&self, vm: &vsphere::Vm) -> Result<Option<MoRef>> {
         let Some(pool) = &vm.pool else { return Ok(None) };
+        Ok(self.cluster_over(pool).await?)
+    }
+
+    /// The cluster of hosts that a resource pool is of; none of one host's own pool.
+    pub(super) async fn cluster_over(&self, pool: &MoRef) -> vsphere::Result<Option<MoRef>> {
         let owner = self.client.look(pool, &["owner"]).await?.reference_at("owner");
         Ok(owner.filter(|owner| owner.kind == "ClusterComputeResource"))
     }

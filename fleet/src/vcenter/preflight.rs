@@ -124,9 +124,9 @@ impl VcenterHypervisor {
 
     /// Whether a resource pool is that of a cluster with DRS turned off.
     async fn has_no_drs(&self, pool: &MoRef) -> vsphere::Result<bool> {
-        match self.client.look(pool, &["owner"]).await?.reference_at("owner") {
-            Some(owner) if owner.kind == "ClusterComputeResource" => self.client.lacks_drs(&owner).await,
-            _ => Ok(false),
+        match self.cluster_over(pool).await? {
+            Some(cluster) => self.client.lacks_drs(&cluster).await,
+            None => Ok(false),
         }
     }
 
