@@ -16,7 +16,6 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -121,13 +120,11 @@ pub async fn run(settings: &Settings, signals: &Signals) -> anyhow::Result<End> 
 pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> Result<(), Ended> {
     let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
     let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience)
-        .having_led(has_begun_anew());
+        .having_led(has_begun_anew())
+        .until(stopping.clone());
     // It waits for others just because it is of another build.
     let (directory, node, is_marked) = (settings.directory.clone(), settings.node.clone(), settings.patience.is_zero());
-    let (mut asked, works) = (stopping.clone(), Arc::new(AtomicBool::new(false)));
-    let begun = Arc::clone(&works);
     let work = |term: Term| async move {
-        begun.store(true, Ordering::SeqCst);
         let objects: Arc<dyn Objects> = Arc::new(Fenced::new(objects, term.clone()));
         let providers = Providers::keeping(Arc::clone(&objects), term.clone(), clock.clone(), directory, &node);
         let context = Arc::new(Context { objects, providers, term, clock, is_marked });
@@ -136,20 +133,7 @@ pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>
         }
         looks_after_all(api.client(), &context, stopping).await;
     };
-    let leading = candidate.lead(work);
-    tokio::pin!(leading);
-    tokio::select! {
-        led = &mut leading => led,
-        // Who waits to be elected has nothing to end.
-        () = until_idle(&mut asked, &works) => Ok(()),
-    }
-}
-
-/// Returns once it is asked to end while nothing is worked on, and never where the work has to end first.
-async fn until_idle(asked: &mut watch::Receiver<bool>, works: &AtomicBool) {
-    if asked.wait_for(|asked| *asked).await.is_err() || works.load(Ordering::SeqCst) {
-        std::future::pending::<()>().await;
-    }
+    candidate.lead(work).await
 }
 
 /// Has all kinds looked after, until all are asked to end and have, or their time for that is over.

@@ -15,6 +15,7 @@ use fleet::authority::MARGIN;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Serialize;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use self::lease::{Before, NAME, Next, Seen};
@@ -50,6 +51,8 @@ pub struct Candidate {
     patience: Duration,
     /// Whether its program has led in this process before.
     has_led: bool,
+    /// True once this process is asked to end.
+    stopping: watch::Receiver<bool>,
     of: Collection,
 }
 
@@ -84,7 +87,9 @@ impl Candidate {
     /// Who has this name, which nobody else has, at an API server, and stands for a Lease that others have left alone for so long.
     pub fn new(objects: Arc<dyn Objects>, clock: Clock, identity: &str, patience: Duration) -> Self {
         let of = Collection::of::<Lease>(Some(SYSTEM));
-        Self { objects, clock, identity: identity.to_owned(), patience, has_led: false, of }
+        // Without a sender the value never changes.
+        let (_, stopping) = watch::channel(false);
+        Self { objects, clock, identity: identity.to_owned(), patience, has_led: false, stopping, of }
     }
 
     /// The same one, whose program may have led in this process before: it is not the first of all.
@@ -92,13 +97,18 @@ impl Candidate {
         Self { has_led, ..self }
     }
 
-    /// Waits until it is elected, has the work done, and gives the lease back once that has ended by itself. All of the work is in
-    /// the future: where the term ends before, it is dropped.
+    /// Sets what asks this process to end. It ends a candidacy, never a term: the work has to end by itself.
+    pub fn until(self, stopping: watch::Receiver<bool>) -> Self {
+        Self { stopping, ..self }
+    }
+
+    /// Waits for the election, runs the work, and gives the Lease back when the work has ended. If this process is asked to end before
+    /// the election, it returns without work. If the term ends first, it drops the work.
     ///
     /// # Errors
     /// The term has ended, and the work is not done.
     pub async fn lead<W: Future<Output = ()>>(&self, work: impl FnOnce(Term) -> W) -> Result<(), Ended> {
-        let Elected { term, mut lease, before } = self.elected().await;
+        let Some(Elected { term, mut lease, before }) = self.elected().await else { return Ok(()) };
         let wait = match before {
             Before::Nobody | Before::Released => Duration::ZERO,
             Before::Silent => MARGIN,
@@ -122,17 +132,22 @@ impl Candidate {
         Ok(())
     }
 
-    /// Waits until it is elected. Who has not answered is asked again.
-    async fn elected(&self) -> Elected {
-        let mut known = Known::default();
-        loop {
+    /// Waits for the election; none if this process is asked to end before. A try that has begun is waited for: its last request may have
+    /// taken the Lease, which nothing but its answer says.
+    async fn elected(&self) -> Option<Elected> {
+        let (mut known, mut stopping) = (Known::default(), self.stopping.clone());
+        while !*stopping.borrow() {
             match self.tries(&mut known).await {
-                Ok(Some(elected)) => return elected,
+                Ok(Some(elected)) => return Some(elected),
                 Ok(None) => {}
                 Err(failure) => log::info!("asking who leads: {failure}"),
             }
-            sleep(INTERVAL).await;
+            tokio::select! {
+                () = sleep(INTERVAL) => {}
+                Ok(_) = stopping.wait_for(|asked| *asked) => {}
+            }
         }
+        None
     }
 
     async fn tries(&self, known: &mut Known) -> Result<Option<Elected>, Failure> {

@@ -282,6 +282,40 @@ async fn a_lease_that_is_taken_away_or_removed_ends_the_term() {
     }
 }
 
+/// The request that takes the Lease is under way when the process is asked to end: it may have taken it.
+#[tokio::test(start_paused = true)]
+async fn a_candidate_that_ends_keeps_no_lease() {
+    let takes = seconds(1);
+    // Without a Lease it makes the mark and the Lease; a Lease that was given back, or that a silent leader has, is read and replaced.
+    for begin in ["none", "released", "silent"] {
+        for ends in (0..60).map(|tenth| Duration::from_millis(100) * tenth).chain([LEASE + MARGIN / 2]) {
+            let (api, clock) = (InMemory::default(), Clock::of_tests());
+            let former = lease::new("former", clock.time().0);
+            if begin != "none" {
+                api.put(&if begin == "released" { lease::released(&former) } else { former });
+            }
+            let cut = Cut { takes, ..Cut::of(&api) };
+            let (asks, asked) = watch::channel(false);
+            let candidate = Candidate::new(Arc::new(cut), clock.clone(), "one", Duration::ZERO).until(asked.clone());
+            let leading = tokio::spawn(async move {
+                let work = |_| async move {
+                    let mut asked = asked;
+                    let _ = asked.wait_for(|asked| *asked).await;
+                };
+                candidate.lead(work).await
+            });
+            sleep(ends).await;
+            asks.send_replace(true);
+            timeout(MARGIN + GIVING, leading).await.unwrap().unwrap().unwrap();
+            let held = match api.names("leases").is_empty() {
+                true => false,
+                false => lease::is_held_by(&serde_json::from_value(api.object("leases")).unwrap(), "one"),
+            };
+            assert!(!held, "{begin}, asked to end after {ends:?}");
+        }
+    }
+}
+
 /// Each call of three controllers' lives once with each kind of fault: one leads at a time, and in the end one does.
 #[tokio::test(start_paused = true)]
 async fn whatever_answer_is_lost_one_leads_at_a_time() {
