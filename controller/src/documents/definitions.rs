@@ -165,6 +165,20 @@ mod tests {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
+    /// The preflight refuses a cluster with `restore` (`decisions/preflight.rs`).
+    #[test]
+    fn refused_fields_are_documented_as_refused() {
+        let mut found = 0;
+        of_each_kind(|path, schema| {
+            if path == "TenantCluster.spec.restore" {
+                found += 1;
+                let description = schema["description"].as_str().unwrap();
+                assert!(description.contains("`Preflight: NotSupported`"), "{description}");
+            }
+        });
+        assert_eq!(found, 1);
+    }
+
     #[test]
     fn every_rule_says_what_is_wrong_and_names_fields_that_are_there() {
         let mut rules = 0;

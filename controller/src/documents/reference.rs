@@ -202,6 +202,21 @@ mod tests {
         assert!(renewed == document, "docs/objects.md is behind the types: `make reference` renews it");
     }
 
+    /// A line that repeats another one does not say which field it is about.
+    #[test]
+    fn each_rule_of_a_kind_is_listed_once() {
+        let text = reference();
+        let refused = text.split("\nRefused by the API server:\n\n").skip(1);
+        let lists: Vec<Vec<&str>> =
+            refused.map(|rest| rest.lines().take_while(|line| line.starts_with("- ")).collect()).collect();
+        assert_eq!(lists.len(), all().len());
+        for list in lists {
+            let repeated: Vec<&&str> =
+                list.iter().filter(|line| list.iter().filter(|other| other == line).count() > 1).collect();
+            assert!(repeated.is_empty(), "{repeated:?}");
+        }
+    }
+
     #[test]
     fn a_document_without_a_block_is_refused() {
         assert_eq!(renew("nothing here"), None);

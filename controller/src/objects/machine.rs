@@ -102,8 +102,10 @@ pub struct MachineSpec {
 }
 
 fn machine_rules() -> Vec<Value> {
-    let life = "a worker stays as it was made: another one takes its place";
-    let of_worker = |field: &str| rule(format!("self.role != 'Worker' || self.{field} == oldSelf.{field}"), life);
+    let of_worker = |field: &str| {
+        let text = format!("self.role != 'Worker' || self.{field} == oldSelf.{field}");
+        at(field, text, &format!("{field} of a worker cannot change: another worker replaces it"))
+    };
     vec![
         rule("(self.role == 'Worker') == has(self.poolRef)", "a worker has poolRef, and no control node has"),
         fixed("clusterRef", "the cluster of a Machine stays"),
@@ -112,8 +114,8 @@ fn machine_rules() -> Vec<Value> {
         fixed("zone", "the zone of a Machine stays"),
         fixed("network", "the network of a Machine stays"),
         fixed_if_given("dataDiskGiB", "the data disk of a Machine stays"),
-        fixed_if_given("labels", "what a node joins with stays"),
-        fixed_if_given("taints", "what a node joins with stays"),
+        fixed_if_given("labels", "the labels of a Machine cannot change"),
+        fixed_if_given("taints", "the taints of a Machine cannot change"),
         of_worker("image"),
         of_worker("kubernetes"),
         of_worker("processors"),

@@ -194,7 +194,6 @@ pub fn edited() -> Vec<(&'static str, Value, &'static str)> {
     let spec = |part: Value| json!({"spec": part});
     let vsphere = |part: Value| json!({"spec": {"vsphere": part}});
     let network = |part: Value| json!({"spec": {"network": part}});
-    let worker = "a worker stays as it was made: another one takes its place";
     let restore = json!({
         "snapshot": "https://backup.example.com/a.db", "digest": digest, "recoveryKeyRef": {"name": "key"},
     });
@@ -221,7 +220,7 @@ pub fn edited() -> Vec<(&'static str, Value, &'static str)> {
         ("NodeImage", spec(json!({"digest": digest})), "an image is its content"),
         ("NodeImage", spec(json!({"publisher": null})), "the publisher of an image stays"),
         ("TenantCluster", spec(json!({"providerRef": {"name": "dc2"}})), "the Provider of a cluster stays"),
-        ("TenantCluster", spec(json!({"restore": restore})), "a snapshot is restored when a cluster is made"),
+        ("TenantCluster", spec(json!({"restore": restore})), "restore cannot change after the cluster was created"),
         ("TenantCluster", spec(json!({"controlPlane": {"replicas": 1}})), "the number of control nodes stays"),
         ("TenantCluster", spec(json!({"controlPlane": {"zones": null}})), "the zones of control nodes stay"),
         ("TenantCluster", network(json!({"name": "green"})), "the network of a cluster stays"),
@@ -240,12 +239,16 @@ pub fn edited() -> Vec<(&'static str, Value, &'static str)> {
         ("Machine", spec(json!({"zone": "b"})), "the zone of a Machine stays"),
         ("Machine", spec(json!({"network": "green"})), "the network of a Machine stays"),
         ("Machine", spec(json!({"dataDiskGiB": 41})), "the data disk of a Machine stays"),
-        ("Machine", spec(json!({"labels": {"a": "b"}})), "what a node joins with stays"),
-        ("Machine", spec(json!({"taints": [{"key": "a", "effect": "NoSchedule"}]})), "what a node joins with stays"),
-        ("Machine", spec(json!({"image": {"digest": digest}})), worker),
-        ("Machine", spec(json!({"kubernetes": "1.37"})), worker),
-        ("Machine", spec(json!({"processors": 8})), worker),
-        ("Machine", spec(json!({"memoryMiB": 8192})), worker),
+        ("Machine", spec(json!({"labels": {"a": "b"}})), "the labels of a Machine cannot change"),
+        (
+            "Machine",
+            spec(json!({"taints": [{"key": "a", "effect": "NoSchedule"}]})),
+            "the taints of a Machine cannot change",
+        ),
+        ("Machine", spec(json!({"image": {"digest": digest}})), "image of a worker cannot change"),
+        ("Machine", spec(json!({"kubernetes": "1.37"})), "kubernetes of a worker cannot change"),
+        ("Machine", spec(json!({"processors": 8})), "processors of a worker cannot change"),
+        ("Machine", spec(json!({"memoryMiB": 8192})), "memoryMiB of a worker cannot change"),
         ("Operation", spec(json!({"clusterGeneration": 8})), "a plan stays as it was decided"),
     ]
 }

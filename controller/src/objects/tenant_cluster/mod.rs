@@ -105,7 +105,8 @@ pub struct TenantClusterSpec {
     /// hours; they keep some on their own disks in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<Backup>,
-    /// The snapshot that a new cluster begins with. It is given when the object is made, or never.
+    /// Reserved for the snapshot that a new cluster starts from. This version restores no snapshot: it creates no VM for a cluster
+    /// that sets this field (`Preflight: NotSupported`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restore>,
     /// How images and minors are changed.
@@ -122,7 +123,7 @@ pub struct TenantClusterSpec {
 fn cluster_rules() -> Vec<Value> {
     vec![
         fixed("providerRef", "the Provider of a cluster stays: make another cluster there"),
-        fixed_if_given("restore", "a snapshot is restored when a cluster is made: make another cluster for it"),
+        fixed_if_given("restore", "restore cannot change after the cluster was created"),
         rule(
             "!has(self.restore) || has(self.image)",
             "with restore, name the image of the cluster that the snapshot is of",
@@ -229,14 +230,14 @@ pub struct Backup {
     pub recovery_public_key: Option<String>,
 }
 
-/// The snapshot that a cluster begins with.
+/// The snapshot that a cluster starts from. The preflight refuses it today.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restore {
-    /// Where it is read from. Without a user and a password.
+    /// The URL of the snapshot, without a user and a password.
     #[schemars(schema_with = "shapes::url", example = &"https://backup.example.com/clusters/shop/snapshot.db")]
     pub snapshot: String,
-    /// SHA-256 of the snapshot: no other one is restored.
+    /// SHA-256 of the snapshot.
     #[schemars(schema_with = "shapes::digest")]
     pub digest: String,
     /// The Secret of the cluster's namespace with `recovery-key`, the private key that the snapshot's keys are sealed to.
