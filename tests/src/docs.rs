@@ -343,6 +343,130 @@ fn each_link_leads_somewhere() {
     assert!(broken.is_empty(), "links to nothing:\n{}", broken.join("\n"));
 }
 
+/// The links of a page whose text is a command, with where they lead: ("upgrade", "operations.md").
+fn command_links(page: &str) -> Vec<(String, String)> {
+    let links = page
+        .split("[`kaas ")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("`](").filter(|(text, _)| !text.contains(['`', '\n'])));
+    let first = |command: &str| command.split(' ').next().unwrap_or_default().to_owned();
+    links.filter_map(|(command, rest)| Some((first(command), rest.split_once(')')?.0.to_owned()))).collect()
+}
+
+/// Where a page has the name of a command, a link on the command leads to that page.
+#[test]
+fn links_on_commands_lead_to_their_page() {
+    let pages = pages();
+    let mut seen = 0;
+    for (name, text) in &pages {
+        for (command, link) in command_links(text) {
+            let own = format!("{command}.md");
+            if pages.contains_key(&format!("docs/{own}")) && !link.starts_with('#') {
+                seen += 1;
+                assert_eq!(link.trim_start_matches("docs/").split('#').next(), Some(own.as_str()), "{name}: {command}");
+            }
+        }
+    }
+    assert!(seen > 5, "{seen}");
+    assert_eq!(command_links("as [`kaas upgrade`](a.md#b) does"), [("upgrade".to_owned(), "a.md#b".to_owned())]);
+}
+
+/// Pages for operators do not name parts of the code.
+#[test]
+fn pages_for_operators_name_no_crate() {
+    const FOR_DEVELOPERS: [&str; 4] =
+        ["CONTRIBUTING.md", "docs/architecture.md", "docs/testing.md", "docs/verification.md"];
+    for (name, text) in pages().iter().filter(|(name, _)| !FOR_DEVELOPERS.contains(&name.as_str())) {
+        for krate in ["agent", "contract", "controller", "fleet", "image", "lab", "ova", "testbed", "vsphere"] {
+            assert!(!text.contains(&format!("crate `{krate}`")), "{name} names the crate {krate}");
+        }
+    }
+}
+
+/// The paragraphs of a page that show a command of the lab and do not say so: outside of code they have no word "lab". The paragraph
+/// before a block of code counts with it.
+fn unlabelled(page: &str) -> Vec<String> {
+    let is_lab =
+        |text: &str| text.split(|letter: char| !letter.is_alphanumeric()).any(|word| word.eq_ignore_ascii_case("lab"));
+    let is_code = |paragraph: &str| paragraph.starts_with("    ") || paragraph.starts_with("```");
+    let mut said = String::new();
+    let mut found = Vec::new();
+    for paragraph in page.split("\n\n") {
+        if is_code(paragraph) {
+            said.extend(
+                paragraph.lines().filter_map(|line| line.split_once(" # ")).map(|(_, comment)| format!(" {comment}")),
+            );
+        } else {
+            said = prose(paragraph);
+        }
+        let mut calls =
+            paragraph.split("kaas lab ").skip(1).map(|rest| rest.starts_with(|next: char| next.is_ascii_lowercase()));
+        if (calls.any(|call| call) || paragraph.contains("--lab ")) && !is_lab(&said) {
+            found.push(paragraph.to_owned());
+        }
+    }
+    found
+}
+
+/// A page that is about the lab says so before its first section, and is left alone.
+#[test]
+fn commands_of_the_lab_are_labelled() {
+    let pages = pages();
+    let of_the_lab = ["docs/lab.md", "docs/tenants.md"];
+    for name in of_the_lab {
+        let begin = pages[name].split("\n## ").next().unwrap();
+        assert!(begin.contains("lab"), "{name} does not say that it is about the lab");
+    }
+    let others = ["docs/reference.md", "docs/verification.md"];
+    for (name, text) in pages.iter().filter(|(name, _)| !of_the_lab.iter().chain(&others).any(|other| other == name)) {
+        let found = unlabelled(text);
+        assert!(found.is_empty(), "{name} has commands of the lab that are not labelled:\n{}", found.join("\n\n"));
+        // An operator with a vCenter finds the same command with a file.
+        for block in text.split("\n\n").filter(|block| block.starts_with("    ") && block.contains(" --lab ")) {
+            assert!(block.contains(" --file "), "{name} shows it for the lab alone:\n{block}");
+        }
+    }
+    assert_eq!(
+        unlabelled("In the lab:\n\n    kaas lab up\n\nGive `kaas lab up`.\n\n    kaas lab up # in the lab"),
+        ["Give `kaas lab up`."]
+    );
+}
+
+/// Each name that the tutorial's commands refer to is that of an object of the examples, and the tutorial says that the file has it.
+#[test]
+fn the_tutorial_makes_what_it_refers_to() {
+    let pages = pages();
+    let (tutorial, objects) = (&pages["docs/tutorial.md"], &pages["docs/objects.md"]);
+    for (option, kind, line) in [
+        ("--provider ", "Provider", "\nkind: Provider\nmetadata:\n  name: "),
+        ("--worker-class ", "VMClass", "\nkind: VMClass\nmetadata:\n  name: "),
+        ("--network ", "network", "\n      - {name: "),
+    ] {
+        let name = tutorial
+            .split(option)
+            .nth(1)
+            .and_then(|rest| rest.split_whitespace().next())
+            .unwrap_or_else(|| panic!("{option}"));
+        let is_there = objects.split(line).skip(1).any(|rest| rest.split([',', '\n']).next() == Some(name));
+        assert!(is_there, "docs/objects.md has no {kind} {name}");
+        assert!(tutorial.contains(&format!("{kind} `{name}`")), "docs/tutorial.md does not name the {kind} `{name}`");
+    }
+}
+
+/// `make ova` builds an OVA of each spec that the Makefile names.
+#[test]
+fn the_readme_names_each_ova_that_make_builds() {
+    let makefile = fs::read_to_string(repository().join("Makefile")).unwrap();
+    let specs: Vec<&str> =
+        makefile.lines().filter_map(|line| line.split_once(" := image/specs/")).map(|(_, file)| file).collect();
+    assert!(specs.len() > 1, "{specs:?}");
+    for file in specs {
+        let spec = fs::read_to_string(repository().join("image/specs").join(file)).unwrap();
+        let name = spec.split_once("\nname = \"").and_then(|(_, rest)| rest.split('"').next()).unwrap();
+        assert!(pages()["README.md"].contains(&format!("build/{name}-<version>.ova")), "{name}");
+    }
+}
+
 #[test]
 fn the_readme_is_short_and_leads_to_each_page() {
     let pages = pages();
