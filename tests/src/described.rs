@@ -87,7 +87,7 @@ impl<'a> Described<'a> {
             ("datastore = \"datastore1\"\n", format!("datastore = \"{DATASTORE}\"\n")),
             ("ova = \"build\"", format!("ova = {ova}")),
             ("memory-mib = 4096", "memory-mib = 2048".to_owned()),
-            ("data-disk-gib = 16", "data-disk-gib = 4".to_owned()),
+            ("data-disk-gib = 32", "data-disk-gib = 4".to_owned()),
         ];
         let mut text = changes.iter().fold(example, |text, (from, to)| {
             assert!(text.contains(from), "the example has no {from}");

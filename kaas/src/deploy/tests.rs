@@ -198,6 +198,18 @@ fn who_comes_with_another_key_than_a_cluster_has_formed_with_is_told() {
     }
 }
 
+/// docs/install.md lists the sizes.
+#[test]
+fn the_vcenter_example_has_the_smallest_size() {
+    let (example, spec) = (super::VSPHERE, include_str!("../../../image/specs/control-plane.toml"));
+    let (example, spec): (toml::Table, toml::Table) = (example.parse().unwrap(), spec.parse().unwrap());
+    let (vm, size) = (&example["vm"], &spec["hardware"]["profiles"][0]);
+    let mib = |text: &toml::Value| text.as_str().unwrap().strip_suffix('G').unwrap().parse::<i64>().unwrap() * 1024;
+    assert_eq!(vm["processors"], size["cpus"]);
+    assert_eq!(vm["memory-mib"].as_integer(), Some(mib(&size["memory"])));
+    assert_eq!(vm["data-disk-gib"].as_integer().map(|gib| gib * 1024), Some(mib(&size["data-capacity"])));
+}
+
 #[test]
 fn a_file_that_is_wrong_by_itself_says_all_of_it() {
     let text = with(

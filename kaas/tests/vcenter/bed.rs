@@ -63,7 +63,7 @@ impl Bed {
             ("datastore = \"datastore1\"\n", "datastore = \"LocalDS_0\"\n"),
             ("ova = \"build\"", "ova = \"appliance.ova\""),
             ("memory-mib = 4096", "memory-mib = 1024"),
-            ("data-disk-gib = 16", "data-disk-gib = 4"),
+            ("data-disk-gib = 32", "data-disk-gib = 4"),
         ];
         let example = include_str!("../../src/deploy/examples/vsphere.toml").to_owned();
         let text = here.iter().chain(changes).fold(example, |text, (from, to)| {
