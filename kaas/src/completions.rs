@@ -1,7 +1,7 @@
 //! `kaas completions`: what a shell completes after `kaas`.
 
 use anyhow::Context;
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
 /// For which shell.
@@ -18,7 +18,7 @@ pub struct Completions {
 /// It cannot be written.
 pub fn run(arguments: &Completions) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut crate::Arguments::command(), "kaas", &mut script);
+    clap_complete::generate(arguments.shell, &mut crate::program(), "kaas", &mut script);
     crate::output::result(&String::from_utf8(script).context("the script is no text")?)
 }
 
@@ -30,7 +30,7 @@ mod tests {
     fn each_shell_has_a_script_that_names_what_there_is() {
         for shell in [Shell::Bash, Shell::Elvish, Shell::Fish, Shell::PowerShell, Shell::Zsh] {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut crate::Arguments::command(), "kaas", &mut script);
+            clap_complete::generate(shell, &mut crate::program(), "kaas", &mut script);
             let script = String::from_utf8(script).unwrap();
             assert!(script.contains("kubeconfig") && script.contains("cluster"), "{shell}");
         }

@@ -25,7 +25,7 @@ mod work;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Kubernetes clusters from virtual appliances.
 #[derive(Parser)]
@@ -44,7 +44,7 @@ enum Command {
     Adopt(upgrade::Adopt),
     /// Pulls a fresh snapshot of a cluster's store from a control node.
     Backup(backup::Backup),
-    /// Tenant clusters as objects of a control cluster: create, get, scale, upgrade, kubeconfig, delete.
+    /// Manage tenant clusters, which are objects of a control cluster
     #[command(subcommand)]
     Cluster(cluster::Cluster),
     /// Prints what a shell completes after `kaas`.
@@ -62,22 +62,37 @@ enum Command {
     /// Looks into OVAs, checks them, and turns disks into VMDKs and back.
     #[command(subcommand)]
     Ova(ova::Ova),
-    /// What those need who run the machines that clusters stand on: create, get, role.
+    /// Manage the vCenters that tenant clusters run on
     #[command(subcommand)]
     Provider(provider::Provider),
-    /// Keys for the day on which all control nodes of a cluster are lost: new, open.
+    /// Manage the keys that restore a cluster after all its control-plane nodes were lost
     #[command(subcommand)]
     Recovery(recovery::Recovery),
     /// Says where a control cluster stands that `kaas deploy` has made.
     Status(deploy::Described),
-    /// Swaps the image of a control cluster: plan, apply, resume, rollback, commit, abandon, status.
+    /// Upgrade a control cluster
     #[command(subcommand)]
     Upgrade(upgrade::Upgrade),
 }
 
+/// The command line. The line of help of each group ends with the names of its commands.
+fn program() -> clap::Command {
+    Arguments::command().mut_subcommands(|group| {
+        let shown = group.get_subcommands().filter(|command| !command.is_hide_set());
+        let names = shown.map(clap::Command::get_name).collect::<Vec<_>>().join(", ");
+        match group.get_about() {
+            Some(about) if !names.is_empty() => {
+                let about = format!("{about}: {names}");
+                group.about(about)
+            }
+            _ => group,
+        }
+    })
+}
+
 fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
-    let arguments = Arguments::parse();
+    let arguments = Arguments::from_arg_matches(&program().get_matches()).unwrap_or_else(|error| error.exit());
     output::show_log(arguments.verbose);
     if let Err(error) = home::settle() {
         output::warn(&format!("error: {error:#}"));
@@ -104,5 +119,24 @@ fn main() -> ExitCode {
             output::warn(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn help_lists_the_commands_of_each_group() {
+        let help = super::program().render_help().to_string();
+        for group in super::program().get_subcommands().filter(|group| group.has_subcommands()) {
+            let line =
+                help.lines().find(|line| line.trim_start().starts_with(&format!("{} ", group.get_name()))).unwrap();
+            let listed: Vec<&str> = line.rsplit_once(": ").unwrap().1.split(", ").collect();
+            let shown = group.get_subcommands().filter(|command| !command.is_hide_set());
+            assert_eq!(listed, shown.map(|command| command.get_name()).collect::<Vec<_>>(), "{line}");
+        }
+        assert!(
+            help.contains("scale, upgrade, kubeconfig, adopt, delete") && help.contains("abandon, kubernetes, status"),
+            "{help}"
+        );
     }
 }

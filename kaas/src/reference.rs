@@ -93,6 +93,50 @@ mod tests {
         assert!(renewed == reference, "docs/reference.md is behind the code: `make reference` renews it");
     }
 
+    /// Each call of `kaas` in a line of text that gives an option which its command has not.
+    fn unknown_options(text: &str) -> Vec<String> {
+        let program = crate::program();
+        let begins =
+            |at: &usize| !text[..*at].ends_with(|letter: char| letter.is_alphanumeric() || "-/_.".contains(letter));
+        let starts = text.match_indices("kaas ").map(|(at, _)| at).filter(begins);
+        let calls = starts.flat_map(|at| {
+            let call = text[at..].split(['\n', '`', '#', '|', ';', '>', ',']).next().unwrap_or_default();
+            let (mut command, mut path, mut wrong) = (&program, String::from("kaas"), Vec::new());
+            for word in call.split_whitespace().skip(1).take_while(|word| *word != "--") {
+                let option = word
+                    .trim_start_matches('[')
+                    .trim_end_matches([']', '.', ')'])
+                    .split('=')
+                    .next()
+                    .unwrap_or_default();
+                match (command.find_subcommand(word), option.strip_prefix("--")) {
+                    (Some(below), _) => (command, path) = (below, format!("{path} {word}")),
+                    // A group has none: its commands do.
+                    (None, Some(option)) if !command.has_subcommands() && !["help", "verbose"].contains(&option) => {
+                        let is_known = command.get_arguments().any(|argument| argument.get_long() == Some(option));
+                        wrong.extend((!is_known).then(|| format!("{path} --{option}")));
+                    }
+                    _ => {}
+                }
+            }
+            wrong
+        });
+        calls.collect()
+    }
+
+    #[test]
+    fn pages_give_each_command_its_own_options() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+        for page in pages.chain([root.join("README.md")]).filter(|page| page.extension().is_some_and(|end| end == "md"))
+        {
+            let unknown = unknown_options(&std::fs::read_to_string(&page).unwrap());
+            assert!(unknown.is_empty(), "{} gives options that the commands have not: {unknown:?}", page.display());
+        }
+        let text = "`kaas upgrade commit --downgrade`\n    kaas lab up --nodes 3 # --not\nkaas backup --nodes, --more";
+        assert_eq!(unknown_options(text), ["kaas upgrade commit --downgrade", "kaas backup --nodes"]);
+    }
+
     #[test]
     fn a_document_without_a_block_is_refused() {
         assert_eq!(renew("nothing here"), Err("properties"));
