@@ -138,7 +138,7 @@ pub mod long {
 
     /// What an upgrade begins from: an image with today's agent and an earlier patch of Kubernetes, which `make ova-earlier` has
     /// built. The agent of the earlier commit is not asked to deploy: it knows of no deployer, and gives nobody a kubeconfig.
-    const EARLIER: [&str; 4] = ["--kubernetes", "kubernetes-1-36-2", "--kubernetes", "kubernetes-1-35"];
+    const EARLIER: [&str; 2] = ["--kubernetes", "kubernetes-1-36-2"];
 
     /// The OVA that upgrades begin from, which goes with the value.
     fn earlier() -> (PathBuf, TempDir) {
