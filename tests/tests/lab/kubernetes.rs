@@ -44,7 +44,7 @@ pub mod long {
 
         upgrade.run(&["apply", "--all-at-once"]);
         let swapped = upgrade.kubernetes();
-        // The earlier image has an earlier patch of the same minor.
+        // The earlier image's Kubernetes reports an earlier patch of the same minor.
         assert!(swapped.starts_with("v1.36.") && swapped != kubernetes, "a swap keeps the minor: {swapped}");
         let why = upgrade.fails(&["kubernetes"]);
         assert!(why.contains("upgrade.uncommitted") && why.contains("upgrade.swap-open"), "{why}");
