@@ -63,11 +63,12 @@ test-fast: setup root earlier vcenter ## Pass the tests that need neither an ima
 # By the Go of components: the host's own may be too old to know what another is.
 IN_GO = cd tests/vcenter && GOFLAGS="-mod=readonly -buildvcs=false" $(AS_ROOT) "$(CURDIR)/$(KAAS)" image go "$(CURDIR)/$(SPEC)" --
 
-vcenter: setup root ## Build the vCenter that is tested against, and govc, into build/, and pass the tests of it
+vcenter: setup root ## Build the vCenter that is tested against, and govc, into build/, and pass all tests in Go
 	$(TAKE) -p kaas
 	@$(IN_GO) sh -ec '\
 		unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w: $$unformatted" >&2; exit 1; }; \
-		go build -trimpath -o ../../build/ . ./govc; go test ./...'
+		go build -trimpath -o ../../build/ . ./govc; go test ./...; \
+		cd ../../image/components/local-path-helper; test -z "$$(gofmt -l .)"; go test ./...'
 
 vcenter-program: setup root ## Build the vCenter that is tested against, for `kaas lab vcenter`, and govc into build/
 	$(TAKE) -p kaas

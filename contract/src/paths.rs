@@ -29,8 +29,6 @@ const ETCD: &str = "/var/lib/etcd";
 /// Where what is written at a path is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Read-only, in the image: listed because others would write there.
-    Image,
     /// Memory: gone at power-off and laid anew at each boot.
     Memory,
     /// The scratch partition of this VM's system disk: survives a reboot, not an image swap.
@@ -108,7 +106,6 @@ pub const TABLE: &[Written] = &[
         "a worker's, in place of a data disk: what it needs until its VM is gone, mounted on /data",
     ),
     kept("/var/log", Place::Scratch, "the journal, container logs and the API server's audit log, all capped"),
-    kept("/usr/libexec/kubernetes", Place::Image, "a FlexVolume directory that kubeadm 1.35 mounts: empty"),
 ];
 
 /// The bind mounts from the data partition: directory, mode and mount point, in
@@ -130,7 +127,6 @@ pub fn markdown() -> String {
     let mut text = String::from("| Path | Kept | What for |\n| --- | --- | --- |\n");
     for written in TABLE {
         let place = match written.place {
-            Place::Image => "image, read-only".to_owned(),
             Place::Memory => "memory".to_owned(),
             Place::Scratch => "scratch (system disk)".to_owned(),
             Place::Data(Data::Direct) => "data disk".to_owned(),

@@ -113,7 +113,7 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let tools = tools::ensure(&request.sources, &cache, progress)?;
     let context = BuildContext { tools: &tools, cache: &cache, progress, epoch };
     let wanted: Vec<&Component> = used(&spec, &components).collect();
-    let components = build_components(&wanted, &cache, progress)?;
+    let components = build_components(&wanted, Some(&tools), &cache, progress)?;
     component::check_again(&spec.components.file, &components)?;
     let debian = debian_tree(request, &lock, &cache, progress)?;
     let kernel_package =
@@ -286,16 +286,22 @@ pub fn run_with_go(root: &Path, program: &OsStr, arguments: &[OsString]) -> Resu
 /// earlier: the next command may build another spec, or an earlier version of what is made here.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
-fn build_components(components: &[&Component], cache: &Cache, progress: &Progress) -> Result<Vec<Built>> {
-    build_each(components, cache, |component| component::build::build(component, cache, progress))
+fn build_components(
+    components: &[&Component],
+    tools: Option<&tools::ToolsTree>,
+    cache: &Cache,
+    progress: &Progress,
+) -> Result<Vec<Built>> {
+    build_each(components, tools, cache, |component| component::build::build(component, tools, cache, progress))
 }
 
 fn build_each(
     components: &[&Component],
+    tools: Option<&tools::ToolsTree>,
     cache: &Cache,
     build: impl Fn(&Component) -> Result<Built>,
 ) -> Result<Vec<Built>> {
-    let is_made = |component: &&Component| component::build::is_made(component, cache);
+    let is_made = |component: &&Component| component::build::is_made(component, tools, cache);
     let were_made = components.iter().map(is_made).collect::<Result<Vec<_>>>()?;
     let all_made = were_made.iter().all(|made| *made);
     let is_to_compile = |(component, made): &(&&Component, &bool)| !**made && component.go().is_some();
@@ -412,7 +418,7 @@ mod tests {
         let (one, other) = (directory.path().join("one"), directory.path().join("other"));
         std::fs::write(&one, "one").unwrap();
         std::fs::write(&other, "other").unwrap();
-        let build = |file: &Path| build_components(&[&of_file(file)], &cache, &Progress::silent()).unwrap();
+        let build = |file: &Path| build_components(&[&of_file(file)], None, &cache, &Progress::silent()).unwrap();
         build(&one);
         let compiled = cache.compiled_by_go().unwrap().path().to_owned();
         let grow_older = |by: Duration| {
@@ -444,9 +450,9 @@ mod tests {
             let another = Cache::at(&root).unwrap();
             another.forget_compiled_by_go(Duration::ZERO);
             asked.set(compiled.is_dir()).unwrap();
-            component::build::build(component, &cache, &Progress::silent())
+            component::build::build(component, None, &cache, &Progress::silent())
         };
-        build_each(&[&of_file(&file)], &cache, between).unwrap();
+        build_each(&[&of_file(&file)], None, &cache, between).unwrap();
         assert_eq!(asked.get(), Some(&true));
     }
 

@@ -12,6 +12,7 @@ use crate::component::build::Built;
 use crate::component::minor;
 use crate::debian::lock::Lock;
 use crate::kernel::Unpacked;
+use crate::linked::Selection;
 use crate::own_programs::{self, OwnPrograms};
 use crate::spec::{Files, Spec};
 use crate::tree::{Content, Kind, Node, Tree, matches};
@@ -56,10 +57,23 @@ pub fn base(spec: &Spec, debian: &Path, kernel: &Unpacked, components: &[Built])
     }
     for (directory, names) in &spec.components.programs {
         for name in names {
-            tree.host_directory(&find(components, name)?.directory, directory)?;
+            let built = find(components, name)?;
+            tree.host_directory(&built.directory, directory)?;
+            let programs = built.component.programs().into_iter().map(|program| directory.join(&program.output));
+            find_libraries(&tree, programs)?;
         }
     }
     Ok(tree)
+}
+
+/// Judges that the tree has each library that these programs are linked with: packages may be left out, or change.
+fn find_libraries(tree: &Tree, programs: impl Iterator<Item = PathBuf>) -> Result<()> {
+    let mut selection = Selection::of(tree);
+    for program in programs {
+        let path = program.strip_prefix("/").unwrap_or(&program);
+        selection.add(path).with_context(|| format!("finding the libraries of {}", program.display()))?;
+    }
+    Ok(())
 }
 
 /// Lays our own files over the base: units, settings, links, mount points.
@@ -347,6 +361,22 @@ mod tests {
     }
 
     #[test]
+    fn a_program_whose_library_is_not_in_the_image_is_named() {
+        let mut tree = Tree::default();
+        // This test is linked with the C library, as runc is.
+        let program = std::env::current_exe().unwrap();
+        tree.file("usr/bin/runc", Content::Host(program), 0o755);
+        let find = |tree: &Tree| find_libraries(tree, std::iter::once(PathBuf::from("/usr/bin/runc")));
+        let error = format!("{:#}", find(&tree).unwrap_err());
+        assert!(error.contains("the libraries of /usr/bin/runc") && error.contains("the image has no"), "{error}");
+        for library in ["libc.so.6", "libgcc_s.so.1", "libm.so.6"] {
+            tree.text(&format!("usr/lib/x86_64-linux-gnu/{library}"), "library");
+        }
+        tree.text("usr/lib64/ld-linux-x86-64.so.2", "linker");
+        find(&tree).unwrap();
+    }
+
+    #[test]
     fn the_description_names_compilers_and_unchecked_versions_and_the_agent_reads_it() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/control-plane.toml");
         let (spec, described) = crate::spec::read(&path).unwrap();
@@ -377,7 +407,7 @@ mod tests {
         assert_eq!(facts["unchecked_versions"], json!(["etcd"]));
         let names: Vec<&str> = facts.as_object().unwrap().keys().map(String::as_str).collect();
         let expected = "build cni-plugins compilers containerd coredns crictl etcd kubernetes name pause programs \
-                        publisher role roles unchecked_versions upgrades_from version";
+                        publisher role roles runc unchecked_versions upgrades_from version";
         assert_eq!(names.join(" "), expected);
     }
 }

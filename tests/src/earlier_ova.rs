@@ -1,5 +1,5 @@
-//! The image that upgrades are tried from: an earlier version than the one under test, with an earlier patch of
-//! Kubernetes and the agent of an earlier commit. `.ci/earlier` says which. `make test` has built it before the
+//! The image that upgrades are tried from: an earlier version than the one under test, with Kubernetes under
+//! the version of an earlier patch and the agent of an earlier commit. `.ci/earlier` says which. `make test` has built it before the
 //! scenarios; then the build cache has all of it.
 
 use std::path::PathBuf;

@@ -322,7 +322,7 @@ kind: TenantCluster
 metadata: {{name: {name}}}
 spec:
   providerRef: {{name: {PROVIDER}}}
-  version: '1.36'
+  version: '1.37'
   image: {image}
   controlPlane: {{replicas: 1, vmClass: small}}
   network:

@@ -3,7 +3,6 @@
 use super::job::Job;
 use crate::cluster::REQUEST;
 use crate::cluster::kubernetes::api::Api;
-use crate::cluster::kubernetes::proxy;
 use crate::node::context::NodeContext;
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
@@ -11,10 +10,9 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         return Ok(None);
     }
     let (config, root) = (node.control_plane()?.clone(), node.root().to_owned());
-    let led = proxy::leads_external_ips(node.kubernetes_version()?);
     Ok(Some(Box::new(move |last| {
         let api = Api::as_administrator(config.address(), &root, config.timeout(REQUEST));
-        Ok(api.and_then(|api| api.external_ips(led)).unwrap_or_else(|error| {
+        Ok(api.and_then(|api| api.external_ips()).unwrap_or_else(|error| {
             log::debug!("the external IPs of Services are not known: {error:#}");
             last.findings()
         }))

@@ -1,4 +1,4 @@
-// The go command wants a go.mod to mark the module's root. The real ones are 1.36.mod and 1.35.mod, used with -modfile.
+// The go command wants a go.mod to mark the module's root. The real ones are 1.37.mod and 1.36.mod, used with -modfile.
 module kubernetes
 
 go 1.26.0

@@ -38,7 +38,8 @@ stages! {
         "../component/build.rs",
         "../component/download.rs",
         "../component/go.rs",
-        "../component/toolchain.rs"
+        "../component/toolchain.rs",
+        "../tools/run.rs"
     ];
     /// The Debian tree of an image.
     DEBIAN = "debian", keep 4, by ["../debian/bootstrap.rs"];

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use super::{Component, GoModule, Source, download, go, toolchain};
 use crate::cache::{Cache, Key, Stage, file_digest};
 use crate::progress::Progress;
+use crate::tools::ToolsTree;
 
 /// A component whose programs are made.
 #[derive(Clone, Debug)]
@@ -21,15 +22,15 @@ pub struct Built {
     pub key: Key,
 }
 
-/// Makes the programs of a component, or finds them made.
+/// Builds the programs of a component, or finds them in the cache. `tools` has the C compiler for Go programs with parts in C.
 ///
 /// # Errors
-/// When its source is not to be had or does not build.
-pub fn build(component: &Component, cache: &Cache, progress: &Progress) -> Result<Built> {
-    let key = key(component)?;
+/// When its source cannot be fetched or does not build.
+pub fn build(component: &Component, tools: Option<&ToolsTree>, cache: &Cache, progress: &Progress) -> Result<Built> {
+    let key = key(component, tools.map(ToolsTree::key))?;
     let named = format!("components {}", component.name);
     let directory = cache.stage_named(&named, &key, progress, |directory| {
-        make(component, directory, cache, progress)
+        make(component, tools, directory, cache, progress)
             .with_context(|| format!("building {} {}", component.name, component.version))
     })?;
     Ok(Built { component: component.clone(), directory, key })
@@ -39,19 +40,24 @@ pub fn build(component: &Component, cache: &Cache, progress: &Progress) -> Resul
 ///
 /// # Errors
 /// When its source cannot be read.
-pub fn is_made(component: &Component, cache: &Cache) -> Result<bool> {
-    Ok(cache.has(&key(component)?))
+pub fn is_made(component: &Component, tools: Option<&ToolsTree>, cache: &Cache) -> Result<bool> {
+    Ok(cache.has(&key(component, tools.map(ToolsTree::key))?))
 }
 
-fn key(component: &Component) -> Result<Key> {
+fn key(component: &Component, compiler: Option<&Key>) -> Result<Key> {
     let key = Key::of(Stage::COMPONENTS).text("name", &component.name).text("version", &component.version);
     let key = match &component.source {
         Source::GoModule(module) => {
-            let GoModule { go, directory, modfile, tags, ldflags, packages } = module;
-            key.text("go", &go.version)
+            let GoModule { go, directory, modfile, cgo, stamped: _, tags, ldflags, packages } = module;
+            let key = key
+                .text("go", &go.version)
                 .text("go sum", &go.sum)
                 .text("module", format!("{modfile:?} {tags:?} {ldflags:?} {packages:?}"))
-                .directory("source", directory)?
+                .directory("source", directory)?;
+            match compiler.filter(|_| *cgo) {
+                Some(compiler) => key.key("C compiler", compiler),
+                None => key,
+            }
         }
         Source::Url(downloads) => {
             // The digest decides, wherever the file comes from.
@@ -77,11 +83,17 @@ fn key(component: &Component) -> Result<Key> {
     Ok(key.finish())
 }
 
-fn make(component: &Component, directory: &Path, cache: &Cache, progress: &Progress) -> Result<()> {
+fn make(
+    component: &Component,
+    tools: Option<&ToolsTree>,
+    directory: &Path,
+    cache: &Cache,
+    progress: &Progress,
+) -> Result<()> {
     match &component.source {
         Source::GoModule(module) => {
             let go = toolchain::ensure(&module.go, cache, progress)?;
-            go::build(module, &go, directory, cache, progress)?;
+            go::build(module, &go, tools, directory, cache, progress)?;
         }
         Source::Url(downloads) => {
             for download in downloads {
@@ -132,15 +144,15 @@ mod tests {
         fs::write(&file, "#!/bin/sh\necho hello\n").unwrap();
         let digest = file_digest(&file).unwrap();
 
-        let built = build(&component(&file, Some(digest)), &cache, &progress).unwrap();
+        let built = build(&component(&file, Some(digest)), None, &cache, &progress).unwrap();
         let output = Command::new(built.directory.join("hello")).output().unwrap();
         assert_eq!(output.stdout, b"hello\n");
 
         // What is in the cache already is checked as well.
-        let error = build(&component(&file, Some("0".repeat(64))), &cache, &progress).unwrap_err();
+        let error = build(&component(&file, Some("0".repeat(64))), None, &cache, &progress).unwrap_err();
         assert!(error.to_string().contains("has SHA-256"), "{error:#}");
         fs::write(&file, "#!/bin/sh\necho other\n").unwrap();
-        let other = build(&component(&file, None), &cache, &progress).unwrap();
+        let other = build(&component(&file, None), None, &cache, &progress).unwrap();
         assert_ne!(other.directory, built.directory);
     }
     #[test]
@@ -151,12 +163,14 @@ mod tests {
             go: Pin { version: "1.26.8".to_owned(), sum: "h1:a".to_owned() },
             directory: directory.path().to_owned(),
             modfile: None,
+            cgo: false,
+            stamped: false,
             tags: Vec::new(),
             ldflags: Vec::new(),
             packages: Vec::new(),
         };
         let key = |module: GoModule| {
-            key(&Component { source: Source::GoModule(module), ..component(Path::new(""), None) }).unwrap()
+            key(&Component { source: Source::GoModule(module), ..component(Path::new(""), None) }, None).unwrap()
         };
         let first = key(module());
         assert_eq!(key(module()), first);
@@ -173,5 +187,29 @@ mod tests {
         }
         fs::write(directory.path().join("go.mod"), "module n\n").unwrap();
         assert_ne!(key(module()), first);
+    }
+
+    #[test]
+    fn another_c_compiler_makes_other_programs_of_parts_in_c() {
+        let directory = tempfile::tempdir().unwrap();
+        let compilers = ["one", "two"].map(|name| Key::of(Stage::TOOLS).text("name", name).finish());
+        let keys = |cgo: bool| {
+            let module = GoModule {
+                go: Pin::default(),
+                directory: directory.path().to_owned(),
+                modfile: None,
+                cgo,
+                stamped: false,
+                tags: Vec::new(),
+                ldflags: Vec::new(),
+                packages: Vec::new(),
+            };
+            let component = Component { source: Source::GoModule(module), ..component(Path::new(""), None) };
+            compilers.each_ref().map(|compiler| key(&component, Some(compiler)).unwrap())
+        };
+        let [one, two] = keys(true);
+        assert_ne!(one, two);
+        let [one, two] = keys(false);
+        assert_eq!(one, two, "Go alone makes them");
     }
 }

@@ -9,9 +9,10 @@ use anyhow::{Context, Result};
 use super::GoModule;
 use super::toolchain::{FLAGS, Toolchain};
 use crate::cache::Cache;
-use crate::caller;
+use crate::caller::{self, Caller};
 use crate::process::Tool;
 use crate::progress::Progress;
+use crate::tools::ToolsTree;
 
 /// What says where modules come from and where they are kept: the user's to say, and nothing else is.
 const ORIGINS: [&str; 10] = [
@@ -65,20 +66,27 @@ const WITHOUT_DWARF: &str = "-gcflags=all=-dwarf=false";
 /// Builds the module's programs into `directory`, which stays root's if root builds.
 ///
 /// # Errors
-/// When Go fails: a module or sum is missing, or the sources do not compile.
+/// When Go fails: a module or sum is missing, or the sources do not compile. When parts are in C, and there are no `tools`.
 pub fn build(
     module: &GoModule,
     toolchain: &Toolchain,
+    tools: Option<&ToolsTree>,
     directory: &Path,
     cache: &Cache,
     progress: &Progress,
 ) -> Result<()> {
-    build_by(&|| command(toolchain), module, directory, cache, progress)
+    let tools = match module.cgo {
+        true => Some(tools.context("a program with parts in C takes the C compiler of the tools tree")?),
+        false => None,
+    };
+    build_by(&|| command(toolchain), module, toolchain, tools, directory, cache, progress)
 }
 
 fn build_by(
     go: &dyn Fn() -> Tool,
     module: &GoModule,
+    toolchain: &Toolchain,
+    tools: Option<&ToolsTree>,
     directory: &Path,
     cache: &Cache,
     progress: &Progress,
@@ -96,32 +104,66 @@ fn build_by(
     let (lent, temporary) = (lend("built")?, lend("temporary")?);
     let origins = origins(go(), &lent, progress)?;
     let compiled = cache.compiled_by_go()?;
-    for package in &module.packages {
-        let output = lent.join(&package.program.output);
+    let settled = |tool: Tool| {
+        let tool = origins.iter().fold(tool, |tool, (name, value)| tool.env(name, value));
         // What `go env -w` has noted could change programs too.
-        let mut tool = go().env("GOENV", "off").env("GOTMPDIR", &temporary).env("GOCACHE", compiled.path());
-        for (name, value) in &origins {
-            tool = tool.env(name, value);
-        }
-        tool = tool
-            .current_dir(&module.directory)
+        tool.env("GOENV", "off")
+            .env("GOTMPDIR", &temporary)
+            .env("GOCACHE", compiled.path())
             // The target is the image's, not this user's.
-            .env("CGO_ENABLED", "0")
+            .env("CGO_ENABLED", if tools.is_some() { "1" } else { "0" })
             .env("GOOS", "linux")
             .env("GOARCH", "amd64")
             .env("GOAMD64", "v1")
             .env("GOFIPS140", "off")
-            .args(["build", "-trimpath", "-buildvcs=false", "-mod=readonly", WITHOUT_DWARF]);
-        if let Some(modfile) = &module.modfile {
-            tool = tool.arg(format!("-modfile={modfile}"));
-        }
-        if !module.tags.is_empty() {
-            tool = tool.arg(format!("-tags={}", module.tags.join(",")));
-        }
+    };
+    let mut flags = vec!["-trimpath".to_owned(), "-buildvcs=false".to_owned(), "-mod=readonly".to_owned()];
+    flags.push(WITHOUT_DWARF.to_owned());
+    flags.extend(module.modfile.iter().map(|modfile| format!("-modfile={modfile}")));
+    if !module.tags.is_empty() {
+        flags.push(format!("-tags={}", module.tags.join(",")));
+    }
+    let sources = module.directory.canonicalize().context("finding the module's directory")?;
+    for package in &module.packages {
+        let output = lent.join(&package.program.output);
+        let tool = match tools {
+            None => settled(go()).current_dir(&sources).arg("build").args(&flags),
+            Some(tools) => {
+                // It fetches the modules: the build itself reaches no network.
+                let list = settled(go()).current_dir(&sources).args(["list", "-deps"]);
+                list.args(&flags).arg(&package.package).output(progress)?;
+                let modules = origins.get("GOMODCACHE").context("go env says no GOMODCACHE")?;
+                let reads = [toolchain.root(), &sources, Path::new(modules)];
+                let tool = in_tree(tools, toolchain, &reads, &[work.path(), compiled.path()]);
+                let tool = settled(tool).env("GOPROXY", "off").env("CGO_CFLAGS", C_FLAGS);
+                tool.args(["build", "-C"]).arg(&sources).args(&flags).arg("-buildmode=pie")
+            }
+        };
         tool.arg(format!("-ldflags={ldflags}")).arg("-o").arg(&output).arg(&package.package).run(progress)?;
         caller::take(&output, &directory.join(&package.program.output)).context("keeping what go build made")?;
     }
     Ok(())
+}
+
+/// For parts in C: hardened as Debian's packages are (dpkg-buildflags(1)), and without debug information.
+const C_FLAGS: &str = "-O2 -fstack-protector-strong -D_FORTIFY_SOURCE=2";
+
+/// A run of go inside the tools tree, as the caller. Compiler, headers and libraries for parts in C are those of the tools'
+/// lock: nothing of the host's own shapes the program.
+fn in_tree(tools: &ToolsTree, toolchain: &Toolchain, reads: &[&Path], writes: &[&Path]) -> Tool {
+    let caller = Caller::of_environment().map(Caller::prefix);
+    let go = toolchain.root().join("bin/go").display().to_string();
+    let words: Vec<String> = caller.iter().flatten().cloned().chain([go]).collect();
+    let mut run = tools.run(&words[0]);
+    if caller.is_some() {
+        // setpriv looks up the caller's groups.
+        run = run.reads("/etc/passwd").reads("/etc/group");
+    }
+    run = reads.iter().fold(run, |run, path| run.reads(*path));
+    run = writes.iter().fold(run, |run, path| run.writes(*path));
+    let mut command = run.command();
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    settle(Tool::prepared("go", command).args(&words[1..]), toolchain)
 }
 
 #[cfg(test)]
@@ -171,6 +213,8 @@ env >"$2"
             go: Pin::default(),
             directory: directory.path().to_owned(),
             modfile: None,
+            cgo: false,
+            stamped: false,
             tags: Vec::new(),
             ldflags: Vec::new(),
             packages: vec![package],
@@ -179,7 +223,7 @@ env >"$2"
             let tool = Tool::on_host(&go).env("GOEXPERIMENT", "nodwarf5").env("GOTOOLDIR", "/other");
             settle(tool.env("GOENV", "/home/anna/go-env"), &toolchain)
         };
-        build_by(&with_settings, &module, &result, &cache, &progress).unwrap();
+        build_by(&with_settings, &module, &toolchain, None, &result, &cache, &progress).unwrap();
         let given = fs::read_to_string(result.join("program")).unwrap();
         let has = |line: &str| given.lines().any(|given| given == line);
         assert!(has("GOENV=off") && has("GOPROXY=file:///of-the-user") && has("GOFLAGS=-trimpath"), "{given}");
@@ -188,5 +232,11 @@ env >"$2"
             assert!(given.lines().any(|given| given.starts_with(&ours)), "{given}");
         }
         assert!(!given.contains("GOEXPERIMENT") && !given.contains("GOTOOLDIR"), "{given}");
+        assert!(has("CGO_ENABLED=0"), "{given}");
+
+        // A compiler of the host would make another program on each host.
+        let in_c = GoModule { cgo: true, ..module };
+        let error = build(&in_c, &toolchain, None, &result, &cache, &progress).unwrap_err();
+        assert!(error.to_string().contains("the C compiler of the tools tree"), "{error}");
     }
 }

@@ -51,6 +51,10 @@ pub struct GoModule {
     pub directory: PathBuf,
     /// The module file in it, if it is not go.mod.
     pub modfile: Option<String>,
+    /// Whether parts of the programs are in C.
+    pub cgo: bool,
+    /// Whether the programs report another version than that of their source.
+    pub stamped: bool,
     /// Build tags.
     pub tags: Vec<String>,
     /// Linker flags beyond the standard ones.
@@ -119,10 +123,10 @@ impl Component {
         }
     }
 
-    /// Whether its version was checked against its source. Programs that were built elsewhere are of the version that
-    /// their description says; nothing here can tell.
+    /// Whether its version was checked against its source, and is the version of that source. The version of programs that
+    /// were built elsewhere is only what the description says.
     pub fn version_is_checked(&self) -> bool {
-        self.go().is_some()
+        matches!(&self.source, Source::GoModule(module) if !module.stamped)
     }
 }
 
@@ -185,10 +189,12 @@ pub fn check_again(file: &Path, components: &[Built]) -> anyhow::Result<()> {
 
 fn component(name: &str, table: &Table<'_, '_>, directory: &Path, go: Option<&Option<Pin>>) -> Option<Component> {
     let version = table.required("version", "upstream's version", any);
+    let stamp = table.optional("stamp", any);
     let licence = table.required("licence", "an SPDX expression", any);
-    let around = Around { directory, go, version: version.as_deref().unwrap_or_default() };
+    let of_source = version.as_deref().unwrap_or_default();
+    let around = Around { directory, go, of_source, version: stamp.as_deref().unwrap_or(of_source) };
     let source = table.table("source", |source| read_source(source, &around));
-    Some(Component { name: name.to_owned(), version: version?, licence: licence?, source: source? })
+    Some(Component { name: name.to_owned(), version: stamp.or(version)?, licence: licence?, source: source? })
 }
 
 /// What a source is read with.
@@ -197,7 +203,9 @@ struct Around<'a> {
     directory: &'a Path,
     /// The Go, if the description has one, and if that one makes sense.
     go: Option<&'a Option<Pin>>,
-    /// The component's version; empty if it has none.
+    /// The version of the source; empty if the description has none.
+    of_source: &'a str,
+    /// The version that the programs report: that of the source, or the stamp.
     version: &'a str,
 }
 
@@ -235,6 +243,7 @@ fn go_module(table: &Table<'_, '_>, around: &Around<'_>) -> Option<GoModule> {
     let directory = |text: &str| Ok(around.directory.join(text));
     let directory = table.required("module", "the directory that holds the go.mod", directory);
     let modfile = table.optional("modfile", any);
+    let cgo = table.flag("cgo").unwrap_or_default();
     let what = "the Go modules that the part is made from, its own name for one";
     let upstream = table.required_texts("upstream", what, any);
     let tags = table.texts("tags", |tag| around.expand(tag));
@@ -248,13 +257,15 @@ fn go_module(table: &Table<'_, '_>, around: &Around<'_>) -> Option<GoModule> {
     let needed = directory.join(modfile.as_deref().unwrap_or("go.mod"));
     let at = if modfile.is_some() { "modfile" } else { "module" };
     if needed.is_file() {
-        let claims = upstream::Claims { version: around.version, upstream: &upstream, ldflags: &ldflags };
+        let (version, stamp) = (around.of_source, around.version);
+        let claims = upstream::Claims { version, stamp, upstream: &upstream, ldflags: &ldflags };
         upstream::check(table, &claims, at, &needed);
     } else {
         table.mistake_at(at, format!("there is no file {}", needed.display()));
     }
     let (tags, ldflags) = (values(tags), values(ldflags));
-    Some(GoModule { go: around.go?.clone()?, directory, modfile, tags, ldflags, packages })
+    let (go, stamped) = (around.go?.clone()?, around.version != around.of_source);
+    Some(GoModule { go, directory, modfile, cgo, stamped, tags, ldflags, packages })
 }
 
 fn download(table: &Table<'_, '_>, around: &Around<'_>) -> Option<Download> {
@@ -315,6 +326,36 @@ version = "2.0.0"
 licence = "Apache-2.0"
 source = { kind = "file", packages = [{ path = "program", output = "o" }] }
 "#;
+
+    #[test]
+    fn a_stamp_is_what_programs_report_and_no_checked_version() {
+        let directory = tempfile::tempdir().unwrap();
+        let module = directory.path().join("part");
+        fs::create_dir(&module).unwrap();
+        fs::write(directory.path().join("program"), "").unwrap();
+        fs::write(module.join("go.mod"), "module example.net/build\n\nrequire example.org/part v1.36.3\n").unwrap();
+        let file = directory.path().join("components.toml");
+        let part = |stamp: &str, flag: &str| {
+            let stamped = DESCRIPTION.replace("version = \"1.36.3\"\n", &format!("version = \"1.36.3\"\n{stamp}"));
+            let flags = format!("ldflags = [\"-X a.gitVersion={flag}\"], packages = [{{ package = \"example");
+            fs::write(&file, stamped.replacen("packages = [{ package = \"example", &flags, 1)).unwrap();
+            read(&file).map(|components| components.into_iter().find(|component| component.name == "part").unwrap())
+        };
+        let flags = |component: &Component| match &component.source {
+            Source::GoModule(module) => module.ldflags.clone(),
+            _ => Vec::new(),
+        };
+        let own = part("", "v{version}").unwrap();
+        assert_eq!((own.version.as_str(), own.version_is_checked()), ("1.36.3", true));
+        let stamped = part("stamp = \"1.36.2\"\n", "v{version}").unwrap();
+        assert_eq!((stamped.version.as_str(), stamped.version_is_checked()), ("1.36.2", false));
+        assert_eq!(
+            (flags(&own), flags(&stamped)),
+            (vec!["-X a.gitVersion=v1.36.3".into()], vec!["-X a.gitVersion=v1.36.2".into()])
+        );
+        let mistakes = part("stamp = \"1.36.2\"\n", "v1.36.3").unwrap_err().to_string();
+        assert!(mistakes.contains("sets a.gitVersion to v1.36.3, but by the version it is 1.36.2"), "{mistakes}");
+    }
 
     #[test]
     fn what_was_edited_while_it_was_built_is_no_part_of_an_image() {

@@ -16,6 +16,8 @@ const OTHER_NUMBERS: [&str; 5] =
 pub(super) struct Claims<'c> {
     /// Its version, without a leading v.
     pub(super) version: &'c str,
+    /// The version that its programs report; another one than `version` if the description stamps them.
+    pub(super) stamp: &'c str,
     /// The modules that it is made from.
     pub(super) upstream: &'c [Located<String>],
     /// Linker flags, with the version put in.
@@ -63,7 +65,7 @@ pub(super) fn check(table: &Table<'_, '_>, claims: &Claims<'_>, at: &str, path: 
         }
     }
     for flag in claims.ldflags {
-        if let Some((variable, expected)) = wrong_version(&flag.value, version) {
+        if let Some((variable, expected)) = wrong_version(&flag.value, claims.stamp) {
             table.mistake(
                 flag,
                 format!(

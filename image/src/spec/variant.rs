@@ -90,10 +90,10 @@ mod tests {
             assert!(error.contains(named), "{error}");
             assert_eq!(before, (spec.identity.version.clone(), spec.components.kubernetes.clone()));
         }
-        variant(Some("1.2.3-rc.1"), &["kubernetes-1-35"]).apply(&mut spec, &described).unwrap();
+        variant(Some("1.2.3-rc.1"), &["kubernetes-1-36"]).apply(&mut spec, &described).unwrap();
         assert_eq!(
             (spec.identity.version.as_str(), spec.components.kubernetes.as_slice()),
-            ("1.2.3-rc.1", &["kubernetes-1-35".to_owned()][..])
+            ("1.2.3-rc.1", &["kubernetes-1-36".to_owned()][..])
         );
     }
 

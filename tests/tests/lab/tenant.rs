@@ -61,9 +61,9 @@ pub mod short {
         assert_eq!((scenario.kubectl(&provider), &firmware), (format!("vsphere://{vm}"), &vm));
     }
 
-    /// What a worker that was removed, and root on any node, asks for in vain: the API server judges as the policies say, and has
-    /// nothing to say against their expressions.
-    fn the_policies_of_nodes_are_in_force(scenario: &Scenario, control: &str) {
+    /// What a worker that was removed, root on any node, and users of local volumes ask for in vain: the API server judges as the
+    /// policies say, and has nothing to say against their expressions.
+    fn the_policies_are_in_force(scenario: &Scenario, control: &str) {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let create = |user: &str, groups: &[&str], object: &Value| {
             std::fs::write(file.path(), object.to_string()).expect("the object");
@@ -87,6 +87,27 @@ pub mod short {
                 "spec": {"request": pem, "signerName": "kaas.local/nobody", "usages": ["client auth"]},
             })
         };
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "mine"},
+            "provisioner": "rancher.io/local-path", "parameters": {"pathPattern": "pvc-of-another"},
+        });
+        let (name, namespace) = ("local-path-config", "local-path-storage");
+        let template = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace},
+            "data": {"helperPod.yaml": "{}"},
+        });
+        // She may write ConfigMaps there, and makes no pods.
+        let (role, group) = (json!({"name": "writes", "namespace": namespace}), "rbac.authorization.k8s.io");
+        scenario.apply(&json!({
+            "apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": role,
+            "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}],
+        }));
+        scenario.apply(&json!({
+            "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": role,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "writes"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "jane"}],
+        }));
+        let (admins, people) = (["kubeadm:cluster-admins", "system:authenticated"], ["people", "system:authenticated"]);
         let (removed, of_control) = ("system:node:removed", format!("system:node:{control}"));
         let (nodes, joins) = (["system:nodes", "system:authenticated"], ["system:bootstrappers", JOINS]);
         let denied = [
@@ -94,6 +115,8 @@ pub mod short {
             (removed, &nodes, request("asks-again"), "a worker that was removed asks for no certificates"),
             ("system:bootstrap:abcdef", &joins, request("a!b"), "its name is of letters"),
             (&of_control, &nodes, node(control, Some("10.9.8.0/24")), "does not choose the addresses of its pods"),
+            ("anna", &admins, class, "the parameter pathPattern is refused"),
+            ("jane", &people, template.clone(), "only a user who may create pods in this namespace may write it"),
         ];
         for (user, groups, object, why) in &denied {
             // They are laid when all nodes are seen to run one image, and go by what is noted of workers from a minute later.
@@ -102,8 +125,16 @@ pub mod short {
             });
         }
         create("system:bootstrap:abcdef", &joins, &request("a-b")).expect("a request like a kubelet's");
+        let refused = create("anna", &admins, &template).expect_err("it is there");
+        assert!(format!("{refused:#}").contains("already exists"), "{refused:#}");
         let seen = "--output=jsonpath={.metadata.generation} {.status.observedGeneration} {.status.typeChecking}";
-        for policy in ["kaas-nodes", "kaas-certificate-requests", "kaas-pod-ranges"] {
+        for policy in [
+            "kaas-nodes",
+            "kaas-certificate-requests",
+            "kaas-pod-ranges",
+            "kaas-local-volume-paths",
+            "kaas-local-volume-pods",
+        ] {
             scenario.wait(&format!("nothing to be said against {policy}"), MOMENT, || {
                 let said = scenario.lab().kubectl(&["get", "validatingadmissionpolicy", policy, seen])?;
                 let parts: Vec<&str> = said.trim().splitn(3, ' ').collect();
@@ -124,7 +155,7 @@ pub mod short {
         let control = scenario.lab().plan().nodes[0].name.clone();
         assert_eq!(scenario.lab().ready_nodes().unwrap().len(), 2);
 
-        the_policies_of_nodes_are_in_force(&scenario, &control);
+        the_policies_are_in_force(&scenario, &control);
 
         // It boots for minutes where processors are emulated, and gets those of the control cluster, which was seen beside the
         // tenant. The rest is done meanwhile.

@@ -74,7 +74,7 @@ pub mod long {
     /// all workers lose their power at once, and `resume` brings all back.
     pub fn a_tenants_workers_follow_its_control_node_to_the_next_minor() {
         let host = control(&Setting::one("host-k"));
-        let scenario = host.tenant_with("raised", "1", "2", &["--set", "kubernetes-version=1.35"]);
+        let scenario = host.tenant_with("raised", "1", "2", &["--set", "kubernetes-version=1.36"]);
         let (tenant, lab) = (Tenant::of(&scenario), scenario.lab());
         let (page, upgrade) = (tenant.serves(), Upgrade::of(&scenario));
         let (node, first, vms) = (lab.plan().nodes[0].name.clone(), tenant.workers(), lab.vms().unwrap());
@@ -88,22 +88,22 @@ pub mod long {
                 minors.join(" ")
             })
         };
-        assert_eq!(minors(), ["v1.35", "v1.35"]);
-        let why = tenant.refuses(&["replace-workers", "--kubernetes", "1.36"]);
+        assert_eq!(minors(), ["v1.36", "v1.36"]);
+        let why = tenant.refuses(&["replace-workers", "--kubernetes", "1.37"]);
         assert!(why.contains("workers.skew") && why.contains("no worker runs a newer one"), "{why}");
         assert_eq!(lab.vms().unwrap(), vms, "something was made");
 
         let control = while_requested(&scenario, page, "the control node goes to the next minor", || {
             upgrade.run(&["kubernetes"]);
         });
-        assert_eq!(minors(), ["v1.36", "v1.35"]);
+        assert_eq!(minors(), ["v1.37", "v1.36"]);
         tenant.run(&["resume"]);
         assert_eq!(tenant.workers(), first, "nobody has said that they are replaced");
 
         let workers = while_requested(&scenario, page, "the workers are replaced for the minor", || {
-            tenant.run(&["replace-workers", "--kubernetes", "1.36"]);
+            tenant.run(&["replace-workers", "--kubernetes", "1.37"]);
         });
-        assert_eq!(minors(), ["v1.36", "v1.36"]);
+        assert_eq!(minors(), ["v1.37", "v1.37"]);
         let second = tenant.workers();
         assert_eq!(second.len(), 2, "{second:?}");
         assert!(second.iter().all(|worker| !first.contains(worker)), "{first:?} are left");

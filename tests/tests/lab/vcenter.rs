@@ -136,9 +136,9 @@ pub mod long {
         site.down();
     }
 
-    /// What an upgrade begins from: an image with today's agent and an earlier patch of Kubernetes, which `make ova-earlier` has
-    /// built. The agent of the earlier commit is not asked to deploy: it knows of no deployer, and gives nobody a kubeconfig.
-    const EARLIER: [&str; 4] = ["--kubernetes", "kubernetes-1-36-2", "--kubernetes", "kubernetes-1-35"];
+    /// What an upgrade begins from: an image with today's agent, and with Kubernetes under the version of an earlier patch, which
+    /// `make ova-earlier` has built. The agent of the earlier commit is not asked to deploy: it knows of no deployer, and gives nobody a kubeconfig.
+    const EARLIER: [&str; 2] = ["--kubernetes", "kubernetes-1-36-2"];
 
     /// The OVA that upgrades begin from, which goes with the value.
     fn earlier() -> (PathBuf, TempDir) {

@@ -165,9 +165,8 @@ impl StepContext {
     }
 
     pub(super) fn service_network(&mut self) -> Result<StepOutcome, StepError> {
-        let version = self.node.kubernetes_version()?;
         let pods = self.node.network()?.pod_cidr;
-        let settings = proxy::configuration(&self.node.config, pods, &self.node.platform, version);
+        let settings = proxy::configuration(&self.node.config, pods, &self.node.platform);
         let content = format!("{settings:#}\n");
         let mut changed = files::ensure_content(&self.node.path(proxy::CONFIGURATION), content.as_bytes(), 0o644)?;
         changed |= users::have_new(self.node.root(), proxy::UNIT)?;

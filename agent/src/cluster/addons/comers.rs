@@ -8,6 +8,8 @@ use crate::cluster::kubernetes::NODES;
 use crate::cluster::kubernetes::approval::{self, records};
 use crate::intake::config::ControlPlane;
 
+use super::objects::policy;
+
 /// A policy of Node objects, of requests for certificates, and of nodes' pod ranges; and of its binding.
 const NODE_OBJECTS: &str = "kaas-nodes";
 const REQUESTS: &str = "kaas-certificate-requests";
@@ -64,12 +66,15 @@ pub(super) fn objects(config: &ControlPlane) -> Vec<Value> {
             "certificatesigningrequests",
             &[(&requests.join(" || "), REMOVED), (&is_short, LONG)],
         ),
-        policy(RANGES, "", "nodes", &["CREATE", "UPDATE"], &[(&ranges, CHOSEN)]),
+        policy(RANGES, IGNORE, ("", "nodes", &["CREATE", "UPDATE"]), &[(&ranges, CHOSEN)]),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
+
+/// A request that cannot be judged is admitted: no failure of this may keep all workers away.
+const IGNORE: &str = "Ignore";
 
 const TWICE: &str = "a worker makes its Node object once, when it has joined: one that was removed needs a join token";
 const REMOVED: &str = "a worker that was removed asks for no certificates: it needs a join token";
@@ -78,40 +83,11 @@ const CHOSEN: &str = "a node does not choose the addresses of its pods: the clus
 
 /// What is judged by what is noted of workers.
 fn by_records(name: &str, group: &str, resource: &str, validations: &[(&str, &str)]) -> [Value; 2] {
-    let [mut policy, mut binding] = policy(name, group, resource, &["CREATE"], validations);
+    let [mut policy, mut binding] = policy(name, IGNORE, (group, resource, &["CREATE"]), validations);
     policy["spec"]["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
     binding["spec"]["paramRef"] =
         json!({"name": records::NAME, "namespace": "kube-system", "parameterNotFoundAction": "Allow"});
     [policy, binding]
-}
-
-/// A policy, with what has to be so and what is said where it is not, and its binding.
-fn policy(name: &str, group: &str, resource: &str, operations: &[&str], validations: &[(&str, &str)]) -> [Value; 2] {
-    let validations: Vec<Value> = validations
-        .iter()
-        .map(|(expression, message)| json!({"expression": expression, "message": message, "reason": "Forbidden"}))
-        .collect();
-    [
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name},
-            "spec": {
-                // What cannot be judged is let in: no failure of this may keep all workers away.
-                "failurePolicy": "Ignore",
-                "matchConstraints": {"resourceRules": [{
-                    "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": operations,
-                }]},
-                "validations": validations,
-            },
-        }),
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name},
-            "spec": {"policyName": name, "validationActions": ["Deny"]},
-        }),
-    ]
 }
 
 #[cfg(test)]

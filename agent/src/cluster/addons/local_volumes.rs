@@ -6,7 +6,7 @@ use contract::local_volumes::{CLASS, LABEL, PROVISIONER as PROVISIONER_NAME};
 use contract::paths;
 use serde_json::{Value, json};
 
-use super::objects::{Account, confined, deployment, on_control_nodes, privileged_namespace, rule};
+use super::objects::{Account, confined, deployment, on_control_nodes, policy, privileged_namespace, rule};
 
 /// The container image of the provisioner.
 pub(super) const PROVISIONER: &str = "local-path-provisioner";
@@ -35,6 +35,7 @@ pub(super) fn objects() -> Vec<Value> {
         at_home: Some(json!([rule("", "pods", all), rule("", "pods/log,configmaps", "get")])),
     };
     let mut objects = vec![privileged_namespace(NAMESPACE)];
+    objects.extend(policies());
     objects.extend(account.objects());
     objects.extend([
         json!({
@@ -58,6 +59,29 @@ pub(super) fn objects() -> Vec<Value> {
     ]);
     objects
 }
+
+/// Close two weaknesses of the provisioner, of which no later version is served. A StorageClass chooses the directory of a volume
+/// (CVE-2025-62878), and the ConfigMap has the whole pod that the provisioner starts on a node (CVE-2026-44543).
+fn policies() -> Vec<Value> {
+    let pattern = format!(
+        "object.provisioner != '{PROVISIONER_NAME}' || !has(object.parameters) || !('pathPattern' in object.parameters)"
+    );
+    let may_anyway =
+        format!("authorizer.group('').resource('pods').namespace('{NAMESPACE}').check('create').allowed()");
+    let classes = ("storage.k8s.io", "storageclasses", ["CREATE"].as_slice());
+    let maps = ("", "configmaps", ["CREATE", "UPDATE"].as_slice());
+    let paths = policy("kaas-local-volume-paths", "Fail", classes, &[(&pattern, CHOSEN)]);
+    let mut pods = policy("kaas-local-volume-pods", "Fail", maps, &[(&may_anyway, GIVEN)]);
+    let judged = &mut pods[0]["spec"]["matchConstraints"];
+    judged["namespaceSelector"] = json!({"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}});
+    // Kubernetes keeps a ConfigMap of its own in each namespace.
+    judged["resourceRules"][0]["resourceNames"] = json!([CONFIGURATION]);
+    [paths, pods].into_iter().flatten().collect()
+}
+
+const CHOSEN: &str = "the parameter pathPattern is refused: the appliance names the directory of each local volume";
+const GIVEN: &str =
+    "a pod template is in this ConfigMap: only a user who may create pods in this namespace may write it";
 
 /// On every node the same directory: which nodes there are is the class's to say.
 fn configuration() -> Value {

@@ -17,6 +17,40 @@ pub(super) fn privileged_namespace(name: &str) -> Value {
     })
 }
 
+/// An admission policy and its binding. It judges the requests of these operations on a resource of a group: each expression must
+/// be true, or its message is the error. `failure` says what happens when an expression cannot be evaluated.
+pub(super) fn policy(
+    name: &str,
+    failure: &str,
+    (group, resource, operations): (&str, &str, &[&str]),
+    validations: &[(&str, &str)],
+) -> [Value; 2] {
+    let validations: Vec<Value> = validations
+        .iter()
+        .map(|(expression, message)| json!({"expression": expression, "message": message, "reason": "Forbidden"}))
+        .collect();
+    [
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "failurePolicy": failure,
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": operations,
+                }]},
+                "validations": validations,
+            },
+        }),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        }),
+    ]
+}
+
 /// A service account and what it may do: in the whole cluster, and in its own namespace.
 pub(super) struct Account<'a> {
     pub name: &'a str,

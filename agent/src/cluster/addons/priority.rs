@@ -4,6 +4,8 @@
 use contract::pod_security::PodSecurity;
 use serde_json::{Value, json};
 
+use super::objects::policy;
+
 /// Of the policy and of its binding.
 const NAME: &str = "kaas-system-priority";
 
@@ -20,37 +22,14 @@ pub(super) fn objects(level: PodSecurity) -> Vec<Value> {
     }
     let message = "pods of this priority are the system's own: they are for kube-system, and for namespaces with the label \
                    pod-security.kubernetes.io/enforce=privileged";
-    vec![
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": NAME},
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": {
-                    "namespaceSelector": {"matchExpressions": [
-                        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]},
-                        // Also matches where there is no such label.
-                        {"key": "pod-security.kubernetes.io/enforce", "operator": "NotIn", "values": ["privileged"]},
-                    ]},
-                    "resourceRules": [{
-                        "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"],
-                    }],
-                },
-                "validations": [{
-                    "expression": format!("!has(object.spec.priority) || object.spec.priority < {SYSTEM}"),
-                    "message": message,
-                    "reason": "Forbidden",
-                }],
-            },
-        }),
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": NAME},
-            "spec": {"policyName": NAME, "validationActions": ["Deny"]},
-        }),
-    ]
+    let lower = format!("!has(object.spec.priority) || object.spec.priority < {SYSTEM}");
+    let [mut policy, binding] = policy(NAME, "Fail", ("", "pods", &["CREATE"]), &[(&lower, message)]);
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = json!({"matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]},
+        // Also matches where there is no such label.
+        {"key": "pod-security.kubernetes.io/enforce", "operator": "NotIn", "values": ["privileged"]},
+    ]});
+    vec![policy, binding]
 }
 
 #[cfg(test)]

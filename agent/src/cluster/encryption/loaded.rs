@@ -1,5 +1,5 @@
 //! Which configuration this node's API server has loaded. It says so in its metrics, by the SHA-256 of the file:
-//! `apiserver_encryption_config_controller_last_config_info`, in Kubernetes from 1.35 on.
+//! `apiserver_encryption_config_controller_last_config_info`.
 
 use std::net::Ipv4Addr;
 

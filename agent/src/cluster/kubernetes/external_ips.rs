@@ -32,16 +32,16 @@ struct Spec {
 }
 
 impl Api {
-    /// What a person should know of Services with external IPs; `led` says whether kube-proxy here leads those to pods.
+    /// The findings about Services with external IPs.
     ///
     /// # Errors
     /// The API does not answer, or not with lists of Services.
-    pub fn external_ips(&self, led: bool) -> anyhow::Result<Findings> {
-        Ok(judge(led, self.list("/api/v1/services").context("listing the Services")?))
+    pub fn external_ips(&self) -> anyhow::Result<Findings> {
+        Ok(judge(self.list("/api/v1/services").context("listing the Services")?))
     }
 }
 
-fn judge(led: bool, services: Vec<Item>) -> Findings {
+fn judge(services: Vec<Item>) -> Findings {
     let taking = services.into_iter().filter(|item| !item.spec.external_ips.is_empty());
     let named =
         |Item { metadata: at, spec }: Item| format!("{}/{} ({})", at.namespace, at.name, spec.external_ips.join(", "));
@@ -54,10 +54,7 @@ fn judge(led: bool, services: Vec<Item>) -> Findings {
         more => format!(" and {more} more"),
     };
     found.truncate(NAMED);
-    let effect = match led {
-        true => "this node leads what goes to these addresses to the pods of the Services, whoever has the addresses",
-        false => "nothing leads these addresses to the pods of the Services any more",
-    };
+    let effect = "kube-proxy routes none of these addresses to the pods of the Services";
     codes::SERVICE_EXTERNAL_IPS
         .finding(
             "Service",
@@ -76,26 +73,26 @@ mod tests {
         json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"externalIPs": addresses, "ports": []}})
     }
 
-    fn judged_of(led: bool, services: &[Value]) -> Findings {
-        judge(led, serde_json::from_value(json!(services)).unwrap())
+    fn judged_of(services: &[Value]) -> Findings {
+        judge(serde_json::from_value(json!(services)).unwrap())
     }
 
     #[test]
     fn services_with_external_ips_are_found_and_the_first_are_named() {
         let cluster_dns = json!({"metadata": {"namespace": "kube-system", "name": "kube-dns"}, "spec": {"ports": []}});
         let first = [service("web", &[]), cluster_dns, service("dns", &["192.0.2.53"])];
-        let judged = |led: bool, others: usize| {
+        let judged = |others: usize| {
             let others = (0..others).map(|number| service(&format!("s{number}"), &["192.0.2.1"]));
-            let found = judged_of(led, &first.iter().cloned().chain(others).collect::<Vec<_>>());
+            let found = judged_of(&first.iter().cloned().chain(others).collect::<Vec<_>>());
             assert!(!found.has_errors());
             let finding = found.iter().next().unwrap();
             assert_eq!(finding.code, "service.external-ips");
             finding.seen.clone()
         };
-        let one = judged(true, 0);
-        assert!(one.starts_with("there are external IPs of shop/dns (192.0.2.53): this node leads"), "{one}");
-        let many = judged(false, 6);
-        assert!(many.contains("shop/s1 (192.0.2.1) and 4 more: nothing leads"), "{many}");
-        assert!(judged_of(true, &[service("web", &[])]).is_empty());
+        let one = judged(0);
+        assert!(one.starts_with("there are external IPs of shop/dns (192.0.2.53): kube-proxy routes none"), "{one}");
+        let many = judged(6);
+        assert!(many.contains("shop/s1 (192.0.2.1) and 4 more: kube-proxy"), "{many}");
+        assert!(judged_of(&[service("web", &[])]).is_empty());
     }
 }

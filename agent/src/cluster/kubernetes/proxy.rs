@@ -1,7 +1,6 @@
 //! kube-proxy as a host service: its configuration
 //! (`kubeproxy.config.k8s.io/v1alpha1`).
 
-use contract::minor::Minor;
 use contract::ports;
 use contract::role::Role;
 use ipnet::Ipv4Net;
@@ -17,8 +16,8 @@ pub const KUBECONFIG: &str = "/etc/kubernetes/kube-proxy.conf";
 /// The systemd unit.
 pub const UNIT: &str = "kube-proxy.service";
 
-/// The configuration of kube-proxy of this version as JSON, which YAML includes. `pods` are the addresses of all pods.
-pub fn configuration(config: &Config, pods: Ipv4Net, platform: &Platform, version: &str) -> Value {
+/// The configuration of kube-proxy as JSON, which YAML includes. `pods` are the addresses of all pods.
+pub fn configuration(config: &Config, pods: Ipv4Net, platform: &Platform) -> Value {
     let mut proxy = json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -28,10 +27,9 @@ pub fn configuration(config: &Config, pods: Ipv4Net, platform: &Platform, versio
         "hostnameOverride": config.node().name,
         "healthzBindAddress": format!("127.0.0.1:{}", ports::PROXY_HEALTH),
         "metricsBindAddress": format!("127.0.0.1:{}", ports::PROXY_METRICS),
+        // Services may have external IPs from before the API server refused them (KEP 5707).
+        "featureGates": {"AllowServiceExternalIPs": false},
     });
-    if !leads_external_ips(version) {
-        proxy["featureGates"] = json!({"AllowServiceExternalIPs": false});
-    }
     if config.role() != Role::ControlPlane {
         // The virtual IPs of services are MetalLB's to answer for. Mode nftables gives none of them to a device, so that
         // nobody else does; another mode would.
@@ -44,11 +42,4 @@ pub fn configuration(config: &Config, pods: Ipv4Net, platform: &Platform, versio
         });
     }
     proxy
-}
-
-/// Whether kube-proxy of this version leads external IPs of Services to their pods, which have been there from before the
-/// API server refused them. Since 1.36 it can be told not to (KEP 5707); an earlier one refuses to start with that gate.
-pub fn leads_external_ips(version: &str) -> bool {
-    let since = "1.36".parse::<Minor>().ok();
-    Minor::of(version).is_none_or(|minor| Some(minor) < since)
 }

@@ -126,7 +126,7 @@ fn the_kubelet_in_a_container_stays_below_its_cgroup() {
 fn kube_proxy_leaves_a_containers_connection_tracking_alone() {
     let (_root, platform) = container();
     let pods = one_node().cluster.pod_cidr;
-    let configuration = |platform| proxy::configuration(&Config::ControlPlane(one_node()), pods, platform, "1.36.3");
+    let configuration = |platform| proxy::configuration(&Config::ControlPlane(one_node()), pods, platform);
     assert_eq!(configuration(&platform)["conntrack"]["maxPerCore"], 0);
     assert!(configuration(&machine()).get("conntrack").is_none());
 }
@@ -134,27 +134,22 @@ fn kube_proxy_leaves_a_containers_connection_tracking_alone() {
 #[test]
 fn nodes_of_a_tenant_leave_the_virtual_ips_of_services_to_who_announces_them() {
     let pods = one_node().cluster.pod_cidr;
-    let strict = |config| proxy::configuration(&config, pods, &machine(), "1.36.3")["ipvs"]["strictARP"].clone();
+    let strict = |config| proxy::configuration(&config, pods, &machine())["ipvs"]["strictARP"].clone();
     assert_eq!(strict(Config::ControlPlane(in_a_tenant(one_node()))), true);
     assert_eq!(strict(Config::Worker(joined())), true);
     assert!(strict(Config::ControlPlane(one_node())).is_null());
 }
 
 #[test]
-fn external_ips_are_refused_and_led_nowhere_where_kube_proxy_can_be_told_so() {
+fn external_ips_are_refused_and_routed_nowhere() {
     let arguments = api_server::arguments();
     let plugins = &arguments.iter().find(|(name, _)| *name == "enable-admission-plugins").unwrap().1;
     let plugins: Vec<_> = plugins.split(',').collect();
     // kubeadm's own choice gives way to this one.
     assert_eq!(plugins, ["NodeRestriction", "DenyServiceExternalIPs"]);
-    // A gate that kube-proxy does not know keeps it from starting.
-    for (version, gate) in [("1.35.4", None), ("1.36.0", Some(false)), ("1.36.3", Some(false)), ("1.40.1", Some(false))]
-    {
-        let pods = one_node().cluster.pod_cidr;
-        let proxy = proxy::configuration(&Config::ControlPlane(one_node()), pods, &machine(), version);
-        let told = proxy.get("featureGates").map(|gates| gates["AllowServiceExternalIPs"].as_bool().unwrap());
-        assert_eq!((told, proxy::leads_external_ips(version)), (gate, gate.is_none()), "{version}");
-    }
+    let pods = one_node().cluster.pod_cidr;
+    let proxy = proxy::configuration(&Config::ControlPlane(one_node()), pods, &machine());
+    assert_eq!(proxy["featureGates"]["AllowServiceExternalIPs"], false);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use contract::codes::{self, Code};
 use contract::minor::Minor;
 use contract::swap::Refused;
 
-/// The oldest etcd that kubeadm takes (`MinExternalEtcdVersion`, `cmd/kubeadm/app/constants` of 1.35 and 1.36).
+/// The oldest etcd that kubeadm takes (`MinExternalEtcdVersion`, `cmd/kubeadm/app/constants` of 1.36 and 1.37).
 const OLDEST_ETCD: [u64; 3] = [3, 5, 24];
 
 /// What the decision goes by.
