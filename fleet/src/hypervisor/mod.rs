@@ -118,8 +118,8 @@ pub trait Hypervisor: Send + Sync {
     /// A VM that somebody has moved out of those is not among them, and counts as gone. No templates.
     ///
     /// # Errors
-    /// When the inventory cannot be read, or not all of it that may hold such a VM. It fails rather than leaves out a VM
-    /// whose settings it cannot read, such as one whose datastore is lost: a VM that is not shown counts as gone.
+    /// When the inventory cannot be read, or not all of it that may hold such a VM. A VM whose settings cannot be read is left out, such as one
+    /// that is just being made or whose datastore is lost.
     async fn vms(&self) -> Result<Vec<Vm>>;
 
     /// A VM as it is now, whoever's it is and wherever it was moved to.
@@ -176,6 +176,16 @@ pub trait Hypervisor: Send + Sync {
     /// [`Kind::Refused`] when [`Hypervisor::attach`] would refuse one for where it lies, on vSphere beside a VM that is not the deployment's;
     /// or the hypervisor cannot say.
     async fn may_be_replaced(&self, _vm: &Vm) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether no other VM holds a data disk of this one, or a copy of it under the same UUID. It is asked while the VM runs: once it is off,
+    /// whatever is found here keeps its node off.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] where one does; or the hypervisor cannot say, on vSphere also where a VM that cannot be read may hold one. Each VM
+    /// is named.
+    async fn is_sole_holder(&self, _vm: &Vm) -> Result<()> {
         Ok(())
     }
 
@@ -278,9 +288,9 @@ pub trait Hypervisor: Send + Sync {
     /// When the VM is on, does not hold the disk, or the disk is part of a snapshot.
     async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()>;
 
-    /// Gives a data disk to a VM that is off. No VM of the deployment holds it, which the call makes sure of; that no
+    /// Gives a data disk to a VM that is off. No VM of the deployment holds its file, which the call makes sure of; that no
     /// other VM does, it knows only as far as the hypervisor itself tells: by where the disk lies, or by a lock on the
-    /// file of a VM that is on.
+    /// file of a VM that is on. Another file under the same UUID is a copy: it does not matter here ([`Hypervisor::is_sole_holder`]).
     ///
     /// # Errors
     /// When the VM is on, or a VM is known to hold the disk; on vSphere also where it lies beside a VM that is not the

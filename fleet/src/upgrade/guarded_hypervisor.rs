@@ -187,6 +187,22 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.may_be_stamped(vm).await
     }
 
+    /// As [`Hypervisor::may_be_replaced`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
+        self.hypervisor.may_be_replaced(vm).await
+    }
+
+    /// As [`Hypervisor::is_sole_holder`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn is_sole_holder(&self, vm: &Vm) -> Result<()> {
+        self.hypervisor.is_sole_holder(vm).await
+    }
+
     /// As [`doubles`].
     ///
     /// # Errors

@@ -5,8 +5,9 @@ use vsphere::{DatastorePath, File, MoRef, Outcome};
 
 use super::VcenterHypervisor;
 use super::datastore_directory::datastore_of;
-use super::disks::{holds_not, is_volume};
+use super::disks::is_volume;
 use super::emptied::is_of;
+use super::holders::holds_not;
 use super::stamp;
 use super::trouble::looking;
 use crate::hypervisor::{DiskRef, Error, Result};

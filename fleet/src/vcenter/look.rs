@@ -30,7 +30,11 @@ impl VcenterHypervisor {
         for _ in 0..TRIES {
             let mut own = Vec::new();
             for (folder, _) in &self.places.folders {
-                for entry in self.client.entries_in(folder, false, &[STAMP]).await? {
+                let listed = self.client.entries_in(folder, false, &[STAMP]).await?;
+                for unread in &listed.unread {
+                    log::debug!("{}; if it is the deployment's, nothing is done by its absence", unread.error);
+                }
+                for entry in listed.vms {
                     if !entry.is_template && stamp::is_own(&entry.name, &entry.extra, self.deployment)? {
                         own.push(entry.reference);
                     }

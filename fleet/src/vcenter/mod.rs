@@ -17,6 +17,7 @@ mod datastore_directory;
 mod datastore_store;
 mod disks;
 mod emptied;
+mod holders;
 mod image;
 mod in_time;
 mod laid;
@@ -183,6 +184,10 @@ impl Hypervisor for VcenterHypervisor {
 
     async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
         self.disks_may_move(vm).await
+    }
+
+    async fn is_sole_holder(&self, vm: &Vm) -> Result<()> {
+        self.holds_its_disks_alone(vm).await
     }
 
     async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {

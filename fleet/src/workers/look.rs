@@ -45,7 +45,15 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
         let Some(noted) = machine.noted() else { continue };
         if !vms.iter().any(|vm| vm.uuid() == noted) {
             // Moved out of the folders that are searched, or restamped: it is not gone.
-            let found = hypervisor.with_bios_uuid(noted).await?;
+            let found = match hypervisor.with_bios_uuid(noted).await {
+                Ok(found) => found,
+                // One that cannot be read keeps this worker as it is, and no other one.
+                Err(error) => {
+                    let words = format!("whether its VM is there cannot be told now: {:#}", error.source);
+                    copied.insert(machine.name.clone(), Wait::passing(machine, reason::VM_UNSEEN, words));
+                    continue;
+                }
+            };
             let is_left = |vm: &Vm| !vm.is_anothers(deployment) && machine.has_replica(vm);
             let (replicas, copies): (Vec<Vm>, Vec<Vm>) = found.into_iter().partition(is_left);
             if !replicas.is_empty() {

@@ -129,6 +129,10 @@ impl Hypervisor for Mirrored<'_> {
         self.vcenter.may_be_replaced(vm).await
     }
 
+    async fn is_sole_holder(&self, vm: &Vm) -> Result<()> {
+        self.vcenter.is_sole_holder(vm).await
+    }
+
     async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
         self.vcenter.may_be_stamped(vm).await
     }

@@ -23,6 +23,7 @@ mod storage_policies;
 mod store;
 mod templates;
 mod unanswered;
+mod unread;
 mod upgrade;
 
 use std::collections::BTreeMap;
