@@ -202,6 +202,7 @@ mod tests {
             adapters: Vec::new(),
             snapshots: Vec::new(),
             tasks: Vec::new(),
+            settings: None,
             version: "0".to_owned(),
         }
     }

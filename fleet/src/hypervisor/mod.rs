@@ -2,6 +2,7 @@
 //! never by name or position, and only VMs that carry this deployment's stamp are ever changed. Whatever changes
 //! something takes a [`Permit`]. Knows nothing of clusters or upgrades.
 
+mod absence;
 mod double;
 mod error;
 mod image;
@@ -20,6 +21,7 @@ use contract::deployer::Fingerprints;
 use contract::statement::Statement;
 use uuid::Uuid;
 
+pub use absence::{Absence, LastSeen};
 pub use double::doubles;
 pub use error::{Error, Kind, Result};
 pub use image::Staged;
@@ -133,6 +135,19 @@ pub trait Hypervisor: Send + Sync {
     /// # Errors
     /// When the inventory cannot be read.
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>>;
+
+    /// Whether a VM is gone that [`Hypervisor::vms`] does not show. It is the one proof of it: whatever takes the VM's place, or frees what is
+    /// its, waits for that.
+    ///
+    /// # Errors
+    /// When the hypervisor cannot say.
+    async fn absence(&self, uuid: Uuid, _seen: LastSeen<'_>) -> Result<Absence> {
+        let found = self.with_bios_uuid(uuid).await?;
+        Ok(match found.iter().find(|vm| !vm.is_anothers(self.deployment())) {
+            Some(vm) => Absence::Unknown(format!("there is {vm}, which is {}", vm.power)),
+            None => Absence::Gone,
+        })
+    }
 
     /// What a VM's guest shows of its cluster through the hypervisor, where nobody on the network can change it: on vSphere
     /// the variable [`Fingerprints::GUESTINFO`] of its settings. None while the guest has shown none since its power-on, or
@@ -302,6 +317,23 @@ pub trait Hypervisor: Send + Sync {
     /// # Errors
     /// When the hypervisor cannot say, on vSphere also where somebody has locked it: that is no no.
     async fn has_disk(&self, disk: &DiskRef) -> Result<bool>;
+
+    /// What the hypervisor calls the place that a disk lies on, however people name that: a datastore. None where it has no such.
+    ///
+    /// # Errors
+    /// When the hypervisor cannot say.
+    async fn disk_datastore(&self, _disk: &DiskRef) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Where a disk lies now that was on this [`Hypervisor::disk_datastore`] by another name. It is the same path where that name is the same, or
+    /// there is no such place any more.
+    ///
+    /// # Errors
+    /// When the hypervisor cannot say.
+    async fn present_place(&self, disk: &DiskRef, _datastore: &str) -> Result<DiskRef> {
+        Ok(disk.clone())
+    }
 
     /// Where the copy of a data disk lies that carries this mark: beside the disk, unless the hypervisor names disks otherwise.
     fn copy_path(&self, disk: &DiskRef, mark: &str) -> String {

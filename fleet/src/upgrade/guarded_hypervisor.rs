@@ -16,8 +16,8 @@ use super::step_error::Unconfirmed;
 use crate::authority::{Hold, Lost, Unsaid};
 use crate::ending::{Cancelled, unless_cancelled};
 use crate::hypervisor::{
-    Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown, Staged,
-    Stamp, Vm, VmRef, doubles,
+    Absence, Addition, DiskRef, Error, Hypervisor, Kind, LastSeen, Permit, Placement, PowerState, Replacement, Result,
+    ShutDown, Staged, Stamp, Vm, VmRef, doubles,
 };
 
 /// How long a call that asks a guest to shut down may take in a run that may have to end, and the pause between two looks at it after that.
@@ -177,6 +177,14 @@ impl<'a> GuardedHypervisor<'a> {
     /// As there.
     pub async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
         self.hypervisor.with_bios_uuid(uuid).await
+    }
+
+    /// As [`Hypervisor::absence`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn absence(&self, uuid: Uuid, seen: LastSeen<'_>) -> Result<Absence> {
+        self.hypervisor.absence(uuid, seen).await
     }
 
     /// As [`Hypervisor::may_be_stamped`].
@@ -444,6 +452,22 @@ impl<'a> GuardedHypervisor<'a> {
             Err(refused) => return Ok(Err(refused)),
         };
         unless_begun(cancelled, &call, self.hypervisor.attach(vm, disk, &call)).await
+    }
+
+    /// As [`Hypervisor::disk_datastore`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn disk_datastore(&self, disk: &DiskRef) -> Result<Option<String>> {
+        self.hypervisor.disk_datastore(disk).await
+    }
+
+    /// As [`Hypervisor::present_place`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn present_place(&self, disk: &DiskRef, datastore: &str) -> Result<DiskRef> {
+        self.hypervisor.present_place(disk, datastore).await
     }
 
     /// As [`Hypervisor::has_disk`].

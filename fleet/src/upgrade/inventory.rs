@@ -75,7 +75,17 @@ impl Inventory {
                 held.extend(refusal(alone).context("looking who holds a data disk")?.map(|why| (vm.uuid(), why)));
             }
         }
-        Ok(Self { deployment: hypervisor.deployment(), cluster, vms, others, moved: places, fixed, held, denied, no_place })
+        Ok(Self {
+            deployment: hypervisor.deployment(),
+            cluster,
+            vms,
+            others,
+            moved: places,
+            fixed,
+            held,
+            denied,
+            no_place,
+        })
     }
 
     /// The deployment's VMs with a BIOS UUID.

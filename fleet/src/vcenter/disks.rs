@@ -1,6 +1,6 @@
 //! What disks are for, and data disks that change hands: a file is named by its path, and proved by its UUID.
 
-use vsphere::{ConfigSpec, Controller, DatastorePath, DiskFile, DiskMode, ExistingDisk, Power};
+use vsphere::{ConfigSpec, Controller, DatastorePath, DiskFile, DiskMode, ExistingDisk, MoRef, Power};
 
 use super::VcenterHypervisor;
 use super::datastore_directory::find_datastore;
@@ -141,8 +141,8 @@ impl VcenterHypervisor {
             Err(error) if error.outcome() == vsphere::Outcome::NotFound => {
                 return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
             }
-            // `InvalidDatastore`, and whatever else says that what is asked for cannot be.
-            Err(error) if error.outcome() == vsphere::Outcome::Refused => {
+            // `InvalidDatastore`, which says so of one that is there as well, and whatever else says that what is asked for cannot be.
+            Err(error) if error.outcome() == vsphere::Outcome::Refused || error.is_fault("InvalidDatastore") => {
                 return Err(match self.lacks_datastore_of(disk).await {
                     true => Error::not_found(format!(
                         "there is no datastore by the name in {}, or the account cannot see it: the disk {} is elsewhere, or gone",
@@ -157,6 +157,23 @@ impl VcenterHypervisor {
             return Ok(());
         }
         Err(Error::not_found(format!("at {} is the disk {found}, and not {}", disk.path, disk.uuid)))
+    }
+
+    /// The datastore of a disk, by what vCenter calls it for good.
+    pub(super) async fn reference_of_datastore(&self, disk: &DiskRef) -> Result<Option<String>> {
+        let Ok(path) = disk.path.parse::<DatastorePath>() else { return Ok(None) };
+        let found = find_datastore(&self.client, &self.places.datacenter_path, &path.datastore).await?;
+        Ok(found.map(|datastore| datastore.id))
+    }
+
+    /// A disk's path with the present name of its datastore. That it is the disk its UUID says, where it is used.
+    pub(super) async fn by_present_name(&self, disk: &DiskRef, datastore: &str) -> Result<DiskRef> {
+        let Ok(path) = disk.path.parse::<DatastorePath>() else { return Ok(disk.clone()) };
+        match self.client.datastore(&MoRef::new("Datastore", datastore)).await {
+            Ok(now) => Ok(DiskRef { path: DatastorePath::new(&now.name, path.path).to_string(), ..disk.clone() }),
+            Err(error) if error.outcome() == vsphere::Outcome::NotFound => Ok(disk.clone()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether the data center has no datastore of the name in a disk's path: it was renamed or removed since. Where nobody can say, it

@@ -1,6 +1,6 @@
 //! Which VMs hold a disk, among all in the folders of VMs and templates, whoever's they are: of one that is off no lock on the file tells.
 
-use vsphere::{MoRef, Outcome, Traces, Unread};
+use vsphere::{MoRef, Outcome, Running, Traces, Unread};
 
 use super::VcenterHypervisor;
 use crate::hypervisor::{DiskRef, Error, Result, Vm};
@@ -60,6 +60,14 @@ impl VcenterHypervisor {
         Ok(())
     }
 
+    /// Whether a VM that cannot be read is being made, or has gone since.
+    pub(super) async fn is_made(&self, vm: &MoRef) -> Result<bool> {
+        match self.client.traces(vm).await {
+            Err(error) if error.outcome() == Outcome::NotFound => Ok(true),
+            traces => Ok(makes(&traces?.running)),
+        }
+    }
+
     /// The same of one VM whose settings cannot be read, by what else vCenter shows of it.
     async fn is_not_held_by(&self, unread: Unread, disk: &DiskRef, search: Search<'_>) -> Result<()> {
         let traces = match self.client.traces(&unread.reference).await {
@@ -84,20 +92,25 @@ impl VcenterHypervisor {
                     [] => "see in vCenter why it cannot be read".to_owned(),
                     tasks => format!("it is being worked on ({}): wait for the end of that", tasks.join(", ")),
                 };
-                let words = format!("whether the VM {} holds the disk {} cannot be told: {remedy}", unread.name, disk.path);
+                let words =
+                    format!("whether the VM {} holds the disk {} cannot be told: {remedy}", unread.name, disk.path);
                 Err(Error::from(unread.error).context(words))
             }
         }
     }
 }
 
+/// Whether a task makes a VM: until it ends the VM is not whole.
+fn makes(running: &[Running]) -> bool {
+    running.iter().any(|task| MAKING.contains(&task.what.as_str()))
+}
+
 /// Whether a VM that cannot be read holds a disk that lies on this datastore.
 fn holds(traces: &Traces, disk: &DiskRef, lies: Option<&MoRef>) -> Holds {
-    let is_made = traces.running.iter().any(|task| MAKING.contains(&task.what.as_str()));
     let is_elsewhere = !traces.datastores.is_empty() && lies.is_some_and(|lies| !traces.datastores.contains(lies));
     if traces.files.contains(&disk.path) {
         Holds::Yes
-    } else if is_made || is_elsewhere || !traces.files.is_empty() {
+    } else if makes(&traces.running) || is_elsewhere || !traces.files.is_empty() {
         Holds::No
     } else {
         Holds::Perhaps
@@ -133,7 +146,6 @@ fn held(vm: &str, disk: &DiskRef) -> Error {
 #[cfg(test)]
 mod tests {
     use uuid::Uuid;
-    use vsphere::Running;
 
     use super::*;
 

@@ -220,6 +220,7 @@ fn show(vm: &vsphere::Vm, networks: &BTreeMap<MoRef, String>, running: &[Running
         snapshots: vm.snapshots.iter().map(|snapshot| snapshot.name.clone()).collect(),
         tasks: running.iter().filter(of_it).map(|task| format!("{}{question}", task.what)).collect(),
         version: vm.change_version.clone(),
+        settings: Some(vm.vmx_path.clone()),
     })
 }
 

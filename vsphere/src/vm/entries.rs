@@ -101,7 +101,10 @@ pub(super) fn has_settings(vm: &Object) -> Result<()> {
     Err(match error {
         // vCenter has a reason, such as a missing privilege.
         Error::Fault { fault, .. } => Error::of_fault(attempt, *fault),
-        _ => Error::unanswered(attempt, "vCenter does not show them, as while it makes the VM or does not reach its files"),
+        _ => Error::unanswered(
+            attempt,
+            "vCenter does not show them, as while it makes the VM or does not reach its files",
+        ),
     })
 }
 

@@ -1,5 +1,6 @@
 //! The hypervisor against a vCenter that refuses what a real one refuses.
 
+mod absent;
 mod adopt;
 mod bed;
 mod cluster;
