@@ -2,6 +2,7 @@
 
 mod absent;
 mod adopt;
+mod away;
 mod bed;
 mod cluster;
 mod copies;
