@@ -25,7 +25,7 @@
 //! })
 //! .await?;
 //! let folder = client.find("Datacenter/vm/lab").await?;
-//! for vm in client.vms_in(&folder, true).await? {
+//! for vm in client.vms_in(&folder, true).await?.vms {
 //!     if vm.power == Power::Off && !vm.is_template {
 //!         let spec = ConfigSpec::of(&vm).extra("guestinfo.greeting", "hello");
 //!         let changes = client.changes(&Unguarded);
@@ -91,5 +91,6 @@ pub use task::{Progress, Running};
 pub use treatment::{Again, Outcome, TREATMENTS, Treatment};
 pub use vm::{
     Adapter, AdapterNetwork, Boot, CloneDisks, ClonePolicy, CloneVm, ConfigSpec, Controller, Devices, Disk, DiskMode,
-    Entries, ExistingDisk, Extra, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot, Vm,
+    Entries, ExistingDisk, Extra, Listed, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot, Traces,
+    Unread, Vm,
 };

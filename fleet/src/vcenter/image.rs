@@ -126,7 +126,8 @@ impl VcenterHypervisor {
             return Ok(Vec::new());
         }
         let there = self.client.entries_in(&self.places.templates, false, &[]).await?;
-        let mut names: Vec<String> = there.into_iter().map(|vm| vm.name).filter(|name| noted.contains(name)).collect();
+        let names = there.vms.into_iter().map(|vm| vm.name).chain(there.unread.into_iter().map(|vm| vm.name));
+        let mut names: Vec<String> = names.filter(|name| noted.contains(name)).collect();
         names.sort();
         Ok(names)
     }

@@ -98,13 +98,14 @@ impl VcenterHypervisor {
         let policy =
             policy.map(|id| ClonePolicy { id, disks: &template.devices.disks, datastore: &place.at.datastore });
         self.takes_vms(&place.at).await?;
+        let host = self.host_for(place).await?;
         let is_linked = matches!(disks, CloneDisks::LinkedTo(_));
         let clone = CloneVm {
             name,
             folder: &place.folder,
             pool: Some(&place.pool),
             datastore: Some(&place.at.datastore),
-            host: None,
+            host: host.as_ref(),
             disks,
             policy,
             config: spec,

@@ -246,7 +246,7 @@ impl VcenterHypervisor {
         if package.digest != digest {
             return Err(another());
         }
-        let networks = self.networks_for(&package, like).await?;
+        let (networks, host) = (self.networks_for(&package, like).await?, self.host_for(place).await?);
         let note = self.laid.new_note(digest, &place.at.datastore, package.defaults);
         self.laid.begin(&note, permit).await?;
         let config = ConfigSpec::new().bios_uuid(&note.uuid.to_string()).extra(IMAGE, digest).annotation(ANNOTATION);
@@ -257,7 +257,7 @@ impl VcenterHypervisor {
             folder: &self.places.templates,
             pool: &place.pool,
             datastore: &place.at.datastore,
-            host: None,
+            host: host.as_ref(),
             networks,
             properties: &properties,
             option: None,

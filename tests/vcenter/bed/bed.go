@@ -71,6 +71,21 @@ type Switches struct {
 	CopiesKeepUUID bool `json:"copies_keep_uuid"`
 	// MostFree is what is free of each datastore at most, in bytes: others take the rest. 0 leaves it as it is.
 	MostFree int64 `json:"most_free"`
+	// ShowsSettingsWhileMade shows the settings of a machine while the task that clones it runs. vCenter does not: "unavailable [..] during the
+	// initial phases of virtual machine creation" (reference of VirtualMachine.config; vsphere-influxdb-go#44).
+	ShowsSettingsWhileMade bool `json:"shows_settings_while_made"`
+	// Inaccessible are the names of machines whose files vCenter does not reach: their settings are not shown, and what else there is of them
+	// is ("unavailable if the server is unable to access the virtual machine files on disk").
+	Inaccessible []string `json:"inaccessible"`
+	// Traceless are the names of those of which no file and no datastore is shown either.
+	Traceless []string `json:"traceless"`
+	// DatastoresAway has for each datastore that is away, by its name, the fault that calls about its files end with, such as InvalidDatastore.
+	DatastoresAway map[string]string `json:"datastores_away"`
+	// SimplePatterns has a datastore's browser take "*" at the begin or the end of a pattern alone. What it takes is not documented.
+	SimplePatterns bool `json:"simple_patterns"`
+	// RefusesWithoutHost refuses to make a machine without a host where DRS is manual: "DRS-enabled cluster in manual mode, an
+	// InvalidArgument exception is thrown" (reference of VAppCloneSpec.host). Whether other calls are refused as well is not certain.
+	RefusesWithoutHost bool `json:"refuses_without_host"`
 	// DatastoreType is what each datastore says of its type, such as NFS. "" leaves it as it is.
 	DatastoreType string `json:"datastore_type"`
 	// InOrderUUIDs has guests that are powered on from now on read their BIOS UUID in vCenter's order of bytes, as those of

@@ -67,7 +67,7 @@ func (w *world) clone(ctx *vcsim.Context, source *vcsim.VirtualMachine, asked *t
 	if spec.DeviceChange, copies, failed = w.cloneDevices(from, linked); failed != nil {
 		return nil, failed
 	}
-	if !w.clonesToAnyHost() {
+	if !w.clonesToAnyHost() || w.bed.Switches().RefusesWithoutHost {
 		if failed := w.hostless(*pool, location.Host); failed != nil {
 			return nil, failed
 		}
@@ -77,6 +77,7 @@ func (w *world) clone(ctx *vcsim.Context, source *vcsim.VirtualMachine, asked *t
 		return nil, failed
 	}
 	w.noteClone(from, made, location)
+	defer w.isMade(ctx, made)()
 	if failed = w.fill(made, copies); failed == nil {
 		failed = w.afterwards(ctx, made, asked)
 	}

@@ -87,6 +87,9 @@ func (w *world) hostless(at ref, host *ref) fault {
 		return nil
 	}
 	config, is := owner.ConfigurationEx.(*types.ClusterConfigInfoEx)
+	if is && w.bed.Switches().RefusesWithoutHost && config.DrsConfig.DefaultVmBehavior == types.DrsBehaviorManual {
+		return &types.InvalidArgument{InvalidProperty: "host"}
+	}
 	if is && config.DrsConfig.Enabled != nil && !*config.DrsConfig.Enabled {
 		return &types.InvalidArgument{InvalidProperty: "host"}
 	}

@@ -296,35 +296,59 @@ func isUnread(role []string) bool {
 type collector struct {
 	*vcsim.PropertyCollector
 	world *world
-	user  *User
+	// user is who may not read everything; nil who may.
+	user *User
+	// hidden are the machines whose settings nobody is shown.
+	hidden map[ref]hiding
 }
 
 // collecting is what answers a user's reads of properties instead of vcsim; nil where that shows everything.
-func (w *world) collecting(user string, method *vcsim.Method) *collector {
-	limited := w.limited(user)
-	if limited == nil || method.Name != "RetrievePropertiesEx" {
+func (w *world) collecting(user string, method *vcsim.Method) mo.Reference {
+	if method.Name != "RetrievePropertiesEx" && method.Name != "ContinueRetrievePropertiesEx" {
 		return nil
 	}
-	for _, role := range limited.On {
-		if isUnread(role) {
-			own := vcsim.NewPropertyCollector(method.This).(*vcsim.PropertyCollector)
-			return &collector{PropertyCollector: own, world: w, user: limited}
+	limited := w.limited(user)
+	reads := limited == nil
+	if !reads {
+		reads = true
+		for _, role := range limited.On {
+			reads = reads && !isUnread(role)
 		}
 	}
-	return nil
+	hidden := w.unshown()
+	if reads && len(hidden) == 0 {
+		return nil
+	}
+	own := vcsim.NewPropertyCollector(method.This).(*vcsim.PropertyCollector)
+	return &collector{PropertyCollector: own, world: w, user: limited, hidden: hidden}
 }
 
 // RetrievePropertiesEx names what is not shown: "missingSet: Properties for which values could not be retrieved and the associated fault".
 // For an entity's name and what it is in System.View is enough (vSphere Web Services API reference, ManagedEntity).
 func (c *collector) RetrievePropertiesEx(ctx *vcsim.Context, asked *types.RetrievePropertiesEx) soap.HasFault {
 	answer := c.PropertyCollector.RetrievePropertiesEx(ctx, asked)
-	body, is := answer.(*methods.RetrievePropertiesExBody)
-	if !is || body.Res == nil || body.Res.Returnval == nil {
-		return answer
+	if body, is := answer.(*methods.RetrievePropertiesExBody); is && body.Res != nil && body.Res.Returnval != nil {
+		c.shown(body.Res.Returnval.Objects)
 	}
-	for i := range body.Res.Returnval.Objects {
-		found := &body.Res.Returnval.Objects[i]
-		if c.world.reads(c.user, found.Obj) {
+	return answer
+}
+
+// ContinueRetrievePropertiesEx is the same of further pages.
+func (c *collector) ContinueRetrievePropertiesEx(ctx *vcsim.Context, asked *types.ContinueRetrievePropertiesEx) soap.HasFault {
+	answer := c.PropertyCollector.ContinueRetrievePropertiesEx(ctx, asked)
+	if body, is := answer.(*methods.ContinueRetrievePropertiesExBody); is && body.Res != nil {
+		c.shown(body.Res.Returnval.Objects)
+	}
+	return answer
+}
+
+func (c *collector) shown(objects []types.ObjectContent) {
+	for i := range objects {
+		found := &objects[i]
+		if hiding, is := c.hidden[found.Obj]; is {
+			hiding.hide(found)
+		}
+		if c.user == nil || c.world.reads(c.user, found.Obj) {
 			continue
 		}
 		var shown []types.DynamicProperty
@@ -340,7 +364,6 @@ func (c *collector) RetrievePropertiesEx(ctx *vcsim.Context, asked *types.Retrie
 		}
 		found.PropSet = shown
 	}
-	return answer
 }
 
 // granted are the privileges of a user's roles on an object: of what is set on it, and else of what propagates from above, together

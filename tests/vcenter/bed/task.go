@@ -32,7 +32,12 @@ func (w *world) task(ctx *vcsim.Context, method string, on mo.Reference, do work
 	over := w.bed.front.Counts.Task()
 	rule := w.bed.front.Rules.Task(method)
 	own := *ctx
-	own.Context = context.Background()
+	own.Context = context.WithValue(context.Background(), underWay{}, made.Self)
+	if rule != nil && rule.Do == faults.DelayTask && method == "CloneVM_Task" {
+		// It takes its time once the machine is in the inventory.
+		own.Context = context.WithValue(own.Context, delayed{}, rule)
+		rule = nil
+	}
 	w.tasks.Add(1)
 	go func() {
 		defer w.tasks.Done()

@@ -44,6 +44,8 @@ type world struct {
 	sessions map[string]string
 	// policies are those that machines and disks were given.
 	policies policies
+	// making has the task of each machine that is being made.
+	making map[ref]ref
 	// placing keeps two machines from being placed at once.
 	placing sync.Mutex
 	// tasks are those that are at work.
@@ -72,7 +74,7 @@ func newWorld(bed *Bed) (*world, error) {
 	}
 	w := &world{
 		bed: bed, model: model, service: model.Service, registry: model.Map(), disks: disks.New(),
-		busy: map[ref]ref{}, runs: map[string]*run{}, leases: map[string]*lease{}, sessions: map[string]string{},
+		busy: map[ref]ref{}, runs: map[string]*run{}, leases: map[string]*lease{}, sessions: map[string]string{}, making: map[ref]ref{},
 	}
 	// vcsim's hosts have two processors and less than 4 GiB of memory.
 	for _, entity := range w.registry.All("HostSystem") {

@@ -18,7 +18,7 @@ mod tests;
 pub use clone::{CloneDisks, ClonePolicy, CloneVm};
 pub use config_spec::{ConfigSpec, DiskMode, ExistingDisk, NewDisk};
 pub use device::{Adapter, AdapterNetwork, Controller, Devices, Disk, Other};
-pub use entries::Entries;
+pub use entries::{Entries, Listed, Traces, Unread};
 pub use extra::Extra;
 pub use power::{Power, ShutDown};
 pub use property::Property;

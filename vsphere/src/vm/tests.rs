@@ -163,12 +163,11 @@ async fn power_is_unknown_of_a_vm_that_vcenter_does_not_reach_and_none_is_left_o
     fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
     let bare = object("VirtualMachine", "vm-2", &[("name", "lost"), ("runtime.connectionState", "inaccessible")]);
     fake.says("RetrievePropertiesEx", &page(&[of("connected"), bare].concat(), None));
-    let error = client.vms_in(&MoRef::new("Folder", "group-v3"), true).await.unwrap_err();
-    assert_eq!(
-        (error.outcome(), error.to_string().contains("the VM lost (VirtualMachine vm-2): they cannot be read")),
-        (Outcome::Transient, true),
-        "{error}"
-    );
+    let listed = client.vms_in(&MoRef::new("Folder", "group-v3"), true).await.unwrap();
+    let [lost] = listed.unread.as_slice() else { panic!("{listed:?}") };
+    assert_eq!((listed.vms.len(), lost.name.as_str(), lost.error.outcome()), (1, "lost", Outcome::Transient));
+    let words = "the VM lost (VirtualMachine vm-2): vCenter does not show them";
+    assert!(lost.error.to_string().contains(words), "{}", lost.error);
     fake.says(
         "FindAllByUuid",
         &[reference("returnval", "VirtualMachine", "vm-1"), reference("returnval", "VirtualMachine", "vm-2")].concat(),
@@ -447,7 +446,7 @@ async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_rea
     fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
     fake.says("RetrievePropertiesEx", &page(&[stamped.clone(), other, unset].concat(), None));
     let folder = MoRef::new("Folder", "group-v3");
-    let found = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap();
+    let found = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap().vms;
     let said = found.iter().map(|vm| (vm.name.as_str(), vm.is_template, vm.extra.get("a.stamp")));
     let expected = [("node-1", true, Some("ours")), ("other", false, None), ("other", false, None)];
     assert!(said.eq(expected), "{found:?}");
@@ -459,17 +458,17 @@ async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_rea
     );
     let lost = object("VirtualMachine", "vm-3", &[("name", "lost")]);
     fake.says("RetrievePropertiesEx", &page(&[stamped.clone(), lost].concat(), None));
-    let error = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap_err();
-    assert_eq!(error.outcome(), Outcome::Transient, "{error}");
-    for words in ["the VM lost (VirtualMachine vm-3): they cannot be read", "out of the inventory or the folder"] {
-        assert!(error.to_string().contains(words), "{error}");
-    }
+    let listed = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap();
+    assert_eq!((listed.vms.len(), listed.unread.len()), (1, 1), "the others are read");
+    let lost = &listed.unread[0];
+    assert_eq!((lost.name.as_str(), lost.error.outcome()), ("lost", Outcome::Transient), "{}", lost.error);
+    assert!(!lost.error.to_string().contains("take the VM out"), "{}", lost.error);
     // Where vCenter has a reason it is said, and counts.
     fake.says(
         "RetrievePropertiesEx",
         &page(&missing("VirtualMachine", "vm-3", "config.changeVersion", "NoPermission"), None),
     );
-    let error = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap_err();
+    let error = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap().unread.remove(0).error;
     assert_eq!(
         (error.outcome(), error.to_string().contains("(VirtualMachine vm-3): NoPermission")),
         (Outcome::Denied, true),

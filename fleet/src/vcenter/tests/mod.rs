@@ -1,6 +1,8 @@
 //! The hypervisor against a vCenter that refuses what a real one refuses.
 
+mod absent;
 mod adopt;
+mod away;
 mod bed;
 mod cluster;
 mod copies;
@@ -23,6 +25,7 @@ mod storage_policies;
 mod store;
 mod templates;
 mod unanswered;
+mod unread;
 mod upgrade;
 
 use std::collections::BTreeMap;
