@@ -91,5 +91,5 @@ pub use task::{Progress, Running};
 pub use treatment::{Again, Outcome, TREATMENTS, Treatment};
 pub use vm::{
     Adapter, AdapterNetwork, Boot, CloneDisks, ClonePolicy, CloneVm, ConfigSpec, Controller, Devices, Disk, DiskMode,
-    Entries, ExistingDisk, Extra, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot, Vm,
+    Entries, ExistingDisk, Extra, Lacking, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot, Vm,
 };

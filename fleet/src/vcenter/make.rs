@@ -119,7 +119,7 @@ impl VcenterHypervisor {
             let words = format!("the template {} was changed while {name} was made from it", template.name);
             return Err(after_it_began(changed(words)));
         }
-        let vm = self.client.whole_vm(&made).await.map_err(after_it_began)?;
+        let vm = self.complete(&made, spec, permit).await.map_err(after_it_began)?;
         if let Some(strange) = strange(template, &vm, new_disks) {
             let words = format!(
                 "{name} was made with {strange}, which is not as in the template {}: it was changed meanwhile",

@@ -12,6 +12,7 @@
 mod apart;
 mod beside;
 mod change;
+mod complete;
 mod copies;
 mod datastore_directory;
 mod datastore_store;

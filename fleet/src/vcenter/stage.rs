@@ -275,6 +275,7 @@ impl VcenterHypervisor {
         if Package::read(ova).await?.digest != digest {
             return Err(another());
         }
+        self.complete(&imported.vm, &config, permit).await?;
         let changes = self.client.changes(&asking);
         // All is there by now: where nothing has happened it is asked for again, each time under the permit.
         let what = format!("making the snapshot of {}", note.name);

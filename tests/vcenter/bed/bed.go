@@ -67,6 +67,23 @@ type Switches struct {
 	EditPropertiesWhileOn bool `json:"edit_properties_while_on"`
 	// ClonesChangeTheirSource counts a clone as a change of the settings of what is cloned. Whether vCenter does is not certain.
 	ClonesChangeTheirSource bool `json:"clones_change_their_source"`
+	// CloneDrops names parts of CloneSpec.config that have no effect: "vapp", "uuid", "extra", "devices". A report says so of the vApp
+	// configuration (govmomi 2201); of no part it is documented.
+	CloneDrops []string `json:"clone_drops"`
+	// ImportDrops names parts of the settings that an import does not have in the end: "uuid", "extra".
+	ImportDrops []string `json:"import_drops"`
+	// ReconfigureDrops is the same for ReconfigVM_Task.
+	ReconfigureDrops []string `json:"reconfigure_drops"`
+	// ShowsPasswords shows passwords of forms, which vCenter does not.
+	ShowsPasswords bool `json:"shows_passwords"`
+	// RewritesTemplates has a clone change names and summaries of what is cloned, which vCenter does by itself at other times.
+	RewritesTemplates bool `json:"rewrites_templates"`
+	// ListsAllTasks lists the tasks of all objects to everybody, whatever they may see.
+	ListsAllTasks bool `json:"lists_all_tasks"`
+	// HostsAway has no host answer at its own address: uploads do not reach it.
+	HostsAway bool `json:"hosts_away"`
+	// KeepsGuestinfo keeps what a guest has set of guestinfo when its machine is powered off, which is reported (open-vm-tools 288).
+	KeepsGuestinfo bool `json:"keeps_guestinfo"`
 	// CopiesKeepUUID gives a copy of a disk the UUID of that disk. Whether vCenter does is not documented.
 	CopiesKeepUUID bool `json:"copies_keep_uuid"`
 	// MostFree is what is free of each datastore at most, in bytes: others take the rest. 0 leaves it as it is.

@@ -86,6 +86,7 @@ func (l *lease) open(ctx *vcsim.Context, in *vcsim.Folder, spec *types.VirtualMa
 	if failed := l.world.hostless(pool, host); failed != nil {
 		return failed
 	}
+	dropped(&spec.ConfigSpec, l.world.bed.Switches().ImportDrops)
 	machine, failed := l.world.create(ctx, in, spec.ConfigSpec, pool, host)
 	if failed != nil {
 		return failed

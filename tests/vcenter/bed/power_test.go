@@ -62,16 +62,24 @@ func TestPropertiesAreEditedWhileOffOrBySwitch(t *testing.T) {
 	vm := s.imported("node-1")
 	properties := s.read(vm).Config.VAppConfig.GetVmConfigInfo().Property
 	edited := func(value string) types.VirtualMachineConfigSpec {
+		info := properties[0]
+		info.Value = value
 		return types.VirtualMachineConfigSpec{VAppConfig: &types.VmConfigSpec{Property: []types.VAppPropertySpec{{
-			ArrayUpdateSpec: types.ArrayUpdateSpec{Operation: types.ArrayUpdateOperationEdit},
-			Info:            &types.VAppPropertyInfo{Key: properties[0].Key, Value: value},
+			ArrayUpdateSpec: types.ArrayUpdateSpec{Operation: types.ArrayUpdateOperationEdit}, Info: &info,
 		}}}}
 	}
+	now := func() types.VAppPropertyInfo { return s.read(vm).Config.VAppConfig.GetVmConfigInfo().Property[0] }
 	s.done(s.reconfigure(vm, edited("192.0.2.9")))
-	now := s.read(vm).Config.VAppConfig.GetVmConfigInfo().Property[0]
-	if now.Value != "192.0.2.9" || now.Id != "address" || now.Type != properties[0].Type {
-		t.Errorf("what is unset stays: %+v", now)
+	if now := now(); now.Value != "192.0.2.9" || now.Id != "address" || now.Type != properties[0].Type {
+		t.Errorf("%+v", now)
 	}
+	short := edited("192.0.2.8")
+	short.VAppConfig.GetVmConfigSpec().Property[0].Info.UserConfigurable = nil
+	s.done(s.reconfigure(vm, short))
+	if now := now(); now.UserConfigurable != nil && *now.UserConfigurable {
+		t.Errorf("an edit replaces the whole property: %+v", now)
+	}
+	s.done(s.reconfigure(vm, edited("192.0.2.9")))
 	s.done(vm.PowerOn(background))
 	task, err := s.reconfigure(vm, edited("192.0.2.10"))
 	refused[*types.InvalidPowerState](s, "while it runs", task, err)

@@ -3,6 +3,7 @@
 mod adopt;
 mod bed;
 mod cluster;
+mod complete;
 mod copies;
 mod cut;
 mod disturbed;
