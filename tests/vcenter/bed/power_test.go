@@ -273,6 +273,44 @@ func (p plain) Error() string { return string(p) }
 
 const errNoKernel = plain("no kernel")
 
+func TestAnOverrideOfHAThatIsEditedIsWhatWasSent(t *testing.T) {
+	s := opened(t)
+	vm := s.imported("node-1")
+	cluster, err := s.finder.DefaultClusterComputeResource(background)
+	s.must(err)
+	set := func(operation types.ArrayUpdateOperation, settings types.ClusterDasVmSettings) {
+		s.done(cluster.Reconfigure(background, &types.ClusterConfigSpecEx{DasVmConfigSpec: []types.ClusterDasVmConfigSpec{{
+			ArrayUpdateSpec: types.ArrayUpdateSpec{Operation: operation},
+			Info:            &types.ClusterDasVmConfigInfo{Key: vm.Reference(), DasSettings: &settings},
+		}}}, true))
+	}
+	set(types.ArrayUpdateOperationAdd, types.ClusterDasVmSettings{RestartPriority: "low", IsolationResponse: "shutdown"})
+	set(types.ArrayUpdateOperationEdit, types.ClusterDasVmSettings{RestartPriority: "high"})
+	config, err := cluster.Configuration(background)
+	s.must(err)
+	if now := config.DasVmConfig[0].DasSettings; now.RestartPriority != "high" || now.IsolationResponse != "" {
+		t.Errorf("%+v", now)
+	}
+}
+
+func TestARuleTakesMachinesOfItsClusterAlone(t *testing.T) {
+	s := opened(t)
+	one, two := s.imported("node-1"), s.imported("node-2")
+	datacenter, err := s.finder.DefaultDatacenter(background)
+	s.must(err)
+	folders, err := datacenter.Folders(background)
+	s.must(err)
+	other, err := folders.HostFolder.CreateCluster(background, "DC0_C1", types.ClusterConfigSpecEx{})
+	s.must(err)
+	task, err := other.Reconfigure(background, &types.ClusterConfigSpecEx{RulesSpec: []types.ClusterRuleSpec{{
+		ArrayUpdateSpec: types.ArrayUpdateSpec{Operation: types.ArrayUpdateOperationAdd},
+		Info: &types.ClusterAntiAffinityRuleSpec{
+			ClusterRuleInfo: types.ClusterRuleInfo{Name: "apart"}, Vm: []types.ManagedObjectReference{one.Reference(), two.Reference()},
+		},
+	}}}, true)
+	refused[*types.InvalidArgument](s, "machines of another cluster", task, err)
+}
+
 func TestRulesKeepMachinesApart(t *testing.T) {
 	s := opened(t)
 	compute, err := s.finder.ClusterComputeResource(background, "DC0_C0")
