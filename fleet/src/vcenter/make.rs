@@ -6,7 +6,7 @@ use vsphere::{CloneDisks, ClonePolicy, CloneVm, ConfigSpec, DiskMode, NewDisk};
 use super::VcenterHypervisor;
 use super::disks::first_controller;
 use super::image::Image;
-use super::laid::{Seal, snapshot};
+use super::laid::{CHANGED, Seal, snapshot};
 use super::look::uuid;
 use super::place::Place;
 use super::settings::{filled, taken_over, wired};
@@ -165,8 +165,7 @@ fn started(boot: &vsphere::Boot) -> String {
 /// Whether what a linked clone takes from its template is the same. That it was cloned may itself count as a change of its settings:
 /// what these come to is looked at for full ones.
 fn is_alike(before: &vsphere::Vm, after: &vsphere::Vm) -> bool {
-    let rest = |seal: Seal| Seal { version: String::new(), ..seal };
-    Seal::of(before).map(rest) == Seal::of(after).map(rest)
+    Seal::of(before).is_some_and(|seal| matches!(seal.broken(after), None | Some(CHANGED)))
         && before.extra == after.extra
         && before.properties == after.properties
 }

@@ -300,12 +300,11 @@ async fn a_full_clone_of_a_template_whose_settings_were_changed_meanwhile_is_not
         hypervisor.clone_of(&looked_at, name, &place, (&spec, 0), &Free).await.unwrap();
     }
     let mut of_before = hypervisor.image(&staged).await.unwrap();
-    of_before.note.seal.as_mut().unwrap().settings = None;
+    of_before.note.seal.as_mut().unwrap().parts.clear();
     let refused = hypervisor.clone_of(&of_before, "three", &place, (&spec, 0), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("was changed while three was made from it"), "{refused}");
-    // Of all settings one that no list here names.
     let looked_at = hypervisor.image(&staged).await.unwrap();
-    change(&client, &MoRef::vm(&staged.reference), &ConfigSpec::new().annotation("changed")).await;
+    change(&client, &MoRef::vm(&staged.reference), &ConfigSpec::new().memory(1 << 14)).await;
     let refused = hypervisor.clone_of(&looked_at, "four", &place, (&spec, 0), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("was changed while four was made from it"), "{refused}");
 }
@@ -506,7 +505,8 @@ async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_i
         let name = format!("{}{number}", note.name);
         let of_before = Note { name, ..note.clone() };
         let settings = (number == 0).then(|| "those of another one".to_owned());
-        hypervisor.laid.seal(&of_before, Seal { settings, ..seal.clone() }, &Free).await.unwrap();
+        let of_before_parts = Seal { settings, parts: BTreeMap::new(), ..seal.clone() };
+        hypervisor.laid.seal(&of_before, of_before_parts, &Free).await.unwrap();
     }
     hypervisor.tidy(&ova.digest, &Free).await.unwrap();
     for node in ["cp1", "cp2"] {
