@@ -110,6 +110,9 @@ type Bed struct {
 	mutex    sync.Mutex
 	current  *world
 	switches Switches
+	// hosts are where hosts answer at their own addresses.
+	hosts       []net.Listener
+	certificate tls.Certificate
 	// down is until when the API answers nobody.
 	down time.Time
 }
@@ -143,16 +146,56 @@ func Start(config Config) (*Bed, error) {
 		// Without HTTP/2, as vCenter's SOAP endpoint: a call that is dropped takes its connection with it.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
-	go func() {
-		served := tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
-		_ = bed.server.Serve(served)
-	}()
+	bed.certificate = certificate
+	bed.listen(listener)
+	if err := bed.setHosts(true); err != nil {
+		bed.Close()
+		return nil, err
+	}
 	go func() {
 		for event := range config.Carrier.Events() {
 			bed.now().said(event)
 		}
 	}()
 	return bed, nil
+}
+
+func (b *Bed) listen(listener net.Listener) {
+	go func() {
+		served := tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{b.certificate}, MinVersion: tls.VersionTLS12})
+		_ = b.server.Serve(served)
+	}()
+}
+
+// hostName is a host's name: its own address on the loopback interface, where it answers at the port of the API. A bed that listens
+// elsewhere has the one address.
+func (b *Bed) hostName(number int) string {
+	if ip := net.ParseIP(b.at.Hostname()); b.config.ESX || ip == nil || !ip.Equal(net.IPv4(127, 0, 0, 1)) {
+		return b.at.Hostname()
+	}
+	return net.IPv4(127, 0, 1, byte(number+1)).String()
+}
+
+// setHosts has hosts answer at their own addresses, or not.
+func (b *Bed) setHosts(answer bool) error {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	if answer == (len(b.hosts) > 0) || b.hostName(0) == b.at.Hostname() {
+		return nil
+	}
+	for _, listener := range b.hosts {
+		_ = listener.Close()
+	}
+	b.hosts = nil
+	for number := 0; answer && number < b.config.Hosts; number++ {
+		listener, err := net.Listen("tcp", net.JoinHostPort(b.hostName(number), b.at.Port()))
+		if err != nil {
+			return err
+		}
+		b.hosts = append(b.hosts, listener)
+		b.listen(listener)
+	}
+	return nil
 }
 
 // quiet leaves out what the server says of connections that were dropped on purpose.
@@ -238,7 +281,7 @@ func (b *Bed) Reset() error {
 	b.mutex.Unlock()
 	b.front.Rules.Clear()
 	b.front.Counts.Reset()
-	return nil
+	return b.setHosts(true)
 }
 
 // Restart ends all sessions and leases, as a vCenter that starts anew does, and answers nobody for so long. Machines go on.

@@ -116,8 +116,13 @@ func (b *Bed) Control() http.Handler {
 // change changes switches.
 func (b *Bed) change(asked json.RawMessage) error {
 	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return strictly(asked, &b.switches)
+	err := strictly(asked, &b.switches)
+	away := b.switches.HostsAway
+	b.mutex.Unlock()
+	if err != nil {
+		return err
+	}
+	return b.setHosts(!away)
 }
 
 // strictly reads JSON that has no other fields.

@@ -200,7 +200,7 @@ async fn who_may_not_read_a_switch_or_a_host_is_told_which() {
             Kind::Denied,
         ),
         // Where no VM is to be made none is needed.
-        ("DC0/host/DC0_C0/DC0_C0_H0", "the host DC0_C0_H0", Kind::Refused),
+        ("DC0/host/DC0_C0/127.0.1.1", "the host 127.0.1.1", Kind::Refused),
     ];
     let name = |index: usize| format!("unread-{index}@vsphere.local");
     let users = cases.iter().enumerate().map(|(index, (path, ..))| unread(user(&name(index), &objects), path));
