@@ -240,7 +240,16 @@ func TestABodySpeaksAndIsSpokenTo(t *testing.T) {
 	if given := s.machine("node-1").Guestinfo; len(given) != 0 {
 		t.Errorf("what the guest has set outlives it: %v", given)
 	}
-	if history := carrier.history(); history != "start node-1, disconnect, shutdown" {
+	s.ask("PUT", "/switches", `{"keeps_guestinfo": true}`)
+	s.done(vm.PowerOn(background))
+	said.Run = carrier.last.Run
+	say(func(e *bodies.Event) { e.Event, e.Key, e.Value = bodies.Guestinfo, "kaas.status", "ready" })
+	s.until("the guest speaks again", func() bool { return s.machine("node-1").Guestinfo["kaas.status"] == "ready" })
+	s.done(vm.PowerOff(background))
+	if given := s.machine("node-1").Guestinfo; given["kaas.status"] != "ready" {
+		t.Errorf("with the switch it outlives the power cycle: %v", given)
+	}
+	if history := carrier.history(); !strings.HasPrefix(history, "start node-1, disconnect, shutdown") {
 		t.Error(history)
 	}
 	kept := object.VirtualDeviceList(s.read(vm).Config.Hardware.Device).SelectByType((*types.VirtualEthernetCard)(nil))[0].(types.BaseVirtualEthernetCard).GetVirtualEthernetCard()
