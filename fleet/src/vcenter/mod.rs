@@ -13,6 +13,7 @@ mod absent;
 mod apart;
 mod beside;
 mod change;
+mod complete;
 mod copies;
 mod datastore_directory;
 mod datastore_store;

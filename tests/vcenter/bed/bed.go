@@ -67,6 +67,23 @@ type Switches struct {
 	EditPropertiesWhileOn bool `json:"edit_properties_while_on"`
 	// ClonesChangeTheirSource counts a clone as a change of the settings of what is cloned. Whether vCenter does is not certain.
 	ClonesChangeTheirSource bool `json:"clones_change_their_source"`
+	// CloneDrops names parts of CloneSpec.config that have no effect: "vapp", "uuid", "extra", "devices". A report says so of the vApp
+	// configuration (govmomi 2201); of no part it is documented.
+	CloneDrops []string `json:"clone_drops"`
+	// ImportDrops names parts of the settings that an import does not have in the end: "uuid", "extra".
+	ImportDrops []string `json:"import_drops"`
+	// ReconfigureDrops is the same for ReconfigVM_Task.
+	ReconfigureDrops []string `json:"reconfigure_drops"`
+	// ShowsPasswords shows passwords of forms, which vCenter does not.
+	ShowsPasswords bool `json:"shows_passwords"`
+	// RewritesTemplates has a clone change names and summaries of what is cloned, which vCenter does by itself at other times.
+	RewritesTemplates bool `json:"rewrites_templates"`
+	// ListsAllTasks lists the tasks of all objects to everybody, whatever they may see.
+	ListsAllTasks bool `json:"lists_all_tasks"`
+	// HostsAway has no host answer at its own address: uploads do not reach it.
+	HostsAway bool `json:"hosts_away"`
+	// KeepsGuestinfo keeps what a guest has set of guestinfo when its machine is powered off, which is reported (open-vm-tools 288).
+	KeepsGuestinfo bool `json:"keeps_guestinfo"`
 	// CopiesKeepUUID gives a copy of a disk the UUID of that disk. Whether vCenter does is not documented.
 	CopiesKeepUUID bool `json:"copies_keep_uuid"`
 	// MostFree is what is free of each datastore at most, in bytes: others take the rest. 0 leaves it as it is.
@@ -111,6 +128,9 @@ type Bed struct {
 	mutex    sync.Mutex
 	current  *world
 	switches Switches
+	// hosts are where hosts answer at their own addresses.
+	hosts       []net.Listener
+	certificate tls.Certificate
 	// down is until when the API answers nobody.
 	down time.Time
 }
@@ -144,16 +164,56 @@ func Start(config Config) (*Bed, error) {
 		// Without HTTP/2, as vCenter's SOAP endpoint: a call that is dropped takes its connection with it.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
-	go func() {
-		served := tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
-		_ = bed.server.Serve(served)
-	}()
+	bed.certificate = certificate
+	bed.listen(listener)
+	if err := bed.setHosts(true); err != nil {
+		bed.Close()
+		return nil, err
+	}
 	go func() {
 		for event := range config.Carrier.Events() {
 			bed.now().said(event)
 		}
 	}()
 	return bed, nil
+}
+
+func (b *Bed) listen(listener net.Listener) {
+	go func() {
+		served := tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{b.certificate}, MinVersion: tls.VersionTLS12})
+		_ = b.server.Serve(served)
+	}()
+}
+
+// hostName is a host's name: its own address on the loopback interface, where it answers at the port of the API. A bed that listens
+// elsewhere has the one address.
+func (b *Bed) hostName(number int) string {
+	if ip := net.ParseIP(b.at.Hostname()); b.config.ESX || ip == nil || !ip.Equal(net.IPv4(127, 0, 0, 1)) {
+		return b.at.Hostname()
+	}
+	return net.IPv4(127, 0, 1, byte(number+1)).String()
+}
+
+// setHosts has hosts answer at their own addresses, or not.
+func (b *Bed) setHosts(answer bool) error {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	if answer == (len(b.hosts) > 0) || b.hostName(0) == b.at.Hostname() {
+		return nil
+	}
+	for _, listener := range b.hosts {
+		_ = listener.Close()
+	}
+	b.hosts = nil
+	for number := 0; answer && number < b.config.Hosts; number++ {
+		listener, err := net.Listen("tcp", net.JoinHostPort(b.hostName(number), b.at.Port()))
+		if err != nil {
+			return err
+		}
+		b.hosts = append(b.hosts, listener)
+		b.listen(listener)
+	}
+	return nil
 }
 
 // quiet leaves out what the server says of connections that were dropped on purpose.
@@ -239,7 +299,7 @@ func (b *Bed) Reset() error {
 	b.mutex.Unlock()
 	b.front.Rules.Clear()
 	b.front.Counts.Reset()
-	return nil
+	return b.setHosts(true)
 }
 
 // Restart ends all sessions and leases, as a vCenter that starts anew does, and answers nobody for so long. Machines go on.

@@ -148,7 +148,6 @@ func (b *Bed) Control() http.Handler {
 // change changes switches.
 func (b *Bed) change(asked json.RawMessage) error {
 	b.mutex.Lock()
-	defer b.mutex.Unlock()
 	// A map is decoded into what is in it already.
 	before := b.switches.DatastoresAway
 	b.switches.DatastoresAway = nil
@@ -156,7 +155,12 @@ func (b *Bed) change(asked json.RawMessage) error {
 	if b.switches.DatastoresAway == nil {
 		b.switches.DatastoresAway = before
 	}
-	return err
+	away := b.switches.HostsAway
+	b.mutex.Unlock()
+	if err != nil {
+		return err
+	}
+	return b.setHosts(!away)
 }
 
 // strictly reads JSON that has no other fields.

@@ -193,7 +193,7 @@ func (w *world) powerOff(ctx *vcsim.Context, machine *vcsim.VirtualMachine, cut 
 			return &types.GenericVmConfigFault{Reason: err.Error()}
 		}
 	}
-	if running != nil {
+	if running != nil && !w.bed.Switches().KeepsGuestinfo {
 		// What a guest sets lives as long as the machine's process: it is in no file of the machine, unlike what is set from
 		// outside (VMware's Guest SDK, "guestinfo variables").
 		for key, is := range running.set {

@@ -292,7 +292,7 @@ func isUnread(role []string) bool {
 	return slices.Contains(role, "System.View") && !slices.Contains(role, "System.Read")
 }
 
-// collector answers reads of properties for a user who may not read all objects.
+// collector answers reads of properties: it hides passwords of forms, and what a user may not read.
 type collector struct {
 	*vcsim.PropertyCollector
 	world *world
@@ -302,25 +302,13 @@ type collector struct {
 	hidden map[ref]hiding
 }
 
-// collecting is what answers a user's reads of properties instead of vcsim; nil where that shows everything.
+// collecting is what answers a user's reads of properties instead of vcsim; nil for other calls.
 func (w *world) collecting(user string, method *vcsim.Method) mo.Reference {
 	if method.Name != "RetrievePropertiesEx" && method.Name != "ContinueRetrievePropertiesEx" {
 		return nil
 	}
-	limited := w.limited(user)
-	reads := limited == nil
-	if !reads {
-		reads = true
-		for _, role := range limited.On {
-			reads = reads && !isUnread(role)
-		}
-	}
-	hidden := w.unshown()
-	if reads && len(hidden) == 0 {
-		return nil
-	}
 	own := vcsim.NewPropertyCollector(method.This).(*vcsim.PropertyCollector)
-	return &collector{PropertyCollector: own, world: w, user: limited, hidden: hidden}
+	return &collector{PropertyCollector: own, world: w, user: w.limited(user), hidden: w.unshown()}
 }
 
 // RetrievePropertiesEx names what is not shown: "missingSet: Properties for which values could not be retrieved and the associated fault".
@@ -348,6 +336,7 @@ func (c *collector) shown(objects []types.ObjectContent) {
 		if hiding, is := c.hidden[found.Obj]; is {
 			hiding.hide(found)
 		}
+		c.world.seen(c.user, found)
 		if c.user == nil || c.world.reads(c.user, found.Obj) {
 			continue
 		}
@@ -364,6 +353,39 @@ func (c *collector) shown(objects []types.ObjectContent) {
 		}
 		found.PropSet = shown
 	}
+}
+
+// seen changes what is shown of an object as vCenter does.
+func (w *world) seen(user *User, found *types.ObjectContent) {
+	for i, property := range found.PropSet {
+		if tasks, is := property.Val.(types.ArrayOfManagedObjectReference); is && found.Obj.Type == "TaskManager" && property.Name == "recentTask" {
+			found.PropSet[i].Val = w.listed(user, tasks)
+		}
+	}
+	if found.Obj.Type == "VirtualMachine" && !w.bed.Switches().ShowsPasswords {
+		for i, property := range found.PropSet {
+			found.PropSet[i].Val = withoutPasswords(property.Val)
+		}
+	}
+}
+
+// listed are the tasks that a user may access, "which is determined by having permission to access the Task object's managed entity"
+// (reference of TaskManager.recentTask). That the way to an object is shown is no permission on what is above it.
+func (w *world) listed(user *User, tasks types.ArrayOfManagedObjectReference) types.ArrayOfManagedObjectReference {
+	if user == nil || w.bed.Switches().ListsAllTasks {
+		return tasks
+	}
+	var list types.ArrayOfManagedObjectReference
+	for _, at := range tasks.ManagedObjectReference {
+		task, is := w.registry.Get(at).(*vcsim.Task)
+		if !is {
+			continue
+		}
+		if task.Info.Entity == nil || w.registry.Get(*task.Info.Entity) == nil || len(w.granted(user, *task.Info.Entity)) > 0 {
+			list.ManagedObjectReference = append(list.ManagedObjectReference, at)
+		}
+	}
+	return list
 }
 
 // granted are the privileges of a user's roles on an object: of what is set on it, and else of what propagates from above, together

@@ -14,6 +14,7 @@ import (
 // ReconfigVMTask changes a machine.
 func (m *machine) ReconfigVMTask(ctx *vcsim.Context, asked *types.ReconfigVM_Task) soap.HasFault {
 	task := m.world.task(ctx, "ReconfigVM_Task", m.VirtualMachine, func(ctx *vcsim.Context) (types.AnyType, fault) {
+		dropped(&asked.Spec, m.world.bed.Switches().ReconfigureDrops)
 		return nil, m.world.reconfigure(ctx, m.VirtualMachine, asked)
 	})
 	return &methods.ReconfigVM_TaskBody{Res: &types.ReconfigVM_TaskResponse{Returnval: task}}
@@ -33,7 +34,6 @@ func (w *world) reconfigure(ctx *vcsim.Context, machine *vcsim.VirtualMachine, a
 		_, failed := w.inner(ctx, machine, func() soap.HasFault { return machine.ReconfigVMTask(ctx, asked) })
 		return failed
 	}
-	mergeVApp(machine, spec.VAppConfig)
 	var made, gone []string
 	undo := func() {
 		for _, disk := range made {

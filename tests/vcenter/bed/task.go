@@ -80,6 +80,11 @@ func (w *world) newTask(ctx *vcsim.Context, method string, at ref) *vcsim.Task {
 	if ctx.Session != nil {
 		made.Info.Reason = &types.TaskReasonUser{UserName: ctx.Session.UserName}
 	}
+	if at.Type == "FileManager" || at.Type == "VirtualDiskManager" {
+		// "Managed entity to which the operation applies" (reference of TaskInfo): that of a path is its data center.
+		at = w.registry.Any("Datacenter").Reference()
+		made.Info.Entity = &at
+	}
 	if entity, is := w.registry.Get(at).(mo.Entity); is {
 		made.Info.EntityName = name(entity)
 	}

@@ -77,8 +77,10 @@ func newWorld(bed *Bed) (*world, error) {
 		busy: map[ref]ref{}, runs: map[string]*run{}, leases: map[string]*lease{}, sessions: map[string]string{}, making: map[ref]ref{},
 	}
 	// vcsim's hosts have two processors and less than 4 GiB of memory.
-	for _, entity := range w.registry.All("HostSystem") {
+	for number, entity := range w.registry.All("HostSystem") {
 		host := entity.(*vcsim.HostSystem)
+		host.Name = bed.hostName(number)
+		host.Summary.Config.Name = host.Name
 		host.Summary.Hardware.NumCpuThreads, host.Summary.Hardware.MemorySize = 64, 512<<30
 		host.Hardware.CpuInfo.NumCpuThreads, host.Hardware.MemorySize = 64, 512<<30
 	}

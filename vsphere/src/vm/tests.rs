@@ -477,3 +477,54 @@ async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_rea
     fake.says("RetrievePropertiesEx", &page(&stamped, None));
     assert_eq!(client.entry(&id(), "a.stamp").await.unwrap().as_deref(), Some("ours"));
 }
+
+#[tokio::test]
+async fn a_new_vm_is_compared_with_each_part_that_was_asked_for() {
+    let fake = Fake::start().await;
+    let vm = seen(&fake).await;
+    let by = |kind: &str| ManagedBy { extension: "org.example".to_owned(), kind: kind.to_owned() };
+    let (first, second) = (&vm.devices.adapters[0], &vm.devices.adapters[1]);
+    let (own, other) = (first.backing_like().unwrap(), second.backing_like().unwrap());
+    let same = ConfigSpec::new()
+        .bios_uuid("4212AAAA-0000-0000-0000-000000000001")
+        .processors(4)
+        .memory(8192)
+        .managed_by(&by("node"))
+        .extra("guestinfo.x", "very secret")
+        .extra("guestinfo.gone", "")
+        .network(first, &own, true)
+        .properties(&vm.properties, [("net.address.1", "10.0.0.5")])
+        .unwrap();
+    assert_eq!(same.lacking_in(&vm).parts, [""; 0]);
+    let controller = &vm.devices.controllers[0];
+    let disk = NewDisk { capacity: 1 << 20, controller, mode: DiskMode::Persistent, datastore: None, policy: None };
+    for (spec, part, sent) in [
+        (ConfigSpec::new().bios_uuid("4212aaaa-0000-0000-0000-000000000002"), "the BIOS UUID", "<uuid>4212aaaa-0"),
+        (ConfigSpec::new().processors(2), "the number of CPUs", "<numCPUs>2<"),
+        (ConfigSpec::new().memory(4096), "the size of its memory", "<memoryMB>4096<"),
+        (ConfigSpec::new().managed_by(&by("x")), "the extension that manages it", "<type>x<"),
+        (ConfigSpec::new().extra("guestinfo.x", "y"), "the entry guestinfo.x of extraConfig", "<key>guestinfo.x<"),
+        (ConfigSpec::new().network(first, &other, true), "the network of Network adapter 1", "VM Network"),
+        (ConfigSpec::new().network(first, &own, false), "the network of Network adapter 1", "<startConnected>false"),
+        (ConfigSpec::new().new_disk(&disk).unwrap(), "a disk", "<fileOperation>create<"),
+        (
+            ConfigSpec::new().properties(&vm.properties, [("hostname", "cp1")]).unwrap(),
+            "the OVF property hostname",
+            "<userConfigurable>true</userConfigurable>\n<defaultValue>default</defaultValue>\n<value>cp1<",
+        ),
+    ] {
+        let lacking = spec.lacking_in(&vm);
+        assert_eq!(lacking.parts, [part]);
+        let rest = self::sent(&lacking.rest).await;
+        assert!(rest.contains(sent) && rest.contains("<changeVersion>"), "{part}: {rest}");
+    }
+    // Another size or mode of a disk cannot be set any more.
+    let mut there = vm.clone();
+    let mut other = there.devices.disks[0].clone();
+    (other.unit, other.label) = (controller.free_unit().unwrap(), "Hard disk 3".to_owned());
+    there.devices.disks.push(other);
+    let larger = NewDisk { capacity: 1 << 21, ..disk };
+    let lacking = ConfigSpec::new().new_disk(&larger).unwrap().lacking_in(&there);
+    assert_eq!(lacking.parts, ["the size of Hard disk 3", "the mode of Hard disk 3"]);
+    assert!(!self::sent(&lacking.rest).await.contains("deviceChange"));
+}

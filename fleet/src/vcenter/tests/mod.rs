@@ -5,6 +5,7 @@ mod adopt;
 mod away;
 mod bed;
 mod cluster;
+mod complete;
 mod copies;
 mod cut;
 mod disturbed;
