@@ -91,6 +91,6 @@ pub use task::{Progress, Running};
 pub use treatment::{Again, Outcome, TREATMENTS, Treatment};
 pub use vm::{
     Adapter, AdapterNetwork, Boot, CloneDisks, ClonePolicy, CloneVm, ConfigSpec, Controller, Devices, Disk, DiskMode,
-    Entries, ExistingDisk, Extra, Lacking, Listed, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot, Traces,
-    Unread, Vm,
+    Entries, ExistingDisk, Extra, Lacking, Listed, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot,
+    Traces, Unread, Vm,
 };
