@@ -5,13 +5,9 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::bios_uuid::BiosUuid;
 use crate::kubernetes_upgrade;
 use crate::swap::{EvacuationState, Image, Losses, SwapState};
-
-/// How Kubernetes names the machine of a node with this BIOS UUID: as vSphere's cloud provider does.
-pub fn provider_id(bios_uuid: Uuid) -> String {
-    format!("vsphere://{bios_uuid}")
-}
 
 /// A node, as `GET /v1/node` answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +22,7 @@ pub struct Node {
     /// The GPT disk GUID of its data disk.
     pub disk: Uuid,
     /// BIOS UUID of the VM that holds the data disk; none if the hypervisor gives none.
-    pub holder: Option<Uuid>,
+    pub holder: Option<BiosUuid>,
     /// How many VMs have held the data disk.
     pub generation: u64,
     /// Its Kubernetes.
@@ -47,6 +43,13 @@ pub struct Node {
     /// Its pods, as far as an upgrade goes by them; none of an image that does not tell of them yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Pods>,
+}
+
+impl Node {
+    /// Whether the node may run in the VM that vCenter shows with this BIOS UUID.
+    pub fn runs_in(&self, vm: Uuid) -> bool {
+        self.holder.is_some_and(|holder| holder == vm)
+    }
 }
 
 /// The pods of a node, as its API server has them. What is none cannot be known now, and says nothing good.

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::bios_uuid::BiosUuid;
 use crate::codes::{self, Code};
 use crate::console;
 
@@ -40,7 +41,7 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statement {
     /// The BIOS UUID of the VM that says it, if it knows one.
-    pub machine: Option<Uuid>,
+    pub machine: Option<BiosUuid>,
     /// How far it is.
     pub phase: Phase,
     /// The code of the first error that stands, of [`codes::CODES`]; none if none does.
@@ -104,6 +105,11 @@ pub fn asks_for_token(code: &str) -> bool {
 }
 
 impl Statement {
+    /// Whether the VM that vCenter shows with this BIOS UUID may say it.
+    pub fn is_of(&self, vm: Uuid) -> bool {
+        self.machine.is_some_and(|machine| machine == vm)
+    }
+
     /// The variable of a VMware VM that has it.
     pub const GUESTINFO: &str = "guestinfo.kaas.statement";
 
@@ -155,7 +161,7 @@ mod tests {
 
     fn refusal() -> Statement {
         Statement {
-            machine: Some(Uuid::from_u128(7)),
+            machine: Some(BiosUuid::from_u128(7)),
             phase: Phase::Refused,
             code: Some("join.token-refused".to_owned()),
             words: "the token \"abc\"\r\nis not taken".to_owned(),

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::bios_uuid::BiosUuid;
 use crate::codes::Code;
 use crate::version::is_older;
 
@@ -14,7 +15,7 @@ use crate::version::is_older;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
     /// Its BIOS UUID; none if the hypervisor gives none.
-    pub vm: Option<Uuid>,
+    pub vm: Option<BiosUuid>,
     /// The image's version.
     pub version: String,
     /// The image's build identifier; empty where it is not known.

@@ -309,6 +309,7 @@ fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
         stamp: None,
         source: Some(Source::Ova { unpacked }),
         engine: lab.replacements(),
+        in_order_uuid: false,
     })
 }
 

@@ -46,6 +46,7 @@ impl Lab {
             source: None,
             engine: self.record.engine,
             stamp: Some(Stamp { deployment: self.deployment(), node: node.name.clone(), swap: None }),
+            in_order_uuid: false,
         })
     }
 
@@ -258,6 +259,7 @@ mod tests {
             source: None,
             engine: EngineRecord::Container,
             stamp,
+            in_order_uuid: false,
         };
         lab.make_vm(&new).unwrap();
         if has_disk {

@@ -161,6 +161,7 @@ pub(crate) mod tests {
             source: None,
             engine: EngineRecord::Container,
             stamp: None,
+            in_order_uuid: false,
         }
     }
 

@@ -128,6 +128,7 @@ mod tests {
             source: None,
             engine: EngineRecord::Container,
             stamp,
+            in_order_uuid: false,
         };
         lab.make_vm(&new).unwrap();
         std::fs::create_dir_all(lab.directory.path().join("disks")).unwrap();

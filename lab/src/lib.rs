@@ -107,6 +107,8 @@ pub struct NewVm {
     pub engine: EngineRecord,
     /// Whose it is; none as with a VM that a person imports by hand.
     pub stamp: Option<Stamp>,
+    /// Whether its `product_uuid` has vCenter's order of bytes ([`contract::platform::Dmi::of_vmware`]).
+    pub in_order_uuid: bool,
 }
 
 /// A VM that is in the inventory and has no configuration yet.
@@ -376,6 +378,7 @@ impl Lab {
             source,
             engine: Some(vm.engine),
             uuid,
+            in_order_uuid: vm.in_order_uuid,
             stamp: vm.stamp.clone(),
             mac,
             port: Some(plan::port(uuid)),

@@ -40,6 +40,9 @@ pub struct VmRecord {
     pub engine: Option<EngineRecord>,
     /// BIOS UUID.
     pub uuid: Uuid,
+    /// Whether its `product_uuid` has the same order of bytes, as in labs of earlier versions.
+    #[serde(default = "yes")]
+    pub in_order_uuid: bool,
     /// Whose it is; none if it was made by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamp: Option<Stamp>,
@@ -73,6 +76,10 @@ pub struct VmRecord {
     pub unconfigured: Vec<String>,
     /// The process that is the VM, as long as it is on.
     pub process: Option<ProcessId>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl VmRecord {
@@ -476,6 +483,7 @@ pub(super) mod tests {
             source: Source::Tree { tree: "/tree".into() },
             engine: Some(EngineRecord::Container),
             uuid: Uuid::from_u128(1),
+            in_order_uuid: false,
             stamp: Some(Stamp { deployment: Uuid::from_u128(2), node: name.to_owned(), swap: None }),
             mac: "00:50:56:00:00:01".to_owned(),
             port: Some("v0123456789ab".to_owned()),
@@ -528,6 +536,7 @@ pub(super) mod tests {
         let vm = directory.load_vm("cp1").unwrap();
         // It may be on, and its port there.
         assert_eq!((vm.engine, vm.port()), (None, "cp1"));
+        assert!(vm.in_order_uuid, "its guest has read it so");
     }
 
     #[test]

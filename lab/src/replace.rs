@@ -165,6 +165,7 @@ impl Lab {
             source: Some(source.clone()),
             engine: self.replacements(),
             stamp: Some(Stamp { deployment: self.deployment(), node: planned.name.clone(), swap: None }),
+            in_order_uuid: false,
         })
     }
 

@@ -213,6 +213,7 @@ mod tests {
                 source: None,
                 engine: EngineRecord::Qemu { kvm: false, hardware: Hardware::Quick },
                 stamp: None,
+                in_order_uuid: false,
             };
             lab.make_vm(&vm).unwrap();
             assert!(!host.0.network.exists());

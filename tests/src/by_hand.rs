@@ -28,7 +28,8 @@ pub fn import_filled_in(scenario: &Scenario, name: &str, node: &str, source: Opt
 }
 
 fn import_with(scenario: &Scenario, name: &str, properties: BTreeMap<String, String>, source: Option<Source>) {
-    let vm = NewVm { data_disk: None, source, ..scenario.vm(name, properties) };
+    // Some VMs that were imported by hand show their UUID in vCenter's order (kubernetes-archived/#450).
+    let vm = NewVm { data_disk: None, source, in_order_uuid: true, ..scenario.vm(name, properties) };
     scenario.lab().import(&vm).unwrap_or_else(|error| panic!("{error:#}"));
 }
 

@@ -314,6 +314,7 @@ impl Scenario {
             source: None,
             engine: self.lab().replacements(),
             stamp: None,
+            in_order_uuid: false,
         }
     }
 

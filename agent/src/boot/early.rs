@@ -259,7 +259,7 @@ mod tests {
         root
     }
 
-    fn identify(disk: &Path, holder: uuid::Uuid) -> Identity {
+    fn identify(disk: &Path, holder: contract::bios_uuid::BiosUuid) -> Identity {
         let identity = Identity { holder: Some(holder), ..fixture::identity() };
         slots::write(disk, &identity).unwrap();
         identity
@@ -294,7 +294,7 @@ mod tests {
             |machine| drop(machine.add("blank")),
             |machine| {
                 let disk = machine.add("elsewhere");
-                identify(&disk, uuid::Uuid::from_u128(3));
+                identify(&disk, contract::bios_uuid::BiosUuid::from_u128(3));
             },
             |machine| {
                 let disk = machine.add("damaged");

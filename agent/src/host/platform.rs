@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use contract::platform::{CONTAINER_FILE, Container};
+use contract::bios_uuid::BiosUuid;
+use contract::platform::{CONTAINER_FILE, Container, Dmi};
 use uuid::Uuid;
 
 use crate::host::files;
@@ -20,7 +21,7 @@ const LOADED_FROM: &str = "/sys/firmware/efi/efivars/LoaderDevicePartUUID-4a67b0
 /// What carries this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Carrier {
-    Machine { vmware: bool, bios_uuid: Option<Uuid> },
+    Machine { vmware: bool },
     Container(Container),
 }
 
@@ -29,6 +30,7 @@ enum Carrier {
 pub struct Platform {
     root: PathBuf,
     carrier: Carrier,
+    bios_uuid: Option<BiosUuid>,
 }
 
 impl Platform {
@@ -39,28 +41,34 @@ impl Platform {
     /// The container engine's file exists but cannot be read or understood.
     pub fn detect(root: &Path) -> anyhow::Result<Self> {
         let path = files::below(root, CONTAINER_FILE);
-        let carrier = match fs::read(&path) {
-            Ok(text) => Carrier::Container(
-                serde_json::from_slice(&text)
-                    .map_err(|error| anyhow::anyhow!("reading the platform from {}: {error}", path.display()))?,
-            ),
+        let (carrier, dmi) = match fs::read(&path) {
+            Ok(text) => {
+                let container: Container = serde_json::from_slice(&text)
+                    .map_err(|error| anyhow::anyhow!("reading the platform from {}: {error}", path.display()))?;
+                let dmi = container.dmi.clone();
+                // Engines of before show no DMI.
+                let dmi = dmi.unwrap_or(Dmi { product_uuid: container.bios_uuid.to_string(), ..Dmi::default() });
+                (Carrier::Container(container), dmi)
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // The DMI strings are the hypervisor's (SMBIOS 3.7, 7.2);
-                // a VM without a UUID of its own reads as absent.
-                let dmi = |name: &str| {
-                    let text = fs::read_to_string(files::below(root, "/sys/class/dmi/id").join(name)).ok()?;
-                    Some(text.trim().to_owned())
+                let shown = |name: &str| {
+                    let text = fs::read_to_string(files::below(root, "/sys/class/dmi/id").join(name));
+                    text.map(|text| text.trim().to_owned()).unwrap_or_default()
                 };
-                Carrier::Machine {
-                    vmware: dmi("sys_vendor").is_some_and(|vendor| vendor.starts_with("VMware")),
-                    bios_uuid: dmi("product_uuid")
-                        .and_then(|text| Uuid::parse_str(&text).ok())
-                        .filter(|uuid| !uuid.is_nil() && !uuid.is_max()),
-                }
+                let dmi = Dmi {
+                    sys_vendor: shown("sys_vendor"),
+                    product_serial: shown("product_serial"),
+                    product_uuid: shown("product_uuid"),
+                };
+                (Carrier::Machine { vmware: dmi.is_vmware() }, dmi)
             }
             Err(error) => anyhow::bail!("reading the platform from {}: {error}", path.display()),
         };
-        Ok(Self { root: root.to_owned(), carrier })
+        let (bios_uuid, doubt) = dmi.bios_uuid();
+        if let Some(doubt) = doubt {
+            log::warn!("the BIOS UUID is read from product_uuid, because {doubt} ({:?})", dmi.product_serial);
+        }
+        Ok(Self { root: root.to_owned(), carrier, bios_uuid })
     }
 
     /// The directory below which `/sys`, `/dev`, `/run` and `/data` are found.
@@ -86,16 +94,13 @@ impl Platform {
     /// Whether the firmware names VMware as its maker. The backdoor code asks
     /// the processor as well before it talks to the hypervisor.
     pub fn is_vmware(&self) -> bool {
-        matches!(self.carrier, Carrier::Machine { vmware: true, .. })
+        matches!(self.carrier, Carrier::Machine { vmware: true })
     }
 
     /// The UUID that tells this VM from its clones and successors; none if the
     /// hypervisor gives none.
-    pub fn bios_uuid(&self) -> Option<Uuid> {
-        match &self.carrier {
-            Carrier::Machine { bios_uuid, .. } => *bios_uuid,
-            Carrier::Container(container) => Some(container.bios_uuid),
-        }
+    pub fn bios_uuid(&self) -> Option<BiosUuid> {
+        self.bios_uuid
     }
 
     /// Where an ISO with the OVF environment may be: the optical drives, in
@@ -353,12 +358,46 @@ mod tests {
     }
 
     #[test]
+    fn a_vmware_guest_reads_its_serial_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let vm = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_0001);
+        for dmi in [Dmi::of_vmware(vm, false), Dmi::of_vmware(vm, true)] {
+            for (name, shown) in [
+                ("sys_vendor", &dmi.sys_vendor),
+                ("product_serial", &dmi.product_serial),
+                ("product_uuid", &dmi.product_uuid),
+            ] {
+                write(directory.path(), &format!("/sys/class/dmi/id/{name}"), &format!("{shown}\n"));
+            }
+            let read = Platform::detect(directory.path()).unwrap().bios_uuid().unwrap();
+            assert_eq!(read.to_string(), "420f1a2b-0003-4000-8000-000000000001");
+        }
+    }
+
+    /// What the lab writes: an agent of before reads `bios_uuid` alone.
+    #[test]
+    fn a_container_reads_the_serial_number_as_a_vm_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let vm = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_0001);
+        let dmi = serde_json::to_value(Dmi::of_vmware(vm, false)).unwrap();
+        let bios_uuid = vm.swapped().to_string();
+        for (dmi, read) in [(dmi, vm), (serde_json::Value::Null, vm.swapped())] {
+            let file = serde_json::json!({"cdrom": null, "data_disks": [], "bios_uuid": bios_uuid, "dmi": dmi});
+            write(directory.path(), CONTAINER_FILE, &file.to_string());
+            let platform = Platform::detect(directory.path()).unwrap();
+            assert_eq!(platform.bios_uuid().unwrap().to_string(), read.to_string());
+            assert!(platform.is_container() && !platform.is_vmware());
+        }
+    }
+
+    #[test]
     fn a_container_says_what_it_was_given() {
         let directory = tempfile::tempdir().unwrap();
         let container = Container {
             cdrom: Some("/run/host/kaas/cdrom.iso".into()),
             data_disks: vec!["/dev/loop7".into()],
             bios_uuid: Uuid::from_u128(7),
+            dmi: None,
             cgroup_root: Some("/kaas-lab/node1".into()),
             fail_cgroup_v1: false,
             restrict_oom_score_adj: true,

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use contract::bios_uuid::BiosUuid;
 use contract::finding::Severity;
 use contract::statement::{Phase, Statement, lasts};
-use uuid::Uuid;
 
 use super::Status;
 use crate::host::files;
@@ -32,7 +32,7 @@ pub(super) struct Told {
 #[derive(Default)]
 pub(super) struct Sayings {
     file: Option<PathBuf>,
-    machine: Option<Uuid>,
+    machine: Option<BiosUuid>,
     last: Option<Statement>,
 }
 
@@ -81,7 +81,7 @@ impl Sayings {
     }
 }
 
-fn statement(status: &Status, machine: Option<Uuid>, now: SystemTime) -> Statement {
+fn statement(status: &Status, machine: Option<BiosUuid>, now: SystemTime) -> Statement {
     let mut errors = status.findings.iter().filter(|finding| finding.severity == Severity::Error);
     let lasts = |code: &str| lasts(code, status.work.is_some());
     let first = errors.clone().find(|finding| lasts(&finding.code)).or_else(|| errors.next());
@@ -126,7 +126,7 @@ mod tests {
     fn each_further_refusal_is_said_with_its_first_error_and_what_has_not_changed_is_not_said_again() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("statement.json");
-        let mut sayings = Sayings { file: Some(file.clone()), machine: Some(Uuid::from_u128(7)), last: None };
+        let mut sayings = Sayings { file: Some(file.clone()), machine: Some(BiosUuid::from_u128(7)), last: None };
         let mut guestinfo = GuestInfo::new(Hypervisor::default());
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         for (times, now, said) in [(1, 100, 100), (1, 110, 100), (2, 130, 130)] {
@@ -136,7 +136,7 @@ mod tests {
             let there = Statement::read(&there).unwrap();
             assert_eq!((there.code.as_deref(), there.times, there.at), (Some("join.token-refused"), times, said));
             assert!(there.lasting && there.words.starts_with("join-token: it is not taken. "), "{there:?}");
-            assert_eq!((there.machine, there.token.as_deref()), (Some(Uuid::from_u128(7)), Some("abcdef")));
+            assert_eq!((there.machine, there.token.as_deref()), (Some(BiosUuid::from_u128(7)), Some("abcdef")));
         }
         let status = Status { phase: Phase::Waiting, findings: Findings::default(), refusals: 0, ..refused(0) };
         sayings.say(&status, Some(&mut guestinfo), at(140)).unwrap();

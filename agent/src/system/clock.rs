@@ -159,6 +159,7 @@ mod tests {
             cdrom: None,
             data_disks: vec![],
             bios_uuid: uuid::Uuid::nil(),
+            dmi: None,
             cgroup_root: None,
             fail_cgroup_v1: true,
             restrict_oom_score_adj: false,

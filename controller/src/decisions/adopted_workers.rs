@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use contract::minor::Minor;
-use contract::node::provider_id;
 use contract::statement::Statement;
 use fleet::hypervisor::{Vm, VmSize};
 use fleet::workers::{NodeSeen, Whose, whose};
@@ -84,10 +83,14 @@ fn adopted_worker(
     if newer.iter().filter(|other| stamped(other).is_some_and(|(other, _)| other == name)).count() > 1 {
         return Err(format!("{vm} is not the only VM that is stamped as {name}"));
     }
-    let runs_on = provider_id(vm.uuid());
-    let node = nodes.iter().find(|node| node.name == name && node.provider.eq_ignore_ascii_case(&runs_on));
+    let node = nodes.iter().find(|node| node.name == name && node.runs_in(vm.uuid()));
     let node = node.ok_or_else(|| format!("the cluster has no node {name} that runs on {vm}: remove that"))?;
-    let said = witnesses.said.get(&vm.uuid()).filter(|said| said.machine == Some(vm.uuid()));
+    if let Some(other) = newer.iter().find(|other| other.uuid() != vm.uuid() && node.runs_in(other.uuid())) {
+        return Err(format!(
+            "the BIOS UUID that the node {name} reports names {vm} and, in the other order, {other}: remove one"
+        ));
+    }
+    let said = witnesses.said.get(&vm.uuid()).filter(|said| said.is_of(vm.uuid()));
     match whose(None, said, witnesses.let_in.get(name).map(String::as_str)) {
         Whose::Its => {}
         Whose::Another => {
@@ -178,6 +181,7 @@ impl AdoptedWorker {
 
 #[cfg(test)]
 mod tests {
+    use contract::bios_uuid::BiosUuid;
     use contract::statement::Phase;
     use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, VmRef};
 
@@ -210,7 +214,7 @@ mod tests {
         NodeSeen {
             name: name.to_owned(),
             uid: "1".to_owned(),
-            provider: provider_id(Uuid::from_u128(uuid)),
+            provider: BiosUuid::from_u128(uuid).provider_id(),
             ready: true,
             cordoned: false,
             address: Some([192, 168, 10, 24].into()),
@@ -224,7 +228,7 @@ mod tests {
     /// VMs of these BIOS UUIDs have joined, and were given an address.
     fn witnesses(vms: &[u128]) -> Witnesses {
         let said = |vm: &u128| Statement {
-            machine: Some(Uuid::from_u128(*vm)),
+            machine: Some(BiosUuid::from_u128(*vm)),
             phase: Phase::Done,
             code: None,
             words: String::new(),
@@ -264,6 +268,21 @@ mod tests {
         assert!(by(&another).1[0].contains("let in with another key"), "{:?}", by(&another).1);
         another.let_in.insert(name.to_owned(), "aa".to_owned());
         assert_eq!(by(&another).0.len(), 1);
+    }
+
+    #[test]
+    fn a_worker_is_taken_whichever_order_its_guest_reports() {
+        const VM: u128 = 0x420f_1a2b_0003_4000_8000_0000_0000_0001;
+        let (name, other) = ("shop-general-w1", BiosUuid::from_u128(VM).swapped().orders()[0].as_u128());
+        for reported in [VM, other] {
+            let mut witnesses = witnesses(&[VM]);
+            witnesses.said.get_mut(&Uuid::from_u128(VM)).unwrap().machine = Some(BiosUuid::from_u128(reported));
+            let by = |vms: &[Vm]| adopted_workers("shop-general", vms, &[node(name, reported)], &witnesses);
+            assert_eq!(by(&[vm(name, VM)]).0.len(), 1);
+            // Both orders name a VM.
+            let (taken, refused) = by(&[vm(name, VM), vm("shop-general-w2", other)]);
+            assert!(taken.is_empty() && refused[0].contains("in the other order"), "{refused:?}");
+        }
     }
 
     #[test]

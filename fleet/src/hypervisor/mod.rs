@@ -4,6 +4,7 @@
 
 mod double;
 mod error;
+mod guest;
 mod image;
 mod networks;
 mod permit;
@@ -22,6 +23,7 @@ use uuid::Uuid;
 
 pub use double::doubles;
 pub use error::{Error, Kind, Result};
+pub use guest::{named_twice, uuids_of};
 pub use image::Staged;
 pub use networks::Networks;
 pub use permit::Permit;

@@ -131,7 +131,7 @@ async fn asked(nodes: &GuardedNodes<'_>, vms: &[Vm], address: Ipv4Addr) -> Strin
         Err(error) => return format!("it does not answer and stays as it is: {error:#}"),
     };
     let runs = facts.image.build();
-    if !vms.iter().any(|vm| Some(vm.uuid()) == facts.holder) {
+    if !vms.iter().any(|vm| vm.is_named(facts.holder)) {
         return format!("it runs {runs} in no VM of this deployment that is seen, and is asked for nothing");
     }
     let mut told = match facts.swap {

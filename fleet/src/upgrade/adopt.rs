@@ -12,7 +12,7 @@ use super::guarded_hypervisor::GuardedHypervisor;
 use super::notice::Notice;
 use crate::authority::TakeOver;
 use crate::ending::unless_cancelled;
-use crate::hypervisor::{PowerState, Stamp, Vm};
+use crate::hypervisor::{PowerState, Stamp, Vm, named_twice, uuids_of};
 use crate::node::clean;
 
 /// A node and the VM that it runs in.
@@ -22,7 +22,7 @@ pub struct Adoption {
     pub node: String,
     /// Where its endpoint listens.
     pub address: Ipv4Addr,
-    /// The BIOS UUID that the node says.
+    /// The BIOS UUID that the node says, in the order in which the hypervisor shows it.
     pub uuid: Uuid,
     /// The VM that the hypervisor has under it.
     pub vm: Vm,
@@ -44,18 +44,25 @@ impl Deployment<'_> {
             if facts.node != node {
                 bail!("at {address} is {}, and Kubernetes says {node}", facts.node);
             }
-            let uuid = facts.holder.with_context(|| format!("{node} does not know its BIOS UUID"))?;
-            let vms = self.hypervisor.with_bios_uuid(uuid).await.context("looking for a VM by its BIOS UUID")?;
+            let holder = facts.holder.with_context(|| format!("{node} does not know its BIOS UUID"))?;
+            let mut vms = Vec::new();
+            for uuid in uuids_of(holder) {
+                vms.extend(self.hypervisor.with_bios_uuid(uuid).await.context("looking for a VM by its BIOS UUID")?);
+            }
+            if let Some(twice) = named_twice(&vms, Some(holder)) {
+                bail!("{node}: {twice}");
+            }
             let vm = match <[Vm; 1]>::try_from(vms) {
                 Ok([vm]) => vm,
                 Err(vms) if vms.is_empty() => {
-                    bail!("{node} says the BIOS UUID {uuid}, and the hypervisor has no such VM: is it the right one?")
+                    bail!("{node} says the BIOS UUID {holder}, and the hypervisor has no such VM: is it the right one?")
                 }
                 Err(vms) => {
                     let names: Vec<String> = vms.iter().map(|vm| clean(&vm.name)).collect();
-                    bail!("{} have the BIOS UUID {uuid} of {node}: one is a copy of the other", names.join(" and "))
+                    bail!("{} have the BIOS UUID {holder} of {node}: one is a copy of the other", names.join(" and "))
                 }
             };
+            let uuid = vm.uuid();
             if vm.power != PowerState::On {
                 bail!("the node {node} answers, yet its VM {vm} is {}: a copy of it runs somewhere", vm.power);
             }

@@ -100,7 +100,7 @@ fn others(inventory: &Inventory, planned: &[PlannedNode]) -> (BTreeSet<Uuid>, Ve
     let staying: Vec<&Vm> = nodes.filter_map(|node| vm_of(inventory, node)).collect();
     let earlier = inventory.cluster.earlier.as_ref().filter(|earlier| earlier.cluster == inventory.cluster.id);
     let noted = earlier.into_iter().flat_map(|earlier| &earlier.vms).copied();
-    let is_left = |uuid: &Uuid| !inventory.vms_of(Some(*uuid)).is_empty() || inventory.moved.contains_key(uuid);
+    let is_left = |uuid: &Uuid| inventory.vms.iter().any(|vm| vm.uuid() == *uuid) || inventory.moved.contains_key(uuid);
     let left = noted.filter(is_left);
     let is_planned = |uuid: &Uuid| planned.iter().any(|node| node.old == *uuid);
     let vms = staying.iter().map(|vm| vm.uuid()).chain(left).filter(|uuid| !is_planned(uuid)).collect();

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
+use contract::bios_uuid::BiosUuid;
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::cluster_seen::ClusterSeen;
 use super::{Nodes, moved};
 use crate::authority::{Hold, Store};
-use crate::hypervisor::{Hypervisor, Kind, Placement, Vm};
+use crate::hypervisor::{Hypervisor, Kind, Placement, Vm, uuids_of};
 
 /// What was seen.
 #[derive(Clone, Debug, Serialize)]
@@ -68,9 +69,9 @@ impl Inventory {
         Ok(Self { deployment: hypervisor.deployment(), cluster, vms, others, moved: places, fixed, denied, no_place })
     }
 
-    /// The deployment's VMs with a BIOS UUID.
-    pub fn vms_of(&self, uuid: Option<Uuid>) -> Vec<&Vm> {
-        self.vms.iter().filter(|vm| Some(vm.uuid()) == uuid).collect()
+    /// The deployment's VMs with the BIOS UUID that a guest reports.
+    pub fn vms_of(&self, guest: Option<BiosUuid>) -> Vec<&Vm> {
+        self.vms.iter().filter(|vm| vm.is_named(guest)).collect()
     }
 }
 
@@ -82,11 +83,11 @@ async fn fixed(
 ) -> anyhow::Result<BTreeMap<Uuid, String>> {
     let mut fixed = BTreeMap::new();
     for holder in cluster.nodes.iter().filter_map(|node| node.facts.as_ref().ok()?.holder) {
-        for vm in vms.iter().filter(|vm| vm.uuid() == holder) {
+        for vm in vms.iter().filter(|vm| vm.is_named(Some(holder))) {
             match hypervisor.may_be_replaced(vm).await {
                 Ok(()) => {}
                 Err(error) if error.kind == Kind::Refused => {
-                    fixed.insert(holder, error.to_string());
+                    fixed.insert(vm.uuid(), error.to_string());
                 }
                 Err(error) => return Err(error).context("looking where a data disk lies"),
             }
@@ -97,7 +98,7 @@ async fn fixed(
 
 /// VMs that are not shown as the deployment's and have a BIOS UUID that matters.
 async fn others(hypervisor: &dyn Hypervisor, cluster: &ClusterSeen, vms: &[Vm]) -> anyhow::Result<Vec<Vm>> {
-    let said = cluster.nodes.iter().filter_map(|node| node.facts.as_ref().ok()?.holder);
+    let said = cluster.nodes.iter().filter_map(|node| node.facts.as_ref().ok()?.holder).flat_map(uuids_of);
     let earlier = cluster.earlier.iter().filter(|earlier| earlier.cluster == cluster.id);
     let noted = earlier.flat_map(|earlier| earlier.vms.iter().copied());
     let mut uuids: Vec<Uuid> = said.chain(noted).chain(vms.iter().map(Vm::uuid)).collect();

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use async_trait::async_trait;
+use contract::bios_uuid::BiosUuid;
 use contract::minor::Minor;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::token::Token;
 
@@ -36,6 +38,12 @@ pub struct NodeSeen {
 }
 
 impl NodeSeen {
+    /// Whether the node may run in the VM that the hypervisor shows with this BIOS UUID. The ID of a node never changes, and
+    /// an image up to 0.1 gave it in the other order of bytes.
+    pub fn runs_in(&self, vm: Uuid) -> bool {
+        BiosUuid::of_provider_id(&self.provider).is_some_and(|own| own == vm)
+    }
+
     /// The minor of its kubelet; none if it says nothing.
     pub fn minor(&self) -> Option<Minor> {
         Minor::of(self.kubelet.trim_start_matches('v'))

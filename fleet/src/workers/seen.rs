@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use contract::node::provider_id;
 use contract::statement::{Phase, Statement, asks_for_token};
+use uuid::Uuid;
 
 use super::cluster::{NodeSeen, PodSeen};
 use super::machine::{Machine, State};
@@ -176,15 +176,14 @@ impl Seen {
     /// Whether a machine's node says that it is ready, be that an old word.
     pub(super) fn node_is_ready(&self, machine: &Machine) -> bool {
         // Also where what is kept is older than its VM.
-        let own = machine.noted().map(provider_id);
-        let is_own = |node: &NodeSeen| own.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(&node.provider));
+        let is_own = |node: &NodeSeen| machine.noted().is_some_and(|vm| self.runs_in(node, vm));
         self.nodes.iter().any(|node| node.name == machine.name && node.ready && is_own(node))
     }
 
     /// What a machine's VM says of itself. What another VM has said, or the same one of another token, says nothing of it.
     pub fn said(&self, machine: &Machine) -> Option<&Statement> {
         let said = self.said.get(&machine.name)?;
-        let of_it = said.machine.is_some() && said.machine == machine.vm;
+        let of_it = machine.vm.is_some_and(|vm| said.is_of(vm));
         let of_its_token = machine.token.is_none() || said.token.is_none() || said.token == machine.token;
         (of_it && of_its_token).then_some(said)
     }
@@ -250,8 +249,14 @@ impl Seen {
     /// A machine's node.
     pub fn node(&self, machine: &Machine) -> Node<'_> {
         let Some(node) = self.nodes.iter().find(|node| node.name == machine.name) else { return Node::Absent };
-        let own = machine.vm.map(provider_id);
         // A worker's kubelet says it when it makes the object: one without it is none of ours.
-        if own.is_some_and(|own| own.eq_ignore_ascii_case(&node.provider)) { Node::Own(node) } else { Node::Foreign }
+        let is_own = machine.vm.is_some_and(|vm| self.runs_in(node, vm));
+        if is_own { Node::Own(node) } else { Node::Foreign }
+    }
+
+    /// Whether a node runs in this VM. If both orders of the BIOS UUID that it reports name a VM, it is taken for neither's.
+    fn runs_in(&self, node: &NodeSeen, vm: Uuid) -> bool {
+        let is_another = |other: &Vm| other.uuid() != vm && node.runs_in(other.uuid());
+        node.runs_in(vm) && !self.vms.iter().any(is_another)
     }
 }

@@ -53,6 +53,7 @@ impl Containers {
         SystemContainer {
             name: vm.name.clone(),
             uuid: vm.uuid,
+            in_order_uuid: vm.in_order_uuid,
             tree: vm.source.tree(),
             port: vm.port().to_owned(),
             adapters: if vm.has_nic { vec![adapter] } else { Vec::new() },

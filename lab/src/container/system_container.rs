@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
-use contract::platform::Container;
+use contract::platform::{Container, Dmi};
 use nix::sys::signal::Signal;
 use uuid::Uuid;
 
@@ -38,6 +38,8 @@ pub struct SystemContainer {
     pub name: String,
     /// BIOS UUID.
     pub uuid: Uuid,
+    /// Whether its `product_uuid` has the same order of bytes.
+    pub in_order_uuid: bool,
     /// Root tree; never written to.
     pub tree: PathBuf,
     /// What its ports on the lab's network are named by.
@@ -116,10 +118,12 @@ impl Containers {
             self.put_cdrom_in(name, image)?;
         }
         guest::copy_kernel_settings(&shared)?;
+        let dmi = Dmi::of_vmware(container.uuid.into(), container.in_order_uuid);
         let platform = Container {
             cdrom: Some(CDROM.into()),
             data_disks: disks.to_vec(),
-            bios_uuid: container.uuid,
+            bios_uuid: dmi.product_uuid.parse()?,
+            dmi: Some(dmi),
             // The container has a cgroup namespace: its own cgroup is its root.
             cgroup_root: None,
             fail_cgroup_v1: !cgroup::is_legacy(),

@@ -56,6 +56,7 @@ impl Lab {
             source: Some(source),
             engine: self.replacements(),
             stamp: Some(stamp.clone()),
+            in_order_uuid: false,
         })
     }
 

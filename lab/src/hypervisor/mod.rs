@@ -276,6 +276,7 @@ impl Hypervisor for LabHypervisor {
             source: None,
             engine,
             stamp: Some(addition.stamp.clone()),
+            in_order_uuid: false,
         };
         let uuid = addition.uuid.unwrap_or_else(Uuid::new_v4);
         let (image, lock) = (addition.image.clone(), self.locked(permit).await?);

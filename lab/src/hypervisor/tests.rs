@@ -63,6 +63,7 @@ fn vm(name: &str, stamp: Option<Stamp>) -> NewVm {
         source: None,
         engine: EngineRecord::Container,
         stamp,
+        in_order_uuid: false,
     }
 }
 
@@ -116,7 +117,7 @@ async fn what_a_vm_says_of_itself_is_read_where_its_engine_shows_it() {
     let own = lab.vms().await.unwrap().remove(0);
     assert_eq!(lab.statement(&own.reference).await.unwrap(), None);
     let said = Statement {
-        machine: Some(own.uuid()),
+        machine: Some(own.uuid().into()),
         phase: Phase::Refused,
         code: Some("join.token-refused".to_owned()),
         words: "it is not taken".to_owned(),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use contract::platform::Dmi;
 use uuid::Uuid;
 
 use super::super::engine_record::Hardware;
@@ -10,8 +11,8 @@ use super::super::engine_record::Hardware;
 pub struct Machine<'a> {
     /// Name of the VM.
     pub name: &'a str,
-    /// BIOS UUID.
-    pub uuid: Uuid,
+    /// What its firmware shows its guest.
+    pub dmi: &'a Dmi,
     /// KVM, or emulation.
     pub kvm: bool,
     /// Virtual processors.
@@ -60,7 +61,12 @@ pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut add = |option: &str, value: String| all.extend([format!("-{option}"), value]);
     add("name", machine.name.to_owned());
-    add("uuid", machine.uuid.to_string());
+    // QEMU writes the first three groups little-endian, as SMBIOS 2.6 asks for: Linux shows this text. A comma is doubled
+    // (QEMU's qemu-option). The vendor alone makes nothing of VMware's: the agent, systemd and the kernel ask the processor
+    // first, whose hypervisor is QEMU's or KVM's.
+    add("uuid", machine.dmi.product_uuid.clone());
+    let vendor = machine.dmi.sys_vendor.replace(',', ",,");
+    add("smbios", format!("type=1,manufacturer={vendor},serial={}", machine.dmi.product_serial));
     add("machine", "q35,vmport=off".to_owned());
     if machine.kvm {
         add("accel", "kvm".to_owned());
@@ -129,12 +135,14 @@ pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use contract::bios_uuid::BiosUuid;
+
     use super::*;
 
-    fn machine<'a>(disks: &'a [(Uuid, PathBuf)], hardware: Hardware) -> Machine<'a> {
+    fn machine<'a>(dmi: &'a Dmi, disks: &'a [(Uuid, PathBuf)], hardware: Hardware) -> Machine<'a> {
         Machine {
             name: "cp1",
-            uuid: Uuid::from_u128(1),
+            dmi,
             kvm: false,
             processors: 1,
             memory: 2048,
@@ -152,10 +160,26 @@ mod tests {
         }
     }
 
+    fn dmi(in_order: bool) -> Dmi {
+        Dmi::of_vmware(BiosUuid::from_u128(0x420e_3f74_ea84_f9a2_7736_6106_bb5d_bf6b), in_order)
+    }
+
+    #[test]
+    fn firmware_shows_what_that_of_vmware_does() {
+        let serial = "type=1,manufacturer=VMware,, Inc.,serial=VMware-42 0e 3f 74 ea 84 f9 a2-77 36 61 06 bb 5d bf 6b";
+        for (in_order, uuid) in
+            [(false, "743f0e42-84ea-a2f9-7736-6106bb5dbf6b"), (true, "420e3f74-ea84-f9a2-7736-6106bb5dbf6b")]
+        {
+            let all = arguments(&machine(&dmi(in_order), &[], Hardware::Quick));
+            assert!(all.windows(2).any(|pair| pair == ["-smbios", serial]), "{all:?}");
+            assert!(all.windows(2).any(|pair| pair == ["-uuid", uuid]), "{all:?}");
+        }
+    }
+
     #[test]
     fn a_data_disk_carries_its_uuid_to_the_guest() {
         let disks = [(Uuid::from_u128(7), PathBuf::from("/d/7"))];
-        let all = arguments(&machine(&disks, Hardware::Quick)).join(" ");
+        let all = arguments(&machine(&dmi(false), &disks, Hardware::Quick)).join(" ");
         assert!(all.contains("scsi-id=1,drive=data0,serial=00000000000000000000000000000007"), "{all}");
     }
 
@@ -163,7 +187,7 @@ mod tests {
     fn errors_of_the_hosts_disk_are_errors_of_the_guests() {
         let disks = [(Uuid::from_u128(7), PathBuf::from("/d/7"))];
         for hardware in [Hardware::Quick, Hardware::Vsphere] {
-            let all = arguments(&machine(&disks, hardware));
+            let all = arguments(&machine(&dmi(false), &disks, hardware));
             let written: Vec<_> = all.iter().filter(|argument| argument.contains("cache=unsafe")).collect();
             assert_eq!(written.len(), 2, "{written:?}");
             assert!(written.iter().all(|drive| drive.contains(",werror=report,rerror=report,")), "{written:?}");
@@ -172,7 +196,7 @@ mod tests {
 
     #[test]
     fn vsphere_hardware_has_its_system_disk_on_pvscsi_and_gets_the_kernel_image() {
-        let all = arguments(&machine(&[], Hardware::Vsphere)).join(" ");
+        let all = arguments(&machine(&dmi(false), &[], Hardware::Vsphere)).join(" ");
         assert!(all.contains("scsi-hd,bus=scsi.0,scsi-id=0,drive=system"), "{all}");
         assert!(all.contains("-kernel /v/uki") && all.contains("vmxnet3") && !all.contains("nvme"), "{all}");
     }

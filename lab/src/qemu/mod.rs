@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::deployer::Fingerprints;
+use contract::platform::Dmi;
 use contract::statement::Statement;
 use serde_json::json;
 
@@ -112,7 +113,7 @@ impl Engine for VirtualMachines {
         }
         let arguments = machine::arguments(&Machine {
             name: &vm.name,
-            uuid: vm.uuid,
+            dmi: &Dmi::of_vmware(vm.uuid.into(), vm.in_order_uuid),
             kvm,
             processors: vm.processors,
             memory: vm.memory,

@@ -45,6 +45,7 @@ fn add(lab: &Lab, name: &str, stamp: Stamp, disk: Option<u64>) {
         source: None,
         engine: EngineRecord::Qemu { kvm: false, hardware: Hardware::Quick },
         stamp: Some(stamp),
+        in_order_uuid: false,
     };
     lab.make_vm(&new).unwrap();
     let Some(size) = disk else { return };

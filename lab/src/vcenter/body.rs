@@ -23,6 +23,9 @@ pub struct Body {
     pub name: String,
     /// BIOS UUID.
     pub uuid: Uuid,
+    /// Whether its `product_uuid` has the same order of bytes.
+    #[serde(default)]
+    pub in_order_uuid: bool,
     /// Root tree.
     pub tree: PathBuf,
     /// The file of its system disk: as long as that is there, the machine is.
@@ -68,6 +71,7 @@ impl Body {
         SystemContainer {
             name: self.key.clone(),
             uuid: self.uuid,
+            in_order_uuid: self.in_order_uuid,
             tree: self.tree.clone(),
             port: self.key.clone(),
             adapters: self.nics.iter().map(adapter).collect(),
@@ -165,6 +169,7 @@ mod tests {
             nics: Vec::new(),
             cdroms: Vec::new(),
             guestinfo: [].into(),
+            in_order_uuid: false,
         }
     }
 

@@ -224,7 +224,8 @@ impl<W: Write + Send> Carrier<W> {
         }
         let (tree, system) = system.context("none of its disks has a root partition to start from")?;
         let nics = body::adapters(&machine.nics)?;
-        Ok(Body { key, name: machine.name.clone(), uuid, tree, system, nics, disks, cdrom: None, process: None })
+        let (name, in_order_uuid) = (machine.name.clone(), machine.in_order_uuid);
+        Ok(Body { key, name, uuid, in_order_uuid, tree, system, nics, disks, cdrom: None, process: None })
     }
 
     /// Takes a body's power away, and gives back what it has of the host.
@@ -442,7 +443,11 @@ mod tests {
             let system = FileId::of(&disk).unwrap();
             let (key, name, tree) = (place.to_owned(), place.to_owned(), "/tree".into());
             let (uuid, nics, disks) = (uuid::Uuid::nil(), Vec::new(), Vec::new());
-            carrier.shelf.save(&Body { key, name, uuid, tree, system, nics, disks, cdrom: None, process }).unwrap();
+            let in_order_uuid = false;
+            carrier
+                .shelf
+                .save(&Body { key, name, uuid, in_order_uuid, tree, system, nics, disks, cdrom: None, process })
+                .unwrap();
         }
         fs::rename(store.join("stays"), store.join("moved")).unwrap();
         // Their numbers are not to be given to other files meanwhile.

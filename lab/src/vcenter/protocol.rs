@@ -84,6 +84,9 @@ pub struct Machine {
     /// What its guest reads as `guestinfo.KEY`.
     #[serde(default)]
     pub guestinfo: BTreeMap<String, String>,
+    /// Whether its guest reads the BIOS UUID in the same order of bytes.
+    #[serde(default)]
+    pub in_order_uuid: bool,
 }
 
 /// A virtual disk.
@@ -196,6 +199,10 @@ mod tests {
         assert_eq!(machine.disks[0].files, [PathBuf::from("/d/a-flat.vmdk")]);
         assert_eq!((machine.nics[0].key, machine.nics[0].connected), (4000, true));
         assert_eq!(machine.guestinfo["ovfEnv"], "<a/>");
+        assert!(!machine.in_order_uuid);
+        let in_order = START.replace(r#""guestinfo""#, r#""in_order_uuid":true,"guestinfo""#);
+        let Request { act: Act::Start { machine }, .. } = read(&in_order).unwrap() else { panic!("another request") };
+        assert!(machine.in_order_uuid);
         let of = |act| Request { id: 2, act };
         let (vm, run) = ("u".to_owned(), "r".to_owned());
         let cut = r#"{"id":2,"verb":"cut","vm":"u","run":"r"}"#;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use contract::join_token::GROUP as JOINS;
+use contract::platform::Dmi;
 use rcgen::{CertificateParams, KeyPair};
 use scenarios::built_ova;
 use scenarios::requests::while_requested;
@@ -15,6 +16,7 @@ use scenarios::tenant::{Tenant, control};
 use scenarios::workload::Workload;
 use scenarios::writer::Writer;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 /// How long a server may be away whose worker is lost: both of its pods may have been there.
 const UNPLANNED: Duration = Duration::from_secs(180);
@@ -56,9 +58,11 @@ pub mod short {
             Ok(scenario.lab().run_inside(worker, &["mountpoint", "/data/local-volumes"], WORK).is_ok())
         });
         let provider = ["get", "node", worker, "--output=jsonpath={.spec.providerID}"];
-        let firmware = inside("cat /sys/class/dmi/id/product_uuid").trim().to_lowercase();
+        let shown = |name: &str| inside(&format!("cat /sys/class/dmi/id/{name}")).trim().to_owned();
         let vm = tenant.vm(worker);
-        assert_eq!((scenario.kubectl(&provider), &firmware), (format!("vsphere://{vm}"), &vm));
+        let dmi = Dmi::of_vmware(vm.parse::<Uuid>().expect("a UUID").into(), false);
+        assert_eq!((shown("product_serial"), shown("product_uuid")), (dmi.product_serial, dmi.product_uuid));
+        assert_eq!(scenario.kubectl(&provider), format!("vsphere://{vm}"));
     }
 
     /// What a worker that was removed, and root on any node, asks for in vain: the API server judges as the policies say, and has

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use contract::bios_uuid::BiosUuid;
 use contract::image::ImageFacts;
 use contract::platform::{CONTAINER_FILE, Container};
 use contract::ports;
@@ -89,7 +90,8 @@ impl Machine {
         let container = Container {
             cdrom: None,
             data_disks: Vec::new(),
-            bios_uuid: disk::fixture::OWN,
+            bios_uuid: disk::fixture::OWN.orders()[0],
+            dmi: None,
             cgroup_root: None,
             fail_cgroup_v1: true,
             restrict_oom_score_adj: false,
@@ -462,7 +464,7 @@ fn a_copy_of_a_data_disk_that_another_vm_has_starts_no_etcd() {
         machine.another_answers("node3");
         let own = NodeRecord::of_disk(&machine.identity(), "build", &machine.records()).unwrap();
         assert!(own.holder.is_some());
-        let cloned = NodeRecord { holder: Some(Uuid::from_u128(98)), ..own };
+        let cloned = NodeRecord { holder: Some(BiosUuid::from_u128(98)), ..own };
         let (node, pki) = (machine.config.control_node().unwrap(), files::below(machine.root(), PKI));
         let etcd = EtcdClient::new(node, &pki, Duration::from_secs(60)).unwrap();
         etcd.put("/kaas/nodes/node1", &serde_json::to_vec(&cloned).unwrap()).unwrap();

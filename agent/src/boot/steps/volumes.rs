@@ -226,7 +226,7 @@ mod tests {
         fs::write(machine.platform().path(paths::LOCAL_VOLUMES).join("pvc-1"), "rows").unwrap();
         power_off(&machine);
         // Another VM, which knows nothing.
-        machine.uuid = uuid::Uuid::from_u128(77);
+        machine.uuid = contract::bios_uuid::BiosUuid::from_u128(77);
         fs::remove_file(machine.directory.path().join("data/kaas/local-volumes.json")).unwrap();
         boot(&machine, false).unwrap().decide_on_volumes().unwrap();
         assert_eq!(mount(&machine), Ok(true));

@@ -2,15 +2,14 @@
 
 use std::net::Ipv4Addr;
 
+use contract::bios_uuid::BiosUuid;
 use contract::codes;
 use contract::finding::Finding;
 use contract::image::ImageFacts;
 use contract::minor::Minor;
-use contract::node::provider_id;
 use contract::properties;
 use contract::properties::parse::addresses::overlap;
 use serde::Deserialize;
-use uuid::Uuid;
 
 use super::published::Published;
 use crate::cluster::kubernetes::addresses::{self, Address};
@@ -147,13 +146,18 @@ pub(super) fn is_apart(worker: &Worker, network: ClusterNetwork) -> Result<(), F
 /// Whether no other node has the worker's name or address. One that this VM was before is no other.
 pub(super) fn is_nobody_else(
     worker: &Worker,
-    machine: Option<Uuid>,
+    machine: Option<BiosUuid>,
     published: &Published,
     nodes: &[Node],
 ) -> Result<(), Finding> {
     let (name, address) = (&worker.node.name, worker.node.address());
-    let own = machine.map(provider_id);
-    let others = || nodes.iter().filter(|node| own.is_none() || node.spec.provider_id != own);
+    // The API server never changes the ID of a node (ValidateNodeUpdate), and one of this VM may have been made by an image
+    // that read the UUID in the other order.
+    let is_own = |node: &Node| {
+        let runs_on = node.spec.provider_id.as_deref().and_then(BiosUuid::of_provider_id);
+        machine.is_some() && runs_on == machine
+    };
+    let others = || nodes.iter().filter(|node| !is_own(node));
     if let Some(other) = others().find(|node| node.is_called(name)) {
         let machine = other.spec.provider_id.as_deref().map(|id| format!(", on {id}")).unwrap_or_default();
         return Err(codes::JOIN_NAME_IN_USE.finding(
@@ -186,7 +190,7 @@ mod tests {
     use crate::intake::config::{Address, Lease};
     use serde_json::json;
 
-    const OWN: Uuid = Uuid::from_u128(7);
+    const OWN: BiosUuid = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_0007);
 
     fn nodes(items: serde_json::Value) -> Vec<Node> {
         serde_json::from_value(items).unwrap()
@@ -258,13 +262,15 @@ mod tests {
         let said = joined().cluster.said.unwrap();
         let published = Published { cluster: "lab".into(), network: said.network, control_nodes: said.control_nodes };
         let judge = |worker: &Worker, items| is_nobody_else(worker, Some(OWN), &published, &nodes(items));
-        let node = |name: &str, address: &str, machine: Uuid| {
-            json!({"metadata": {"name": name}, "spec": {"providerID": provider_id(machine)},
+        let node = |name: &str, address: &str, machine: BiosUuid| {
+            json!({"metadata": {"name": name}, "spec": {"providerID": machine.provider_id()},
                 "status": {"addresses": [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": address}]}})
         };
-        let other = Uuid::from_u128(8);
+        let other = BiosUuid::from_u128(8);
         assert_eq!(judge(&worker(), json!([control("v1.36.3"), node("worker2", "10.0.0.22", other)])), Ok(()));
-        assert_eq!(judge(&worker(), json!([node("worker1", "10.0.0.21", OWN)])), Ok(()), "it was here before");
+        for own in [OWN, OWN.swapped()] {
+            assert_eq!(judge(&worker(), json!([node("worker1", "10.0.0.21", own)])), Ok(()), "it was here before");
+        }
         for (items, code) in [
             (json!([node("worker1", "10.0.0.99", other)]), "join.name-in-use"),
             (json!([{"metadata": {"name": "worker1"}}]), "join.name-in-use"),

@@ -24,6 +24,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use contract::bios_uuid::BiosUuid;
 use contract::codes;
 use contract::finding::Finding;
 use contract::image::ImageFacts;
@@ -31,7 +32,6 @@ use contract::ports;
 use contract::properties;
 use contract::secret::Secret;
 use serde::de::DeserializeOwned;
-use uuid::Uuid;
 
 use crate::cluster::kubernetes::{answer, pages};
 use crate::cluster::pki::Certified;
@@ -79,7 +79,7 @@ pub struct Joining<'a> {
     /// What it runs.
     pub image: &'a ImageFacts,
     /// The BIOS UUID of its VM.
-    pub machine: Option<Uuid>,
+    pub machine: Option<BiosUuid>,
     /// The directory below which the system is.
     pub root: &'a Path,
     /// How long the API may take for an answer.

@@ -5,12 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
+use contract::bios_uuid::BiosUuid;
 use contract::local_volumes;
-use contract::node::provider_id;
 use contract::ports;
 use contract::properties::{ControlNode, Taint};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use super::{DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
 use crate::cluster::pki::Leaf;
@@ -161,14 +160,14 @@ pub fn forget_pods(root: &Path) -> io::Result<()> {
 ///
 /// There are no static pods. The cluster's authority, whose key a worker does not have, signs the serving certificate:
 /// the kubelet asks for it, and control nodes approve it ([`super::approval`]).
-pub fn of_worker(kubelet: &mut Value, registration: &Registration, bios_uuid: Option<Uuid>) {
+pub fn of_worker(kubelet: &mut Value, registration: &Registration, bios_uuid: Option<BiosUuid>) {
     if let Some(settings) = kubelet.as_object_mut() {
         for name in ["staticPodPath", "tlsCertFile", "tlsPrivateKeyFile"] {
             settings.remove(name);
         }
     }
     kubelet["serverTLSBootstrap"] = json!(true);
-    if let Some(id) = bios_uuid.map(provider_id) {
+    if let Some(id) = bios_uuid.map(BiosUuid::provider_id) {
         kubelet["providerID"] = json!(id);
     }
     let taint = |taint: &Taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect});

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use contract::bios_uuid::BiosUuid;
 use contract::codes;
 use contract::finding::{Finding, Findings};
-use uuid::Uuid;
 
 use super::blank;
 use super::device::Disk;
@@ -154,7 +154,7 @@ fn nothing_known(path: PathBuf) -> Disk {
     Disk { path, size: 0, sector: 512, read_only: false }
 }
 
-fn look(disk: &Disk, own: Option<Uuid>, runner: &dyn Runner) -> io::Result<Content> {
+fn look(disk: &Disk, own: Option<BiosUuid>, runner: &dyn Runner) -> io::Result<Content> {
     if disk.size < MINIMUM_SIZE {
         // Too small for any disk of ours; what is on it is for others to know.
         let content = blank::first_content(&File::open(&disk.path)?, 0, disk.size)?;

@@ -1,4 +1,5 @@
 use contract::swap::Use;
+use uuid::Uuid;
 
 use super::super::fixture::{self, Machine, OWN, name, put, run};
 use super::super::{frame, slots};
@@ -164,10 +165,10 @@ fn what_a_swap_may_bring_together_is_refused_or_left_alone_before_anything_is_wr
     type Case<'a> = (&'a str, &'a [Option<Change>], &'a str, &'a [&'a str]);
     let ours: Change = |identity| identity;
     let released: Change = |identity| Identity { holder: None, ..identity };
-    let held: Change = |identity| Identity { holder: Some(OTHER), ..identity };
+    let held: Change = |identity| Identity { holder: Some(OTHER.into()), ..identity };
     let other_image: Change = |identity| {
         let (version, build) = (String::from("9.0.0"), String::from("another"));
-        let from = Use { vm: Some(OTHER), version: version.clone(), build: String::new() };
+        let from = Use { vm: Some(OTHER.into()), version: version.clone(), build: String::new() };
         let to = Some(Image { version, build });
         let swap = Swap { id: OTHER, from, to, released: None, forced: false, publisher: None };
         Identity { holder: None, swap: Some(swap), ..identity }
@@ -215,11 +216,14 @@ fn a_disk_held_by_another_vm_is_refused_until_it_is_released() {
     let mut machine = Machine::new();
     let disk = machine.add("ours");
     let identity = made(&machine, &disk);
-    machine.uuid = Uuid::from_u128(77);
+    // Its own agent reads the UUID in the other order.
+    machine.uuid = OWN.swapped();
+    assert_eq!(machine.verdict(), ("ours", codes(&[])));
+    machine.uuid = BiosUuid::from_u128(77);
     let examination = machine.examine();
     assert_eq!(name(&examination.data_disk), "held elsewhere");
     let said = examination.findings.to_string();
-    assert!(said.contains("disk.held-elsewhere") && said.contains(&OWN.to_string()), "{said}");
+    assert!(said.contains("disk.held-elsewhere") && said.contains(&OWN.for_search()), "{said}");
     slots::write(&disk, &Identity { holder: None, ..identity }).unwrap();
     assert_eq!(machine.verdict(), ("ours", codes(&[])));
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use contract::bios_uuid::BiosUuid;
 use contract::platform::CONTAINER_FILE;
 use contract::platform::Container;
 use contract::swap::Use;
@@ -19,12 +20,13 @@ use crate::host::disk::ownership::Claimant;
 use crate::host::files;
 use crate::host::platform::Platform;
 
-pub(crate) const OWN: Uuid = Uuid::from_u128(0x0420);
+/// Both orders of it differ.
+pub(crate) const OWN: BiosUuid = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_0420);
 
 pub(crate) struct Machine {
     pub(crate) directory: TempDir,
     disks: Vec<PathBuf>,
-    pub(crate) uuid: Uuid,
+    pub(crate) uuid: BiosUuid,
 }
 
 impl Machine {
@@ -58,7 +60,8 @@ impl Machine {
         let container = Container {
             cdrom: None,
             data_disks: self.disks.clone(),
-            bios_uuid: self.uuid,
+            bios_uuid: self.uuid.orders()[0],
+            dmi: None,
             cgroup_root: None,
             fail_cgroup_v1: true,
             restrict_oom_score_adj: false,

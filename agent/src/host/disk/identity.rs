@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use contract::bios_uuid::BiosUuid;
 use contract::swap::{Image, Use};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -21,7 +22,7 @@ impl MachineId {
     }
 
     /// The one of a VM that has nothing to keep one on: made of its BIOS UUID, and the same at each boot.
-    pub fn of_machine(bios_uuid: Uuid) -> Self {
+    pub fn of_machine(bios_uuid: BiosUuid) -> Self {
         let digest = Sha256::new().chain_update(b"kaas machine ID").chain_update(bios_uuid.as_bytes()).finalize();
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
@@ -94,7 +95,7 @@ pub struct Identity {
     /// How many VMs have taken the disk over: 1 for the first.
     pub generation: u64,
     /// BIOS UUID of the VM that holds the disk; none once it was released for another VM.
-    pub holder: Option<Uuid>,
+    pub holder: Option<BiosUuid>,
     /// The node's machine ID.
     pub machine_id: MachineId,
     /// The node's host name.

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::fs;
 use std::sync::Mutex;
 
+use contract::bios_uuid::BiosUuid;
+
 use super::super::fixture::{Loop, Machine, OWN, alone, name, owner, put, run};
 use super::super::{Slots, mount, unmount};
 use super::*;
@@ -213,7 +215,9 @@ fn what_came_onto_an_interrupted_disk_since_is_not_overwritten() {
     // Another VM takes the disk.
     let mut rig = Rig::new();
     begun(&rig);
-    rig.machine.uuid = Uuid::from_u128(5);
+    rig.machine.uuid = rig.machine.uuid.swapped();
+    assert_eq!(name(&rig.examine()), "interrupted", "the same VM, whose agent reads its UUID in the other order");
+    rig.machine.uuid = BiosUuid::from_u128(5);
     assert_eq!(name(&rig.examine()), "ambiguous");
 }
 
@@ -271,7 +275,7 @@ fn mounting_leaves_the_disk_whosever_it_was() {
     for _ in 0..2 {
         slots::write(&rig.disk.device, &released).unwrap();
     }
-    rig.machine.uuid = Uuid::from_u128(9);
+    rig.machine.uuid = BiosUuid::from_u128(9);
     let before = Slots::read(&rig.disk.device).unwrap();
     assert_eq!(rig.mount().unwrap(), released);
     unmount(&rig.machine.platform()).unwrap();

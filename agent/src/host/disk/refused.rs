@@ -52,7 +52,8 @@ pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, claim
         Refusal::Held(holder) => codes::DISK_HELD_ELSEWHERE.finding(
             name,
             format!(
-                "{whose}, held by the VM with BIOS UUID {holder}, which has not released it; this VM is {}",
+                "{whose}, held by the VM with BIOS UUID {}, which has not released it; this VM is {}",
+                holder.for_search(),
                 own.vm.map_or("without a BIOS UUID".to_owned(), |own| own.to_string())
             ),
             format!(
@@ -130,7 +131,7 @@ mod tests {
         let claimant = Claimant { own, publisher: None, upgrades_from: None };
         let from = Refusal::FromVersion { last: "1.0.0".into(), allowed: ">=1.1.0".parse().unwrap() };
         for (refusal, code, option) in [
-            (Refusal::Held(uuid::Uuid::nil()), "disk.held-elsewhere", "cp-1`"),
+            (Refusal::Held(contract::bios_uuid::BiosUuid::from_u128(0)), "disk.held-elsewhere", "cp-1`"),
             (Refusal::OtherImage(image), "disk.other-image", "cp-1`"),
             (Refusal::Older("3.0.0".into()), "image.downgrade", "cp-1 --downgrade`"),
             (from, "image.from-version", "cp-1 --any-version`"),

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use uuid::Uuid;
+use contract::bios_uuid::BiosUuid;
 
 use super::blank;
 use super::device::Disk;
@@ -22,7 +22,7 @@ use crate::host::command::{Command, Error, Runner};
 pub(super) fn may_resume(
     disk: &Disk,
     preparation: &Preparation,
-    own: Option<Uuid>,
+    own: Option<BiosUuid>,
     runner: &dyn Runner,
 ) -> io::Result<Result<(), String>> {
     if preparation.holder.is_some() && preparation.holder != own {

@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use contract::bios_uuid::BiosUuid;
 use contract::json;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -38,7 +39,7 @@ pub struct Preparation {
     /// The UUID of the data file system to be.
     pub data: Uuid,
     /// BIOS UUID of the VM that prepares it.
-    pub holder: Option<Uuid>,
+    pub holder: Option<BiosUuid>,
 }
 
 /// What one slot holds.
@@ -285,7 +286,7 @@ mod tests {
         let content = |identity: &Identity| serde_json::to_vec(identity).unwrap();
         let framed = |content: &[u8]| frame::encode(MAGIC, 7, content, SLOT_SIZE);
         let good = framed(&content(&numbered(3))).unwrap();
-        let preparation = Preparation { disk: Uuid::max(), data: Uuid::max(), holder: Some(Uuid::max()) };
+        let preparation = Preparation { disk: Uuid::max(), data: Uuid::max(), holder: Some(Uuid::max().into()) };
         let preparation = serde_json::to_vec(&preparation).unwrap();
         let prepared = frame::encode(PREPARATION_MAGIC, 1, &preparation, PREPARATION_SIZE).unwrap();
         let frames = [good.clone(), block(&prepared)].map(|bytes| Example::changed_in(bytes, 0..PREPARATION_SIZE));
@@ -395,7 +396,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let disk = disk(directory.path());
         let preparation =
-            Preparation { disk: Uuid::from_u128(1), data: Uuid::from_u128(9), holder: Some(Uuid::from_u128(2)) };
+            Preparation { disk: Uuid::from_u128(1), data: Uuid::from_u128(9), holder: Some(BiosUuid::from_u128(2)) };
         write_preparation(&disk, &preparation).unwrap();
         assert_eq!(Slots::read(&disk).unwrap().preparation, Some(preparation.clone()));
         write(&disk, &identity()).unwrap();

@@ -4,6 +4,7 @@
 //! has let in under that name takes it; all others refuse it. An empty one is taken before the worker joins, and not later:
 //! a disk that a running worker is given may be a pod's.
 
+use contract::bios_uuid::BiosUuid;
 use contract::codes;
 use contract::finding::{Finding, Findings};
 use uuid::Uuid;
@@ -70,7 +71,7 @@ impl Disks {
     }
 
     /// The disk of local volumes of the VM with this BIOS UUID, if a reset has marked it as to be erased.
-    pub fn erasing_volumes(&self, own: Option<Uuid>) -> Option<&Disk> {
+    pub fn erasing_volumes(&self, own: Option<BiosUuid>) -> Option<&Disk> {
         let marked = |identity: &Identity| identity.state == DiskState::Erasing && identity.holder == own;
         self.0.iter().find_map(|(disk, content)| match content {
             Content::Volumes { identity, .. } if marked(identity) => Some(disk),

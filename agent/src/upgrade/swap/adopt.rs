@@ -90,13 +90,14 @@ mod tests {
     use crate::host::disk::ownership::{may_take, released};
     use crate::host::disk::{DiskState, fixture};
     use crate::host::files::power;
+    use contract::bios_uuid::BiosUuid;
     use contract::swap::{Image, Use};
     use std::path::PathBuf;
 
-    const A: Uuid = Uuid::from_u128(0xa);
-    const B: Uuid = Uuid::from_u128(0xb);
+    const A: BiosUuid = BiosUuid::from_u128(0xa);
+    const B: BiosUuid = BiosUuid::from_u128(0xb);
 
-    fn vm(vm: Uuid, version: &str) -> Use {
+    fn vm(vm: BiosUuid, version: &str) -> Use {
         Use { vm: Some(vm), version: version.into(), build: format!("build of {version}") }
     }
 

@@ -83,7 +83,8 @@ impl Outlook {
         let Identity { node, cluster, image_version, .. } = &self.identity;
         let holder = match &self.refusal {
             Refusal::Held(holder) => format!(
-                "the VM with BIOS UUID {holder}, which has not released it and must be off for good, or both are {node}"
+                "the VM with BIOS UUID {}, which has not released it and must be off for good, or both are {node}",
+                holder.for_search()
             ),
             Refusal::OtherImage(image) => format!("a VM of image {} (build {})", image.version, image.build),
             Refusal::Older(_) | Refusal::FromVersion { .. } | Refusal::Publisher(_) => "nobody".to_owned(),
@@ -213,7 +214,7 @@ mod tests {
         let whose = Identity {
             disk: Uuid::new_v4(),
             generation: 4,
-            holder: Some(Uuid::from_u128(77)),
+            holder: Some(contract::bios_uuid::BiosUuid::from_u128(77)),
             state: DiskState::Formed,
             ..fixture::identity()
         };

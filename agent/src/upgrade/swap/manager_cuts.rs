@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use contract::bios_uuid::BiosUuid;
 use contract::swap::Use;
 use uuid::Uuid;
 
@@ -211,7 +212,7 @@ impl Rig {
         let held = self.context.identity().unwrap();
         let off = ownership::released(&held, &self.context.own, ID).unwrap();
         let to = request(0).to;
-        let new = Use { vm: Some(Uuid::from_u128(99)), version: to.version, build: to.build };
+        let new = Use { vm: Some(BiosUuid::from_u128(99)), version: to.version, build: to.build };
         for identity in [held, off] {
             for own in [&new, &self.context.own] {
                 let claimant = Claimant { own: own.clone(), ..claimant(&self.context) };

@@ -1,5 +1,6 @@
 use std::fs;
 
+use contract::bios_uuid::BiosUuid;
 use contract::node::Good;
 use contract::swap::{Image, Use};
 
@@ -14,10 +15,10 @@ use crate::status::{Reporter, Status};
 use crate::upgrade::swap::context::Turn;
 use crate::upgrade::swap::{adopt, node_record};
 
-const A: Uuid = Uuid::from_u128(0xa);
-const B: Uuid = Uuid::from_u128(0xb);
+const A: BiosUuid = BiosUuid::from_u128(0xa);
+const B: BiosUuid = BiosUuid::from_u128(0xb);
 
-fn user(vm: Uuid, version: &str) -> Use {
+fn user(vm: BiosUuid, version: &str) -> Use {
     Use { vm: Some(vm), version: version.into(), build: image().build }
 }
 

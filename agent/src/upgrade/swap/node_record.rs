@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use contract::bios_uuid::BiosUuid;
 use contract::codes;
 use contract::finding::Finding;
 use contract::properties::ControlNode;
@@ -39,7 +40,7 @@ pub struct NodeRecord {
     /// How many VMs have taken it over.
     pub generation: u64,
     /// BIOS UUID of the VM that holds it, or did last.
-    pub holder: Option<Uuid>,
+    pub holder: Option<BiosUuid>,
     /// Build identifier of the image that this VM runs.
     pub build: String,
     /// Never falls while the disk is in use.
@@ -89,7 +90,7 @@ impl NodeRecord {
 }
 
 /// Who has released the disk.
-fn last_holder(identity: &Identity) -> Option<Uuid> {
+fn last_holder(identity: &Identity) -> Option<BiosUuid> {
     let swap = identity.swap.as_ref()?;
     swap.released.as_ref().unwrap_or(&swap.from).vm
 }
@@ -284,7 +285,7 @@ mod tests {
         NodeRecord {
             disk: Uuid::from_u128(1),
             generation: 3,
-            holder: Some(Uuid::from_u128(0xa)),
+            holder: Some(BiosUuid::from_u128(0xa)),
             build: "b".into(),
             counter: 100,
             restored: None,
@@ -320,7 +321,11 @@ mod tests {
         for (what, cluster, expected) in table {
             assert_eq!(verdict(&own, cluster, None).as_deref(), expected, "{what}");
         }
-        let elsewhere = NodeRecord { holder: Some(Uuid::from_u128(0xb)), ..disk() };
+        let vm = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_000a);
+        let read = |holder: BiosUuid| NodeRecord { holder: Some(holder), ..disk() };
+        let known = vec![("cp2".to_owned(), read(vm.swapped()))];
+        assert_eq!(judge("cp2", &read(vm), &[("cp1".to_owned(), known)]), Ok(()), "the same VM in the other order");
+        let elsewhere = NodeRecord { holder: Some(BiosUuid::from_u128(0xb)), ..disk() };
         assert_eq!(verdict(&own, Some(elsewhere.clone()), None).as_deref(), Some("disk.cloned"));
         assert_eq!(verdict(&own, Some(NodeRecord { generation: 2, ..elsewhere.clone() }), None), None);
         assert_eq!(verdict(&NodeRecord { holder: None, ..disk() }, Some(elsewhere), None), None);
@@ -331,12 +336,12 @@ mod tests {
     /// A disk is judged as it was found, before this VM takes it.
     #[test]
     fn a_disk_that_nobody_holds_is_judged_by_who_released_it() {
-        let (a, b) = (Uuid::from_u128(0xa), Uuid::from_u128(0xb));
+        let (a, b) = (BiosUuid::from_u128(0xa), BiosUuid::from_u128(0xb));
         let user = |vm| Use { vm: Some(vm), version: "1.0.0".into(), build: "b".into() };
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         records.save_disk_counter(DiskCounter { counter: 100 }).unwrap();
-        let found = |released: Option<Uuid>| {
+        let found = |released: Option<BiosUuid>| {
             let swap =
                 Swap { id: a, from: user(a), to: None, released: released.map(user), forced: false, publisher: None };
             let identity = Identity { generation: 3, holder: None, swap: Some(swap), ..identity() };

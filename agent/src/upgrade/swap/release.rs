@@ -127,7 +127,7 @@ mod tests {
         assert_eq!((released.holder, released.generation), (None, 1));
         power_off(&machine);
 
-        machine.uuid = Uuid::from_u128(77);
+        machine.uuid = contract::bios_uuid::BiosUuid::from_u128(77);
         let taken = mounted(&machine);
         assert_eq!((taken.holder, taken.generation), (Some(machine.uuid), 2));
         // Doing the step again takes nothing twice.
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_disk_that_was_mounted_and_not_taken_is_released_by_nobody() {
         let (mut machine, device) = machine();
-        machine.uuid = Uuid::from_u128(77);
+        machine.uuid = contract::bios_uuid::BiosUuid::from_u128(77);
         // Writes down what the machine is now.
         machine.platform();
         let before = Slots::read(&device.device).unwrap();

@@ -12,14 +12,14 @@ use uuid::Uuid;
 
 use super::blame::{Blame, Health};
 use super::{Taken, Vms};
-use crate::hypervisor::{Error, PowerState, Vm};
+use crate::hypervisor::{Error, PowerState, Vm, named_twice, uuids_of};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::judge::members_wrong;
 use crate::upgrade::moved::may_be_its;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
-use crate::upgrade::reason::{self, Reason};
+use crate::upgrade::reason::{self, NODE_DIFFERS, Reason};
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, NODE_SILENT};
 use crate::upgrade::step_error::Wait;
 
@@ -85,9 +85,14 @@ impl StepContext<'_> {
             self.wait(&format!("{} to be good", node.name), limit, || async move {
                 let facts = self.nodes.facts(node.address).await?;
                 let made = progress.noted(index);
-                let vms = Vms::of(node, self.with_one_of(plan, node, [made, facts.holder]).await?, made)?;
+                let uuids = made.into_iter().chain(facts.holder.into_iter().flat_map(uuids_of));
+                let vms = self.with_one_of(plan, node, uuids.collect()).await?;
+                if let Some(twice) = named_twice(&vms, facts.holder) {
+                    return Err(Wait::not_yet(NODE_DIFFERS, twice));
+                }
+                let vms = Vms::of(node, vms, made)?;
                 let image = &plan.target.image;
-                let other = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
+                let other = vms.others.iter().find(|vm| vm.is_named(facts.holder));
                 match (&vms.new, other) {
                     (_, Some(_)) if facts.image.build == image.build && facts.ready && facts.good.is_some() => Ok(()),
                     (_, Some(other)) => {
@@ -106,9 +111,9 @@ impl StepContext<'_> {
     }
 
     /// The deployment's VMs with one of these BIOS UUIDs, but for replicas of one of them that is on.
-    async fn with_one_of(&self, plan: &Plan, node: &PlannedNode, uuids: [Option<Uuid>; 2]) -> Result<Vec<Vm>, Error> {
+    async fn with_one_of(&self, plan: &Plan, node: &PlannedNode, uuids: BTreeSet<Uuid>) -> Result<Vec<Vm>, Error> {
         let mut vms = Vec::new();
-        for uuid in uuids.into_iter().flatten().collect::<BTreeSet<_>>() {
+        for uuid in uuids {
             let found = self.hypervisor.with_bios_uuid(uuid).await;
             let mut found = found.map_err(|error| error.context("looking for a VM by its BIOS UUID"))?;
             found.retain(|vm| vm.is_of(plan.deployment));
@@ -144,7 +149,7 @@ pub(super) fn missing(facts: &Node, node: &PlannedNode, vm: &Vm, image: &Image, 
     if facts.image.build != image.build {
         return differs(format!("it runs {}", facts.image.build()));
     }
-    if facts.holder != Some(vm.uuid()) {
+    if !facts.runs_in(vm.uuid()) {
         let holder = facts.holder.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());
         return differs(format!("{holder} holds its disk, not {}", vm.uuid()));
     }

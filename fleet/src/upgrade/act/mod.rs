@@ -168,7 +168,7 @@ impl StepContext<'_> {
                 return Err(self.lost(plan, node, progress, &words).await);
             }
         };
-        let holder = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);
+        let holder = vms.others.iter().find(|vm| vm.is_named(facts.holder));
         let image = &plan.target.image;
         // On the way back it may run any image: there is nothing to go back to.
         let right = progress.direction == Direction::Back || facts.image.build == image.build;

@@ -159,7 +159,7 @@ impl StepContext<'_> {
         let (node, old) = (&plan.nodes[index], vms.old_vm()?);
         let is_begun = |action| progress.is_begun(Step::of(action, index));
         let holds = old.power == PowerState::On && old.disk(node.disk.uuid).is_some() && !is_begun(Action::Fence);
-        let answers = async || self.nodes.facts(node.address).await.is_ok_and(|facts| facts.holder == Some(old.uuid()));
+        let answers = async || self.nodes.facts(node.address).await.is_ok_and(|facts| facts.runs_in(old.uuid()));
         if holds && answers().await {
             return Ok(format!("{} runs with its disk and stays on", old.name));
         }

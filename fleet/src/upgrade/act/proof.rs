@@ -42,7 +42,7 @@ impl StepContext<'_> {
             }
             let facts = self.nodes.facts(node.address).await.ok();
             let holder = facts.and_then(|facts| facts.holder);
-            if !vms.others.iter().any(|vm| Some(vm.uuid()) == holder) {
+            if !vms.others.iter().any(|vm| vm.is_named(holder)) {
                 gone.insert(index);
             }
         }
@@ -96,7 +96,7 @@ impl StepContext<'_> {
             }
         }
         match self.nodes.facts(node.address).await {
-            Ok(facts) if facts.holder == Some(made) => Err(lives(&format!("{} answers from it", node.name))),
+            Ok(facts) if facts.runs_in(made) => Err(lives(&format!("{} answers from it", node.name))),
             _ => Ok(()),
         }
     }

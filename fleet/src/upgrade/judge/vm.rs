@@ -3,7 +3,7 @@
 use contract::node::Node;
 
 use super::Judged;
-use crate::hypervisor::{DiskKind, PowerState, Vm};
+use crate::hypervisor::{DiskKind, PowerState, Vm, named_twice};
 use crate::upgrade::cluster_seen::SeenNode;
 use crate::upgrade::inventory::Inventory;
 use crate::upgrade::plan::{Options, is_there, new_name};
@@ -68,11 +68,15 @@ pub(super) fn judge(
 /// it is a replica that backup software keeps, and none.
 fn its_vm<'i>(judged: &mut Judged, inventory: &'i Inventory, node: &SeenNode, facts: &Node) -> Option<&'i Vm> {
     let holder = facts.holder.map_or_else(|| "none".to_owned(), |holder| holder.to_string());
+    if let Some(reason) = named_twice(inventory.vms.iter().chain(&inventory.others), facts.holder) {
+        judged.refuse(codes::VM_TWICE, &node.name, reason);
+        return None;
+    }
     let own = inventory.vms_of(facts.holder);
     let holds_its =
         |other: &Vm| own.iter().flat_map(|vm| vm.data_disks()).any(|disk| other.disk(disk.reference.uuid).is_some());
     let may_be = |other: &Vm| own.is_empty() || other.power != PowerState::Off || holds_its(other);
-    let others = inventory.others.iter().filter(|vm| Some(vm.uuid()) == facts.holder && may_be(vm));
+    let others = inventory.others.iter().filter(|vm| vm.is_named(facts.holder) && may_be(vm));
     let others: Vec<&Vm> = others.collect();
     let vm = match (own.as_slice(), others.as_slice()) {
         ([vm], []) => *vm,

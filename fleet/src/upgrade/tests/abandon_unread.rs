@@ -117,7 +117,8 @@ async fn it_needs_neither_the_hypervisor_nor_the_nodes() {
 async fn a_node_in_no_vm_of_the_deployment_is_asked_for_nothing() {
     let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
     let all = world.lock().contents.len();
-    world.lock().contents.iter_mut().for_each(|content| content.holder = Some(Uuid::from_u128(0xbad)));
+    let other = contract::bios_uuid::BiosUuid::from_u128(0xbad);
+    world.lock().contents.iter_mut().for_each(|content| content.holder = Some(other));
     world.fault(None);
     let notes = abandon(&world, number).await.unwrap().notes;
     let unasked = notes.iter().filter(|note| note.contains("in no VM of this deployment")).count();

@@ -1,5 +1,6 @@
 //! VMs that were imported by hand are taken into the deployment.
 
+use contract::bios_uuid::BiosUuid;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -46,7 +47,7 @@ async fn what_is_not_certain_is_not_adopted() {
     world.add_stranger(&stamped.plan().await, 0, Stranger::Twin, PowerState::Off);
     assert!(refused(&world).await.contains("one is a copy of the other"));
     let world = unstamped();
-    world.lock().contents[1].holder = Some(Uuid::from_u128(9));
+    world.lock().contents[1].holder = Some(BiosUuid::from_u128(9));
     assert!(refused(&world).await.contains("no such VM"));
     let world = unstamped();
     let other = Stamp { deployment: Uuid::from_u128(0xbad), node: "cp2".into(), swap: None };
@@ -129,7 +130,7 @@ async fn a_vm_that_a_node_claims_and_that_has_no_data_disk_is_not_adopted() {
         machine.vm.stamp = None;
         machine.vm.power = PowerState::On;
     });
-    world.lock().contents[1].holder = Some(foreign);
+    world.lock().contents[1].holder = Some(foreign.into());
     let reason = refused(&world).await;
     assert!(reason.contains("web") && reason.contains("holds 0 data disks"), "{reason}");
 }

@@ -3,6 +3,7 @@
 
 mod adopt;
 mod all_at_once;
+mod bios_uuids;
 mod blame;
 mod cancel;
 pub(crate) mod command;

@@ -271,7 +271,10 @@ fn what_must_not_be_is_refused_with_its_code() {
     let id = Uuid::from_u128(9);
     let swap = swap::SwapState { id, stage: Stage::Taken, error: None, code: None, losses, from, to: None };
     assert_eq!(with_facts(|facts| facts.swap = Some(swap)), ["upgrade.swap-open"]);
-    assert_eq!(with_facts(|facts| facts.holder = Some(Uuid::from_u128(9))), ["upgrade.vm-unknown"]);
+    assert_eq!(
+        with_facts(|facts| facts.holder = Some(contract::bios_uuid::BiosUuid::from_u128(9))),
+        ["upgrade.vm-unknown"]
+    );
     assert_eq!(with_facts(|facts| facts.image.name = "kaas-tenant".into()), ["upgrade.product"]);
     assert_eq!(with_facts(|facts| facts.kubernetes.version = "1.34.9".into()), ["upgrade.kubernetes"]);
     assert_eq!(codes(|inventory, _, _| inventory.vms[1].power = PowerState::Off), ["upgrade.vm-power"]);

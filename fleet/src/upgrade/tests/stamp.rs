@@ -59,7 +59,7 @@ async fn a_replica_that_is_off_without_a_disk_of_the_node_stands_against_no_plan
     let world = world();
     let refused = async |change: &dyn Fn(&mut Vm)| {
         let mut inventory = world.inventory().await;
-        let mut replica = inventory.vms_of(Some(old_vm("cp2")))[0].clone();
+        let mut replica = inventory.vms_of(Some(old_vm("cp2").into()))[0].clone();
         replica.reference.id.push_str("-replica");
         (replica.name, replica.power) = ("cp2-replica".to_owned(), PowerState::Off);
         change(&mut replica);

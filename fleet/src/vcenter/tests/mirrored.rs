@@ -27,11 +27,14 @@ impl Mirrored<'_> {
         {
             let mut state = self.guests.lock();
             state.machines.clear();
+            let in_order = state.in_order_uuids;
             for content in &mut state.contents {
                 let its = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == content.node);
                 let vm = vms.iter().find(its).expect("its VM");
                 content.at = vm.data_disks().next().expect("its disk").reference.clone();
-                content.holder = Some(vm.uuid());
+                let is_new = vm.stamp.as_ref().is_some_and(|stamp| stamp.swap.is_some());
+                let image = if is_new { fake::new() } else { fake::old() };
+                content.holder = Some(fake::guest::reading(vm.uuid(), &image, in_order));
             }
         }
         self.shows(vms);

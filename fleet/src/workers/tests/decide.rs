@@ -136,7 +136,7 @@ impl Model {
                 if machine.state == State::Member {
                     return;
                 }
-                self.seen.said.insert(name.clone(), done(machine.vm));
+                self.seen.said.insert(name.clone(), done(machine.vm.map(Into::into)));
                 machine.state = State::Joining;
                 if let Some(node) = self.seen.nodes.iter_mut().find(|node| node.name == name) {
                     node.ready = true;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
+use contract::bios_uuid::BiosUuid;
 use contract::deployer::Fingerprints;
 use contract::statement::{Phase, Statement};
 use tokio::sync::{Notify, watch};
@@ -107,6 +108,8 @@ pub struct Machine {
 pub struct State {
     /// Whether what is kept may have been turned back.
     pub restorable: bool,
+    /// Whether guests read their BIOS UUID in the hypervisor's order.
+    pub in_order_uuids: bool,
     pub machines: Vec<Machine>,
     /// What the hypervisor calls the VMs that lie where only a look by BIOS UUID shows them.
     pub away: BTreeSet<String>,
@@ -259,8 +262,15 @@ pub fn remove(worker: &str) -> Wish {
     Wish::Remove { worker: worker.to_owned(), discards: Discards::default() }
 }
 
+/// What the guest of a VM reads as its BIOS UUID: images up to 0.1 read `product_uuid`, whose bytes VMware swaps from hardware
+/// 13 on.
+fn reading(vm: Uuid, in_order: bool) -> BiosUuid {
+    let vm = BiosUuid::from(vm);
+    if in_order { vm } else { vm.swapped() }
+}
+
 /// What a VM says that has joined.
-pub fn done(machine: Option<Uuid>) -> Statement {
+pub fn done(machine: Option<BiosUuid>) -> Statement {
     Statement {
         machine,
         phase: Phase::Done,
@@ -575,11 +585,15 @@ impl Machine {
 }
 
 impl State {
+    fn reading(&self, vm: Uuid) -> BiosUuid {
+        reading(vm, self.in_order_uuids)
+    }
+
     /// Somebody joins in a worker's place who has read its form: the node says that it runs on that VM, is Ready, and ends no
     /// pod.
     fn intrude(&mut self, vm: &Vm, now: u64) {
         self.let_in.insert(vm.name.clone(), ANOTHER.to_owned());
-        let own = format!("vsphere://{}", vm.uuid());
+        let own = self.reading(vm.uuid()).provider_id();
         match self.nodes.iter_mut().find(|node| node.provider == own) {
             Some(node) => (node.ready, node.heard) = (true, now.to_string()),
             None => self.add_node(vm.name.clone(), vm.uuid(), now),
@@ -611,8 +625,9 @@ impl State {
             .filter(|machine| self.is_anothers(machine))
             .map(|machine| machine.vm.name.clone())
             .collect();
+        let in_order = self.in_order_uuids;
         for machine in &mut self.machines {
-            let own = format!("vsphere://{}", machine.vm.uuid());
+            let own = reading(machine.vm.uuid(), in_order).provider_id();
             let mut nodes = self.nodes.iter_mut();
             let is_good = self.tokens.get(&machine.token).is_some_and(|expires| *expires > now);
             let refuses = self.refusing.contains_key(&machine.vm.name) || intruded.contains(&machine.vm.name);
@@ -658,7 +673,7 @@ impl State {
         self.nodes.push(NodeSeen {
             name,
             uid,
-            provider: format!("vsphere://{vm}"),
+            provider: self.reading(vm).provider_id(),
             ready: true,
             cordoned: false,
             excluded: false,
@@ -691,11 +706,11 @@ impl State {
             let words = if is_done { "well" } else { "waiting for the cluster to sign its certificate" };
             let phase = if is_done { Phase::Done } else { Phase::Waiting };
             let (words, token, at) = (words.to_owned(), token.filter(|_| !is_done), now - asks);
-            return Some(Statement { phase, words, token, key, at, ..done(Some(vm.uuid)) });
+            return Some(Statement { phase, words, token, key, at, ..done(Some(self.reading(vm.uuid))) });
         };
         let since = instant.checked_duration_since(machine.powered? + JOINS)?.as_secs();
         Some(Statement {
-            machine: Some(vm.uuid),
+            machine: Some(self.reading(vm.uuid)),
             phase: Phase::Refused,
             code: Some(code.to_owned()),
             words: format!("{code}, in words"),
@@ -817,7 +832,7 @@ impl State {
         }
         let others = &self.let_in;
         let is_its = |node: &NodeSeen| others.get(&node.name).is_none_or(|key| key != ANOTHER);
-        let own = format!("vsphere://{vm}");
+        let own = self.reading(vm).provider_id();
         for node in self.nodes.iter_mut().filter(|node| node.provider == own && is_its(node)) {
             node.ready = false;
         }
@@ -988,7 +1003,7 @@ impl Hypervisor for World {
         let (seen, now) = (vm.clone(), self.now());
         self.change("shut_down", permit, move |state| {
             let name = seen.name.clone();
-            let own = format!("vsphere://{}", seen.uuid());
+            let own = state.reading(seen.uuid()).provider_id();
             let is_its = state.let_in.get(&name).is_none_or(|key| key != ANOTHER);
             if let Some(node) = state.nodes.iter().find(|node| is_its && node.provider == own && node.ready) {
                 assert!(!state.has_pods(&name), "{seen} has pods and was to be shut down");
@@ -1045,7 +1060,7 @@ impl Hypervisor for World {
             let machine = state.own(&seen)?;
             assert_eq!(machine.vm.power, PowerState::Off, "{seen} is on and was to be removed");
             assert!(machine.vm.disks.is_empty(), "a disk goes with {seen}");
-            let own = format!("vsphere://{}", seen.uuid());
+            let own = state.reading(seen.uuid()).provider_id();
             assert!(!state.nodes.iter().any(|node| node.provider == own), "{seen} is a node and was to be removed");
             state.machines.retain(|machine| machine.vm.reference != seen.reference);
             Ok(())
@@ -1056,7 +1071,7 @@ impl Hypervisor for World {
     async fn release(&self, vm: &Vm, name: &str, permit: &dyn Permit) -> Result<()> {
         let (seen, name) = (vm.clone(), name.to_owned());
         self.change("release", permit, move |state| {
-            let own = format!("vsphere://{}", seen.uuid());
+            let own = state.reading(seen.uuid()).provider_id();
             assert!(!state.nodes.iter().any(|node| node.provider == own), "{seen} is a node and was to be given up");
             let machine = state.own(&seen)?;
             assert!(machine.whole, "{seen} is half a VM and was to be kept");
@@ -1171,7 +1186,7 @@ impl Cluster for World {
         let seen = node.clone();
         self.ask("delete_node", Does::ChangesCluster, move |state| {
             let on = |machine: &Machine| {
-                format!("vsphere://{}", machine.vm.uuid()) == seen.provider && machine.vm.power == PowerState::On
+                state.reading(machine.vm.uuid()).provider_id() == seen.provider && machine.vm.power == PowerState::On
             };
             assert!(!state.machines.iter().any(on), "the node {} runs and was to be removed", seen.name);
             state.nodes.retain(|node| node.uid != seen.uid);
@@ -1185,7 +1200,7 @@ impl Cluster for World {
         let name = name.to_owned();
         self.ask("release_name", Does::ChangesCluster, move |state| {
             let own: BTreeSet<String> =
-                state.machines.iter().map(|machine| format!("vsphere://{}", machine.vm.uuid())).collect();
+                state.machines.iter().map(|machine| state.reading(machine.vm.uuid()).provider_id()).collect();
             let node = state.nodes.iter().find(|node| node.name == name);
             assert!(node.is_none_or(|node| !own.contains(&node.provider)), "{name} is a node and was to be released");
             let own = |machine: &Machine| is_ours(&machine.vm) && machine.vm.name == name;

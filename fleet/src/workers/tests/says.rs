@@ -169,7 +169,7 @@ fn says(change: impl FnOnce(&mut Machine, &mut Statement, &mut Seen)) -> Option<
     let own = Vm { power: PowerState::On, ..vm("t-w1", uuid, Some(machine.stamp(DEPLOYMENT))) };
     let mut seen = Seen { now: 1050, vms: vec![own], ..Seen::default() };
     let mut said = Statement {
-        machine: Some(uuid),
+        machine: Some(uuid.into()),
         phase: Phase::Refused,
         code: Some("join.wrong-ca".to_owned()),
         words: "not it\u{1b}[2J".to_owned(),
@@ -215,7 +215,7 @@ fn only_what_a_vm_has_said_itself_of_this_power_on_and_more_than_once_fails_it()
     assert_eq!(asks, None, "it has not seen its form yet");
     assert_eq!(says(|_, said, _| said.at = 999), None, "it was on before");
     assert_eq!(says(|_, said, _| said.token = Some("fedcba".to_owned())), None, "another token's");
-    assert_eq!(says(|_, said, _| said.machine = Some(Uuid::from_u128(3))), None, "another VM's");
+    assert_eq!(says(|_, said, _| said.machine = Some(Uuid::from_u128(3).into())), None, "another VM's");
     assert_eq!(says(|_, said, _| said.machine = None), None);
     assert_eq!(says(|_, _, seen| seen.nodes.push(node("since"))), None, "its kubelet was heard: a pod may say it");
 }
@@ -563,7 +563,8 @@ pub(super) fn ready(noted: Option<&str>, says: Option<&str>) -> (Machine, Seen) 
     (machine.token, machine.expires) = (Some("abcdef".to_owned()), 5000);
     let own = Vm { power: PowerState::On, ..vm("t-w1", uuid, Some(machine.stamp(DEPLOYMENT))) };
     let node = NodeSeen { heard: "now".to_owned(), ..node_on("t-w1", &format!("vsphere://{uuid}")) };
-    let said = Statement { phase: Phase::Waiting, token: machine.token.clone(), key: key(says), ..done(Some(uuid)) };
+    let said =
+        Statement { phase: Phase::Waiting, token: machine.token.clone(), key: key(says), ..done(Some(uuid.into())) };
     let mut seen = Seen { now: 1050, vms: vec![own], nodes: vec![node], ..Seen::default() };
     seen.said.insert(machine.name.clone(), said);
     seen.let_in.insert(machine.name.clone(), "own".to_owned());

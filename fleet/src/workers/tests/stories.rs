@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use contract::bios_uuid::BiosUuid;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -35,6 +36,38 @@ async fn workers_join_with_a_token_each_and_nothing_of_it_is_left() {
         matches!(&again, Given::Failed(error) if error.to_string().contains("there are workers already")),
         "{again:?}"
     );
+}
+
+/// All other stories have guests that report the other order.
+#[tokio::test(start_paused = true)]
+async fn workers_join_and_go_in_the_hypervisors_order_of_uuids() {
+    let world = World::new();
+    world.lock().in_order_uuids = true;
+    let status = world.give(Wish::Create(Box::new(pool(2)))).await.done();
+    assert_eq!(status.available, 2);
+    assert_eq!(world.give(replace("two", Changes::default())).await.done().available, 2);
+    // Images up to 0.1 made nodes in one order, and later ones read the other one: the nodes stay what they are.
+    world.lock().in_order_uuids = false;
+    for node in &mut world.lock().nodes {
+        let vm = BiosUuid::of_provider_id(&node.provider).unwrap();
+        node.provider = vm.swapped().provider_id();
+    }
+    assert_eq!(world.give(Wish::GoOn).await.done().available, 2);
+    assert_eq!(world.give(remove("t-w4")).await.done().available, 1);
+}
+
+#[test]
+fn a_node_of_two_vms_is_neithers() {
+    let id = Uuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_0001);
+    let machine = Machine { vm: Some(id), ..Machine::new(&pool(1), Uuid::from_u128(2), None, 0) };
+    let other = BiosUuid::from(id).orders()[1];
+    for reported in BiosUuid::from(id).orders() {
+        let nodes = vec![node_on(&machine.name, &BiosUuid::from(reported).provider_id())];
+        let seen = Seen { nodes, vms: vec![vm("a", id, None)], ..Seen::default() };
+        assert!(seen.node(&machine).own().is_some());
+        let seen = Seen { vms: vec![vm("a", id, None), vm("b", other, None)], ..seen };
+        assert!(seen.node(&machine).own().is_none());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,9 @@
 //! Who asks for a data disk, and why it is not given.
 
+use contract::bios_uuid::BiosUuid;
 use contract::image::ImageFacts;
 use contract::swap::{Image, Use};
 use semver::VersionReq;
-use uuid::Uuid;
 
 use crate::host::platform::Platform;
 
@@ -16,7 +16,7 @@ pub fn own_use(platform: &Platform, image: &ImageFacts) -> Use {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Another VM holds it.
-    Held(Uuid),
+    Held(BiosUuid),
     /// It was released for another image.
     OtherImage(Image),
     /// This image is older than the one that used it last, which is of this version.

@@ -1,15 +1,17 @@
+use contract::bios_uuid::BiosUuid;
 use contract::swap::Image;
 
 use super::*;
 use crate::host::disk::fixture;
 
-const A: Uuid = Uuid::from_u128(0xa);
-const B: Uuid = Uuid::from_u128(0xb);
-const C: Uuid = Uuid::from_u128(0xc);
+/// The two orders of bytes of each differ.
+const A: BiosUuid = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_000a);
+const B: BiosUuid = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_000b);
+const C: BiosUuid = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_000c);
 const ID: Uuid = Uuid::from_u128(0x1d);
 
 /// A VM of an image; the build is named after the version.
-fn vm(vm: Uuid, version: &str) -> Use {
+fn vm(vm: BiosUuid, version: &str) -> Use {
     Use { vm: Some(vm), version: version.into(), build: format!("build of {version}") }
 }
 
@@ -50,7 +52,7 @@ fn on(identity: &Identity, own: &Use) -> Identity {
     taken(identity, own)
 }
 
-fn held(vm: Uuid) -> Result<(), Refusal> {
+fn held(vm: BiosUuid) -> Result<(), Refusal> {
     Err(Refusal::Held(vm))
 }
 
@@ -100,8 +102,56 @@ fn who_may_take_the_disk() {
     for ((name, identity), row) in states.iter().zip(table) {
         for (vm, expected) in vms.iter().zip(row) {
             assert_eq!(may_take(identity, vm), expected, "a disk that is {name}, and {vm:?}");
+            // The same VM with an agent that reads its UUID in the other order.
+            let other = Use { vm: vm.vm.map(BiosUuid::swapped), ..vm.clone() };
+            assert_eq!(may_take(identity, &other), expected, "a disk that is {name}, and {other:?}");
+            if expected.is_ok() {
+                let generation = |own: &Use| taken(identity, own).generation;
+                assert_eq!(generation(&other), generation(vm), "a disk that is {name}, and {other:?}");
+            }
         }
     }
+}
+
+/// The text of a holder: equal UUIDs may have two orders.
+fn holder(identity: &Identity) -> Option<String> {
+    identity.holder.map(|holder| holder.to_string())
+}
+
+/// Released images note the order that they read, which on VMware is not vCenter's; later ones note vCenter's.
+#[test]
+fn a_swap_from_a_released_image_and_back_finds_its_vms_in_either_order() {
+    let (old, new) = (vm(A.swapped(), "1.0.0"), vm(B, "2.0.0"));
+    let before = Identity { holder: old.vm, ..disk() };
+    let swap =
+        Swap { id: ID, from: old.clone(), to: Some(image("2.0.0")), released: None, forced: false, publisher: None };
+    let prepared = Identity { swap: Some(swap), ..before.clone() };
+    for released_first in [true, false] {
+        let given = if released_first { off(&prepared, &old) } else { prepared.clone() };
+        let there = on(&given, &new);
+        assert_eq!((there.generation, holder(&there)), (2, Some(B.to_string())));
+        assert_eq!(on(&off(&there, &new), &new), there, "a restart");
+        // The old VM takes it back with the agent that it had, which knows one order of its own UUID.
+        for back in [off(&there, &new), there.clone()] {
+            let from = back.swap.as_ref().unwrap().from.vm.unwrap();
+            assert_eq!(from.as_bytes(), A.swapped().as_bytes());
+            let again = on(&back, &old);
+            assert_eq!((again.generation, holder(&again), &again.swap), (3, Some(A.swapped().to_string()), &None));
+        }
+    }
+}
+
+#[test]
+fn a_vm_whose_reading_changes_releases_what_it_holds_and_takes_it_again() {
+    let (old, new) = (vm(A.swapped(), "1.0.0"), vm(A, "1.0.0"));
+    let before = Identity { holder: old.vm, ..disk() };
+    let after = on(&before, &new);
+    assert_eq!((after.generation, holder(&after), &after.swap), (1, Some(A.to_string()), &None));
+    let released = off(&before, &new);
+    assert_eq!(on(&released, &new), after);
+    // A person takes it over for B, and A is known as who had it.
+    let over = taken_over(&after, &vm(B, "1.0.0"), ID);
+    assert_eq!((may_take(&over, &old), may_take(&over, &vm(C, "1.0.0"))), (Ok(()), held(B)));
 }
 
 #[test]

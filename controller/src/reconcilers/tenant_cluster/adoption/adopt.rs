@@ -182,6 +182,6 @@ fn not_all_asked() -> String {
 
 /// How large the VM of a node is.
 fn size_of(node: &Node, vms: &[Vm]) -> Option<ControlPlaneSize> {
-    let size = vms.iter().find(|vm| Some(vm.uuid()) == node.holder)?.size?;
+    let size = vms.iter().find(|vm| vm.is_named(node.holder))?.size?;
     Some(ControlPlaneSize { processors: size.processors, memory_mib: u32::try_from(size.memory).ok()? })
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use contract::bios_uuid::BiosUuid;
 use contract::node::Node;
 use contract::swap::{Refused, Stage};
 use fleet::hypervisor::{PowerState, Vm};
@@ -38,7 +39,7 @@ impl Operator<'_> {
             }
             let told = told.with_context(|| format!("asking {name}"))?;
             anyhow::ensure!(
-                told.node == *name && told.holder == node.vm,
+                told.node == *name && told.holder == node.vm.map(BiosUuid::from),
                 "{name} does not say that it runs in the VM that holds its data disk"
             );
             let is_final = told.swap.as_ref().is_none_or(|swap| swap.stage != Stage::Taken);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use async_trait::async_trait;
+use contract::bios_uuid::BiosUuid;
 use contract::kubernetes_upgrade::{self, UpgradeState};
 use contract::node::{Etcd, Good, Kubernetes, Member, Node, Pods, RunningImage};
 use contract::properties as keys;
@@ -136,7 +137,8 @@ impl State {
             },
             pinned: None,
             disk: content.disk,
-            holder: Some(vm.uuid()),
+            // As a released image reports it.
+            holder: Some(BiosUuid::from(vm.uuid()).swapped()),
             generation: 1,
             kubernetes: Kubernetes {
                 version: content.kubernetes.clone(),
@@ -225,7 +227,7 @@ impl Nodes for InMemoryPlace {
                     error: None,
                     code,
                     losses: Losses::default(),
-                    from: Use { vm: Some(vm.uuid()), version: from.version, build: from.build },
+                    from: Use { vm: Some(vm.uuid().into()), version: from.version, build: from.build },
                     to: Some(request.to.clone()),
                 });
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use async_trait::async_trait;
+use contract::bios_uuid::BiosUuid;
 use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
 use contract::kubeconfig::Kubeconfig;
 use contract::properties as keys;
@@ -339,7 +340,8 @@ impl Cluster for Api {
         let node = |(vm, ..): &Made| NodeSeen {
             name: name(vm),
             uid: vm.uuid().to_string(),
-            provider: format!("vsphere://{}", vm.uuid()),
+            // As a released image reports it.
+            provider: BiosUuid::from(vm.uuid()).swapped().provider_id(),
             ready: !state.unready.contains(&vm.name),
             cordoned: state.cordoned.contains(&vm.name),
             address: state.written.get(&vm.name).copied().or_else(|| state.address(vm)),
@@ -479,7 +481,7 @@ impl Hypervisor for Of {
 
     async fn statement(&self, vm: &VmRef) -> Result<Option<Statement>> {
         let said = Statement {
-            machine: Some(vm.uuid),
+            machine: Some(vm.uuid.into()),
             phase: Phase::Done,
             code: None,
             words: String::new(),

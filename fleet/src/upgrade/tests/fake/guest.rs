@@ -1,15 +1,28 @@
 //! Guests: they serve their node with the data disk that they have, and keep the rules of who may have it.
 
-use contract::swap::{self, Stage, Use};
+use contract::bios_uuid::BiosUuid;
+use contract::swap::{self, Image, Stage, Use};
 use uuid::Uuid;
 
-use super::{Content, Ill, Machine, State, new};
+use super::{Content, Ill, Machine, State, new, old};
 use crate::hypervisor::PowerState;
 use crate::upgrade::Mode;
+
+/// What a guest of this image reads as its BIOS UUID: released images read `product_uuid`, whose bytes VMware swaps from
+/// hardware 13 on, unless the hypervisor shows it `in_order`.
+pub fn reading(vm: Uuid, image: &Image, in_order: bool) -> BiosUuid {
+    let vm = BiosUuid::from(vm);
+    if *image == old() && !in_order { vm.swapped() } else { vm }
+}
 
 impl State {
     pub fn machine(&self, id: &str) -> Option<&Machine> {
         self.machines.iter().find(|machine| machine.vm.reference.id == id)
+    }
+
+    /// What its guest reads as a machine's BIOS UUID.
+    pub fn read_by(&self, machine: &Machine) -> BiosUuid {
+        reading(machine.vm.uuid(), &machine.image, self.in_order_uuids)
     }
 
     pub fn machine_mut(&mut self, id: &str) -> Option<&mut Machine> {
@@ -71,6 +84,7 @@ impl State {
         let served = self.serves(&machine);
         self.power_off(id);
         let at = machine.vm.data_disks().next().map(|disk| disk.reference.clone());
+        let vm = Some(self.read_by(&machine));
         let disk = self.contents.iter_mut().find(|content| Some(&content.at) == at.as_ref());
         if let Some(disk) = disk.filter(|_| served) {
             disk.holder = None;
@@ -80,11 +94,7 @@ impl State {
                 error: None,
                 code: None,
                 losses: swap::Losses::default(),
-                from: Use {
-                    vm: Some(machine.vm.uuid()),
-                    version: machine.image.version.clone(),
-                    build: machine.image.build.clone(),
-                },
+                from: Use { vm, version: machine.image.version.clone(), build: machine.image.build.clone() },
                 to: None,
             });
         }
@@ -109,18 +119,20 @@ impl State {
             assert!(!is_other || other.vm.power == PowerState::Off, "two VMs of {node:?} are on: {other:?}");
         }
         let at = machine.vm.data_disks().next().expect("a VM with a data disk").reference.clone();
+        let vm = self.read_by(&machine);
         let disk = self.contents.iter_mut().find(|content| content.at == at).expect("a disk");
         assert_eq!(Some(disk.node), node.as_deref(), "another node's disk");
-        let vm = machine.vm.uuid();
+        // A released image knows one order of its own UUID.
+        let is_own = |noted: Option<BiosUuid>| noted.is_some_and(|noted| noted.as_bytes() == vm.as_bytes());
         let from = disk.swap.as_ref().and_then(|swap| swap.from.vm);
         let to = disk.swap.as_ref().and_then(|swap| swap.to.clone());
         let named = to.as_ref().is_some_and(|to| *to == machine.image);
         let may = match disk.holder {
-            Some(holder) => holder == vm || named || from == Some(vm),
-            None => to.is_none() || named || from == Some(vm),
+            Some(_) => is_own(disk.holder) || named || is_own(from),
+            None => to.is_none() || named || is_own(from),
         };
         assert!(may, "{node:?}: {vm} may not take the disk {disk:?}");
-        if disk.holder != Some(vm) {
+        if !is_own(disk.holder) {
             disk.generation += 1;
         }
         disk.holder = Some(vm);
@@ -128,7 +140,7 @@ impl State {
         if let Some(swap) = &mut disk.swap {
             swap.stage = Stage::Taken;
         }
-        if from == Some(vm) {
+        if is_own(from) {
             disk.swap = None;
         }
         let machine = self.machine_mut(id).expect("a VM");

@@ -2,7 +2,7 @@
 //! the rules of who may take a data disk; what must never happen panics.
 
 pub mod fault;
-mod guest;
+pub mod guest;
 mod hypervisor;
 mod nodes;
 pub mod operator;
@@ -13,6 +13,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use contract::bios_uuid::BiosUuid;
 use contract::kubernetes_upgrade;
 use contract::swap::{self, Image};
 use tempfile::TempDir;
@@ -71,7 +72,7 @@ pub struct Content {
     pub node: &'static str,
     pub identity: Uuid,
     pub member: String,
-    pub holder: Option<Uuid>,
+    pub holder: Option<BiosUuid>,
     pub generation: u64,
     pub swap: Option<swap::SwapState>,
     pub cordoned: bool,
@@ -102,6 +103,8 @@ pub struct Template {
 
 pub struct State {
     pub machines: Vec<Machine>,
+    /// Whether guests of the old image read their BIOS UUID in the hypervisor's order, as on VMware hardware before 13.
+    pub in_order_uuids: bool,
     pub templates: Vec<Template>,
     /// The image whose guests cannot be asked to shut down.
     pub unaskable: Option<Image>,
@@ -199,7 +202,8 @@ pub fn address(node: &str) -> Ipv4Addr {
 }
 
 pub fn old_vm(node: &str) -> Uuid {
-    Uuid::from_u128(0xa0 + index(node))
+    // Its two orders of bytes differ.
+    Uuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_00a0 + index(node))
 }
 
 pub fn disk(node: &str) -> DiskRef {
@@ -238,6 +242,7 @@ impl World {
         let names = &NODES[..nodes];
         let mut state = State {
             machines: Vec::new(),
+            in_order_uuids: false,
             templates: Vec::new(),
             unaskable: None,
             overtaken: false,
@@ -395,13 +400,14 @@ impl State {
         machine.vm.disks.push(data(at.clone()));
         machine.serves = true;
         (machine.ours, machine.folder, machine.node) = (true, HOME, (*node).to_owned());
+        let holder = self.read_by(&machine);
         self.machines.push(machine);
         self.contents.push(Content {
             at,
             node,
             identity,
             member,
-            holder: Some(uuid),
+            holder: Some(holder),
             generation: 1,
             swap: None,
             cordoned: false,

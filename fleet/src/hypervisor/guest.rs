@@ -1,0 +1,36 @@
+//! Which VM a guest runs in, by the BIOS UUID that it reports.
+
+use std::collections::BTreeSet;
+
+use contract::bios_uuid::BiosUuid;
+use uuid::Uuid;
+
+use super::Vm;
+
+impl Vm {
+    /// Whether a guest that reports this BIOS UUID may run in this VM.
+    pub fn is_named(&self, guest: Option<BiosUuid>) -> bool {
+        guest.is_some_and(|guest| guest == self.uuid())
+    }
+}
+
+/// The BIOS UUIDs to look for, to find the VM of a guest that reports this one.
+pub fn uuids_of(guest: BiosUuid) -> impl Iterator<Item = Uuid> {
+    let [reported, other] = guest.orders();
+    [Some(reported), Some(other).filter(|other| *other != reported)].into_iter().flatten()
+}
+
+/// Why these VMs do not say in which one a guest runs that reports this BIOS UUID: both orders of bytes name one of them. An
+/// image up to 0.1 reports the order that vCenter does not show, and later ones report the other one. Its report fits both.
+pub fn named_twice<'v>(vms: impl IntoIterator<Item = &'v Vm>, guest: Option<BiosUuid>) -> Option<String> {
+    let guest = guest?;
+    let named: BTreeSet<Uuid> = vms.into_iter().filter(|vm| vm.is_named(Some(guest))).map(Vm::uuid).collect();
+    // Their names are not given: whoever runs the guest has it report any BIOS UUID.
+    let [reported, other] = guest.orders();
+    (named.len() > 1).then(|| {
+        format!(
+            "the BIOS UUID {reported} names a VM, and {other}, which has the same bytes in another order, names another VM: \
+             remove the VM that is not the node's, or power it off and change its uuid.bios"
+        )
+    })
+}
