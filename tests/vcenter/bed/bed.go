@@ -73,6 +73,9 @@ type Switches struct {
 	MostFree int64 `json:"most_free"`
 	// DatastoreType is what each datastore says of its type, such as NFS. "" leaves it as it is.
 	DatastoreType string `json:"datastore_type"`
+	// InOrderUUIDs has guests that are powered on from now on read their BIOS UUID in vCenter's order of bytes, as those of
+	// hardware before 13 and some imported ones do (kubernetes-archived/#450).
+	InOrderUUIDs bool `json:"in_order_uuids"`
 }
 
 // Bed is a running vCenter.

@@ -18,6 +18,7 @@ func (w *world) body(machine *vcsim.VirtualMachine, run *run) (bodies.Machine, f
 		VM: machine.Config.Uuid, Run: run.id, Name: machine.Name, Object: machine.Self.Value,
 		CPUs: machine.Config.Hardware.NumCPU, MemoryMB: machine.Config.Hardware.MemoryMB, Firmware: machine.Config.Firmware,
 		Disks: []bodies.Disk{}, NICs: []bodies.NIC{}, CDROMs: []string{}, Guestinfo: guestinfo(machine),
+		InOrderUUID: w.bed.Switches().InOrderUUIDs,
 	}
 	all := devices(machine)
 	for _, device := range all {

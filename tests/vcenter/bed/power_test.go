@@ -188,7 +188,14 @@ func TestABodyIsToldWhatItIs(t *testing.T) {
 	}
 	// A distributed port group has a name as well.
 	s.network, _ = s.finder.Network(background, "DC0_DVPG0")
+	if told.InOrderUUID {
+		t.Error("its guest reads its UUID as before hardware 13")
+	}
+	s.ask("PUT", "/switches", `{"in_order_uuids": true}`)
 	s.done(s.imported("node-2").PowerOn(background))
+	if !carrier.last.InOrderUUID {
+		t.Error("its guest reads its UUID as from hardware 13 on")
+	}
 	if told := carrier.last; told.NICs[0].Network != "DC0_DVPG0" || !strings.Contains(told.Guestinfo["ovfEnv"], `ve:network="DC0_DVPG0"`) {
 		t.Errorf("%+v: %s", told.NICs, told.Guestinfo["ovfEnv"])
 	}

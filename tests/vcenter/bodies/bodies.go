@@ -22,6 +22,9 @@ type Machine struct {
 	CDROMs []string `json:"cdroms"`
 	// Guestinfo has what the guest reads as guestinfo.KEY; the OVF environment is ovfEnv.
 	Guestinfo map[string]string `json:"guestinfo"`
+	// InOrderUUID has the guest read the BIOS UUID in product_uuid as vCenter shows it. VMware's hardware 13 and later swap the
+	// bytes of its first three groups (kubernetes/kubernetes#58927).
+	InOrderUUID bool `json:"in_order_uuid"`
 }
 
 // Disk is a virtual disk. The first file is the one to write to; those behind it are the parents of a linked clone, to read only.
