@@ -1,5 +1,6 @@
 //! Tasks: awaited by their reference until they have ended, through lost connections and ended sessions.
 
+mod recent;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,8 @@ use crate::fault::Fault;
 use crate::reference::MoRef;
 use crate::soap::Element;
 use crate::treatment::Outcome;
+
+pub use recent::Recent;
 
 const PATHS: &[&str] = &["info.state", "info.progress", "info.error", "info.result"];
 
