@@ -44,6 +44,10 @@ type world struct {
 	sessions map[string]string
 	// policies are those that machines and disks were given.
 	policies policies
+	// objects are the First Class Disks, by their identifiers.
+	objects map[string]*firstClass
+	// stale are the holders of locks whose machines are off.
+	stale []string
 	// placing keeps two machines from being placed at once.
 	placing sync.Mutex
 	// tasks are those that are at work.
@@ -73,6 +77,7 @@ func newWorld(bed *Bed) (*world, error) {
 	w := &world{
 		bed: bed, model: model, service: model.Service, registry: model.Map(), disks: disks.New(),
 		busy: map[ref]ref{}, runs: map[string]*run{}, leases: map[string]*lease{}, sessions: map[string]string{},
+		objects: map[string]*firstClass{},
 	}
 	// vcsim's hosts have two processors and less than 4 GiB of memory.
 	for _, entity := range w.registry.All("HostSystem") {
