@@ -14,6 +14,7 @@ mod notes;
 mod one_vm;
 mod others;
 mod points;
+mod probe;
 mod privileges;
 mod question;
 mod queued;
