@@ -62,7 +62,7 @@ enum Command {
     /// Looks into OVAs, checks them, and turns disks into VMDKs and back.
     #[command(subcommand)]
     Ova(ova::Ova),
-    /// What those need who run the machines that clusters stand on: create, get, role.
+    /// What those need who run the machines that clusters stand on: create, get, probe, role.
     #[command(subcommand)]
     Provider(provider::Provider),
     /// Keys for the day on which all control nodes of a cluster are lost: new, open.
