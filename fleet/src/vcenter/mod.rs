@@ -31,6 +31,7 @@ mod place;
 mod policy;
 mod power;
 mod preflight;
+pub mod probe;
 mod question;
 mod restart;
 mod settings;

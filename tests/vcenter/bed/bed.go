@@ -108,6 +108,28 @@ type Switches struct {
 	// InOrderUUIDs has guests that are powered on from now on read their BIOS UUID in vCenter's order of bytes, as those of
 	// hardware before 13 and some imported ones do (kubernetes-archived/#450).
 	InOrderUUIDs bool `json:"in_order_uuids"`
+	// HidesObjectIDs has no device show that it is a First Class Disk (VirtualDisk.vDiskId).
+	HidesObjectIDs bool `json:"hides_object_ids"`
+	// ObjectsGoWithMachines has a First Class Disk go with the machine that holds it, whatever was asked for.
+	ObjectsGoWithMachines bool `json:"objects_go_with_machines"`
+	// RefusesObjectSnapshots and RefusesObjectExtension refuse these of a First Class Disk that a machine holds.
+	RefusesObjectSnapshots bool `json:"refuses_object_snapshots"`
+	RefusesObjectExtension bool `json:"refuses_object_extension"`
+	// DropsEmptyControllers takes SCSI controllers away at power-off that nothing hangs on.
+	DropsEmptyControllers bool `json:"drops_empty_controllers"`
+	// IgnoresLocks lets a disk be attached that a running machine holds.
+	IgnoresLocks bool `json:"ignores_locks"`
+	// StaleLocks leaves locks of machines that are powered off, until it is taken back: as those of a host that has failed.
+	StaleLocks bool `json:"stale_locks"`
+	// WantsContentType refuses a file at /folder without a content type; DecodesNamesTwice takes its name as escaped twice.
+	WantsContentType  bool `json:"wants_content_type"`
+	DecodesNamesTwice bool `json:"decodes_names_twice"`
+	// ShortensEntries keeps 64 KiB of an entry of extraConfig.
+	ShortensEntries bool `json:"shortens_entries"`
+	// IgnoresChangeVersion changes a machine whatever version its settings were seen in.
+	IgnoresChangeVersion bool `json:"ignores_change_version"`
+	// LeavesAborted leaves the machine of a lease that is aborted.
+	LeavesAborted bool `json:"leaves_aborted"`
 }
 
 // Bed is a running vCenter.
@@ -280,11 +302,24 @@ func (b *Bed) serve(response http.ResponseWriter, request *http.Request) {
 	case strings.HasPrefix(request.URL.Path, "/folder/") && !world.active(request):
 		// vcsim serves files to everybody.
 		http.Error(response, "log in first", http.StatusUnauthorized)
+	case strings.HasPrefix(request.URL.Path, "/folder/") && b.refusesFile(request):
+		http.Error(response, "no such content type or name", http.StatusUnsupportedMediaType)
 	case !b.config.ESX && (strings.HasPrefix(request.URL.Path, "/rest") || strings.HasPrefix(request.URL.Path, "/api")):
 		world.serveLibraries(response, request)
 	default:
 		world.service.ServeMux.ServeHTTP(&noted{ResponseWriter: response, world: world}, request)
 	}
+}
+
+// refusesFile says whether a switch has a file at /folder refused.
+func (b *Bed) refusesFile(request *http.Request) bool {
+	switches := b.Switches()
+	if switches.DecodesNamesTwice {
+		if _, err := url.PathUnescape(request.URL.Path); err != nil {
+			return true
+		}
+	}
+	return switches.WantsContentType && request.Method == http.MethodPut && request.Header.Get("Content-Type") == ""
 }
 
 // Reset makes everything as it was at the start: inventory, datastores, rules, counts. Bodies are cut.

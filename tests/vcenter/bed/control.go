@@ -78,6 +78,7 @@ func (b *Bed) Control() http.Handler {
 			return nil, err
 		}
 		now := b.now()
+		now.unlock()
 		now.account(now.own())
 		return done, nil
 	})

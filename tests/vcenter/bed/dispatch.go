@@ -70,6 +70,8 @@ func (w *world) strict(object mo.Reference) mo.Reference {
 		return &fileManager{FileManager: object, world: w}
 	case *vcsim.HostDatastoreBrowser:
 		return &browser{HostDatastoreBrowser: object, world: w}
+	case *vcsim.VcenterVStorageObjectManager:
+		return &storageObjects{VcenterVStorageObjectManager: object, world: w}
 	case *vcsim.AuthorizationManager:
 		return &authorization{AuthorizationManager: object, world: w}
 	}

@@ -176,6 +176,8 @@ func (l *lease) drop(ctx *vcsim.Context, why fault) bool {
 	defer l.mutex.Unlock()
 	if ended && l.Info != nil {
 		l.world.release(l.Info.Entity)
+	}
+	if ended && l.Info != nil && !l.world.bed.Switches().LeavesAborted {
 		if machine, failed := l.world.machine(l.Info.Entity); failed == nil {
 			l.world.alone(machine.Self, func() { _ = l.world.destroy(l.world.own(), machine) })
 			l.world.account(l.world.own())

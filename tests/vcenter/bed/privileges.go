@@ -49,6 +49,7 @@ var needed = map[string][]string{
 	"MoveVirtualDisk_Task": {"Datastore.FileManagement"}, "CopyVirtualDisk_Task": {"Datastore.FileManagement"},
 	"SetVirtualDiskUuid": {"Datastore.FileManagement"}, "QueryVirtualDiskUuid": {"Datastore.FileManagement"},
 	"SearchDatastore_Task": {"Datastore.Browse"}, "SearchDatastoreSubFolders_Task": {"Datastore.Browse"},
+	"DetachDisk_Task":                 {"VirtualMachine.Config.RemoveDisk"},
 	"CancelTask":                      {"Global.CancelTask"},
 	"ReconfigureComputeResource_Task": {"Host.Inventory.EditCluster"},
 	"CreateResourcePool":              {"Resource.CreatePool"},
@@ -117,6 +118,13 @@ func (w *world) forCall(method *vcsim.Method) []demand {
 		}
 		return list
 	}
+	if on, is := objectOf(method); is {
+		list := []demand{{"Datastore.FileManagement", []ref{on}}}
+		if method.Name == "AttachDisk_Task" {
+			list = append(list, demand{"VirtualMachine.Config.AddExistingDisk", this})
+		}
+		return list
+	}
 	var list []demand
 	for _, privilege := range needed[method.Name] {
 		on := this
@@ -126,6 +134,26 @@ func (w *world) forCall(method *vcsim.Method) []demand {
 		list = append(list, demand{privilege, on})
 	}
 	return list
+}
+
+// objectOf is the datastore of a call about a First Class Disk that changes something: "Requires Datastore.FileManagement privilege on the
+// datastore" (reference of VcenterVStorageObjectManager).
+func objectOf(method *vcsim.Method) (ref, bool) {
+	switch asked := method.Body.(type) {
+	case *types.CreateDisk_Task:
+		return asked.Spec.BackingSpec.GetVslmCreateSpecBackingSpec().Datastore, true
+	case *types.DeleteVStorageObject_Task:
+		return asked.Datastore, true
+	case *types.ExtendDisk_Task:
+		return asked.Datastore, true
+	case *types.VStorageObjectCreateSnapshot_Task:
+		return asked.Datastore, true
+	case *types.DeleteSnapshot_Task:
+		return asked.Datastore, true
+	case *types.AttachDisk_Task:
+		return asked.Datastore, true
+	}
+	return ref{}, false
 }
 
 // demands are the privileges for the changes of a machine, on it or on the folder that it comes into: but for networks.

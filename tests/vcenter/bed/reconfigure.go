@@ -30,6 +30,16 @@ func (w *world) reconfigure(ctx *vcsim.Context, machine *vcsim.VirtualMachine, a
 	if failed := w.knowsPolicy(spec.VmProfile); failed != nil {
 		return failed
 	}
+	if w.bed.Switches().IgnoresChangeVersion {
+		spec.ChangeVersion = ""
+	}
+	if w.bed.Switches().ShortensEntries {
+		for _, entry := range spec.ExtraConfig {
+			if value, is := entry.GetOptionValue().Value.(string); is {
+				entry.GetOptionValue().Value = value[:min(len(value), 64<<10)]
+			}
+		}
+	}
 	if machine.Config.Template {
 		_, failed := w.inner(ctx, machine, func() soap.HasFault { return machine.ReconfigVMTask(ctx, asked) })
 		return failed

@@ -46,6 +46,10 @@ type world struct {
 	policies policies
 	// making has the task of each machine that is being made.
 	making map[ref]ref
+	// objects are the First Class Disks, by their identifiers.
+	objects map[string]*firstClass
+	// stale are the holders of locks whose machines are off.
+	stale []string
 	// placing keeps two machines from being placed at once.
 	placing sync.Mutex
 	// tasks are those that are at work.
@@ -75,6 +79,7 @@ func newWorld(bed *Bed) (*world, error) {
 	w := &world{
 		bed: bed, model: model, service: model.Service, registry: model.Map(), disks: disks.New(),
 		busy: map[ref]ref{}, runs: map[string]*run{}, leases: map[string]*lease{}, sessions: map[string]string{}, making: map[ref]ref{},
+		objects: map[string]*firstClass{},
 	}
 	// vcsim's hosts have two processors and less than 4 GiB of memory.
 	for number, entity := range w.registry.All("HostSystem") {

@@ -163,6 +163,26 @@ impl ConfigSpec {
         Ok(self)
     }
 
+    /// Sets an OVF property by its key and its value alone.
+    #[must_use]
+    pub fn value_alone(self, property: &Property, value: &str) -> Self {
+        let info = Element::new("info").with([Element::text("key", property.key), Element::text("value", value)]);
+        let change = Element::new("property").with([Element::text("operation", "edit"), info]);
+        self.with(Element::new("vAppConfig").of("VmConfigSpec").with([change]))
+    }
+
+    /// Adds a paravirtual SCSI controller with this number among the VM's SCSI controllers.
+    #[must_use]
+    pub fn scsi_controller(mut self, bus: i32) -> Self {
+        self.new_devices += 1;
+        let device = Element::new("device").of("ParaVirtualSCSIController").with([
+            Element::text("key", -100 - self.new_devices),
+            Element::text("busNumber", bus),
+            Element::text("sharedBus", "noSharing"),
+        ]);
+        self.change("add", device)
+    }
+
     /// Attaches a disk whose file is there.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ mod one_vm;
 mod others;
 mod points;
 mod privileges;
+mod probe;
 mod question;
 mod queued;
 mod restart;
