@@ -224,9 +224,14 @@ pub fn audit(request: &AuditRequest<'_>, cache: &Cache, progress: &Progress) -> 
     let (directory, workspace) = (directory.context("there is no spec")?, workspace.context("there is no spec")?);
     let judgements = audit::judged::read(&directory)?;
     let database = audit::go::Database::fetch(&directory, progress)?;
+    // Without it nothing in C was built.
+    let tools = match request.pinned && !cache.root().join("tools").is_dir() {
+        true => None,
+        false => Some(tools::ensure(&request.sources, cache, progress)?),
+    };
     let mut checked = BTreeSet::new();
     for component in found.values() {
-        let rows = database.check(component, cache, progress)?;
+        let rows = database.check(component, tools.as_ref(), cache, progress)?;
         match &component.source {
             Source::GoModule(_) if rows.iter().all(|row| row.status != audit::Status::Undecided) => {
                 checked.insert(component.name.clone());

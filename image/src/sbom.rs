@@ -209,3 +209,93 @@ pub fn write_next_to(ova: &Path, document: &str, signer: Option<&Signer>) -> Res
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{Key, Stage};
+    use crate::debian::lock::{Index, Package, Pocket};
+
+    /// The document of a tiny image in which two parts link one module, and the agent one crate.
+    fn made(version: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/control-plane.toml");
+        let (spec, described) = crate::spec::read(&path).unwrap();
+        let (pocket, sha256) = (Pocket::Release, "ab".repeat(32));
+        let indexes = vec![Index { pocket, date: 1_700_000_000, sha256: sha256.clone() }];
+        let package = Package {
+            name: "libstdc++6".into(),
+            version: "1:14.2.0-19+b1".into(),
+            pocket,
+            path: "pool/l_amd64.deb".into(),
+            size: 7,
+            sha256,
+        };
+        let lock = Lock { suite: "trixie".into(), request: "r".into(), indexes, packages: vec![package], kernel: None };
+        let built = ["coredns", "etcd"].map(|name| Built {
+            component: described.iter().find(|component| component.name == name).unwrap().clone(),
+            directory: "/".into(),
+            key: Key::of(Stage::COMPONENTS).finish(),
+        });
+        let part = |name: &str, version: &str, sum: &str| Licensed {
+            name: name.into(),
+            version: version.into(),
+            licence: Some("MIT".into()),
+            sum: Some(sum.into()),
+            texts: vec!["t".into()],
+        };
+        let modules = vec![part("golang.org/x/net", version, "h1:a=")];
+        let contents = Contents {
+            lock: &lock,
+            components: built.iter().map(|built| (built, modules.clone())).collect(),
+            programs: vec!["kaas-agent".into()],
+            crates: vec![part("serde", "1.0.0", &"cd".repeat(32))],
+        };
+        document(&spec, &contents, lock.epoch()).unwrap()
+    }
+
+    #[test]
+    fn the_document_has_each_part_once_and_all_relations() {
+        let document: Value = serde_json::from_str(&made("v0.1.0")).unwrap();
+        let packages = document["packages"].as_array().unwrap();
+        let find = |name: &str| packages.iter().filter(|package| package["name"] == name).collect::<Vec<_>>();
+        assert_eq!(packages.len(), 7, "{packages:#?}");
+        let purl = |name: &str| find(name)[0]["externalRefs"][0]["referenceLocator"].as_str().unwrap().to_owned();
+        assert_eq!(purl("libstdc++6"), "pkg:deb/debian/libstdc%2B%2B6@1%3A14.2.0-19%2Bb1?arch=amd64&distro=trixie");
+        assert_eq!(purl("golang.org/x/net"), "pkg:golang/golang.org/x/net@v0.1.0");
+        assert_eq!(purl("serde"), "pkg:cargo/serde@1.0.0");
+        assert_eq!(find("serde")[0]["checksums"][0]["checksumValue"], "cd".repeat(32));
+        let net = find("golang.org/x/net");
+        assert_eq!(
+            (net.len(), &net[0]["licenseDeclared"], &net[0]["comment"]),
+            (1, &json!("MIT"), &json!("go.sum: h1:a="))
+        );
+        let relations = document["relationships"].as_array().unwrap();
+        let within = relations.iter().filter(|relation| relation["relatedSpdxElement"] == net[0]["SPDXID"]);
+        assert_eq!(within.count(), 2);
+        assert_eq!(document["creationInfo"]["created"], "2023-11-14T22:13:20Z");
+        let known = |id: &Value| id == "SPDXRef-DOCUMENT" || packages.iter().any(|package| package["SPDXID"] == *id);
+        assert!(
+            relations
+                .iter()
+                .all(|relation| known(&relation["spdxElementId"]) && known(&relation["relatedSpdxElement"]))
+        );
+    }
+
+    #[test]
+    fn equal_parts_give_equal_bytes_and_other_parts_another_namespace() {
+        assert_eq!(made("v0.1.0"), made("v0.1.0"));
+        let namespace = |text: &str| serde_json::from_str::<Value>(text).unwrap()["documentNamespace"].clone();
+        assert_ne!(namespace(&made("v0.1.0")), namespace(&made("v0.2.0")));
+    }
+
+    #[test]
+    fn an_unsigned_document_leaves_no_former_signature() {
+        let directory = tempfile::tempdir().unwrap();
+        let ova = directory.path().join("kaas-1.2.3.ova");
+        let (file, certificate) = ova::archive::sbom_of(&ova);
+        assert!(file.ends_with("kaas-1.2.3.spdx.json") && certificate.ends_with("kaas-1.2.3.spdx.cert"));
+        std::fs::write(&certificate, "former").unwrap();
+        write_next_to(&ova, "{}\n", None).unwrap();
+        assert!(file.is_file() && !certificate.exists());
+    }
+}

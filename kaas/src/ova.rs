@@ -149,8 +149,9 @@ fn verify(path: &Path, publisher: Option<&Path>) -> Result<()> {
         None => say!("{}: whole, with its disks; who made it was not checked", path.display()),
         Some(key) => {
             archive.verify_signature(&key)?;
+            let sbom = verify_sbom(path, &key)?;
             say!("{}: whole, with its disks, and signed with the key {}", path.display(), key.fingerprint());
-            if let Some(sbom) = verify_sbom(path, &key)? {
+            if let Some(sbom) = sbom {
                 say!("{}: signed with the same key", sbom.display());
             }
         }

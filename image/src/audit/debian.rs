@@ -92,19 +92,18 @@ pub fn check(
             }
         }
     }
-    let others: Vec<&Package> = chosen.iter().map(|(_, _, other)| *other).collect();
     let running = progress.begin("changelogs of unstable");
+    let others: Vec<&Package> = chosen.iter().map(|(_, _, other)| *other).collect();
+    let own: Vec<&Package> = chosen.iter().map(|(_, own, _)| *own).collect();
     fetch::bring(&others, UNSTABLE, sources, cache, progress)?;
+    fetch::bring(&own, suite, sources, cache, progress)?;
     for (source, own, other) in chosen {
         let changelog = |package: &Package| changelog(&fetch::cached(cache, package), &package.name, progress);
         let Some(text) = changelog(other)? else {
             report.unchecked.push(format!("debian/{source}: {} of {UNSTABLE} has no changelog", other.name));
             continue;
         };
-        let known = match fetch::cached(cache, own).is_file() {
-            true => fixed_since(&changelog(own)?.unwrap_or_default(), None),
-            false => BTreeSet::new(),
-        };
+        let known = fixed_since(&changelog(own)?.unwrap_or_default(), None);
         for id in fixed_since(&text, Some(&own.version)).difference(&known) {
             let summary = format!("named by the changelog of {UNSTABLE}");
             report.rows.push(row(

@@ -17,6 +17,7 @@ use crate::component::{Component, GoModule, Source};
 use crate::go_program::{self, GoProgram, Module};
 use crate::process::Tool;
 use crate::progress::Progress;
+use crate::tools::ToolsTree;
 
 /// The module of the database.
 const DATABASE: &str = "golang.org/x/vulndb";
@@ -186,10 +187,16 @@ impl Database {
     ///
     /// # Errors
     /// When its module file or a program cannot be read.
-    pub fn check(&self, component: &Component, cache: &Cache, progress: &Progress) -> Result<Vec<Row>> {
+    pub fn check(
+        &self,
+        component: &Component,
+        tools: Option<&ToolsTree>,
+        cache: &Cache,
+        progress: &Progress,
+    ) -> Result<Vec<Row>> {
         let Source::GoModule(module) = &component.source else { return Ok(Vec::new()) };
-        let programs = match build::is_made(component, cache)? {
-            true => Some(go_program::of(&build::build(component, cache, progress)?)?),
+        let programs = match build::is_made(component, tools, cache)? {
+            true => Some(go_program::of(&build::build(component, tools, cache, progress)?)?),
             false => None,
         };
         self.decide(&component.name, module, programs.as_deref())

@@ -48,6 +48,8 @@ fn module(directory: &Path, go: &str) -> GoModule {
         go,
         directory: directory.to_owned(),
         modfile: None,
+        cgo: false,
+        stamped: false,
         tags: Vec::new(),
         ldflags: Vec::new(),
         packages: Vec::new(),

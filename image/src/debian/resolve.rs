@@ -360,7 +360,7 @@ mod tests {
                 let text = format!("-----BEGIN PGP SIGNED MESSAGE-----\n{headers}\n{body}{end}");
                 fs::write(path, text).unwrap();
             }
-            let indexes = apt.indexes("trixie").map_err(|error| format!("{error:#}"))?;
+            let indexes = apt.indexes("trixie", &Pocket::ALL).map_err(|error| format!("{error:#}"))?;
             Ok::<_, String>(indexes[0].date)
         };
         let (hash, signed) = ("Hash: SHA256\n", "Suite: stable\nDate: Sat, 15 Nov 2025 08:21:45 UTC\n");
