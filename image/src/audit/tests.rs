@@ -42,7 +42,7 @@ fn database(directory: &Path) -> Database {
 }
 
 fn module(directory: &Path, go: &str) -> GoModule {
-    std::fs::write(directory.join("go.mod"), "module m\n\nrequire (\n\tb.org/b v1.1.0\n\tc.org/c v1.0.0\n)\n").unwrap();
+    std::fs::write(directory.join("go.mod"), "module m\n\nrequire (\n\tb.org/b v1.1.1\n\tc.org/c v1.0.0\n)\n").unwrap();
     let go = Pin { version: go.to_owned(), sum: String::new() };
     GoModule {
         go,
@@ -70,7 +70,7 @@ fn advisories_of_modules_are_decided_by_the_linked_functions() {
     // Built: what the linker left out is decided.
     let built = |functions: &[&str]| {
         let file = sources.path().join("p");
-        std::fs::write(&file, program("dep\tb.org/b\tv1.1.0\th1:b=\n", functions)).unwrap();
+        std::fs::write(&file, program("dep\tb.org/b\tv1.1.1\th1:b=\n", functions)).unwrap();
         let rows = found(database.decide("part", &module, Some(&[GoProgram::read(&file).unwrap()])).unwrap());
         ["GO-1", "GO-2", "GO-6", "GO-4"].map(|id| rows.iter().find(|(own, _)| own == id).unwrap().1)
     };
