@@ -97,13 +97,13 @@ impl VcenterHypervisor {
     }
 
     async fn is_free_and_there(&self, disk: &DiskRef) -> Result<()> {
-        self.is_held_by_nobody(disk, Search::ToRemove).await?;
+        self.is_held_by_nobody(disk, Search::Remove).await?;
         self.is_there(disk).await
     }
 
     /// Refuses a disk whose file a VM holds, or that is not there.
     pub(super) async fn may_move(&self, disk: &DiskRef) -> Result<()> {
-        self.is_held_by_nobody(disk, Search::ToMove).await?;
+        self.is_held_by_nobody(disk, Search::Move).await?;
         self.is_there(disk).await
     }
 

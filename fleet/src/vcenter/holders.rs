@@ -10,12 +10,12 @@ use crate::hypervisor::{DiskRef, Error, Result, Vm};
 pub(super) enum Search<'a> {
     /// Its holder, this VM, is to be shut down: nobody else may hold it, or a copy under its UUID, as a clone by vSphere Client does
     /// (govmomi#1682).
-    ToShutDown(&'a MoRef),
+    ShutDown(&'a MoRef),
     /// The file is given to a VM, and its node is off. Another file under its UUID is a copy, and stays. A VM that cannot be read was looked
     /// for before the node was shut down; since then the file's lock tells of it.
-    ToMove,
+    Move,
     /// The file goes for good.
-    ToRemove,
+    Remove,
 }
 
 /// Whether a VM that cannot be read holds a disk.
@@ -36,7 +36,7 @@ impl VcenterHypervisor {
     pub(super) async fn holds_its_disks_alone(&self, vm: &Vm) -> Result<()> {
         let own = MoRef::vm(&vm.reference.id);
         for disk in vm.data_disks() {
-            self.is_held_by_nobody(&disk.reference, Search::ToShutDown(&own)).await?;
+            self.is_held_by_nobody(&disk.reference, Search::ShutDown(&own)).await?;
         }
         Ok(())
     }
@@ -48,9 +48,9 @@ impl VcenterHypervisor {
             let listed = self.client.vms_in(folder, false).await?;
             for vm in &listed.vms {
                 match search {
-                    Search::ToShutDown(own) if vm.reference == *own => {}
-                    Search::ToMove => leads_not(vm, disk)?,
-                    Search::ToShutDown(_) | Search::ToRemove => holds_not(vm, disk)?,
+                    Search::ShutDown(own) if vm.reference == *own => {}
+                    Search::Move => leads_not(vm, disk)?,
+                    Search::ShutDown(_) | Search::Remove => holds_not(vm, disk)?,
                 }
             }
             for unread in listed.unread {
@@ -82,7 +82,7 @@ impl VcenterHypervisor {
         match (holds(&traces, disk, lies.as_ref()), search) {
             (Holds::No, _) => Ok(()),
             (Holds::Yes, _) => Err(held(&unread.name, disk)),
-            (Holds::Perhaps, Search::ToMove) => {
+            (Holds::Perhaps, Search::Move) => {
                 log::warn!("{}; whether it holds {} the lock on that file says", unread.error, disk.path);
                 Ok(())
             }
