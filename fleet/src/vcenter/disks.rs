@@ -96,7 +96,7 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&LastLook { permit, look: &look }).delete_disk(file).await?)
     }
 
-    async fn is_free_and_there(&self, disk: &DiskRef) -> Result<()> {
+    pub(super) async fn is_free_and_there(&self, disk: &DiskRef) -> Result<()> {
         self.is_held_by_nobody(disk, Search::Remove).await?;
         self.is_there(disk).await
     }

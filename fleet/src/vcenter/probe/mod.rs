@@ -14,6 +14,7 @@ mod rows;
 mod shown;
 mod vms;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -200,7 +201,7 @@ struct Probe<'a> {
     files: AtomicU32,
     staged: Option<Staged>,
     /// What the template's settings came to when it was laid ready.
-    template: Option<String>,
+    template: Option<BTreeMap<String, String>>,
     linked: Option<VmRef>,
     /// The linked clone as vCenter made it.
     clone: Option<Cloned>,

@@ -12,7 +12,7 @@ use super::shown::{Shown, shown_as_made};
 use crate::hypervisor::{Addition, Hypervisor as _, Networks, Placement, Size, VmRef};
 use crate::vcenter::disks::first_controller;
 use crate::vcenter::image::Package;
-use crate::vcenter::laid::snapshot;
+use crate::vcenter::laid::{parts, snapshot};
 use crate::vcenter::look::sorted;
 use crate::vcenter::settings::filled;
 use crate::vcenter::stamp::{STAMP, written};
@@ -88,7 +88,7 @@ impl Probe<'_> {
         let (staged, shown) = self.watching(self.hypervisor.stage(ova, &digest, None, &placement, self.permit)).await;
         let staged = staged?;
         let template = MoRef::vm(&staged.reference);
-        self.template = Some(self.hypervisor.settings_of(&template).await?.1);
+        self.template = Some(parts(&self.hypervisor.config_of(&template).await?.1));
         (self.staged, self.import_shown) = (Some(staged), Some(shown));
         judged(true, "a template with one snapshot")
     }
@@ -245,7 +245,7 @@ impl Probe<'_> {
 
     pub(super) async fn template_settings(&mut self) -> Tried {
         let staged = self.staged.clone().ok_or_else(|| Failed::NotTried("there is no template".to_owned()))?;
-        let now = self.hypervisor.settings_of(&MoRef::vm(&staged.reference)).await?.1;
+        let now = parts(&self.hypervisor.config_of(&MoRef::vm(&staged.reference)).await?.1);
         let is_same = self.template.as_ref() == Some(&now);
         judged(is_same, if is_same { "unchanged" } else { "changed" })
     }
