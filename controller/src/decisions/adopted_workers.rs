@@ -206,7 +206,6 @@ mod tests {
             adapters: Vec::new(),
             snapshots: Vec::new(),
             tasks: Vec::new(),
-            settings: None,
             version: "0".to_owned(),
         }
     }

@@ -30,11 +30,7 @@ impl VcenterHypervisor {
         for _ in 0..TRIES {
             let mut own = Vec::new();
             for (folder, _) in &self.places.folders {
-                let listed = self.client.entries_in(folder, false, &[STAMP]).await?;
-                for unread in &listed.unread {
-                    log::debug!("{}; if it is the deployment's, nothing is done by its absence", unread.error);
-                }
-                for entry in listed.vms {
+                for entry in self.client.entries_in(folder, false, &[STAMP]).await? {
                     if !entry.is_template && stamp::is_own(&entry.name, &entry.extra, self.deployment)? {
                         own.push(entry.reference);
                     }
@@ -220,7 +216,6 @@ fn show(vm: &vsphere::Vm, networks: &BTreeMap<MoRef, String>, running: &[Running
         snapshots: vm.snapshots.iter().map(|snapshot| snapshot.name.clone()).collect(),
         tasks: running.iter().filter(of_it).map(|task| format!("{}{question}", task.what)).collect(),
         version: vm.change_version.clone(),
-        settings: Some(vm.vmx_path.clone()),
     })
 }
 

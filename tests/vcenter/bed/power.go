@@ -2,7 +2,6 @@ package bed
 
 import (
 	"log"
-	"slices"
 
 	"github.com/google/uuid"
 	vcsim "github.com/vmware/govmomi/simulator"
@@ -179,28 +178,8 @@ func (w *world) stopped(machine *vcsim.VirtualMachine) {
 		delete(w.runs, machine.Config.Uuid)
 		close(run.inbox)
 	}
-	stays := w.bed.Switches().StaleLocks
-	if stays {
-		w.stale = append(w.stale, holder(machine))
-	}
 	w.mutex.Unlock()
-	if !stays {
-		w.disks.Unlock(holder(machine))
-	}
-}
-
-// unlock ends the locks of machines that are off, unless they are to stay.
-func (w *world) unlock() {
-	if w.bed.Switches().StaleLocks {
-		return
-	}
-	w.mutex.Lock()
-	stale := w.stale
-	w.stale = nil
-	w.mutex.Unlock()
-	for _, holder := range stale {
-		w.disks.Unlock(holder)
-	}
+	w.disks.Unlock(holder(machine))
 }
 
 // powerOff makes a machine powered off, whose body is to be cut or has ended.
@@ -214,7 +193,7 @@ func (w *world) powerOff(ctx *vcsim.Context, machine *vcsim.VirtualMachine, cut 
 			return &types.GenericVmConfigFault{Reason: err.Error()}
 		}
 	}
-	if running != nil && !w.bed.Switches().KeepsGuestinfo {
+	if running != nil {
 		// What a guest sets lives as long as the machine's process: it is in no file of the machine, unlike what is set from
 		// outside (VMware's Guest SDK, "guestinfo variables").
 		for key, is := range running.set {
@@ -229,11 +208,6 @@ func (w *world) powerOff(ctx *vcsim.Context, machine *vcsim.VirtualMachine, cut 
 	if failed == nil {
 		w.tools(ctx, machine, bodies.Event{})
 		w.stopped(machine)
-	}
-	if failed == nil && w.bed.Switches().DropsEmptyControllers {
-		empty := emptyControllers(devices(machine))
-		kept := slices.DeleteFunc(devices(machine), func(device types.BaseVirtualDevice) bool { return empty[device.GetVirtualDevice().Key] })
-		w.registry.AtomicUpdate(ctx, machine, []types.PropertyChange{{Name: "config.hardware.device", Val: []types.BaseVirtualDevice(kept)}})
 	}
 	return failed
 }
