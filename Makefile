@@ -27,7 +27,7 @@ TENANT := image/specs/tenant.toml
 # A first build takes so many MiB of disk, most of them for what Go compiles. For all goals of one call: `setup` comes once.
 export KAAS_ROOM := $(if $(filter ova ova-earlier earlier install test test-fast test-long scenario lab bench,$(MAKECMDGOALS)),22000,4096)
 
-.PHONY: vcenter vcenter-program fuzz scenario named help reference install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
+.PHONY: audit vcenter vcenter-program fuzz scenario named help reference install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 17
@@ -93,11 +93,17 @@ test-long: ova-earlier vcenter-program ## Pass the long scenarios as well, and t
 fuzz: setup root ## Fuzz each parser of what strangers may send for so long, from a new seed: make fuzz SECONDS=3600
 	KAAS_FUZZ_SECONDS=$(or $(SECONDS),600) $(TEST) --lib -- fuzz_
 
-lint: setup ## Check format, lints, and the licences and sources of the dependencies
+lint: setup root ## Check format, lints, the licences and sources of the dependencies, and advisories against pinned data
 	.ci/cargo fmt --all --check
 	.ci/cargo clippy --locked --workspace --all-targets
 	.ci/cargo clippy --locked --workspace --test lab
 	@.ci/deny "$(CACHE)/cargo-deny"
+	$(TAKE) -p kaas
+	$(AS_ROOT) $(KAAS) image audit --pinned $(SPEC) $(TENANT)
+
+audit: setup root ## Compare what images are made of with published advisories; build them first
+	$(TAKE) -p kaas
+	$(AS_ROOT) $(KAAS) image audit $(SPEC) $(TENANT)
 
 lab: ova ## Start a three-node control cluster on this machine
 	$(AS_ROOT) $(KAAS) lab up --ova build --nodes 3

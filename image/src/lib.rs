@@ -5,17 +5,21 @@
 //! Knows nothing of running the image.
 
 pub mod appliance;
+pub mod audit;
 pub mod cache;
 pub mod caller;
 pub mod component;
+pub mod crates;
 pub mod debian;
 pub mod disk;
 pub mod document;
 pub mod elf;
+pub mod go_program;
 pub mod identifier;
 pub mod initial_root;
 pub mod kernel;
 pub mod kernel_image;
+pub mod licences;
 pub mod linked;
 pub mod own_programs;
 pub mod payload;
@@ -25,25 +29,26 @@ pub mod progress;
 pub mod renew;
 pub mod root_image;
 pub mod rootfs;
+pub mod sbom;
 pub mod settings;
 pub mod spec;
 pub mod tools;
 pub mod tree;
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use contract::image::Compilers;
 use ova::signature::Signer;
 
 use cache::{Cache, Used};
-use component::Component;
 use component::build::Built;
+use component::{Component, Source};
 use debian::bootstrap;
 use debian::changes::Changes;
 use debian::lock::{Lock, advice};
@@ -127,6 +132,10 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     rootfs::take_in(&mut root, &cache, work.path())?;
     settings::apply(&mut root, &context)?;
     rootfs::add_programs(&mut root, &spec.files, &own)?;
+    let contents = contents(&spec, &lock, &components, &context)?;
+    let sbom = sbom::document(&spec, &contents, epoch)?;
+    root.text(sbom::PLACE, sbom.clone());
+    root.text(licences::PLACE, licence_texts(&spec, &contents)?);
     let payload = compose_payload(&spec, &root, &components, epoch)?;
     root.lay_over(payload);
     programs::settle(&mut root, &spec.files).with_context(|| format!("the image of {}", spec.path.display()))?;
@@ -148,7 +157,101 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let compressed = appliance::compress(&spec, &disk, &context)?;
     let facts = &description.facts;
     let (ova, size) = appliance::pack(&spec, facts, &compressed, request.signer, request.output, &context)?;
+    sbom::write_next_to(&ova, &sbom, request.signer)?;
     Ok(Made { ova, size, disk })
+}
+
+/// What an image is made of, with the licences of all that is linked into its programs.
+fn contents<'c>(
+    spec: &Spec,
+    lock: &'c Lock,
+    components: &'c [Built],
+    context: &BuildContext<'_>,
+) -> Result<sbom::Contents<'c>> {
+    let licensed = |built: &'c Built| Ok((built, component::licences::of(built, context.cache, context.progress)?));
+    let packages: Vec<&str> = std::iter::once("agent").chain(spec.files.programs.iter().map(String::as_str)).collect();
+    Ok(sbom::Contents {
+        lock,
+        components: components.iter().map(licensed).collect::<Result<_>>()?,
+        programs: packages.iter().map(|package| own_programs::name(package)).collect(),
+        crates: crates::of(&spec.files.agent, &packages, context.progress)?,
+    })
+}
+
+/// The document with all licence texts. Those of modules come from their sources, the appliance's own from its workspace.
+fn licence_texts(spec: &Spec, contents: &sbom::Contents<'_>) -> Result<String> {
+    let path = spec.files.workspace.join("LICENSE");
+    let own = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let modules = contents.components.iter().flat_map(|(_, modules)| modules);
+    let parts: Vec<_> = modules.chain(&contents.crates).cloned().collect();
+    licences::document(&own, &parts, &audit_directory(spec)?)
+}
+
+/// The directory with what is pinned and judged for audits: next to that of the components.
+fn audit_directory(spec: &Spec) -> Result<PathBuf> {
+    let components = spec.components.file.parent().context("the components' file has no directory")?;
+    Ok(components.join("../audit"))
+}
+
+/// What an audit is asked for.
+pub struct AuditRequest<'r> {
+    /// The specs. What several share is checked once.
+    pub specs: &'r [PathBuf],
+    /// Whether to check against pinned data only: the Go vulnerability database.
+    pub pinned: bool,
+    /// Where packages come from, if not from where the host's come from.
+    pub sources: Settings,
+    /// The time that judgements expire by.
+    pub now: SystemTime,
+}
+
+/// Compares what images are made of with published advisories. The pins and the judgements are in the directory `audit`
+/// next to that of the components.
+///
+/// # Errors
+/// When a spec or a judgement is wrong, or a database cannot be reached.
+pub fn audit(request: &AuditRequest<'_>, cache: &Cache, progress: &Progress) -> Result<audit::Report> {
+    let mut report = audit::Report::default();
+    let mut found: BTreeMap<String, Component> = BTreeMap::new();
+    let (mut locks, mut workspace, mut directory) = (Vec::new(), None, None);
+    for path in request.specs {
+        let (spec, described) = spec::read(path)?;
+        found.extend(used(&spec, &described).map(|component| (component.name.clone(), component.clone())));
+        locks.extend(layers::read_locks(&spec.packages.layers, path)?);
+        directory = Some(audit_directory(&spec)?);
+        workspace = Some(spec.files.workspace);
+    }
+    let (directory, workspace) = (directory.context("there is no spec")?, workspace.context("there is no spec")?);
+    let judgements = audit::judged::read(&directory)?;
+    let database = audit::go::Database::fetch(&directory, progress)?;
+    // Without it nothing in C was built.
+    let tools = match request.pinned && !cache.root().join("tools").is_dir() {
+        true => None,
+        false => Some(tools::ensure(&request.sources, cache, progress)?),
+    };
+    let mut checked = BTreeSet::new();
+    for component in found.values() {
+        let rows = database.check(component, tools.as_ref(), cache, progress)?;
+        match &component.source {
+            Source::GoModule(_) if rows.iter().all(|row| row.status != audit::Status::Undecided) => {
+                checked.insert(component.name.clone());
+            }
+            Source::GoModule(_) => report.unchecked.push(format!("{}: symbols, as it is not built", component.name)),
+            _ => report.unchecked.push(format!("{}: it was not built here from Go modules", component.name)),
+        }
+        report.rows.extend(rows);
+    }
+    report.checked.push(format!("{} Go components against golang.org/x/vulndb {}", found.len(), database.version));
+    if request.pinned {
+        report.unchecked.push("crates and Debian packages: run without --pinned".to_owned());
+    } else {
+        audit::check_crates(&workspace, cache, progress, &mut report)?;
+        checked.insert("crates".to_owned());
+        let sources = Sources::find(&request.sources, Path::new("/"))?;
+        checked.extend(audit::debian::check(&locks, &sources, cache, progress, &mut report)?);
+    }
+    report.judge(&judgements, &checked, request.now);
+    Ok(report)
 }
 
 /// A lock file that was renewed.

@@ -43,6 +43,15 @@ pub enum Image {
     Go(Go),
     /// Prints the tables of the documentation that come from the code.
     Reference(Reference),
+    /// Compare what images are made of with published advisories.
+    ///
+    /// Go modules are compared with the Go vulnerability database at a pinned version. If a component is built, the names of
+    /// the linked functions decide; otherwise the module's version alone. Crates are compared by cargo-deny, Debian packages
+    /// with the archive: a newer version in the release's own suites, and CVEs in changelogs of unstable.
+    ///
+    /// image/audit/judged.toml holds the judgements. Exit status: 0 if each advisory is fixed or judged, 3 if one is unjudged,
+    /// expired or undecided, 1 if the check fails.
+    Audit(crate::audit::Audit),
     /// Verifies an OVA of tenants' nodes and lays it on the vCenter of a Provider, where clusters find it as a NodeImage.
     Push(Box<crate::push::Push>),
     /// Removes from the cache what no build has used for a while.
@@ -180,6 +189,7 @@ pub fn run(command: Image) -> Result<ExitCode> {
         Image::Tools(sources) => tools(sources).map(done),
         Image::Go(arguments) => go(&arguments).map(done),
         Image::Reference(arguments) => renew_reference(&arguments).map(done),
+        Image::Audit(arguments) => crate::audit::run(arguments, &cache()?),
         Image::Push(arguments) => crate::push::push(&arguments),
         Image::Clean(arguments) => clean(&arguments).map(done),
     }

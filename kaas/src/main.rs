@@ -3,6 +3,7 @@
 #[macro_use]
 mod output;
 
+mod audit;
 mod backup;
 mod cluster;
 mod cluster_file;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ::ova::archive::Archive;
-use ::ova::signature::PublicKey;
+use ::ova::signature::{PublicKey, Signature};
 use ::ova::vmdk;
 use anyhow::{Context, Result};
 use clap::Subcommand;
@@ -29,6 +29,9 @@ pub enum Ova {
     /// Each disk is decoded, grain by grain: it has to be a streamOptimized VMDK that vSphere imports, whole, with
     /// the capacity and the size of data that the descriptor says. Ends with 0 when everything matches and with 1
     /// when anything does not.
+    ///
+    /// If the list of parts NAME.spdx.json is next to the OVA, its signature NAME.spdx.cert is checked too. With
+    /// `--publisher` a list without a signature is refused.
     Verify {
         /// The OVA.
         ova: PathBuf,
@@ -146,10 +149,31 @@ fn verify(path: &Path, publisher: Option<&Path>) -> Result<()> {
         None => say!("{}: whole, with its disks; who made it was not checked", path.display()),
         Some(key) => {
             archive.verify_signature(&key)?;
+            let sbom = verify_sbom(path, &key)?;
             say!("{}: whole, with its disks, and signed with the key {}", path.display(), key.fingerprint());
+            if let Some(sbom) = sbom {
+                say!("{}: signed with the same key", sbom.display());
+            }
         }
     }
     Ok(())
+}
+
+/// Checks that a publisher signed the list of parts next to an OVA, and returns its path. None if there is no list.
+fn verify_sbom(ova: &Path, key: &PublicKey) -> Result<Option<PathBuf>> {
+    let (file, certificate) = ::ova::archive::sbom_of(ova);
+    let document = match fs::read(&file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        read => read.with_context(|| format!("reading {}", file.display()))?,
+    };
+    let refused =
+        || format!("the list of parts {} is not signed by the publisher: fetch it again, or remove it", file.display());
+    let signed = fs::read_to_string(&certificate)
+        .with_context(|| format!("reading {}", certificate.display()))
+        .with_context(refused)?;
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    Signature::parse(&signed).and_then(|signature| signature.verify(&name, &document, key)).with_context(refused)?;
+    Ok(Some(file))
 }
 
 fn pack(raw: &Path, vmdk: &Path) -> Result<()> {

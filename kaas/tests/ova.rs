@@ -206,3 +206,25 @@ fn an_ova_is_verified_against_itself_and_a_publisher() {
     assert!(why.contains("system.vmdk"), "{why}");
     assert!(refuses(&["verify"], &[&made.path("missing.ova")]).contains("missing.ova"));
 }
+
+#[test]
+fn the_list_of_parts_next_to_an_ova_has_the_publishers_signature() {
+    let made = Made::new();
+    let ((ours, our_file), (theirs, _)) = (publisher(&made, "ours.pem"), publisher(&made, "theirs.pem"));
+    let signed = made.ova(Some(&ours));
+    let (list, signature) = ova::archive::sbom_of(&signed);
+    let by = format!("--publisher={}", our_file.display());
+    assert!(!says(&["verify", &by], &[&signed]).contains("spdx"));
+    fs::write(&list, "{}\n").unwrap();
+    // Who makes the OVA is not asked, so neither is who makes the list.
+    says(&["verify"], &[&signed]);
+    let why = refuses(&["verify", &by], &[&signed]);
+    assert!(why.contains("signed.spdx.json is not signed by the publisher"), "{why}");
+    fs::write(&signature, ours.sign("signed.spdx.json", b"{}\n").unwrap()).unwrap();
+    let said = says(&["verify", &by], &[&signed]);
+    assert!(said.contains("signed.spdx.json: signed with the same key"), "{said}");
+    for other in [theirs.sign("signed.spdx.json", b"{}\n"), ours.sign("other.spdx.json", b"{}\n"), ours.sign("signed.spdx.json", b"[]\n")] {
+        fs::write(&signature, other.unwrap()).unwrap();
+        refuses(&["verify", &by], &[&signed]);
+    }
+}

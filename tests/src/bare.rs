@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail, ensure};
 use image::cache::{file_digest, hex};
+use image::debian::lock::Pocket;
 use image::debian::sources::{Settings, Sources};
 use image::process::Tool;
 use image::progress::Progress;
@@ -392,7 +393,7 @@ struct Recipe {
 
 impl Recipe {
     fn of(suite: &str, sources: &Sources) -> anyhow::Result<Self> {
-        let lists = sources.lists(suite)?;
+        let lists = sources.lists(suite, &Pocket::ALL)?;
         let list = lists.first().context("this host's apt configuration names no mirror")?;
         let certificates = if list.contains(" https:") { ",ca-certificates" } else { "" };
         let mut arguments =

@@ -58,6 +58,8 @@ stages! {
         "../tree.rs",
         "../tools/run.rs"
     ];
+    /// The licence texts of what is linked into upstream parts.
+    LICENCES = "licences", keep 48, by ["../component/licences.rs", "../go_program.rs", "../licences.rs"];
     /// Our own programs: those of the clone as they change, and those that upgrades are tried from. The directory has the name of
     /// the first one, so that none of another name is left behind where images were built before there were more.
     OWN_PROGRAMS = "agent", keep 5, by [
@@ -139,6 +141,12 @@ mod tests {
 
     /// Modules in the directories of the stages that are no source of any, each with the reason.
     const NO_SOURCES: &[(&str, &str)] = &[
+        ("audit/crates.rs", "compares crates with advisories"),
+        ("audit/debian.rs", "compares packages with the archive"),
+        ("audit/go.rs", "compares modules with advisories"),
+        ("audit/judged.rs", "reads judgements"),
+        ("audit/mod.rs", "compares advisories with judgements"),
+        ("audit/tests.rs", "tests"),
         ("component/mod.rs", "reads the description; what it says of a part is in the part's key"),
         ("component/module_file.rs", "reads module files to check them"),
         ("component/upstream.rs", "checks the description"),

@@ -4,7 +4,8 @@
 pub mod build;
 mod download;
 mod go;
-mod module_file;
+pub mod licences;
+pub mod module_file;
 pub mod toolchain;
 mod upstream;
 

@@ -40,12 +40,32 @@ pub fn fetch(lock: &Lock, settings: &Settings, cache: &Cache, progress: &Progres
     }
     let sources = Sources::find(settings, std::path::Path::new("/"))?;
     let running = progress.begin("packages");
+    download_all(&missing, &lock.suite, &sources, cache, progress)
+        .with_context(|| format!("fetching locked packages, of which the archive may no longer have some: {renew}"))?;
+    running.done();
+    Ok(())
+}
+
+/// Brings packages of a suite into the cache that are not there.
+///
+/// # Errors
+/// When a mirror does not have a package, or gives another file under its name.
+pub fn bring(packages: &[&Package], suite: &str, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<()> {
+    cache.use_packages()?;
+    let missing = packages.iter().copied().filter(|package| !is_whole(&cached(cache, package), package));
+    download_all(&missing.collect::<Vec<_>>(), suite, sources, cache, progress)
+}
+
+fn download_all(
+    missing: &[&Package],
+    suite: &str,
+    sources: &Sources,
+    cache: &Cache,
+    progress: &Progress,
+) -> Result<()> {
     let work = cache.work()?;
     for batch in missing.chunks(BATCH) {
-        let addresses = |package: &Package| sources.addresses(package, &lock.suite);
-        download(batch, &addresses, work.path(), progress).with_context(|| {
-            format!("fetching locked packages, of which the archive may no longer have some: {renew}")
-        })?;
+        download(batch, &|package| sources.addresses(package, suite), work.path(), progress)?;
         write_out(work.path()).context("writing the packages to the disk")?;
         for package in batch {
             let place = work.path().join(&package.sha256);
@@ -54,7 +74,6 @@ pub fn fetch(lock: &Lock, settings: &Settings, cache: &Cache, progress: &Progres
             fs::rename(&place, cached(cache, package)).context("keeping a package in the cache")?;
         }
     }
-    running.done();
     Ok(())
 }
 

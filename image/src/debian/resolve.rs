@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::PackageSet;
-use super::lock::{Index, Lock, Package, Pocket};
+use super::lock::{Index, Lock, Package, Pocket, time};
 use super::sources::Sources;
 use crate::cache::{Cache, Work, file_digest};
 use crate::process::Tool;
@@ -38,12 +38,38 @@ impl Archive {
     /// # Errors
     /// When apt cannot reach or trust it.
     pub fn open(suite: &str, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<Self> {
+        Self::of(&Pocket::ALL, suite, sources, cache, progress)
+    }
+
+    /// A suite without updates and security updates, such as unstable, as it is now.
+    ///
+    /// # Errors
+    /// As [`Archive::open`].
+    pub fn rolling(suite: &str, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<Self> {
+        Self::of(&[Pocket::Release], suite, sources, cache, progress)
+    }
+
+    fn of(pockets: &[Pocket], suite: &str, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<Self> {
         let work = cache.work()?;
-        let running = progress.begin("index");
-        let apt = update(work.path(), &sources.lists(suite)?, progress).context("reading the archive's index")?;
+        let running = progress.begin(&format!("index of {suite}"));
+        let lists = sources.lists(suite, pockets)?;
+        let apt = update(work.path(), &lists, progress).context("reading the archive's index")?;
         running.done();
-        let (indexed, indexes) = (apt.indexed(suite)?, apt.indexes(suite)?);
+        let (indexed, indexes) = (apt.indexed(suite, pockets)?, apt.indexes(suite, pockets)?);
         Ok(Self { suite: suite.to_owned(), apt, indexed, indexes, _work: work })
+    }
+
+    /// The newest date of its indexes.
+    pub fn date(&self) -> String {
+        let seconds = self.indexes.iter().map(|index| index.date).max().unwrap_or(0);
+        time(seconds).to_string()
+    }
+
+    /// All versions of a package, each with the name of its source package.
+    pub fn versions(&self, name: &str) -> impl Iterator<Item = (&Package, &str)> {
+        let from = (name.to_owned(), String::new());
+        let all = self.indexed.packages.range(from..).take_while(move |((own, _), _)| own == name);
+        all.map(|(_, entry)| (&entry.package, entry.source.as_str()))
     }
 
     /// What a package set comes to, or what it adds to the packages `below`, which keep their versions.
@@ -146,7 +172,7 @@ impl Apt {
         found.with_context(|| format!("apt has fetched no file …{ending}"))
     }
 
-    fn indexes(&self, release: &str) -> Result<Vec<Index>> {
+    fn indexes(&self, release: &str, pockets: &[Pocket]) -> Result<Vec<Index>> {
         let index = |pocket: Pocket| {
             let path = self.list(&format!("_dists_{}_InRelease", pocket.suite(release)))?;
             let text = fs::read_to_string(&path).context("reading a signed index")?;
@@ -157,12 +183,12 @@ impl Apt {
             let date = parse_date(date).with_context(|| format!("a signed index has the date {date:?}"))?;
             Ok(Index { pocket, date, sha256: file_digest(&path)? })
         };
-        Pocket::ALL.into_iter().map(index).collect()
+        pockets.iter().copied().map(index).collect()
     }
 
-    fn indexed(&self, release: &str) -> Result<Indexed> {
+    fn indexed(&self, release: &str, pockets: &[Pocket]) -> Result<Indexed> {
         let mut indexed = Indexed::default();
-        for pocket in Pocket::ALL {
+        for &pocket in pockets {
             let path = self.list(&format!("_dists_{}_main_binary-amd64_Packages", pocket.suite(release)))?;
             let text = fs::read_to_string(&path).context("reading the archive's list of packages")?;
             indexed.add(pocket, &text);
@@ -210,8 +236,16 @@ fn installed(line: &str) -> Option<(String, String)> {
 /// The archive's packages.
 #[derive(Default)]
 struct Indexed {
-    packages: BTreeMap<(String, String), (Package, String)>,
+    packages: BTreeMap<(String, String), Entry>,
     essential: BTreeSet<String>,
+}
+
+/// A package of the archive.
+struct Entry {
+    package: Package,
+    depends: String,
+    /// The name of its source package.
+    source: String,
 }
 
 impl Indexed {
@@ -239,7 +273,10 @@ impl Indexed {
                 size: field("Size").parse().unwrap_or(0),
                 sha256: field("SHA256"),
             };
-            self.packages.entry((name, version)).or_insert((package, field("Depends")));
+            // `Source: glibc (2.41-12)` where its name or version differ.
+            let source =
+                field("Source").split(' ').next().filter(|source| !source.is_empty()).unwrap_or(&name).to_owned();
+            self.packages.entry((name, version)).or_insert(Entry { package, depends: field("Depends"), source });
         }
     }
 
@@ -249,7 +286,8 @@ impl Indexed {
 
     fn package(&self, name: &str, version: &str) -> Result<Package> {
         let found = self.packages.get(&(name.to_owned(), version.to_owned()));
-        let (package, _) = found.with_context(|| format!("the archive's lists do not have {name} {version}"))?;
+        let Entry { package, .. } =
+            found.with_context(|| format!("the archive's lists do not have {name} {version}"))?;
         if package.sha256.len() != 64 || package.size == 0 || package.path.is_empty() {
             bail!("the archive's list gives no digest, size or path for {name} {version}");
         }
@@ -261,7 +299,8 @@ impl Indexed {
     fn kernel(&self, name: &str) -> Result<Package> {
         let metapackages = self.packages.iter().filter(|((own, _), _)| own == name);
         let newest = metapackages.max_by_key(|((_, version), _)| version_numbers(version));
-        let (_, (package, depends)) = newest.with_context(|| format!("the archive has no kernel package {name}"))?;
+        let (_, Entry { package, depends, .. }) =
+            newest.with_context(|| format!("the archive has no kernel package {name}"))?;
         let Some((real, rest)) = depends.split_once(" (= ") else { return self.package(name, &package.version) };
         let version = rest.split(')').next().unwrap_or_default();
         self.package(real, version).with_context(|| format!("finding the kernel that {name} stands for"))
@@ -321,7 +360,7 @@ mod tests {
                 let text = format!("-----BEGIN PGP SIGNED MESSAGE-----\n{headers}\n{body}{end}");
                 fs::write(path, text).unwrap();
             }
-            let indexes = apt.indexes("trixie").map_err(|error| format!("{error:#}"))?;
+            let indexes = apt.indexes("trixie", &Pocket::ALL).map_err(|error| format!("{error:#}"))?;
             Ok::<_, String>(indexes[0].date)
         };
         let (hash, signed) = ("Hash: SHA256\n", "Suite: stable\nDate: Sat, 15 Nov 2025 08:21:45 UTC\n");

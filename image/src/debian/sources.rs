@@ -103,14 +103,14 @@ impl Sources {
         mirrors.map(|mirror| format!("{}/{}", copied(mirror).unwrap_or(mirror.to_owned()), package.path)).collect()
     }
 
-    /// Lines for a sources.list of `suite`: the first to be tried first, each with another mirror.
+    /// Lines for a sources.list of pockets of `suite`: the first to be tried first, each with another mirror.
     ///
     /// # Errors
     /// When no mirror has the indexes.
-    pub fn lists(&self, suite: &str) -> Result<Vec<String>> {
+    pub fn lists(&self, suite: &str, pockets: &[Pocket]) -> Result<Vec<String>> {
         let keyring = self.keyring.display();
         let mut of_pockets = Vec::new();
-        for pocket in Pocket::ALL {
+        for &pocket in pockets {
             let name = pocket.suite(suite);
             let wanted = Wanted { kind: "index", suite: &name, architecture: "amd64" };
             let mirrors = self.mirrors(pocket).that_have(wanted);
@@ -235,7 +235,7 @@ mod tests {
                     Types: deb\nURIs: http://other.test/\nSuites: nodistro\n";
         let root = host(BOOKWORM, &[("etc/apt/sources.list.d/debian.sources", text)]);
         let sources = Sources::find(&Settings::default(), root.path()).unwrap();
-        let lists = sources.lists("trixie").unwrap();
+        let lists = sources.lists("trixie", &Pocket::ALL).unwrap();
         let [lines] = &lists[..] else { panic!("{lists:?}") };
         assert!(lines.contains("http://mirror.test/debian trixie-updates main\n"), "{lines}");
         assert!(lines.contains("http://mirror.test/sec trixie-security main\n"), "{lines}");
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(entries[0].signed_by.as_deref(), Some(Path::new("/k/ring.gpg")));
         let root = host(BOOKWORM, &[("etc/apt/sources.list", &text.replace(" signed-by=/k/ring.gpg", ""))]);
         let sources = Sources::find(&Settings::default(), root.path()).unwrap();
-        assert!(sources.lists("trixie").unwrap()[0].contains(" http://m.test/d trixie main\n"));
+        assert!(sources.lists("trixie", &Pocket::ALL).unwrap()[0].contains(" http://m.test/d trixie main\n"));
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
             security_mirror: Some("http://a.test/s".to_owned()),
             keyring: None,
         };
-        let lists = Sources::find(&settings, root.path()).unwrap().lists("trixie").unwrap();
+        let lists = Sources::find(&settings, root.path()).unwrap().lists("trixie", &Pocket::ALL).unwrap();
         assert!(lists[0].contains(" http://a.test/s trixie-security main\n"), "{lists:?}");
     }
 
@@ -280,7 +280,7 @@ mod tests {
         for (file, text) in [("etc/apt/sources.list", one_line), ("etc/apt/sources.list.d/debian.sources", stanzas)] {
             let root = host(BOOKWORM, &[(file, text), ("etc/apt/mirrors/debian.list", list)]);
             let sources = Sources::find(&Settings::default(), root.path()).unwrap();
-            let lists = sources.lists("trixie").unwrap();
+            let lists = sources.lists("trixie", &Pocket::ALL).unwrap();
             assert_eq!(lists.len(), 2, "{lists:?}");
             assert!(lists[0].contains(" http://one.test/debian trixie main\n"), "{lists:?}");
             assert!(lists[1].contains(" http://two.test/debian trixie-updates main\n"), "{lists:?}");

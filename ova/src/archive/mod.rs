@@ -5,6 +5,8 @@
 //! in the order of the descriptor's References: importers read the file once,
 //! from the front. Others may put manifest and signature behind the disks.
 
+use std::path::{Path, PathBuf};
+
 mod error;
 mod header;
 mod read;
@@ -16,3 +18,9 @@ mod write;
 pub use error::Error;
 pub use read::{Archive, Member, MemberReader};
 pub use write::{Package, Written, write};
+
+/// The list of parts (SPDX) next to an OVA and its signature: `NAME.spdx.json` and `NAME.spdx.cert`. They are no members:
+/// vCenter would upload each file that a descriptor names.
+pub fn sbom_of(ova: &Path) -> (PathBuf, PathBuf) {
+    (ova.with_extension("spdx.json"), ova.with_extension("spdx.cert"))
+}
