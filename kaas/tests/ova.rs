@@ -223,7 +223,11 @@ fn the_list_of_parts_next_to_an_ova_has_the_publishers_signature() {
     fs::write(&signature, ours.sign("signed.spdx.json", b"{}\n").unwrap()).unwrap();
     let said = says(&["verify", &by], &[&signed]);
     assert!(said.contains("signed.spdx.json: signed with the same key"), "{said}");
-    for other in [theirs.sign("signed.spdx.json", b"{}\n"), ours.sign("other.spdx.json", b"{}\n"), ours.sign("signed.spdx.json", b"[]\n")] {
+    for other in [
+        theirs.sign("signed.spdx.json", b"{}\n"),
+        ours.sign("other.spdx.json", b"{}\n"),
+        ours.sign("signed.spdx.json", b"[]\n"),
+    ] {
         fs::write(&signature, other.unwrap()).unwrap();
         refuses(&["verify", &by], &[&signed]);
     }

@@ -360,6 +360,7 @@ mod tests {
     fn start(run: &str) -> Act {
         let vm = "420f1a2b-0000-4000-8000-000000000001".to_owned();
         let machine = Machine {
+            in_order_uuid: false,
             vm,
             run: run.to_owned(),
             name: "n".to_owned(),

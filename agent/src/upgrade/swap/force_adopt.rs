@@ -6,7 +6,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use contract::bios_uuid::BiosUuid;
 use uuid::Uuid;
 
 use crate::host::command::Runner;
@@ -215,7 +214,7 @@ mod tests {
         let whose = Identity {
             disk: Uuid::new_v4(),
             generation: 4,
-            holder: Some(BiosUuid::from_u128(77)),
+            holder: Some(contract::bios_uuid::BiosUuid::from_u128(77)),
             state: DiskState::Formed,
             ..fixture::identity()
         };

@@ -99,7 +99,7 @@ impl State {
         assert_eq!(vm.data_disks().map(|disk| disk.reference.uuid).collect::<Vec<_>>(), [content.disk], "{node}");
         content.evacuation = None;
         let Some(swap) = &mut content.swap else { return };
-        if swap.from.vm == Some(vm.uuid()) {
+        if swap.from.vm == Some(vm.uuid().into()) {
             content.swap = None;
         } else {
             assert_eq!(swap.to, Some(image(&digest)), "{node} takes its disk unprepared");
