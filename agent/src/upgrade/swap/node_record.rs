@@ -342,8 +342,14 @@ mod tests {
         let records = Records::new(root.path());
         records.save_disk_counter(DiskCounter { counter: 100 }).unwrap();
         let found = |released: Option<BiosUuid>| {
-            let swap =
-                Swap { id: a, from: user(a), to: None, released: released.map(user), forced: false, publisher: None };
+            let swap = Swap {
+                id: Uuid::from_u128(0xa),
+                from: user(a),
+                to: None,
+                released: released.map(user),
+                forced: false,
+                publisher: None,
+            };
             let identity = Identity { generation: 3, holder: None, swap: Some(swap), ..identity() };
             NodeRecord::of_disk(&identity, "b", &records).unwrap()
         };
