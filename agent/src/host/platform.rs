@@ -22,7 +22,7 @@ const LOADED_FROM: &str = "/sys/firmware/efi/efivars/LoaderDevicePartUUID-4a67b0
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Carrier {
     Machine { vmware: bool },
-    Container(Container),
+    Container(Box<Container>),
 }
 
 /// What this node runs on.
@@ -48,7 +48,7 @@ impl Platform {
                 let dmi = container.dmi.clone();
                 // Engines of before show no DMI.
                 let dmi = dmi.unwrap_or(Dmi { product_uuid: container.bios_uuid.to_string(), ..Dmi::default() });
-                (Carrier::Container(container), dmi)
+                (Carrier::Container(Box::new(container)), dmi)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let shown = |name: &str| {
