@@ -20,9 +20,7 @@ const OPEN: u8 = 3;
 
 /// `kaas image audit`
 #[derive(Args)]
-#[command(
-    after_help = "Example: `kaas image audit image/specs/control-plane.toml image/specs/tenant.toml`"
-)]
+#[command(after_help = "Example: `kaas image audit image/specs/control-plane.toml image/specs/tenant.toml`")]
 pub struct Audit {
     /// Specs of the images. What several of them share is checked once.
     #[arg(required = true)]
