@@ -180,7 +180,7 @@ impl Acting<'_> {
         let is_noted = node.drawn.is_some() && node.vm.is_none() && node.disk.is_none();
         let uuid = node.drawn.unwrap_or_else(|| self.draws(Uuid::new_v4()));
         // Where a whole one was noted and is gone, what is there of the next one may be half, and no disk of before is that one's.
-        let node = Node { drawn: Some(uuid), vm: None, disk: None, ..node };
+        let node = Node { drawn: Some(uuid), vm: None, disk: None, settings: None, ..node };
         if !is_noted {
             save(records, records.kept().with(node.clone())).await?;
         }

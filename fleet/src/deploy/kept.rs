@@ -52,6 +52,9 @@ pub struct Node {
     /// not hold exactly one then: none that it holds later is taken for its own. None before the next VM is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Uuid>,
+    /// The file that the settings of its VM were in before that was first powered on: while it is there, a VM that is not shown may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<String>,
 }
 
 /// A VM of which nothing is noted, and of which an operator has said that it goes with the cluster.
@@ -196,7 +199,7 @@ impl Kept {
         let only = held.next().filter(|_| held.next().is_none());
         let is_anothers = |disk: &Uuid| self.left.iter().chain(&self.discarded).any(|noted| noted.uuid == *disk);
         let own = only.filter(|disk| !is_anothers(disk)).unwrap_or(NONE_KNOWN);
-        self.with(Node { started: true, disk: node.disk.or(Some(own)), ..node })
+        self.with(Node { started: true, disk: node.disk.or(Some(own)), settings: vm.settings.clone(), ..node })
     }
 
     /// The same once a VM was seen on, where that is news: what it holds is of use. Half a VM is made anew all the same, and its disks are left, as

@@ -1,6 +1,6 @@
 //! Looks at what is there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::guests::Guests;
 use super::kept::{Goal, Kept, Node};
 use super::seen::{Found, Said, Seen};
-use crate::hypervisor::{Error, Hypervisor, PowerState, Vm, doubles};
+use crate::hypervisor::{Absence, Error, Hypervisor, LastSeen, PowerState, Vm, doubles};
 use crate::upgrade::Noted;
 use crate::workers::Trouble;
 
@@ -74,6 +74,9 @@ pub(super) async fn look(
             }
         }
     }
+    if kept.goal == Goal::Down {
+        seen.unproved = unproved(hypervisor, kept, &seen).await?;
+    }
     add_doubles(hypervisor, kept, upgraded, &mut seen).await;
     let mut given = None;
     let on: Vec<(&Node, Vm)> = kept.nodes.iter().filter_map(|node| Some((node, running(kept, node, &seen)?))).collect();
@@ -107,6 +110,23 @@ pub(super) async fn look(
         seen.ready = Some(guests.ready(kubeconfig).await.map_err(|error| format!("{error:#}")));
     }
     Ok((seen, given))
+}
+
+/// Why VMs that the nodes were first powered on in are not gone, though none is shown: what is theirs would be given to others. Those whose
+/// removal was asked for are known to go.
+async fn unproved(hypervisor: &dyn Hypervisor, kept: &Kept, seen: &Seen) -> Result<BTreeMap<String, String>, Trouble> {
+    let mut unproved = BTreeMap::new();
+    for node in &kept.nodes {
+        let (Some(vm), Some(settings)) = (node.vm.filter(|_| node.started), node.settings.as_deref()) else { continue };
+        let is_met = seen.vms.iter().chain(&seen.restamped).chain(&seen.bystanders).any(|met| met.uuid() == vm);
+        if is_met || kept.going.iter().any(|gone| gone.uuid == vm) {
+            continue;
+        }
+        if let Absence::Unknown(why) = hypervisor.absence(vm, LastSeen::At(settings)).await? {
+            unproved.insert(node.name.clone(), why);
+        }
+    }
+    Ok(unproved)
 }
 
 /// Adds the VMs that upgrades have made for nodes which have no VM in sight, and that were moved out of the folders that are searched: such a

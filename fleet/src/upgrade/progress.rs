@@ -9,6 +9,7 @@ use super::order::Order;
 use super::plan::{Action, Plan, Step};
 use super::reason::{Reason, WITHDRAWN};
 use super::refusal::NODE_SILENT;
+use crate::hypervisor::LastSeen;
 
 /// How far an upgrade is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,10 @@ pub struct Progress {
     made: BTreeMap<usize, Uuid>,
     /// BIOS UUIDs that were drawn for VMs before they are made, by node.
     drawn: BTreeMap<usize, Uuid>,
+    /// The nodes whose new VMs may have been on.
+    ever_on: BTreeSet<usize>,
+    /// Where the settings were of the VMs that a step has stopped or powered on, by that step.
+    settings: BTreeMap<(Action, usize), String>,
     /// The nodes that an operator has replaced.
     replaced: BTreeSet<usize>,
     /// The step that the last entries say cannot be taken, for how many seconds it was looked at, and when last.
@@ -75,6 +80,8 @@ impl Progress {
             begun: Vec::new(),
             done: Vec::new(),
             made: BTreeMap::new(),
+            ever_on: BTreeSet::new(),
+            settings: BTreeMap::new(),
             drawn: BTreeMap::new(),
             replaced: BTreeSet::new(),
             stuck: None,
@@ -89,8 +96,11 @@ impl Progress {
             };
             match &entry.event {
                 Event::Planned { .. } => {}
-                Event::Begun { step, vm, .. } => {
+                Event::Begun { step, vm, settings, .. } => {
                     progress.begun.push(*step);
+                    let of = step.node.map(|node| (step.action, node));
+                    progress.settings.extend(of.zip(settings.clone()));
+                    progress.ever_on.extend(step.node.filter(|_| step.action == Action::PowerOn));
                     progress.drawn.extend(step.node.zip(*vm));
                 }
                 Event::Done { step, vm, replaced, .. } => {
@@ -173,6 +183,18 @@ impl Progress {
         self.made.get(&node).copied()
     }
 
+    /// What is noted of a node's new VM since it may run. A journal of before this was noted says no more than that it was powered on.
+    pub fn new_seen(&self, node: usize) -> LastSeen<'_> {
+        let settings = self.settings.get(&(Action::PowerOn, node)).map(String::as_str);
+        let was_on = self.ever_on.contains(&node);
+        if was_on { LastSeen::noted(settings) } else { LastSeen::NeverOn }
+    }
+
+    /// The same of its old VM.
+    pub fn old_seen(&self, node: usize) -> LastSeen<'_> {
+        LastSeen::noted(self.settings.get(&(Action::ShutDown, node)).map(String::as_str))
+    }
+
     /// BIOS UUID of the VM that was made for a node, or is to be: none other that carries the stamp of its swap is its.
     pub fn noted(&self, node: usize) -> Option<Uuid> {
         self.made(node).or_else(|| self.drawn.get(&node).copied())
@@ -229,6 +251,8 @@ impl Progress {
                 self.done.retain(|step| step.node != Some(node));
                 self.made.remove(&node);
                 self.drawn.remove(&node);
+                self.ever_on.remove(&node);
+                self.settings.remove(&(Action::PowerOn, node));
                 self.replaced.remove(&node);
             }
         }

@@ -6,7 +6,7 @@ use vsphere::{CloneDisks, ClonePolicy, CloneVm, ConfigSpec, DiskMode, NewDisk};
 use super::VcenterHypervisor;
 use super::disks::first_controller;
 use super::image::Image;
-use super::laid::{Seal, snapshot};
+use super::laid::{CHANGED, Seal, snapshot};
 use super::look::uuid;
 use super::place::Place;
 use super::settings::{filled, taken_over, wired};
@@ -98,13 +98,14 @@ impl VcenterHypervisor {
         let policy =
             policy.map(|id| ClonePolicy { id, disks: &template.devices.disks, datastore: &place.at.datastore });
         self.takes_vms(&place.at).await?;
+        let host = self.host_for(place).await?;
         let is_linked = matches!(disks, CloneDisks::LinkedTo(_));
         let clone = CloneVm {
             name,
             folder: &place.folder,
             pool: Some(&place.pool),
             datastore: Some(&place.at.datastore),
-            host: None,
+            host: host.as_ref(),
             disks,
             policy,
             config: spec,
@@ -119,7 +120,7 @@ impl VcenterHypervisor {
             let words = format!("the template {} was changed while {name} was made from it", template.name);
             return Err(after_it_began(changed(words)));
         }
-        let vm = self.client.whole_vm(&made).await.map_err(after_it_began)?;
+        let vm = self.complete(&made, spec, permit).await.map_err(after_it_began)?;
         if let Some(strange) = strange(template, &vm, new_disks) {
             let words = format!(
                 "{name} was made with {strange}, which is not as in the template {}: it was changed meanwhile",
@@ -165,8 +166,7 @@ fn started(boot: &vsphere::Boot) -> String {
 /// Whether what a linked clone takes from its template is the same. That it was cloned may itself count as a change of its settings:
 /// what these come to is looked at for full ones.
 fn is_alike(before: &vsphere::Vm, after: &vsphere::Vm) -> bool {
-    let rest = |seal: Seal| Seal { version: String::new(), ..seal };
-    Seal::of(before).map(rest) == Seal::of(after).map(rest)
+    Seal::of(before).is_some_and(|seal| matches!(seal.broken(after), None | Some(CHANGED)))
         && before.extra == after.extra
         && before.properties == after.properties
 }

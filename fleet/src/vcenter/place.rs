@@ -205,6 +205,28 @@ impl VcenterHypervisor {
         found.map(|found| At { datastore: found.reference, name }).ok_or_else(unclear)
     }
 
+    /// The host that a new VM names: one that takes it, where DRS only recommends; vCenter's choice else, and where the account does not see how
+    /// the cluster is set.
+    pub(super) async fn host_for(&self, place: &Place) -> Result<Option<MoRef>> {
+        let Some(cluster) = self.cluster_over(&place.pool).await? else { return Ok(None) };
+        match self.client.only_recommends(&cluster).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(error) if error.lacks_privilege() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let hosts = self.client.look(&cluster, &["host"]).await?.references_at("host");
+        let mut hosts = self.client.hosts(&hosts).await?;
+        hosts.retain(|host| {
+            let has_networks = self.places.networks.iter().all(|(network, _)| host.networks.contains(network));
+            host.takes_vms() && has_networks && host.datastores.contains(&place.at.datastore)
+        });
+        hosts.sort_by_key(|host| host.in_quarantine);
+        let none =
+            || not_now(format!("no host that takes VMs now has the networks and the datastore {}", place.at.name));
+        hosts.into_iter().next().map(|host| Some(host.reference)).ok_or_else(none)
+    }
+
     /// Refuses a datastore that takes no VMs now.
     pub(super) async fn takes_vms(&self, at: &At) -> Result<()> {
         let seen = self.client.datastore(&at.datastore).await?;

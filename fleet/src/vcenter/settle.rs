@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use vsphere::{MoRef, Running};
+use vsphere::{DatastorePath, MoRef, Running};
 
 use super::VcenterHypervisor;
 use super::laid::Note;
 use super::trouble::not_now;
-use crate::hypervisor::{Error, Result};
+use crate::hypervisor::{Error, Kind, Result};
 
 /// Whose tasks work on files of datastores, and on disks by their files.
 const OF_FILES: [&str; 2] = ["FileManager.", "VirtualDiskManager."];
@@ -87,10 +87,32 @@ impl VcenterHypervisor {
     }
 
     /// The same of all accounts, as far as this one sees them.
+    ///
+    /// # Errors
+    /// If vCenter does not list such tasks to this account: an empty list would say nothing then.
     pub(super) async fn anybodys_tasks_on_files(&self) -> Result<Vec<Running>> {
+        if !self.sees_tasks_on_files().await? {
+            let (user, words) = (self.client.user_name().await, self.unlisted_words());
+            return Err(Error::new(Kind::Denied, anyhow::anyhow!("{user} lacks {words}")));
+        }
         let mut running = self.client.running_anywhere().await?;
         running.retain(|task| on_files(task).is_some());
         Ok(running)
+    }
+
+    /// Whether vCenter lists tasks on files to this account.
+    pub(super) async fn sees_tasks_on_files(&self) -> Result<bool> {
+        let root = DatastorePath::new(self.places.datastore.name.clone(), "");
+        Ok(self.client.sees_tasks_on_files(&root, &self.places.datacenter).await?)
+    }
+
+    /// What an account lacks to which vCenter lists no tasks on files.
+    pub(super) fn unlisted_words(&self) -> String {
+        format!(
+            "System.View on the data center {0}: vCenter does not list to it the tasks on files that it began itself, and so not those \
+             that still run: give it Read-only on {0} without propagation, and, if that changes nothing, on the root of the vCenter",
+            self.places.datacenter_path
+        )
     }
 
     async fn wait_for(&self, tasks: Vec<Running>, begin: Instant) -> Result<()> {

@@ -14,7 +14,7 @@ use super::missing::Missing;
 use super::newer::Newer;
 use super::reason;
 use super::records::{Kept, Records};
-use super::seen::Seen;
+use super::seen::{Found, Seen};
 use super::trouble::Trouble;
 use super::wait::Wait;
 use super::wish::Wish;
@@ -99,6 +99,10 @@ impl<'a> Rounds<'a> {
                 return Ok(round);
             }
         };
+        if let Err(error) = note_settings(records, &seen).await {
+            round.meets(None, Trouble::store(error), in_doubt)?;
+            return Ok(round);
+        }
         if workers.restorable {
             let newer = seen.newer(&records.kept().machines);
             round.waits.extend(newer.into_iter().map(|vm| Wait::of_pool(reason::VM_NEWER, true, Newer(vm))));
@@ -152,6 +156,21 @@ impl<'a> Rounds<'a> {
         round.needs_a_person = !round.done && !may_go_on && round.waits.iter().all(|wait| wait.lasting);
         Ok(round)
     }
+}
+
+/// Notes where the settings of VMs are, before anything is done with them.
+async fn note_settings(records: &mut Records<'_>, seen: &Seen) -> anyhow::Result<()> {
+    let elsewhere = |machine: &Machine| match seen.vm(machine) {
+        Found::Vm(vm) if vm.settings.is_some() && vm.settings != machine.settings => {
+            Some(Machine { settings: vm.settings.clone(), ..machine.clone() })
+        }
+        _ => None,
+    };
+    let moved: Vec<Machine> = records.kept().machines.iter().filter_map(elsewhere).collect();
+    if moved.is_empty() {
+        return Ok(());
+    }
+    records.save_all(records.kept().pool.clone(), moved).await
 }
 
 async fn looked(acting: &Acting<'_>, kept: &Kept, in_doubt: &mut bool) -> Result<Seen, Trouble> {

@@ -12,6 +12,7 @@ use fleet::authority::{Snapshots, Store};
 use fleet::deploy::Wanted;
 use fleet::hypervisor::{Hypervisor, Placement};
 use fleet::node::Deployer;
+use fleet::vcenter::probe::{Probed, Told};
 use image::document::{Mistake, Table};
 use tokio::runtime::Runtime;
 
@@ -19,6 +20,7 @@ use super::described::{NodeTable, Text, Written};
 
 use self::lab::LabProvider;
 pub use self::lab::LabSite;
+pub use self::vcenter::Probing;
 use self::vcenter::VcenterProvider;
 
 /// What runs VMs, as it is described: nothing is asked of it.
@@ -180,6 +182,17 @@ impl Described {
                 table.mistake_here("names two that run VMs: give one of [provider.vsphere] and [provider.lab]");
                 None
             }
+        }
+    }
+
+    /// Runs the probe of the vCenter's folder.
+    ///
+    /// # Errors
+    /// It is no vCenter; and as `fleet::vcenter::probe::run`.
+    pub fn probe(&self, probing: &Probing<'_>, tell: &(dyn Fn(Told<'_>) + Sync)) -> anyhow::Result<Probed> {
+        match self {
+            Self::Lab(_) => anyhow::bail!("the file names no vCenter: give one with [provider.vsphere]"),
+            Self::Vcenter(vcenter) => vcenter.probe(probing, tell),
         }
     }
 

@@ -2,6 +2,7 @@ package bed
 
 import (
 	"log"
+	"slices"
 
 	"github.com/google/uuid"
 	vcsim "github.com/vmware/govmomi/simulator"
@@ -178,8 +179,28 @@ func (w *world) stopped(machine *vcsim.VirtualMachine) {
 		delete(w.runs, machine.Config.Uuid)
 		close(run.inbox)
 	}
+	stays := w.bed.Switches().StaleLocks
+	if stays {
+		w.stale = append(w.stale, holder(machine))
+	}
 	w.mutex.Unlock()
-	w.disks.Unlock(holder(machine))
+	if !stays {
+		w.disks.Unlock(holder(machine))
+	}
+}
+
+// unlock ends the locks of machines that are off, unless they are to stay.
+func (w *world) unlock() {
+	if w.bed.Switches().StaleLocks {
+		return
+	}
+	w.mutex.Lock()
+	stale := w.stale
+	w.stale = nil
+	w.mutex.Unlock()
+	for _, holder := range stale {
+		w.disks.Unlock(holder)
+	}
 }
 
 // powerOff makes a machine powered off, whose body is to be cut or has ended.
@@ -193,7 +214,7 @@ func (w *world) powerOff(ctx *vcsim.Context, machine *vcsim.VirtualMachine, cut 
 			return &types.GenericVmConfigFault{Reason: err.Error()}
 		}
 	}
-	if running != nil {
+	if running != nil && !w.bed.Switches().KeepsGuestinfo {
 		// What a guest sets lives as long as the machine's process: it is in no file of the machine, unlike what is set from
 		// outside (VMware's Guest SDK, "guestinfo variables").
 		for key, is := range running.set {
@@ -208,6 +229,11 @@ func (w *world) powerOff(ctx *vcsim.Context, machine *vcsim.VirtualMachine, cut 
 	if failed == nil {
 		w.tools(ctx, machine, bodies.Event{})
 		w.stopped(machine)
+	}
+	if failed == nil && w.bed.Switches().DropsEmptyControllers {
+		empty := emptyControllers(devices(machine))
+		kept := slices.DeleteFunc(devices(machine), func(device types.BaseVirtualDevice) bool { return empty[device.GetVirtualDevice().Key] })
+		w.registry.AtomicUpdate(ctx, machine, []types.PropertyChange{{Name: "config.hardware.device", Val: []types.BaseVirtualDevice(kept)}})
 	}
 	return failed
 }

@@ -32,7 +32,12 @@ func (w *world) task(ctx *vcsim.Context, method string, on mo.Reference, do work
 	over := w.bed.front.Counts.Task()
 	rule := w.bed.front.Rules.Task(method)
 	own := *ctx
-	own.Context = context.Background()
+	own.Context = context.WithValue(context.Background(), underWay{}, made.Self)
+	if rule != nil && rule.Do == faults.DelayTask && method == "CloneVM_Task" {
+		// It takes its time once the machine is in the inventory.
+		own.Context = context.WithValue(own.Context, delayed{}, rule)
+		rule = nil
+	}
 	w.tasks.Add(1)
 	go func() {
 		defer w.tasks.Done()
@@ -74,6 +79,11 @@ func (w *world) newTask(ctx *vcsim.Context, method string, at ref) *vcsim.Task {
 	made.Info.Name = method
 	if ctx.Session != nil {
 		made.Info.Reason = &types.TaskReasonUser{UserName: ctx.Session.UserName}
+	}
+	if at.Type == "FileManager" || at.Type == "VirtualDiskManager" {
+		// "Managed entity to which the operation applies" (reference of TaskInfo): that of a path is its data center.
+		at = w.registry.Any("Datacenter").Reference()
+		made.Info.Entity = &at
 	}
 	if entity, is := w.registry.Get(at).(mo.Entity); is {
 		made.Info.EntityName = name(entity)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::clock::Clock;
 use super::limits::Limits;
+use super::own_tasks::OwnTasks;
 use super::returns::Returns;
 use super::service::Service;
 use super::session::Session;
@@ -54,7 +55,8 @@ impl Client {
         session.ticket(&wire).await?;
         let inner = Arc::new_cyclic(|client: &Weak<Inner>| {
             let keep_alive = tokio::spawn(keep_alive(client.clone(), wire.settings.keep_alive));
-            Inner { wire, session, service, returns: Returns::default(), keep_alive }
+            let (returns, own_tasks) = (Returns::default(), OwnTasks::default());
+            Inner { wire, session, service, returns, own_tasks, keep_alive }
         });
         Ok(Self { inner })
     }

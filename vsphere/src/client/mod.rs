@@ -4,6 +4,7 @@ mod clock;
 mod connect;
 mod files;
 mod limits;
+mod own_tasks;
 mod perform;
 mod returns;
 mod service;
@@ -33,6 +34,7 @@ pub use settings::{CHANGE_LIMIT, Connect, Settings};
 pub use tries::Tries;
 
 use limits::{Limit, Taken};
+use own_tasks::OwnTasks;
 use returns::Returns;
 use session::Session;
 use wire::Wire;
@@ -49,6 +51,7 @@ struct Inner {
     session: Arc<Session>,
     service: Service,
     returns: Returns,
+    own_tasks: OwnTasks,
     keep_alive: JoinHandle<()>,
 }
 
@@ -79,6 +82,10 @@ impl Client {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.inner.wire.settings
+    }
+
+    pub(crate) fn own_tasks(&self) -> &OwnTasks {
+        &self.inner.own_tasks
     }
 
     /// The server's address.

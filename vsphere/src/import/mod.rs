@@ -1,6 +1,7 @@
 //! VMs from OVAs: the file's own bytes go to the host that is to have them, and what was sent is held against the manifest.
 
 mod lease;
+mod offer;
 mod package;
 mod plan;
 mod send;
@@ -18,6 +19,8 @@ use crate::reference::MoRef;
 use crate::soap::Element;
 use crate::treatment::Outcome;
 use crate::vm::ConfigSpec;
+
+pub use offer::Offer;
 
 use lease::Lease;
 use package::Package;

@@ -1,5 +1,8 @@
 //! Hosts.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use crate::client::Client;
 use crate::collector::Object;
 use crate::error::{Error, Result};
@@ -46,7 +49,28 @@ const HOST: &[&str] = &[
     "network",
 ];
 
+/// How long a host may take to be connected to.
+const CONNECTING: Duration = Duration::from_secs(5);
+/// Where hosts take uploads.
+const HTTPS: u16 = 443;
+
 impl Client {
+    /// Why this machine cannot connect to a host of this name; none if it can. An upload goes to the host that the lease names
+    /// (`HttpNfcLeaseDeviceUrl.url`), at port 443, or at that of the server where the two share one.
+    pub async fn unreached(&self, host: &str) -> Option<String> {
+        let own = self.server().port().unwrap_or(HTTPS);
+        let mut reason = String::new();
+        for port in BTreeSet::from([own, HTTPS]) {
+            let connecting = tokio::time::timeout(CONNECTING, tokio::net::TcpStream::connect((host, port)));
+            reason = match connecting.await {
+                Ok(Ok(_)) => return None,
+                Ok(Err(error)) => format!("port {port}: {error}"),
+                Err(_) => format!("port {port}: no answer within {} s", CONNECTING.as_secs()),
+            };
+        }
+        Some(reason)
+    }
+
     /// These hosts.
     ///
     /// # Errors

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::fake::{Fake, Reply, TASK, failure, object, others_had_their_turn, page, success, updates};
+use crate::fake::{
+    Fake, Reply, TASK, failure, object, others_had_their_turn, page, reference, service_content, success, updates,
+};
 use crate::guard::Unguarded;
 use crate::method::{DELETE_VIRTUAL_DISK, DESTROY, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_VM};
 
@@ -234,4 +236,48 @@ async fn somebody_elses_tasks_are_seen_and_waited_for() {
     fake.replies("RetrievePropertiesEx", [task("running")]);
     let error = client.ended(&tasks[0], Duration::from_millis(5)).await.unwrap_err();
     assert!(matches!(error, Error::Late { .. }), "{error}");
+}
+
+async fn with_task_manager() -> Fake {
+    let fake = Fake::start().await;
+    let manager = reference("taskManager", "TaskManager", "TaskManager");
+    let content = service_content("VirtualCenter", "8.0.3.0").replace("<about>", &format!("{manager}<about>"));
+    fake.says("RetrieveServiceContent", &content);
+    fake
+}
+
+#[tokio::test]
+async fn a_task_on_a_file_whose_end_was_not_seen_is_read_by_its_reference_though_it_is_not_listed() {
+    let fake = with_task_manager().await;
+    let client = fake.client().await;
+    let manager = MoRef::new("VirtualDiskManager", "manager");
+    fake.runs("DeleteVirtualDisk_Task", [running("10"), running("20")]);
+    let begun = client.changes(&Unguarded).within(Duration::ZERO).run(DELETE_VIRTUAL_DISK, &manager, vec![]).await;
+    assert_eq!(begun.unwrap_err().outcome(), Outcome::InDoubt);
+    let none = page(&object("TaskManager", "TaskManager", &[("recentTask", "")]), None);
+    let what = [("info.state", "running"), ("info.descriptionId", "VirtualDiskManager.deleteVirtualDisk")];
+    let goes_on = page(&object("Task", "task-1", &what), None);
+    fake.replies("RetrievePropertiesEx", [none, goes_on.clone(), goes_on].map(Reply::Response));
+    let found = client.running_anywhere().await.unwrap();
+    assert!(matches!(found.as_slice(), [task] if task.task == MoRef::new("Task", "task-1")), "{found:?}");
+}
+
+/// Which object the tasks of managers have is not documented, and so not which account sees them.
+#[tokio::test]
+async fn whether_tasks_on_files_are_listed_is_looked_once() {
+    for (listed, sees) in [("", false), ("<ManagedObjectReference type=\"Task\">task-1</ManagedObjectReference>", true)]
+    {
+        let fake = with_task_manager().await;
+        let client = fake.client().await;
+        fake.runs("MoveDatastoreFile_Task", [failure("FileNotFound")]);
+        fake.says(
+            "RetrievePropertiesEx",
+            &page(&object("TaskManager", "TaskManager", &[("recentTask", listed)]), None),
+        );
+        let (directory, datacenter) = ("[ds] kaas".parse().unwrap(), MoRef::new("Datacenter", "datacenter-2"));
+        for _ in 0..2 {
+            assert_eq!(client.sees_tasks_on_files(&directory, &datacenter).await.unwrap(), sees);
+        }
+        assert_eq!(fake.count("MoveDatastoreFile_Task"), 1);
+    }
 }

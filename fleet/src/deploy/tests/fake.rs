@@ -241,6 +241,7 @@ pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
         adapters: Vec::new(),
         snapshots: Vec::new(),
         tasks: Vec::new(),
+        settings: None,
         version: "0".to_owned(),
     }
 }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::Vms;
 use crate::ending::unless_cancelled;
-use crate::hypervisor::{PowerState, Vm};
+use crate::hypervisor::{Absence, LastSeen, PowerState, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::moved::{self, may_be_its};
 use crate::upgrade::nodes::Nodes as _;
@@ -60,19 +60,20 @@ impl StepContext<'_> {
         }
         for index in &gone {
             let node = &plan.nodes[*index];
-            self.is_gone(plan, node, (&node.old_name, node.old)).await?;
+            self.is_gone(plan, node, (&node.old_name, node.old), progress.old_seen(*index)).await?;
         }
         Ok(gone)
     }
 
-    /// Fails unless a new VM that the inventory does not show is gone: neither the hypervisor knows a VM with its BIOS
-    /// UUID that could be it, at two looks, nor does the node answer from it.
-    pub(super) async fn new_is_gone(&self, plan: &Plan, node: &PlannedNode, made: Uuid) -> Result<(), StepError> {
-        self.is_gone(plan, node, (&node.new_name, made)).await
-    }
-
-    /// The same of any VM of a node.
-    async fn is_gone(&self, plan: &Plan, node: &PlannedNode, (name, made): (&str, Uuid)) -> Result<(), StepError> {
+    /// Fails unless a VM of a node that the inventory does not show is gone: the hypervisor proves it at two looks, and the node does not
+    /// answer from it.
+    pub(super) async fn is_gone(
+        &self,
+        plan: &Plan,
+        node: &PlannedNode,
+        (name, made): (&str, Uuid),
+        seen: LastSeen<'_>,
+    ) -> Result<(), StepError> {
         let lives = |how: &str| {
             let words = format!("the inventory does not show {name} ({made}), yet {how}: it may run");
             StepError::elsewhere(reason::VM_GONE, words)
@@ -93,6 +94,9 @@ impl StepContext<'_> {
             }
             if self.vms().await?.iter().any(|vm| vm.uuid() == made) {
                 return Err(lives("it is there now"));
+            }
+            if let Absence::Unknown(why) = self.look(self.hypervisor.absence(made, seen)).await? {
+                return Err(lives(&why));
             }
         }
         match self.nodes.facts(node.address).await {

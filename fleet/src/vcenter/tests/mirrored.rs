@@ -7,7 +7,7 @@ use std::time::Duration;
 use contract::deployer::Fingerprints;
 
 use super::*;
-use crate::hypervisor::{DiskRef, PowerState, ShutDown, VmRef};
+use crate::hypervisor::{Absence, DiskRef, LastSeen, PowerState, ShutDown, VmRef};
 use crate::upgrade::tests::fake::{self, Machine, World};
 
 pub struct Mirrored<'a> {
@@ -130,6 +130,22 @@ impl Hypervisor for Mirrored<'_> {
 
     async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
         self.vcenter.may_be_replaced(vm).await
+    }
+
+    async fn absence(&self, uuid: Uuid, seen: LastSeen<'_>) -> Result<Absence> {
+        self.vcenter.absence(uuid, seen).await
+    }
+
+    async fn disk_datastore(&self, disk: &DiskRef) -> Result<Option<String>> {
+        self.vcenter.disk_datastore(disk).await
+    }
+
+    async fn present_place(&self, disk: &DiskRef, datastore: &str) -> Result<DiskRef> {
+        self.vcenter.present_place(disk, datastore).await
+    }
+
+    async fn is_sole_holder(&self, vm: &Vm) -> Result<()> {
+        self.vcenter.is_sole_holder(vm).await
     }
 
     async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {

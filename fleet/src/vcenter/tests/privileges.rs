@@ -24,8 +24,14 @@ const ELSEWHERE: (On, &str, &str) = (On::Datastore, "DC0/datastore/LocalDS_1", "
 
 /// Somebody who has, on each of these objects, the privileges that the table asks for there, and no other ones.
 fn user(name: &str, objects: &[(On, &str, &str)]) -> Value {
+    user_with(name, objects, &[("DC0", &["System.View", "System.Read"])])
+}
+
+/// The same with these privileges on other objects.
+fn user_with(name: &str, objects: &[(On, &str, &str)], others: &[(&str, &[&str])]) -> Value {
     let ids = |on: On| PRIVILEGES.iter().filter(|row| row.on == on).map(|row| row.id).collect::<Vec<_>>();
-    let on: Map<String, Value> = objects.iter().map(|(on, path, _)| ((*path).to_owned(), json!(ids(*on)))).collect();
+    let on = objects.iter().map(|(on, path, _)| ((*path).to_owned(), json!(ids(*on))));
+    let on: Map<String, Value> = on.chain(others.iter().map(|(path, ids)| ((*path).to_owned(), json!(ids)))).collect();
     json!({ "name": name, "password": testbed::PASSWORD, "on": on })
 }
 
@@ -194,7 +200,7 @@ async fn who_may_not_read_a_switch_or_a_host_is_told_which() {
             Kind::Denied,
         ),
         // Where no VM is to be made none is needed.
-        ("DC0/host/DC0_C0/DC0_C0_H0", "the host DC0_C0_H0", Kind::Refused),
+        ("DC0/host/DC0_C0/127.0.1.1", "the host 127.0.1.1", Kind::Refused),
     ];
     let name = |index: usize| format!("unread-{index}@vsphere.local");
     let users = cases.iter().enumerate().map(|(index, (path, ..))| unread(user(&name(index), &objects), path));
@@ -234,4 +240,28 @@ async fn who_is_not_shown_the_switch_of_a_port_group_or_hosts_is_told_before_any
     ] {
         assert!(told.iter().any(|said| said.contains(part)), "{part} is not in {told:#?}");
     }
+}
+
+/// As the reference has it, an account sees no task of an object that it may not access.
+#[tokio::test]
+async fn an_account_that_sees_no_tasks_on_files_is_refused_before_and_waits_for_none() {
+    let bed = bed_of(&[user_with("blind@vsphere.local", &OBJECTS, &[]), user("whole@vsphere.local", &OBJECTS)]).await;
+    let (site, lacks) = (bed.site(), "System.View on the data center DC0");
+    let blind = async || hypervisor_of(&bed, "blind@vsphere.local", &site).await;
+    let refused = |error: Error| {
+        assert!(error.kind == Kind::Denied && error.to_string().contains(lacks), "{error}");
+    };
+    refused(blind().await.preflight(&Placement::default()).await.unwrap_err());
+    refused(blind().await.settle(&Free).await.unwrap_err());
+    refused(blind().await.removals_go_on().await.unwrap_err());
+    let whole = hypervisor_of(&bed, "whole@vsphere.local", &site).await;
+    whole.preflight(&Placement::default()).await.unwrap();
+    whole.settle(&Free).await.unwrap();
+    // The first answer is kept.
+    let moved = bed.count("MoveDatastoreFile_Task").await;
+    whole.settle(&Free).await.unwrap();
+    assert_eq!(bed.count("MoveDatastoreFile_Task").await, moved);
+    bed.switch(json!({ "lists_all_tasks": true })).await;
+    blind().await.preflight(&Placement::default()).await.unwrap();
+    blind().await.settle(&Free).await.unwrap();
 }

@@ -300,12 +300,11 @@ async fn a_full_clone_of_a_template_whose_settings_were_changed_meanwhile_is_not
         hypervisor.clone_of(&looked_at, name, &place, (&spec, 0), &Free).await.unwrap();
     }
     let mut of_before = hypervisor.image(&staged).await.unwrap();
-    of_before.note.seal.as_mut().unwrap().settings = None;
+    of_before.note.seal.as_mut().unwrap().parts.clear();
     let refused = hypervisor.clone_of(&of_before, "three", &place, (&spec, 0), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("was changed while three was made from it"), "{refused}");
-    // Of all settings one that no list here names.
     let looked_at = hypervisor.image(&staged).await.unwrap();
-    change(&client, &MoRef::vm(&staged.reference), &ConfigSpec::new().annotation("changed")).await;
+    change(&client, &MoRef::vm(&staged.reference), &ConfigSpec::new().memory(1 << 14)).await;
     let refused = hypervisor.clone_of(&looked_at, "four", &place, (&spec, 0), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("was changed while four was made from it"), "{refused}");
 }
@@ -506,7 +505,8 @@ async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_i
         let name = format!("{}{number}", note.name);
         let of_before = Note { name, ..note.clone() };
         let settings = (number == 0).then(|| "those of another one".to_owned());
-        hypervisor.laid.seal(&of_before, Seal { settings, ..seal.clone() }, &Free).await.unwrap();
+        let of_before_parts = Seal { settings, parts: BTreeMap::new(), ..seal.clone() };
+        hypervisor.laid.seal(&of_before, of_before_parts, &Free).await.unwrap();
     }
     hypervisor.tidy(&ova.digest, &Free).await.unwrap();
     for node in ["cp1", "cp2"] {
@@ -516,4 +516,50 @@ async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_i
         hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
     }
     assert_eq!(hypervisor.tidy(&ova.digest, &Free).await.unwrap_err().kind, Kind::Transient);
+}
+
+#[tokio::test]
+async fn a_template_that_vcenter_rewrites_stays_and_a_changed_part_is_named() {
+    for clones in [Clones::Linked, Clones::Full] {
+        let bed = Bed::start(&[]);
+        bed.switch(json!({ "rewrites_templates": true })).await;
+        let site = Site { clones, ..bed.site() };
+        let (hypervisor, ova, client) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova(), bed.client().await);
+        let image = hypervisor.lay(&ova).await;
+        for node in ["cp1", "cp2"] {
+            hypervisor.added(node, &image).await;
+            assert_eq!(staged(&hypervisor, &ova).await, Some(image.clone()), "{node}");
+        }
+        let [note]: [Note; 1] = hypervisor.laid.notes_of(&ova.digest).await.unwrap().try_into().unwrap();
+        let seal = note.seal.clone().unwrap();
+        let template = MoRef::vm(&image.reference);
+        let config = async || hypervisor.config_of(&template).await.unwrap().1;
+        assert!(seal.altered(&config().await).is_empty());
+        // A seal of an earlier program has no parts.
+        let all = crate::vcenter::laid::settings(&config().await);
+        let earlier = Seal { settings: Some(all), parts: BTreeMap::new(), ..seal.clone() };
+        assert!(earlier.altered(&config().await).is_empty());
+        change(&client, &template, &ConfigSpec::new().memory(1 << 14)).await;
+        assert_eq!(seal.altered(&config().await), ["hardware"]);
+        assert!(!earlier.altered(&config().await).is_empty());
+        change(&client, &template, &ConfigSpec::new().extra("guestinfo.x", "y")).await;
+        assert_eq!(seal.altered(&config().await), ["extraConfig", "hardware"]);
+        let refused = hypervisor.try_add("cp3", &image).await.unwrap_err().to_string();
+        assert!(refused.contains("its settings were changed (extraConfig, hardware)"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn an_upload_whose_hosts_cannot_be_reached_makes_nothing() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    bed.switch(json!({ "hosts_away": true })).await;
+    hypervisor.preflight(&Placement::default()).await.expect("an upload is not always needed");
+    let refused = hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
+    let words = refused.to_string();
+    assert_eq!(refused.kind, Kind::Transient, "{words}");
+    assert!(words.contains("the host 127.0.1.1 cannot be reached from here") && words.contains("port 443"), "{words}");
+    assert_eq!((bed.count("ImportVApp").await, bed.machines().await.len()), (0, 0));
+    bed.switch(json!({ "hosts_away": false })).await;
+    hypervisor.lay(&ova).await;
 }

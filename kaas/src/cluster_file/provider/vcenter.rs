@@ -6,6 +6,7 @@
 mod asked;
 mod judge;
 mod look;
+mod probe;
 mod room;
 mod seen;
 mod site;
@@ -26,6 +27,7 @@ use super::super::described::{NodeTable, Text};
 use super::super::source::Source;
 use super::{Provider, Site};
 
+pub use self::probe::Probing;
 use self::site::VcenterSite;
 
 /// `[provider.vsphere]`. All names but the data center's are paths below it, as vSphere Client shows them; in names `/`, `\` and
