@@ -12,8 +12,8 @@ use image::progress::Progress;
 use image::{AuditRequest, audit};
 use serde_json::json;
 
-use crate::image::Sources;
 use crate::output::{self, Output};
+use crate::sources::Sources;
 
 /// The exit status with an open advisory.
 const OPEN: u8 = 3;

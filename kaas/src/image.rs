@@ -17,6 +17,7 @@ use nix::sys::stat::{Mode, umask};
 use ova::signature::Signer;
 use serde_json::json;
 
+use crate::sources::Sources;
 use crate::{output, reference};
 
 /// Builds appliance images from their specs.
@@ -60,20 +61,6 @@ pub enum Image {
     /// bare machines, unless a running command or a lab uses them. What the lab has unpacked stays, and without `--all`
     /// what Cargo builds and what Go has compiled of late.
     Clean(Clean),
-}
-
-/// Where Debian's packages come from, if not from where this host's come from.
-#[derive(Args, Clone)]
-pub struct Sources {
-    /// Mirror of Debian's release and updates.
-    #[arg(long, env = "KAAS_DEBIAN_MIRROR", value_name = "URL")]
-    mirror: Option<String>,
-    /// Mirror of Debian's security updates.
-    #[arg(long, env = "KAAS_DEBIAN_SECURITY_MIRROR", value_name = "URL")]
-    security_mirror: Option<String>,
-    /// Keyring to check the archive's indexes with.
-    #[arg(long, env = "KAAS_DEBIAN_KEYRING", value_name = "FILE")]
-    keyring: Option<PathBuf>,
 }
 
 /// `kaas image build`
@@ -162,12 +149,6 @@ enum Report {
     Text,
     /// One JSON object.
     Json,
-}
-
-impl From<Sources> for Settings {
-    fn from(sources: Sources) -> Self {
-        Self { mirror: sources.mirror, security_mirror: sources.security_mirror, keyring: sources.keyring }
-    }
 }
 
 /// What root makes in the cache others read, whatever the caller's shell keeps from them: behind sudo compilers run as the

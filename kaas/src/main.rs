@@ -21,6 +21,7 @@ mod push;
 mod recovery;
 mod reference;
 mod signals;
+mod sources;
 mod upgrade;
 mod work;
 
@@ -127,7 +128,7 @@ fn main() -> ExitCode {
 mod tests {
     #[test]
     fn help_lists_the_commands_of_each_group() {
-        let help = super::program().render_help().to_string();
+        let help = super::program().term_width(1000).render_help().to_string();
         for group in super::program().get_subcommands().filter(|group| group.has_subcommands()) {
             let line =
                 help.lines().find(|line| line.trim_start().starts_with(&format!("{} ", group.get_name()))).unwrap();

@@ -61,7 +61,7 @@ pub fn check(
             let advisory = Advisory {
                 id: format!("{}-{name}", own.pocket.suite(suite)),
                 aliases: Vec::new(),
-                summary: format!("{suite} has a newer {name}: run kaas image lock"),
+                summary: format!("{suite} has a newer {name}: run `kaas image lock`"),
             };
             report.rows.push(row(&source, package, advisory, &own.version));
         }
