@@ -73,10 +73,23 @@ func spoilt(ctx *vcsim.Context, rule *faults.Rule, do work) (types.AnyType, faul
 	return do(ctx)
 }
 
+// descriptions has TaskInfo.descriptionId by method, as vCenter's TaskManager lists it (govmomi has recorded that in simulator/vpx). Of other
+// methods it is made of the method's name, which is right for most.
+var descriptions = map[string]string{
+	"CloneVM_Task": "VirtualMachine.clone", "CreateVM_Task": "Folder.createVm", "ImportVApp": "ResourcePool.ImportVAppLRO",
+	"PowerOffVM_Task": "VirtualMachine.powerOff", "PowerOnMultiVM_Task": "Datacenter.powerOnVm", "PowerOnVM_Task": "VirtualMachine.powerOn",
+	"ReconfigVM_Task": "VirtualMachine.reconfigure", "ReconfigureComputeResource_Task": "ClusterComputeResource.reconfigureEx",
+	"RelocateVM_Task": "VirtualMachine.relocate", "ResetVM_Task": "VirtualMachine.reset",
+	"CopyDatastoreFile_Task": "FileManager.copyFile", "DeleteDatastoreFile_Task": "FileManager.deleteFile", "MoveDatastoreFile_Task": "FileManager.moveFile",
+}
+
 func (w *world) newTask(ctx *vcsim.Context, method string, at ref) *vcsim.Task {
 	id := strings.TrimSuffix(method, "_Task")
 	made := vcsim.CreateTask(at, strings.ToLower(id[:1])+id[1:], nil)
 	made.Info.Name = method
+	if description, is := descriptions[method]; is {
+		made.Info.DescriptionId = description
+	}
 	if ctx.Session != nil {
 		made.Info.Reason = &types.TaskReasonUser{UserName: ctx.Session.UserName}
 	}
