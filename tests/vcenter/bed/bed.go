@@ -84,6 +84,8 @@ type Switches struct {
 	HostsAway bool `json:"hosts_away"`
 	// KeepsGuestinfo keeps what a guest has set of guestinfo when its machine is powered off, which is reported (open-vm-tools 288).
 	KeepsGuestinfo bool `json:"keeps_guestinfo"`
+	// GuestsSay is an entry of guestinfo, "key=value", that each guest sets once it runs. "" sets none.
+	GuestsSay string `json:"guests_say"`
 	// CopiesKeepUUID gives a copy of a disk the UUID of that disk. Whether vCenter does is not documented.
 	CopiesKeepUUID bool `json:"copies_keep_uuid"`
 	// MostFree is what is free of each datastore at most, in bytes: others take the rest. 0 leaves it as it is.

@@ -3,6 +3,7 @@ package bed
 import (
 	"log"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	vcsim "github.com/vmware/govmomi/simulator"
@@ -136,8 +137,13 @@ func (w *world) powerOn(ctx *vcsim.Context, machine *vcsim.VirtualMachine) fault
 	}
 	if failed != nil {
 		w.stopped(machine)
+		return failed
 	}
-	return failed
+	if key, value, says := strings.Cut(w.bed.Switches().GuestsSay, "="); says {
+		w.setExtra(ctx, machine, "guestinfo."+key, value)
+		run.set[key] = true
+	}
+	return nil
 }
 
 // begin finds the machine a host, and notes that it runs there, before another is placed.
