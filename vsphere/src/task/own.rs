@@ -16,27 +16,29 @@ pub(crate) fn works_on_files(this: &MoRef) -> bool {
 }
 
 impl Client {
-    /// Forgets a task that ended. The first one shows whether vCenter lists such tasks: ended ones stay in the list for minutes.
+    /// Forgets a task that ended. It shows whether vCenter lists such tasks, for ended ones stay in the list for minutes. That it does is
+    /// looked for once; a privilege may be given later.
     pub(crate) async fn saw_end_of(&self, task: &MoRef) {
         let own = self.own_tasks();
         own.ended(task);
-        if own.are_listed().is_some() {
+        if own.are_listed() == Some(true) {
             return;
         }
         match self.recent_tasks().await {
             Ok(listed) => own.set_listed(listed.contains(task)),
+            Err(error) if error.lacks_privilege() => own.set_listed(false),
             Err(error) => log::debug!("looking whether {task} is listed: {error}"),
         }
     }
 
-    /// Whether vCenter lists tasks on files to this account. If this client has begun none yet, it begins one that changes nothing: it moves
-    /// a file that does not exist.
+    /// Whether vCenter lists tasks on files to this account. If this client has seen none of its own listed, it begins one that changes
+    /// nothing: it moves a file that does not exist.
     ///
     /// # Errors
     /// When that task cannot be begun, or the list cannot be read.
     pub async fn sees_tasks_on_files(&self, directory: &DatastorePath, datacenter: &MoRef) -> Result<bool> {
-        if let Some(known) = self.own_tasks().are_listed() {
-            return Ok(known);
+        if self.own_tasks().are_listed() == Some(true) {
+            return Ok(true);
         }
         let missing = |name: &str| directory.join(&format!("no-file-{}-{name}", std::process::id()));
         let moved = self.changes(&Unguarded).move_file(&missing("a"), &missing("b"), datacenter).await;
