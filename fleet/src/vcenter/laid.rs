@@ -155,13 +155,18 @@ const OF_DEVICES: [&str; 18] = [
 /// How entries of `extraConfig` begin that hosts write when they register or move a VM.
 const BY_HOSTS: [&str; 2] = ["migrate.", "sched.swap."];
 
+/// Whether a host writes this entry of `extraConfig`.
+pub(super) fn is_by_host(key: &str) -> bool {
+    BY_HOSTS.iter().any(|begin| key.starts_with(begin))
+}
+
 /// The SHA-256 of each part of a template's settings (`VirtualMachineConfigInfo`) that leads into clones, by name.
 pub(super) fn parts(config: &Element) -> BTreeMap<String, String> {
     let whole = |name: &str| config.child(name).map(text_of).unwrap_or_default();
     let is_kept = |entry: &&Element| {
         let (key, value) = (entry.text_of("key").unwrap_or_default(), entry.text_of("value").unwrap_or_default());
         // An entry without a value is one that was taken away.
-        !value.is_empty() && !BY_HOSTS.iter().any(|begin| key.starts_with(begin))
+        !value.is_empty() && !is_by_host(key)
     };
     let mut entries: Vec<String> = config.all("extraConfig").filter(is_kept).map(text_of).collect();
     entries.sort();

@@ -6,7 +6,7 @@ use vsphere::{CloneDisks, ClonePolicy, CloneVm, ConfigSpec, DiskMode, NewDisk};
 use super::VcenterHypervisor;
 use super::disks::first_controller;
 use super::image::Image;
-use super::laid::{CHANGED, Seal, snapshot};
+use super::laid::{CHANGED, Seal, is_by_host, snapshot};
 use super::look::uuid;
 use super::place::Place;
 use super::settings::{filled, taken_over, wired};
@@ -167,8 +167,13 @@ fn started(boot: &vsphere::Boot) -> String {
 /// what these come to is looked at for full ones.
 fn is_alike(before: &vsphere::Vm, after: &vsphere::Vm) -> bool {
     Seal::of(before).is_some_and(|seal| matches!(seal.broken(after), None | Some(CHANGED)))
-        && before.extra == after.extra
+        && own_entries(before).eq(own_entries(after))
         && before.properties == after.properties
+}
+
+/// The entries of `extraConfig` that no host wrote.
+fn own_entries(vm: &vsphere::Vm) -> impl Iterator<Item = (&str, &str)> {
+    vm.extra.keys().filter(|key| !is_by_host(key)).filter_map(|key| Some((key, vm.extra.get(key)?)))
 }
 
 /// A blank disk outside snapshots, beside the system disk.

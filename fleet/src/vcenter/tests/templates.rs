@@ -29,6 +29,14 @@ async fn change(client: &vsphere::Client, vm: &MoRef, spec: &ConfigSpec) {
     client.changes(&Unguarded).reconfigure(vm, spec).await.unwrap();
 }
 
+/// Changes a template as vSphere Client lets people do it: as a VM. Of a template itself vCenter changes only the name and the notes.
+async fn change_template(bed: &Bed, client: &vsphere::Client, template: &MoRef, spec: &ConfigSpec) {
+    let path = format!("/DC0/vm/control/{}", client.vm(template).await.unwrap().name);
+    bed.govc(&["vm.markasvm", "-pool", "/DC0/host/DC0_C0/Resources", &path]);
+    change(client, template, spec).await;
+    client.changes(&Unguarded).mark_as_template(template).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_template_that_this_deployment_has_not_laid_is_not_used_whatever_it_says() {
     let bed = Bed::start(&[]);
@@ -304,7 +312,7 @@ async fn a_full_clone_of_a_template_whose_settings_were_changed_meanwhile_is_not
     let refused = hypervisor.clone_of(&of_before, "three", &place, (&spec, 0), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("was changed while three was made from it"), "{refused}");
     let looked_at = hypervisor.image(&staged).await.unwrap();
-    change(&client, &MoRef::vm(&staged.reference), &ConfigSpec::new().memory(1 << 14)).await;
+    change_template(&bed, &client, &MoRef::vm(&staged.reference), &ConfigSpec::new().memory(1 << 14)).await;
     let refused = hypervisor.clone_of(&looked_at, "four", &place, (&spec, 0), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("was changed while four was made from it"), "{refused}");
 }
@@ -539,10 +547,10 @@ async fn a_template_that_vcenter_rewrites_stays_and_a_changed_part_is_named() {
         let all = crate::vcenter::laid::settings(&config().await);
         let earlier = Seal { settings: Some(all), parts: BTreeMap::new(), ..seal.clone() };
         assert!(earlier.altered(&config().await).is_empty());
-        change(&client, &template, &ConfigSpec::new().memory(1 << 14)).await;
+        change_template(&bed, &client, &template, &ConfigSpec::new().memory(1 << 14)).await;
         assert_eq!(seal.altered(&config().await), ["hardware"]);
         assert!(!earlier.altered(&config().await).is_empty());
-        change(&client, &template, &ConfigSpec::new().extra("guestinfo.x", "y")).await;
+        change_template(&bed, &client, &template, &ConfigSpec::new().extra("guestinfo.x", "y")).await;
         assert_eq!(seal.altered(&config().await), ["extraConfig", "hardware"]);
         let refused = hypervisor.try_add("cp3", &image).await.unwrap_err().to_string();
         assert!(refused.contains("its settings were changed (extraConfig, hardware)"), "{refused}");
