@@ -8,10 +8,24 @@ use super::*;
 use crate::hypervisor::{Absence, LastSeen};
 use crate::upgrade::{Arrived, Verb};
 
+async fn host_of(client: &vsphere::Client, vm: &Vm) -> vsphere::MoRef {
+    client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap().host.unwrap()
+}
+
+/// Moves a VM that is off to a host that another VM is not on.
+async fn leaves_the_host_of(bed: &Bed, vm: &Vm, other: &Vm) {
+    let (client, taken) = (bed.client().await, host_of(&bed.client().await, other).await);
+    let cluster = client.find("DC0/host/DC0_C0").await.unwrap();
+    let hosts = client.look(&cluster, &["host"]).await.unwrap().references_at("host");
+    let free = hosts.iter().find(|host| **host != taken).unwrap();
+    let name = client.look(free, &["name"]).await.unwrap().text("name").to_owned();
+    bed.govc(&["vm.migrate", "-host", &format!("/DC0/host/DC0_C0/{name}"), &format!("/DC0/vm/control/{}", vm.name)]);
+}
+
 /// The host that a VM is on is taken out of the inventory.
 async fn loses_its_host(bed: &Bed, vm: &Vm) {
     let client = bed.client().await;
-    let host = client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap().host.unwrap();
+    let host = host_of(&client, vm).await;
     let name = client.look(&host, &["name"]).await.unwrap().text("name").to_owned();
     let _: serde_json::Value = bed.ask("POST", "remove-host", json!({ "host": name })).await;
 }
@@ -53,22 +67,22 @@ async fn a_swap_goes_not_back_while_its_new_vm_may_run_on_a_removed_host() {
     let vms = cluster.hypervisor.vms().await.unwrap();
     let new = vms.iter().find(|vm| vm.stamp.as_ref().unwrap().swap.is_some()).unwrap();
     assert_eq!(new.power, crate::hypervisor::PowerState::On, "{vms:#?}");
+    let old = vms.iter().find(|vm| vm.name == "cp1").unwrap();
+    leaves_the_host_of(&cluster.bed, old, new).await;
     loses_its_host(&cluster.bed, new).await;
     let paused = cluster.give(Some(Verb::Rollback)).await.unwrap();
     let Arrived::Paused(why) = paused else { panic!("{paused:?}") };
     assert_eq!(why.code, "upgrade.vm-gone", "{why:?}");
-    // The old one may have been on the same host.
-    if let Some(old) = cluster.bed.machine("cp1").await {
-        assert_eq!((old.power.as_str(), old.disks.len()), ("poweredOff", 1));
-        assert!(why.words.contains("it may run"), "{why:?}");
-    }
+    let old = cluster.bed.machine("cp1").await.unwrap();
+    assert_eq!((old.power.as_str(), old.disks.len()), ("poweredOff", 1));
+    assert!(why.words.contains("it may run"), "{why:?}");
 }
 
 #[tokio::test]
 async fn a_cluster_is_not_gone_while_a_vm_of_it_may_run_on_a_removed_host() {
     let world = super::cluster::World::of(1).await;
     let deployed = world.give(crate::deploy::Wish::Deploy(&world.wanted)).await.unwrap();
-    assert!(matches!(deployed, crate::deploy::Arrived::Up(_)));
+    assert!(matches!(deployed, crate::deploy::Arrived::Up(_)), "{deployed:?}");
     let vm = world.hypervisor.vms().await.unwrap().remove(0);
     loses_its_host(&world.bed, &vm).await;
     let stopped = world.give(super::cluster::REMOVE).await.unwrap();
