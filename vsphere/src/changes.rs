@@ -71,7 +71,7 @@ impl<'a> Changes<'a> {
             };
             let is_on_files = works_on_files(this);
             if is_on_files {
-                self.client.own_tasks().began(&task);
+                self.client.own_tasks().pending.push(task.clone());
             }
             let end = self.client.end_of(&task, self.limit, self.progress).await;
             if is_on_files && !matches!(end, TaskEnd::Unseen(_)) {

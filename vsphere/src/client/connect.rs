@@ -1,11 +1,10 @@
 //! Connecting, staying connected, and logging out.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::clock::Clock;
 use super::limits::Limits;
-use super::own_tasks::OwnTasks;
 use super::returns::Returns;
 use super::service::Service;
 use super::session::Session;
@@ -55,7 +54,7 @@ impl Client {
         session.ticket(&wire).await?;
         let inner = Arc::new_cyclic(|client: &Weak<Inner>| {
             let keep_alive = tokio::spawn(keep_alive(client.clone(), wire.settings.keep_alive));
-            let (returns, own_tasks) = (Returns::default(), OwnTasks::default());
+            let (returns, own_tasks) = (Returns::default(), Mutex::default());
             Inner { wire, session, service, returns, own_tasks, keep_alive }
         });
         Ok(Self { inner })

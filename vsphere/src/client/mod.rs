@@ -16,7 +16,7 @@ mod tries;
 mod turns;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
@@ -51,7 +51,7 @@ struct Inner {
     session: Arc<Session>,
     service: Service,
     returns: Returns,
-    own_tasks: OwnTasks,
+    own_tasks: Mutex<OwnTasks>,
     keep_alive: JoinHandle<()>,
 }
 
@@ -84,8 +84,8 @@ impl Client {
         &self.inner.wire.settings
     }
 
-    pub(crate) fn own_tasks(&self) -> &OwnTasks {
-        &self.inner.own_tasks
+    pub(crate) fn own_tasks(&self) -> MutexGuard<'_, OwnTasks> {
+        self.inner.own_tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The server's address.

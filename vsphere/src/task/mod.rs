@@ -86,13 +86,13 @@ impl Client {
     /// When they cannot be read.
     pub async fn running_anywhere(&self) -> Result<Vec<Running>> {
         let mut recent = self.recent_tasks().await?;
-        let own = self.own_tasks().pending();
+        let own = self.own_tasks().pending.clone();
         let unlisted: Vec<MoRef> = own.iter().filter(|own| !recent.contains(own)).cloned().collect();
         recent.extend(unlisted);
         // Most have ended: of those no more is read.
         let running = self.going_on(&recent, STATE).await?;
         let running: Vec<MoRef> = running.into_iter().map(|info| info.reference).collect();
-        own.iter().filter(|own| !running.contains(own)).for_each(|own| self.own_tasks().ended(own));
+        self.own_tasks().pending.retain(|task| running.contains(task) || !own.contains(task));
         self.running(&running).await
     }
 

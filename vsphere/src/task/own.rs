@@ -19,14 +19,13 @@ impl Client {
     /// Forgets a task that ended. It shows whether vCenter lists such tasks, for ended ones stay in the list for minutes. That it does is
     /// looked for once; a privilege may be given later.
     pub(crate) async fn saw_end_of(&self, task: &MoRef) {
-        let own = self.own_tasks();
-        own.ended(task);
-        if own.are_listed() == Some(true) {
+        self.own_tasks().pending.retain(|pending| pending != task);
+        if self.own_tasks().are_listed == Some(true) {
             return;
         }
         match self.recent_tasks().await {
-            Ok(listed) => own.set_listed(listed.contains(task)),
-            Err(error) if error.lacks_privilege() => own.set_listed(false),
+            Ok(listed) => self.own_tasks().are_listed = Some(listed.contains(task)),
+            Err(error) if error.lacks_privilege() => self.own_tasks().are_listed = Some(false),
             Err(error) => log::debug!("looking whether {task} is listed: {error}"),
         }
     }
@@ -37,12 +36,13 @@ impl Client {
     /// # Errors
     /// When that task cannot be begun, or the list cannot be read.
     pub async fn sees_tasks_on_files(&self, directory: &DatastorePath, datacenter: &MoRef) -> Result<bool> {
-        if self.own_tasks().are_listed() == Some(true) {
+        if self.own_tasks().are_listed == Some(true) {
             return Ok(true);
         }
         let missing = |name: &str| directory.join(&format!("no-file-{}-{name}", std::process::id()));
         let moved = self.changes(&Unguarded).move_file(&missing("a"), &missing("b"), datacenter).await;
-        match (self.own_tasks().are_listed(), moved) {
+        let are_listed = self.own_tasks().are_listed;
+        match (are_listed, moved) {
             (Some(known), _) => Ok(known),
             (None, Err(error)) if error.outcome() != Outcome::NotFound => Err(error),
             (None, _) => Err(Error::unanswered("looking whether tasks on files are listed", "it is not known")),
