@@ -7,7 +7,7 @@ use std::time::Duration;
 use contract::deployer::Fingerprints;
 
 use super::*;
-use crate::hypervisor::{Absence, DiskRef, LastSeen, PowerState, ShutDown, VmRef};
+use crate::hypervisor::{Absence, Disk, DiskRef, LastSeen, PowerState, ShutDown, VmRef};
 use crate::upgrade::tests::fake::{self, Machine, World};
 
 pub struct Mirrored<'a> {
@@ -55,6 +55,16 @@ impl Mirrored<'_> {
     fn shows(&self, vms: Vec<Vm>) {
         let mut state = self.guests.lock();
         state.machines.retain(|machine| vms.iter().any(|vm| vm.reference == machine.vm.reference));
+        // A datastore that was renamed has the same files.
+        let file = |path: &str| path.split_once("] ").map(|(_, file)| file.to_owned());
+        for content in &mut state.contents {
+            let is_it = |disk: &&Disk| {
+                disk.reference.uuid == content.at.uuid && file(&disk.reference.path) == file(&content.at.path)
+            };
+            if let Some(disk) = vms.iter().flat_map(Vm::data_disks).find(is_it) {
+                content.at = disk.reference.clone();
+            }
+        }
         for vm in vms {
             let id = vm.reference.id.clone();
             let stamp = vm.stamp.clone().expect("a stamp");
