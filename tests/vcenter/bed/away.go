@@ -107,17 +107,19 @@ func (w *world) removeHost(named string) error {
 			continue
 		}
 		ctx := w.own()
-		for _, at := range append([]ref{}, host.Vm...) {
-			machine, failed := w.machine(at)
-			if failed != nil {
+		for _, entity := range w.registry.All("VirtualMachine") {
+			machine := entity.(*vcsim.VirtualMachine)
+			if at := machine.Runtime.Host; at == nil || *at != host.Self {
 				continue
 			}
 			w.registry.WithLock(ctx, machine, func() {
 				// vcsim forgets none that is on. What locks its disks and what runs in it stay.
 				machine.Runtime.PowerState = off
-				machine.UnregisterVM(ctx, &types.UnregisterVM{This: at})
+				machine.UnregisterVM(ctx, &types.UnregisterVM{This: machine.Self})
 			})
 		}
+		// It lists machines as well that were placed elsewhere since.
+		w.registry.WithLock(ctx, host, func() { host.Vm = nil })
 		if in, is := w.registry.Get(*host.Parent).(*vcsim.ClusterComputeResource); is {
 			w.registry.WithLock(ctx, in, func() { vcsim.RemoveReference(&in.Host, host.Self) })
 		}
