@@ -44,8 +44,10 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
         Absence::Gone => panic!("it is there"),
     };
     assert!(words(seen).await.contains("vCenter has w1"));
+    let other = hypervisor.added("w2", &image).await;
+    leaves_the_host_of(&bed, &other, &vm).await;
     loses_its_host(&bed, &vm).await;
-    assert_eq!(hypervisor.vms().await.unwrap(), []);
+    assert_eq!(hypervisor.vms().await.unwrap(), [hypervisor.again(&other).await]);
     assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap(), []);
     assert!(words(seen).await.contains("is still there: it may run on a host that was removed"));
     assert!(words(LastSeen::Unnoted).await.contains("not noted"));
@@ -53,7 +55,6 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
     std::fs::remove_file(bed.file(&settings)).unwrap();
     assert_eq!(hypervisor.absence(vm.uuid(), seen).await.unwrap(), Absence::Gone);
     // One that cannot be read may be it.
-    hypervisor.added("w2", &image).await;
     bed.switch(json!({ "traceless": ["w2"] })).await;
     assert!(words(seen).await.contains("it may be the VM w2"));
 }
