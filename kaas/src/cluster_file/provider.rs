@@ -12,7 +12,7 @@ use fleet::authority::{Snapshots, Store};
 use fleet::deploy::Wanted;
 use fleet::hypervisor::{Hypervisor, Placement};
 use fleet::node::Deployer;
-use fleet::vcenter::probe::{Probed, Told};
+use fleet::vcenter::probe::Probed;
 use image::document::{Mistake, Table};
 use tokio::runtime::Runtime;
 
@@ -189,10 +189,10 @@ impl Described {
     ///
     /// # Errors
     /// It is no vCenter; and as `fleet::vcenter::probe::run`.
-    pub fn probe(&self, probing: &Probing<'_>, tell: &(dyn Fn(Told<'_>) + Sync)) -> anyhow::Result<Probed> {
+    pub fn probe(&self, probing: &Probing<'_>) -> anyhow::Result<Probed> {
         match self {
             Self::Lab(_) => anyhow::bail!("the file names no vCenter: give one with [provider.vsphere]"),
-            Self::Vcenter(vcenter) => vcenter.probe(probing, tell),
+            Self::Vcenter(vcenter) => vcenter.probe(probing),
         }
     }
 

@@ -1,6 +1,4 @@
-//! What vCenter offers to an import: where the files would go, and for how long it waits for them. Nothing is sent.
-
-use url::Url;
+//! The lease of an import: where the files would go, and for how long vCenter waits for them. No file is sent.
 
 use super::Import;
 use super::lease::Lease;
@@ -11,16 +9,16 @@ use crate::method::IMPORT_VAPP;
 use crate::reference::MoRef;
 use crate::soap::Element;
 
-/// What a lease says.
+/// What a lease states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The VM, which goes with the lease.
     pub vm: MoRef,
-    /// The host of each file's URL, as it is written: a name, an address, or `*`.
-    pub hosts: Vec<String>,
-    /// Whether each URL comes with the sum of a certificate.
-    pub has_thumbprints: bool,
-    /// For how long the lease lives without a word of progress, in seconds (`HttpNfcLeaseInfo.leaseTimeout`).
+    /// The BIOS UUID of the VM, if vCenter shows it.
+    pub bios_uuid: Option<String>,
+    /// The URL of the first file.
+    pub url: String,
+    /// For how long the lease lives without progress, in seconds (`HttpNfcLeaseInfo.leaseTimeout`).
     pub timeout: u64,
 }
 
@@ -30,8 +28,7 @@ impl Changes<'_> {
     /// # Errors
     /// As [`Changes::import`].
     pub async fn offer(&self, import: &Import<'_>) -> Result<Offer> {
-        let package = Package::open(import.ova).await?;
-        let plan = self.client.plan(import, &package).await?;
+        let plan = self.client.plan(import, &*Package::open(import.ova).await?).await?;
         let arguments = vec![plan.spec.clone(), Element::reference("folder", import.folder)];
         let begun = self.change(IMPORT_VAPP, import.pool, arguments).await?;
         let unnamed = || Error::in_doubt(format!("importing {}", import.name), "vCenter does not name the lease");
@@ -39,17 +36,15 @@ impl Changes<'_> {
         let read = async {
             let ready = lease.ready(&plan).await?;
             let seen = self.client.look(lease.reference()?, &["info"]).await?;
-            let host =
-                |url: &str| Url::parse(&url.replacen("://*", "://star.invalid", 1)).ok()?.host_str().map(str::to_owned);
-            let hosts = ready.targets.iter().filter_map(|target| host(&target.url));
+            let vm = self.client.look(&ready.vm, &["config.uuid"]).await?;
             Ok(Offer {
+                bios_uuid: vm.get("config.uuid").map(|uuid| uuid.value().to_owned()),
                 vm: ready.vm,
-                hosts: hosts.map(|host| if host == "star.invalid" { "*".to_owned() } else { host }).collect(),
-                has_thumbprints: ready.targets.iter().all(|target| !target.thumbprint.is_empty()),
+                url: ready.targets.into_iter().map(|target| target.url).next().unwrap_or_default(),
                 timeout: seen.need("info")?.parsed("leaseTimeout").unwrap_or_default(),
             })
-        }
-        .await;
+        };
+        let read = read.await;
         lease.abort().await;
         read
     }
