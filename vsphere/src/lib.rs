@@ -80,7 +80,7 @@ pub use disk::{DiskFile, normal_uuid};
 pub use error::{Error, Result};
 pub use fault::Fault;
 pub use guard::{Guard, Unguarded};
-pub use import::{Import, Imported, Offer};
+pub use import::{Import, Imported};
 pub use inventory::{Host, Network};
 pub use method::{Effect, METHODS, Method};
 pub use policy::StoragePolicy;

@@ -6,7 +6,7 @@ use crate::changes::Changes;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::method::{
-    CREATE_DISK, DELETE_DISK_SNAPSHOT, DELETE_STORAGE_OBJECT, EXTEND_DISK, LIST_STORAGE_OBJECTS, Method,
+    CREATE_DISK, DELETE_DISK_SNAPSHOT, DELETE_STORAGE_OBJECT, EXTEND_DISK, LIST_STORAGE_OBJECTS,
     RETRIEVE_STORAGE_OBJECT, SNAPSHOT_DISK,
 };
 use crate::reference::MoRef;
@@ -24,18 +24,15 @@ pub struct StorageObject {
     pub path: String,
     /// The size in MiB.
     pub mib: u64,
-    /// Whether the disk stays when a VM that holds it is destroyed.
-    pub stays: bool,
 }
-
-const MANAGER: &str = "vStorageObjectManager";
 
 fn id(name: &str, id: &str) -> Element {
     Element::new(name).with([Element::text("id", id)])
 }
 
-fn named(object: &str, datastore: &MoRef) -> Vec<Element> {
-    vec![id("id", object), Element::reference("datastore", datastore)]
+/// The arguments of most methods.
+fn named(object: &str, datastore: &MoRef, more: Option<Element>) -> Vec<Element> {
+    [id("id", object), Element::reference("datastore", datastore)].into_iter().chain(more).collect()
 }
 
 fn read(object: &Element) -> Result<StorageObject> {
@@ -45,18 +42,20 @@ fn read(object: &Element) -> Result<StorageObject> {
         name: config.need_parsed("name")?,
         path: config.need("backing")?.need_parsed("filePath")?,
         mib: config.need_parsed("capacityInMB")?,
-        stays: config.flag("keepAfterDeleteVm"),
     })
 }
 
 impl Client {
+    fn objects(&self) -> Result<MoRef> {
+        self.service().manager("vStorageObjectManager")
+    }
+
     /// A First Class Disk of a datastore.
     ///
     /// # Errors
     /// `NotFound` if the datastore's catalogue does not have the identifier.
     pub async fn storage_object(&self, object: &str, datastore: &MoRef) -> Result<StorageObject> {
-        let manager = self.service().manager(MANAGER)?;
-        let found = self.call(RETRIEVE_STORAGE_OBJECT, &manager, named(object, datastore)).await?;
+        let found = self.call(RETRIEVE_STORAGE_OBJECT, &self.objects()?, named(object, datastore, None)).await?;
         read(found.need("returnval")?)
     }
 
@@ -65,9 +64,8 @@ impl Client {
     /// # Errors
     /// The catalogue cannot be read.
     pub async fn storage_object_named(&self, name: &str, datastore: &MoRef) -> Result<Option<StorageObject>> {
-        let manager = self.service().manager(MANAGER)?;
         let of = vec![Element::reference("datastore", datastore)];
-        let listed = self.call(LIST_STORAGE_OBJECTS, &manager, of).await?;
+        let listed = self.call(LIST_STORAGE_OBJECTS, &self.objects()?, of).await?;
         for object in listed.all("returnval").filter_map(|one| one.text_of("id")) {
             match self.storage_object(object, datastore).await {
                 Ok(object) if object.name == name => return Ok(Some(object)),
@@ -80,24 +78,11 @@ impl Client {
 }
 
 impl Changes<'_> {
-    /// Runs a method on a First Class Disk.
-    async fn on_object(
-        &self,
-        method: Method,
-        object: &str,
-        datastore: &MoRef,
-        argument: Option<Element>,
-    ) -> Result<Option<Element>> {
-        let manager = self.client.service().manager(MANAGER)?;
-        self.run(method, &manager, named(object, datastore).into_iter().chain(argument).collect()).await
-    }
-
     /// Makes a First Class Disk, blank and thin, that stays when a VM that holds it is destroyed. `mib` is its size.
     ///
     /// # Errors
     /// `NoDiskSpace`, `InvalidDatastore`. If it is in doubt the disk may exist: its name finds it.
     pub async fn create_storage_object(&self, name: &str, datastore: &MoRef, mib: u64) -> Result<StorageObject> {
-        let manager = self.client.service().manager(MANAGER)?;
         let backing = [Element::reference("datastore", datastore), Element::text("provisioningType", "thin")];
         let spec = Element::new("spec").with([
             Element::text("name", name),
@@ -105,7 +90,7 @@ impl Changes<'_> {
             Element::new("backingSpec").of("VslmCreateSpecDiskFileBackingSpec").with(backing),
             Element::text("capacityInMB", mib),
         ]);
-        let made = self.run(CREATE_DISK, &manager, vec![spec]).await?;
+        let made = self.run(CREATE_DISK, &self.client.objects()?, vec![spec]).await?;
         read(&made.ok_or_else(|| Error::in_doubt(format!("making the disk {name}"), "vCenter does not name it"))?)
     }
 
@@ -114,7 +99,7 @@ impl Changes<'_> {
     /// # Errors
     /// `InvalidState` while a VM holds it; `NotFound`.
     pub async fn delete_storage_object(&self, object: &str, datastore: &MoRef) -> Result<()> {
-        self.on_object(DELETE_STORAGE_OBJECT, object, datastore, None).await.map(drop)
+        self.run(DELETE_STORAGE_OBJECT, &self.client.objects()?, named(object, datastore, None)).await.map(drop)
     }
 
     /// Extends a First Class Disk to so many MiB.
@@ -122,27 +107,21 @@ impl Changes<'_> {
     /// # Errors
     /// `InvalidState` if its VM does not permit it; `InvalidArgument` if it is larger.
     pub async fn extend_storage_object(&self, object: &str, datastore: &MoRef, mib: u64) -> Result<()> {
-        let size = Element::text("newCapacityInMB", mib);
-        self.on_object(EXTEND_DISK, object, datastore, Some(size)).await.map(drop)
+        let size = Some(Element::text("newCapacityInMB", mib));
+        self.run(EXTEND_DISK, &self.client.objects()?, named(object, datastore, size)).await.map(drop)
     }
 
-    /// Makes a snapshot of a First Class Disk; returns its identifier.
+    /// Makes a snapshot of a First Class Disk, and deletes it.
     ///
     /// # Errors
     /// `InvalidState` if the disk permits none as it is attached now.
-    pub async fn snapshot_storage_object(&self, object: &str, datastore: &MoRef, words: &str) -> Result<String> {
-        let words = Element::text("description", words);
-        let made = self.on_object(SNAPSHOT_DISK, object, datastore, Some(words)).await?;
-        let made = made.and_then(|made| made.text_of("id").map(str::to_owned));
-        made.ok_or_else(|| Error::in_doubt(format!("making a snapshot of {object}"), "vCenter does not name it"))
-    }
-
-    /// Deletes a snapshot of a First Class Disk.
-    ///
-    /// # Errors
-    /// `NotFound`, `InvalidState`.
-    pub async fn delete_disk_snapshot(&self, object: &str, datastore: &MoRef, snapshot: &str) -> Result<()> {
-        self.on_object(DELETE_DISK_SNAPSHOT, object, datastore, Some(id("snapshotId", snapshot))).await.map(drop)
+    pub async fn try_disk_snapshot(&self, object: &str, datastore: &MoRef) -> Result<()> {
+        let (manager, words) = (self.client.objects()?, Some(Element::text("description", "deleted at once")));
+        let made = self.run(SNAPSHOT_DISK, &manager, named(object, datastore, words)).await?;
+        let made = made.as_ref().and_then(|made| made.text_of("id"));
+        let unnamed = || Error::in_doubt(format!("making a snapshot of {object}"), "vCenter does not name it");
+        let snapshot = Some(id("snapshotId", made.ok_or_else(unnamed)?));
+        self.run(DELETE_DISK_SNAPSHOT, &manager, named(object, datastore, snapshot)).await.map(drop)
     }
 }
 
@@ -162,13 +141,8 @@ mod tests {
         let client = fake.client().await;
         let datastore = MoRef::new("Datastore", "datastore-1");
         let changes = client.changes(&Unguarded);
-        let is = StorageObject {
-            id: "d-1".to_owned(),
-            name: "n".to_owned(),
-            path: "[ds] fcd/d-1.vmdk".to_owned(),
-            mib: 16,
-            stays: true,
-        };
+        let is =
+            StorageObject { id: "d-1".to_owned(), name: "n".to_owned(), path: "[ds] fcd/d-1.vmdk".to_owned(), mib: 16 };
         fake.runs("CreateDisk_Task", [success(OBJECT)]);
         assert_eq!(changes.create_storage_object("n", &datastore, 16).await.unwrap(), is);
         fake.says("RetrieveVStorageObject", &format!("<returnval>{OBJECT}</returnval>"));
@@ -176,11 +150,10 @@ mod tests {
         fake.replies("RetrieveVStorageObject", [Reply::Fault("NotFound", String::new())]);
         assert_eq!(client.storage_object("d-1", &datastore).await.unwrap_err().outcome(), Outcome::NotFound);
         fake.runs("VStorageObjectCreateSnapshot_Task", [success("<id>s-1</id>")]);
-        assert_eq!(changes.snapshot_storage_object("d-1", &datastore, "w").await.unwrap(), "s-1");
         for method in ["DeleteSnapshot_Task", "ExtendDisk_Task", "DeleteVStorageObject_Task"] {
             fake.runs(method, [success("")]);
         }
-        changes.delete_disk_snapshot("d-1", &datastore, "s-1").await.unwrap();
+        changes.try_disk_snapshot("d-1", &datastore).await.unwrap();
         changes.extend_storage_object("d-1", &datastore, 32).await.unwrap();
         changes.delete_storage_object("d-1", &datastore).await.unwrap();
         let asked =

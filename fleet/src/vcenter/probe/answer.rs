@@ -1,7 +1,5 @@
 //! Answers of rows, and the meaning of a failed call for a row.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use crate::hypervisor::{Error, Kind, Result};
@@ -15,24 +13,16 @@ pub const NOT_TRIED: &str = "not tried";
 
 /// A row with its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Answered {
+pub(crate) struct Answered {
     pub(crate) row: &'static str,
     pub(crate) assumption: &'static str,
     pub(crate) observation: String,
     pub(crate) verdict: &'static str,
 }
 
-impl fmt::Display for Answered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { row, assumption, observation, verdict } = self;
-        write!(f, "{row}: {verdict}\n    assumed: {assumption}\n    seen: {observation}")
-    }
-}
-
 /// Whether a row is as assumed, and what it saw.
 pub(super) type Tried = Result<(bool, String)>;
 
-/// The answer of a row.
 pub(super) fn saw(is_assumed: bool, words: impl Into<String>) -> Tried {
     Ok((is_assumed, words.into()))
 }
@@ -41,24 +31,26 @@ pub(super) fn saw(is_assumed: bool, words: impl Into<String>) -> Tried {
 pub(super) fn fault<T>(result: Result<T>, assumed: &str) -> Tried {
     match result {
         Ok(_) => saw(false, "no fault"),
-        Err(error) if fault_of(&error).is_some_and(|fault| fault.is(assumed)) => {
-            saw(true, format!("the fault {assumed}"))
-        }
+        Err(error) if is_fault(&error, assumed) => saw(true, format!("the fault {assumed}")),
         Err(error) => Err(error),
     }
 }
 
-pub(super) fn fault_of(error: &Error) -> Option<&vsphere::Fault> {
+fn fault_of(error: &Error) -> Option<&vsphere::Fault> {
     error.source.chain().find_map(|cause| cause.downcast_ref::<vsphere::Error>()?.fault())
+}
+
+pub(super) fn is_fault(error: &Error, kind: &str) -> bool {
+    fault_of(error).is_some_and(|fault| fault.is(kind))
 }
 
 /// Why a row cannot be tried.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Untried(String);
+struct Untried(&'static str);
 
-pub(super) fn untried(why: impl Into<String>) -> Error {
-    Error::new(Kind::Refused, Untried(why.into()))
+pub(super) fn untried(why: &'static str) -> Error {
+    Error::new(Kind::Refused, Untried(why))
 }
 
 /// What an earlier row has made.
@@ -79,14 +71,12 @@ pub(super) fn judged(tried: Tried) -> (&'static str, String) {
     };
     log::debug!("a row of the probe: {error}");
     match (error.source.downcast_ref::<Untried>(), fault_of(&error)) {
-        (Some(Untried(why)), _) => (NOT_TRIED, why.clone()),
+        (Some(Untried(why)), _) => (NOT_TRIED, (*why).to_owned()),
         (_, Some(fault)) if fault.is("NoPermission") => {
-            (NOT_TRIED, format!("needs {}", word(fault.detail("privilegeId").unwrap_or("a privilege"))))
+            (NOT_TRIED, format!("needs {}", word(fault.detail("privilegeId").unwrap_or_default())))
         }
         (_, Some(fault)) => (DIFFERS, format!("the fault {}", word(&fault.kind))),
-        _ if matches!(error.kind, Kind::Transient | Kind::InDoubt) => {
-            (NOT_TRIED, "vCenter gave no usable answer".to_owned())
-        }
-        _ => (DIFFERS, "the command refuses what it sees: see its log with --verbose".to_owned()),
+        _ if matches!(error.kind, Kind::Transient | Kind::InDoubt) => (NOT_TRIED, "no usable answer".to_owned()),
+        _ => (DIFFERS, "the command refuses it: see its log with --verbose".to_owned()),
     }
 }

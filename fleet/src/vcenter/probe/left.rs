@@ -7,7 +7,7 @@ use vsphere::{ConfigSpec, DatastorePath, MoRef, Outcome, Power};
 use super::Probe;
 use crate::hypervisor::{Hypervisor as _, Result};
 use crate::vcenter::stamp::{self, GOING};
-use crate::vcenter::trouble::{LastLook, Looked, changed};
+use crate::vcenter::trouble::changed;
 
 /// The file that exists as long as a First Class Disk of the probe may exist.
 pub(super) const OBJECT: &str = "first-class-disk";
@@ -16,9 +16,7 @@ impl Probe<'_> {
     /// Removes all that exists of this folder's probes. Returns what it cannot remove, with the reason.
     pub(super) async fn remove_all(&self) -> Vec<String> {
         // A task that still runs makes a removal fail, which is reported.
-        if let Err(error) = self.hypervisor.settle(self.permit).await {
-            log::debug!("waiting for tasks of an earlier probe: {error}");
-        }
+        let _ = self.hypervisor.settle(self.permit).await;
         let mut left = Vec::new();
         let mut keep =
             |what: &str, result: Result<()>| left.extend(result.err().map(|error| format!("{what}: {error}")));
@@ -39,7 +37,7 @@ impl Probe<'_> {
         left
     }
 
-    /// Destroys a VM with its own disks. All others are detached before.
+    /// Destroys a VM with its own disks. The request before that detaches all others, and fails if the VM was changed meanwhile.
     async fn remove_vm(&self, vm: &vsphere::Vm) -> Result<()> {
         if vm.power != Power::Off {
             self.changes().power_off(&vm.reference).await?;
@@ -47,21 +45,7 @@ impl Probe<'_> {
         let now = self.client.vm_with(&vm.reference, &stamp::READ).await?;
         let others = now.devices.disks.iter().filter(|disk| !self.is_own(disk));
         self.reconfigure(&now, others.fold(ConfigSpec::of(&now).extra(GOING, "yes"), ConfigSpec::detach)).await?;
-        let deployment = self.hypervisor.deployment;
-        let is_stamped = |now: &vsphere::Vm| stamp::is_own(&now.name, &now.extra, deployment).unwrap_or(false);
-        let has_own = |now: &vsphere::Vm| now.devices.disks.iter().all(|disk| self.is_own(disk));
-        self.destroy(&vm.reference, &|now| is_stamped(now) && has_own(now)).await
-    }
-
-    /// Destroys a VM or a template that is still as `is_it` says right before the request.
-    async fn destroy(&self, vm: &MoRef, is_it: &(dyn Fn(&vsphere::Vm) -> bool + Sync)) -> Result<()> {
-        let look = || -> Looked<'_> {
-            Box::pin(async move {
-                let now = self.client.vm_with(vm, &stamp::READ).await?;
-                if is_it(&now) { Ok(()) } else { Err(changed(format!("{} is not as the probe made it", now.name))) }
-            })
-        };
-        Ok(self.client.changes(&LastLook { permit: self.permit, look: &look }).destroy(vm).await?)
+        Ok(self.changes().destroy(&vm.reference).await?)
     }
 
     /// Whether a disk was made for a VM of the probe: vCenter names the file after the VM.
@@ -97,8 +81,11 @@ impl Probe<'_> {
     async fn remove_templates(&self) -> Result<()> {
         for note in self.hypervisor.laid.all().await? {
             let Some(seal) = &note.seal else { return Err(changed(format!("{} is incomplete, and stays", note.name))) };
-            let is_it = |now: &vsphere::Vm| now.is_template && now.bios_uuid == note.uuid.to_string();
-            self.destroy(&MoRef::vm(&seal.reference), &is_it).await?;
+            let template = self.client.vm(&MoRef::vm(&seal.reference)).await?;
+            if !template.is_template || template.bios_uuid != note.uuid.to_string() {
+                return Err(changed(format!("{} is not the template of the probe", template.name)));
+            }
+            self.changes().destroy(&template.reference).await?;
             self.hypervisor.laid.forget(&note, self.permit).await?;
         }
         Ok(())

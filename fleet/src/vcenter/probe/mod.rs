@@ -21,10 +21,10 @@ use tokio::sync::watch;
 use uuid::Uuid;
 use vsphere::{Changes, Client, ConfigSpec, DatastorePath, MoRef, StorageObject};
 
-pub use answer::{AS_ASSUMED, Answered, DIFFERS, NOT_TRIED};
+pub(crate) use answer::Answered;
+pub use answer::{AS_ASSUMED, DIFFERS, NOT_TRIED};
 
 use self::answer::{judged, made};
-use self::rows::ROWS;
 use self::vms::{Cloned, Template};
 use super::datastore_directory::DatastoreDirectory;
 use super::trouble::Asking;
@@ -77,11 +77,6 @@ impl Report {
     }
 }
 
-/// The name and the assumption of each row.
-pub fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
-    ROWS.iter().map(|row| (row.name, row.assumption))
-}
-
 /// Runs the rows, and removes what they made, also when the operator ends the run.
 ///
 /// # Errors
@@ -118,14 +113,17 @@ pub async fn run(
     let left = probe.remove_all().await;
     anyhow::ensure!(left.is_empty(), "an earlier probe has left what cannot be removed: {}", left.join("; "));
     let mut rows = Vec::new();
-    for row in ROWS {
+    let all = [rows::ROWS, vms::ROWS, disks::ROWS].concat();
+    for row in &all {
         let Ok(tried) = unless_cancelled(&cancelled, (row.run)(&mut probe)).await else { break };
         if tried.as_ref().is_err_and(|error| error.kind == Kind::Fenced) {
             anyhow::bail!("another probe has taken over the folder");
         }
         let (verdict, observation) = judged(tried);
         let answered = Answered { row: row.name, assumption: row.assumption, observation, verdict };
-        tell(&format!("{}/{} {answered}", rows.len() + 1, ROWS.len()));
+        let Answered { row, assumption, observation, verdict } = &answered;
+        let number = rows.len() + 1;
+        tell(&format!("{number}/{} {row}: {verdict}\n    assumed: {assumption}\n    seen: {observation}", all.len()));
         rows.push(answered);
     }
     tell("removing what this probe has made");
@@ -138,7 +136,7 @@ pub async fn run(
     if !left.is_empty() {
         hold.release().await;
     }
-    let is_cancelled = rows.len() < ROWS.len();
+    let is_cancelled = rows.len() < all.len();
     let (vcenter, api) = (about.full_name.clone(), about.api_version.clone());
     Ok(Report { format: 1, kaas: env!("CARGO_PKG_VERSION"), vcenter, api, rows, left, is_cancelled })
 }

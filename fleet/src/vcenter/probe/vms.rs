@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 
 use uuid::Uuid;
-use vsphere::{CloneDisks, CloneVm, ConfigSpec, Import, MoRef, Outcome, Property};
+use vsphere::{CloneDisks, CloneVm, ConfigSpec, Element, Import, MoRef, Outcome, Property};
 
 use super::Probe;
 use super::answer::{Tried, fault, made, saw, untried};
+use super::rows::rows;
 use crate::hypervisor::{Addition, Error, Hypervisor as _, Kind, Networks, Placement, Result, Size, Staged};
 use crate::vcenter::image::Package;
 use crate::vcenter::laid::{settings, snapshot};
@@ -41,56 +42,137 @@ pub(super) struct Cloned {
     shown: Option<Vec<&'static str>>,
 }
 
-impl Probe<'_> {
-    pub(super) async fn lease(&mut self) -> Tried {
-        let (places, uuid) = (&self.hypervisor.places, Uuid::new_v4().to_string());
-        let package = Package::read(&self.setup.ova).await?;
+rows! {
+    "lease" "A lease lives a minute; its VM has the BIOS UUID that was requested, and goes with it" |probe| {
+        let (places, uuid) = (&probe.hypervisor.places, Uuid::new_v4().to_string());
+        let package = Package::read(&probe.setup.ova).await?;
         let import = Import {
-            ova: &self.setup.ova,
-            name: &format!("{}-lease", self.name),
+            ova: &probe.setup.ova,
+            name: &format!("{}-lease", probe.name),
             folder: &places.templates,
             pool: &places.pool,
-            datastore: self.datastore(),
+            datastore: probe.datastore(),
             host: None,
-            networks: self.hypervisor.networks_for(&package, None).await?,
+            networks: probe.hypervisor.networks_for(&package, None).await?,
             properties: &BTreeMap::new(),
             option: None,
-            config: &self.hypervisor.stamped(&self.stamp("lease")).bios_uuid(&uuid),
+            config: &probe.hypervisor.stamped(&probe.stamp("lease")).bios_uuid(&uuid),
             blank_disks: false,
         };
-        let offer = self.changes().offer(&import).await?;
-        let is_dropped = offer.bios_uuid.is_some_and(|made| made != uuid);
-        let host = offer.url.split('/').nth(2).unwrap_or_default();
-        let form = match host.starts_with('*') {
-            true => "a star",
-            false if host.contains(|c: char| c.is_ascii_alphabetic()) => "a name",
-            false => "an address",
+        let (vm, info) = probe.changes().offer(&import).await?;
+        let is_dropped = vm.get("config.uuid").is_some_and(|made| made.value() != uuid);
+        let timeout = info.parsed("leaseTimeout").unwrap_or(0);
+        let url = info.at(&["deviceUrl", "url"]).map(Element::value).unwrap_or_default();
+        let form = match url.split('/').nth(2).unwrap_or_default() {
+            host if host.starts_with('*') => "a star",
+            host if host.contains(|c: char| c.is_ascii_alphabetic()) => "a name",
+            _ => "an address",
         };
         // vCenter removes the VM after it has ended the lease.
-        let mut tries = self.client.tries();
+        let mut tries = probe.client.tries();
         let is_gone = loop {
-            match self.client.look(&offer.vm, &["name"]).await {
+            match probe.client.look(&vm.reference, &["name"]).await {
                 Err(error) if error.outcome() == Outcome::NotFound => break true,
                 _ if !tries.again().await => break false,
                 _ => {}
             }
         };
-        let words = format!("the URL has {form}; {} s; UUID dropped: {is_dropped}; VM gone: {is_gone}", offer.timeout);
-        saw(is_gone && !is_dropped && offer.timeout >= 60, words)
+        let words = format!("the URL has {form}; {timeout} s; UUID dropped: {is_dropped}; VM gone: {is_gone}");
+        saw(is_gone && !is_dropped && timeout >= 60, words)
     }
-
-    pub(super) async fn import(&mut self) -> Tried {
-        let ova = &self.setup.ova;
+    "import" "The OVA becomes a template that comes to rest" |probe| {
+        let ova = &probe.setup.ova;
         let digest = Package::read(ova).await?.digest;
-        let (staged, shown) = self.watching(self.hypervisor.stage(ova, &digest, None, &HERE, self.permit)).await?;
+        let (staged, shown) = probe.watching(probe.hypervisor.stage(ova, &digest, None, &HERE, probe.permit)).await?;
         let staged = staged.map_err(|error| match error.kind {
             // An upload that no host takes is an answer.
             Kind::Transient => Error { kind: Kind::Refused, ..error },
             _ => error,
         })?;
-        let (version, config) = self.hypervisor.config_of(&MoRef::vm(&staged.reference)).await?;
-        self.template = Some(Template { staged, version, settings: settings(&config) });
+        probe.template = Some(probe.template_of(staged).await?);
         saw(true, format!("shown first: {}", shown.unwrap_or_default().join(", ")))
+    }
+    "clone" "CloneVM_Task needs no host, also where DRS only recommends one" |probe| {
+        probe.linked = Some(probe.cloned("linked", true).await?);
+        let recommends = match probe.hypervisor.cluster_over(&probe.hypervisor.places.pool).await? {
+            Some(cluster) => probe.client.only_recommends(&cluster).await?,
+            None => false,
+        };
+        saw(true, format!("made without a host; DRS only recommends one: {recommends}"))
+    }
+    "clone-shown" "A VM that is being cloned shows no settings" |probe| {
+        let shown = made(&probe.linked)?.shown.as_ref();
+        let shown = shown.ok_or_else(|| untried("it was complete before the probe saw it"))?;
+        saw(!shown.contains(&SETTINGS), format!("shown first: {}", shown.join(", ")))
+    }
+    "clone-uuid" "CloneSpec.config.uuid is taken" |probe| { probe.taken("the BIOS UUID") }
+    "clone-entries" "CloneSpec.config.extraConfig is taken" |probe| { probe.taken("the entry") }
+    "clone-properties" "CloneSpec.config.vAppConfig is taken, and userConfigurable stays" |probe| { probe.taken("the OVF property") }
+    "clone-adapters" "CloneSpec.config.deviceChange edits adapters" |probe| { probe.taken("the network of") }
+    "clone-disk" "CloneSpec.config.deviceChange adds a disk" |probe| { probe.taken("a disk") }
+    "password" "vCenter does not show the value of a property of the type password" |probe| {
+        let mut form = made(&probe.linked)?.made.properties.iter();
+        let password = form.find(|property| property.kind.starts_with("password") && property.is_configurable);
+        let is_empty = password.ok_or_else(|| untried("the form has no password"))?.value.is_empty();
+        saw(is_empty, format!("empty: {is_empty}"))
+    }
+    "edit-configurable" "An edit of a property by key and value alone clears userConfigurable" |probe| {
+        let vm = probe.now(&probe.linked).await?;
+        let property = vm.properties.iter().find(|property| property.name() == PROPERTY);
+        let property = property.ok_or_else(|| untried("the form has no such property"))?;
+        probe.reconfigure(&vm, ConfigSpec::of(&vm).value_alone(property, "edited")).await?;
+        let now = probe.now(&probe.linked).await?;
+        let stays = now.properties.iter().any(|now| now.key == property.key && now.is_configurable);
+        let whole = [(PROPERTY, property.value.as_str())];
+        probe.reconfigure(&now, ConfigSpec::of(&now).properties(&vm.properties, whole)?).await?;
+        saw(!stays, format!("userConfigurable stays: {stays}"))
+    }
+    "guard" "ReconfigVM_Task with an old changeVersion fails with ConcurrentAccess" |probe| {
+        let vm = probe.now(&probe.linked).await?;
+        probe.reconfigure(&vm, ConfigSpec::of(&vm).extra("kaas.probe", "1")).await?;
+        fault(probe.reconfigure(&vm, ConfigSpec::of(&vm).extra("kaas.probe", "2")).await, "ConcurrentAccess")
+    }
+    "entry-length" "ReconfigVM_Task keeps an entry of 256 KiB whole" |probe| {
+        let ((key, length), vm) = (LONG, probe.now(&probe.linked).await?);
+        probe.reconfigure(&vm, ConfigSpec::of(&vm).extra(key, &"x".repeat(length))).await?;
+        let now = probe.now(&probe.linked).await?;
+        probe.reconfigure(&now, ConfigSpec::of(&now).extra(key, "")).await?;
+        let kept = now.extra.get(key).map_or(0, str::len);
+        saw(kept == length, format!("{kept} of {length} bytes are kept"))
+    }
+    "full-clone" "The disk of a full clone has a UUID of its own" |probe| {
+        let full = probe.cloned("full", false).await?;
+        let template = probe.client.vm(&MoRef::vm(&made(&probe.template)?.staged.reference)).await?;
+        let mut of_template = template.devices.disks.iter().filter_map(|disk| disk.uuid.as_deref());
+        let has_own = of_template.all(|uuid| full.made.devices.disk(uuid).is_none());
+        probe.full = Some(full);
+        saw(has_own, format!("of its own: {has_own}"))
+    }
+    "template-version" "Clones do not change the changeVersion of their template" |probe| {
+        let is_same = made(&probe.template)?.version == probe.template_of(made(&probe.template)?.staged.clone()).await?.version;
+        saw(is_same, format!("unchanged after two clones: {is_same}"))
+    }
+    "template-settings" "The settings of a template stay as they are" |probe| {
+        let is_same = made(&probe.template)?.settings == probe.template_of(made(&probe.template)?.staged.clone()).await?.settings;
+        saw(is_same, format!("unchanged after two clones: {is_same}"))
+    }
+    "ha-override" "An edit of an override of vSphere HA removes the settings that it leaves out" |probe| {
+        const SET: [(&str, &str); 2] = [("restartPriority", "low"), ("isolationResponse", "shutdown")];
+        let (vm, changes) = (&made(&probe.linked)?.made.reference, probe.changes());
+        let cluster = probe.hypervisor.cluster_over(&probe.hypervisor.places.pool).await?;
+        let cluster = cluster.ok_or_else(|| untried("the resource pool is in no cluster"))?;
+        changes.put_override(&cluster, vm, "add", &SET).await?;
+        changes.put_override(&cluster, vm, "edit", &SET[..1]).await?;
+        let stays = probe.client.override_sets(&cluster, vm, SET[1].0).await?;
+        changes.set_restart_priority(&cluster, vm, None).await?;
+        saw(!stays, format!("they stay: {stays}"))
+    }
+}
+
+impl Probe<'_> {
+    async fn template_of(&self, staged: Staged) -> Result<Template> {
+        let (version, config) = self.hypervisor.config_of(&MoRef::vm(&staged.reference)).await?;
+        Ok(Template { staged, version, settings: settings(&config) })
     }
 
     /// Makes a VM, and looks at the folder meanwhile: what vCenter shows first of the VM.
@@ -153,92 +235,9 @@ impl Probe<'_> {
         Ok(Cloned { dropped: config.lacking_in(&made).parts, made, shown })
     }
 
-    pub(super) async fn linked_clone(&mut self) -> Tried {
-        self.linked = Some(self.cloned("linked", true).await?);
-        let recommends = match self.hypervisor.cluster_over(&self.hypervisor.places.pool).await? {
-            Some(cluster) => self.client.only_recommends(&cluster).await?,
-            None => false,
-        };
-        saw(true, format!("made without a host; DRS only recommends one: {recommends}"))
-    }
-
-    pub(super) async fn clone_shown(&mut self) -> Tried {
-        let shown = made(&self.linked)?.shown.as_ref();
-        let shown = shown.ok_or_else(|| untried("it was complete before the probe saw it"))?;
-        saw(!shown.contains(&SETTINGS), format!("shown first: {}", shown.join(", ")))
-    }
-
     /// Whether a part of the linked clone's request had an effect, by the words of [`vsphere::Lacking`].
-    pub(super) async fn taken(&mut self, part: &str) -> Tried {
+    fn taken(&self, part: &str) -> Tried {
         let is_dropped = made(&self.linked)?.dropped.iter().any(|dropped| dropped.starts_with(part));
         saw(!is_dropped, if is_dropped { "dropped" } else { "taken" })
-    }
-
-    pub(super) async fn password(&mut self) -> Tried {
-        let mut form = made(&self.linked)?.made.properties.iter();
-        let password = form.find(|property| property.kind.starts_with("password") && property.is_configurable);
-        let is_empty = password.ok_or_else(|| untried("the form has no password"))?.value.is_empty();
-        saw(is_empty, if is_empty { "it is empty" } else { "it is shown" })
-    }
-
-    pub(super) async fn edit_by_value(&mut self) -> Tried {
-        let vm = self.now(&self.linked).await?;
-        let property = vm.properties.iter().find(|property| property.name() == PROPERTY);
-        let property = property.ok_or_else(|| untried("the form has no such property"))?;
-        self.reconfigure(&vm, ConfigSpec::of(&vm).value_alone(property, "edited")).await?;
-        let now = self.now(&self.linked).await?;
-        let stays = now.properties.iter().any(|now| now.key == property.key && now.is_configurable);
-        let whole = [(PROPERTY, property.value.as_str())];
-        self.reconfigure(&now, ConfigSpec::of(&now).properties(&vm.properties, whole)?).await?;
-        saw(!stays, if stays { "it stays" } else { "it is cleared" })
-    }
-
-    pub(super) async fn guard(&mut self) -> Tried {
-        let vm = self.now(&self.linked).await?;
-        self.reconfigure(&vm, ConfigSpec::of(&vm).extra("kaas.probe", "1")).await?;
-        fault(self.reconfigure(&vm, ConfigSpec::of(&vm).extra("kaas.probe", "2")).await, "ConcurrentAccess")
-    }
-
-    pub(super) async fn long_entry(&mut self) -> Tried {
-        let ((key, length), vm) = (LONG, self.now(&self.linked).await?);
-        self.reconfigure(&vm, ConfigSpec::of(&vm).extra(key, &"x".repeat(length))).await?;
-        let now = self.now(&self.linked).await?;
-        self.reconfigure(&now, ConfigSpec::of(&now).extra(key, "")).await?;
-        let kept = now.extra.get(key).map_or(0, str::len);
-        saw(kept == length, format!("{kept} of {length} bytes are kept"))
-    }
-
-    pub(super) async fn full_clone(&mut self) -> Tried {
-        let full = self.cloned("full", false).await?;
-        let template = self.client.vm(&MoRef::vm(&made(&self.template)?.staged.reference)).await?;
-        let mut of_template = template.devices.disks.iter().filter_map(|disk| disk.uuid.as_deref());
-        let has_own = of_template.all(|uuid| full.made.devices.disk(uuid).is_none());
-        self.full = Some(full);
-        saw(has_own, if has_own { "its own" } else { "that of the template's disk" })
-    }
-
-    pub(super) async fn template_version(&mut self) -> Tried {
-        let before = made(&self.template)?;
-        let is_same = before.version == self.hypervisor.config_of(&MoRef::vm(&before.staged.reference)).await?.0;
-        saw(is_same, if is_same { "unchanged after two clones" } else { "changed" })
-    }
-
-    pub(super) async fn template_settings(&mut self) -> Tried {
-        let before = made(&self.template)?;
-        let now = self.hypervisor.config_of(&MoRef::vm(&before.staged.reference)).await?.1;
-        let is_same = before.settings == settings(&now);
-        saw(is_same, if is_same { "unchanged after two clones" } else { "changed" })
-    }
-
-    pub(super) async fn ha_override(&mut self) -> Tried {
-        const SET: [(&str, &str); 2] = [("restartPriority", "low"), ("isolationResponse", "shutdown")];
-        let (vm, changes) = (&made(&self.linked)?.made.reference, self.changes());
-        let cluster = self.hypervisor.cluster_over(&self.hypervisor.places.pool).await?;
-        let cluster = cluster.ok_or_else(|| untried("the resource pool is in no cluster"))?;
-        changes.put_override(&cluster, vm, "add", &SET).await?;
-        changes.put_override(&cluster, vm, "edit", &SET[..1]).await?;
-        let stays = self.client.override_sets(&cluster, vm, SET[1].0).await?;
-        changes.set_restart_priority(&cluster, vm, None).await?;
-        saw(!stays, if stays { "they stay" } else { "they are removed" })
     }
 }
