@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::privileges::{ELSEWHERE, OBJECTS, bed_of, user_with};
 use super::*;
 use crate::authority::TakeOver;
+use crate::vcenter::Site;
 use crate::vcenter::probe::{AS_ASSUMED, Answered, DIFFERS, NOT_TRIED, Report, Setup, run};
 use contract::role::Role;
 use testbed::{ADMINISTRATOR, Appliance, IN_ROLE, PASSWORD};
@@ -32,7 +33,7 @@ enum Before {
 /// Each switch, and the rows that it turns.
 const TURNED: [(&str, &[&str], Before); 33] = [
     (r#"{"edit_properties_while_on": true}"#, &["properties-while-on"], Before::Nothing),
-    (r#"{"clones_change_their_source": true}"#, &["template-version"], Before::Nothing),
+    (r#"{"clones_change_their_source": true}"#, &["template"], Before::Nothing),
     (r#"{"clone_drops": ["uuid"]}"#, &["clone-uuid"], Before::Nothing),
     (r#"{"clone_drops": ["extra"]}"#, &["clone-entries"], Before::Nothing),
     (r#"{"clone_drops": ["vapp"]}"#, &["clone-properties"], Before::Nothing),
@@ -40,7 +41,7 @@ const TURNED: [(&str, &[&str], Before); 33] = [
     (r#"{"import_drops": ["uuid"]}"#, &["lease"], Before::Nothing),
     (r#"{"reconfigure_drops": ["extra"]}"#, &["entry-length"], Before::Nothing),
     (r#"{"shows_passwords": true}"#, &["password"], Before::Nothing),
-    (r#"{"rewrites_templates": true}"#, &["template-settings"], Before::Nothing),
+    (r#"{"rewrites_templates": true}"#, &["template"], Before::Nothing),
     (r#"{"hosts_away": true}"#, &["import"], Before::Nothing),
     (r#"{"copies_keep_uuid": true}"#, &["disk-copy"], Before::Nothing),
     (r#"{"most_free": 1073741824}"#, &["datastore"], Before::Nothing),
