@@ -17,23 +17,19 @@ impl Probe<'_> {
     pub(super) async fn remove_all(&self) -> Vec<String> {
         // A task that still runs makes a removal fail, which is reported.
         let _ = self.hypervisor.settle(self.permit).await;
-        let mut left = Vec::new();
-        let mut keep =
-            |what: &str, result: Result<()>| left.extend(result.err().map(|error| format!("{what}: {error}")));
-        let (own, mut directories) = (self.hypervisor.all_own().await, BTreeSet::new());
+        let (own, mut left) = (self.hypervisor.all_own().await, Vec::new());
         for vm in own.iter().flatten() {
-            let removed = self.remove_vm(vm).await;
-            // A detached disk stays in the directory of its first VM. Another VM of the probe may hold it.
-            directories.extend(self.directories(vm).into_iter().filter(|_| removed.is_ok()));
-            keep(&vm.name, removed);
+            keep(&mut left, &vm.name, self.remove_vm(vm).await);
         }
-        keep("the VMs of the probe", own.map(drop));
-        for directory in directories {
-            keep(&directory.to_string(), self.remove_directory(&directory).await);
+        // A detached disk stays in the directory of its first VM, and another VM of the probe may hold it.
+        let directories = own.iter().flatten().flat_map(|vm| self.directories(vm)).filter(|_| left.is_empty());
+        for directory in directories.collect::<BTreeSet<_>>() {
+            keep(&mut left, &directory.to_string(), self.remove_directory(&directory).await);
         }
-        keep("the First Class Disk", self.remove_object().await);
-        keep("an incomplete template", self.hypervisor.tidy("", self.permit).await);
-        keep("the template", self.remove_templates().await);
+        keep(&mut left, "the VMs of the probe", own.map(drop));
+        keep(&mut left, "the First Class Disk", self.remove_object().await);
+        keep(&mut left, "an incomplete template", self.hypervisor.tidy("", self.permit).await);
+        keep(&mut left, "the template", self.remove_templates().await);
         left
     }
 
@@ -90,4 +86,8 @@ impl Probe<'_> {
         }
         Ok(())
     }
+}
+
+fn keep(left: &mut Vec<String>, what: &str, result: Result<()>) {
+    left.extend(result.err().map(|error| format!("{what}: {error}")));
 }
