@@ -98,7 +98,8 @@ type Switches struct {
 	Traceless []string `json:"traceless"`
 	// DatastoresAway has for each datastore that is away, by its name, the fault that calls about its files end with, such as InvalidDatastore.
 	DatastoresAway map[string]string `json:"datastores_away"`
-	// SimplePatterns has a datastore's browser take "*" at the begin or the end of a pattern alone. What it takes is not documented.
+	// SimplePatterns has a datastore's browser take "*" at the begin or the end of a pattern alone, and "?" as itself. What it takes is not
+	// documented.
 	SimplePatterns bool `json:"simple_patterns"`
 	// RefusesWithoutHost refuses to make a machine without a host where DRS is manual: "DRS-enabled cluster in manual mode, an
 	// InvalidArgument exception is thrown" (reference of VAppCloneSpec.host). Whether other calls are refused as well is not certain.

@@ -60,7 +60,7 @@ pub(super) fn made<T>(of: &Option<T>) -> Result<&T> {
 
 /// A type name or a privilege as a server writes it. Nothing else of a server's text gets into a report.
 pub(super) fn word(text: &str) -> String {
-    text.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.').take(64).collect()
+    text.chars().filter(|c| c.is_ascii_alphanumeric() || ['.', '_'].contains(c)).take(64).collect()
 }
 
 /// The verdict and the observation of a row.

@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use contract::statement::Statement;
-use uuid::Uuid;
 use vsphere::{ConfigSpec, Disk, DiskFile, DiskMode, ExistingDisk};
 
 use super::Probe;
@@ -51,8 +50,8 @@ rows! {
             tokio::time::sleep(probe.setup.rest).await;
         };
         probe.has_stated = true;
-        let swapped = Uuid::from_bytes(vm.uuid.to_bytes_le());
-        saw(stated == vm.uuid, format!("the same: {}; in the other byte order: {}", stated == vm.uuid, stated == swapped))
+        let [is_same, is_swapped] = stated.orders().map(|order| order == vm.uuid);
+        saw(is_same, format!("the same: {is_same}; in the other byte order: {is_swapped}"))
     }
     "properties-while-on" "Properties of a VM that is on cannot be edited: InvalidPowerState" |probe| {
         let vm = probe.now(&probe.linked).await?;

@@ -158,7 +158,7 @@ async fn probe_finds_the_bed_as_assumed_and_leaves_nothing() {
 
     // The report names nothing of the bed.
     let text = serde_json::to_string(&report).unwrap();
-    for name in ["DC0", "LocalDS", "VM Network", "kaas@", "127.0", "kaas-probe", "\"control", "vm-", "group-"] {
+    for name in ["DC0", "LocalDS", "VM Network", "kaas@", "127.0", "kaas-probe", "\"control\"", "vm-", "group-"] {
         assert!(!text.contains(name), "{name} is in {text}");
     }
     let is_uuid = |word: &str| uuid::Uuid::parse_str(word).is_ok();
