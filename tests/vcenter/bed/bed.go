@@ -122,8 +122,7 @@ type Switches struct {
 	IgnoresLocks bool `json:"ignores_locks"`
 	// StaleLocks leaves locks of machines that are powered off, until it is taken back: as those of a host that has failed.
 	StaleLocks bool `json:"stale_locks"`
-	// WantsContentType refuses a file at /folder without a content type; DecodesNamesTwice takes its name as escaped twice.
-	WantsContentType  bool `json:"wants_content_type"`
+	// DecodesNamesTwice takes the name of a file at /folder as escaped twice.
 	DecodesNamesTwice bool `json:"decodes_names_twice"`
 	// ShortensEntries keeps 64 KiB of an entry of extraConfig.
 	ShortensEntries bool `json:"shortens_entries"`
@@ -304,7 +303,7 @@ func (b *Bed) serve(response http.ResponseWriter, request *http.Request) {
 		// vcsim serves files to everybody.
 		http.Error(response, "log in first", http.StatusUnauthorized)
 	case strings.HasPrefix(request.URL.Path, "/folder/") && b.refusesFile(request):
-		http.Error(response, "no such content type or name", http.StatusUnsupportedMediaType)
+		http.Error(response, "no such name", http.StatusBadRequest)
 	case !b.config.ESX && (strings.HasPrefix(request.URL.Path, "/rest") || strings.HasPrefix(request.URL.Path, "/api")):
 		world.serveLibraries(response, request)
 	default:
@@ -314,13 +313,8 @@ func (b *Bed) serve(response http.ResponseWriter, request *http.Request) {
 
 // refusesFile says whether a switch has a file at /folder refused.
 func (b *Bed) refusesFile(request *http.Request) bool {
-	switches := b.Switches()
-	if switches.DecodesNamesTwice {
-		if _, err := url.PathUnescape(request.URL.Path); err != nil {
-			return true
-		}
-	}
-	return switches.WantsContentType && request.Method == http.MethodPut && request.Header.Get("Content-Type") == ""
+	_, err := url.PathUnescape(request.URL.Path)
+	return err != nil && b.Switches().DecodesNamesTwice
 }
 
 // Reset makes everything as it was at the start: inventory, datastores, rules, counts. Bodies are cut.
