@@ -149,11 +149,12 @@ mod tests {
         assert_eq!(client.storage_object("d-1", &datastore).await.unwrap(), is);
         fake.replies("RetrieveVStorageObject", [Reply::Fault("NotFound", String::new())]);
         assert_eq!(client.storage_object("d-1", &datastore).await.unwrap_err().outcome(), Outcome::NotFound);
-        fake.runs("VStorageObjectCreateSnapshot_Task", [success("<id>s-1</id>")]);
-        for method in ["DeleteSnapshot_Task", "ExtendDisk_Task", "DeleteVStorageObject_Task"] {
+        fake.runs("DeleteSnapshot_Task", [success("")]);
+        fake.runs("VStorageObjectCreateSnapshot_Task", [success("<id>s-1</id>"), success("")]);
+        changes.try_disk_snapshot("d-1", &datastore).await.unwrap();
+        for method in ["ExtendDisk_Task", "DeleteVStorageObject_Task"] {
             fake.runs(method, [success("")]);
         }
-        changes.try_disk_snapshot("d-1", &datastore).await.unwrap();
         changes.extend_storage_object("d-1", &datastore, 32).await.unwrap();
         changes.delete_storage_object("d-1", &datastore).await.unwrap();
         let asked =
