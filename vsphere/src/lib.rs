@@ -80,7 +80,7 @@ pub use disk::{DiskFile, normal_uuid};
 pub use error::{Error, Result};
 pub use fault::Fault;
 pub use guard::{Guard, Unguarded};
-pub use import::{Import, Imported, Offer};
+pub use import::{Import, Imported};
 pub use inventory::{Host, Network};
 pub use method::{Effect, METHODS, Method};
 pub use policy::StoragePolicy;
@@ -88,8 +88,8 @@ pub use privileges::{Missing, Need, On, PRIVILEGES, Privilege, WISHED, role_file
 pub use reference::MoRef;
 pub use secret::Secret;
 pub use soap::{Element, ForbiddenCharacter, Kind, Malformed, Unreadable};
-pub use storage_object::{NewStorageObject, StorageObject};
-pub use task::{Progress, Recent, Running};
+pub use storage_object::StorageObject;
+pub use task::{Progress, Running};
 pub use treatment::{Again, Outcome, TREATMENTS, Treatment};
 pub use vm::{
     Adapter, AdapterNetwork, Boot, CloneDisks, ClonePolicy, CloneVm, ConfigSpec, Controller, Devices, Disk, DiskMode,

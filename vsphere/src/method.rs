@@ -126,8 +126,6 @@ methods! {
     SNAPSHOT_DISK "VStorageObjectCreateSnapshot_Task" Change;
     DELETE_DISK_SNAPSHOT "DeleteSnapshot_Task" Change;
     DELETE_STORAGE_OBJECT "DeleteVStorageObject_Task" Change;
-    ATTACH_DISK "AttachDisk_Task" Change;
-    DETACH_DISK "DetachDisk_Task" Change;
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::image::Image;
 use super::laid::{CHANGED, Seal, is_by_host, snapshot};
 use super::look::uuid;
 use super::place::Place;
-use super::settings::{filled, taken_over, wired};
+use super::settings::{Wire, filled, taken_over, wired};
 use super::site::Clones;
 use super::stamp;
 use super::trouble::{Asking, after_it_began, changed};
@@ -50,6 +50,18 @@ impl VcenterHypervisor {
                 )));
             }
         }
+        let spec = self.settings_of(&image, addition, &self.wires(addition.networks).await?).await?;
+        let new_disks = usize::from(addition.size.data_disk.is_some());
+        self.clone_of(&image, addition.name, &place, (&spec, new_disks), permit).await
+    }
+
+    /// The settings that a new VM is asked for with.
+    pub(super) async fn settings_of(
+        &self,
+        image: &Image,
+        addition: &Addition<'_>,
+        wires: &[Wire],
+    ) -> Result<ConfigSpec> {
         let size = addition.size;
         let spec = self.stamped(&addition.stamp).processors(size.processors).memory(size.memory.into());
         let spec = match addition.uuid {
@@ -60,13 +72,11 @@ impl VcenterHypervisor {
         let given = addition.properties.iter().map(|(name, value)| (name.clone(), value.as_str())).collect();
         let values = filled(form, &image.note.defaults, given)?;
         let spec = spec.properties(form, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
-        let spec = wired(spec, &image.template, &self.wires(addition.networks).await?)?;
-        let spec = match size.data_disk {
-            Some(bytes) => with_data_disk(spec, &image.template, bytes, self.policy().await?)?,
-            None => spec,
-        };
-        let new_disks = usize::from(size.data_disk.is_some());
-        self.clone_of(&image, addition.name, &place, (&spec, new_disks), permit).await
+        let spec = wired(spec, &image.template, wires)?;
+        match size.data_disk {
+            Some(bytes) => with_data_disk(spec, &image.template, bytes, self.policy().await?),
+            None => Ok(spec),
+        }
     }
 
     /// One request that changes something. A clone cannot be tied to the settings that its template was seen with, so these are

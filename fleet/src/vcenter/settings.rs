@@ -15,6 +15,13 @@ pub(super) struct Wire {
     connected: bool,
 }
 
+impl Wire {
+    /// The same network, not connected at power-on.
+    pub(super) fn disconnected(self) -> Self {
+        Self { connected: false, ..self }
+    }
+}
+
 /// The adapters of a new VM's image, put onto these networks.
 ///
 /// # Errors

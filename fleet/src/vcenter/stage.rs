@@ -351,7 +351,11 @@ impl VcenterHypervisor {
     }
 
     /// The networks of an OVA, all on the one that the template is on; vCenter chooses where none is known.
-    async fn networks_for(&self, package: &Package, like: Option<&vsphere::Vm>) -> Result<BTreeMap<String, MoRef>> {
+    pub(super) async fn networks_for(
+        &self,
+        package: &Package,
+        like: Option<&vsphere::Vm>,
+    ) -> Result<BTreeMap<String, MoRef>> {
         let network = match (self.places.networks.first(), like) {
             (Some((network, _)), _) => Some(network.clone()),
             (None, Some(like)) => self.client.look(&like.reference, &["network"]).await?.references_at("network").pop(),

@@ -15,6 +15,6 @@ mod source;
 pub use described::NodeTable;
 pub use file::ClusterFile;
 pub use opened::Opened;
-pub use provider::{Checked, LabSite, Place, Probing, Site};
+pub use provider::{Checked, LabSite, Place, Site};
 pub use schema::schema;
 pub use source::Source;

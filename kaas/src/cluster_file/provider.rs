@@ -6,13 +6,14 @@ mod vcenter;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use contract::deployer::PrivateKey;
-use fleet::authority::{Snapshots, Store};
+use fleet::authority::{Snapshots, Store, TakeOver};
 use fleet::deploy::Wanted;
 use fleet::hypervisor::{Hypervisor, Placement};
 use fleet::node::Deployer;
-use fleet::vcenter::probe::{Probed, Told};
+use fleet::vcenter::probe::Report;
 use image::document::{Mistake, Table};
 use tokio::runtime::Runtime;
 
@@ -20,7 +21,6 @@ use super::described::{NodeTable, Text, Written};
 
 use self::lab::LabProvider;
 pub use self::lab::LabSite;
-pub use self::vcenter::Probing;
 use self::vcenter::VcenterProvider;
 
 /// What runs VMs, as it is described: nothing is asked of it.
@@ -188,11 +188,11 @@ impl Described {
     /// Runs the probe of the vCenter's folder.
     ///
     /// # Errors
-    /// It is no vCenter; and as `fleet::vcenter::probe::run`.
-    pub fn probe(&self, probing: &Probing<'_>, tell: &(dyn Fn(Told<'_>) + Sync)) -> anyhow::Result<Probed> {
+    /// The file names no vCenter; and as `fleet::vcenter::probe::run`.
+    pub fn probe(&self, cluster: &str, ova: &Path, guest: Duration, over: TakeOver) -> anyhow::Result<Report> {
         match self {
             Self::Lab(_) => anyhow::bail!("the file names no vCenter: give one with [provider.vsphere]"),
-            Self::Vcenter(vcenter) => vcenter.probe(probing, tell),
+            Self::Vcenter(vcenter) => vcenter.probe(cluster, ova, guest, over),
         }
     }
 

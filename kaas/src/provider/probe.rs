@@ -6,103 +6,59 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use fleet::vcenter::probe::{Answered, Probed, Told, Verdict, rows};
-use serde_json::json as value;
+use fleet::vcenter::probe::{AS_ASSUMED, DIFFERS, NOT_TRIED};
 
-use crate::cluster_file::{ClusterFile, Probing};
+use crate::cluster_file::ClusterFile;
 use crate::confirm::ask;
-use crate::output::{Output, json, result, warn};
+use crate::output::{result, warn};
 use crate::work::Over;
 
-/// The operator has ended it.
-const CANCELLED: u8 = 3;
-/// A row differs.
-const DIFFERS: u8 = 4;
-
-/// What `probe` is given.
+/// The arguments of `probe`.
 #[derive(Args)]
 pub struct Probe {
-    /// A file as for `kaas deploy`; [provider.vsphere] and the OVA are used.
+    /// Use the vCenter, the name and the OVA of this file, which is as for `kaas deploy`
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// Also write the answers to this file, as JSON without names and addresses.
+    /// Also write the answers to this file, as JSON without names and addresses
     #[arg(long, value_name = "FILE")]
     to_file: Option<PathBuf>,
-    /// How long to wait for the guest's first word after power-on, in seconds.
+    /// Wait so many seconds for the guest's first statement after power-on
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     guest_limit: u64,
-    /// List the rows and where they would be tried, and do nothing.
-    #[arg(long)]
-    dry_run: bool,
-    /// Begin without asking.
+    /// Begin without a question
     #[arg(long)]
     yes: bool,
-    /// How to print the answers. With JSON, progress goes to standard error.
-    #[arg(long, default_value = "text")]
-    output: Output,
     #[command(flatten)]
     over: Over,
 }
 
-/// Runs the command. Exit statuses: 0 when no row differs, 3 when the operator has ended it, 4 when a row differs.
+/// Runs the command. Exit statuses: 0 if no row differs, 3 if the operator ended the run, 4 if a row differs.
 ///
 /// # Errors
-/// The vCenter does not answer, something is missing, or not all that was made could be removed.
-pub fn probe(arguments: &Probe) -> anyhow::Result<ExitCode> {
-    let Probe { file, to_file, guest_limit, dry_run, yes, output, over } = arguments;
+/// The vCenter does not answer, something is missing, or something could not be removed.
+pub fn probe(Probe { file, to_file, guest_limit, yes, over }: &Probe) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(file)?;
-    let place = file.provider.words();
-    if *dry_run {
-        return planned(&place, *output).map(|()| ExitCode::SUCCESS);
-    }
     let question = format!(
-        "The probe imports the OVA in {place}, makes two VMs there, powers one on with its network disconnected, and removes all of it. \
-         Type yes to begin"
+        "The probe imports the OVA in {}, makes two VMs there, powers one on with its network disconnected, and removes all of it. Type \
+         yes to begin",
+        file.provider.words()
     );
     if !yes && ask(&question, "give --yes")? != "yes" {
         bail!("not confirmed; nothing was changed");
     }
-    let tell = |told: Told<'_>| match told {
-        Told::Words(words) => output.tell(words),
-        Told::Answered(number, of, answered) => output.tell(&line(number, of, answered)),
-    };
-    let (cluster, guest) = (&file.name.value, Duration::from_secs(*guest_limit));
-    let probing = Probing { cluster, ova: &file.ova, guest, over: over.take() };
-    let Probed { report, left, is_cancelled } = file.provider.probe(&probing, &tell)?;
-    let count = |verdict| report.rows.iter().filter(|row| row.verdict == verdict).count();
-    let (same, differ, untried) = (count(Verdict::AsAssumed), count(Verdict::Differs), count(Verdict::NotTried));
+    let report = file.provider.probe(&file.name.value, &file.ova, Duration::from_secs(*guest_limit), over.take())?;
     if let Some(path) = to_file {
         let text = serde_json::to_string_pretty(&report)?;
         fleet::files::write(&std::path::absolute(path).context("finding the file's directory")?, &(text + "\n"))?;
     }
-    match output {
-        Output::Json => json(&report)?,
-        Output::Text => result(&format!("{same} as assumed, {differ} differ, {untried} not tried"))?,
+    let [same, differ, untried] = [AS_ASSUMED, DIFFERS, NOT_TRIED].map(|verdict| report.count(verdict));
+    result(&format!("{same} as assumed, {differ} differ, {untried} not tried"))?;
+    if !report.left.is_empty() {
+        bail!("cannot remove {}\nhelp: run the command again, which removes it first", report.left.join("; "));
     }
-    if !left.is_empty() {
-        bail!("not all was removed: {}\nhelp: run the command again, which removes it first", left.join("; "));
-    }
-    if is_cancelled {
+    if report.is_cancelled {
         warn("ended before the last row; what was made is removed");
-        return Ok(ExitCode::from(CANCELLED));
+        return Ok(ExitCode::from(3));
     }
-    Ok(ExitCode::from(if differ == 0 { 0 } else { DIFFERS }))
-}
-
-fn line(number: usize, of: usize, answered: &Answered) -> String {
-    let Answered { row, assumption, observation, verdict } = answered;
-    format!("{number}/{of} {row}: {verdict}\n    assumed: {assumption}\n    seen: {observation}")
-}
-
-fn planned(place: &str, output: Output) -> anyhow::Result<()> {
-    match output {
-        Output::Json => {
-            let rows: Vec<_> = rows().map(|(row, assumption)| value!({"row": row, "assumption": assumption})).collect();
-            json(&value!({"place": place, "rows": rows}))
-        }
-        Output::Text => {
-            let rows: Vec<String> = rows().map(|(row, assumption)| format!("  {row}: {assumption}")).collect();
-            result(&format!("in {place} would be tried:\n{}", rows.join("\n")))
-        }
-    }
+    Ok(ExitCode::from(if differ == 0 { 0 } else { 4 }))
 }

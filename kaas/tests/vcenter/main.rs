@@ -365,9 +365,6 @@ fn a_probe_asks_first_writes_a_file_without_names_and_leaves_nothing() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
     let (file, written) = (bed.described(&[]), bed.path("probe.json"));
-    let plan = says(0, &["provider", "probe", "--dry-run"], &file);
-    assert!(plan.contains("in the folder control of DC0 on 127.0.0.1"), "{plan}");
-    assert!(plan.contains("  clone-uuid: CloneSpec.config.uuid is taken"), "{plan}");
     assert!(says(1, &["provider", "probe"], &file).contains("there is nobody to ask: give --yes"));
     let probe = ["provider", "probe", "--yes", "--guest-limit", "0", "--to-file", written.to_str().unwrap()];
     let told = says(0, &probe, &file);
@@ -378,7 +375,7 @@ fn a_probe_asks_first_writes_a_file_without_names_and_leaves_nothing() {
         assert!(!text.contains(name), "{name} is in {text}");
     }
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&report["format"], &report["rows"][0]["verdict"]), (&json!(1), &json!("as-assumed")));
+    assert_eq!((&report["format"], &report["rows"][0]["verdict"]), (&json!(1), &json!("as assumed")));
     assert_eq!((bed.machines(""), bed.sessions()), (Vec::new(), 0));
 
     bed.switches(json!({"copies_keep_uuid": true}));

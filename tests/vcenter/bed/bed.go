@@ -100,7 +100,8 @@ type Switches struct {
 	Traceless []string `json:"traceless"`
 	// DatastoresAway has for each datastore that is away, by its name, the fault that calls about its files end with, such as InvalidDatastore.
 	DatastoresAway map[string]string `json:"datastores_away"`
-	// SimplePatterns has a datastore's browser take "*" at the begin or the end of a pattern alone. What it takes is not documented.
+	// SimplePatterns has a datastore's browser take "*" at the begin or the end of a pattern alone, and "?" as itself. What it takes is not
+	// documented.
 	SimplePatterns bool `json:"simple_patterns"`
 	// RefusesWithoutHost refuses to make a machine without a host where DRS is manual: "DRS-enabled cluster in manual mode, an
 	// InvalidArgument exception is thrown" (reference of VAppCloneSpec.host). Whether other calls are refused as well is not certain.
@@ -123,8 +124,7 @@ type Switches struct {
 	IgnoresLocks bool `json:"ignores_locks"`
 	// StaleLocks leaves locks of machines that are powered off, until it is taken back: as those of a host that has failed.
 	StaleLocks bool `json:"stale_locks"`
-	// WantsContentType refuses a file at /folder without a content type; DecodesNamesTwice takes its name as escaped twice.
-	WantsContentType  bool `json:"wants_content_type"`
+	// DecodesNamesTwice takes the name of a file at /folder as escaped twice.
 	DecodesNamesTwice bool `json:"decodes_names_twice"`
 	// ShortensEntries keeps 64 KiB of an entry of extraConfig.
 	ShortensEntries bool `json:"shortens_entries"`
@@ -305,7 +305,7 @@ func (b *Bed) serve(response http.ResponseWriter, request *http.Request) {
 		// vcsim serves files to everybody.
 		http.Error(response, "log in first", http.StatusUnauthorized)
 	case strings.HasPrefix(request.URL.Path, "/folder/") && b.refusesFile(request):
-		http.Error(response, "no such content type or name", http.StatusUnsupportedMediaType)
+		http.Error(response, "no such name", http.StatusBadRequest)
 	case !b.config.ESX && (strings.HasPrefix(request.URL.Path, "/rest") || strings.HasPrefix(request.URL.Path, "/api")):
 		world.serveLibraries(response, request)
 	default:
@@ -315,13 +315,8 @@ func (b *Bed) serve(response http.ResponseWriter, request *http.Request) {
 
 // refusesFile says whether a switch has a file at /folder refused.
 func (b *Bed) refusesFile(request *http.Request) bool {
-	switches := b.Switches()
-	if switches.DecodesNamesTwice {
-		if _, err := url.PathUnescape(request.URL.Path); err != nil {
-			return true
-		}
-	}
-	return switches.WantsContentType && request.Method == http.MethodPut && request.Header.Get("Content-Type") == ""
+	_, err := url.PathUnescape(request.URL.Path)
+	return err != nil && b.Switches().DecodesNamesTwice
 }
 
 // Reset makes everything as it was at the start: inventory, datastores, rules, counts. Bodies are cut.

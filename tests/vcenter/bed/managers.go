@@ -207,7 +207,8 @@ func (b *browser) all(spec *types.HostDatastoreBrowserSearchSpec) *types.HostDat
 		spec.MatchPattern = []string{"*"}
 	}
 	for index, pattern := range spec.MatchPattern {
-		if b.world.bed.Switches().SimplePatterns && len(pattern) > 2 && strings.ContainsAny(pattern[1:len(pattern)-1], "*?") {
+		inside := strings.TrimSuffix(strings.TrimPrefix(pattern, "*"), "*")
+		if b.world.bed.Switches().SimplePatterns && strings.ContainsAny(inside, "*?") {
 			// No file is called so.
 			spec.MatchPattern[index] = "\x00"
 		}

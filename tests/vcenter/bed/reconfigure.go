@@ -24,14 +24,17 @@ func (m *machine) ReconfigVMTask(ctx *vcsim.Context, asked *types.ReconfigVM_Tas
 // and bodies. Left behind when it fails: nothing, but what vcsim has changed before its own fault.
 func (w *world) reconfigure(ctx *vcsim.Context, machine *vcsim.VirtualMachine, asked *types.ReconfigVM_Task) fault {
 	spec := &asked.Spec
+	// "ConcurrentAccess if the changeVersion does not match the server's changeVersion for the configuration" (reference of ReconfigVM_Task).
+	// vcsim changes the machine all the same.
+	stale := spec.ChangeVersion != "" && spec.ChangeVersion != machine.Config.ChangeVersion
+	if stale && !w.bed.Switches().IgnoresChangeVersion {
+		return &types.ConcurrentAccess{}
+	}
 	if failed := w.whileOn(machine, spec); failed != nil {
 		return failed
 	}
 	if failed := w.knowsPolicy(spec.VmProfile); failed != nil {
 		return failed
-	}
-	if w.bed.Switches().IgnoresChangeVersion {
-		spec.ChangeVersion = ""
 	}
 	if w.bed.Switches().ShortensEntries {
 		for _, entry := range spec.ExtraConfig {

@@ -154,6 +154,17 @@ func TestEachChangeGivesSettingsAnotherVersion(t *testing.T) {
 	}
 }
 
+func TestAChangeThatNamesAnOldVersionIsRefused(t *testing.T) {
+	s := opened(t)
+	vm := s.imported("node-1")
+	old := types.VirtualMachineConfigSpec{ChangeVersion: s.read(vm).Config.ChangeVersion, Annotation: "a"}
+	s.done(s.reconfigure(vm, old))
+	task, err := s.reconfigure(vm, old)
+	refused[*types.ConcurrentAccess](s, "an old version", task, err)
+	s.ask("PUT", "/switches", `{"ignores_change_version": true}`)
+	s.done(s.reconfigure(vm, old))
+}
+
 func TestWhatASnapshotNamesGoesWithItsMachine(t *testing.T) {
 	s := opened(t)
 	vm := s.imported("node-1")

@@ -4,7 +4,6 @@ mod restart;
 mod rules;
 #[cfg(test)]
 mod tests;
-mod vm_override;
 
 pub use restart::RestartPriority;
 pub use rules::AntiAffinity;

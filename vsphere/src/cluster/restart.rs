@@ -93,6 +93,15 @@ impl Client {
         let known = |said: &str| RestartPriority::ALL.iter().find(|(_, name)| *name == said).map(|(known, _)| *known);
         Ok(present.and_then(|present| known(present.said())))
     }
+
+    /// Whether a VM's override has this setting of `ClusterDasVmSettings`.
+    ///
+    /// # Errors
+    /// As [`Client::restart_priority`].
+    pub async fn override_sets(&self, cluster: &MoRef, vm: &MoRef, setting: &str) -> Result<bool> {
+        let present = self.overrides(cluster).await?.into_iter().find(|present| present.vm == *vm);
+        Ok(present.is_some_and(|present| present.info.at(&["dasSettings", setting]).is_some()))
+    }
 }
 
 impl Changes<'_> {
@@ -127,5 +136,23 @@ impl Changes<'_> {
         };
         self.change_cluster(cluster, part).await?;
         Ok(true)
+    }
+
+    /// Adds (`add`) or edits (`edit`) an override with these settings of `ClusterDasVmSettings` and no others, in the order of that type.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the VM has an override (`add`) or none (`edit`).
+    pub async fn put_override(
+        &self,
+        cluster: &MoRef,
+        vm: &MoRef,
+        operation: &str,
+        settings: &[(&str, &str)],
+    ) -> Result<()> {
+        let settings = settings.iter().map(|(name, value)| Element::text(*name, value));
+        let settings = Element::new("dasSettings").with(settings);
+        let info = Element::new("info").with([Element::reference("key", vm), settings]);
+        let change = [Element::text("operation", operation), info];
+        self.change_cluster(cluster, Element::new("dasVmConfigSpec").with(change)).await
     }
 }

@@ -1,7 +1,6 @@
 //! Tasks: awaited by their reference until they have ended, through lost connections and ended sessions.
 
 mod own;
-mod recent;
 #[cfg(test)]
 mod tests;
 
@@ -15,8 +14,6 @@ use crate::fault::Fault;
 use crate::reference::MoRef;
 use crate::soap::Element;
 use crate::treatment::Outcome;
-
-pub use recent::Recent;
 
 const PATHS: &[&str] = &["info.state", "info.progress", "info.error", "info.result"];
 

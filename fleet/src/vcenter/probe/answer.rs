@@ -1,128 +1,82 @@
-//! Answers of rows, and what a failed call means for a row.
-
-use std::fmt;
+//! Answers of rows, and the meaning of a failed call for a row.
 
 use serde::Serialize;
-use vsphere::Fault;
 
-use crate::hypervisor::{Error, Kind};
+use crate::hypervisor::{Error, Kind, Result};
 
-/// Whether the vCenter is as it is assumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// The vCenter did what this program assumes.
-    AsAssumed,
-    /// The vCenter did something else.
-    Differs,
-    /// The row was not tried. The observation has the reason.
-    NotTried,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::AsAssumed => "as assumed",
-            Self::Differs => "differs",
-            Self::NotTried => "not tried",
-        })
-    }
-}
+/// The verdict of a row whose assumption is true.
+pub const AS_ASSUMED: &str = "as assumed";
+/// The verdict of a row whose assumption is false.
+pub const DIFFERS: &str = "differs";
+/// The verdict of a row that was not tried. Its observation has the reason.
+pub const NOT_TRIED: &str = "not tried";
 
 /// A row with its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Answered {
-    /// The row.
-    pub row: &'static str,
-    /// What this program assumes.
-    pub assumption: &'static str,
-    /// What the vCenter did.
-    pub observation: String,
-    /// Whether both are the same.
-    pub verdict: Verdict,
+pub(crate) struct Answered {
+    pub(crate) row: &'static str,
+    pub(crate) assumption: &'static str,
+    pub(crate) observation: String,
+    pub(crate) verdict: &'static str,
 }
 
-impl Answered {
-    pub(super) fn of(row: &'static str, assumption: &'static str, tried: Tried) -> Self {
-        let (observation, verdict) = match tried {
-            Ok(Answer { is_assumed: true, saw }) => (saw, Verdict::AsAssumed),
-            Ok(Answer { saw, .. }) | Err(Failed::Differs(saw)) => (saw, Verdict::Differs),
-            Err(Failed::NotTried(why)) => (why, Verdict::NotTried),
-            Err(Failed::Over(_)) => ("the folder belongs to another probe now".to_owned(), Verdict::NotTried),
-        };
-        Self { row, assumption, observation, verdict }
-    }
+/// Whether a row is as assumed, and what it saw.
+pub(super) type Tried = Result<(bool, String)>;
+
+pub(super) fn saw(is_assumed: bool, words: impl Into<String>) -> Tried {
+    Ok((is_assumed, words.into()))
 }
 
-/// What a row saw.
-pub(super) struct Answer {
-    is_assumed: bool,
-    saw: String,
-}
-
-/// Why a row has no answer of its own.
-pub(super) enum Failed {
-    NotTried(String),
-    Differs(String),
-    /// Another probe has taken over: no further row may change anything.
-    Over(Error),
-}
-
-pub(super) type Tried = std::result::Result<Answer, Failed>;
-
-/// What was seen, and whether it was assumed.
-pub(super) fn judged(is_assumed: bool, saw: impl Into<String>) -> Tried {
-    Ok(Answer { is_assumed, saw: saw.into() })
-}
-
-/// A row whose assumption is a fault of one of these types.
-pub(super) fn fault<T>(result: vsphere::Result<T>, assumed: &[&str]) -> Tried {
+/// The answer of a row whose assumption is this fault.
+pub(super) fn fault<T>(result: Result<T>, assumed: &str) -> Tried {
     match result {
-        Ok(_) => judged(false, "no fault"),
-        Err(error) if error.lacks_privilege() => Err(error.into()),
-        Err(error) => match error.fault() {
-            Some(fault) => {
-                judged(assumed.iter().any(|kind| fault.is(kind)), format!("the fault {}", word(&fault.kind)))
-            }
-            None => Err(error.into()),
-        },
+        Ok(_) => saw(false, "no fault"),
+        Err(error) if is_fault(&error, assumed) => saw(true, format!("the fault {assumed}")),
+        Err(error) => Err(error),
     }
 }
 
-/// A type name or a privilege as a server writes it, and nothing else that a server could write there.
+fn fault_of(error: &Error) -> Option<&vsphere::Fault> {
+    error.source.chain().find_map(|cause| cause.downcast_ref::<vsphere::Error>()?.fault())
+}
+
+pub(super) fn is_fault(error: &Error, kind: &str) -> bool {
+    fault_of(error).is_some_and(|fault| fault.is(kind))
+}
+
+/// Why a row cannot be tried.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Untried(&'static str);
+
+pub(super) fn untried(why: &'static str) -> Error {
+    Error::new(Kind::Refused, Untried(why))
+}
+
+/// What an earlier row has made.
+pub(super) fn made<T>(of: &Option<T>) -> Result<&T> {
+    of.as_ref().ok_or_else(|| untried("an earlier row did not make what it uses"))
+}
+
+/// A type name or a privilege as a server writes it. Nothing else of a server's text gets into a report.
 pub(super) fn word(text: &str) -> String {
-    text.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.').take(64).collect()
+    text.chars().filter(|c| c.is_ascii_alphanumeric() || ['.', '_'].contains(c)).take(64).collect()
 }
 
-fn of_fault(fault: &Fault) -> Failed {
-    match fault.detail("privilegeId") {
-        Some(privilege) if fault.is("NoPermission") => Failed::NotTried(format!("needs {}", word(privilege))),
-        _ => Failed::Differs(format!("the fault {}", word(&fault.kind))),
-    }
-}
-
-impl From<vsphere::Error> for Failed {
-    fn from(error: vsphere::Error) -> Self {
-        Error::from(error).into()
-    }
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        log::debug!("a row of the probe: {error}");
-        if error.kind == Kind::Fenced {
-            return Self::Over(error);
+/// The verdict and the observation of a row.
+pub(super) fn judged(tried: Tried) -> (&'static str, String) {
+    let error = match tried {
+        Ok((is_assumed, saw)) => return (if is_assumed { AS_ASSUMED } else { DIFFERS }, saw),
+        Err(error) => error,
+    };
+    log::debug!("a row of the probe: {error}");
+    match (error.source.downcast_ref::<Untried>(), fault_of(&error)) {
+        (Some(Untried(why)), _) => (NOT_TRIED, (*why).to_owned()),
+        (_, Some(fault)) if fault.is("NoPermission") => {
+            (NOT_TRIED, format!("needs {}", word(fault.detail("privilegeId").unwrap_or_default())))
         }
-        let fault = error.source.chain().find_map(|cause| cause.downcast_ref::<vsphere::Error>()?.fault());
-        match (error.kind, fault) {
-            (_, Some(fault)) => of_fault(fault),
-            (Kind::Denied, None) => Self::NotTried("needs a privilege that vCenter does not name".to_owned()),
-            (Kind::Refused | Kind::Changed | Kind::NotFound, None) => {
-                Self::Differs("the command refuses what it sees: run it with --verbose".to_owned())
-            }
-            (Kind::Transient | Kind::InDoubt | Kind::Fenced, None) => {
-                Self::NotTried("vCenter gave no usable answer".to_owned())
-            }
-        }
+        (_, Some(fault)) => (DIFFERS, format!("the fault {}", word(&fault.kind))),
+        _ if matches!(error.kind, Kind::Transient | Kind::InDoubt) => (NOT_TRIED, "no usable answer".to_owned()),
+        _ => (DIFFERS, "the command refuses it: see its log with --verbose".to_owned()),
     }
 }

@@ -1,46 +1,40 @@
-//! Tries on a vCenter what this program assumes of every vCenter: each row is one assumption, one function, one answer.
+//! Tries on a vCenter what this program assumes of every vCenter.
 //!
-//! The rows make the calls that deployments and upgrades make, with VMs of their own in one folder. Whatever they make is named after the
-//! folder, stamped, or written to the probe's directory on the datastore before it is made. [`run`] removes it before the first row and
-//! after the last one. Observations hold words of this program, numbers and type names of the API, and no names of the vCenter.
+//! 1. [`run`] acquires the lease of the probe's directory, and removes what an earlier probe of the folder has left.
+//! 2. It runs the rows in their order: each is an assumption and a function. Later rows use what earlier ones have made.
+//! 3. It removes what the rows have made. VMs are found by their stamp, templates by the notes of images.
+//!
+//! Observations hold words of this program, numbers and type names of the API, and no names of the vCenter.
 
 mod answer;
 mod disks;
-mod files;
 mod left;
-mod objects;
-mod power;
 mod rows;
-mod shown;
 mod vms;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
 use async_trait::async_trait;
 use serde::Serialize;
 use tokio::sync::watch;
 use uuid::Uuid;
-use vsphere::{About, Client, DatastorePath, MoRef, StorageObject};
+use vsphere::{Changes, Client, ConfigSpec, DatastorePath, MoRef, StorageObject};
 
-pub use answer::{Answered, Verdict};
+pub(crate) use answer::Answered;
+pub use answer::{AS_ASSUMED, DIFFERS, NOT_TRIED};
 
-use self::answer::Failed;
-use self::left::Notes;
-use self::rows::ROWS;
-use self::shown::Shown;
-use self::vms::Cloned;
+use self::answer::{judged, made};
+use self::vms::{Cloned, Template};
 use super::datastore_directory::DatastoreDirectory;
+use super::trouble::Asking;
 use super::{DatastoreStore, Site, VcenterHypervisor};
 use crate::authority::{Hold, TakeOver};
-use crate::ending::{Cancelled, unless_cancelled};
-use crate::hypervisor::{DiskRef, Error, Hypervisor as _, Permit, Result, Staged, Stamp, VmRef};
+use crate::ending::unless_cancelled;
+use crate::hypervisor::{Kind, Permit, Result, Stamp};
 use crate::upgrade::may;
 
-/// What deployments of probes are numbered under.
+/// The namespace of the deployment IDs of probes.
 const PROBES: Uuid = Uuid::from_u128(0x5b1c_0f0e_8a34_4d6f_9f21_6c3b_47d9_a052);
 
 /// What is tried, and where.
@@ -51,134 +45,103 @@ pub struct Setup {
     pub directory: DatastorePath,
     /// The OVA.
     pub ova: PathBuf,
-    /// How long a guest's first statement is waited for.
+    /// How long the probe waits for the guest's first statement.
     pub guest: Duration,
     /// How long a template's settings stay the same before it is used.
     pub rest: Duration,
-    /// From whom the folder's probe may be taken over.
+    /// Whose lease the probe may take over.
     pub over: TakeOver,
 }
 
-/// What the operator sees meanwhile.
-pub enum Told<'t> {
-    /// What is done between rows.
-    Words(&'t str),
-    /// A row was answered: its number, the number of all, and the answer.
-    Answered(usize, usize, &'t Answered),
-}
-
-/// What a run brought.
-pub struct Probed {
-    /// The answers, in the order of the rows.
-    pub report: Report,
-    /// What could not be removed, with the reason: here are names.
+/// The answers. In JSON they contain no names and no addresses.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    format: u32,
+    kaas: &'static str,
+    /// Product, version and build.
+    vcenter: String,
+    api: String,
+    pub(crate) rows: Vec<Answered>,
+    /// What could not be removed, with the reason. It contains names.
+    #[serde(skip)]
     pub left: Vec<String>,
-    /// Whether the operator has ended it before the last row.
+    /// Whether the operator ended the run before its last row.
+    #[serde(skip)]
     pub is_cancelled: bool,
 }
 
-/// The answers, and what they were given by. It holds no names and no addresses.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// The form of this report.
-    pub format: u32,
-    /// The version of this program.
-    pub kaas: String,
-    /// The vCenter's product and version.
-    pub vcenter: String,
-    /// The version of its API.
-    pub api: String,
-    /// The answers.
-    pub rows: Vec<Answered>,
+impl Report {
+    /// How many rows have this verdict.
+    pub fn count(&self, verdict: &str) -> usize {
+        self.rows.iter().filter(|row| row.verdict == verdict).count()
+    }
 }
 
-/// The rows: for each its name and the assumption.
-pub fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
-    ROWS.iter().map(|row| (row.name, row.assumption))
-}
-
-/// The stamp's deployment of the probe of a folder.
-fn deployment(about: &About, site: &Site) -> Uuid {
-    let (datacenter, folder) = (site.datacenter.trim_matches('/'), site.folder.trim_matches('/'));
-    Uuid::new_v5(&PROBES, format!("{} {datacenter}/{folder}", about.instance_uuid).as_bytes())
-}
-
-/// Runs all rows. Removes what an earlier run has left first, and what this one has made last; also when the operator ends it.
+/// Runs the rows, and removes what they made, also when the operator ends the run.
 ///
 /// # Errors
-/// When the vCenter does not answer, an object of the setup is missing, or another probe runs in the folder. What was made may be left
-/// then: the next run removes it.
+/// The vCenter does not answer, an object of the setup is missing, or another probe uses the folder. What was made may be left: the next run
+/// removes it.
 pub async fn run(
     client: &Client,
     setup: &Setup,
     cancelled: watch::Receiver<bool>,
-    tell: &(dyn Fn(Told<'_>) + Sync),
-) -> anyhow::Result<Probed> {
-    let about = &client.service().about;
-    let deployment = deployment(about, &setup.site);
+    tell: &(dyn Fn(&str) + Sync),
+) -> anyhow::Result<Report> {
+    let (about, datacenter) = (&client.service().about, &setup.site.datacenter);
+    let place = [&about.instance_uuid, datacenter, &setup.site.folder].map(|name| name.trim_matches('/')).join("/");
+    let deployment = Uuid::new_v5(&PROBES, place.as_bytes());
     let hypervisor = VcenterHypervisor::new(client.clone(), deployment, &setup.site, &setup.directory).await?;
-    let hypervisor = hypervisor.resting(setup.rest);
-    let directory = DatastoreDirectory::find(client.clone(), &setup.site.datacenter, setup.directory.clone()).await?;
-    let above = left::missing(&directory, client, setup).await?;
-    let store = DatastoreStore::new(client.clone(), &setup.site.datacenter, setup.directory.clone()).await?;
-    let say = |words: &str| tell(Told::Words(words));
-    let hold = Hold::take_unless(&store, "kaas provider probe", setup.over, &say, &cancelled).await?;
-    let permit = Ours(&hold);
-    let notes = left::noted(&directory).await?;
-    let name = format!("kaas-probe-{}", &deployment.simple().to_string()[..8]);
+    let store = DatastoreStore::new(client.clone(), datacenter, setup.directory.clone()).await?;
+    let hold = Hold::take_unless(&store, "kaas provider probe", setup.over, tell, &cancelled).await?;
     let mut probe = Probe {
         client,
-        hypervisor: &hypervisor,
-        permit: &permit,
+        hypervisor: &hypervisor.resting(setup.rest),
+        permit: &Ours(&hold),
+        asking: Asking(&Ours(&hold)),
         setup,
-        directory,
-        name,
-        notes,
-        files: AtomicU32::new(0),
-        staged: None,
+        directory: DatastoreDirectory::find(client.clone(), datacenter, setup.directory.clone()).await?,
+        name: format!("kaas-probe-{}", &deployment.simple().to_string()[..8]),
         template: None,
         linked: None,
-        clone: None,
-        import_shown: None,
         full: None,
         disk: None,
         object: None,
-        said: None,
+        has_stated: false,
     };
-    say("removing what an earlier probe of this folder has left");
-    let left = probe.remove_all().await?;
+    tell("removing what an earlier probe of this folder has left");
+    let left = probe.remove_all().await;
     anyhow::ensure!(left.is_empty(), "an earlier probe has left what cannot be removed: {}", left.join("; "));
-    let (mut rows, mut is_cancelled) = (Vec::new(), false);
-    for (index, row) in ROWS.iter().enumerate() {
-        // What a row has begun when the operator ends it is waited for before anything is removed.
-        let answered = match unless_cancelled(&cancelled, (row.run)(&mut probe)).await {
-            Err(Cancelled) => {
-                is_cancelled = true;
-                break;
-            }
-            Ok(Err(Failed::Over(error))) => {
-                return Err(anyhow::Error::new(error).context("the probe has lost its folder"));
-            }
-            Ok(tried) => Answered::of(row.name, row.assumption, tried),
-        };
-        tell(Told::Answered(index + 1, ROWS.len(), &answered));
+    let mut rows = Vec::new();
+    let all = [rows::ROWS, vms::ROWS, disks::ROWS].concat();
+    for row in &all {
+        let Ok(tried) = unless_cancelled(&cancelled, (row.run)(&mut probe)).await else { break };
+        if tried.as_ref().is_err_and(|error| error.kind == Kind::Fenced) {
+            anyhow::bail!("another probe has taken over the folder");
+        }
+        let (verdict, observation) = judged(tried);
+        let answered = Answered { row: row.name, assumption: row.assumption, observation, verdict };
+        let Answered { row, assumption, observation, verdict } = &answered;
+        let number = rows.len() + 1;
+        tell(&format!("{number}/{} {row}: {verdict}\n    assumed: {assumption}\n    seen: {observation}", all.len()));
         rows.push(answered);
     }
-    say("removing what was made");
-    let mut left = probe.remove_all().await?;
+    tell("removing what this probe has made");
+    let mut left = probe.remove_all().await;
     if left.is_empty() {
-        let gone = left::remove_directories(&probe, above).await;
+        // The lease goes with the directory.
+        let gone = probe.directory.remove(&probe.asking).await;
         left.extend(gone.err().map(|error| format!("the directory {}: {error}", setup.directory)));
     }
     if !left.is_empty() {
         hold.release().await;
     }
-    let (kaas, vcenter) = (env!("CARGO_PKG_VERSION").to_owned(), about.full_name.clone());
-    let report = Report { format: 1, kaas, vcenter, api: about.api_version.clone(), rows };
-    Ok(Probed { report, left, is_cancelled })
+    let is_cancelled = rows.len() < all.len();
+    let (vcenter, api) = (about.full_name.clone(), about.api_version.clone());
+    Ok(Report { format: 1, kaas: env!("CARGO_PKG_VERSION"), vcenter, api, rows, left, is_cancelled })
 }
 
-/// The permit of whoever holds the folder's probe.
+/// The permit of the probe that holds the lease.
 struct Ours<'a>(&'a Hold<'a>);
 
 #[async_trait]
@@ -193,28 +156,26 @@ struct Probe<'a> {
     client: &'a Client,
     hypervisor: &'a VcenterHypervisor,
     permit: &'a dyn Permit,
+    asking: Asking<'a>,
     setup: &'a Setup,
     directory: DatastoreDirectory,
-    /// How the names of all VMs and disks begin that it makes.
+    /// The begin of the names of its VMs and disks.
     name: String,
-    notes: Notes,
-    files: AtomicU32,
-    staged: Option<Staged>,
-    /// What the template's settings came to when it was laid ready.
-    template: Option<BTreeMap<String, String>>,
-    linked: Option<VmRef>,
-    /// The linked clone as vCenter made it.
-    clone: Option<Cloned>,
-    import_shown: Option<Shown>,
-    full: Option<VmRef>,
-    /// The data disk of the linked clone.
-    disk: Option<DiskRef>,
+    template: Option<Template>,
+    linked: Option<Cloned>,
+    full: Option<Cloned>,
+    /// The data disk of the linked clone, once it is detached.
+    disk: Option<vsphere::Disk>,
     object: Option<StorageObject>,
-    /// The key of `guestinfo` that the guest has set.
-    said: Option<&'static str>,
+    /// Whether the guest has set its entry of `guestinfo`.
+    has_stated: bool,
 }
 
 impl Probe<'_> {
+    fn changes(&self) -> Changes<'_> {
+        self.client.changes(&self.asking)
+    }
+
     fn stamp(&self, node: &str) -> Stamp {
         Stamp { deployment: self.hypervisor.deployment, node: node.to_owned(), swap: None }
     }
@@ -223,28 +184,12 @@ impl Probe<'_> {
         &self.hypervisor.places.datastore.datastore
     }
 
-    /// A path in the probe's directory that no row has used.
-    fn unused(&self, name: &str) -> DatastorePath {
-        let number = self.files.fetch_add(1, Ordering::Relaxed);
-        self.setup.directory.join(&format!("{number}-{name}"))
+    /// A clone as it is now.
+    async fn now(&self, clone: &Option<Cloned>) -> Result<vsphere::Vm> {
+        Ok(self.client.whole_vm(&made(clone)?.made.reference).await?)
     }
 
-    async fn linked(&self) -> std::result::Result<vsphere::Vm, Failed> {
-        self.vm(self.linked.as_ref(), "the linked clone").await
-    }
-
-    async fn full(&self) -> std::result::Result<vsphere::Vm, Failed> {
-        self.vm(self.full.as_ref(), "the full clone").await
-    }
-
-    async fn vm(&self, vm: Option<&VmRef>, what: &str) -> std::result::Result<vsphere::Vm, Failed> {
-        let vm = vm.ok_or_else(|| Failed::NotTried(format!("{what} was not made")))?;
-        Ok(self.client.whole_vm(&MoRef::vm(&vm.id)).await?)
-    }
-
-    /// A VM as the contract of hypervisors shows it.
-    async fn shown(&self, vm: &vsphere::Vm) -> Result<crate::hypervisor::Vm> {
-        let uuid = vm.bios_uuid.parse::<Uuid>().context("reading a BIOS UUID").map_err(Error::transient)?;
-        self.hypervisor.vm(&VmRef { uuid, id: vm.reference.id.clone() }).await
+    async fn reconfigure(&self, vm: &vsphere::Vm, spec: ConfigSpec) -> Result<()> {
+        Ok(self.changes().reconfigure(&vm.reference, &spec).await?)
     }
 }

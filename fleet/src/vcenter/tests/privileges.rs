@@ -12,7 +12,7 @@ use crate::upgrade::{Inventory, Mode};
 use crate::vcenter::Site;
 
 /// The objects of the bed's site that docs say the role is needed on, by their inventory paths, with what people call them.
-const OBJECTS: [(On, &str, &str); 5] = [
+pub(super) const OBJECTS: [(On, &str, &str); 5] = [
     (On::Folder, "DC0/vm/control", "the folder control"),
     (On::Datastore, "DC0/datastore/LocalDS_0", "the datastore LocalDS_0"),
     (On::Network, "DC0/network/VM Network", "the network VM Network"),
@@ -20,7 +20,7 @@ const OBJECTS: [(On, &str, &str); 5] = [
     (On::Cluster, "DC0/host/DC0_C0", "the cluster of the resource pool DC0_C0"),
 ];
 /// Another datastore.
-const ELSEWHERE: (On, &str, &str) = (On::Datastore, "DC0/datastore/LocalDS_1", "the datastore LocalDS_1");
+pub(super) const ELSEWHERE: (On, &str, &str) = (On::Datastore, "DC0/datastore/LocalDS_1", "the datastore LocalDS_1");
 
 /// Somebody who has, on each of these objects, the privileges that the table asks for there, and no other ones.
 fn user(name: &str, objects: &[(On, &str, &str)]) -> Value {
@@ -28,7 +28,7 @@ fn user(name: &str, objects: &[(On, &str, &str)]) -> Value {
 }
 
 /// The same with these privileges on other objects.
-fn user_with(name: &str, objects: &[(On, &str, &str)], others: &[(&str, &[&str])]) -> Value {
+pub(super) fn user_with(name: &str, objects: &[(On, &str, &str)], others: &[(&str, &[&str])]) -> Value {
     let ids = |on: On| PRIVILEGES.iter().filter(|row| row.on == on).map(|row| row.id).collect::<Vec<_>>();
     let on = objects.iter().map(|(on, path, _)| ((*path).to_owned(), json!(ids(*on))));
     let on: Map<String, Value> = on.chain(others.iter().map(|(path, ids)| ((*path).to_owned(), json!(ids)))).collect();
@@ -36,7 +36,7 @@ fn user_with(name: &str, objects: &[(On, &str, &str)], others: &[(&str, &[&str])
 }
 
 /// A bed with these users, beside the administrator, and the deployment's folder.
-async fn bed_of(users: &[Value]) -> Bed {
+pub(super) async fn bed_of(users: &[Value]) -> Bed {
     let administrator = json!({ "name": bed::ADMINISTRATOR, "password": testbed::PASSWORD });
     let bed = Bed::of_users(&[&[administrator], users].concat());
     bed.make_folder(&bed.client().await, &bed.site().folder).await;

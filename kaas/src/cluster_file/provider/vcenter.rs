@@ -27,7 +27,6 @@ use super::super::described::{NodeTable, Text};
 use super::super::source::Source;
 use super::{Provider, Site};
 
-pub use self::probe::Probing;
 use self::site::VcenterSite;
 
 /// `[provider.vsphere]`. All names but the data center's are paths below it, as vSphere Client shows them; in names `/`, `\` and
