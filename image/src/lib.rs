@@ -51,7 +51,7 @@ use component::build::Built;
 use component::{Component, Source};
 use debian::bootstrap;
 use debian::changes::Changes;
-use debian::lock::{Lock, advice};
+use debian::lock::{Lock, Pocket, advice};
 use debian::resolve::Archive;
 use debian::sources::{Settings, Sources};
 use debian::{fetch, layers};
@@ -247,8 +247,7 @@ pub fn audit(request: &AuditRequest<'_>, cache: &Cache, progress: &Progress) -> 
     } else {
         audit::check_crates(&workspace, cache, progress, &mut report)?;
         checked.insert("crates".to_owned());
-        let sources = Sources::find(&request.sources, Path::new("/"))?;
-        checked.extend(audit::debian::check(&locks, &sources, cache, progress, &mut report)?);
+        checked.extend(audit::debian::check(&locks, &request.sources, cache, progress, &mut report)?);
     }
     report.judge(&judgements, &checked, request.now);
     Ok(report)
@@ -297,7 +296,9 @@ pub fn renew_locks(
             } else {
                 let archive = match archives.entry(packages.suite.clone()) {
                     Entry::Occupied(open) => open.into_mut(),
-                    Entry::Vacant(none) => none.insert(Archive::open(&packages.suite, &sources, cache, progress)?),
+                    Entry::Vacant(none) => {
+                        none.insert(Archive::open(&packages.suite, &Pocket::ALL, &sources, cache, progress)?)
+                    }
                 };
                 let lock = archive
                     .resolve(&layer.set, layer.request(below.as_ref()), below.as_ref(), progress)
