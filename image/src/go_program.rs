@@ -20,8 +20,6 @@ pub struct Module {
     pub path: String,
     /// Its version, with the leading v.
     pub version: String,
-    /// The sum of its content as go.sum has it.
-    pub sum: Option<String>,
 }
 
 /// The programs of a component that was built from Go modules.
@@ -107,7 +105,7 @@ fn modules(bytes: &[u8]) -> Option<Vec<Module>> {
             continue;
         }
         let mut word = || words.next().unwrap_or_default().to_owned();
-        let module = Module { path: word(), version: word(), sum: Some(word()).filter(|sum| !sum.is_empty()) };
+        let module = Module { path: word(), version: word() };
         if kind == "=>" {
             modules.pop()?;
         }
@@ -144,12 +142,8 @@ pub(crate) mod tests {
         ];
         std::fs::write(&file, program(lines, &functions)).unwrap();
         let read = GoProgram::read(&file).unwrap();
-        let module = |path: &str, version: &str, sum: &str| Module {
-            path: path.into(),
-            version: version.into(),
-            sum: Some(sum.into()),
-        };
-        assert_eq!(read.modules, [module("b.org/b", "v1.2.0", "h1:b="), module("c.org/c", "v1.1.0", "h1:c=")]);
+        let module = |path: &str, version: &str| Module { path: path.into(), version: version.into() };
+        assert_eq!(read.modules, [module("b.org/b", "v1.2.0"), module("c.org/c", "v1.1.0")]);
         assert!(read.names_functions());
         for (package, symbol, expected) in [
             ("b.org/b", Some("Parse"), true),

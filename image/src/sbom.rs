@@ -1,6 +1,7 @@
 //! The list of what an image is made of, as an SPDX document. Source: SPDX 2.3 (https://spdx.github.io/spdx-spec/v2.3/)
 //! and package URLs (https://github.com/package-url/purl-spec). Equal parts give equal bytes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,13 +11,18 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::cache::hex;
+use crate::component::Component;
 use crate::component::build::Built;
-use crate::debian::lock::Lock;
+use crate::debian::lock::{Lock, Package};
 use crate::licences::Licensed;
-use crate::spec::Spec;
+use crate::spec::{Identity, Spec};
 
 /// The document's place in the image.
 pub const PLACE: &str = "usr/share/kaas/sbom.spdx.json";
+/// The document's own ID.
+const DOCUMENT: &str = "SPDXRef-DOCUMENT";
+/// The licence of our programs.
+const OWN: &str = "Apache-2.0";
 
 /// What an image is made of.
 pub struct Contents<'c> {
@@ -30,14 +36,34 @@ pub struct Contents<'c> {
     pub crates: Vec<Licensed>,
 }
 
-/// One package of the document.
+/// What a package of the document says of itself.
+#[derive(Default)]
 struct Part<'p> {
     name: &'p str,
     version: &'p str,
+    /// SPDX expression.
     licence: Option<&'p str>,
-    purl: Option<String>,
+    /// The type of its package URL, such as `cargo`, and the URL's qualifiers.
+    purl: Option<(&'p str, String)>,
     sha256: Option<&'p str>,
-    comment: Option<String>,
+}
+
+/// The packages of the document by ID, and which contains which.
+#[derive(Default)]
+struct Parts {
+    packages: BTreeMap<String, Value>,
+    relations: Vec<Value>,
+}
+
+impl Parts {
+    /// Adds a part to what contains it, and returns its ID. A part that several others contain is one package.
+    fn add(&mut self, within: &str, kind: &str, part: &Part<'_>) -> String {
+        let id = id(kind, part.name, part.version);
+        let relation = if within == DOCUMENT { "DESCRIBES" } else { "CONTAINS" };
+        self.relations.push(json!({ "spdxElementId": within, "relationshipType": relation, "relatedSpdxElement": id }));
+        self.packages.entry(id.clone()).or_insert_with(|| package(&id, part));
+        id
+    }
 }
 
 /// The document of an image. `epoch` is the time of everything in the image.
@@ -45,103 +71,51 @@ struct Part<'p> {
 /// # Errors
 /// When it cannot be written as JSON.
 pub fn document(spec: &Spec, contents: &Contents<'_>, epoch: u64) -> Result<String> {
-    let identity = &spec.identity;
-    let mut packages = vec![package(
-        "Image",
-        &Part {
-            name: &identity.name,
-            version: &identity.version,
-            licence: None,
-            purl: None,
-            sha256: None,
-            comment: None,
-        },
-    )];
-    let mut relations = vec![relation("DOCUMENT", "DESCRIBES", "Image")];
-    let mut add = |id: String, part: &Part<'_>, within: &str| {
-        relations.push(relation(within, "CONTAINS", &id));
-        // A module that several parts link is one package.
-        if !packages.iter().any(|package| package["SPDXID"] == reference(&id)) {
-            packages.push(package(&id, part));
+    let Identity { name, version, .. } = &spec.identity;
+    let mut parts = Parts::default();
+    let image = parts.add(DOCUMENT, "Image", &Part { name, version, ..Part::default() });
+    for Package { name, version, path, sha256, .. } in contents.lock.packages.iter().chain(&contents.lock.kernel) {
+        let architecture = if path.ends_with("_all.deb") { "all" } else { "amd64" };
+        let purl = Some(("deb/debian", format!("?arch={architecture}&distro={}", contents.lock.suite)));
+        parts.add(&image, "Debian", &Part { name, version, purl, sha256: Some(sha256), ..Part::default() });
+    }
+    let add_linked = |parts: &mut Parts, within: &str, kind: &str, purl: &str, linked: &[Licensed]| {
+        for Licensed { name, version, licence, .. } in linked {
+            let purl = Some((purl, String::new()));
+            parts.add(within, kind, &Part { name, version, licence: licence.as_deref(), purl, sha256: None });
         }
-        id
     };
-    let suite = &contents.lock.suite;
-    for of_debian in contents.lock.packages.iter().chain(&contents.lock.kernel) {
-        let (name, version) = (of_debian.name.as_str(), of_debian.version.as_str());
-        let architecture = if of_debian.path.ends_with("_all.deb") { "all" } else { "amd64" };
-        let purl = format!("pkg:deb/debian/{}@{}?arch={architecture}&distro={suite}", encoded(name), encoded(version));
-        add(
-            id("Debian", name, version),
-            &Part { name, version, licence: None, purl: Some(purl), sha256: Some(&of_debian.sha256), comment: None },
-            "Image",
-        );
-    }
     for (built, modules) in &contents.components {
-        let component = &built.component;
-        let comment = Some("The image builder's component of this name".to_owned());
-        let part = Part {
-            name: &component.name,
-            version: &component.version,
-            licence: Some(&component.licence),
-            purl: None,
-            sha256: None,
-            comment,
-        };
-        let own = add(id("Component", &component.name, &component.version), &part, "Image");
-        for Licensed { name, version, licence, sum, .. } in modules {
-            let purl = format!(
-                "pkg:golang/{}@{}",
-                name.split('/').map(encoded).collect::<Vec<_>>().join("/"),
-                encoded(version)
-            );
-            let comment = sum.as_ref().map(|sum| format!("go.sum: {sum}"));
-            add(
-                id("Go", name, version),
-                &Part { name, version, licence: licence.as_deref(), purl: Some(purl), sha256: None, comment },
-                &own,
-            );
-        }
+        let Component { name, version, licence, .. } = &built.component;
+        let part = Part { name, version, licence: Some(licence), ..Part::default() };
+        let component = parts.add(&image, "Component", &part);
+        add_linked(&mut parts, &component, "Go", "golang", modules);
     }
-    for program in &contents.programs {
-        let part = Part {
-            name: program,
-            version: &identity.version,
-            licence: Some("Apache-2.0"),
-            purl: None,
-            sha256: None,
-            comment: None,
-        };
-        let own = add(id("Program", program, &identity.version), &part, "Image");
-        for Licensed { name, version, licence, sum, .. } in &contents.crates {
-            let purl = Some(format!("pkg:cargo/{}@{}", encoded(name), encoded(version)));
-            add(
-                id("Crate", name, version),
-                &Part { name, version, licence: licence.as_deref(), purl, sha256: sum.as_deref(), comment: None },
-                &own,
-            );
-        }
+    for name in &contents.programs {
+        let program = parts.add(&image, "Program", &Part { name, version, licence: Some(OWN), ..Part::default() });
+        add_linked(&mut parts, &program, "Crate", "cargo", &contents.crates);
     }
     let full_name = spec.full_name();
-    let content = json!({ "packages": packages, "relationships": relations });
+    let packages: Vec<Value> = parts.packages.into_values().collect();
+    let content = json!({ "packages": packages, "relationships": parts.relations });
     let digest = hex(&Sha256::digest(content.to_string()));
     let created = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(epoch)).to_string();
     let document = json!({
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
-        "SPDXID": "SPDXRef-DOCUMENT",
+        "SPDXID": DOCUMENT,
         "name": full_name,
         "documentNamespace": format!("https://kaas.invalid/spdx/{full_name}-{digest}"),
         "creationInfo": { "created": created, "creators": ["Tool: kaas-image"] },
         "packages": packages,
-        "relationships": relations,
+        "relationships": parts.relations,
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
 fn package(id: &str, part: &Part<'_>) -> Value {
     let mut package = json!({
-        "SPDXID": reference(id),
+        "SPDXID": id,
         "name": part.name,
         "versionInfo": part.version,
         "downloadLocation": "NOASSERTION",
@@ -150,32 +124,23 @@ fn package(id: &str, part: &Part<'_>) -> Value {
         "licenseDeclared": part.licence.unwrap_or("NOASSERTION"),
         "copyrightText": "NOASSERTION",
     });
-    if let Some(purl) = &part.purl {
+    if let Some((kind, qualifiers)) = &part.purl {
+        let name = part.name.split('/').map(encoded).collect::<Vec<_>>().join("/");
+        let purl = format!("pkg:{kind}/{name}@{}{qualifiers}", encoded(part.version));
         package["externalRefs"] =
             json!([{ "referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl }]);
     }
     if let Some(sha256) = part.sha256 {
         package["checksums"] = json!([{ "algorithm": "SHA256", "checksumValue": sha256 }]);
     }
-    if let Some(comment) = &part.comment {
-        package["comment"] = json!(comment);
-    }
     package
-}
-
-fn relation(from: &str, kind: &str, to: &str) -> Value {
-    json!({ "spdxElementId": reference(from), "relationshipType": kind, "relatedSpdxElement": reference(to) })
-}
-
-fn reference(id: &str) -> String {
-    format!("SPDXRef-{id}")
 }
 
 /// An element's ID: letters, digits, `.` and `-` only. A digest keeps names apart that differ in other characters.
 fn id(kind: &str, name: &str, version: &str) -> String {
     let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
     let digest = hex(&Sha256::digest(format!("{name}\0{version}")));
-    format!("{kind}-{}-{}-{}", plain(name), plain(version), &digest[..8])
+    format!("SPDXRef-{kind}-{}-{}-{}", plain(name), plain(version), &digest[..8])
 }
 
 /// A part of a package URL, percent-encoded.
@@ -196,11 +161,8 @@ pub fn write_next_to(ova: &Path, document: &str, signer: Option<&Signer>) -> Res
     let (file, certificate) = ova::archive::sbom_of(ova);
     let name = file.file_name().context("the OVA has no name")?.to_string_lossy().into_owned();
     // The signature of another document must not lie next to this one, even if the command is killed here.
-    match std::fs::remove_file(&certificate) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("removing {}", certificate.display()));
-        }
-        _ => {}
+    if certificate.exists() {
+        std::fs::remove_file(&certificate).with_context(|| format!("removing {}", certificate.display()))?;
     }
     std::fs::write(&file, document).with_context(|| format!("writing {}", file.display()))?;
     if let Some(signer) = signer {
@@ -214,7 +176,7 @@ pub fn write_next_to(ova: &Path, document: &str, signer: Option<&Signer>) -> Res
 mod tests {
     use super::*;
     use crate::cache::{Key, Stage};
-    use crate::debian::lock::{Index, Package, Pocket};
+    use crate::debian::lock::{Index, Pocket};
 
     /// The document of a tiny image in which two parts link one module, and the agent one crate.
     fn made(version: &str) -> String {
@@ -236,19 +198,18 @@ mod tests {
             directory: "/".into(),
             key: Key::of(Stage::COMPONENTS).finish(),
         });
-        let part = |name: &str, version: &str, sum: &str| Licensed {
+        let part = |name: &str, version: &str, licence: Option<&str>| Licensed {
             name: name.into(),
             version: version.into(),
-            licence: Some("MIT".into()),
-            sum: Some(sum.into()),
+            licence: licence.map(str::to_owned),
             texts: vec!["t".into()],
         };
-        let modules = vec![part("golang.org/x/net", version, "h1:a=")];
+        let modules = vec![part("golang.org/x/net", version, None)];
         let contents = Contents {
             lock: &lock,
             components: built.iter().map(|built| (built, modules.clone())).collect(),
             programs: vec!["kaas-agent".into()],
-            crates: vec![part("serde", "1.0.0", &"cd".repeat(32))],
+            crates: vec![part("serde", "1.0.0", Some("MIT"))],
         };
         document(&spec, &contents, lock.epoch()).unwrap()
     }
@@ -263,12 +224,10 @@ mod tests {
         assert_eq!(purl("libstdc++6"), "pkg:deb/debian/libstdc%2B%2B6@1%3A14.2.0-19%2Bb1?arch=amd64&distro=trixie");
         assert_eq!(purl("golang.org/x/net"), "pkg:golang/golang.org/x/net@v0.1.0");
         assert_eq!(purl("serde"), "pkg:cargo/serde@1.0.0");
-        assert_eq!(find("serde")[0]["checksums"][0]["checksumValue"], "cd".repeat(32));
+        assert_eq!(find("libstdc++6")[0]["checksums"][0]["checksumValue"], "ab".repeat(32));
         let net = find("golang.org/x/net");
-        assert_eq!(
-            (net.len(), &net[0]["licenseDeclared"], &net[0]["comment"]),
-            (1, &json!("MIT"), &json!("go.sum: h1:a="))
-        );
+        assert_eq!((net.len(), &net[0]["licenseDeclared"]), (1, &json!("NOASSERTION")));
+        assert_eq!(find("serde")[0]["licenseDeclared"], "MIT");
         let relations = document["relationships"].as_array().unwrap();
         let within = relations.iter().filter(|relation| relation["relatedSpdxElement"] == net[0]["SPDXID"]);
         assert_eq!(within.count(), 2);

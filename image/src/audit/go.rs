@@ -207,7 +207,7 @@ impl Database {
             Some(programs) => programs.iter().flat_map(|program| program.modules.clone()).collect(),
             None => required(&module.directory.join(module.modfile.as_deref().unwrap_or("go.mod")))?,
         };
-        let library = Module { path: LIBRARY.to_owned(), version: format!("go{}", module.go.version), sum: None };
+        let library = Module { path: LIBRARY.to_owned(), version: format!("go{}", module.go.version) };
         Ok(self.rows(name, [modules, vec![library]].concat(), programs))
     }
 
@@ -254,7 +254,7 @@ fn required(path: &Path) -> Result<Vec<Module>> {
             Some(replace) => (replace.by.clone(), replace.by_version.clone().unwrap_or_default()),
             None => (path.clone(), version.clone()),
         };
-        Module { path, version, sum: None }
+        Module { path, version }
     };
     Ok(file.requires.iter().map(module).collect())
 }
