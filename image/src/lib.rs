@@ -35,14 +35,14 @@ pub mod spec;
 pub mod tools;
 pub mod tree;
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use contract::image::Compilers;
 use ova::signature::Signer;
 
@@ -193,63 +193,55 @@ fn audit_directory(spec: &Spec) -> Result<PathBuf> {
     Ok(components.join("../audit"))
 }
 
-/// What an audit is asked for.
-pub struct AuditRequest<'r> {
-    /// The specs. What several share is checked once.
-    pub specs: &'r [PathBuf],
-    /// Whether to check against pinned data only: the Go vulnerability database.
-    pub pinned: bool,
-    /// Where packages come from, if not from where the host's come from.
-    pub sources: Settings,
-    /// The time that judgements expire by.
-    pub now: SystemTime,
-}
-
-/// Compares what images are made of with published advisories. The pins and the judgements are in the directory `audit`
-/// next to that of the components.
+/// Compares what the images of specs are made of with published advisories; if `pinned`, only with the Go vulnerability
+/// database. Pins and judgements are in the directory `audit` next to that of the components.
 ///
 /// # Errors
-/// When a spec or a judgement is wrong, or a database cannot be reached.
-pub fn audit(request: &AuditRequest<'_>, cache: &Cache, progress: &Progress) -> Result<audit::Report> {
+/// When a spec or a judgement is wrong, a database cannot be reached, or, unless `pinned`, a component is not built.
+pub fn audit(
+    specs: &[PathBuf],
+    pinned: bool,
+    sources: &Settings,
+    now: SystemTime,
+    cache: &Cache,
+    progress: &Progress,
+) -> Result<audit::Report> {
     let mut report = audit::Report::default();
-    let mut found: BTreeMap<String, Component> = BTreeMap::new();
-    let (mut locks, mut workspace, mut directory) = (Vec::new(), None, None);
-    for path in request.specs {
+    let mut components: BTreeMap<String, Component> = BTreeMap::new();
+    let (mut locks, mut last) = (Vec::new(), None);
+    for path in specs {
         let (spec, described) = spec::read(path)?;
-        found.extend(used(&spec, &described).map(|component| (component.name.clone(), component.clone())));
+        components.extend(used(&spec, &described).map(|component| (component.name.clone(), component.clone())));
         locks.extend(layers::read_locks(&spec.packages.layers, path)?);
-        directory = Some(audit_directory(&spec)?);
-        workspace = Some(spec.files.workspace);
+        last = Some(spec);
     }
-    let (directory, workspace) = (directory.context("there is no spec")?, workspace.context("there is no spec")?);
-    let judgements = audit::judged::read(&directory)?;
-    let database = audit::go::Database::fetch(&directory, progress)?;
-    // Without it nothing in C was built.
-    let tools = match request.pinned && !cache.root().join("tools").is_dir() {
-        true => None,
-        false => Some(tools::ensure(&request.sources, cache, progress)?),
-    };
-    let mut checked = BTreeSet::new();
-    for component in found.values() {
-        let rows = database.check(component, tools.as_ref(), cache, progress)?;
-        match &component.source {
-            Source::GoModule(_) if rows.iter().all(|row| row.status != audit::Status::Undecided) => {
-                checked.insert(component.name.clone());
-            }
-            Source::GoModule(_) => report.unchecked.push(format!("{}: symbols, as it is not built", component.name)),
-            _ => report.unchecked.push(format!("{}: it was not built here from Go modules", component.name)),
+    let spec = last.context("no spec is given")?;
+    let judgements = audit::judged::read(&audit_directory(&spec)?)?;
+    let database = audit::go::Database::fetch(&audit_directory(&spec)?, progress)?;
+    // Without the tools tree no component in C was built.
+    let has_tools = !pinned || cache.root().join("tools").is_dir();
+    let tools = has_tools.then(|| tools::ensure(sources, cache, progress)).transpose()?;
+    for (name, component) in &components {
+        let Source::GoModule(module) = &component.source else {
+            report.unchecked.push(format!("{name}: it is not built from Go modules"));
+            continue;
+        };
+        if component::build::is_made(component, tools.as_ref(), cache)? {
+            let built = component::build::build(component, tools.as_ref(), cache, progress)?;
+            report.rows.extend(database.rows(name, &module.go.version, &go_program::of(&built)?));
+            report.checked.push(format!("{name} against golang.org/x/vulndb {}", database.version));
+        } else {
+            ensure!(pinned, "cannot check {name}: it is not built: build the images, then run the command again");
+            report.unchecked.push(format!("{name}: it is not built"));
         }
-        report.rows.extend(rows);
     }
-    report.checked.push(format!("{} Go components against golang.org/x/vulndb {}", found.len(), database.version));
-    if request.pinned {
+    if pinned {
         report.unchecked.push("crates and Debian packages: run without --pinned".to_owned());
     } else {
-        audit::check_crates(&workspace, cache, progress, &mut report)?;
-        checked.insert("crates".to_owned());
-        checked.extend(audit::debian::check(&locks, &request.sources, cache, progress, &mut report)?);
+        audit::check_crates(&spec.files.workspace, cache, progress, &mut report)?;
+        audit::debian::check(&locks, sources, cache, progress, &mut report)?;
     }
-    report.judge(&judgements, &checked, request.now);
+    report.judge(&judgements, now);
     Ok(report)
 }
 

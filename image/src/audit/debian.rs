@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use flate2::read::GzDecoder;
 
-use super::{Advisory, Report, Row, Status};
+use super::{Report, Row};
 use crate::cache::Cache;
 use crate::debian::fetch;
 use crate::debian::lock::{Lock, Package, Pocket};
@@ -22,7 +22,7 @@ use crate::progress::Progress;
 /// The suite that gets fixes first.
 const UNSTABLE: &str = "sid";
 
-/// Adds rows for the packages of locks, and returns the components that were checked.
+/// Adds rows for the packages of locks.
 ///
 /// # Errors
 /// When the archive cannot be reached.
@@ -32,14 +32,13 @@ pub fn check(
     cache: &Cache,
     progress: &Progress,
     report: &mut Report,
-) -> Result<BTreeSet<String>> {
+) -> Result<()> {
     let first = locks.first().context("there is no lock")?;
     let sources = Sources::find(settings, Path::new("/"))?;
     let release = Archive::open(&first.suite, &Pocket::ALL, &sources, cache, progress)?;
     let unstable = Archive::open(UNSTABLE, &[Pocket::Release], &sources, cache, progress)?;
     let all = locks.iter().flat_map(|lock| lock.packages.iter().chain(&lock.kernel));
     let packages: BTreeMap<&str, &Package> = all.map(|package| (package.name.as_str(), package)).collect();
-    let mut components = BTreeSet::new();
     // Of each source the smallest package: all have the same changelog.
     let mut newer: BTreeMap<&str, (&Package, &Package)> = BTreeMap::new();
     for (name, package) in &packages {
@@ -47,7 +46,6 @@ pub fn check(
             report.unchecked.push(format!("debian/{name}: {} no longer has the package", first.suite));
             continue;
         };
-        components.insert(format!("debian/{source}"));
         if is_older(&package.version, &own.version)? {
             let id = format!("{}-{name}", own.pocket.suite(&first.suite));
             report.rows.push(row(source, package, id, "run `kaas image lock`", own));
@@ -82,17 +80,17 @@ pub fn check(
     }
     running.done();
     report.checked.push(format!("{} packages of Debian against {} and {UNSTABLE}", packages.len(), first.suite));
-    Ok(components)
+    Ok(())
 }
 
-fn row(source: &str, package: &Package, id: String, summary: &str, fixed: &Package) -> Row {
+fn row(source: &str, package: &Package, id: String, text: &str, fixed: &Package) -> Row {
     Row {
         component: format!("debian/{source}"),
+        id,
         part: format!("{} {}", package.name, package.version),
-        advisory: Advisory { id, aliases: Vec::new(), summary: summary.to_owned() },
         fixed: Some(fixed.version.clone()),
-        status: Status::Unjudged,
-        reason: None,
+        text: text.to_owned(),
+        ..Row::default()
     }
 }
 

@@ -5,7 +5,7 @@ pub mod build;
 mod download;
 mod go;
 pub mod licences;
-pub mod module_file;
+mod module_file;
 pub mod toolchain;
 mod upstream;
 
