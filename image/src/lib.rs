@@ -183,8 +183,7 @@ fn licence_texts(spec: &Spec, contents: &sbom::Contents<'_>) -> Result<String> {
     let path = spec.files.workspace.join("LICENSE");
     let own = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let modules = contents.components.iter().flat_map(|(_, modules)| modules);
-    let parts: Vec<_> = modules.chain(&contents.crates).cloned().collect();
-    licences::document(&own, &parts, &audit_directory(spec)?)
+    licences::document(&own, &modules.chain(&contents.crates).collect::<Vec<_>>())
 }
 
 /// The directory with what is pinned and judged for audits: next to that of the components.

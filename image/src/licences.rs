@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -54,67 +54,34 @@ pub fn of_directory(directory: &Path) -> Result<Vec<String>> {
     Ok(texts.into_iter().collect())
 }
 
-/// Parts that bring no licence text.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Exception {
-    names: Vec<String>,
-    reason: String,
-    /// The file that holds the text in its place, relative to the list.
-    text: PathBuf,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Exceptions {
-    #[serde(default)]
-    without: Vec<Exception>,
-}
-
-/// One document with every text once, and in front of it the names of the parts that bring it; `own` is the text of the
-/// appliance itself. Parts without a text have to be in the `licences.toml` of `directory`.
+/// One document with every text once, and in front of it the names of the parts that bring it. `own` is the text of the
+/// appliance itself, the Apache License 2.0: it also counts for a part that offers this licence and brings no text.
 ///
 /// # Errors
-/// When a part has neither a text nor an exception; names all such parts.
-pub fn document(own: &str, parts: &[Licensed], directory: &Path) -> Result<String> {
-    let path = directory.join("licences.toml");
-    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let exceptions: Exceptions = toml::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
-    let mut by_text: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+/// When another part has no text; names all such parts.
+pub fn document(own: &str, parts: &[&Licensed]) -> Result<String> {
+    let own = own.trim_end().to_owned();
+    let mut by_text = BTreeMap::from([(&own, BTreeSet::from(["kaas".to_owned()]))]);
     let mut missing = BTreeSet::new();
     for part in parts {
         let shown = format!("{} {}", part.name, part.version);
-        let mut texts = part.texts.clone();
-        if texts.is_empty() {
-            let Some(exception) = exceptions.without.iter().find(|exception| exception.names.contains(&part.name))
-            else {
-                missing.insert(shown);
-                continue;
-            };
-            let file = directory.join(&exception.text);
-            let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-            texts.push(format!("{}\n\n{}", exception.reason, text.trim_end()));
-        }
-        for text in texts {
-            by_text.entry(text).or_default().insert(shown.clone());
-        }
+        let offers = |licence: &String| licence.split(" OR ").any(|offer| offer == "Apache-2.0");
+        match &part.texts[..] {
+            [] if part.licence.as_ref().is_some_and(offers) => by_text.entry(&own).or_default().insert(shown),
+            [] => missing.insert(shown),
+            texts => texts.iter().all(|text| by_text.entry(text).or_default().insert(shown.clone())),
+        };
     }
     let missing = missing.into_iter().collect::<Vec<_>>().join(", ");
-    ensure!(
-        missing.is_empty(),
-        "no licence text in the sources of {missing}: add each to {} with a reason and a text",
-        path.display()
-    );
+    ensure!(missing.is_empty(), "no licence text in the sources of {missing}: take a version that has one");
+    let mut document = "Licences of the appliance and of what its programs link.\n\
+                        Debian's packages: /usr/share/doc/*/copyright\n"
+        .to_owned();
     let mut sections: Vec<_> = by_text.into_iter().map(|(text, names)| (names, text)).collect();
     sections.sort();
-    let line = "=".repeat(80);
-    let mut document = format!(
-        "Licences of the appliance and of what its programs link.\nDebian's packages: /usr/share/doc/*/copyright\n\n{line}\nkaas\n\n{}\n",
-        own.trim_end()
-    );
     for (names, text) in sections {
         let names = names.into_iter().collect::<Vec<_>>().join("\n");
-        document += &format!("\n{line}\n{names}\n\n{text}\n");
+        document += &format!("\n{}\n{names}\n\n{text}\n", "=".repeat(80));
     }
     Ok(document)
 }
@@ -123,8 +90,8 @@ pub fn document(own: &str, parts: &[Licensed], directory: &Path) -> Result<Strin
 mod tests {
     use super::*;
 
-    fn part(name: &str, texts: Vec<String>) -> Licensed {
-        Licensed { name: name.to_owned(), version: "v1".to_owned(), licence: None, texts }
+    fn part(name: &str, licence: Option<&str>, texts: Vec<String>) -> Licensed {
+        Licensed { name: name.to_owned(), version: "v1".to_owned(), licence: licence.map(str::to_owned), texts }
     }
 
     #[test]
@@ -143,27 +110,20 @@ mod tests {
         }
         let texts = of_directory(&sources).unwrap();
         assert_eq!(texts, ["other", "the text"]);
-        let (one, two) = (part("a.org/a", texts.clone()), part("b.org/b", texts));
-        fs::write(directory.path().join("licences.toml"), "").unwrap();
-        let made = document("own text", &[two.clone(), one.clone()], directory.path()).unwrap();
-        assert_eq!(made, document("own text", &[one, two], directory.path()).unwrap());
+        let (one, two) = (part("a.org/a", None, texts.clone()), part("b.org/b", None, texts));
+        let made = document("own text\n", &[&two, &one]).unwrap();
+        assert_eq!(made, document("own text", &[&one, &two]).unwrap());
         assert_eq!(made.matches("the text").count(), 1);
         assert!(made.contains("a.org/a v1\nb.org/b v1\n\nother\n") && made.contains("kaas\n\nown text\n"), "{made}");
     }
 
     #[test]
-    fn a_part_without_a_text_needs_an_exception() {
-        let directory = tempfile::tempdir().unwrap();
-        let bare = part("bare", Vec::new());
-        let list = directory.path().join("licences.toml");
-        fs::write(&list, "").unwrap();
-        let error = document("", std::slice::from_ref(&bare), directory.path()).unwrap_err().to_string();
-        assert!(error.contains("no licence text in the sources of bare v1"), "{error}");
-        fs::write(&list, "[[without]]\nnames = [\"bare\"]\nreason = \"none in the archive\"\ntext = \"MIT.txt\"\n")
-            .unwrap();
-        assert!(document("", std::slice::from_ref(&bare), directory.path()).is_err());
-        fs::write(directory.path().join("MIT.txt"), "the text\n").unwrap();
-        let made = document("", &[bare], directory.path()).unwrap();
-        assert!(made.contains("bare v1\n\nnone in the archive\n\nthe text\n"), "{made}");
+    fn a_part_without_a_text_offers_the_appliances_licence() {
+        let made = document("own", &[&part("bare", Some("MIT OR Apache-2.0"), Vec::new())]).unwrap();
+        assert!(made.contains("bare v1\nkaas\n\nown\n"), "{made}");
+        for other in [None, Some("MIT"), Some("MIT AND Apache-2.0")] {
+            let error = document("own", &[&part("bare", other, Vec::new())]).unwrap_err().to_string();
+            assert!(error.contains("no licence text in the sources of bare v1"), "{error}");
+        }
     }
 }
