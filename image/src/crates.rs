@@ -30,9 +30,6 @@ struct Package {
 
 /// The crates from registries that packages of a workspace depend on, at all levels and with the workspace's features:
 /// those of the build and of tests are left out. Cargo has them from the build.
-///
-/// # Errors
-/// When Cargo does not know one, or a licence text cannot be read.
 pub fn of(workspace: &Path, packages: &[&str], progress: &Progress) -> Result<Vec<Licensed>> {
     let running = progress.begin("licences crates");
     let cargo = |command: &str| Tool::as_caller("cargo").current_dir(workspace).args([command, "--locked"]);

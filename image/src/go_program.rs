@@ -16,22 +16,17 @@ const END: [u8; 16] = [0xf9, 0x32, 0x43, 0x31, 0x86, 0x18, 0x20, 0x72, 0x00, 0x8
 /// A module that is linked into a program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Module {
-    /// Its path.
     pub path: String,
-    /// Its version, with the leading v.
+    /// With the leading v.
     pub version: String,
 }
 
 /// The programs of a component that was built from Go modules.
-///
-/// # Errors
-/// When one is none of Go.
 pub fn of(built: &Built) -> Result<Vec<GoProgram>> {
     let programs = built.component.programs().into_iter();
     programs.map(|program| GoProgram::read(&built.directory.join(&program.output))).collect()
 }
 
-/// A built Go program.
 pub struct GoProgram {
     bytes: Vec<u8>,
     /// The linked modules but the main one, sorted. A replacement is listed in place of the replaced module.
@@ -39,10 +34,6 @@ pub struct GoProgram {
 }
 
 impl GoProgram {
-    /// Reads a program.
-    ///
-    /// # Errors
-    /// When the file cannot be read or was not built by Go with modules.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
         let modules =

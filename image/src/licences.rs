@@ -15,11 +15,9 @@ pub const PLACE: &str = "usr/share/licenses/kaas/LICENCES.txt";
 pub struct Licensed {
     /// A module's path or a crate's name.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// The SPDX expression that it declares.
     pub licence: Option<String>,
-    /// The texts.
     pub texts: Vec<String>,
 }
 
@@ -31,9 +29,6 @@ const SOURCES: [&str; 10] = [".GO", ".RS", ".S", ".C", ".H", ".PY", ".SH", ".TOM
 const NOT_LINKED: [&str; 6] = ["testdata", "vendor", "tests", "test", "examples", "LICENSES"];
 
 /// The licence texts in the directory of a part, sorted.
-///
-/// # Errors
-/// When a file cannot be read.
 pub fn of_directory(directory: &Path) -> Result<Vec<String>> {
     let is_linked = |entry: &walkdir::DirEntry| {
         let name = entry.file_name().to_string_lossy();
@@ -55,10 +50,7 @@ pub fn of_directory(directory: &Path) -> Result<Vec<String>> {
 }
 
 /// One document with every text once, and in front of it the names of the parts that bring it. `own` is the text of the
-/// appliance itself, the Apache License 2.0: it also counts for a part that offers this licence and brings no text.
-///
-/// # Errors
-/// When another part has no text; names all such parts.
+/// appliance itself, the Apache License 2.0: it also counts for a part that offers this licence and brings no text. It is an error if another part has none.
 pub fn document(own: &str, parts: &[&Licensed]) -> Result<String> {
     let own = own.trim_end().to_owned();
     let mut by_text = BTreeMap::from([(&own, BTreeSet::from(["kaas".to_owned()]))]);

@@ -26,7 +26,6 @@ const OWN: &str = "Apache-2.0";
 
 /// What an image is made of.
 pub struct Contents<'c> {
-    /// Debian's packages.
     pub lock: &'c Lock,
     /// The upstream parts, each with the modules that are linked into it.
     pub components: Vec<(&'c Built, Vec<Licensed>)>,
@@ -67,9 +66,6 @@ impl Parts {
 }
 
 /// The document of an image. `epoch` is the time of everything in the image.
-///
-/// # Errors
-/// When it cannot be written as JSON.
 pub fn document(spec: &Spec, contents: &Contents<'_>, epoch: u64) -> Result<String> {
     let Identity { name, version, .. } = &spec.identity;
     let mut parts = Parts::default();
@@ -154,9 +150,6 @@ fn encoded(text: &str) -> String {
 
 /// Writes the document next to the OVA: `NAME.spdx.json`, and with a key its signature as `NAME.spdx.cert`, in the form
 /// of an OVA's own. Without a key a former signature is removed.
-///
-/// # Errors
-/// When a file cannot be written or the key does not sign.
 pub fn write_next_to(ova: &Path, document: &str, signer: Option<&Signer>) -> Result<()> {
     let (file, certificate) = ova::archive::sbom_of(ova);
     let name = file.file_name().context("the OVA has no name")?.to_string_lossy().into_owned();

@@ -13,10 +13,8 @@ use crate::progress::Progress;
 /// How `.ci/deny` begins the line that names what it could not check.
 const UNCHECKED: &str = "deny: unchecked: ";
 
-/// Adds rows for the crates that the lock file of a workspace names.
-///
-/// # Errors
-/// When cargo-deny refuses a licence, a source or a crate, or does not run.
+/// Adds rows for the crates that the lock file of a workspace names. It is an error if cargo-deny refuses a licence, a
+/// source or a crate.
 pub fn check(workspace: &Path, cache: &Cache, progress: &Progress, report: &mut Report) -> Result<()> {
     let running = progress.begin("advisories crates");
     let tool = Tool::as_caller(workspace.join(".ci/deny")).arg(cache.root().join("cargo-deny")).arg("--audit");

@@ -23,9 +23,6 @@ use crate::progress::Progress;
 const UNSTABLE: &str = "sid";
 
 /// Adds rows for the packages of locks.
-///
-/// # Errors
-/// When the archive cannot be reached.
 pub fn check(
     locks: &[Lock],
     settings: &Settings,

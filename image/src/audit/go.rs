@@ -1,7 +1,7 @@
 //! Go modules against the Go vulnerability database, which is the module golang.org/x/vulndb. Its advisories are OSV
 //! files (https://ossf.github.io/osv-schema/, https://go.dev/doc/security/vuln/database).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -32,16 +32,11 @@ struct Osv {
 
 #[derive(Deserialize)]
 struct Affected {
-    package: Named,
+    package: BTreeMap<String, String>,
     #[serde(default)]
     ranges: Vec<Range>,
     #[serde(default)]
     ecosystem_specific: Specific,
-}
-
-#[derive(Deserialize)]
-struct Named {
-    name: String,
 }
 
 #[derive(Deserialize)]
@@ -119,9 +114,7 @@ fn number(version: &str) -> Option<Version> {
     Version::parse(version.split('+').next().unwrap_or_default()).ok()
 }
 
-/// The database.
 pub struct Database {
-    /// Its version.
     pub version: String,
     advisories: Vec<Osv>,
 }
@@ -129,9 +122,6 @@ pub struct Database {
 impl Database {
     /// Reads the database that the go.mod and go.sum in `directory` pin. The host's `go` fetches it if the module cache
     /// lacks it, and compares it with its sum.
-    ///
-    /// # Errors
-    /// When it cannot be fetched or read.
     pub fn fetch(directory: &Path, progress: &Progress) -> Result<Self> {
         let running = progress.begin("advisories go");
         let go = Tool::as_caller("go").current_dir(directory).env("GOWORK", "off").env("GOTOOLCHAIN", "local");
@@ -162,7 +152,7 @@ impl Database {
         let mut rows = Vec::new();
         for osv in &self.advisories {
             for affected in &osv.affected {
-                for module in modules.iter().filter(|module| module.path == affected.package.name) {
+                for module in modules.iter().filter(|module| module.path == affected.package["name"]) {
                     let Some(fixed) = affected.affects(&module.version) else { continue };
                     if programs.iter().any(|program| affected.is_linked_into(program)) {
                         rows.push(Row {

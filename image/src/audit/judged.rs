@@ -1,5 +1,6 @@
 //! The file of judgements: advisories that were examined and accepted for a time.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -11,15 +12,12 @@ use super::Row;
 /// A judgement is examined again within this time.
 const LONGEST: Duration = Duration::from_secs(400 * 24 * 3600);
 
-/// One judgement.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Judgement {
     /// Names of advisories, each by its ID or one of its aliases.
     pub advisories: Vec<String>,
-    /// Names of components.
     pub components: Vec<String>,
-    /// Why the image may carry them.
     pub reason: String,
     /// The day of the judgement, such as 2026-11-28.
     pub date: String,
@@ -28,13 +26,11 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Whether it judges the advisory of a row for its component.
     pub fn is_of(&self, row: &Row) -> bool {
         let has = |id: &String| self.advisories.contains(id);
         self.components.contains(&row.component) && (has(&row.id) || row.aliases.iter().any(has))
     }
 
-    /// Whether it no longer counts.
     pub fn has_expired(&self, now: SystemTime) -> bool {
         day(&self.expires).is_none_or(|end| end <= now)
     }
@@ -54,26 +50,18 @@ fn day(text: &str) -> Option<SystemTime> {
     humantime::parse_rfc3339(&format!("{text}T00:00:00Z")).ok()
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    judged: Vec<Judgement>,
-}
-
-/// Reads the judgements in a directory's `judged.toml`.
-///
-/// # Errors
-/// When the file is missing or wrong; names the first wrong judgement.
+/// Reads the judgements in a directory's `judged.toml`. An error names the first wrong judgement.
 pub fn read(directory: &Path) -> Result<Vec<Judgement>> {
     let path = directory.join("judged.toml");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let file: File = toml::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
-    for judgement in &file.judged {
+    let tables: BTreeMap<String, Vec<Judgement>> =
+        toml::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
+    let judgements: Vec<Judgement> = tables.into_values().flatten().collect();
+    for judgement in &judgements {
         let named = || format!("{}: the judgement of {}", path.display(), judgement.advisories.join(", "));
         judgement.check().with_context(named)?;
     }
-    Ok(file.judged)
+    Ok(judgements)
 }
 
 #[cfg(test)]

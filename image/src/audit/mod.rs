@@ -2,13 +2,13 @@
 //! is a module; none of them knows the judgements.
 
 mod crates;
-pub mod debian;
-pub mod go;
-pub mod judged;
+pub(crate) mod debian;
+pub(crate) mod go;
+pub(crate) mod judged;
 
 use std::time::SystemTime;
 
-pub use crates::check as check_crates;
+pub(crate) use crates::check as check_crates;
 use judged::Judgement;
 
 /// Whether an advisory is open.
@@ -54,8 +54,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Compares the rows with the judgements.
-    pub fn judge(&mut self, judgements: &[Judgement], now: SystemTime) {
+    pub(crate) fn judge(&mut self, judgements: &[Judgement], now: SystemTime) {
         for row in &mut self.rows {
             let accepting = judgements.iter().filter(|judgement| judgement.is_of(row));
             // Of several the one that lasts longest counts: dates compare as texts.

@@ -16,13 +16,9 @@ use crate::licences::{self, Licensed};
 use crate::process::Tool;
 use crate::progress::Progress;
 
-/// The file that keeps the result.
 const RESULT: &str = "licences.json";
 
 /// The linked modules of a component with their licence texts, Go's own included. Empty for one that was not built here.
-///
-/// # Errors
-/// When a module cannot be fetched or read.
 pub fn of(built: &Built, cache: &Cache, progress: &Progress) -> Result<Vec<Licensed>> {
     let Source::GoModule(module) = &built.component.source else { return Ok(Vec::new()) };
     let name = &built.component.name;
@@ -61,18 +57,12 @@ fn collect(built: &Built, module: &GoModule, cache: &Cache, progress: &Progress)
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Download {
-    /// Its path.
     pub path: String,
-    /// Its version.
     pub version: String,
-    /// The directory with its files.
     pub dir: PathBuf,
 }
 
 /// Fetches modules into the module cache, and compares them with the go.sum in the directory where `go` runs.
-///
-/// # Errors
-/// When a module cannot be fetched or has another sum.
 pub fn download(go: Tool, arguments: impl IntoIterator<Item = String>, progress: &Progress) -> Result<Vec<Download>> {
     let said = go.args(["mod", "download", "-json"]).args(arguments).output(progress).context("fetching modules")?;
     let modules = serde_json::Deserializer::from_slice(&said).into_iter();

@@ -4,7 +4,7 @@
 pub mod build;
 mod download;
 mod go;
-pub mod licences;
+pub(crate) mod licences;
 mod module_file;
 pub mod toolchain;
 mod upstream;
