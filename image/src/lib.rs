@@ -132,10 +132,9 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     rootfs::take_in(&mut root, &cache, work.path())?;
     settings::apply(&mut root, &context)?;
     rootfs::add_programs(&mut root, &spec.files, &own)?;
-    let contents = contents(&spec, &lock, &components, &context)?;
-    let sbom = sbom::document(&spec, &contents, epoch)?;
+    let (sbom, licences) = documents(&spec, &lock, &components, &context)?;
     root.text(sbom::PLACE, sbom.clone());
-    root.text(licences::PLACE, licence_texts(&spec, &contents)?);
+    root.text(licences::PLACE, licences);
     let payload = compose_payload(&spec, &root, &components, epoch)?;
     root.lay_over(payload);
     programs::settle(&mut root, &spec.files).with_context(|| format!("the image of {}", spec.path.display()))?;
@@ -161,35 +160,19 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     Ok(Made { ova, size, disk })
 }
 
-/// What an image is made of, with the licences of all that is linked into its programs.
-fn contents<'c>(
-    spec: &Spec,
-    lock: &'c Lock,
-    components: &'c [Built],
-    context: &BuildContext<'_>,
-) -> Result<sbom::Contents<'c>> {
-    let licensed = |built: &'c Built| Ok((built, component::licences::of(built, context.cache, context.progress)?));
+/// The list of parts of an image, and the licence texts of all that its programs link.
+fn documents(spec: &Spec, lock: &Lock, components: &[Built], context: &BuildContext<'_>) -> Result<(String, String)> {
+    let &BuildContext { cache, progress, epoch, .. } = context;
+    let linked = |built| component::licences::of(built, cache, progress);
+    let components: Vec<_> =
+        components.iter().map(|built| Ok((&built.component, linked(built)?))).collect::<Result<_>>()?;
     let packages: Vec<&str> = std::iter::once("agent").chain(spec.files.programs.iter().map(String::as_str)).collect();
-    Ok(sbom::Contents {
-        lock,
-        components: components.iter().map(licensed).collect::<Result<_>>()?,
-        programs: packages.iter().map(|package| own_programs::name(package)).collect(),
-        crates: crates::of(&spec.files.agent, &packages, context.progress)?,
-    })
-}
-
-/// The document with all licence texts. Those of modules come from their sources, the appliance's own from its workspace.
-fn licence_texts(spec: &Spec, contents: &sbom::Contents<'_>) -> Result<String> {
+    let crates = crates::of(&spec.files.agent, &packages, progress)?;
     let path = spec.files.workspace.join("LICENSE");
     let own = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let modules = contents.components.iter().flat_map(|(_, modules)| modules);
-    licences::document(&own, &modules.chain(&contents.crates).collect::<Vec<_>>())
-}
-
-/// The directory with what is pinned and judged for audits: next to that of the components.
-fn audit_directory(spec: &Spec) -> Result<PathBuf> {
-    let components = spec.components.file.parent().context("the components' file has no directory")?;
-    Ok(components.join("../audit"))
+    let texts = licences::document(&own, components.iter().flat_map(|(_, modules)| modules).chain(&crates))?;
+    let programs: Vec<String> = packages.iter().map(|package| own_programs::name(package)).collect();
+    Ok((sbom::document(spec, lock, &components, &programs, &crates, epoch)?, texts))
 }
 
 /// Compares what the images of specs are made of with published advisories; if `pinned`, only with the Go vulnerability
@@ -215,8 +198,9 @@ pub fn audit(
         last = Some(spec);
     }
     let spec = last.context("no spec is given")?;
-    let judgements = audit::judged::read(&audit_directory(&spec)?)?;
-    let database = audit::go::Database::fetch(&audit_directory(&spec)?, progress)?;
+    let directory = spec.components.file.with_file_name("../audit");
+    let judgements = audit::judged::read(&directory)?;
+    let database = audit::go::Database::fetch(&directory, progress)?;
     // Without the tools tree no component in C was built.
     let has_tools = !pinned || cache.root().join("tools").is_dir();
     let tools = has_tools.then(|| tools::ensure(sources, cache, progress)).transpose()?;

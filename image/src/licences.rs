@@ -51,7 +51,7 @@ pub fn of_directory(directory: &Path) -> Result<Vec<String>> {
 
 /// One document with every text once, and in front of it the names of the parts that bring it. `own` is the text of the
 /// appliance itself, the Apache License 2.0: it also counts for a part that offers this licence and brings no text. It is an error if another part has none.
-pub fn document(own: &str, parts: &[&Licensed]) -> Result<String> {
+pub fn document<'l>(own: &str, parts: impl Iterator<Item = &'l Licensed>) -> Result<String> {
     let own = own.trim_end().to_owned();
     let mut by_text = BTreeMap::from([(&own, BTreeSet::from(["kaas".to_owned()]))]);
     let mut missing = BTreeSet::new();
@@ -103,18 +103,19 @@ mod tests {
         let texts = of_directory(&sources).unwrap();
         assert_eq!(texts, ["other", "the text"]);
         let (one, two) = (part("a.org/a", None, texts.clone()), part("b.org/b", None, texts));
-        let made = document("own text\n", &[&two, &one]).unwrap();
-        assert_eq!(made, document("own text", &[&one, &two]).unwrap());
+        let made = document("own text\n", [&two, &one].into_iter()).unwrap();
+        assert_eq!(made, document("own text", [&one, &two].into_iter()).unwrap());
         assert_eq!(made.matches("the text").count(), 1);
         assert!(made.contains("a.org/a v1\nb.org/b v1\n\nother\n") && made.contains("kaas\n\nown text\n"), "{made}");
     }
 
     #[test]
     fn a_part_without_a_text_offers_the_appliances_licence() {
-        let made = document("own", &[&part("bare", Some("MIT OR Apache-2.0"), Vec::new())]).unwrap();
+        let bare = |licence: Option<&str>| document("own", std::iter::once(&part("bare", licence, Vec::new())));
+        let made = bare(Some("MIT OR Apache-2.0")).unwrap();
         assert!(made.contains("bare v1\nkaas\n\nown\n"), "{made}");
         for other in [None, Some("MIT"), Some("MIT AND Apache-2.0")] {
-            let error = document("own", &[&part("bare", other, Vec::new())]).unwrap_err().to_string();
+            let error = bare(other).unwrap_err().to_string();
             assert!(error.contains("no licence text in the sources of bare v1"), "{error}");
         }
     }

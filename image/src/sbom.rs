@@ -12,7 +12,6 @@ use sha2::{Digest, Sha256};
 
 use crate::cache::hex;
 use crate::component::Component;
-use crate::component::build::Built;
 use crate::debian::lock::{Lock, Package};
 use crate::licences::Licensed;
 use crate::spec::{Identity, Spec};
@@ -21,31 +20,6 @@ use crate::spec::{Identity, Spec};
 pub const PLACE: &str = "usr/share/kaas/sbom.spdx.json";
 /// The document's own ID.
 const DOCUMENT: &str = "SPDXRef-DOCUMENT";
-/// The licence of our programs.
-const OWN: &str = "Apache-2.0";
-
-/// What an image is made of.
-pub struct Contents<'c> {
-    pub lock: &'c Lock,
-    /// The upstream parts, each with the modules that are linked into it.
-    pub components: Vec<(&'c Built, Vec<Licensed>)>,
-    /// Our own programs.
-    pub programs: Vec<String>,
-    /// The crates that are linked into them.
-    pub crates: Vec<Licensed>,
-}
-
-/// What a package of the document says of itself.
-#[derive(Default)]
-struct Part<'p> {
-    name: &'p str,
-    version: &'p str,
-    /// SPDX expression.
-    licence: Option<&'p str>,
-    /// The type of its package URL, such as `cargo`, and the URL's qualifiers.
-    purl: Option<(&'p str, String)>,
-    sha256: Option<&'p str>,
-}
 
 /// The packages of the document by ID, and which contains which.
 #[derive(Default)]
@@ -55,41 +29,72 @@ struct Parts {
 }
 
 impl Parts {
-    /// Adds a part to what contains it, and returns its ID. A part that several others contain is one package.
-    fn add(&mut self, within: &str, kind: &str, part: &Part<'_>) -> String {
-        let id = id(kind, part.name, part.version);
+    /// Adds a part with further fields to what contains it, and returns its ID. A part that several others contain is one
+    /// package.
+    fn add(
+        &mut self,
+        within: &str,
+        kind: &str,
+        (name, version): (&str, &str),
+        licence: Option<&str>,
+        more: &[(&str, Value)],
+    ) -> String {
+        // An ID has letters, digits, `.` and `-` only. The digest keeps names apart that differ in other characters.
+        let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
+        let digest = hex(&Sha256::digest(format!("{name}\0{version}")));
+        let id = format!("SPDXRef-{kind}-{}-{}-{}", plain(name), plain(version), &digest[..8]);
         let relation = if within == DOCUMENT { "DESCRIBES" } else { "CONTAINS" };
         self.relations.push(json!({ "spdxElementId": within, "relationshipType": relation, "relatedSpdxElement": id }));
-        self.packages.entry(id.clone()).or_insert_with(|| package(&id, part));
+        let mut package = json!({
+            "SPDXID": id,
+            "name": name,
+            "versionInfo": version,
+            "downloadLocation": "NOASSERTION",
+            "filesAnalyzed": false,
+            "licenseConcluded": "NOASSERTION",
+            "licenseDeclared": licence.unwrap_or("NOASSERTION"),
+            "copyrightText": "NOASSERTION",
+        });
+        for (field, value) in more {
+            package[*field] = value.clone();
+        }
+        self.packages.insert(id.clone(), package);
         id
+    }
+
+    fn add_linked(&mut self, within: &str, kind: &str, purl_type: &str, linked: &[Licensed]) {
+        for Licensed { name, version, licence, .. } in linked {
+            self.add(within, kind, (name, version), licence.as_deref(), &[purl(purl_type, name, version, "")]);
+        }
     }
 }
 
-/// The document of an image. `epoch` is the time of everything in the image.
-pub fn document(spec: &Spec, contents: &Contents<'_>, epoch: u64) -> Result<String> {
-    let Identity { name, version, .. } = &spec.identity;
+/// The document of an image: Debian's packages, the upstream components with the modules that are linked into each, and our
+/// own programs with the crates that are linked into them. `epoch` is the time of everything in the image.
+pub fn document(
+    spec: &Spec,
+    lock: &Lock,
+    components: &[(&Component, Vec<Licensed>)],
+    programs: &[String],
+    crates: &[Licensed],
+    epoch: u64,
+) -> Result<String> {
+    let Identity { name, version: own_version, .. } = &spec.identity;
     let mut parts = Parts::default();
-    let image = parts.add(DOCUMENT, "Image", &Part { name, version, ..Part::default() });
-    for Package { name, version, path, sha256, .. } in contents.lock.packages.iter().chain(&contents.lock.kernel) {
+    let image = parts.add(DOCUMENT, "Image", (name, own_version), None, &[]);
+    for Package { name, version, path, sha256, .. } in lock.packages.iter().chain(&lock.kernel) {
         let architecture = if path.ends_with("_all.deb") { "all" } else { "amd64" };
-        let purl = Some(("deb/debian", format!("?arch={architecture}&distro={}", contents.lock.suite)));
-        parts.add(&image, "Debian", &Part { name, version, purl, sha256: Some(sha256), ..Part::default() });
+        let purl = purl("deb/debian", name, version, &format!("?arch={architecture}&distro={}", lock.suite));
+        let checksums = json!([{ "algorithm": "SHA256", "checksumValue": sha256 }]);
+        parts.add(&image, "Debian", (name, version), None, &[purl, ("checksums", checksums)]);
     }
-    let add_linked = |parts: &mut Parts, within: &str, kind: &str, purl: &str, linked: &[Licensed]| {
-        for Licensed { name, version, licence, .. } in linked {
-            let purl = Some((purl, String::new()));
-            parts.add(within, kind, &Part { name, version, licence: licence.as_deref(), purl, sha256: None });
-        }
-    };
-    for (built, modules) in &contents.components {
-        let Component { name, version, licence, .. } = &built.component;
-        let part = Part { name, version, licence: Some(licence), ..Part::default() };
-        let component = parts.add(&image, "Component", &part);
-        add_linked(&mut parts, &component, "Go", "golang", modules);
+    for (Component { name, version, licence, .. }, modules) in components {
+        let component = parts.add(&image, "Component", (name, version), Some(licence), &[]);
+        parts.add_linked(&component, "Go", "golang", modules);
     }
-    for name in &contents.programs {
-        let program = parts.add(&image, "Program", &Part { name, version, licence: Some(OWN), ..Part::default() });
-        add_linked(&mut parts, &program, "Crate", "cargo", &contents.crates);
+    for name in programs {
+        let program = parts.add(&image, "Program", (name, own_version), Some("Apache-2.0"), &[]);
+        parts.add_linked(&program, "Crate", "cargo", crates);
     }
     let full_name = spec.full_name();
     let packages: Vec<Value> = parts.packages.into_values().collect();
@@ -109,34 +114,13 @@ pub fn document(spec: &Spec, contents: &Contents<'_>, epoch: u64) -> Result<Stri
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-fn package(id: &str, part: &Part<'_>) -> Value {
-    let mut package = json!({
-        "SPDXID": id,
-        "name": part.name,
-        "versionInfo": part.version,
-        "downloadLocation": "NOASSERTION",
-        "filesAnalyzed": false,
-        "licenseConcluded": "NOASSERTION",
-        "licenseDeclared": part.licence.unwrap_or("NOASSERTION"),
-        "copyrightText": "NOASSERTION",
-    });
-    if let Some((kind, qualifiers)) = &part.purl {
-        let name = part.name.split('/').map(encoded).collect::<Vec<_>>().join("/");
-        let purl = format!("pkg:{kind}/{name}@{}{qualifiers}", encoded(part.version));
-        package["externalRefs"] =
-            json!([{ "referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl }]);
-    }
-    if let Some(sha256) = part.sha256 {
-        package["checksums"] = json!([{ "algorithm": "SHA256", "checksumValue": sha256 }]);
-    }
-    package
-}
-
-/// An element's ID: letters, digits, `.` and `-` only. A digest keeps names apart that differ in other characters.
-fn id(kind: &str, name: &str, version: &str) -> String {
-    let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
-    let digest = hex(&Sha256::digest(format!("{name}\0{version}")));
-    format!("SPDXRef-{kind}-{}-{}-{}", plain(name), plain(version), &digest[..8])
+/// The field with a package URL. Its type may end with a namespace.
+fn purl(purl_type: &str, name: &str, version: &str, qualifiers: &str) -> (&'static str, Value) {
+    let name = name.split('/').map(encoded).collect::<Vec<_>>().join("/");
+    let purl = format!("pkg:{purl_type}/{name}@{}{qualifiers}", encoded(version));
+    let reference =
+        json!({ "referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl });
+    ("externalRefs", json!([reference]))
 }
 
 /// A part of a package URL, percent-encoded.
@@ -168,7 +152,6 @@ pub fn write_next_to(ova: &Path, document: &str, signer: Option<&Signer>) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Key, Stage};
     use crate::debian::lock::{Index, Pocket};
 
     /// The document of a tiny image in which two parts link one module, and the agent one crate.
@@ -186,11 +169,6 @@ mod tests {
             sha256,
         };
         let lock = Lock { suite: "trixie".into(), request: "r".into(), indexes, packages: vec![package], kernel: None };
-        let built = ["coredns", "etcd"].map(|name| Built {
-            component: described.iter().find(|component| component.name == name).unwrap().clone(),
-            directory: "/".into(),
-            key: Key::of(Stage::COMPONENTS).finish(),
-        });
         let part = |name: &str, version: &str, licence: Option<&str>| Licensed {
             name: name.into(),
             version: version.into(),
@@ -198,13 +176,10 @@ mod tests {
             texts: vec!["t".into()],
         };
         let modules = vec![part("golang.org/x/net", version, None)];
-        let contents = Contents {
-            lock: &lock,
-            components: built.iter().map(|built| (built, modules.clone())).collect(),
-            programs: vec!["kaas-agent".into()],
-            crates: vec![part("serde", "1.0.0", Some("MIT"))],
-        };
-        document(&spec, &contents, lock.epoch()).unwrap()
+        let component = |name: &str| described.iter().find(|component| component.name == name).unwrap();
+        let components = ["coredns", "etcd"].map(|name| (component(name), modules.clone()));
+        let crates = [part("serde", "1.0.0", Some("MIT"))];
+        document(&spec, &lock, &components, &["kaas-agent".into()], &crates, lock.epoch()).unwrap()
     }
 
     #[test]

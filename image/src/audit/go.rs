@@ -152,7 +152,7 @@ impl Database {
         let mut rows = Vec::new();
         for osv in &self.advisories {
             for affected in &osv.affected {
-                for module in modules.iter().filter(|module| module.path == affected.package["name"]) {
+                for module in modules.iter().filter(|module| affected.package.get("name") == Some(&module.path)) {
                     let Some(fixed) = affected.affects(&module.version) else { continue };
                     if programs.iter().any(|program| affected.is_linked_into(program)) {
                         rows.push(Row {
