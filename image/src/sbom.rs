@@ -1,4 +1,4 @@
-//! The list of what an image is made of, as an SPDX document. Source: SPDX 2.3 (https://spdx.github.io/spdx-spec/v2.3/)
+//! The list of an image's parts, as an SPDX document. Source: SPDX 2.3 (https://spdx.github.io/spdx-spec/v2.3/)
 //! and package URLs (https://github.com/package-url/purl-spec). Equal parts give equal bytes.
 
 use std::collections::BTreeMap;
@@ -200,6 +200,10 @@ mod tests {
         let within = relations.iter().filter(|relation| relation["relatedSpdxElement"] == net[0]["SPDXID"]);
         assert_eq!(within.count(), 2);
         assert_eq!(document["creationInfo"]["created"], "2023-11-14T22:13:20Z");
+        // SPDX 2.3, 7.2.2.
+        let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || ".-".contains(letter);
+        let ids: Vec<&str> = packages.iter().map(|package| package["SPDXID"].as_str().unwrap()).collect();
+        assert!(ids.iter().all(|id| id.starts_with("SPDXRef-") && id.chars().all(is_allowed)), "{ids:?}");
         let known = |id: &Value| id == "SPDXRef-DOCUMENT" || packages.iter().any(|package| package["SPDXID"] == *id);
         assert!(
             relations

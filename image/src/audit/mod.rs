@@ -42,12 +42,12 @@ pub struct Row {
     pub text: String,
 }
 
-/// What was found.
+/// The result of an audit.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What was checked, against which state of which source.
+    /// Parts that were checked, each with the state of its source.
     pub checked: Vec<String>,
-    /// What could not be checked, and why.
+    /// Parts that could not be checked, each with the reason.
     pub unchecked: Vec<String>,
     /// The advisories: open ones first.
     pub rows: Vec<Row>,
