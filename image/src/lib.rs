@@ -51,10 +51,11 @@ use component::build::Built;
 use component::{Component, Source};
 use debian::bootstrap;
 use debian::changes::Changes;
-use debian::lock::{Lock, Pocket, advice};
+use debian::lock::{Lock, Package, Pocket, advice};
 use debian::resolve::Archive;
 use debian::sources::{Settings, Sources};
 use debian::{fetch, layers};
+use licences::Licensed;
 use process::Tool;
 use progress::Progress;
 use spec::{Spec, Variant};
@@ -132,7 +133,7 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     rootfs::take_in(&mut root, &cache, work.path())?;
     settings::apply(&mut root, &context)?;
     rootfs::add_programs(&mut root, &spec.files, &own)?;
-    let (sbom, licences) = documents(&spec, &lock, &components, &context)?;
+    let (sbom, licences) = documents(&spec, &lock, &components, &own.rust, &context)?;
     root.text(sbom::PLACE, sbom.clone());
     root.text(licences::PLACE, licences);
     let payload = compose_payload(&spec, &root, &components, epoch)?;
@@ -161,7 +162,13 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
 }
 
 /// The list of parts of an image, and the licence texts of all that its programs link.
-fn documents(spec: &Spec, lock: &Lock, components: &[Built], context: &BuildContext<'_>) -> Result<(String, String)> {
+fn documents(
+    spec: &Spec,
+    lock: &Lock,
+    components: &[Built],
+    rust: &str,
+    context: &BuildContext<'_>,
+) -> Result<(String, String)> {
     let &BuildContext { cache, progress, epoch, .. } = context;
     let linked = |built| component::licences::of(built, cache, progress);
     let components: Vec<_> =
@@ -170,9 +177,19 @@ fn documents(spec: &Spec, lock: &Lock, components: &[Built], context: &BuildCont
     let crates = crates::of(&spec.files.agent, &packages, progress)?;
     let path = spec.files.workspace.join("LICENSE");
     let own = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let texts = licences::document(&own, components.iter().flat_map(|(_, modules)| modules).chain(&crates))?;
+    // `rustc 1.95.0 (…)`. The standard library is linked into each program, and offers the appliance's own licence.
+    let library = Licensed {
+        name: "rust-std".to_owned(),
+        version: rust.split(' ').nth(1).unwrap_or(rust).to_owned(),
+        licence: Some("MIT OR Apache-2.0".to_owned()),
+        texts: Vec::new(),
+    };
+    let linked = components.iter().flat_map(|(_, modules)| modules).chain(&crates).chain([&library]);
+    let texts = licences::document(&own, linked)?;
     let programs: Vec<String> = packages.iter().map(|package| own_programs::name(package)).collect();
-    Ok((sbom::document(spec, lock, &components, &programs, &crates, epoch)?, texts))
+    let debian: Vec<Package> = [lock.packages.clone(), tools::shipped()?.packages].concat();
+    let debian = Lock { packages: debian, ..lock.clone() };
+    Ok((sbom::document(spec, &debian, &components, &programs, (&library, &crates), epoch)?, texts))
 }
 
 /// Compares what the images of specs are made of with published advisories; if `pinned`, only with the Go vulnerability
@@ -199,8 +216,9 @@ pub fn audit(
     }
     let spec = last.context("no spec is given")?;
     let directory = spec.components.file.with_file_name("../audit");
-    let judgements = audit::judged::read(&directory)?;
+    let judgements = audit::judged::read(&directory, now)?;
     let database = audit::go::Database::fetch(&directory, progress)?;
+    report.rows.extend(database.is_old(now));
     // Without the tools tree no component in C was built.
     let has_tools = !pinned || cache.root().join("tools").is_dir();
     let tools = has_tools.then(|| tools::ensure(sources, cache, progress)).transpose()?;
@@ -222,7 +240,8 @@ pub fn audit(
         report.unchecked.push("crates and Debian packages: run without --pinned".to_owned());
     } else {
         audit::check_crates(&spec.files.workspace, cache, progress, &mut report)?;
-        audit::debian::check(&locks, sources, cache, progress, &mut report)?;
+        locks.push(tools::shipped()?);
+        audit::debian::check(&locks, spec.packages.kernel.as_deref(), sources, cache, progress, &mut report)?;
     }
     report.judge(&judgements, now);
     Ok(report)

@@ -70,13 +70,13 @@ impl Parts {
 }
 
 /// The document of an image: Debian's packages, the upstream components with the modules that are linked into each, and our
-/// own programs with the crates that are linked into them. `epoch` is the time of everything in the image.
+/// own programs with Rust's library and the crates that are linked into them. `epoch` is the time of everything in the image.
 pub fn document(
     spec: &Spec,
     lock: &Lock,
     components: &[(&Component, Vec<Licensed>)],
     programs: &[String],
-    crates: &[Licensed],
+    (library, crates): (&Licensed, &[Licensed]),
     epoch: u64,
 ) -> Result<String> {
     let Identity { name, version: own_version, .. } = &spec.identity;
@@ -94,6 +94,7 @@ pub fn document(
     }
     for name in programs {
         let program = parts.add(&image, "Program", (name, own_version), Some("Apache-2.0"), &[]);
+        parts.add_linked(&program, "Library", "generic", std::slice::from_ref(library));
         parts.add_linked(&program, "Crate", "cargo", crates);
     }
     let full_name = spec.full_name();
@@ -179,7 +180,8 @@ mod tests {
         let component = |name: &str| described.iter().find(|component| component.name == name).unwrap();
         let components = ["coredns", "etcd"].map(|name| (component(name), modules.clone()));
         let crates = [part("serde", "1.0.0", Some("MIT"))];
-        document(&spec, &lock, &components, &["kaas-agent".into()], &crates, lock.epoch()).unwrap()
+        let library = part("rust-std", "1.95.0", Some("MIT OR Apache-2.0"));
+        document(&spec, &lock, &components, &["kaas-agent".into()], (&library, &crates), lock.epoch()).unwrap()
     }
 
     #[test]
@@ -187,7 +189,7 @@ mod tests {
         let document: Value = serde_json::from_str(&made("v0.1.0")).unwrap();
         let packages = document["packages"].as_array().unwrap();
         let find = |name: &str| packages.iter().filter(|package| package["name"] == name).collect::<Vec<_>>();
-        assert_eq!(packages.len(), 7, "{packages:#?}");
+        assert_eq!(packages.len(), 8, "{packages:#?}");
         let purl = |name: &str| find(name)[0]["externalRefs"][0]["referenceLocator"].as_str().unwrap().to_owned();
         assert_eq!(purl("libstdc++6"), "pkg:deb/debian/libstdc%2B%2B6@1%3A14.2.0-19%2Bb1?arch=amd64&distro=trixie");
         assert_eq!(purl("golang.org/x/net"), "pkg:golang/golang.org/x/net@v0.1.0");

@@ -15,6 +15,8 @@ use crate::sources::Sources;
 
 /// The exit status with an open advisory.
 const OPEN: u8 = 3;
+/// The exit status without an open advisory, if something could not be checked.
+const UNCHECKED: u8 = 4;
 
 /// `kaas image audit`
 #[derive(Args)]
@@ -40,7 +42,11 @@ pub fn run(arguments: Audit, cache: &Cache) -> Result<ExitCode> {
     let report = image::audit(&specs, pinned, &sources.into(), SystemTime::now(), cache, &progress)?;
     progress.finish();
     output::result(&text(&report))?;
-    Ok(if report.fails(pinned) { ExitCode::from(OPEN) } else { ExitCode::SUCCESS })
+    Ok(match report.fails(pinned) {
+        true => ExitCode::from(OPEN),
+        false if !pinned && !report.unchecked.is_empty() => ExitCode::from(UNCHECKED),
+        false => ExitCode::SUCCESS,
+    })
 }
 
 fn text(report: &Report) -> String {

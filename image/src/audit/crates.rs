@@ -24,14 +24,20 @@ pub fn check(workspace: &Path, cache: &Cache, progress: &Progress, report: &mut 
     Ok(())
 }
 
-/// Adds what `.ci/deny --audit` printed: lines for people that begin with `deny: `, and cargo-deny's lines of JSON.
+/// Adds what `.ci/deny --audit` printed: lines for people that begin with `deny: `, and cargo-deny's lines of JSON. The last
+/// of these has the type `summary`: without it the check did not run to its end.
 fn add(said: &str, report: &mut Report) -> Result<()> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    for fields in said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()?.get("fields").cloned()) {
+    let lines: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let unchecked: Vec<_> = said.lines().filter_map(|line| line.strip_prefix(UNCHECKED)).collect();
+    let is_whole = lines.iter().any(|line| line["type"] == "summary");
+    ensure!(is_whole || !unchecked.is_empty(), "cargo-deny did not check the crates: {}", said.trim());
+    for fields in lines.iter().map(|line| &line["fields"]) {
         let advisory = &fields["advisory"];
         if advisory.is_null() {
             // A yanked crate is an error without an advisory.
-            ensure!(fields["severity"] != "error", "cargo-deny: {}", text(&fields["message"]));
+            let failed = fields["severity"] == "error" || fields["level"] == "ERROR";
+            ensure!(!failed, "cargo-deny: {}", text(&fields["message"]));
             continue;
         }
         let version = text(&fields["graphs"][0]["Krate"]["version"]);
@@ -44,7 +50,6 @@ fn add(said: &str, report: &mut Report) -> Result<()> {
             ..Row::default()
         });
     }
-    let unchecked: Vec<_> = said.lines().filter_map(|line| line.strip_prefix(UNCHECKED)).collect();
     if unchecked.is_empty() {
         report.checked.push("crates by cargo-deny: advisories, licences, sources".to_owned());
     }
@@ -60,7 +65,8 @@ mod tests {
     fn an_advisory_of_a_crate_is_a_row_and_a_missing_database_is_no_success() {
         let mut report = Report::default();
         let line = r#"{"type":"diagnostic","fields":{"severity":"error","graphs":[{"Krate":{"name":"a","version":"1.0.0"}}],"advisory":{"id":"RUSTSEC-2026-1","package":"a","title":"t","aliases":["CVE-2026-1"]}}}"#;
-        add(&format!("deny: licenses ok\n{line}\n"), &mut report).unwrap();
+        let end = r#"{"type":"summary","fields":{"advisories":{"errors":1}}}"#;
+        add(&format!("deny: licenses ok\n{line}\n{end}\n"), &mut report).unwrap();
         assert_eq!(
             (report.rows[0].part.as_str(), report.rows[0].aliases.join(" ")),
             ("a 1.0.0", "CVE-2026-1".to_owned())
@@ -70,6 +76,12 @@ mod tests {
         add("deny: unchecked: advisories: the database was not reached\n", &mut report).unwrap();
         assert_eq!(report.unchecked, ["crates: advisories: the database was not reached"]);
         assert!(report.checked.is_empty());
-        assert!(add(r#"{"fields":{"severity":"error","message":"yanked"}}"#, &mut report).is_err());
+        for failed in [
+            "error: unexpected argument",
+            r#"{"type":"log","fields":{"level":"ERROR","message":"no database"}}"#,
+            &format!("{}\n{end}", r#"{"type":"diagnostic","fields":{"severity":"error","message":"yanked"}}"#),
+        ] {
+            assert!(add(failed, &mut report).is_err(), "{failed}");
+        }
     }
 }

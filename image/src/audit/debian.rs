@@ -22,9 +22,11 @@ use crate::progress::Progress;
 /// The suite that gets fixes first.
 const UNSTABLE: &str = "sid";
 
-/// Adds rows for the packages of locks.
+/// Adds rows for the packages of locks, and for the kernel that a metapackage names. The kernel is compared with the release
+/// alone: the changelog of unstable's kernel is that of another branch.
 pub fn check(
     locks: &[Lock],
+    kernel: Option<&str>,
     settings: &Settings,
     cache: &Cache,
     progress: &Progress,
@@ -34,7 +36,10 @@ pub fn check(
     let sources = Sources::find(settings, Path::new("/"))?;
     let release = Archive::open(&first.suite, &Pocket::ALL, &sources, cache, progress)?;
     let unstable = Archive::open(UNSTABLE, &[Pocket::Release], &sources, cache, progress)?;
-    let all = locks.iter().flat_map(|lock| lock.packages.iter().chain(&lock.kernel));
+    for (locked, name) in locks.iter().filter_map(|lock| lock.kernel.as_ref()).zip(kernel) {
+        report.rows.extend(newer_kernel(locked, &release.kernel(name)?)?);
+    }
+    let all = locks.iter().flat_map(|lock| &lock.packages);
     let packages: BTreeMap<&str, &Package> = all.map(|package| (package.name.as_str(), package)).collect();
     // Of each source the smallest package: all have the same changelog.
     let mut newer: BTreeMap<&str, (&Package, &Package)> = BTreeMap::new();
@@ -44,7 +49,7 @@ pub fn check(
             continue;
         };
         if is_older(&package.version, &own.version)? {
-            let id = format!("{}-{name}", own.pocket.suite(&first.suite));
+            let id = format!("{}-{name}-{}", own.pocket.suite(&first.suite), own.version);
             report.rows.push(row(source, package, id, "run `kaas image lock`", own));
         }
         match unstable.newest(name)? {
@@ -76,8 +81,15 @@ pub fn check(
         }
     }
     running.done();
+    report.checked.push(format!("the kernel against {}", first.suite));
     report.checked.push(format!("{} packages of Debian against {} and {UNSTABLE}", packages.len(), first.suite));
     Ok(())
+}
+
+fn newer_kernel(locked: &Package, newest: &Package) -> Result<Option<Row>> {
+    let id = format!("linux-{}", newest.version);
+    let row = || row("linux", locked, id, "run `kaas image lock`", newest);
+    Ok(is_older(&locked.version, &newest.version)?.then(row))
 }
 
 fn row(source: &str, package: &Package, id: String, text: &str, fixed: &Package) -> Row {
@@ -119,6 +131,21 @@ fn cves(text: &str) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_newer_kernel_is_a_row_though_its_package_has_another_name() {
+        let kernel = |version: &str| Package {
+            name: format!("linux-image-{version}-cloud-amd64"),
+            version: format!("{version}-1"),
+            pocket: Pocket::Security,
+            path: String::new(),
+            size: 0,
+            sha256: String::new(),
+        };
+        let row = newer_kernel(&kernel("6.12.118"), &kernel("6.12.119")).unwrap().unwrap();
+        assert_eq!((row.component.as_str(), row.fixed.as_deref()), ("debian/linux", Some("6.12.119-1")));
+        assert_eq!(newer_kernel(&kernel("6.12.118"), &kernel("6.12.118")).unwrap(), None);
+    }
 
     #[test]
     fn cves_of_a_changelog_are_read() {

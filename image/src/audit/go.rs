@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
 use semver::Version;
 use serde::Deserialize;
 
-use super::Row;
+use super::{Row, Status};
 use crate::component::licences::download;
 use crate::go_program::{GoProgram, Module};
 use crate::process::Tool;
@@ -16,6 +17,8 @@ use crate::progress::Progress;
 
 /// The module of the database.
 const DATABASE: &str = "golang.org/x/vulndb";
+/// The age from which a database counts as old.
+const OLD_DAYS: u64 = 45;
 /// How the database calls the standard library.
 const LIBRARY: &str = "stdlib";
 
@@ -79,6 +82,13 @@ impl Import {
 }
 
 impl Affected {
+    /// Whether it names a module. etcd's advisories name the whole repository, whose modules have one version.
+    fn is_of(&self, module: &str) -> bool {
+        let name = self.package.get("name").map(String::as_str).unwrap_or_default();
+        name == module
+            || ["go.etcd.io/etcd", "go.etcd.io/etcd/v3"].contains(&name) && module.starts_with("go.etcd.io/etcd/")
+    }
+
     /// Whether a version is affected, and if so, by which version it is fixed.
     fn affects(&self, version: &str) -> Option<Option<String>> {
         // A version that cannot be compared counts as affected.
@@ -144,6 +154,23 @@ impl Database {
         Ok(Self { version: version.to_owned(), advisories })
     }
 
+    /// A row if advisories of the last weeks can be missing: the version has the time of the last change, such as
+    /// v0.0.0-20261105123456-abcdefabcdef.
+    pub fn is_old(&self, now: SystemTime) -> Option<Row> {
+        let days = self.version.split('-').nth(1).and_then(|time| {
+            let day = format!("{}-{}-{}T00:00:00Z", time.get(..4)?, time.get(4..6)?, time.get(6..8)?);
+            now.duration_since(humantime::parse_rfc3339(&day).ok()?).ok().map(|age| age.as_secs() / 86_400)
+        });
+        (days.is_none_or(|days| days > OLD_DAYS)).then(|| Row {
+            status: Status::Expired,
+            component: "audit".to_owned(),
+            id: "database".to_owned(),
+            part: format!("{DATABASE} {}", self.version),
+            text: "run `go get golang.org/x/vulndb@latest` in image/audit".to_owned(),
+            ..Row::default()
+        })
+    }
+
     /// The advisories of a component that was built with a version of Go, if one of its programs has affected code.
     pub fn rows(&self, component: &str, go: &str, programs: &[GoProgram]) -> Vec<Row> {
         let library = Module { path: LIBRARY.to_owned(), version: format!("go{go}") };
@@ -152,7 +179,7 @@ impl Database {
         let mut rows = Vec::new();
         for osv in &self.advisories {
             for affected in &osv.affected {
-                for module in modules.iter().filter(|module| affected.package.get("name") == Some(&module.path)) {
+                for module in modules.iter().filter(|module| affected.is_of(&module.path)) {
                     let Some(fixed) = affected.affects(&module.version) else { continue };
                     if programs.iter().any(|program| affected.is_linked_into(program)) {
                         rows.push(Row {

@@ -35,11 +35,13 @@ impl Judgement {
         day(&self.expires).is_none_or(|end| end <= now)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self, now: SystemTime) -> Result<()> {
         ensure!(!self.reason.trim().is_empty(), "has no reason");
         ensure!(!self.advisories.is_empty() && !self.components.is_empty(), "names no advisory or no component");
         let date = |text: &str| day(text).with_context(|| format!("{text:?} is no date: give one such as 2026-11-28"));
-        let lasts = date(&self.expires)?.duration_since(date(&self.date)?).unwrap_or_default();
+        let begins = date(&self.date)?;
+        ensure!(begins <= now, "is dated {}, which is in the future", self.date);
+        let lasts = date(&self.expires)?.duration_since(begins).unwrap_or_default();
         ensure!(!lasts.is_zero() && lasts <= LONGEST, "expires on {}: give a day within 400 days", self.expires);
         Ok(())
     }
@@ -51,7 +53,7 @@ fn day(text: &str) -> Option<SystemTime> {
 }
 
 /// Reads the judgements in a directory's `judged.toml`. An error names the first wrong judgement.
-pub fn read(directory: &Path) -> Result<Vec<Judgement>> {
+pub fn read(directory: &Path, now: SystemTime) -> Result<Vec<Judgement>> {
     let path = directory.join("judged.toml");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let tables: BTreeMap<String, Vec<Judgement>> =
@@ -59,7 +61,7 @@ pub fn read(directory: &Path) -> Result<Vec<Judgement>> {
     let judgements: Vec<Judgement> = tables.into_values().flatten().collect();
     for judgement in &judgements {
         let named = || format!("{}: the judgement of {}", path.display(), judgement.advisories.join(", "));
-        judgement.check().with_context(named)?;
+        judgement.check(now).with_context(named)?;
     }
     Ok(judgements)
 }
@@ -74,7 +76,7 @@ mod tests {
         let text = "[[judged]]\nadvisories = [\"GO-1\"]\ncomponents = [\"a\"]\nreason = \"r\"\ndate = \"2026-01-01\"\nexpires = \"2026-02-01\"\n";
         let read_with = |from: &str, to: &str| {
             std::fs::write(directory.path().join("judged.toml"), text.replace(from, to)).unwrap();
-            read(directory.path()).map_err(|error| format!("{error:#}"))
+            read(directory.path(), day("2026-01-01").unwrap()).map_err(|error| format!("{error:#}"))
         };
         let judgement = read_with("", "").unwrap().remove(0);
         let row = |component: &str| Row { component: component.to_owned(), id: "GO-1".to_owned(), ..Row::default() };
@@ -86,6 +88,7 @@ mod tests {
             ("2026-02-01", "2026-02-30", "is no date"),
             ("2026-02-01", "2026-01-01", "give a day within 400 days"),
             ("2026-02-01", "2028-01-01", "give a day within 400 days"),
+            ("2026-01-01", "2026-01-02", "is in the future"),
             ("reason", "because", "unknown field"),
             ("[\"GO-1\"]", "[]", "names no advisory"),
         ] {

@@ -61,6 +61,35 @@ fn advisories_of_modules_are_decided_by_the_linked_functions() {
 }
 
 #[test]
+fn an_advisory_of_etcds_repository_is_one_of_its_modules() {
+    let files = tempfile::tempdir().unwrap();
+    let text = r#"{"id":"GO-7","affected":[{"package":{"name":"go.etcd.io/etcd/v3"},"ranges":[{"events":[{"introduced":"0"},{"fixed":"3.6.9"}]}]}]}"#;
+    std::fs::write(files.path().join("GO-7.json"), text).unwrap();
+    let database = Database::read(files.path(), "v0").unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for (version, expected) in [("v3.6.8", 1), ("v3.6.9", 0)] {
+        let lines = format!("dep\tgo.etcd.io/etcd/server/v3\t{version}\th1:b=\n");
+        std::fs::write(file.path(), program(&lines, &[])).unwrap();
+        let rows = database.rows("etcd", "1.27.3", &[GoProgram::read(file.path()).unwrap()]);
+        assert_eq!(rows.len(), expected, "{version}");
+    }
+}
+
+#[test]
+fn an_old_database_is_a_row() {
+    let files = tempfile::tempdir().unwrap();
+    std::fs::write(files.path().join("GO-8.json"), r#"{"id":"GO-8","affected":[]}"#).unwrap();
+    let old = |version: &str, now: &str| {
+        let database = Database::read(files.path(), version).unwrap();
+        database.is_old(humantime::parse_rfc3339(now).unwrap()).map(|row| row.status)
+    };
+    let version = "v0.0.0-20261105123456-abcdefabcdef";
+    assert_eq!(old(version, "2026-12-20T00:00:00Z"), None);
+    assert_eq!(old(version, "2026-12-21T00:00:00Z"), Some(Status::Expired));
+    assert_eq!(old("v0", "2026-12-01T00:00:00Z"), Some(Status::Expired));
+}
+
+#[test]
 fn a_version_is_affected_from_its_introduction_to_its_fix() {
     let files = tempfile::tempdir().unwrap();
     let database = database(files.path());

@@ -62,6 +62,14 @@ impl Archive {
         Ok(self.indexed.newest(name)?.map(|entry| (&entry.package, entry.source.as_str())))
     }
 
+    /// The newest kernel of a metapackage. Each build of a kernel is a package with another name.
+    ///
+    /// # Errors
+    /// When the archive does not have it.
+    pub fn kernel(&self, name: &str) -> Result<Package> {
+        self.indexed.kernel(name)
+    }
+
     /// What a package set comes to, or what it adds to the packages `below`, which keep their versions.
     ///
     /// # Errors
