@@ -82,11 +82,10 @@ impl Import {
 }
 
 impl Affected {
-    /// Whether it names a module. etcd's advisories name the whole repository, whose modules have one version.
+    /// Whether it names a module. Advisories of etcd's server have a name that no module of etcd has.
     fn is_of(&self, module: &str) -> bool {
         let name = self.package.get("name").map(String::as_str).unwrap_or_default();
-        name == module
-            || ["go.etcd.io/etcd", "go.etcd.io/etcd/v3"].contains(&name) && module.starts_with("go.etcd.io/etcd/")
+        name == module || name == "go.etcd.io/etcd/v3" && module == "go.etcd.io/etcd/server/v3"
     }
 
     /// Whether a version is affected, and if so, by which version it is fixed.
