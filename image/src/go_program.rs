@@ -16,40 +16,32 @@ const END: [u8; 16] = [0xf9, 0x32, 0x43, 0x31, 0x86, 0x18, 0x20, 0x72, 0x00, 0x8
 /// A module that is linked into a program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Module {
-    /// Its path.
     pub path: String,
-    /// Its version, with the leading v.
+    /// With the leading v.
     pub version: String,
-    /// The sum of its content as go.sum has it.
-    pub sum: Option<String>,
 }
 
 /// The programs of a component that was built from Go modules.
-///
-/// # Errors
-/// When one is none of Go.
 pub fn of(built: &Built) -> Result<Vec<GoProgram>> {
     let programs = built.component.programs().into_iter();
     programs.map(|program| GoProgram::read(&built.directory.join(&program.output))).collect()
 }
 
-/// A built Go program.
 pub struct GoProgram {
     bytes: Vec<u8>,
-    /// The linked modules but the main one, sorted. A replacement is listed in place of the replaced module.
+    /// The path of the main package. Its functions are named `main.…`.
+    main: String,
+    /// The linked modules, sorted. A replacement is listed in place of the replaced module. The main module is listed if it
+    /// has a version: a program that is built from an upstream's own main package.
     pub modules: Vec<Module>,
 }
 
 impl GoProgram {
-    /// Reads a program.
-    ///
-    /// # Errors
-    /// When the file cannot be read or was not built by Go with modules.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-        let modules =
+        let (main, modules) =
             modules(&bytes).with_context(|| format!("{} does not list the modules of a Go program", path.display()))?;
-        Ok(Self { bytes, modules })
+        Ok(Self { bytes, main, modules })
     }
 
     /// Whether the table of functions is readable: without it [`GoProgram::links`] proves nothing.
@@ -60,10 +52,11 @@ impl GoProgram {
     /// Whether the linker kept a function or method such as `Parse` or `Decoder.Decode` of a package, as its own code or
     /// inlined. Without a symbol: anything of the package. An instance of a generic type counts as all its methods.
     pub fn links(&self, package: &str, symbol: Option<&str>) -> bool {
+        let packages = if package == self.main { vec!["main".to_owned()] } else { packages(package) };
         let Some(symbol) = symbol else {
-            return packages(package).iter().any(|package| self.begins(&format!("{package}.")).next().is_some());
+            return packages.iter().any(|package| self.begins(&format!("{package}.")).next().is_some());
         };
-        packages(package).iter().any(|package| match symbol.split_once('.') {
+        packages.iter().any(|package| match symbol.split_once('.') {
             None => self.finds(&format!("{package}.{symbol}")),
             Some((kind, method)) => [format!("{package}.{kind}"), format!("{package}.(*{kind})")].iter().any(|kind| {
                 let generic = kind.replace(')', "");
@@ -95,26 +88,28 @@ fn packages(path: &str) -> Vec<String> {
     }
 }
 
-fn modules(bytes: &[u8]) -> Option<Vec<Module>> {
+/// The main package, and the modules.
+fn modules(bytes: &[u8]) -> Option<(String, Vec<Module>)> {
     let start = memmem::find(bytes, &START)? + START.len();
     let length = memmem::find(&bytes[start..], &END)?;
     let text = std::str::from_utf8(&bytes[start..start + length]).ok()?;
-    let mut modules: Vec<Module> = Vec::new();
+    let (mut main, mut modules) = (String::new(), Vec::<Module>::new());
     for line in text.lines() {
         let mut words = line.split('\t');
         let kind = words.next()?;
-        if !["dep", "=>"].contains(&kind) {
-            continue;
-        }
         let mut word = || words.next().unwrap_or_default().to_owned();
-        let module = Module { path: word(), version: word(), sum: Some(word()).filter(|sum| !sum.is_empty()) };
-        if kind == "=>" {
-            modules.pop()?;
+        let module = Module { path: word(), version: word() };
+        match kind {
+            "path" => main = module.path,
+            // A module of our own has no version.
+            "mod" if module.version == "(devel)" => {}
+            "mod" | "dep" => modules.push(module),
+            "=>" => *modules.last_mut()? = module,
+            _ => {}
         }
-        modules.push(module);
     }
     modules.sort();
-    Some(modules)
+    Some((main, modules))
 }
 
 #[cfg(test)]
@@ -144,12 +139,8 @@ pub(crate) mod tests {
         ];
         std::fs::write(&file, program(lines, &functions)).unwrap();
         let read = GoProgram::read(&file).unwrap();
-        let module = |path: &str, version: &str, sum: &str| Module {
-            path: path.into(),
-            version: version.into(),
-            sum: Some(sum.into()),
-        };
-        assert_eq!(read.modules, [module("b.org/b", "v1.2.0", "h1:b="), module("c.org/c", "v1.1.0", "h1:c=")]);
+        let module = |path: &str, version: &str| Module { path: path.into(), version: version.into() };
+        assert_eq!(read.modules, [module("b.org/b", "v1.2.0"), module("c.org/c", "v1.1.0")]);
         assert!(read.names_functions());
         for (package, symbol, expected) in [
             ("b.org/b", Some("Parse"), true),
@@ -165,6 +156,11 @@ pub(crate) mod tests {
         ] {
             assert_eq!(read.links(package, symbol), expected, "{package} {symbol:?}");
         }
+        let upstream = "path\tb.org/b/cmd\nmod\tb.org/b\tv1.2.0\th1:b=\n";
+        std::fs::write(&file, program(upstream, &["runtime.main", "main.Parse"])).unwrap();
+        let read = GoProgram::read(&file).unwrap();
+        assert_eq!(read.modules, [module("b.org/b", "v1.2.0")]);
+        assert!(read.links("b.org/b/cmd", Some("Parse")) && !read.links("b.org/b/cmd", Some("Other")));
         std::fs::write(&file, "#!/bin/sh\n").unwrap();
         assert!(GoProgram::read(&file).is_err());
     }

@@ -26,6 +26,8 @@ pub struct Unpacked {
     pub release: String,
     /// `usr/lib/modules` of the image.
     pub modules: PathBuf,
+    /// Its licence.
+    pub copyright: PathBuf,
     /// `usr/lib/modules` of the initial root.
     pub initial_modules: PathBuf,
 }
@@ -51,6 +53,7 @@ pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) ->
         vmlinuz: place.join("vmlinuz"),
         release,
         modules: place.join("image/usr/lib/modules"),
+        copyright: place.join("copyright"),
         initial_modules: place.join("initial/usr/lib/modules"),
     })
 }
@@ -73,6 +76,10 @@ fn lay_out(package: &Tree, kernel: &Kernel, directory: &Path, tools: &ToolsTree,
     let (vmlinuz, release) = image.context("the kernel's package has no boot/vmlinuz-…")?;
     fs::write(directory.join("vmlinuz"), package.read(vmlinuz)?).context("writing the kernel")?;
     fs::write(directory.join("release"), &release).context("writing the kernel's release")?;
+    let is_copyright = |path: &Path| path.starts_with("usr/share/doc") && path.ends_with("copyright");
+    let copyright = package.iter().map(|(path, _)| path).find(|path| is_copyright(path));
+    let copyright = package.read(copyright.context("the kernel's package has no copyright file")?)?;
+    fs::write(directory.join("copyright"), copyright).context("writing the kernel's licence")?;
 
     let mut modules = package.clone();
     modules.retain(|path, _| {

@@ -9,17 +9,17 @@ pub mod audit;
 pub mod cache;
 pub mod caller;
 pub mod component;
-pub mod crates;
+mod crates;
 pub mod debian;
 pub mod disk;
 pub mod document;
 pub mod elf;
-pub mod go_program;
+mod go_program;
 pub mod identifier;
 pub mod initial_root;
 pub mod kernel;
 pub mod kernel_image;
-pub mod licences;
+mod licences;
 pub mod linked;
 pub mod own_programs;
 pub mod payload;
@@ -29,20 +29,20 @@ pub mod progress;
 pub mod renew;
 pub mod root_image;
 pub mod rootfs;
-pub mod sbom;
+mod sbom;
 pub mod settings;
 pub mod spec;
 pub mod tools;
 pub mod tree;
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use contract::image::Compilers;
 use ova::signature::Signer;
 
@@ -51,10 +51,11 @@ use component::build::Built;
 use component::{Component, Source};
 use debian::bootstrap;
 use debian::changes::Changes;
-use debian::lock::{Lock, advice};
+use debian::lock::{Lock, Package, Pocket, advice};
 use debian::resolve::Archive;
 use debian::sources::{Settings, Sources};
 use debian::{fetch, layers};
+use licences::Licensed;
 use process::Tool;
 use progress::Progress;
 use spec::{Spec, Variant};
@@ -132,10 +133,9 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     rootfs::take_in(&mut root, &cache, work.path())?;
     settings::apply(&mut root, &context)?;
     rootfs::add_programs(&mut root, &spec.files, &own)?;
-    let contents = contents(&spec, &lock, &components, &context)?;
-    let sbom = sbom::document(&spec, &contents, epoch)?;
+    let (sbom, licences) = documents(&spec, &lock, &components, &own.rust, &context)?;
     root.text(sbom::PLACE, sbom.clone());
-    root.text(licences::PLACE, licence_texts(&spec, &contents)?);
+    root.text(licences::PLACE, licences);
     let payload = compose_payload(&spec, &root, &components, epoch)?;
     root.lay_over(payload);
     programs::settle(&mut root, &spec.files).with_context(|| format!("the image of {}", spec.path.display()))?;
@@ -161,96 +161,89 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     Ok(Made { ova, size, disk })
 }
 
-/// What an image is made of, with the licences of all that is linked into its programs.
-fn contents<'c>(
+/// The list of parts of an image, and the licence texts of all that its programs link.
+fn documents(
     spec: &Spec,
-    lock: &'c Lock,
-    components: &'c [Built],
+    lock: &Lock,
+    components: &[Built],
+    rust: &str,
     context: &BuildContext<'_>,
-) -> Result<sbom::Contents<'c>> {
-    let licensed = |built: &'c Built| Ok((built, component::licences::of(built, context.cache, context.progress)?));
+) -> Result<(String, String)> {
+    let &BuildContext { cache, progress, epoch, .. } = context;
+    let linked = |built| component::licences::of(built, cache, progress);
+    let components: Vec<_> =
+        components.iter().map(|built| Ok((&built.component, linked(built)?))).collect::<Result<_>>()?;
     let packages: Vec<&str> = std::iter::once("agent").chain(spec.files.programs.iter().map(String::as_str)).collect();
-    Ok(sbom::Contents {
-        lock,
-        components: components.iter().map(licensed).collect::<Result<_>>()?,
-        programs: packages.iter().map(|package| own_programs::name(package)).collect(),
-        crates: crates::of(&spec.files.agent, &packages, context.progress)?,
-    })
-}
-
-/// The document with all licence texts. Those of modules come from their sources, the appliance's own from its workspace.
-fn licence_texts(spec: &Spec, contents: &sbom::Contents<'_>) -> Result<String> {
+    let crates = crates::of(&spec.files.agent, &packages, progress)?;
     let path = spec.files.workspace.join("LICENSE");
     let own = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let modules = contents.components.iter().flat_map(|(_, modules)| modules);
-    let parts: Vec<_> = modules.chain(&contents.crates).cloned().collect();
-    licences::document(&own, &parts, &audit_directory(spec)?)
+    // `rustc 1.95.0 (…)`. The standard library is linked into each program, and offers the appliance's own licence.
+    let library = Licensed {
+        name: "rust-std".to_owned(),
+        version: rust.split(' ').nth(1).unwrap_or(rust).to_owned(),
+        licence: Some("MIT OR Apache-2.0".to_owned()),
+        texts: Vec::new(),
+    };
+    let linked = components.iter().flat_map(|(_, modules)| modules).chain(&crates).chain([&library]);
+    let texts = licences::document(&own, linked)?;
+    let programs: Vec<String> = packages.iter().map(|package| own_programs::name(package)).collect();
+    let debian: Vec<Package> = [lock.packages.clone(), tools::shipped()?.packages].concat();
+    let debian = Lock { packages: debian, ..lock.clone() };
+    Ok((sbom::document(spec, &debian, &components, &programs, (&library, &crates), epoch)?, texts))
 }
 
-/// The directory with what is pinned and judged for audits: next to that of the components.
-fn audit_directory(spec: &Spec) -> Result<PathBuf> {
-    let components = spec.components.file.parent().context("the components' file has no directory")?;
-    Ok(components.join("../audit"))
-}
-
-/// What an audit is asked for.
-pub struct AuditRequest<'r> {
-    /// The specs. What several share is checked once.
-    pub specs: &'r [PathBuf],
-    /// Whether to check against pinned data only: the Go vulnerability database.
-    pub pinned: bool,
-    /// Where packages come from, if not from where the host's come from.
-    pub sources: Settings,
-    /// The time that judgements expire by.
-    pub now: SystemTime,
-}
-
-/// Compares what images are made of with published advisories. The pins and the judgements are in the directory `audit`
-/// next to that of the components.
+/// Compares what the images of specs are made of with published advisories; if `pinned`, only with the Go vulnerability
+/// database. Pins and judgements are in the directory `audit` next to that of the components.
 ///
 /// # Errors
-/// When a spec or a judgement is wrong, or a database cannot be reached.
-pub fn audit(request: &AuditRequest<'_>, cache: &Cache, progress: &Progress) -> Result<audit::Report> {
+/// When a spec or a judgement is wrong, a database cannot be reached, or, unless `pinned`, a component is not built.
+pub fn audit(
+    specs: &[PathBuf],
+    pinned: bool,
+    sources: &Settings,
+    now: SystemTime,
+    cache: &Cache,
+    progress: &Progress,
+) -> Result<audit::Report> {
     let mut report = audit::Report::default();
-    let mut found: BTreeMap<String, Component> = BTreeMap::new();
-    let (mut locks, mut workspace, mut directory) = (Vec::new(), None, None);
-    for path in request.specs {
+    let mut components: BTreeMap<String, Component> = BTreeMap::new();
+    let (mut locks, mut last) = (Vec::new(), None);
+    for path in specs {
         let (spec, described) = spec::read(path)?;
-        found.extend(used(&spec, &described).map(|component| (component.name.clone(), component.clone())));
+        components.extend(used(&spec, &described).map(|component| (component.name.clone(), component.clone())));
         locks.extend(layers::read_locks(&spec.packages.layers, path)?);
-        directory = Some(audit_directory(&spec)?);
-        workspace = Some(spec.files.workspace);
+        last = Some(spec);
     }
-    let (directory, workspace) = (directory.context("there is no spec")?, workspace.context("there is no spec")?);
-    let judgements = audit::judged::read(&directory)?;
+    let spec = last.context("no spec is given")?;
+    let directory = spec.components.file.with_file_name("../audit");
+    let judgements = audit::judged::read(&directory, now)?;
     let database = audit::go::Database::fetch(&directory, progress)?;
-    // Without it nothing in C was built.
-    let tools = match request.pinned && !cache.root().join("tools").is_dir() {
-        true => None,
-        false => Some(tools::ensure(&request.sources, cache, progress)?),
-    };
-    let mut checked = BTreeSet::new();
-    for component in found.values() {
-        let rows = database.check(component, tools.as_ref(), cache, progress)?;
-        match &component.source {
-            Source::GoModule(_) if rows.iter().all(|row| row.status != audit::Status::Undecided) => {
-                checked.insert(component.name.clone());
-            }
-            Source::GoModule(_) => report.unchecked.push(format!("{}: symbols, as it is not built", component.name)),
-            _ => report.unchecked.push(format!("{}: it was not built here from Go modules", component.name)),
+    report.rows.extend(database.is_old(now));
+    // Without the tools tree no component in C was built.
+    let has_tools = !pinned || cache.root().join("tools").is_dir();
+    let tools = has_tools.then(|| tools::ensure(sources, cache, progress)).transpose()?;
+    for (name, component) in &components {
+        let Source::GoModule(module) = &component.source else {
+            report.unchecked.push(format!("{name}: it is not built from Go modules"));
+            continue;
+        };
+        if component::build::is_made(component, tools.as_ref(), cache)? {
+            let built = component::build::build(component, tools.as_ref(), cache, progress)?;
+            report.rows.extend(database.rows(name, &module.go.version, &go_program::of(&built)?));
+            report.checked.push(format!("{name} against golang.org/x/vulndb {}", database.version));
+        } else {
+            ensure!(pinned, "cannot check {name}: it is not built: build the images, then run the command again");
+            report.unchecked.push(format!("{name}: it is not built"));
         }
-        report.rows.extend(rows);
     }
-    report.checked.push(format!("{} Go components against golang.org/x/vulndb {}", found.len(), database.version));
-    if request.pinned {
+    if pinned {
         report.unchecked.push("crates and Debian packages: run without --pinned".to_owned());
     } else {
-        audit::check_crates(&workspace, cache, progress, &mut report)?;
-        checked.insert("crates".to_owned());
-        let sources = Sources::find(&request.sources, Path::new("/"))?;
-        checked.extend(audit::debian::check(&locks, &sources, cache, progress, &mut report)?);
+        audit::check_crates(&spec.files.workspace, cache, progress, &mut report)?;
+        locks.push(tools::shipped()?);
+        audit::debian::check(&locks, spec.packages.kernel.as_deref(), sources, cache, progress, &mut report)?;
     }
-    report.judge(&judgements, &checked, request.now);
+    report.judge(&judgements, now);
     Ok(report)
 }
 
@@ -297,7 +290,9 @@ pub fn renew_locks(
             } else {
                 let archive = match archives.entry(packages.suite.clone()) {
                     Entry::Occupied(open) => open.into_mut(),
-                    Entry::Vacant(none) => none.insert(Archive::open(&packages.suite, &sources, cache, progress)?),
+                    Entry::Vacant(none) => {
+                        none.insert(Archive::open(&packages.suite, &Pocket::ALL, &sources, cache, progress)?)
+                    }
                 };
                 let lock = archive
                     .resolve(&layer.set, layer.request(below.as_ref()), below.as_ref(), progress)

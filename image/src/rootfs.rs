@@ -50,6 +50,8 @@ pub fn base(spec: &Spec, debian: &Path, kernel: &Unpacked, components: &[Built])
     }
     // Modules keep their place; /lib is a link to /usr/lib.
     tree.host_directory(&kernel.modules, Path::new("usr/lib/modules"))?;
+    let copyright = std::fs::read(&kernel.copyright).context("reading the kernel's licence")?;
+    tree.text("usr/share/doc/linux/copyright", copyright);
     for name in &spec.components.kubernetes {
         let built = find(components, name)?;
         let minor = minor(&built.component.version).context("Kubernetes without a minor")?;

@@ -1,6 +1,7 @@
-//! The list of what an image is made of, as an SPDX document. Source: SPDX 2.3 (https://spdx.github.io/spdx-spec/v2.3/)
+//! The list of an image's parts, as an SPDX document. Source: SPDX 2.3 (https://spdx.github.io/spdx-spec/v2.3/)
 //! and package URLs (https://github.com/package-url/purl-spec). Equal parts give equal bytes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,172 +11,117 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::cache::hex;
-use crate::component::build::Built;
-use crate::debian::lock::Lock;
+use crate::component::Component;
+use crate::debian::lock::{Lock, Package};
 use crate::licences::Licensed;
-use crate::spec::Spec;
+use crate::spec::{Identity, Spec};
 
 /// The document's place in the image.
 pub const PLACE: &str = "usr/share/kaas/sbom.spdx.json";
+/// The document's own ID.
+const DOCUMENT: &str = "SPDXRef-DOCUMENT";
 
-/// What an image is made of.
-pub struct Contents<'c> {
-    /// Debian's packages.
-    pub lock: &'c Lock,
-    /// The upstream parts, each with the modules that are linked into it.
-    pub components: Vec<(&'c Built, Vec<Licensed>)>,
-    /// Our own programs.
-    pub programs: Vec<String>,
-    /// The crates that are linked into them.
-    pub crates: Vec<Licensed>,
+/// The packages of the document by ID, and which contains which.
+#[derive(Default)]
+struct Parts {
+    packages: BTreeMap<String, Value>,
+    relations: Vec<Value>,
 }
 
-/// One package of the document.
-struct Part<'p> {
-    name: &'p str,
-    version: &'p str,
-    licence: Option<&'p str>,
-    purl: Option<String>,
-    sha256: Option<&'p str>,
-    comment: Option<String>,
-}
-
-/// The document of an image. `epoch` is the time of everything in the image.
-///
-/// # Errors
-/// When it cannot be written as JSON.
-pub fn document(spec: &Spec, contents: &Contents<'_>, epoch: u64) -> Result<String> {
-    let identity = &spec.identity;
-    let mut packages = vec![package(
-        "Image",
-        &Part {
-            name: &identity.name,
-            version: &identity.version,
-            licence: None,
-            purl: None,
-            sha256: None,
-            comment: None,
-        },
-    )];
-    let mut relations = vec![relation("DOCUMENT", "DESCRIBES", "Image")];
-    let mut add = |id: String, part: &Part<'_>, within: &str| {
-        relations.push(relation(within, "CONTAINS", &id));
-        // A module that several parts link is one package.
-        if !packages.iter().any(|package| package["SPDXID"] == reference(&id)) {
-            packages.push(package(&id, part));
+impl Parts {
+    /// Adds a part with further fields to what contains it, and returns its ID. A part that several others contain is one
+    /// package.
+    fn add(
+        &mut self,
+        within: &str,
+        kind: &str,
+        (name, version): (&str, &str),
+        licence: Option<&str>,
+        more: &[(&str, Value)],
+    ) -> String {
+        // An ID has letters, digits, `.` and `-` only. The digest keeps names apart that differ in other characters.
+        let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
+        let digest = hex(&Sha256::digest(format!("{name}\0{version}")));
+        let id = format!("SPDXRef-{kind}-{}-{}-{}", plain(name), plain(version), &digest[..8]);
+        let relation = if within == DOCUMENT { "DESCRIBES" } else { "CONTAINS" };
+        self.relations.push(json!({ "spdxElementId": within, "relationshipType": relation, "relatedSpdxElement": id }));
+        let mut package = json!({
+            "SPDXID": id,
+            "name": name,
+            "versionInfo": version,
+            "downloadLocation": "NOASSERTION",
+            "filesAnalyzed": false,
+            "licenseConcluded": "NOASSERTION",
+            "licenseDeclared": licence.unwrap_or("NOASSERTION"),
+            "copyrightText": "NOASSERTION",
+        });
+        for (field, value) in more {
+            package[*field] = value.clone();
         }
+        self.packages.insert(id.clone(), package);
         id
-    };
-    let suite = &contents.lock.suite;
-    for of_debian in contents.lock.packages.iter().chain(&contents.lock.kernel) {
-        let (name, version) = (of_debian.name.as_str(), of_debian.version.as_str());
-        let architecture = if of_debian.path.ends_with("_all.deb") { "all" } else { "amd64" };
-        let purl = format!("pkg:deb/debian/{}@{}?arch={architecture}&distro={suite}", encoded(name), encoded(version));
-        add(
-            id("Debian", name, version),
-            &Part { name, version, licence: None, purl: Some(purl), sha256: Some(&of_debian.sha256), comment: None },
-            "Image",
-        );
     }
-    for (built, modules) in &contents.components {
-        let component = &built.component;
-        let comment = Some("The image builder's component of this name".to_owned());
-        let part = Part {
-            name: &component.name,
-            version: &component.version,
-            licence: Some(&component.licence),
-            purl: None,
-            sha256: None,
-            comment,
-        };
-        let own = add(id("Component", &component.name, &component.version), &part, "Image");
-        for Licensed { name, version, licence, sum, .. } in modules {
-            let purl = format!(
-                "pkg:golang/{}@{}",
-                name.split('/').map(encoded).collect::<Vec<_>>().join("/"),
-                encoded(version)
-            );
-            let comment = sum.as_ref().map(|sum| format!("go.sum: {sum}"));
-            add(
-                id("Go", name, version),
-                &Part { name, version, licence: licence.as_deref(), purl: Some(purl), sha256: None, comment },
-                &own,
-            );
+
+    fn add_linked(&mut self, within: &str, kind: &str, purl_type: &str, linked: &[Licensed]) {
+        for Licensed { name, version, licence, .. } in linked {
+            self.add(within, kind, (name, version), licence.as_deref(), &[purl(purl_type, name, version, "")]);
         }
     }
-    for program in &contents.programs {
-        let part = Part {
-            name: program,
-            version: &identity.version,
-            licence: Some("Apache-2.0"),
-            purl: None,
-            sha256: None,
-            comment: None,
-        };
-        let own = add(id("Program", program, &identity.version), &part, "Image");
-        for Licensed { name, version, licence, sum, .. } in &contents.crates {
-            let purl = Some(format!("pkg:cargo/{}@{}", encoded(name), encoded(version)));
-            add(
-                id("Crate", name, version),
-                &Part { name, version, licence: licence.as_deref(), purl, sha256: sum.as_deref(), comment: None },
-                &own,
-            );
-        }
+}
+
+/// The document of an image: Debian's packages, the upstream components with the modules that are linked into each, and our
+/// own programs with Rust's library and the crates that are linked into them. `epoch` is the time of everything in the image.
+pub fn document(
+    spec: &Spec,
+    lock: &Lock,
+    components: &[(&Component, Vec<Licensed>)],
+    programs: &[String],
+    (library, crates): (&Licensed, &[Licensed]),
+    epoch: u64,
+) -> Result<String> {
+    let Identity { name, version: own_version, .. } = &spec.identity;
+    let mut parts = Parts::default();
+    let image = parts.add(DOCUMENT, "Image", (name, own_version), None, &[]);
+    for Package { name, version, path, sha256, .. } in lock.packages.iter().chain(&lock.kernel) {
+        let architecture = if path.ends_with("_all.deb") { "all" } else { "amd64" };
+        let purl = purl("deb/debian", name, version, &format!("?arch={architecture}&distro={}", lock.suite));
+        let checksums = json!([{ "algorithm": "SHA256", "checksumValue": sha256 }]);
+        parts.add(&image, "Debian", (name, version), None, &[purl, ("checksums", checksums)]);
+    }
+    for (Component { name, version, licence, .. }, modules) in components {
+        let component = parts.add(&image, "Component", (name, version), Some(licence), &[]);
+        parts.add_linked(&component, "Go", "golang", modules);
+    }
+    for name in programs {
+        let program = parts.add(&image, "Program", (name, own_version), Some("Apache-2.0"), &[]);
+        parts.add_linked(&program, "Library", "generic", std::slice::from_ref(library));
+        parts.add_linked(&program, "Crate", "cargo", crates);
     }
     let full_name = spec.full_name();
-    let content = json!({ "packages": packages, "relationships": relations });
+    let packages: Vec<Value> = parts.packages.into_values().collect();
+    let content = json!({ "packages": packages, "relationships": parts.relations });
     let digest = hex(&Sha256::digest(content.to_string()));
     let created = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(epoch)).to_string();
     let document = json!({
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
-        "SPDXID": "SPDXRef-DOCUMENT",
+        "SPDXID": DOCUMENT,
         "name": full_name,
         "documentNamespace": format!("https://kaas.invalid/spdx/{full_name}-{digest}"),
         "creationInfo": { "created": created, "creators": ["Tool: kaas-image"] },
         "packages": packages,
-        "relationships": relations,
+        "relationships": parts.relations,
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-fn package(id: &str, part: &Part<'_>) -> Value {
-    let mut package = json!({
-        "SPDXID": reference(id),
-        "name": part.name,
-        "versionInfo": part.version,
-        "downloadLocation": "NOASSERTION",
-        "filesAnalyzed": false,
-        "licenseConcluded": "NOASSERTION",
-        "licenseDeclared": part.licence.unwrap_or("NOASSERTION"),
-        "copyrightText": "NOASSERTION",
-    });
-    if let Some(purl) = &part.purl {
-        package["externalRefs"] =
-            json!([{ "referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl }]);
-    }
-    if let Some(sha256) = part.sha256 {
-        package["checksums"] = json!([{ "algorithm": "SHA256", "checksumValue": sha256 }]);
-    }
-    if let Some(comment) = &part.comment {
-        package["comment"] = json!(comment);
-    }
-    package
-}
-
-fn relation(from: &str, kind: &str, to: &str) -> Value {
-    json!({ "spdxElementId": reference(from), "relationshipType": kind, "relatedSpdxElement": reference(to) })
-}
-
-fn reference(id: &str) -> String {
-    format!("SPDXRef-{id}")
-}
-
-/// An element's ID: letters, digits, `.` and `-` only. A digest keeps names apart that differ in other characters.
-fn id(kind: &str, name: &str, version: &str) -> String {
-    let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
-    let digest = hex(&Sha256::digest(format!("{name}\0{version}")));
-    format!("{kind}-{}-{}-{}", plain(name), plain(version), &digest[..8])
+/// The field with a package URL. Its type may end with a namespace.
+fn purl(purl_type: &str, name: &str, version: &str, qualifiers: &str) -> (&'static str, Value) {
+    let name = name.split('/').map(encoded).collect::<Vec<_>>().join("/");
+    let purl = format!("pkg:{purl_type}/{name}@{}{qualifiers}", encoded(version));
+    let reference =
+        json!({ "referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl });
+    ("externalRefs", json!([reference]))
 }
 
 /// A part of a package URL, percent-encoded.
@@ -189,18 +135,12 @@ fn encoded(text: &str) -> String {
 
 /// Writes the document next to the OVA: `NAME.spdx.json`, and with a key its signature as `NAME.spdx.cert`, in the form
 /// of an OVA's own. Without a key a former signature is removed.
-///
-/// # Errors
-/// When a file cannot be written or the key does not sign.
 pub fn write_next_to(ova: &Path, document: &str, signer: Option<&Signer>) -> Result<()> {
     let (file, certificate) = ova::archive::sbom_of(ova);
     let name = file.file_name().context("the OVA has no name")?.to_string_lossy().into_owned();
     // The signature of another document must not lie next to this one, even if the command is killed here.
-    match std::fs::remove_file(&certificate) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("removing {}", certificate.display()));
-        }
-        _ => {}
+    if certificate.exists() {
+        std::fs::remove_file(&certificate).with_context(|| format!("removing {}", certificate.display()))?;
     }
     std::fs::write(&file, document).with_context(|| format!("writing {}", file.display()))?;
     if let Some(signer) = signer {
@@ -213,8 +153,7 @@ pub fn write_next_to(ova: &Path, document: &str, signer: Option<&Signer>) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Key, Stage};
-    use crate::debian::lock::{Index, Package, Pocket};
+    use crate::debian::lock::{Index, Pocket};
 
     /// The document of a tiny image in which two parts link one module, and the agent one crate.
     fn made(version: &str) -> String {
@@ -231,26 +170,18 @@ mod tests {
             sha256,
         };
         let lock = Lock { suite: "trixie".into(), request: "r".into(), indexes, packages: vec![package], kernel: None };
-        let built = ["coredns", "etcd"].map(|name| Built {
-            component: described.iter().find(|component| component.name == name).unwrap().clone(),
-            directory: "/".into(),
-            key: Key::of(Stage::COMPONENTS).finish(),
-        });
-        let part = |name: &str, version: &str, sum: &str| Licensed {
+        let part = |name: &str, version: &str, licence: Option<&str>| Licensed {
             name: name.into(),
             version: version.into(),
-            licence: Some("MIT".into()),
-            sum: Some(sum.into()),
+            licence: licence.map(str::to_owned),
             texts: vec!["t".into()],
         };
-        let modules = vec![part("golang.org/x/net", version, "h1:a=")];
-        let contents = Contents {
-            lock: &lock,
-            components: built.iter().map(|built| (built, modules.clone())).collect(),
-            programs: vec!["kaas-agent".into()],
-            crates: vec![part("serde", "1.0.0", &"cd".repeat(32))],
-        };
-        document(&spec, &contents, lock.epoch()).unwrap()
+        let modules = vec![part("golang.org/x/net", version, None)];
+        let component = |name: &str| described.iter().find(|component| component.name == name).unwrap();
+        let components = ["coredns", "etcd"].map(|name| (component(name), modules.clone()));
+        let crates = [part("serde", "1.0.0", Some("MIT"))];
+        let library = part("rust-std", "1.95.0", Some("MIT OR Apache-2.0"));
+        document(&spec, &lock, &components, &["kaas-agent".into()], (&library, &crates), lock.epoch()).unwrap()
     }
 
     #[test]
@@ -258,21 +189,23 @@ mod tests {
         let document: Value = serde_json::from_str(&made("v0.1.0")).unwrap();
         let packages = document["packages"].as_array().unwrap();
         let find = |name: &str| packages.iter().filter(|package| package["name"] == name).collect::<Vec<_>>();
-        assert_eq!(packages.len(), 7, "{packages:#?}");
+        assert_eq!(packages.len(), 8, "{packages:#?}");
         let purl = |name: &str| find(name)[0]["externalRefs"][0]["referenceLocator"].as_str().unwrap().to_owned();
         assert_eq!(purl("libstdc++6"), "pkg:deb/debian/libstdc%2B%2B6@1%3A14.2.0-19%2Bb1?arch=amd64&distro=trixie");
         assert_eq!(purl("golang.org/x/net"), "pkg:golang/golang.org/x/net@v0.1.0");
         assert_eq!(purl("serde"), "pkg:cargo/serde@1.0.0");
-        assert_eq!(find("serde")[0]["checksums"][0]["checksumValue"], "cd".repeat(32));
+        assert_eq!(find("libstdc++6")[0]["checksums"][0]["checksumValue"], "ab".repeat(32));
         let net = find("golang.org/x/net");
-        assert_eq!(
-            (net.len(), &net[0]["licenseDeclared"], &net[0]["comment"]),
-            (1, &json!("MIT"), &json!("go.sum: h1:a="))
-        );
+        assert_eq!((net.len(), &net[0]["licenseDeclared"]), (1, &json!("NOASSERTION")));
+        assert_eq!(find("serde")[0]["licenseDeclared"], "MIT");
         let relations = document["relationships"].as_array().unwrap();
         let within = relations.iter().filter(|relation| relation["relatedSpdxElement"] == net[0]["SPDXID"]);
         assert_eq!(within.count(), 2);
         assert_eq!(document["creationInfo"]["created"], "2023-11-14T22:13:20Z");
+        // SPDX 2.3, 7.2.2.
+        let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || ".-".contains(letter);
+        let ids: Vec<&str> = packages.iter().map(|package| package["SPDXID"].as_str().unwrap()).collect();
+        assert!(ids.iter().all(|id| id.starts_with("SPDXRef-") && id.chars().all(is_allowed)), "{ids:?}");
         let known = |id: &Value| id == "SPDXRef-DOCUMENT" || packages.iter().any(|package| package["SPDXID"] == *id);
         assert!(
             relations

@@ -9,14 +9,14 @@ use clap::Args;
 use image::audit::{Report, Row, Status};
 use image::cache::Cache;
 use image::progress::Progress;
-use image::{AuditRequest, audit};
-use serde_json::json;
 
-use crate::output::{self, Output};
+use crate::output;
 use crate::sources::Sources;
 
 /// The exit status with an open advisory.
 const OPEN: u8 = 3;
+/// The exit status without an open advisory, if something could not be checked.
+const UNCHECKED: u8 = 4;
 
 /// `kaas image audit`
 #[derive(Args)]
@@ -28,9 +28,6 @@ pub struct Audit {
     /// Check against pinned data only: Go modules. Expired judgements and components that are not built do not fail.
     #[arg(long)]
     pinned: bool,
-    /// Format of the result.
-    #[arg(long, default_value = "text")]
-    output: Output,
     #[command(flatten)]
     sources: Sources,
 }
@@ -38,59 +35,39 @@ pub struct Audit {
 /// Runs the command.
 ///
 /// # Errors
-/// When a spec or a judgement is wrong, or a database cannot be reached.
+/// When a spec or a judgement is wrong, a component is not built, or a database cannot be reached.
 pub fn run(arguments: Audit, cache: &Cache) -> Result<ExitCode> {
     let progress = Progress::on_stderr();
-    let Audit { specs, pinned, output, sources } = arguments;
-    let request = AuditRequest { specs: &specs, pinned, sources: sources.into(), now: SystemTime::now() };
-    let report = audit(&request, cache, &progress)?;
+    let Audit { specs, pinned, sources } = arguments;
+    let report = image::audit(&specs, pinned, &sources.into(), SystemTime::now(), cache, &progress)?;
     progress.finish();
-    match output {
-        Output::Json => {
-            let mut value = serde_json::to_value(&report)?;
-            value["open"] = json!(report.fails(pinned));
-            output::json(&value)?;
-        }
-        Output::Text => output::result(&text(&report))?,
-    }
-    Ok(if report.fails(pinned) { ExitCode::from(OPEN) } else { ExitCode::SUCCESS })
+    output::result(&text(&report))?;
+    Ok(match report.fails(pinned) {
+        true => ExitCode::from(OPEN),
+        false if !pinned && !report.unchecked.is_empty() => ExitCode::from(UNCHECKED),
+        false => ExitCode::SUCCESS,
+    })
 }
 
 fn text(report: &Report) -> String {
-    let mut lines = Vec::new();
-    for row in report.rows.iter().filter(|row| row.status != Status::NotLinked) {
-        lines.push(line(row));
-    }
-    lines.extend(report.stale.iter().map(|judgement| format!("stale      {judgement}: remove the judgement")));
+    let mut lines: Vec<String> = report.rows.iter().map(line).collect();
     lines.extend(report.unchecked.iter().map(|what| format!("unchecked  {what}")));
     lines.extend(report.checked.iter().map(|what| format!("checked    {what}")));
-    let count = |status| report.count(status);
-    lines.push(format!(
-        "{} unjudged, {} expired, {} undecided, {} judged, {} not linked",
-        count(Status::Unjudged),
-        count(Status::Expired),
-        count(Status::Undecided),
-        count(Status::Judged),
-        count(Status::NotLinked),
-    ));
-    if count(Status::Undecided) > 0 {
-        lines.push("help: build the images, then run the command again: it reads the linked functions".to_owned());
-    }
-    if count(Status::Unjudged) + count(Status::Expired) > 0 {
+    let [unjudged, expired, judged] = [Status::Unjudged, Status::Expired, Status::Judged].map(|of| report.count(of));
+    lines.push(format!("{unjudged} unjudged, {expired} expired, {judged} judged"));
+    if unjudged + expired > 0 {
         lines.push("help: raise the version, or judge the advisory in image/audit/judged.toml".to_owned());
     }
     lines.join("\n")
 }
 
 fn line(row: &Row) -> String {
-    let status = match row.status {
+    let Row { status, component, id, part, fixed, text, .. } = row;
+    let status = match status {
         Status::Unjudged => "unjudged",
         Status::Expired => "expired",
-        Status::Undecided => "undecided",
         Status::Judged => "judged",
-        Status::NotLinked => "not linked",
     };
-    let fixed = row.fixed.as_deref().map_or("no fix".to_owned(), |version| format!("fixed in {version}"));
-    let why = row.reason.as_deref().unwrap_or(&row.advisory.summary);
-    format!("{status:10} {:22} {:16} {} ({fixed}): {why}", row.component, row.advisory.id, row.part)
+    let fixed = fixed.as_deref().map_or("no fix".to_owned(), |version| format!("fixed in {version}"));
+    format!("{status:10} {component:22} {id:16} {part} ({fixed}): {text}")
 }

@@ -46,12 +46,12 @@ pub enum Image {
     Reference(Reference),
     /// Compare what images are made of with published advisories.
     ///
-    /// Go modules are compared with the Go vulnerability database at a pinned version. If a component is built, the names of
-    /// the linked functions decide; otherwise the module's version alone. Crates are compared by cargo-deny, Debian packages
-    /// with the archive: a newer version in the release's own suites, and CVEs in changelogs of unstable.
+    /// Go modules are compared with the Go vulnerability database at a pinned version: the names of the linked functions
+    /// decide. Crates are compared by cargo-deny, Debian packages with the archive: a newer version in the release's own
+    /// suites, and CVEs in changelogs of unstable.
     ///
-    /// image/audit/judged.toml holds the judgements. Exit status: 0 if each advisory is fixed or judged, 3 if one is unjudged,
-    /// expired or undecided, 1 if the check fails.
+    /// image/audit/judged.toml holds the judgements. Exit status: 0 if each advisory is fixed or judged, 3 if one is unjudged
+    /// or expired, 1 if the check fails.
     Audit(crate::audit::Audit),
     /// Verifies an OVA of tenants' nodes and lays it on the vCenter of a Provider, where clusters find it as a NodeImage.
     Push(Box<crate::push::Push>),

@@ -216,7 +216,7 @@ fn the_list_of_parts_next_to_an_ova_has_the_publishers_signature() {
     let by = format!("--publisher={}", our_file.display());
     assert!(!says(&["verify", &by], &[&signed]).contains("spdx"));
     fs::write(&list, "{}\n").unwrap();
-    // Who makes the OVA is not asked, so neither is who makes the list.
+    // Without a publisher neither signature is checked.
     says(&["verify"], &[&signed]);
     let why = refuses(&["verify", &by], &[&signed]);
     assert!(why.contains("signed.spdx.json is not signed by the publisher"), "{why}");

@@ -27,6 +27,7 @@ case "$1 $2" in
 "deny "*)
     flock --nonblock "$here/cache"/* true || echo once >>"$here/held"
     case "$*" in
+    *--disable-fetch*) echo "error: unexpected argument '--disable-fetch' found" >&2; exit 2 ;;
     *"fetch db") [ -e "$here/database" ] || exit 1 ;;
     *" advisories") fails "$here/database" 1 ;;
     *--offline*)

@@ -16,6 +16,10 @@ use crate::scenario::{MOMENT, Scenario};
 /// Three nodes, each shut down, booted and watched until it is good, times the timeout factor.
 pub const SWAPPING: Duration = Duration::from_secs(1200);
 
+/// How long an emulated node may take to be found good, in seconds. With two processors to itself it takes 330 s; beside another
+/// scenario it has taken more than the default of 900 s.
+const EMULATED_GATE: &str = "2400";
+
 /// The exit status of a command that waits for something or somebody (docs/upgrade.md).
 const PAUSED: i32 = 3;
 
@@ -61,6 +65,9 @@ impl<'a> Upgrade<'a> {
         command.arg("upgrade").args(arguments).args(["--lab", self.scenario.lab().name()]);
         if ["plan", "apply"].contains(&arguments[0]) {
             command.arg("--ova").arg(&self.ova);
+            if self.scenario.lab().replacements().is_emulated() {
+                command.args(["--gate-limit", EMULATED_GATE]);
+            }
         }
         command
     }

@@ -25,7 +25,7 @@ pub fn uuids_of(guest: BiosUuid) -> impl Iterator<Item = Uuid> {
 pub fn named_twice<'v>(vms: impl IntoIterator<Item = &'v Vm>, guest: Option<BiosUuid>) -> Option<String> {
     let guest = guest?;
     let named: BTreeSet<Uuid> = vms.into_iter().filter(|vm| vm.is_named(Some(guest))).map(Vm::uuid).collect();
-    // Their names are not given: whoever runs the guest has it report any BIOS UUID.
+    // The message omits their names: root of a guest can make it report any BIOS UUID.
     let [reported, other] = guest.orders();
     (named.len() > 1).then(|| {
         format!(

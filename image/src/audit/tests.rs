@@ -1,12 +1,9 @@
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::SystemTime;
 
 use super::go::Database;
 use super::judged::Judgement;
-use super::{Report, Status};
-use crate::component::GoModule;
-use crate::component::toolchain::Pin;
+use super::{Report, Row, Status};
 use crate::go_program::GoProgram;
 use crate::go_program::tests::program;
 
@@ -41,106 +38,101 @@ fn database(directory: &Path) -> Database {
     Database::read(directory, "v0").unwrap()
 }
 
-fn module(directory: &Path, go: &str) -> GoModule {
-    std::fs::write(directory.join("go.mod"), "module m\n\nrequire (\n\tb.org/b v1.1.1\n\tc.org/c v1.0.0\n)\n").unwrap();
-    let go = Pin { version: go.to_owned(), sum: String::new() };
-    GoModule {
-        go,
-        directory: directory.to_owned(),
-        modfile: None,
-        cgo: false,
-        stamped: false,
-        tags: Vec::new(),
-        ldflags: Vec::new(),
-        packages: Vec::new(),
-    }
-}
-
-fn found(rows: Vec<super::Row>) -> Vec<(String, Status)> {
-    rows.into_iter().map(|row| (row.advisory.id, row.status)).collect()
+/// The advisories of a program that was built with a version of Go, and has a module b.org/b and functions.
+fn found(database: &Database, go: &str, version: &str, functions: &[&str]) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("p");
+    std::fs::write(&file, program(&format!("dep\tb.org/b\t{version}\th1:b=\n"), functions)).unwrap();
+    let mut rows = database.rows("part", go, &[GoProgram::read(&file).unwrap()]);
+    rows.sort();
+    rows.iter().map(|row| row.id.as_str()).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
 fn advisories_of_modules_are_decided_by_the_linked_functions() {
-    let (files, sources) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (database, module) = (database(files.path()), module(sources.path(), "1.27.2"));
-    // Not built: each advisory of a required version is open.
-    let rows = found(database.decide("part", &module, None).unwrap());
-    assert_eq!(rows, ["GO-1", "GO-2", "GO-6", "GO-4"].map(|id| (id.to_owned(), Status::Undecided)));
-    // Built: what the linker left out is decided.
-    let built = |functions: &[&str]| {
-        let file = sources.path().join("p");
-        std::fs::write(&file, program("dep\tb.org/b\tv1.1.1\th1:b=\n", functions)).unwrap();
-        let rows = found(database.decide("part", &module, Some(&[GoProgram::read(&file).unwrap()])).unwrap());
-        ["GO-1", "GO-2", "GO-6", "GO-4"].map(|id| rows.iter().find(|(own, _)| own == id).unwrap().1)
-    };
-    let (linked, left_out) = (Status::Unjudged, Status::NotLinked);
-    assert_eq!(
-        built(&["runtime.main", "b.org/b.Parse", "net/http.(*Server).Serve"]),
-        [linked, left_out, left_out, linked]
-    );
-    assert_eq!(built(&["runtime.main", "b.org/b/other.F"]), [left_out, linked, left_out, left_out]);
+    let files = tempfile::tempdir().unwrap();
+    let database = database(files.path());
+    let found = |functions: &[&str]| found(&database, "1.27.2", "v1.1.1", functions);
+    assert_eq!(found(&["runtime.main", "b.org/b.Parse", "net/http.(*Server).Serve"]), "GO-1 GO-4");
+    assert_eq!(found(&["runtime.main", "b.org/b/other.F"]), "GO-2");
+    assert_eq!(found(&["runtime.main"]), "");
     // Without a table of functions nothing is ruled out.
-    assert_eq!(built(&[]), [linked; 4]);
+    assert_eq!(found(&[]), "GO-1 GO-2 GO-4 GO-6");
+}
+
+#[test]
+fn an_advisory_of_etcds_repository_is_one_of_its_modules() {
+    let files = tempfile::tempdir().unwrap();
+    let text = r#"{"id":"GO-7","affected":[{"package":{"name":"go.etcd.io/etcd/v3"},"ranges":[{"events":[{"introduced":"0"},{"fixed":"3.6.9"}]}]}]}"#;
+    std::fs::write(files.path().join("GO-7.json"), text).unwrap();
+    let database = Database::read(files.path(), "v0").unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for (version, expected) in [("v3.6.8", 1), ("v3.6.9", 0)] {
+        let lines = format!("dep\tgo.etcd.io/etcd/server/v3\t{version}\th1:b=\n");
+        std::fs::write(file.path(), program(&lines, &[])).unwrap();
+        let rows = database.rows("etcd", "1.27.3", &[GoProgram::read(file.path()).unwrap()]);
+        assert_eq!(rows.len(), expected, "{version}");
+    }
+}
+
+#[test]
+fn an_old_database_is_a_row() {
+    let files = tempfile::tempdir().unwrap();
+    std::fs::write(files.path().join("GO-8.json"), r#"{"id":"GO-8","affected":[]}"#).unwrap();
+    let old = |version: &str, now: &str| {
+        let database = Database::read(files.path(), version).unwrap();
+        database.is_old(humantime::parse_rfc3339(now).unwrap()).map(|row| row.status)
+    };
+    let version = "v0.0.0-20261105123456-abcdefabcdef";
+    assert_eq!(old(version, "2026-12-20T00:00:00Z"), None);
+    assert_eq!(old(version, "2026-12-21T00:00:00Z"), Some(Status::Expired));
+    assert_eq!(old("v0", "2026-12-01T00:00:00Z"), Some(Status::Expired));
 }
 
 #[test]
 fn a_version_is_affected_from_its_introduction_to_its_fix() {
-    let (files, sources) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let files = tempfile::tempdir().unwrap();
     let database = database(files.path());
-    let ids = |version: &str, go: &str| {
-        let module = module(sources.path(), go);
-        let text = format!("module m\n\nrequire b.org/b {version}\n");
-        std::fs::write(sources.path().join("go.mod"), text).unwrap();
-        let rows = database.decide("part", &module, None).unwrap();
-        rows.iter().map(|row| row.advisory.id.clone()).collect::<Vec<_>>().join(" ")
-    };
-    assert_eq!(ids("v0.9.0", "1.27.3"), "GO-1 GO-2 GO-3 GO-6");
-    assert_eq!(ids("v1.0.0", "1.27.3"), "GO-1 GO-2 GO-6");
-    assert_eq!(ids("v1.1.1-0.20260101000000-abcdefabcdef", "1.27.2"), "GO-1 GO-2 GO-3 GO-6 GO-4");
-    assert_eq!(ids("v2.0.0+incompatible", "1.26.8"), "GO-2 GO-6");
-    let replaced = "module m\n\nrequire a.org/a v9.0.0\n\nreplace a.org/a => b.org/b v1.0.0\n";
-    let module = module(sources.path(), "1.27.3");
-    std::fs::write(sources.path().join("go.mod"), replaced).unwrap();
-    assert_eq!(database.decide("part", &module, None).unwrap().len(), 3);
+    let found = |version: &str, go: &str| found(&database, go, version, &[]);
+    assert_eq!(found("v0.9.0", "1.27.3"), "GO-1 GO-2 GO-3 GO-6");
+    assert_eq!(found("v1.0.0", "1.27.3"), "GO-1 GO-2 GO-6");
+    assert_eq!(found("v1.1.1-0.20260101000000-abcdefabcdef", "1.27.2"), "GO-1 GO-2 GO-3 GO-4 GO-6");
+    assert_eq!(found("v2.0.0+incompatible", "1.26.8"), "GO-2 GO-6");
+    assert_eq!(found("(devel)", "1.27.3"), "GO-1 GO-2 GO-3 GO-6");
 }
 
 fn judgement(advisory: &str, component: &str, expires: &str) -> Judgement {
-    let (reason, date) = ("r".to_owned(), "2026-01-01".to_owned());
     Judgement {
         advisories: vec![advisory.to_owned()],
         components: vec![component.to_owned()],
-        reason,
-        date,
+        reason: "r".to_owned(),
+        date: "2026-01-01".to_owned(),
         expires: expires.to_owned(),
     }
 }
 
 #[test]
-fn unjudged_expired_and_stale_are_told_apart() {
-    let (files, sources) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (database, module) = (database(files.path()), module(sources.path(), "1.27.3"));
+fn unjudged_and_expired_are_told_apart() {
     let now: SystemTime = humantime::parse_rfc3339("2026-06-01T00:00:00Z").unwrap();
-    let judged = |judgements: &[Judgement], checked: &[&str]| {
-        let mut rows = database.decide("part", &module, None).unwrap();
-        rows.retain(|row| ["GO-1", "GO-2"].contains(&row.advisory.id.as_str()));
-        rows.iter_mut().for_each(|row| row.status = Status::Unjudged);
-        let mut report = Report { rows, ..Report::default() };
-        report.judge(judgements, &checked.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>(), now);
+    let judged = |judgements: &[Judgement]| {
+        let row = |id: &str| Row {
+            component: "part".to_owned(),
+            id: id.to_owned(),
+            aliases: vec![format!("CVE-{id}")],
+            ..Row::default()
+        };
+        let mut report = Report { rows: vec![row("GO-1"), row("GO-2")], ..Report::default() };
+        report.judge(judgements, now);
         report
     };
-    let open = judged(&[judgement("GO-1", "part", "2027-01-01")], &["part"]);
+    let open = judged(&[judgement("GO-1", "part", "2027-01-01"), judgement("GO-2", "other", "2027-01-01")]);
     assert_eq!((open.count(Status::Unjudged), open.count(Status::Judged)), (1, 1));
     assert!(open.fails(true) && open.fails(false));
-    assert_eq!(open.rows[0].advisory.id, "GO-2", "open ones come first");
+    assert_eq!(open.rows[0].id, "GO-2", "open ones come first");
+    assert_eq!(open.rows[1].text, "until 2027-01-01: r");
     // An alias names it as well; an expired judgement fails, but not where only pinned data counts.
-    let all = [judgement("CVE-GO-1", "part", "2027-01-01"), judgement("GO-2", "*", "2026-05-01")];
-    let expired = judged(&all, &["part"]);
+    let all = [judgement("CVE-GO-1", "part", "2027-01-01"), judgement("GO-2", "part", "2026-05-01")];
+    let expired = judged(&all);
     assert_eq!((expired.count(Status::Expired), expired.fails(true), expired.fails(false)), (1, false, true));
-    let renewed = judged(&[all[0].clone(), all[1].clone(), judgement("GO-2", "part", "2026-12-01")], &["part"]);
-    assert!(!renewed.fails(false));
-    assert_eq!(renewed.stale, [""; 0]);
-    // Of a component that was not checked nothing is stale.
-    let gone = [judgement("GO-9", "part", "2027-01-01"), judgement("GO-1", "other", "2027-01-01")];
-    assert_eq!(judged(&gone, &["part"]).stale, ["GO-9 of part"]);
+    assert!(!judged(&[&all[..], &[judgement("GO-2", "part", "2026-12-01")]].concat()).fails(false));
 }

@@ -1,7 +1,7 @@
 //! The licence texts of the Go modules that are linked into a component: files of the modules themselves, as the ordinary
 //! client fetches them and compares them with go.sum.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -11,70 +11,60 @@ use serde::Deserialize;
 use super::build::Built;
 use super::{GoModule, Source, go, toolchain};
 use crate::cache::{Cache, Key, Stage};
-use crate::go_program::{self, Module};
+use crate::go_program;
 use crate::licences::{self, Licensed};
+use crate::process::Tool;
 use crate::progress::Progress;
 
-/// The file that keeps the result.
 const RESULT: &str = "licences.json";
 
 /// The linked modules of a component with their licence texts, Go's own included. Empty for one that was not built here.
-///
-/// # Errors
-/// When a module cannot be fetched or read.
 pub fn of(built: &Built, cache: &Cache, progress: &Progress) -> Result<Vec<Licensed>> {
     let Source::GoModule(module) = &built.component.source else { return Ok(Vec::new()) };
     let name = &built.component.name;
-    let mut modules: Vec<Module> = go_program::of(built)?.into_iter().flat_map(|program| program.modules).collect();
-    modules.sort();
-    modules.dedup();
     let key = Key::of(Stage::LICENCES).key("component", &built.key).finish();
     let place = cache.stage_named(&format!("licences {name}"), &key, progress, |directory| {
-        let licensed = collect(module, &modules, cache, progress).with_context(|| format!("the licences of {name}"))?;
+        let licensed = collect(built, module, cache, progress).with_context(|| format!("the licences of {name}"))?;
         fs::write(directory.join(RESULT), serde_json::to_vec(&licensed)?).context("writing the licences")
     })?;
     serde_json::from_slice(&fs::read(place.join(RESULT)).context("reading the licences")?)
         .context("reading the licences")
 }
 
-/// What `go mod download -json` says of one module.
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Downloaded {
-    path: String,
-    version: String,
-    dir: PathBuf,
-}
-
-fn collect(module: &GoModule, modules: &[Module], cache: &Cache, progress: &Progress) -> Result<Vec<Licensed>> {
+fn collect(built: &Built, module: &GoModule, cache: &Cache, progress: &Progress) -> Result<Vec<Licensed>> {
+    let programs = go_program::of(built)?;
+    let modules: BTreeSet<_> = programs.iter().flat_map(|program| &program.modules).collect();
+    let modules: Vec<String> = modules.iter().map(|module| format!("{}@{}", module.path, module.version)).collect();
     let go = toolchain::ensure(&module.go, cache, progress)?;
-    let library = Module { path: "stdlib".to_owned(), version: module.go.version.clone(), sum: None };
-    let mut found = vec![licences::of_directory(
-        go.root(),
-        &library.path,
-        &library.version,
-        Some("BSD-3-Clause".to_owned()),
-        None,
-    )?];
-    if modules.is_empty() {
-        return Ok(found);
-    }
-    let names = modules.iter().map(|module| format!("{}@{}", module.path, module.version));
-    let mut tool = go::command(&go).current_dir(&module.directory).args(["mod", "download", "-json"]);
-    if let Some(modfile) = &module.modfile {
-        tool = tool.arg(format!("-modfile={modfile}"));
-    }
-    let said = tool.args(names).output(progress).context("fetching the modules")?;
-    let said = serde_json::Deserializer::from_slice(&said).into_iter::<Downloaded>();
-    let directories: BTreeMap<(String, String), PathBuf> = said
-        .map(|module| module.map(|module| ((module.path, module.version), module.dir)))
-        .collect::<Result<_, _>>()
-        .context("understanding what go mod download says")?;
-    for Module { path, version, sum } in modules {
-        let directory = directories
-            .get(&(path.clone(), version.clone()))
-            .with_context(|| format!("go mod download named no directory of {path} {version}"))?;
-        found.push(licences::of_directory(directory, path, version, None, sum.clone())?);
+    let mut found = vec![Licensed {
+        name: "stdlib".to_owned(),
+        version: module.go.version.clone(),
+        licence: Some("BSD-3-Clause".to_owned()),
+        texts: licences::of_directory(go.root())?,
+    }];
+    // Without names Go would fetch all modules of the file.
+    if !modules.is_empty() {
+        let flag = module.modfile.iter().map(|modfile| format!("-modfile={modfile}"));
+        let go = go::command(&go).current_dir(&module.directory);
+        for Download { path, version, dir } in download(go, flag.chain(modules), progress)? {
+            found.push(Licensed { name: path, version, licence: None, texts: licences::of_directory(&dir)? });
+        }
     }
     Ok(found)
+}
+
+/// A module in Go's module cache.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Download {
+    pub path: String,
+    pub version: String,
+    pub dir: PathBuf,
+}
+
+/// Fetches modules into the module cache, and compares them with the go.sum in the directory where `go` runs.
+pub fn download(go: Tool, arguments: impl IntoIterator<Item = String>, progress: &Progress) -> Result<Vec<Download>> {
+    let said = go.args(["mod", "download", "-json"]).args(arguments).output(progress).context("fetching modules")?;
+    let modules = serde_json::Deserializer::from_slice(&said).into_iter();
+    modules.collect::<Result<_, _>>().context("understanding what go mod download says")
 }

@@ -4,8 +4,8 @@
 pub mod build;
 mod download;
 mod go;
-pub mod licences;
-pub mod module_file;
+pub(crate) mod licences;
+mod module_file;
 pub mod toolchain;
 mod upstream;
 

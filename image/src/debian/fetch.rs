@@ -40,32 +40,12 @@ pub fn fetch(lock: &Lock, settings: &Settings, cache: &Cache, progress: &Progres
     }
     let sources = Sources::find(settings, std::path::Path::new("/"))?;
     let running = progress.begin("packages");
-    download_all(&missing, &lock.suite, &sources, cache, progress)
-        .with_context(|| format!("fetching locked packages, of which the archive may no longer have some: {renew}"))?;
-    running.done();
-    Ok(())
-}
-
-/// Brings packages of a suite into the cache that are not there.
-///
-/// # Errors
-/// When a mirror does not have a package, or gives another file under its name.
-pub fn bring(packages: &[&Package], suite: &str, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<()> {
-    cache.use_packages()?;
-    let missing = packages.iter().copied().filter(|package| !is_whole(&cached(cache, package), package));
-    download_all(&missing.collect::<Vec<_>>(), suite, sources, cache, progress)
-}
-
-fn download_all(
-    missing: &[&Package],
-    suite: &str,
-    sources: &Sources,
-    cache: &Cache,
-    progress: &Progress,
-) -> Result<()> {
     let work = cache.work()?;
     for batch in missing.chunks(BATCH) {
-        download(batch, &|package| sources.addresses(package, suite), work.path(), progress)?;
+        let addresses = |package: &Package| sources.addresses(package, &lock.suite);
+        download(batch, &addresses, work.path(), progress).with_context(|| {
+            format!("fetching locked packages, of which the archive may no longer have some: {renew}")
+        })?;
         write_out(work.path()).context("writing the packages to the disk")?;
         for package in batch {
             let place = work.path().join(&package.sha256);
@@ -74,6 +54,7 @@ fn download_all(
             fs::rename(&place, cached(cache, package)).context("keeping a package in the cache")?;
         }
     }
+    running.done();
     Ok(())
 }
 

@@ -182,7 +182,7 @@ impl Lock {
 }
 
 /// A date of the archive for people.
-pub(super) fn time(seconds: u64) -> impl std::fmt::Display {
+fn time(seconds: u64) -> impl std::fmt::Display {
     humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds))
 }
 

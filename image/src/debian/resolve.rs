@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::PackageSet;
-use super::lock::{Index, Lock, Package, Pocket, time};
+use super::lock::{Index, Lock, Package, Pocket};
 use super::sources::Sources;
 use crate::cache::{Cache, Work, file_digest};
 use crate::process::Tool;
@@ -19,7 +20,7 @@ use crate::progress::Progress;
 /// # Errors
 /// When apt cannot reach or trust the archive, or a package is not in it.
 pub fn resolve(set: &PackageSet, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<Lock> {
-    let archive = Archive::open(&set.suite, sources, cache, progress)?;
+    let archive = Archive::open(&set.suite, &Pocket::ALL, sources, cache, progress)?;
     archive.resolve(set, set.request(), None, progress)
 }
 
@@ -33,23 +34,17 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// The archive as it is now.
+    /// The archive as it is now. Unstable has no pocket but that of the release.
     ///
     /// # Errors
     /// When apt cannot reach or trust it.
-    pub fn open(suite: &str, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<Self> {
-        Self::of(&Pocket::ALL, suite, sources, cache, progress)
-    }
-
-    /// A suite without updates and security updates, such as unstable, as it is now.
-    ///
-    /// # Errors
-    /// As [`Archive::open`].
-    pub fn rolling(suite: &str, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<Self> {
-        Self::of(&[Pocket::Release], suite, sources, cache, progress)
-    }
-
-    fn of(pockets: &[Pocket], suite: &str, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<Self> {
+    pub fn open(
+        suite: &str,
+        pockets: &[Pocket],
+        sources: &Sources,
+        cache: &Cache,
+        progress: &Progress,
+    ) -> Result<Self> {
         let work = cache.work()?;
         let running = progress.begin(&format!("index of {suite}"));
         let lists = sources.lists(suite, pockets)?;
@@ -59,17 +54,20 @@ impl Archive {
         Ok(Self { suite: suite.to_owned(), apt, indexed, indexes, _work: work })
     }
 
-    /// The newest date of its indexes.
-    pub fn date(&self) -> String {
-        let seconds = self.indexes.iter().map(|index| index.date).max().unwrap_or(0);
-        time(seconds).to_string()
+    /// The newest version of a package, with the name of its source package.
+    ///
+    /// # Errors
+    /// As [`is_older`].
+    pub fn newest(&self, name: &str) -> Result<Option<(&Package, &str)>> {
+        Ok(self.indexed.newest(name)?.map(|entry| (&entry.package, entry.source.as_str())))
     }
 
-    /// All versions of a package, each with the name of its source package.
-    pub fn versions(&self, name: &str) -> impl Iterator<Item = (&Package, &str)> {
-        let from = (name.to_owned(), String::new());
-        let all = self.indexed.packages.range(from..).take_while(move |((own, _), _)| own == name);
-        all.map(|(_, entry)| (&entry.package, entry.source.as_str()))
+    /// The newest kernel of a metapackage. Each build of a kernel is a package with another name.
+    ///
+    /// # Errors
+    /// When the archive does not have it.
+    pub fn kernel(&self, name: &str) -> Result<Package> {
+        self.indexed.kernel(name)
     }
 
     /// What a package set comes to, or what it adds to the packages `below`, which keep their versions.
@@ -92,6 +90,15 @@ impl Archive {
         let kernel = set.kernel.as_deref().map(|name| indexed.kernel(name)).transpose()?;
         Ok(Lock { suite: self.suite.clone(), request, indexes: self.indexes.clone(), packages, kernel })
     }
+}
+
+/// Whether a version of a package is older than another one (deb-version(7)).
+///
+/// # Errors
+/// When dpkg does not run.
+pub fn is_older(version: &str, than: &str) -> Result<bool> {
+    let status = Command::new("dpkg").args(["--compare-versions", version, "lt", than]).status();
+    Ok(status.context("running dpkg")?.success())
 }
 
 /// What apt is told to install: what the set names, what every system has, and what is below in its very version.
@@ -294,22 +301,25 @@ impl Indexed {
         Ok(package.clone())
     }
 
-    /// The package that a kernel's metapackage stands for: its first dependency, with an exact version. The
-    /// newest metapackage counts, by the number that its dependency's version begins with.
+    /// The kernel of the newest version of a metapackage: its first dependency, which has an exact version.
     fn kernel(&self, name: &str) -> Result<Package> {
-        let metapackages = self.packages.iter().filter(|((own, _), _)| own == name);
-        let newest = metapackages.max_by_key(|((_, version), _)| version_numbers(version));
-        let (_, Entry { package, depends, .. }) =
-            newest.with_context(|| format!("the archive has no kernel package {name}"))?;
+        let newest = self.newest(name)?.with_context(|| format!("the archive has no kernel package {name}"))?;
+        let Entry { package, depends, .. } = newest;
         let Some((real, rest)) = depends.split_once(" (= ") else { return self.package(name, &package.version) };
         let version = rest.split(')').next().unwrap_or_default();
         self.package(real, version).with_context(|| format!("finding the kernel that {name} stands for"))
     }
-}
 
-/// The numbers of a version in order: enough to compare versions of one metapackage.
-fn version_numbers(version: &str) -> Vec<u64> {
-    version.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+    fn newest(&self, name: &str) -> Result<Option<&Entry>> {
+        let mut newest: Option<&Entry> = None;
+        let from = (name.to_owned(), String::new());
+        for (_, entry) in self.packages.range(from..).take_while(|((own, _), _)| own == name) {
+            if newest.map_or(Ok(true), |newest| is_older(&newest.package.version, &entry.package.version))? {
+                newest = Some(entry);
+            }
+        }
+        Ok(newest)
+    }
 }
 
 /// `Sat, 15 Nov 2025 08:21:45 UTC` in seconds since 1970 (RFC 5322, as the archive writes it).
@@ -377,6 +387,14 @@ mod tests {
     }
 
     #[test]
+    fn versions_compare_as_debian_says() {
+        for (older, newer) in [("1.0~rc1-1", "1.0-1"), ("1.9-1", "1.10-1"), ("9-1", "1:1-1"), ("13", "13+deb13u1")] {
+            assert!(is_older(older, newer).unwrap() && !is_older(newer, older).unwrap(), "{older} {newer}");
+        }
+        assert!(!is_older("1.0-1", "1.0-1").unwrap());
+    }
+
+    #[test]
     fn a_metapackage_leads_to_the_newest_kernel() {
         let stanza = |name: &str, version: &str, more: &str| {
             format!(
@@ -396,5 +414,8 @@ mod tests {
         assert_eq!((kernel.name.as_str(), kernel.pocket), ("linux-image-6.12.11", Pocket::Security));
         assert_eq!(indexed.essential().collect::<Vec<_>>(), ["base-files"]);
         assert!(indexed.kernel("linux-image-rt").is_err());
+        indexed.add(Pocket::Security, &stanza("base-files", "13+deb13u1", "Source: base (13+deb13u1)\n"));
+        let newest = indexed.newest("base-files").unwrap().unwrap();
+        assert_eq!((newest.package.version.as_str(), newest.source.as_str()), ("13+deb13u1", "base"));
     }
 }

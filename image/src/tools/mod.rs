@@ -21,6 +21,10 @@ const SPEC: &str = include_str!("../../specs/tools.toml");
 const LOCK: &str = include_str!("../../specs/tools.lock");
 const SPEC_NAME: &str = "image/specs/tools.toml";
 
+/// Packages of the tools tree with parts that are in images: the stub of the kernel image, and what is linked into programs
+/// in C.
+const SHIPPED: [&str; 3] = ["libc6-dev", "libgcc-14-dev", "systemd-boot-efi"];
+
 /// A tools tree on this host.
 #[derive(Clone, Debug)]
 pub struct ToolsTree {
@@ -36,8 +40,7 @@ pub struct ToolsTree {
 /// When its packages cannot be had, or mmdebstrap fails.
 pub fn ensure(settings: &Settings, cache: &Cache, progress: &Progress) -> Result<ToolsTree> {
     let spec = Path::new(SPEC_NAME);
-    let set = PackageSet::read_bare(spec, SPEC)?;
-    let lock = Lock::parse(LOCK, &Lock::path_for(spec), &set.request(), spec)?;
+    let lock = lock()?;
     let key = bootstrap::add_to_key(Key::of(Stage::TOOLS), &lock, progress)?.finish();
     let root = cache.stage(&key, progress, |result| {
         let renew = crate::debian::lock::advice(spec);
@@ -46,6 +49,23 @@ pub fn ensure(settings: &Settings, cache: &Cache, progress: &Progress) -> Result
         bootstrap::bootstrap(&lock, Form::Directory, &place, cache, progress)
     })?;
     Ok(ToolsTree { root: root.join("root"), key, _in_use: cache.clone() })
+}
+
+fn lock() -> Result<Lock> {
+    let spec = Path::new(SPEC_NAME);
+    let set = PackageSet::read_bare(spec, SPEC)?;
+    Lock::parse(LOCK, &Lock::path_for(spec), &set.request(), spec)
+}
+
+/// The lock of the tools' packages with parts that are in images.
+///
+/// # Errors
+/// When it lacks one of them.
+pub fn shipped() -> Result<Lock> {
+    let mut lock = lock()?;
+    lock.packages.retain(|package| SHIPPED.contains(&package.name.as_str()));
+    anyhow::ensure!(lock.packages.len() == SHIPPED.len(), "{SPEC_NAME}: one of {} is missing", SHIPPED.join(", "));
+    Ok(lock)
 }
 
 impl ToolsTree {

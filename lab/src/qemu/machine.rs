@@ -11,7 +11,7 @@ use super::super::engine_record::Hardware;
 pub struct Machine<'a> {
     /// Name of the VM.
     pub name: &'a str,
-    /// What its firmware shows its guest.
+    /// The SMBIOS strings that its firmware shows its guest.
     pub dmi: &'a Dmi,
     /// KVM, or emulation.
     pub kvm: bool,

@@ -65,8 +65,8 @@ pub mod short {
         assert_eq!(scenario.kubectl(&provider), format!("vsphere://{vm}"));
     }
 
-    /// What a worker that was removed, root on any node, and users of local volumes ask for in vain: the API server judges as the
-    /// policies say, and has nothing to say against their expressions.
+    /// The API server denies requests of a removed worker, of root on any node, and of users of local volumes as the policies
+    /// say. It reports no error in their expressions.
     fn the_policies_are_in_force(scenario: &Scenario, control: &str) {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let create = |user: &str, groups: &[&str], object: &Value| {
@@ -129,7 +129,7 @@ pub mod short {
             });
         }
         create("system:bootstrap:abcdef", &joins, &request("a-b")).expect("a request like a kubelet's");
-        let refused = create("anna", &admins, &template).expect_err("it is there");
+        let refused = create("anna", &admins, &template).expect_err("it exists");
         assert!(format!("{refused:#}").contains("already exists"), "{refused:#}");
         let seen = "--output=jsonpath={.metadata.generation} {.status.observedGeneration} {.status.typeChecking}";
         for policy in [

@@ -136,8 +136,8 @@ pub mod long {
         site.down();
     }
 
-    /// What an upgrade begins from: an image with today's agent, and with Kubernetes under the version of an earlier patch, which
-    /// `make ova-earlier` has built. The agent of the earlier commit is not asked to deploy: it knows of no deployer, and gives nobody a kubeconfig.
+    /// Upgrades start from this image, which `make ova-earlier` builds: today's agent, and Kubernetes under the version of an
+    /// earlier patch. The agent of the earlier commit cannot be deployed: it knows no deployer and hands out no kubeconfig.
     const EARLIER: [&str; 2] = ["--kubernetes", "kubernetes-1-36-2"];
 
     /// The OVA that upgrades begin from, which goes with the value.

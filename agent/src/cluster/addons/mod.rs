@@ -4,6 +4,7 @@
 mod comers;
 pub mod controller;
 mod coredns;
+mod inline_volumes;
 mod local_volumes;
 mod metallb;
 pub mod metrics_server;
@@ -165,9 +166,9 @@ pub fn images_of_workers() -> Vec<&'static str> {
     vec!["coredns", metallb::SPEAKER_IMAGE, local_volumes::HELPER]
 }
 
-/// Who may have the priorities of the system's own pods, where this level is enforced.
-pub fn priorities(level: PodSecurity) -> Vec<Value> {
-    priority::objects(level)
+/// What pods may not have besides what Pod Security refuses at this level: priorities of the system, inline iSCSI volumes.
+pub fn pod_limits(level: PodSecurity) -> Vec<Value> {
+    [priority::objects(level), inline_volumes::objects(level)].concat()
 }
 
 /// Which nodes may come into a cluster that workers join: nothing, where none do.

@@ -2,9 +2,9 @@
 //! others, cluster DNS among them, and the kubelet evicts none of them, however full the disk is.
 
 use contract::pod_security::PodSecurity;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::objects::policy;
+use super::objects::{outside_privileged_namespaces, policy};
 
 /// Of the policy and of its binding.
 const NAME: &str = "kaas-system-priority";
@@ -24,11 +24,7 @@ pub(super) fn objects(level: PodSecurity) -> Vec<Value> {
                    pod-security.kubernetes.io/enforce=privileged";
     let lower = format!("!has(object.spec.priority) || object.spec.priority < {SYSTEM}");
     let [mut policy, binding] = policy(NAME, "Fail", ("", "pods", &["CREATE"]), &[(&lower, message)]);
-    policy["spec"]["matchConstraints"]["namespaceSelector"] = json!({"matchExpressions": [
-        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]},
-        // Also matches where there is no such label.
-        {"key": "pod-security.kubernetes.io/enforce", "operator": "NotIn", "values": ["privileged"]},
-    ]});
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = outside_privileged_namespaces();
     vec![policy, binding]
 }
 

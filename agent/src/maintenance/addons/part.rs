@@ -46,9 +46,9 @@ impl Part {
             all.push(unmarked("what workers join with", addons::workers(&context.config, &authority)));
             all.push(unmarked("which nodes may come", addons::comers(&context.config)));
         }
-        let priorities = addons::priorities(context.config.cluster.pod_security);
-        if !priorities.is_empty() {
-            all.push(unmarked("who may have the system's priorities", priorities));
+        let limits = addons::pod_limits(context.config.cluster.pod_security);
+        if !limits.is_empty() {
+            all.push(unmarked("the limits of pods", limits));
         }
         Ok(all)
     }

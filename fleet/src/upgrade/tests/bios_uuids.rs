@@ -53,7 +53,7 @@ async fn images_are_swapped_whichever_order_they_report() {
 async fn a_plan_is_refused_if_both_orders_name_a_vm() {
     for (in_order, power) in [(false, PowerState::Off), (true, PowerState::On)] {
         let world = world(in_order);
-        // Not the deployment's: its name is given to nobody.
+        // It is not the deployment's, so no message names it.
         world.add_own("payroll", other(old_vm("cp2")), |machine| {
             (machine.vm.stamp, machine.vm.power) = (None, power);
         });

@@ -264,7 +264,7 @@ pub fn remove(worker: &str) -> Wish {
     Wish::Remove { worker: worker.to_owned(), discards: Discards::default() }
 }
 
-/// What the guest of a VM reads as its BIOS UUID: images up to 0.1 read `product_uuid`, whose bytes VMware swaps from hardware
+/// The BIOS UUID that the guest of a VM reads: images up to 0.1 read `product_uuid`, whose bytes VMware swaps from hardware
 /// 13 on.
 fn reading(vm: Uuid, in_order: bool) -> BiosUuid {
     let vm = BiosUuid::from(vm);

@@ -8,7 +8,7 @@ use super::{Content, Ill, Machine, State, new, old};
 use crate::hypervisor::PowerState;
 use crate::upgrade::Mode;
 
-/// What a guest of this image reads as its BIOS UUID: released images read `product_uuid`, whose bytes VMware swaps from
+/// The BIOS UUID that a guest of this image reads: released images read `product_uuid`, whose bytes VMware swaps from
 /// hardware 13 on, unless the hypervisor shows it `in_order`.
 pub fn reading(vm: Uuid, image: &Image, in_order: bool) -> BiosUuid {
     let vm = BiosUuid::from(vm);
@@ -20,7 +20,7 @@ impl State {
         self.machines.iter().find(|machine| machine.vm.reference.id == id)
     }
 
-    /// What its guest reads as a machine's BIOS UUID.
+    /// The BIOS UUID that a machine's guest reads.
     pub fn read_by(&self, machine: &Machine) -> BiosUuid {
         reading(machine.vm.uuid(), &machine.image, self.in_order_uuids)
     }
@@ -122,7 +122,7 @@ impl State {
         let vm = self.read_by(&machine);
         let disk = self.contents.iter_mut().find(|content| content.at == at).expect("a disk");
         assert_eq!(Some(disk.node), node.as_deref(), "another node's disk");
-        // A released image knows one order of its own UUID.
+        // A released image knows one order of its UUID.
         let is_own = |noted: Option<BiosUuid>| noted.is_some_and(|noted| noted.as_bytes() == vm.as_bytes());
         let from = disk.swap.as_ref().and_then(|swap| swap.from.vm);
         let to = disk.swap.as_ref().and_then(|swap| swap.to.clone());
