@@ -77,6 +77,6 @@ pub(super) fn judged(tried: Tried) -> (&'static str, String) {
         }
         (_, Some(fault)) => (DIFFERS, format!("the fault {}", word(&fault.kind))),
         _ if matches!(error.kind, Kind::Transient | Kind::InDoubt) => (NOT_TRIED, "no usable answer".to_owned()),
-        _ => (DIFFERS, "the command refuses it: see its log with --verbose".to_owned()),
+        _ => (DIFFERS, "the command refuses it: its debug log has the reason".to_owned()),
     }
 }

@@ -93,7 +93,7 @@ pub async fn run(
     let deployment = Uuid::new_v5(&PROBES, place.as_bytes());
     let hypervisor = VcenterHypervisor::new(client.clone(), deployment, &setup.site, &setup.directory).await?;
     let store = DatastoreStore::new(client.clone(), datacenter, setup.directory.clone()).await?;
-    let hold = Hold::take_unless(&store, "kaas provider probe", setup.over, tell, &cancelled).await?;
+    let hold = Hold::take_unless(&store, "a probe", setup.over, tell, &cancelled).await?;
     let mut probe = Probe {
         client,
         hypervisor: &hypervisor.resting(setup.rest),
