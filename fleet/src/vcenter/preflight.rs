@@ -45,11 +45,13 @@ impl VcenterHypervisor {
             readable(self.client.network_backing(network).await, &format!("the network {path}"), &mut missing)?;
         }
         let under = self.under(&owner).await;
-        // The look begins a task that needs the privileges on the datastore.
-        if missing.is_empty() && !self.sees_tasks_on_files().await? {
-            missing.push(self.unlisted_words());
-        }
         self.lacks(&missing).await?;
+        // The look begins a task that needs the privileges on the datastore.
+        match self.sees_tasks_on_files().await {
+            Ok(true) => {}
+            Ok(false) => log::warn!("{}", self.unlisted_words().await),
+            Err(error) => log::debug!("looking whether vCenter lists tasks on files: {error}"),
+        }
         self.policy().await?;
         self.takes_vms(&place.at).await?;
         match under {
