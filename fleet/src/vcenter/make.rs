@@ -24,7 +24,7 @@ impl VcenterHypervisor {
         // What could not be attached to the new VM later is said while the old one runs.
         self.disks_may_move(replacement.like).await?;
         let image = self.image(replacement.image).await?;
-        let place = self.place(Some(&like), replacement.placement).await?;
+        let place = Place { host: like.host.clone(), ..self.place(Some(&like), replacement.placement).await? };
         let size = replacement.size.unwrap_or(VmSize { processors: like.processors, memory: like.memory });
         let spec = self.stamped(&replacement.stamp).processors(size.processors).memory(size.memory);
         let spec = spec.bios_uuid(&replacement.uuid.to_string());

@@ -45,11 +45,13 @@ impl VcenterHypervisor {
             readable(self.client.network_backing(network).await, &format!("the network {path}"), &mut missing)?;
         }
         let under = self.under(&owner).await;
-        // The look begins a task that needs the privileges on the datastore.
-        if missing.is_empty() && !self.sees_tasks_on_files().await? {
-            missing.push(self.unlisted_words());
-        }
         self.lacks(&missing).await?;
+        // The look begins a task that needs the privileges on the datastore.
+        match self.sees_tasks_on_files().await {
+            Ok(true) => {}
+            Ok(false) => log::warn!("{}", self.unlisted_words().await),
+            Err(error) => log::debug!("looking whether vCenter lists tasks on files: {error}"),
+        }
         self.policy().await?;
         self.takes_vms(&place.at).await?;
         match under {
@@ -63,8 +65,8 @@ impl VcenterHypervisor {
             under => {
                 let under = under?;
                 has_host(&under.hosts)?;
-                for unreached in self.unreached(&under.hosts, &place.at).await {
-                    log::warn!("{unreached}: an upload of an image that goes there fails");
+                if self.laid.datastore_of(self.deployment).is_some() {
+                    self.warn_of_unreached(&under.hosts, &place.at).await;
                 }
                 // As that there is no host, it is no word of what is permitted: VMs that are there are powered on where they are.
                 if under.lacks_drs {
@@ -138,39 +140,30 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Refuses an upload where none of the hosts it may go to can be connected to: nothing is made for it then. Who may not see the hosts
-    /// tries it.
-    pub(super) async fn reaches_a_host(&self, place: &Place) -> Result<()> {
+    /// Warns before an upload of hosts that it may go to. The lease decides: it may name a host by another address.
+    pub(super) async fn warn_before_upload(&self, place: &Place) -> Result<()> {
         let owner = self.owner_of(&place.pool).await?;
         let hosts = self.client.look(&owner, &["host"]).await?.references_at("host");
-        let hosts = match self.client.hosts(&hosts).await {
-            Err(error) if error.lacks_privilege() => return Ok(()),
-            hosts => hosts?,
-        };
-        let unreached = self.unreached(&hosts, &place.at).await;
-        if unreached.is_empty() || unreached.len() < of_datastore(&hosts, &place.at).count() {
-            return Ok(());
+        match self.client.hosts(&hosts).await {
+            Err(error) if error.lacks_privilege() => {}
+            hosts => self.warn_of_unreached(&hosts?, &place.at).await,
         }
-        Err(not_now(format!(
-            "the image cannot be uploaded: {}. The upload goes from this machine to an ESXi host: resolve its name here, and permit \
-             connections to its port 443",
-            unreached.join("; ")
-        )))
+        Ok(())
     }
 
-    /// The hosts that cannot be connected to, of those that an upload to this datastore may go to, each with the reason.
-    async fn unreached(&self, hosts: &[Host], at: &At) -> Vec<String> {
+    /// Warns of hosts that cannot be connected to, of those that an upload to this datastore may go to.
+    async fn warn_of_unreached(&self, hosts: &[Host], at: &At) {
         let mut tries = JoinSet::new();
-        for host in of_datastore(hosts, at) {
+        for host in hosts.iter().filter(|host| host.takes_vms() && host.datastores.contains(&at.datastore)) {
             let (client, name) = (self.client.clone(), host.name.clone());
-            tries.spawn(async move {
-                let reason = client.unreached(&name).await?;
-                Some(format!("the host {name} cannot be reached from here ({reason})"))
-            });
+            tries.spawn(async move { Some((client.unreached(&name).await?, name)) });
         }
-        let mut unreached: Vec<String> = tries.join_all().await.into_iter().flatten().collect();
-        unreached.sort();
-        unreached
+        for (reason, name) in tries.join_all().await.into_iter().flatten() {
+            log::warn!(
+                "the host {name} cannot be reached from here ({reason}): an upload of an image that goes there fails. Resolve its name \
+                 here, and permit connections to its port 443"
+            );
+        }
     }
 
     /// What a new VM of a cluster, or of the one host, runs on.
@@ -182,11 +175,6 @@ impl VcenterHypervisor {
         let lacks_drs = may_lack && self.client.lacks_drs(owner).await?;
         Ok(Under { hosts, lacks_drs })
     }
-}
-
-/// The hosts that take VMs now and reach a datastore.
-fn of_datastore<'h>(hosts: &'h [Host], at: &At) -> impl Iterator<Item = &'h Host> {
-    hosts.iter().filter(|host| host.takes_vms() && host.datastores.contains(&at.datastore))
 }
 
 /// What a new VM runs on.

@@ -56,7 +56,7 @@ impl VcenterHypervisor {
         let place = self.place(like.as_ref(), placement).await?;
         self.takes_vms(&place.at).await?;
         self.takes_imports(&place.pool).await?;
-        self.reaches_a_host(&place).await?;
+        self.warn_before_upload(&place).await?;
         self.tidy(digest, permit).await?;
         self.upload(ova, digest, like.as_ref(), &place, permit).await
     }

@@ -50,7 +50,7 @@ func (w *world) away(method *vcsim.Method) fault {
 // name their network.
 func (w *world) renamed(path, to string) error {
 	path = strings.Trim(path, "/")
-	for _, kind := range []string{"Datacenter", "Folder", "Datastore", "Network", "VirtualMachine"} {
+	for _, kind := range []string{"Datacenter", "Folder", "Datastore", "Network", "VirtualMachine", "HostSystem"} {
 		for _, found := range w.registry.All(kind) {
 			if w.pathOf(found.Reference()) != path {
 				continue

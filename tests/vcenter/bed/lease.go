@@ -95,10 +95,11 @@ func (l *lease) open(ctx *vcsim.Context, in *vcsim.Folder, spec *types.VirtualMa
 	// As long as the lease is open, nothing else can be done with the machine.
 	l.world.take(machine.Self, l.Self)
 	all := devices(machine)
-	// "*" or the host's name: vCenter names the host as a rule (terraform-provider-vsphere 1072), and the upload goes there.
+	// "*" or the host's name: vCenter names the host as a rule (terraform-provider-vsphere 1072), and the upload goes there. A host that is
+	// renamed here keeps its address.
 	place := l.world.bed.url("")
 	if at, is := l.world.registry.Get(*machine.Runtime.Host).(*vcsim.HostSystem); is {
-		place.Host = net.JoinHostPort(at.Name, place.Port())
+		place.Host = net.JoinHostPort(at.Summary.Config.Name, place.Port())
 	}
 	info := &types.HttpNfcLeaseInfo{
 		Lease: l.Self, Entity: machine.Self, LeaseTimeout: int32(max(1, l.world.bed.config.LeaseTimeout/time.Second)),

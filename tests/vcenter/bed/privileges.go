@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 
@@ -260,7 +261,11 @@ func forSpec(spec *types.VirtualMachineConfigSpec) []string {
 	add(spec.MemoryMB != 0, "VirtualMachine.Config.Memory")
 	add(len(spec.ExtraConfig) > 0, "VirtualMachine.Config.AdvancedConfig")
 	add(spec.ManagedBy != nil, "VirtualMachine.Config.ManagedBy")
-	add(spec.VAppConfig != nil, "VApp.ApplicationConfig")
+	if spec.VAppConfig != nil {
+		instance, application := forForm(spec.VAppConfig.GetVmConfigSpec())
+		add(instance, "VApp.InstanceConfig")
+		add(application, "VApp.ApplicationConfig")
+	}
 	add(spec.CpuAllocation != nil || spec.MemoryAllocation != nil, "VirtualMachine.Config.Resource")
 	add(spec.BootOptions != nil || spec.Flags != nil || spec.Firmware != "", "VirtualMachine.Config.Settings")
 	for _, change := range spec.DeviceChange {
@@ -281,6 +286,30 @@ func forSpec(spec *types.VirtualMachineConfigSpec) []string {
 		}
 	}
 	return list
+}
+
+// forForm says whether a change of a vApp configuration needs VApp.InstanceConfig, and whether VApp.ApplicationConfig: values and the choices
+// of the IP assignment need the first, other fields and removals the second (references of VmConfigSpec, VAppPropertyInfo, VAppIPAssignmentInfo).
+func forForm(spec *types.VmConfigSpec) (instance, application bool) {
+	rest := *spec
+	rest.Property, rest.IpAssignment = nil, nil
+	application = !reflect.ValueOf(rest).IsZero()
+	if spec.IpAssignment != nil {
+		ip := *spec.IpAssignment
+		instance = ip.IpAllocationPolicy != "" || ip.IpProtocol != ""
+		application = application || len(ip.SupportedAllocationScheme)+len(ip.SupportedIpProtocol) > 0
+	}
+	for _, change := range spec.Property {
+		if change.Info == nil {
+			application = true
+			continue
+		}
+		info := *change.Info
+		instance = instance || info.Value != ""
+		info.Key, info.Value = 0, ""
+		application = application || info != types.VAppPropertyInfo{}
+	}
+	return instance, application
 }
 
 // limited is a user who may not do everything; nil for the bed itself and for whom it does not know.

@@ -195,6 +195,32 @@ func TestARoleHasItsPrivilegesAndNoOthers(t *testing.T) {
 	}
 }
 
+func TestAFormsValuesAndItsOtherFieldsNeedDifferentPrivileges(t *testing.T) {
+	property := func(operation types.ArrayUpdateOperation, info *types.VAppPropertyInfo) *types.VmConfigSpec {
+		return &types.VmConfigSpec{Property: []types.VAppPropertySpec{{
+			ArrayUpdateSpec: types.ArrayUpdateSpec{Operation: operation}, Info: info,
+		}}}
+	}
+	edited := types.ArrayUpdateOperationEdit
+	values, fields := "VApp.InstanceConfig", "VApp.ApplicationConfig"
+	for _, one := range []struct {
+		spec *types.VmConfigSpec
+		all  []string
+	}{
+		{property(edited, &types.VAppPropertyInfo{Key: 1, Value: "x"}), []string{values}},
+		{property(edited, &types.VAppPropertyInfo{Key: 1, Id: "a", Value: "x"}), []string{values, fields}},
+		{property(edited, &types.VAppPropertyInfo{Key: 1, Label: "x"}), []string{fields}},
+		{property(types.ArrayUpdateOperationRemove, nil), []string{fields}},
+		{&types.VmConfigSpec{Eula: []string{"x"}}, []string{fields}},
+		{&types.VmConfigSpec{IpAssignment: &types.VAppIPAssignmentInfo{IpProtocol: "IPv4"}}, []string{values}},
+		{&types.VmConfigSpec{IpAssignment: &types.VAppIPAssignmentInfo{SupportedIpProtocol: []string{"IPv4"}}}, []string{fields}},
+	} {
+		if all := forSpec(&types.VirtualMachineConfigSpec{VAppConfig: one.spec}); !slices.Equal(all, one.all) {
+			t.Errorf("%+v needs %v", one.spec, all)
+		}
+	}
+}
+
 func TestTasksOfWhatAUserMayNotAccessAreNotListed(t *testing.T) {
 	files := []string{"Datastore.FileManagement", "Datastore.Browse"}
 	s := opened(t, func(c *Config) {

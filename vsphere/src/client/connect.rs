@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use tokio::sync::OnceCell;
+
 use super::clock::Clock;
 use super::limits::Limits;
 use super::returns::Returns;
@@ -54,8 +56,8 @@ impl Client {
         session.ticket(&wire).await?;
         let inner = Arc::new_cyclic(|client: &Weak<Inner>| {
             let keep_alive = tokio::spawn(keep_alive(client.clone(), wire.settings.keep_alive));
-            let (returns, own_tasks) = (Returns::default(), Mutex::default());
-            Inner { wire, session, service, returns, own_tasks, keep_alive }
+            let (returns, own_tasks, files_test) = (Returns::default(), Mutex::default(), OnceCell::new());
+            Inner { wire, session, service, returns, own_tasks, files_test, keep_alive }
         });
         Ok(Self { inner })
     }

@@ -19,7 +19,7 @@ mod wire;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OnceCell, OwnedMutexGuard};
 use tokio::task::JoinHandle;
 use url::Url;
 
@@ -52,6 +52,8 @@ struct Inner {
     service: Service,
     returns: Returns,
     own_tasks: Mutex<OwnTasks>,
+    /// What the self-test of [`Client::sees_tasks_on_files`] found.
+    files_test: OnceCell<bool>,
     keep_alive: JoinHandle<()>,
 }
 
@@ -86,6 +88,10 @@ impl Client {
 
     pub(crate) fn own_tasks(&self) -> MutexGuard<'_, OwnTasks> {
         self.inner.own_tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn files_test(&self) -> &OnceCell<bool> {
+        &self.inner.files_test
     }
 
     /// The server's address.

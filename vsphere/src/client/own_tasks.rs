@@ -2,9 +2,13 @@
 
 use crate::reference::MoRef;
 
-/// Tasks of managers whose end was not seen, and whether vCenter lists such tasks to the account: none if the client has not looked.
+/// Tasks of managers.
 #[derive(Default)]
 pub(crate) struct OwnTasks {
+    /// Those whose end was not seen.
     pub(crate) pending: Vec<MoRef>,
-    pub(crate) are_listed: Option<bool>,
+    /// The last one whose end was seen.
+    pub(crate) ended: Option<MoRef>,
+    /// Whether the client has found one of its own in vCenter's list.
+    pub(crate) are_listed: bool,
 }

@@ -25,6 +25,8 @@ pub struct Host {
     pub processors: Option<u32>,
     /// Its memory, in bytes. None where vCenter does not say.
     pub memory: Option<u64>,
+    /// How much of that is used, in bytes. None where vCenter does not say.
+    pub memory_used: Option<u64>,
     /// Datastores that it reaches.
     pub datastores: Vec<MoRef>,
     /// Networks that it has.
@@ -36,6 +38,11 @@ impl Host {
     pub fn takes_vms(&self) -> bool {
         self.connected && !self.in_maintenance
     }
+
+    /// The memory that nothing uses, in bytes; 0 where vCenter does not say.
+    pub fn free_memory(&self) -> u64 {
+        self.memory.unwrap_or_default().saturating_sub(self.memory_used.unwrap_or_default())
+    }
 }
 
 const HOST: &[&str] = &[
@@ -45,6 +52,7 @@ const HOST: &[&str] = &[
     "runtime.inQuarantineMode",
     "summary.hardware.numCpuThreads",
     "summary.hardware.memorySize",
+    "summary.quickStats.overallMemoryUsage",
     "datastore",
     "network",
 ];
@@ -88,6 +96,9 @@ impl Client {
                 in_quarantine: seen.flag("runtime.inQuarantineMode"),
                 processors: seen.parsed("summary.hardware.numCpuThreads"),
                 memory: seen.parsed("summary.hardware.memorySize"),
+                memory_used: seen
+                    .parsed::<u64>("summary.quickStats.overallMemoryUsage")
+                    .map(|mebibytes| mebibytes << 20),
                 datastores: seen.references_at("datastore"),
                 networks: seen.references_at("network"),
             })

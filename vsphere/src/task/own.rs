@@ -5,7 +5,7 @@
 
 use crate::client::Client;
 use crate::datastore::DatastorePath;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::guard::Unguarded;
 use crate::reference::MoRef;
 use crate::treatment::Outcome;
@@ -15,37 +15,61 @@ pub(crate) fn works_on_files(this: &MoRef) -> bool {
     matches!(this.kind.as_str(), "FileManager" | "VirtualDiskManager")
 }
 
+/// How often the self-test looks for its task: a vCenter may list a task moments after its end.
+const LOOKS: u32 = 4;
+
 impl Client {
-    /// Forgets a task that ended. It shows whether vCenter lists such tasks, for ended ones stay in the list for minutes. That it does is
-    /// looked for once; a privilege may be given later.
+    /// Forgets a task that ended. Ended tasks stay in the list for minutes, so it shows whether vCenter lists such tasks. The client looks
+    /// after each until it has found one: a privilege may be given later.
     pub(crate) async fn saw_end_of(&self, task: &MoRef) {
-        self.own_tasks().pending.retain(|pending| pending != task);
-        if self.own_tasks().are_listed == Some(true) {
-            return;
-        }
-        match self.recent_tasks().await {
-            Ok(listed) => self.own_tasks().are_listed = Some(listed.contains(task)),
-            Err(error) if error.lacks_privilege() => self.own_tasks().are_listed = Some(false),
-            Err(error) => log::debug!("looking whether {task} is listed: {error}"),
+        let are_listed = {
+            let mut own = self.own_tasks();
+            own.pending.retain(|pending| pending != task);
+            own.ended = Some(task.clone());
+            own.are_listed
+        };
+        if !are_listed && let Err(error) = self.finds_ended().await {
+            log::debug!("looking whether {task} is listed: {error}");
         }
     }
 
-    /// Whether vCenter lists tasks on files to this account. If this client has seen none of its own listed, it begins one that changes
-    /// nothing: it moves a file that does not exist.
+    /// Whether vCenter lists tasks on files to this account. If this client has found none of its own in the list, it begins one that
+    /// changes nothing: it moves a file that does not exist. It does so once; a later task of the client corrects the answer.
     ///
     /// # Errors
     /// When that task cannot be begun, or the list cannot be read.
     pub async fn sees_tasks_on_files(&self, directory: &DatastorePath, datacenter: &MoRef) -> Result<bool> {
-        if self.own_tasks().are_listed == Some(true) {
+        if self.own_tasks().are_listed {
             return Ok(true);
         }
+        let tested = self.files_test().get_or_try_init(|| self.tests_files(directory, datacenter)).await?;
+        Ok(*tested || self.own_tasks().are_listed)
+    }
+
+    async fn tests_files(&self, directory: &DatastorePath, datacenter: &MoRef) -> Result<bool> {
         let missing = |name: &str| directory.join(&format!("no-file-{}-{name}", std::process::id()));
-        let moved = self.changes(&Unguarded).move_file(&missing("a"), &missing("b"), datacenter).await;
-        let are_listed = self.own_tasks().are_listed;
-        match (are_listed, moved) {
-            (Some(known), _) => Ok(known),
-            (None, Err(error)) if error.outcome() != Outcome::NotFound => Err(error),
-            (None, _) => Err(Error::unanswered("looking whether tasks on files are listed", "it is not known")),
+        match self.changes(&Unguarded).move_file(&missing("a"), &missing("b"), datacenter).await {
+            Err(error) if error.outcome() != Outcome::NotFound => return Err(error),
+            _ => {}
         }
+        for look in 1..=LOOKS {
+            if self.own_tasks().are_listed {
+                return Ok(true);
+            }
+            tokio::time::sleep(self.settings().pause_before(look)).await;
+            self.finds_ended().await?;
+        }
+        Ok(self.own_tasks().are_listed)
+    }
+
+    /// Looks for the last own task that ended.
+    async fn finds_ended(&self) -> Result<()> {
+        let ended = self.own_tasks().ended.clone();
+        let listed = match self.recent_tasks().await {
+            Err(error) if error.lacks_privilege() => return Ok(()),
+            listed => listed?,
+        };
+        self.own_tasks().are_listed |= ended.is_some_and(|ended| listed.contains(&ended));
+        Ok(())
     }
 }

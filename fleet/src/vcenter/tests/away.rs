@@ -95,7 +95,7 @@ async fn a_disk_beside_anothers_is_found_whatever_patterns_are_understood() {
 }
 
 #[tokio::test]
-async fn where_drs_only_recommends_a_new_vm_names_a_host() {
+async fn where_drs_only_recommends_new_vms_are_spread_and_replacements_stay() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let hypervisor = bed.hypervisor().await;
     bed.govc(&["cluster.change", "-drs-enabled=true", "-drs-mode=manual", "DC0_C0"]);
@@ -104,4 +104,19 @@ async fn where_drs_only_recommends_a_new_vm_names_a_host() {
     let image = hypervisor.lay(&ova).await;
     let vm = hypervisor.added("cp1", &image).await;
     hypervisor.power_on(&vm, &Free).await.unwrap();
+    let host_of = async |name: &str| {
+        let machine = vsphere::MoRef::vm(&bed.machine(name).await.unwrap().object);
+        hypervisor.client.vm(&machine).await.unwrap().host
+    };
+    let mut hosts = std::collections::BTreeSet::from([host_of("cp1").await]);
+    for name in ["cp2", "cp3"] {
+        hypervisor.added(name, &image).await;
+        hosts.insert(host_of(name).await);
+    }
+    assert_eq!(hosts.len(), 3);
+    for vm in hypervisor.vms().await.unwrap() {
+        let new = format!("{}-new", vm.name);
+        hypervisor.replaced(&vm, &new, &image).await.unwrap();
+        assert_eq!(host_of(&new).await, host_of(&vm.name).await, "{}", vm.name);
+    }
 }
