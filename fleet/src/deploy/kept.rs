@@ -52,7 +52,7 @@ pub struct Node {
     /// not hold exactly one then: none that it holds later is taken for its own. None before the next VM is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Uuid>,
-    /// The file that the settings of its VM were in before that was first powered on: while it is there, a VM that is not shown may run.
+    /// The file that the settings of its VM were in when that was seen last: while it is there, a VM that is not shown may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<String>,
 }
@@ -222,6 +222,18 @@ impl Kept {
                 None if is_half && !self.left.iter().any(|left| left.uuid == now.uuid) => kept.leaving(now),
                 None => kept,
             };
+        }
+        (kept != *self).then_some(kept)
+    }
+
+    /// The same with the present places of the settings of nodes' VMs, where one has another place than before.
+    pub(super) fn placed(&self, vms: &[Vm]) -> Option<Self> {
+        let mut kept = self.clone();
+        for node in &mut kept.nodes {
+            let mut own = vms.iter().filter(|vm| node.started && node.vm == Some(vm.uuid()) && node.owns(vm));
+            if let (Some(vm), None) = (own.next(), own.next()) {
+                node.settings = vm.settings.clone().or_else(|| node.settings.clone());
+            }
         }
         (kept != *self).then_some(kept)
     }

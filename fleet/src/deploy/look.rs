@@ -75,7 +75,7 @@ pub(super) async fn look(
         }
     }
     if kept.goal == Goal::Down {
-        seen.unproved = unproved(hypervisor, kept, &seen).await?;
+        seen.unproved = unproved(hypervisor, kept, upgraded, &seen).await?;
     }
     add_doubles(hypervisor, kept, upgraded, &mut seen).await;
     let mut given = None;
@@ -112,18 +112,32 @@ pub(super) async fn look(
     Ok((seen, given))
 }
 
-/// Why VMs that the nodes were first powered on in are not gone, though none is shown: what is theirs would be given to others. Those whose
-/// removal was asked for are known to go.
-async fn unproved(hypervisor: &dyn Hypervisor, kept: &Kept, seen: &Seen) -> Result<BTreeMap<String, String>, Trouble> {
+/// Why VMs may exist that the nodes were powered on in, first or by an upgrade, though none is shown: what is theirs would be given to others.
+/// Those whose removal was asked for are known to go. Where no place of a VM is noted, as by earlier versions, the inventory alone is asked.
+async fn unproved(
+    hypervisor: &dyn Hypervisor,
+    kept: &Kept,
+    upgraded: Option<&Noted>,
+    seen: &Seen,
+) -> Result<BTreeMap<String, String>, Trouble> {
+    let started = kept.nodes.iter().filter_map(|node| {
+        let vm = node.vm.filter(|_| node.started)?;
+        Some((vm, Some((node.name.as_str(), node.settings.as_deref()?))))
+    });
+    let unnoted = kept.nodes.iter().filter_map(|node| Some((node.vm.filter(|_| node.started)?, None)));
+    let swapped = seen.upgraded.iter().map(|vm| {
+        let place = upgraded.and_then(|noted| noted.places.get(vm));
+        (*vm, place.map(|(node, settings)| (node.as_str(), settings.as_str())))
+    });
+    let met = seen.vms.iter().chain(&seen.restamped).chain(&seen.bystanders).map(Vm::uuid);
+    let met: BTreeSet<Uuid> = met.chain(kept.going.iter().map(|gone| gone.uuid)).collect();
+    let missing = started.chain(unnoted).chain(swapped).filter(|(vm, _)| !met.contains(vm));
+    let nodes: Vec<&str> = kept.nodes.iter().map(|node| &*node.name).collect();
     let mut unproved = BTreeMap::new();
-    for node in &kept.nodes {
-        let (Some(vm), Some(settings)) = (node.vm.filter(|_| node.started), node.settings.as_deref()) else { continue };
-        let is_met = seen.vms.iter().chain(&seen.restamped).chain(&seen.bystanders).any(|met| met.uuid() == vm);
-        if is_met || kept.going.iter().any(|gone| gone.uuid == vm) {
-            continue;
-        }
-        if let Absence::Unknown(why) = hypervisor.absence(vm, LastSeen::At(settings)).await? {
-            unproved.insert(node.name.clone(), why);
+    for (vm, place) in missing {
+        let (node, at) = place.map_or((&*kept.cluster, LastSeen::NeverOn), |(node, at)| (node, LastSeen::At(at, None)));
+        if let Absence::Unknown(why) = hypervisor.absence(vm, &nodes, at).await? {
+            unproved.insert(node.to_owned(), why);
         }
     }
     Ok(unproved)

@@ -423,6 +423,12 @@ impl Deploy<'_> {
             round.meets(trouble, in_doubt)?;
             return Ok(round);
         }
+        if let Some(placed) = records.kept().placed(&seen.vms)
+            && let Err(error) = records.save(placed).await
+        {
+            round.meets(Trouble::store(error), in_doubt)?;
+            return Ok(round);
+        }
         if given.is_some()
             && let Err(trouble) = acting.let_in(records).await
         {

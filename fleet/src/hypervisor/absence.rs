@@ -6,8 +6,8 @@
 pub enum LastSeen<'a> {
     /// It was never powered on.
     NeverOn,
-    /// Its settings were in this file when it was seen last.
-    At(&'a str),
+    /// Its settings were in this file when it was seen last, and the hypervisor called its datastore so, if that is noted.
+    At(&'a str, Option<&'a str>),
     /// Nothing: an earlier version has made it.
     Unnoted,
 }
@@ -15,7 +15,7 @@ pub enum LastSeen<'a> {
 impl<'a> LastSeen<'a> {
     /// Where the settings were of a VM that may have been on, if that is noted.
     pub fn noted(settings: Option<&'a str>) -> Self {
-        settings.map_or(Self::Unnoted, Self::At)
+        settings.map_or(Self::Unnoted, |settings| Self::At(settings, None))
     }
 }
 

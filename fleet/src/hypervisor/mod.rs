@@ -139,16 +139,25 @@ pub trait Hypervisor: Send + Sync {
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>>;
 
     /// Whether a VM is gone that [`Hypervisor::vms`] does not show. It is the one proof of it: whatever takes the VM's place, or frees what is
-    /// its, waits for that.
+    /// its, waits for that. `nodes` are the names of the nodes that it may have been a VM of.
     ///
     /// # Errors
     /// When the hypervisor cannot say.
-    async fn absence(&self, uuid: Uuid, _seen: LastSeen<'_>) -> Result<Absence> {
+    async fn absence(&self, uuid: Uuid, _nodes: &[&str], _seen: LastSeen<'_>) -> Result<Absence> {
         let found = self.with_bios_uuid(uuid).await?;
         Ok(match found.iter().find(|vm| !vm.is_anothers(self.deployment())) {
             Some(vm) => Absence::Unknown(format!("there is {vm}, which is {}", vm.power)),
             None => Absence::Gone,
         })
+    }
+
+    /// Names a VM that may be one of these nodes' and whose settings cannot be read. Neither [`Hypervisor::vms`] nor
+    /// [`Hypervisor::with_bios_uuid`] shows it. None where there is no such VM.
+    ///
+    /// # Errors
+    /// When the inventory cannot be read.
+    async fn unread(&self, _nodes: &[&str]) -> Result<Option<String>> {
+        Ok(None)
     }
 
     /// What a VM's guest shows of its cluster through the hypervisor, where nobody on the network can change it: on vSphere

@@ -64,7 +64,7 @@ pub enum Event {
         /// Where the copy of a data disk will lie that it makes: half of one is known by that.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         copy: Option<String>,
-        /// What the hypervisor calls the datastore of the disk that it takes away, which may be renamed.
+        /// What the hypervisor calls the datastore of the disk that it takes away, or of the settings: its name may change.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         datastore: Option<String>,
         /// The file that the settings are in of the VM that it stops or powers on: where it is still there, a VM that is not shown may run.

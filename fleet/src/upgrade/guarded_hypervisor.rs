@@ -183,8 +183,16 @@ impl<'a> GuardedHypervisor<'a> {
     ///
     /// # Errors
     /// As there.
-    pub async fn absence(&self, uuid: Uuid, seen: LastSeen<'_>) -> Result<Absence> {
-        self.hypervisor.absence(uuid, seen).await
+    pub async fn absence(&self, uuid: Uuid, nodes: &[&str], seen: LastSeen<'_>) -> Result<Absence> {
+        self.hypervisor.absence(uuid, nodes, seen).await
+    }
+
+    /// As [`Hypervisor::unread`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn unread(&self, nodes: &[&str]) -> Result<Option<String>> {
+        self.hypervisor.unread(nodes).await
     }
 
     /// As [`Hypervisor::may_be_stamped`].

@@ -3,7 +3,7 @@
 //! it has taken from theirs, and their copies. Its plan goes on with what upgrades before it have noted: their journals may be gone. A stamp alone
 //! proves nothing. What cannot be read is never taken for none.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::progress::{Next, Progress};
 use super::salvage::{self, Damaged, Last};
 use crate::authority::Store;
-use crate::hypervisor::DiskRef;
+use crate::hypervisor::{DiskRef, LastSeen};
 
 /// What a store says of the last upgrade in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub struct Noted {
     /// The data disks of their nodes, each where it was when it was last taken from a VM, or when the plan was made. Also after an end: a
     /// node that was left out or replaced may have no VM that holds its own.
     pub disks: Vec<DiskRef>,
+    /// Where the settings of those VMs were when they were seen last, and of which node each is, by BIOS UUID. Only what this upgrade has noted.
+    pub places: BTreeMap<Uuid, (String, String)>,
     /// Names of the nodes whose data disks its plan has noted.
     pub nodes: BTreeSet<String>,
     /// The copies of data disks that it, and those before it, have made and not removed: they are only named.
@@ -96,6 +98,15 @@ impl Noted {
         let moved = nodes.map(|(index, node)| disk_of(entries, index).unwrap_or(&node.disk).clone());
         let progress = Progress::of(plan, entries);
         let outcome = progress.outcome;
+        let seen = plan.nodes.iter().enumerate().flat_map(|(index, node)| {
+            let new = progress.noted(index).map(|new| (new, progress.new_seen(index)));
+            let old = Some((node.old, progress.old_seen(index)));
+            [old, new].into_iter().flatten().map(move |(vm, seen)| (vm, &node.name, seen))
+        });
+        let places = seen.filter_map(|(vm, node, seen)| match seen {
+            LastSeen::At(settings, _) => Some((vm, (node.clone(), settings.to_owned()))),
+            LastSeen::NeverOn | LastSeen::Unnoted => None,
+        });
         Self {
             id: plan.id,
             deployment: plan.deployment,
@@ -103,6 +114,7 @@ impl Noted {
             is_at_rest: is_at_rest(plan, &progress),
             vms: plan.nodes.iter().map(|node| node.old).chain(made).chain(plan.other_vms.iter().copied()).collect(),
             disks: moved.chain(plan.other_disks.iter().cloned()).collect(),
+            places: places.collect(),
             nodes: noted_nodes(plan),
             copies: copies::of_all(plan, entries).into_iter().chain(plan.other_copies.iter().cloned()).collect(),
         }

@@ -36,12 +36,32 @@ pub struct Progress {
     drawn: BTreeMap<usize, Uuid>,
     /// The nodes whose new VMs may have been on.
     ever_on: BTreeSet<usize>,
-    /// Where the settings were of the VMs that a step has stopped or powered on, by that step.
-    settings: BTreeMap<(Action, usize), String>,
+    /// Where the settings of a node's old and new VM were when they were seen last, and what the hypervisor calls that datastore.
+    settings: BTreeMap<(Which, usize), (String, Option<String>)>,
     /// The nodes that an operator has replaced.
     replaced: BTreeSet<usize>,
     /// The step that the last entries say cannot be taken, for how many seconds it was looked at, and when last.
     stuck: Option<(Step, u64, u64)>,
+}
+
+/// One of the two VMs of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Which {
+    /// The one that it runs in before.
+    Old,
+    /// The one that is made for its swap.
+    New,
+}
+
+impl Which {
+    /// The VM whose place a step notes: it stops that VM, powers it on or moves its work away. None of other steps.
+    pub fn of(action: Action) -> Option<Self> {
+        match action {
+            Action::ShutDown | Action::PowerOnOld => Some(Self::Old),
+            Action::PowerOn | Action::EvacuateNew | Action::StopNew => Some(Self::New),
+            _ => None,
+        }
+    }
 }
 
 /// What comes next.
@@ -96,10 +116,11 @@ impl Progress {
             };
             match &entry.event {
                 Event::Planned { .. } => {}
-                Event::Begun { step, vm, settings, .. } => {
+                Event::Begun { step, vm, settings, datastore, .. } => {
                     progress.begun.push(*step);
-                    let of = step.node.map(|node| (step.action, node));
-                    progress.settings.extend(of.zip(settings.clone()));
+                    let of = Which::of(step.action).zip(step.node);
+                    let at = settings.clone().map(|settings| (settings, datastore.clone()));
+                    progress.settings.extend(of.zip(at));
                     progress.ever_on.extend(step.node.filter(|_| step.action == Action::PowerOn));
                     progress.drawn.extend(step.node.zip(*vm));
                 }
@@ -185,14 +206,17 @@ impl Progress {
 
     /// What is noted of a node's new VM since it may run. A journal of before this was noted says no more than that it was powered on.
     pub fn new_seen(&self, node: usize) -> LastSeen<'_> {
-        let settings = self.settings.get(&(Action::PowerOn, node)).map(String::as_str);
-        let was_on = self.ever_on.contains(&node);
-        if was_on { LastSeen::noted(settings) } else { LastSeen::NeverOn }
+        if self.ever_on.contains(&node) { self.seen(Which::New, node) } else { LastSeen::NeverOn }
     }
 
     /// The same of its old VM.
     pub fn old_seen(&self, node: usize) -> LastSeen<'_> {
-        LastSeen::noted(self.settings.get(&(Action::ShutDown, node)).map(String::as_str))
+        self.seen(Which::Old, node)
+    }
+
+    fn seen(&self, which: Which, node: usize) -> LastSeen<'_> {
+        let at = self.settings.get(&(which, node));
+        at.map_or(LastSeen::Unnoted, |(settings, datastore)| LastSeen::At(settings, datastore.as_deref()))
     }
 
     /// BIOS UUID of the VM that was made for a node, or is to be: none other that carries the stamp of its swap is its.
@@ -252,7 +276,7 @@ impl Progress {
                 self.made.remove(&node);
                 self.drawn.remove(&node);
                 self.ever_on.remove(&node);
-                self.settings.remove(&(Action::PowerOn, node));
+                self.settings.remove(&(Which::New, node));
                 self.replaced.remove(&node);
             }
         }

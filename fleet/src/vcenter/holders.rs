@@ -9,7 +9,7 @@ use crate::hypervisor::{DiskRef, Error, Result, Vm};
 #[derive(Clone, Copy)]
 pub(super) enum Search<'a> {
     /// Its holder, this VM, is to be shut down: nobody else may hold it, or a copy under its UUID, as a clone by vSphere Client does
-    /// (govmomi#1682).
+    /// (govmomi#1682). Of a VM that cannot be read the lock on the file tells once the disk moves.
     ShutDown(&'a MoRef),
     /// The file is given to a VM, and its node is off. Another file under its UUID is a copy, and stays. A VM that cannot be read was looked
     /// for before the node was shut down; since then the file's lock tells of it.
@@ -60,14 +60,6 @@ impl VcenterHypervisor {
         Ok(())
     }
 
-    /// Whether a VM that cannot be read is being made, or has gone since.
-    pub(super) async fn is_made(&self, vm: &MoRef) -> Result<bool> {
-        match self.client.traces(vm).await {
-            Err(error) if error.outcome() == Outcome::NotFound => Ok(true),
-            traces => Ok(makes(&traces?.running)),
-        }
-    }
-
     /// The same of one VM whose settings cannot be read, by what else vCenter shows of it.
     async fn is_not_held_by(&self, unread: Unread, disk: &DiskRef, search: Search<'_>) -> Result<()> {
         let traces = match self.client.traces(&unread.reference).await {
@@ -79,14 +71,15 @@ impl VcenterHypervisor {
             Ok(path) if !traces.datastores.is_empty() => self.datastore_named(&path.datastore).await.ok(),
             _ => None,
         };
-        match (holds(&traces, disk, lies.as_ref()), search) {
+        let is_own = matches!(search, Search::ShutDown(own) if unread.reference == *own);
+        match (holds(&traces, disk, lies.as_ref(), search), search) {
             (Holds::No, _) => Ok(()),
-            (Holds::Yes, _) => Err(held(&unread.name, disk)),
-            (Holds::Perhaps, Search::Move) => {
+            (Holds::Yes, _) if !is_own => Err(held(&unread.name, disk)),
+            (Holds::Perhaps, Search::Move | Search::ShutDown(_)) if !is_own => {
                 log::warn!("{}; whether it holds {} the lock on that file says", unread.error, disk.path);
                 Ok(())
             }
-            (Holds::Perhaps, _) => {
+            (Holds::Yes | Holds::Perhaps, _) => {
                 let tasks: Vec<String> = traces.running.iter().map(ToString::to_string).collect();
                 let remedy = match tasks.as_slice() {
                     [] => "see in vCenter why it cannot be read".to_owned(),
@@ -101,16 +94,19 @@ impl VcenterHypervisor {
 }
 
 /// Whether a task makes a VM: until it ends the VM is not whole.
-fn makes(running: &[Running]) -> bool {
+pub(super) fn makes(running: &[Running]) -> bool {
     running.iter().any(|task| MAKING.contains(&task.what.as_str()))
 }
 
-/// Whether a VM that cannot be read holds a disk that lies on this datastore.
-fn holds(traces: &Traces, disk: &DiskRef, lies: Option<&MoRef>) -> Holds {
+/// Whether a VM that cannot be read holds a disk that lies on this datastore. Its files are those that vCenter knew last, and a VM that is
+/// being made may attach a disk: neither permits a deletion.
+fn holds(traces: &Traces, disk: &DiskRef, lies: Option<&MoRef>, search: Search<'_>) -> Holds {
     let is_elsewhere = !traces.datastores.is_empty() && lies.is_some_and(|lies| !traces.datastores.contains(lies));
     if traces.files.contains(&disk.path) {
         Holds::Yes
-    } else if makes(&traces.running) || is_elsewhere || !traces.files.is_empty() {
+    } else if is_elsewhere {
+        Holds::No
+    } else if !matches!(search, Search::Remove) && (makes(&traces.running) || !traces.files.is_empty()) {
         Holds::No
     } else {
         Holds::Perhaps
@@ -164,17 +160,21 @@ mod tests {
             files: files.iter().map(|file| (*file).to_owned()).collect(),
             running: running.iter().map(|what| task(what)).collect(),
         };
-        for (traces, expected) in [
-            (of(&[], &[], &[]), Holds::Perhaps),
-            (of(&[&here], &[], &[]), Holds::Perhaps),
-            (of(&[&here], &[], &["VirtualMachine.relocate"]), Holds::Perhaps),
-            (of(&[&here], &[], &["VirtualMachine.clone"]), Holds::No),
-            (of(&[&there], &[], &[]), Holds::No),
-            (of(&[&here], &["[ds] other/other.vmx"], &[]), Holds::No),
-            (of(&[&here], &["[ds] cp1/data.vmdk"], &[]), Holds::Yes),
+        let own = MoRef::vm("vm-1");
+        for (traces, expected, removed) in [
+            (of(&[], &[], &[]), Holds::Perhaps, Holds::Perhaps),
+            (of(&[&here], &[], &[]), Holds::Perhaps, Holds::Perhaps),
+            (of(&[&here], &[], &["VirtualMachine.relocate"]), Holds::Perhaps, Holds::Perhaps),
+            (of(&[&here], &[], &["VirtualMachine.clone"]), Holds::No, Holds::Perhaps),
+            (of(&[&there], &[], &[]), Holds::No, Holds::No),
+            (of(&[&here], &["[ds] other/other.vmx"], &[]), Holds::No, Holds::Perhaps),
+            (of(&[&here], &["[ds] cp1/data.vmdk"], &[]), Holds::Yes, Holds::Yes),
         ] {
-            assert_eq!(holds(&traces, &disk, Some(&here)), expected, "{traces:?}");
+            assert_eq!(holds(&traces, &disk, Some(&here), Search::Move), expected, "{traces:?}");
+            assert_eq!(holds(&traces, &disk, Some(&here), Search::ShutDown(&own)), expected, "{traces:?}");
+            assert_eq!(holds(&traces, &disk, Some(&here), Search::Remove), removed, "{traces:?}");
         }
-        assert_eq!(holds(&of(&[&there], &[], &[]), &disk, None), Holds::Perhaps, "where it lies is not known");
+        let elsewhere = holds(&of(&[&there], &[], &[]), &disk, None, Search::Remove);
+        assert_eq!(elsewhere, Holds::Perhaps, "where it lies is not known");
     }
 }

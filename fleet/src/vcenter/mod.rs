@@ -168,8 +168,12 @@ impl Hypervisor for VcenterHypervisor {
         self.of_bios_uuid(uuid).await
     }
 
-    async fn absence(&self, uuid: Uuid, seen: LastSeen<'_>) -> Result<Absence> {
-        self.proves_absence(uuid, seen).await
+    async fn absence(&self, uuid: Uuid, nodes: &[&str], seen: LastSeen<'_>) -> Result<Absence> {
+        self.proves_absence(uuid, nodes, seen).await
+    }
+
+    async fn unread(&self, nodes: &[&str]) -> Result<Option<String>> {
+        self.unread_of(nodes, None).await
     }
 
     async fn fingerprints(&self, vm: &VmRef) -> Result<Option<Fingerprints>> {

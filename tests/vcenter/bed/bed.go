@@ -96,6 +96,9 @@ type Switches struct {
 	// Inaccessible are the names of machines whose files vCenter does not reach: their settings are not shown, and what else there is of them
 	// is ("unavailable if the server is unable to access the virtual machine files on disk").
 	Inaccessible []string `json:"inaccessible"`
+	// FindsInaccessible finds them by their UUID, as vCenter may: where it has no config of a machine it may not (ansible#57642,
+	// terraform-provider-vsphere#382).
+	FindsInaccessible bool `json:"finds_inaccessible"`
 	// Traceless are the names of those of which no file and no datastore is shown either.
 	Traceless []string `json:"traceless"`
 	// DatastoresAway has for each datastore that is away, by its name, the fault that calls about its files end with, such as InvalidDatastore.

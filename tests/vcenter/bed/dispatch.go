@@ -72,6 +72,8 @@ func (w *world) strict(object mo.Reference) mo.Reference {
 		return &browser{HostDatastoreBrowser: object, world: w}
 	case *vcsim.VcenterVStorageObjectManager:
 		return &storageObjects{VcenterVStorageObjectManager: object, world: w}
+	case *vcsim.SearchIndex:
+		return &searchIndex{SearchIndex: object, world: w}
 	case *vcsim.AuthorizationManager:
 		return &authorization{AuthorizationManager: object, world: w}
 	}

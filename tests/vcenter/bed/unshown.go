@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	vcsim "github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"vcenter/faults"
@@ -61,6 +63,27 @@ func (h hiding) hide(found *types.ObjectContent) {
 		shown = append(shown, property)
 	}
 	found.PropSet = shown
+}
+
+// searchIndex does not find a machine by settings that are not shown.
+type searchIndex struct {
+	*vcsim.SearchIndex
+	world *world
+}
+
+// FindAllByUuid leaves out machines whose files are not reached.
+func (s *searchIndex) FindAllByUuid(ctx *vcsim.Context, asked *types.FindAllByUuid) soap.HasFault {
+	answer := s.SearchIndex.FindAllByUuid(ctx, asked)
+	body, is := answer.(*methods.FindAllByUuidBody)
+	if !is || body.Res == nil || s.world.bed.Switches().FindsInaccessible {
+		return answer
+	}
+	hidden := s.world.unshown()
+	body.Res.Returnval = slices.DeleteFunc(body.Res.Returnval, func(found ref) bool {
+		h, is := hidden[found]
+		return is && !h.made
+	})
+	return answer
 }
 
 // isMade begins the time in which a machine is in the inventory, is worked on by the task of ctx, and shows no settings; what it gives ends

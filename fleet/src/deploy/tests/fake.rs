@@ -155,6 +155,8 @@ pub struct State {
     pub away: BTreeSet<String>,
     /// The BIOS UUID of VMs of which one cannot be read.
     pub unreadable: Option<Uuid>,
+    /// Settings of VMs that are still on a datastore.
+    pub settings: BTreeSet<String>,
     /// Whether nodes that are on speak for a cluster that has formed while others are not.
     pub speaks_alone: bool,
     /// The last kubeconfig that a run has handed over before its end.

@@ -22,7 +22,7 @@ use super::journal::Journal;
 use super::kept_copy::KeptCopy;
 use super::nodes::Nodes as _;
 use super::plan::{Action, Plan, PlannedNode, Step};
-use super::progress::Progress;
+use super::progress::{Progress, Which};
 use super::reason;
 use super::refusal::NODE_NOT_READY;
 use super::step_error::StepError;
@@ -125,15 +125,18 @@ impl StepContext<'_> {
 
     /// What is noted of the VM that a step stops, powers on or takes a disk from, as it is just now.
     pub(super) async fn touched(&self, plan: &Plan, journal: &Journal<'_>, step: Step) -> Result<Touched, StepError> {
-        let notes_settings = matches!(step.action, Action::ShutDown | Action::PowerOn);
-        let index = step.node.filter(|_| step.detaches() || notes_settings);
+        let which = Which::of(step.action);
+        let index = step.node.filter(|_| step.detaches() || which.is_some());
         let Some(index) = index else { return Ok(Touched::default()) };
         let node = &plan.nodes[index];
         let vms = Vms::of(node, self.vms().await?, journal.progress().noted(index));
-        if notes_settings {
+        if let Some(which) = which {
             // What is in the way of the step the step says.
-            let vm = vms.ok().and_then(|vms| if step.action == Action::ShutDown { vms.old } else { vms.new });
-            return Ok(Touched { settings: vm.and_then(|vm| vm.settings), ..Touched::default() });
+            let vm = vms.ok().and_then(|vms| if which == Which::Old { vms.old } else { vms.new });
+            let file = vm.and_then(|vm| Some(DiskRef { uuid: vm.uuid(), path: vm.settings? }));
+            let Some(file) = file else { return Ok(Touched::default()) };
+            let datastore = self.look(self.hypervisor.disk_datastore(&file)).await?;
+            return Ok(Touched { disk: None, datastore, settings: Some(file.path) });
         }
         let vms = vms?.without_strays()?;
         let vm = if step.action == Action::Detach { vms.old } else { vms.new };
@@ -241,7 +244,7 @@ fn misplaced(action: Action) -> StepError {
 pub(super) struct Touched {
     /// The disk that is taken away from it.
     pub(super) disk: Option<DiskRef>,
-    /// The datastore of that.
+    /// The datastore of that, or of its settings.
     pub(super) datastore: Option<String>,
     /// The file that its settings are in.
     pub(super) settings: Option<String>,

@@ -91,8 +91,8 @@ impl StepContext<'_> {
         self.stop(plan, node, old, progress).await
     }
 
-    /// Fails while another VM could not be given the data disk of this one, or holds it or a copy of it, or may do so and cannot be read:
-    /// once it is off, its node waits for that.
+    /// Fails while another VM could not be given the data disk of this one, or holds it or a copy of it: once it is off, its node waits for
+    /// that.
     async fn may_give_its_disk(&self, vm: &Vm) -> Result<(), StepError> {
         let judged = [
             (VM_BESIDE, unless_cancelled(&self.cancelled, self.hypervisor.may_be_replaced(vm)).await?),

@@ -10,7 +10,7 @@ use crate::hypervisor::{Absence, LastSeen, PowerState, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::moved::{self, may_be_its};
 use crate::upgrade::nodes::Nodes as _;
-use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
+use crate::upgrade::plan::{Action, Plan, PlannedNode, Step, base_of};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason;
 use crate::upgrade::refusal::VM_MOVED;
@@ -95,7 +95,8 @@ impl StepContext<'_> {
             if self.vms().await?.iter().any(|vm| vm.uuid() == made) {
                 return Err(lives("it is there now"));
             }
-            if let Absence::Unknown(why) = self.look(self.hypervisor.absence(made, seen)).await? {
+            let nodes = [base_of(name)];
+            if let Absence::Unknown(why) = self.look(self.hypervisor.absence(made, &nodes, seen)).await? {
                 return Err(lives(&why));
             }
         }
@@ -105,9 +106,11 @@ impl StepContext<'_> {
         }
     }
 
-    /// Fails where a node's old VM, which the inventory does not show, is there all the same: somebody has moved it to where
-    /// the deployment's VMs are not looked for.
+    /// Fails where a node's old VM, which the inventory does not show, may exist all the same: outside the folders in which the deployment's
+    /// VMs are searched, or without readable settings. vCenter may not find the latter by its UUID (terraform-provider-vsphere#382).
     pub(super) async fn old_is_not_moved(&self, plan: &Plan, node: &PlannedNode) -> Result<(), StepError> {
+        // First: one that can be read from now on is found by its UUID.
+        let unread = self.look(self.hypervisor.unread(&[base_of(&node.old_name)])).await?;
         let with = self.look(self.hypervisor.with_bios_uuid(node.old)).await?;
         let is_its = |vm: &&Vm| {
             let stamp = vm.stamp.as_ref();
@@ -115,7 +118,12 @@ impl StepContext<'_> {
             let may_be = may_be_its(node, vm) || vm.data_disks().next().is_none();
             may_be && stamp.is_some_and(|stamp| stamp.deployment == plan.deployment && stamp.node == node.name)
         };
-        let Some(vm) = with.iter().find(is_its) else { return Ok(()) };
+        let Some(vm) = with.iter().find(is_its) else {
+            return unread.map_or(Ok(()), |why| {
+                let words = format!("whether the {} of {} is gone cannot be told: {why}", old_of(node), node.name);
+                Err(StepError::elsewhere(reason::VM_GONE, words))
+            });
+        };
         let place = self.place(vm).await?;
         let words = format!("the {} of {} is not gone: {place}", old_of(node), node.name);
         Err(StepError::elsewhere(VM_MOVED, words))

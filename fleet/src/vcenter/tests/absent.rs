@@ -5,8 +5,9 @@ use serde_json::json;
 use super::cut::{Cut, CutStore};
 use super::upgrade::Cluster;
 use super::*;
-use crate::hypervisor::{Absence, LastSeen};
-use crate::upgrade::{Arrived, Verb};
+use crate::authority::Store as _;
+use crate::hypervisor::{Absence, DiskRef, LastSeen};
+use crate::upgrade::{Arrived, Outcome, Verb};
 
 async fn host_of(client: &vsphere::Client, vm: &Vm) -> vsphere::MoRef {
     client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap().host.unwrap()
@@ -38,8 +39,8 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
     let vm = hypervisor.added("w1", &image).await;
     hypervisor.power_on(&vm, &Free).await.unwrap();
     let settings = vm.settings.clone().unwrap();
-    let seen = LastSeen::At(&settings);
-    let words = async |seen| match hypervisor.absence(vm.uuid(), seen).await.unwrap() {
+    let seen = LastSeen::At(&settings, None);
+    let words = async |seen| match hypervisor.absence(vm.uuid(), &["w1"], seen).await.unwrap() {
         Absence::Unknown(words) => words,
         Absence::Gone => panic!("it is there"),
     };
@@ -49,14 +50,118 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
     loses_its_host(&bed, &vm).await;
     assert_eq!(hypervisor.vms().await.unwrap(), [hypervisor.again(&other).await]);
     assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap(), []);
-    assert!(words(seen).await.contains("is still there: it may run on a host that was removed"));
-    assert!(words(LastSeen::Unnoted).await.contains("not noted"));
-    assert!(words(LastSeen::At("[nowhere] w1/w1.vmx")).await.contains("no datastore nowhere"));
-    std::fs::remove_file(bed.file(&settings)).unwrap();
-    assert_eq!(hypervisor.absence(vm.uuid(), seen).await.unwrap(), Absence::Gone);
-    // One that cannot be read may be it.
-    bed.switch(json!({ "traceless": ["w2"] })).await;
-    assert!(words(seen).await.contains("it may be the VM w2"));
+    let still = words(seen).await;
+    assert!(still.contains("is still there: it may run on a host that was removed"), "{still}");
+    assert!(still.ends_with("remove or rename that file alone: its directory may hold a data disk"), "{still}");
+    assert!(words(LastSeen::Unnoted).await.contains("abandon its upgrade"));
+    let nowhere = words(LastSeen::At("[nowhere] w1/w1.vmx", None)).await;
+    assert!(nowhere.contains("no datastore nowhere") && nowhere.contains("no directory w1 this name"), "{nowhere}");
+    let nowhere = words(LastSeen::At(&settings, Some("datastore-none"))).await;
+    assert!(nowhere.contains("no datastore") && nowhere.contains("abandon the upgrade"), "{nowhere}");
+    let lock = bed.file(&format!("{settings}.lck"));
+    std::fs::write(&lock, "").unwrap();
+    std::fs::rename(bed.file(&settings), bed.file(&format!("{settings}.away"))).unwrap();
+    assert!(words(seen).await.contains("w1.vmx.lck is still there"));
+    std::fs::remove_file(lock).unwrap();
+    // It says nothing of the file.
+    bed.spoil("SearchDatastore_Task", "fault", json!({ "fault": "ManagedObjectNotFound" })).await;
+    assert!(words(seen).await.contains("cannot be listed"));
+    bed.spoil_nothing().await;
+    assert_eq!(hypervisor.absence(vm.uuid(), &["w1"], seen).await.unwrap(), Absence::Gone);
+    // The directory of a renamed datastore is found by what is noted of the datastore.
+    std::fs::rename(bed.file(&format!("{settings}.away")), bed.file(&settings)).unwrap();
+    let file = DiskRef { uuid: vm.uuid(), path: settings.clone() };
+    let datastore = hypervisor.disk_datastore(&file).await.unwrap().unwrap();
+    let (name, _) = settings.trim_start_matches('[').split_once(']').unwrap();
+    let to = json!({ "path": format!("DC0/datastore/{name}"), "to": "renamed" });
+    let _: serde_json::Value = bed.ask("POST", "rename", to).await;
+    assert!(words(seen).await.contains("shows no datastore"));
+    assert!(words(LastSeen::At(&settings, Some(&datastore))).await.contains("[renamed] w1/w1.vmx is still there"));
+}
+
+#[tokio::test]
+async fn an_unread_vm_counts_for_its_own_node_alone() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    hypervisor.added("w1", &image).await;
+    hypervisor.added("w2", &image).await;
+    let unread = async |node: &str| hypervisor.unread(&[node]).await.unwrap().unwrap_or_default();
+    assert_eq!(unread("w2").await, "");
+    bed.switch(json!({ "inaccessible": ["w2"] })).await;
+    assert_eq!(unread("w1").await, "", "it shows the files of another VM");
+    assert!(unread("w2").await.contains("it may be the VM w2"));
+    let seen = LastSeen::At("[LocalDS_0] w2/w2.vmx", None);
+    let Absence::Unknown(why) = hypervisor.absence(Uuid::from_u128(1), &["other"], seen).await.unwrap() else {
+        panic!("a file of it is in the directory");
+    };
+    assert!(why.contains("it may be the VM w2"), "{why}");
+    let renamed = json!({ "path": "DC0/vm/control/w2", "to": "renamed" });
+    let _: serde_json::Value = bed.ask("POST", "rename", renamed).await;
+    bed.switch(json!({ "inaccessible": ["renamed"] })).await;
+    assert!(unread("w2").await.contains("it may be the VM renamed"), "its files are called so");
+    bed.switch(json!({ "traceless": ["renamed"] })).await;
+    assert!(unread("w1").await.contains("it may be the VM renamed"), "nothing of it is shown");
+}
+
+/// Gives a command while a VM cannot be read: the command waits, and ends once the VM can.
+async fn waits_for(cluster: &Cluster, hidden: &str, verb: Verb) -> Arrived {
+    cluster.bed.switch(json!({ "inaccessible": [hidden] })).await;
+    let before = cluster.bed.machine(hidden).await.unwrap();
+    let store = CutStore::at(&cluster.store, None);
+    let mut given = std::pin::pin!(cluster.give_on(Some(verb), &store));
+    let looks = async {
+        cluster.bed.count_anew().await;
+        while cluster.bed.count("FindAllByUuid").await < 12 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        ended = &mut given => panic!("{hidden} counts as gone: {ended:?}"),
+        () = looks => {}
+    }
+    assert_eq!(cluster.bed.machine(hidden).await.unwrap(), before);
+    cluster.bed.switch(json!({ "inaccessible": [] })).await;
+    given.await.unwrap()
+}
+
+#[tokio::test]
+async fn a_nodes_unread_old_vm_is_waited_for() {
+    for entry in [12, 14] {
+        let cluster = Cluster::of(1).await;
+        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
+        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+        assert_eq!(waits_for(&cluster, "cp1", Verb::Resume).await, Arrived::Ended(Outcome::Upgraded), "{entry}");
+        assert_eq!(waits_for(&cluster, "cp1", Verb::Commit).await, Arrived::Ended(Outcome::Committed), "{entry}");
+        cluster.runs(true, 1).await;
+    }
+    for entry in [14, 16, 20] {
+        let cluster = Cluster::of(1).await;
+        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
+        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+        assert_eq!(waits_for(&cluster, "cp1", Verb::Rollback).await, Arrived::Ended(Outcome::RolledBack), "{entry}");
+        cluster.runs(false, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn abandon_names_an_unread_vm_that_may_hold_the_disk() {
+    for (entry, is_new) in [(14, false), (18, true)] {
+        let cluster = Cluster::of(1).await;
+        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
+        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+        let vms = cluster.hypervisor.vms().await.unwrap();
+        let hidden = vms.iter().find(|vm| vm.stamp.as_ref().unwrap().swap.is_some() == is_new).unwrap();
+        cluster.bed.switch(json!({ "inaccessible": [hidden.name] })).await;
+        assert_eq!(cluster.give(Some(Verb::Abandon)).await.unwrap(), Arrived::Ended(Outcome::Abandoned));
+        let last = cluster.store.numbers().await.unwrap().into_iter().max().unwrap();
+        let mut journal = String::new();
+        for file in cluster.store.files(last).await.unwrap() {
+            journal += &cluster.store.read(last, &file).await.unwrap().unwrap();
+        }
+        let named = format!("it may be the VM {}", hidden.name);
+        assert!(journal.contains(&named) && !journal.contains("no VM holds its disk"), "{journal}");
+    }
 }
 
 /// The new VM runs on, and the old one is given neither disk nor power.
@@ -90,5 +195,23 @@ async fn a_cluster_is_not_gone_while_a_vm_of_it_may_run_on_a_removed_host() {
     let crate::deploy::Arrived::Stopped(waits) = stopped else { panic!("{stopped:?}") };
     assert!(waits.iter().any(|wait| wait.reason.words.contains("is still there: it may run")), "{waits:?}");
     std::fs::remove_file(world.bed.file(vm.settings.as_ref().unwrap())).unwrap();
+    assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::deploy::Arrived::Gone);
+}
+
+/// An earlier version has not noted where the settings of VMs are.
+#[tokio::test]
+async fn a_cluster_without_noted_settings_is_not_gone_while_its_vm_is_unread() {
+    let world = super::cluster::World::of(1).await;
+    let deployed = world.give(crate::deploy::Wish::Deploy(&world.wanted)).await.unwrap();
+    assert!(matches!(deployed, crate::deploy::Arrived::Up(_)), "{deployed:?}");
+    let note = crate::journals::deployment::last(&world.store).await.unwrap().unwrap();
+    let mut kept: serde_json::Value = serde_json::from_str(&note.text).unwrap();
+    assert!(kept["nodes"][0].as_object_mut().unwrap().remove("settings").is_some());
+    world.store.write(note.hold, &note.file, &kept.to_string()).await.unwrap();
+    world.bed.switch(json!({ "inaccessible": ["cp1"] })).await;
+    let stopped = world.give(super::cluster::REMOVE).await.unwrap();
+    let crate::deploy::Arrived::Stopped(waits) = stopped else { panic!("{stopped:?}") };
+    assert!(waits.iter().any(|wait| wait.reason.words.contains("it may be the VM cp1")), "{waits:?}");
+    world.bed.switch(json!({ "inaccessible": [] })).await;
     assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::deploy::Arrived::Gone);
 }

@@ -142,8 +142,12 @@ impl Hypervisor for Mirrored<'_> {
         self.vcenter.may_be_replaced(vm).await
     }
 
-    async fn absence(&self, uuid: Uuid, seen: LastSeen<'_>) -> Result<Absence> {
-        self.vcenter.absence(uuid, seen).await
+    async fn absence(&self, uuid: Uuid, nodes: &[&str], seen: LastSeen<'_>) -> Result<Absence> {
+        self.vcenter.absence(uuid, nodes, seen).await
+    }
+
+    async fn unread(&self, nodes: &[&str]) -> Result<Option<String>> {
+        self.vcenter.unread(nodes).await
     }
 
     async fn disk_datastore(&self, disk: &DiskRef) -> Result<Option<String>> {

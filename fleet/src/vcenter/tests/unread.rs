@@ -36,6 +36,20 @@ async fn begins_a_clone(bed: &Bed, ova: &Ova) -> tokio::task::JoinHandle<vsphere
     cloning
 }
 
+/// A disk that no VM holds, where the VM was.
+async fn made_free(cluster: &Cluster) -> crate::hypervisor::DiskRef {
+    let client = cluster.bed.client().await;
+    let made = by_hand(&client, &ova(), "free", "control").await;
+    let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
+    let [vm] = <[Vm; 1]>::try_from(cluster.hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+    cluster.hypervisor.stamp(&vm, &stamp("free", None), &Free).await.unwrap();
+    let vm = cluster.hypervisor.again(&vm).await;
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    cluster.hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    cluster.hypervisor.destroy(&cluster.hypervisor.again(&vm).await, &Free).await.unwrap();
+    disk
+}
+
 async fn clones(bed: &Bed, machine: &str, to: &str) {
     let _: serde_json::Value = bed.ask("POST", "client-clone", json!({ "machine": machine, "to": to })).await;
 }
@@ -55,30 +69,29 @@ async fn a_vm_that_is_being_cloned_stops_no_look_and_no_swap() {
 }
 
 #[tokio::test]
-async fn an_unread_vm_that_may_hold_the_disk_is_named_before_the_node_is_off() {
+async fn an_unread_vm_of_others_stops_no_swap_and_permits_no_deletion() {
     let cluster = Cluster::of(1).await;
     let client = cluster.bed.client().await;
     by_hand(&client, &ova(), "lost", "control").await;
-    // Its files are shown, and the disk is none of them.
+    // Its files are shown, and the disk is none of those that vCenter knew last.
     cluster.bed.switch(json!({ "inaccessible": ["lost"] })).await;
     let [vm] = <[Vm; 1]>::try_from(cluster.hypervisor.vms().await.unwrap()).unwrap();
     cluster.hypervisor.is_sole_holder(&vm).await.unwrap();
-    cluster.bed.switch(json!({ "traceless": ["lost"] })).await;
-    let error = cluster.hypervisor.is_sole_holder(&vm).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Transient, "{error}");
-    assert!(error.to_string().contains("whether the VM lost holds the disk"), "{error}");
-    let refused = cluster.give(None).await.unwrap_err();
-    assert!(format!("{refused:#}").contains("the VM lost"), "{refused:#}");
-    cluster.runs(false, 1).await;
-    // Once the node is off, the lock on the disk's file tells.
-    cluster.bed.switch(json!({ "traceless": [] })).await;
-    let store = CutStore::at(&cluster.store, Some((14, Cut::Before)));
-    assert!(store.given(cluster.give_on(None, &store)).await.is_none());
-    let off = cluster.hypervisor.again(&vm).await;
-    assert_eq!(off.power, crate::hypervisor::PowerState::Off);
-    cluster.bed.switch(json!({ "traceless": ["lost"] })).await;
-    assert_eq!(cluster.give(Some(Verb::Resume)).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    let free = made_free(&cluster).await;
+    for switches in [json!({ "traceless": [] }), json!({ "traceless": ["lost"] })] {
+        cluster.bed.switch(switches).await;
+        cluster.hypervisor.is_sole_holder(&vm).await.unwrap();
+        let error = cluster.hypervisor.delete_disk(&free, &Free).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Transient, "{error}");
+        assert!(error.to_string().contains("whether the VM lost holds the disk"), "{error}");
+    }
+    // The lock on the disk's file tells of it.
+    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    cluster.bed.switch(json!({ "traceless": [], "inaccessible": [] })).await;
     cluster.runs(true, 2).await;
+    cluster.hypervisor.delete_disk(&free, &Free).await.unwrap();
+    assert!(cluster.hypervisor.has_disk(&disk).await.unwrap());
 }
 
 #[tokio::test]

@@ -889,7 +889,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn absence(&self, uuid: Uuid, _: LastSeen<'_>) -> Result<Absence> {
+    async fn absence(&self, uuid: Uuid, _: &[&str], _: LastSeen<'_>) -> Result<Absence> {
         self.look("absence", move |state| match state.may_run.contains(&uuid) {
             true => Absence::Unknown("its files are still there".to_owned()),
             false => Absence::Gone,
