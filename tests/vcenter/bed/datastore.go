@@ -41,6 +41,10 @@ func (w *world) renameDatastore(ctx *vcsim.Context, renamed *vcsim.Datastore, to
 		}
 		w.registry.WithLock(ctx, machine, func() {
 			now := machine.Config.Files
+			// vcsim looks for the datastore of each file whenever a machine is changed.
+			for i := range machine.LayoutEx.File {
+				machine.LayoutEx.File[i].Name = pathOn(machine.LayoutEx.File[i].Name, from, to)
+			}
 			w.registry.Update(ctx, machine, []types.PropertyChange{
 				{Name: "config.files.vmPathName", Val: pathOn(now.VmPathName, from, to)},
 				{Name: "config.files.snapshotDirectory", Val: pathOn(now.SnapshotDirectory, from, to)},
