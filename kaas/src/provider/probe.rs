@@ -39,8 +39,8 @@ pub struct Probe {
 pub fn probe(Probe { file, to_file, guest_limit, yes, over }: &Probe) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(file)?;
     let question = format!(
-        "The probe imports the OVA in {}, makes two VMs there, powers one on with its network disconnected, and removes all of it. Type \
-         yes to begin",
+        "The probe imports the OVA in {}, makes two VMs and a First Class Disk there, and powers one VM on with its network disconnected. In a \
+         cluster of hosts it sets and removes an override of vSphere HA for its VM. It removes all of it. Type yes to begin",
         file.provider.words()
     );
     if !yes && ask(&question, "give --yes")? != "yes" {

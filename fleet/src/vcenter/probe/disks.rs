@@ -61,7 +61,13 @@ rows! {
     }
     "attach-held" "A disk of a VM that is on cannot be attached to another: FileLocked" |probe| {
         let (linked, full) = (probe.now(&probe.linked).await?, probe.now(&probe.full).await?);
-        fault(probe.attach(&full, path(data_disk(&linked)?)).await, "FileLocked")
+        let held = path(data_disk(&linked)?);
+        let attached = probe.attach(&full, held).await;
+        let full = probe.now(&probe.full).await?;
+        if let Some(disk) = at(&full, held) {
+            probe.reconfigure(&full, ConfigSpec::of(&full).detach(disk)).await?;
+        }
+        fault(attached, "FileLocked")
     }
     "object-attach" "ReconfigVM_Task attaches a First Class Disk by its path, and the VM shows its identifier" |probe| {
         let object = made(&probe.object)?;
@@ -142,7 +148,7 @@ impl Probe<'_> {
         self.reconfigure(vm, ConfigSpec::of(vm).attach(&disk)?).await
     }
 
-    async fn uuid_at(&self, path: &str) -> Result<String> {
+    pub(super) async fn uuid_at(&self, path: &str) -> Result<String> {
         Ok(self.client.disk_uuid(DiskFile { path, datacenter: &self.hypervisor.places.datacenter }).await?)
     }
 }

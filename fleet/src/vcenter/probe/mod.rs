@@ -2,7 +2,8 @@
 //!
 //! 1. [`run`] acquires the lease of the probe's directory, and removes what an earlier probe of the folder has left.
 //! 2. It runs the rows in their order: each is an assumption and a function. Later rows use what earlier ones have made.
-//! 3. It removes what the rows have made. VMs are found by their stamp, templates by the notes of images.
+//! 3. It removes what the rows have made. It removes only VMs with its stamp whose BIOS UUID it has noted before the request. Templates
+//!    are found by the notes of images.
 //!
 //! Observations hold words of this program, numbers and type names of the API, and no names of the vCenter.
 
@@ -89,7 +90,9 @@ pub async fn run(
     tell: &(dyn Fn(&str) + Sync),
 ) -> anyhow::Result<Report> {
     let (about, datacenter) = (&client.service().about, &setup.site.datacenter);
-    let place = [&about.instance_uuid, datacenter, &setup.site.folder].map(|name| name.trim_matches('/')).join("/");
+    let directory = setup.directory.to_string();
+    let place = [&about.instance_uuid, datacenter, &setup.site.folder, &directory];
+    let place = place.map(|name| name.trim_matches('/')).join("/");
     let deployment = Uuid::new_v5(&PROBES, place.as_bytes());
     let hypervisor = VcenterHypervisor::new(client.clone(), deployment, &setup.site, &setup.directory).await?;
     let store = DatastoreStore::new(client.clone(), datacenter, setup.directory.clone()).await?;
@@ -111,7 +114,10 @@ pub async fn run(
     };
     tell("removing what an earlier probe of this folder has left");
     let left = probe.remove_all().await;
-    anyhow::ensure!(left.is_empty(), "an earlier probe has left what cannot be removed: {}", left.join("; "));
+    if !left.is_empty() {
+        hold.release().await;
+        anyhow::bail!("an earlier probe has left what cannot be removed: {}", left.join("; "));
+    }
     let mut rows = Vec::new();
     let all = [rows::ROWS, vms::ROWS, disks::ROWS].concat();
     for row in &all {

@@ -59,6 +59,7 @@ rows! {
             config: &probe.hypervisor.stamped(&probe.stamp("lease")).bios_uuid(&uuid),
             blank_disks: false,
         };
+        probe.note(&uuid, None).await?;
         let (vm, info) = probe.changes().offer(&import).await?;
         let is_dropped = vm.get("config.uuid").is_some_and(|made| made.value() != uuid);
         let timeout = info.parsed("leaseTimeout").unwrap_or(0);
@@ -199,10 +200,11 @@ impl Probe<'_> {
         let template = &image.template;
         let is_set = |property: &&Property| property.name() == PROPERTY || property.kind.starts_with("password");
         let set = template.properties.iter().filter(|property| property.is_configurable).filter(is_set);
+        let uuid = Uuid::new_v4();
         let networks = Networks::Named(&self.setup.site.networks);
         let addition = Addition {
             name: &name,
-            uuid: Some(Uuid::new_v4()),
+            uuid: Some(uuid),
             image: &made(&self.template)?.staged,
             networks,
             size: &SIZE,
@@ -224,9 +226,11 @@ impl Probe<'_> {
             config: &config,
             is_template: false,
         };
-        let changes = self.changes();
+        let (changes, uuid) = (self.changes(), uuid.to_string());
+        self.note(&uuid, None).await?;
         let (made, shown) = self.watching(changes.clone_vm(&template.reference, &clone)).await?;
         let made = self.client.whole_vm(&made?).await?;
+        self.note(&uuid, Some(&made.vmx_path)).await?;
         hypervisor.complete(&made.reference, &config, self.permit).await?;
         Ok(Cloned { dropped: config.lacking_in(&made).parts, made, shown })
     }

@@ -188,6 +188,9 @@ async fn turns(ova: &Ova, first: usize) {
         for name in rows {
             assert_eq!(row(&turned, name).verdict, DIFFERS, "{switches}: {turned:#?}");
         }
+        if rows == ["attach-held"] {
+            assert_eq!(row(&turned, "disk-attach").verdict, AS_ASSUMED, "the disk is detached again");
+        }
         bed.reset().await;
         bed.make_folder(&bed.client().await, "control").await;
     }
@@ -300,4 +303,38 @@ async fn a_guest_answers_the_rows_about_guests_and_switches_turn_them() {
         assert_ne!(row(&report, "power-on").verdict, NOT_TRIED);
         assert_eq!(report.left, Vec::<String>::new());
     }
+}
+
+#[tokio::test]
+async fn a_copy_of_a_probes_vm_stays_with_its_disks_and_so_do_files_of_others() {
+    let (bed, ova) = (bed().await, form_ova());
+    bed.switch(json!({ "stale_locks": true })).await;
+    assert!(!probed(&bed, &ova).await.left.is_empty());
+    bed.switch(json!({ "stale_locks": false })).await;
+    let path = files(&bed).into_iter().find(|path| path.ends_with("-linked.vmx")).unwrap();
+    let (directory, file) = path.rsplit_once('/').unwrap();
+    let foreign = std::path::Path::new(directory).join("notes.txt");
+    std::fs::write(&foreign, "of others").unwrap();
+    let linked = file.trim_end_matches(".vmx");
+    let _: Value = bed.ask("POST", "client-clone", json!({ "machine": linked, "to": "web1" })).await;
+    bed.govc(&["vm.disk.create", "-vm", "/DC0/vm/control/web1", "-name", "web1/more", "-size", "16M"]);
+    let copy = bed.machine("web1").await;
+    let of_copy = || files(&bed).into_iter().filter(|path| path.contains("web1")).collect::<Vec<_>>();
+    let before = of_copy();
+    let client = bed.client_of(IN_ROLE, PASSWORD).await;
+    let setup = setup(&bed, &ova, Duration::ZERO);
+    let refused = async || run(&client, &setup, watch::channel(false).1, &|_| {}).await.unwrap_err().to_string();
+    let words = refused().await;
+    assert!(words.contains("web1: it has the probe's stamp") && !words.contains("notes.txt"), "{words}");
+    assert_eq!((bed.machine("web1").await, of_copy()), (copy, before.clone()));
+
+    bed.govc(&["vm.change", "-vm", "/DC0/vm/control/web1", "-e", "kaas.stamp="]);
+    let words = refused().await;
+    assert!(words.contains("it has files that the probe did not make") && words.contains(linked), "{words}");
+    assert!(foreign.is_file());
+    assert_eq!(of_copy(), before);
+    std::fs::remove_file(&foreign).unwrap();
+    let again = probed(&bed, &ova).await;
+    assert_eq!((again.left, of_copy()), (Vec::new(), before));
+    assert_eq!(files(&bed).iter().filter(|path| path.contains("kaas-probe")).count(), 0, "{:#?}", files(&bed));
 }
