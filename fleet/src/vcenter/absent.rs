@@ -38,29 +38,25 @@ impl VcenterHypervisor {
         let (Ok(path), Some(directory)) = (settings.parse::<DatastorePath>(), noted) else {
             return unknown(format!("{settings} is no path of its settings"));
         };
-        let found = match datastore {
-            Some(id) => Some(MoRef::new("Datastore", id)),
-            None => find_datastore(&self.client, &self.places.datacenter_path, &path.datastore).await?,
+        // Its name may change. A datastore that has left the inventory returns under another ID.
+        let noted = match datastore.map(|id| MoRef::new("Datastore", id)) {
+            Some(datastore) => match self.client.datastore(&datastore).await {
+                Err(error) if error.outcome() == Outcome::NotFound => None,
+                now => Some(now?),
+            },
+            None => None,
         };
-        let now = match &found {
-            Some(datastore) => self.client.datastore(datastore).await.map(Some),
-            None => Ok(None),
-        };
-        let now = match now {
-            Err(error) if error.outcome() == Outcome::NotFound => None,
-            now => now?,
+        let now = match noted {
+            Some(now) => Some(now),
+            None => match find_datastore(&self.client, &self.places.datacenter_path, &path.datastore).await? {
+                Some(found) => Some(self.client.datastore(&found).await?),
+                None => None,
+            },
         };
         let Some(now) = now else {
-            // A name is all that is noted of it: another datastore that has it says the same as that one would.
-            let ends = match datastore {
-                Some(_) => "If both are scrapped, abandon the upgrade".to_owned(),
-                None => format!(
-                    "If both are scrapped, give a datastore that has no directory {} this name until the command has ended",
-                    directory.path
-                ),
-            };
             return unknown(format!(
-                "vCenter shows no datastore {}, where its files were. Add its host again. {ends}",
+                "vCenter shows no datastore {}, where its files were. Add its host again. If both are scrapped, abandon the upgrade, or add an \
+                 empty datastore with this name until the command has ended",
                 path.datastore
             ));
         };
@@ -76,16 +72,22 @@ impl VcenterHypervisor {
             }
             files => files?,
         };
-        // A host locks the settings of a VM that runs (VMware KB 2107795).
+        // Seen on ESXi 8.0.2 with a VM that ran. `kaas provider probe` tries whether it goes with power-off.
         let locked = DatastorePath::new(&now.name, format!("{}.lck", path.path));
-        let left = [path, locked].into_iter().find(|left| files.iter().any(|file| directory.join(&file.name) == *left));
-        match left {
-            None => Ok(Absence::Gone),
-            Some(left) => unknown(format!(
-                "{left} is still there: it may run on a host that was removed from vCenter. Add that host again, or register the VM; if it is off \
-                 for good, remove or rename that file alone: its directory may hold a data disk"
-            )),
+        let is_left = |left: &&DatastorePath| files.iter().any(|file| directory.join(&file.name) == **left);
+        let Some(left) = [&path, &locked].into_iter().find(is_left) else { return Ok(Absence::Gone) };
+        // Who registers it may have it given another BIOS UUID.
+        if let Some(vm) = self.client.vm_of_settings(&path, &self.places.datacenter).await? {
+            let vm = self.client.look(&vm, &["name"]).await?;
+            return unknown(format!(
+                "the VM {} is registered with {path} and has another BIOS UUID, or cannot be read: see whether it is the node's. Change no file",
+                vm.text("name")
+            ));
         }
+        unknown(format!(
+            "{left} is still there: it may run on a host that was removed from vCenter. Add that host again, or register the VM; if it is off \
+             for good, remove that file alone, or rename it so that it does not end in .vmx: its directory may hold a data disk"
+        ))
     }
 
     /// Names a VM without readable settings that may be one of these nodes' VMs, or has a file in this directory.

@@ -133,6 +133,11 @@ type Switches struct {
 	ShortensEntries bool `json:"shortens_entries"`
 	// IgnoresChangeVersion changes a machine whatever version its settings were seen in.
 	IgnoresChangeVersion bool `json:"ignores_change_version"`
+	// NoSettingsLocks has hosts make no file NAME.vmx.lck at power-on, and KeepsSettingsLocks has them leave it at power-off and at the
+	// machine's end. VMware documents such files for Workstation ("Using Lock Files to Prevent Consistency Problems on Virtual Hard Disks"),
+	// which removes them at power-off. For ESXi none of this is documented.
+	NoSettingsLocks    bool `json:"no_settings_locks"`
+	KeepsSettingsLocks bool `json:"keeps_settings_locks"`
 	// LeavesAborted leaves the machine of a lease that is aborted.
 	LeavesAborted bool `json:"leaves_aborted"`
 }

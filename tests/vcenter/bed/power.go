@@ -2,6 +2,7 @@ package bed
 
 import (
 	"log"
+	"os"
 	"slices"
 	"strings"
 
@@ -139,6 +140,11 @@ func (w *world) powerOn(ctx *vcsim.Context, machine *vcsim.VirtualMachine) fault
 		w.stopped(machine)
 		return failed
 	}
+	if lock, failed := w.settingsLock(machine); failed == nil && !w.bed.Switches().NoSettingsLocks {
+		if err := os.WriteFile(lock, nil, 0o600); err != nil {
+			log.Printf("locking the settings of %s: %v", machine.Name, err)
+		}
+	}
 	if key, value, says := strings.Cut(w.bed.Switches().GuestsSay, "="); says {
 		w.setExtra(ctx, machine, "guestinfo."+key, value)
 		run.set[key] = true
@@ -178,8 +184,16 @@ func (w *world) startBody(ctx *vcsim.Context, machine *vcsim.VirtualMachine, bod
 	return failed
 }
 
+// settingsLock is the file by which a host locks a machine's settings.
+func (w *world) settingsLock(machine *vcsim.VirtualMachine) (string, fault) {
+	return w.disks.File(machine.Config.Files.VmPathName + ".lck")
+}
+
 // stopped forgets a run.
 func (w *world) stopped(machine *vcsim.VirtualMachine) {
+	if lock, failed := w.settingsLock(machine); failed == nil && !w.bed.Switches().KeepsSettingsLocks {
+		_ = os.Remove(lock)
+	}
 	w.mutex.Lock()
 	if run := w.runs[machine.Config.Uuid]; run != nil {
 		delete(w.runs, machine.Config.Uuid)

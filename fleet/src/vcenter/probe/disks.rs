@@ -39,6 +39,10 @@ rows! {
         probe.hypervisor.power_on(&vm, probe.permit).await?;
         saw(true, "on")
     }
+    "settings-lock" "The directory of a VM that is on lists a file NAME.vmx.lck" |probe| {
+        let is_listed = probe.lists_lock().await?;
+        saw(is_listed, format!("listed: {is_listed}"))
+    }
     "bios-uuid" "The guest states the BIOS UUID that vCenter shows" |probe| {
         let (vm, begin, limit) = (probe.now(&probe.linked).await?, Instant::now(), probe.setup.guest);
         let vm = VmRef { uuid: uuid(&vm)?, id: vm.reference.id };
@@ -96,6 +100,10 @@ rows! {
         let found = controllers.iter().filter(|one| one.is_scsi() && BUSES.contains(&one.bus)).count();
         saw(found == BUSES.len(), format!("{found} of {}", BUSES.len()))
     }
+    "settings-lock-after-off" "The file NAME.vmx.lck goes with power-off" |probe| {
+        let is_listed = probe.lists_lock().await?;
+        saw(!is_listed, format!("listed: {is_listed}"))
+    }
     "guest-entry-after-off" "An entry of guestinfo that the guest set goes with power-off" |probe| {
         let entries = probe.now(&probe.linked).await?.extra;
         let [stays, outside] = [Statement::GUESTINFO, ENTRY].map(|key| entries.get(key).is_some());
@@ -146,6 +154,16 @@ impl Probe<'_> {
         let controller = controller.ok_or_else(|| untried("the VM has no SCSI controller"))?;
         let disk = ExistingDisk { path, controller, mode: DiskMode::IndependentPersistent };
         self.reconfigure(vm, ConfigSpec::of(vm).attach(&disk)?).await
+    }
+
+    /// Whether the lock of the linked clone's settings is listed.
+    async fn lists_lock(&self) -> Result<bool> {
+        let settings = self.now(&self.linked).await?.vmx_path;
+        let lock = format!("{settings}.lck").parse::<vsphere::DatastorePath>();
+        let lock = lock.map_err(|_| untried("the VM shows no path of its settings"))?;
+        let directory = lock.parent().ok_or_else(|| untried("the VM has no directory"))?;
+        let files = self.client.files(self.datastore(), &directory, "*").await?;
+        Ok(files.iter().any(|file| directory.join(&file.name) == lock))
     }
 
     pub(super) async fn uuid_at(&self, path: &str) -> Result<String> {

@@ -114,6 +114,11 @@ impl Probe<'_> {
             let uuid = self.uuid_at(&path).await?.parse().map_err(|error| Error::refused(format!("{path}: {error}")))?;
             self.hypervisor.remove_disk(&DiskRef { uuid, path }, self.permit).await?;
         }
+        let has_settings = files.iter().any(|file| file.name.ends_with(".vmx"));
+        let is_lock = |name: &str| name.starts_with(&self.name) && name.ends_with(".vmx.lck") && !has_settings;
+        for file in files.iter().filter(|file| is_lock(&file.name)) {
+            self.changes().delete_file(&directory.join(&file.name), &self.hypervisor.places.datacenter).await?;
+        }
         self.hypervisor.try_remove_emptied(self.hypervisor.deployment, directory, self.permit).await?;
         match self.hypervisor.is_empty(directory).await? {
             None => Ok(()),

@@ -31,7 +31,9 @@ enum Before {
 }
 
 /// Each switch, and the rows that it turns.
-const TURNED: [(&str, &[&str], Before); 32] = [
+const TURNED: [(&str, &[&str], Before); 34] = [
+    (r#"{"no_settings_locks": true}"#, &["settings-lock"], Before::Nothing),
+    (r#"{"keeps_settings_locks": true}"#, &["settings-lock-after-off"], Before::Nothing),
     (r#"{"edit_properties_while_on": true}"#, &["properties-while-on"], Before::Nothing),
     (r#"{"clones_change_their_source": true}"#, &["template"], Before::Nothing),
     (r#"{"clone_drops": ["uuid"]}"#, &["clone-uuid"], Before::Nothing),
