@@ -127,6 +127,17 @@ impl Acting<'_> {
         may
     }
 
+    /// Notes where VMs are, before anything is done with them.
+    pub(super) async fn note_places(&self, records: &mut Records<'_>, seen: &Seen) -> Result<(), Trouble> {
+        let Some(mut placed) = records.kept().placed(&seen.vms, self.upgraded.as_ref()) else { return Ok(()) };
+        let before = records.kept().places.clone();
+        for (uuid, place) in placed.places.iter_mut().filter(|(uuid, place)| before.get(uuid) != Some(*place)) {
+            let file = DiskRef { uuid: *uuid, path: place.settings.clone() };
+            place.datastore = self.hypervisor.disk_datastore(&file).await?;
+        }
+        records.save(placed).await.map_err(Trouble::store)
+    }
+
     /// Notes of VMs that are seen on, though nobody has noted that they are powered on, that what they hold is of use: once they are off nothing
     /// else says so.
     pub(super) async fn note_what_is_on(&self, records: &mut Records<'_>, seen: &Seen) -> Result<(), Trouble> {

@@ -423,10 +423,8 @@ impl Deploy<'_> {
             round.meets(trouble, in_doubt)?;
             return Ok(round);
         }
-        if let Some(placed) = records.kept().placed(&seen.vms)
-            && let Err(error) = records.save(placed).await
-        {
-            round.meets(Trouble::store(error), in_doubt)?;
+        if let Err(trouble) = acting.note_places(records, &seen).await {
+            round.meets(trouble, in_doubt)?;
             return Ok(round);
         }
         if given.is_some()

@@ -1,6 +1,6 @@
 //! What a person wants, as it is noted before anything follows from it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, bail, ensure};
 
@@ -114,6 +114,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         removals,
         copies,
         going: Vec::new(),
+        places: BTreeMap::new(),
     })
 }
 
@@ -260,6 +261,7 @@ fn adopted(cluster: &str) -> Kept {
         removals: Vec::new(),
         copies: Vec::new(),
         going: Vec::new(),
+        places: BTreeMap::new(),
     }
 }
 

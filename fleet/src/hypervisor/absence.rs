@@ -1,6 +1,20 @@
 //! What proves that a VM is gone which no look shows. That the inventory has none is no proof: a host that was removed from it keeps its VMs
 //! running.
 
+use serde::{Deserialize, Serialize};
+
+/// Where a VM of a node was when it was seen last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The node.
+    pub node: String,
+    /// The file of its settings.
+    pub settings: String,
+    /// The hypervisor's identifier of the datastore of that file, which stays if the datastore is renamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datastore: Option<String>,
+}
+
 /// What is noted of a VM since it may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastSeen<'a> {
@@ -13,9 +27,9 @@ pub enum LastSeen<'a> {
 }
 
 impl<'a> LastSeen<'a> {
-    /// Where the settings were of a VM that may have been on, if that is noted.
-    pub fn noted(settings: Option<&'a str>) -> Self {
-        settings.map_or(Self::Unnoted, |settings| Self::At(settings, None))
+    /// Where the settings were of a VM that may have been on, if that is noted, and the identifier of their datastore.
+    pub fn noted(settings: Option<&'a str>, datastore: Option<&'a str>) -> Self {
+        settings.map_or(Self::Unnoted, |settings| Self::At(settings, datastore))
     }
 }
 

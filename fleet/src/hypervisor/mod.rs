@@ -22,7 +22,7 @@ use contract::deployer::Fingerprints;
 use contract::statement::Statement;
 use uuid::Uuid;
 
-pub use absence::{Absence, LastSeen};
+pub use absence::{Absence, LastSeen, Place};
 pub use double::doubles;
 pub use error::{Error, Kind, Result};
 pub use guest::{named_twice, uuids_of};

@@ -10,11 +10,11 @@ use uuid::Uuid;
 use super::copies;
 use super::entry::{Direction, Entry, Event, Outcome, disk_of, plan_of};
 use super::kept_copy::DiskCopy;
-use super::plan::Plan;
+use super::plan::{Action, Plan};
 use super::progress::{Next, Progress};
 use super::salvage::{self, Damaged, Last};
 use crate::authority::Store;
-use crate::hypervisor::{DiskRef, LastSeen};
+use crate::hypervisor::{DiskRef, LastSeen, Place};
 
 /// What a store says of the last upgrade in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,9 @@ pub struct Noted {
     /// node that was left out or replaced may have no VM that holds its own.
     pub disks: Vec<DiskRef>,
     /// Where the settings of those VMs were when they were seen last, and of which node each is, by BIOS UUID. Only what this upgrade has noted.
-    pub places: BTreeMap<Uuid, (String, String)>,
+    pub places: BTreeMap<Uuid, Place>,
+    /// Those of the VMs that the upgrade has destroyed.
+    pub removed: BTreeSet<Uuid>,
     /// Names of the nodes whose data disks its plan has noted.
     pub nodes: BTreeSet<String>,
     /// The copies of data disks that it, and those before it, have made and not removed: they are only named.
@@ -104,7 +106,10 @@ impl Noted {
             [old, new].into_iter().flatten().map(move |(vm, seen)| (vm, &node.name, seen))
         });
         let places = seen.filter_map(|(vm, node, seen)| match seen {
-            LastSeen::At(settings, _) => Some((vm, (node.clone(), settings.to_owned()))),
+            LastSeen::At(settings, datastore) => {
+                let (node, settings, datastore) = (node.clone(), settings.to_owned(), datastore.map(str::to_owned));
+                Some((vm, Place { node, settings, datastore }))
+            }
             LastSeen::NeverOn | LastSeen::Unnoted => None,
         });
         Self {
@@ -115,10 +120,30 @@ impl Noted {
             vms: plan.nodes.iter().map(|node| node.old).chain(made).chain(plan.other_vms.iter().copied()).collect(),
             disks: moved.chain(plan.other_disks.iter().cloned()).collect(),
             places: places.collect(),
+            removed: removed(plan, entries),
             nodes: noted_nodes(plan),
             copies: copies::of_all(plan, entries).into_iter().chain(plan.other_copies.iter().cloned()).collect(),
         }
     }
+}
+
+/// The VMs whose destruction is done.
+fn removed(plan: &Plan, entries: &[Entry]) -> BTreeSet<Uuid> {
+    let (mut made, mut removed) = (BTreeMap::new(), BTreeSet::new());
+    for entry in entries {
+        match &entry.event {
+            Event::Begun { step, vm: Some(vm), .. } | Event::Done { step, vm: Some(vm), .. } => {
+                made.insert(step.node, *vm);
+            }
+            Event::Done { step, .. } => match step.action {
+                Action::DestroyOld => removed.extend(step.node.and_then(|node| Some(plan.nodes.get(node)?.old))),
+                Action::DestroyNew => removed.extend(made.get(&step.node)),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+    removed
 }
 
 /// The names of the nodes whose data disks a plan has noted: those that it swaps; and all members, unless an earlier version has made it, which

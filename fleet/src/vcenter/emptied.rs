@@ -34,7 +34,10 @@ impl VcenterHypervisor {
     ) -> Result<()> {
         let directory = disk.path.parse::<DatastorePath>().ok().and_then(|path| path.parent());
         let Some(directory) = directory.filter(|directory| is_of(directory, nodes)) else { return Ok(()) };
-        granted(self.try_remove_emptied(disk.uuid, &directory, permit).await, &format!("{directory} away, which is empty"))
+        granted(
+            self.try_remove_emptied(disk.uuid, &directory, permit).await,
+            &format!("{directory} away, which is empty"),
+        )
     }
 
     /// Removes a directory if it is empty. `mark` is a part of its name meanwhile.

@@ -61,7 +61,7 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
             // Of one that a person has removed by an earlier version nothing more is known.
             let is_known = machine.settings.is_some() || machine.state != State::Leaving;
             if machine.vm.is_some() && is_known && !is_there {
-                let seen = LastSeen::noted(machine.settings.as_deref());
+                let seen = LastSeen::noted(machine.settings.as_deref(), machine.datastore.as_deref());
                 match hypervisor.absence(noted, &[&machine.name], seen).await {
                     Ok(Absence::Gone) => {}
                     Ok(Absence::Unknown(why)) => drop(unproved.insert(machine.name.clone(), why)),

@@ -113,6 +113,9 @@ pub struct Machine {
     /// The file that the settings of its VM were in when that was seen last: where it is still there, a VM that is not shown may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<String>,
+    /// The hypervisor's identifier of the datastore of that file, which stays if the datastore is renamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datastore: Option<String>,
 }
 
 impl Machine {
@@ -143,6 +146,7 @@ impl Machine {
             going: None,
             going_disks: BTreeSet::new(),
             settings: None,
+            datastore: None,
         }
     }
 

@@ -20,6 +20,7 @@ use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::Hold;
 use crate::ending::Cancelled;
+use crate::hypervisor::DiskRef;
 use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Reason};
 
 /// How long a round may make VMs, in seconds, before those that are made are powered on. One at least is made.
@@ -99,8 +100,8 @@ impl<'a> Rounds<'a> {
                 return Ok(round);
             }
         };
-        if let Err(error) = note_settings(records, &seen).await {
-            round.meets(None, Trouble::store(error), in_doubt)?;
+        if let Err(trouble) = note_settings(&acting.hypervisor, records, &seen).await {
+            round.meets(None, trouble, in_doubt)?;
             return Ok(round);
         }
         if workers.restorable {
@@ -159,18 +160,27 @@ impl<'a> Rounds<'a> {
 }
 
 /// Notes where the settings of VMs are, before anything is done with them.
-async fn note_settings(records: &mut Records<'_>, seen: &Seen) -> anyhow::Result<()> {
-    let elsewhere = |machine: &Machine| match seen.vm(machine) {
-        Found::Vm(vm) if vm.settings.is_some() && vm.settings != machine.settings => {
-            Some(Machine { settings: vm.settings.clone(), ..machine.clone() })
+async fn note_settings(
+    hypervisor: &GuardedHypervisor<'_>,
+    records: &mut Records<'_>,
+    seen: &Seen,
+) -> Result<(), Trouble> {
+    let mut moved = Vec::new();
+    for machine in &records.kept().machines {
+        let Found::Vm(vm) = seen.vm(machine) else { continue };
+        let Some(path) = vm.settings.clone() else { continue };
+        if machine.settings.as_ref() == Some(&path) && machine.datastore.is_some() {
+            continue;
         }
-        _ => None,
-    };
-    let moved: Vec<Machine> = records.kept().machines.iter().filter_map(elsewhere).collect();
+        let file = DiskRef { uuid: vm.uuid(), path };
+        let datastore = hypervisor.disk_datastore(&file).await?;
+        let now = Machine { settings: Some(file.path), datastore, ..machine.clone() };
+        moved.extend((now != *machine).then_some(now));
+    }
     if moved.is_empty() {
         return Ok(());
     }
-    records.save_all(records.kept().pool.clone(), moved).await
+    records.save_all(records.kept().pool.clone(), moved).await.map_err(Trouble::store)
 }
 
 async fn looked(acting: &Acting<'_>, kept: &Kept, in_doubt: &mut bool) -> Result<Seen, Trouble> {

@@ -83,6 +83,44 @@ async fn a_cluster_is_not_gone_while_settings_that_its_upgrade_noted_are_left() 
     assert_eq!(arrived, Arrived::Gone, "it was seen elsewhere since");
 }
 
+/// The upgrade has destroyed the old VM of cp2 itself. A file of that name is another VM's.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_waits_for_no_vm_that_its_upgrade_has_destroyed() {
+    let line = |event: &str, more: &str| format!("{{\"at\":1,\"hold\":1,\"event\":\"{event}\",\"node\":1,{more}}}\n");
+    let journal = upgrade_of(DEPLOYMENT).lines().take(4).map(|line| format!("{line}\n")).collect::<String>()
+        + &line("begun", "\"action\":\"shut-down\",\"settings\":\"[ds] cp2/cp2.vmx\"")
+        + &line("begun", "\"action\":\"destroy-old\"");
+    for is_done in [false, true] {
+        let world = World::with(1).await;
+        let done = line("done", "\"action\":\"destroy-old\",\"note\":\"\"");
+        put(&world, "journal.jsonl", &(journal.clone() + if is_done { &done } else { "" }));
+        world.lock().settings = ["[ds] cp2/cp2.vmx".to_owned()].into();
+        let (arrived, _) = world.give(DESTROY).await.arrived();
+        assert_eq!(matches!(arrived, Arrived::Gone), is_done, "{arrived:?}");
+    }
+}
+
+/// After an upgrade the node is in a VM that the deployment has not made. vCenter moves it, and its host is removed later.
+#[tokio::test(start_paused = true)]
+async fn the_place_of_a_vm_that_an_upgrade_has_made_is_noted_again() {
+    let world = World::with(1).await;
+    let made = world.plant("cp2-new", "cp2", 0xb1).vm.uuid();
+    let line = |more: &str| format!("{{\"at\":1,\"hold\":1,{more}}}\n");
+    let journal = upgrade_of(DEPLOYMENT).lines().take(1).map(|line| format!("{line}\n")).collect::<String>()
+        + &line(&format!("\"event\":\"begun\",\"node\":1,\"action\":\"import\",\"vm\":\"{made}\""))
+        + &line("\"event\":\"begun\",\"node\":1,\"action\":\"power-on\",\"settings\":\"[ds] cp2-new/cp2-new.vmx\"")
+        + &line("\"event\":\"ended\",\"outcome\":\"committed\"");
+    put(&world, "journal.jsonl", &journal);
+    change(&world, made, |vm| vm.settings = Some("[moved] cp2-new/cp2-new.vmx".to_owned()));
+    world.give(Wish::Deploy(&wanted(1))).await.arrived();
+    put(&world, "journal.jsonl", &journal);
+    world.lock().machines.retain(|machine| machine.vm.uuid() != made);
+    world.lock().settings = ["[moved] cp2-new/cp2-new.vmx".to_owned()].into();
+    let (arrived, _) = world.give(DESTROY).await.arrived();
+    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    assert!(waits.iter().any(|wait| wait.reason.words.contains("[moved] cp2-new")), "{waits:?}");
+}
+
 /// vCenter moves VMs to other datastores.
 #[tokio::test(start_paused = true)]
 async fn the_place_of_a_vms_settings_is_noted_whenever_it_is_seen_elsewhere() {

@@ -57,12 +57,18 @@ impl Probe<'_> {
                 directories.extend(self.directories(vm));
                 keep(left, &vm.name, self.remove_vm(vm).await);
             } else {
-                left.push(format!("{}: it has the probe's stamp, and may be a copy: remove it, or its entry {}", vm.name, stamp::STAMP));
+                left.push(format!(
+                    "{}: it has the probe's stamp, and may be a copy: remove it, or its entry {}",
+                    vm.name,
+                    stamp::STAMP
+                ));
             }
         }
         for (folder, _) in &self.hypervisor.places.folders {
             let unread = self.client.entries_in(folder, false, &[]).await?.unread.into_iter();
-            left.extend(unread.filter(|vm| vm.name.starts_with(&self.name)).map(|vm| format!("{}: {}", vm.name, vm.error)));
+            left.extend(
+                unread.filter(|vm| vm.name.starts_with(&self.name)).map(|vm| format!("{}: {}", vm.name, vm.error)),
+            );
         }
         // A detached disk stays in the directory of its first VM, and another VM may hold it.
         if left.is_empty() {
@@ -111,7 +117,8 @@ impl Probe<'_> {
         let is_disk = |name: &str| name.ends_with(".vmdk") && !EXTENTS.iter().any(|end| name.ends_with(end));
         for file in files.iter().filter(|file| file.name.starts_with(&self.name) && is_disk(&file.name)) {
             let path = directory.join(&file.name).to_string();
-            let uuid = self.uuid_at(&path).await?.parse().map_err(|error| Error::refused(format!("{path}: {error}")))?;
+            let uuid =
+                self.uuid_at(&path).await?.parse().map_err(|error| Error::refused(format!("{path}: {error}")))?;
             self.hypervisor.remove_disk(&DiskRef { uuid, path }, self.permit).await?;
         }
         let has_settings = files.iter().any(|file| file.name.ends_with(".vmx"));

@@ -52,17 +52,32 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
     assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap(), []);
     let still = words(seen).await;
     assert!(still.contains("is still there: it may run on a host that was removed"), "{still}");
-    assert!(still.ends_with("rename it so that it does not end in .vmx: its directory may hold a data disk"), "{still}");
+    assert!(
+        still.ends_with("rename it so that it does not end in .vmx: its directory may hold a data disk"),
+        "{still}"
+    );
     assert!(words(LastSeen::Unnoted).await.contains("abandon its upgrade"));
     let nowhere = words(LastSeen::At("[nowhere] w1/w1.vmx", None)).await;
     assert!(nowhere.contains("no datastore nowhere") && nowhere.contains("add an empty datastore"), "{nowhere}");
     let returned = words(LastSeen::At(&settings, Some("datastore-none"))).await;
     assert!(returned.contains("w1.vmx is still there"), "a datastore returns under another ID: {returned}");
     // Under another BIOS UUID, as the answer "I copied it" has vCenter do.
-    bed.govc(&["vm.register", "-folder", "/DC0/vm", "-pool", "/DC0/host/DC0_C0/Resources", "-ds", "LocalDS_0", "w1/w1.vmx"]);
+    bed.govc(&[
+        "vm.register",
+        "-folder",
+        "/DC0/vm",
+        "-pool",
+        "/DC0/host/DC0_C0/Resources",
+        "-ds",
+        "LocalDS_0",
+        "w1/w1.vmx",
+    ]);
     bed.govc(&["vm.change", "-vm", "/DC0/vm/w1", "-uuid", "00000000-0000-0000-0000-0000000000c0"]);
     let registered = words(seen).await;
-    assert!(registered.contains("the VM w1 is registered with") && registered.ends_with("Change no file"), "{registered}");
+    assert!(
+        registered.contains("the VM w1 is registered with") && registered.ends_with("Change no file"),
+        "{registered}"
+    );
     bed.govc(&["vm.unregister", "/DC0/vm/w1"]);
     // Its host made it at power-on.
     let lock = bed.file(&format!("{settings}.lck"));
