@@ -272,6 +272,7 @@ mod tests {
             removals: Vec::new(),
             copies: Vec::new(),
             going: Vec::new(),
+            places: BTreeMap::new(),
         }
     }
 

@@ -322,6 +322,10 @@ pub struct Journal {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub settings: Option<String>,
+    /// The vCenter's identifier of the datastore of that file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word")]
+    pub datastore: Option<String>,
     /// What its VM is stamped with in place of the Machine's UID: the UID of the Machine that it was made for, which is not there any more.
     /// It was adopted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

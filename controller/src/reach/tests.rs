@@ -46,6 +46,7 @@ fn kept(formed: bool) -> deploy::Kept {
         removals: Vec::new(),
         copies: Vec::new(),
         going: Vec::new(),
+        places: Default::default(),
     }
 }
 

@@ -50,7 +50,7 @@ impl VcenterHypervisor {
         match self.sees_tasks_on_files().await {
             Ok(true) => {}
             Ok(false) => log::warn!("{}", self.unlisted_words().await),
-            Err(error) => log::debug!("looking whether vCenter lists tasks on files: {error}"),
+            Err(error) => log::warn!("cannot see whether vCenter lists tasks on files: {error}"),
         }
         self.policy().await?;
         self.takes_vms(&place.at).await?;
