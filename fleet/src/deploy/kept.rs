@@ -241,7 +241,8 @@ impl Kept {
         }
         for vm in vms {
             let node = kept.nodes.iter_mut().find(|node| node.started && node.vm == Some(vm.uuid()) && node.owns(vm));
-            let is_known = node.is_some() || upgraded.is_some_and(|noted| noted.vms.contains(&vm.uuid()));
+            let is_swapped = upgraded.is_some_and(|noted| noted.vms.contains(&vm.uuid()));
+            let is_known = (node.is_some() || is_swapped) && !is_removed(&vm.uuid());
             let is_only = vms.iter().filter(|other| other.uuid() == vm.uuid()).count() == 1;
             let Some(settings) = vm.settings.clone().filter(|_| is_known && is_only) else { continue };
             if let Some(node) = node {

@@ -62,23 +62,12 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
     let returned = words(LastSeen::At(&settings, Some("datastore-none"))).await;
     assert!(returned.contains("w1.vmx is still there"), "a datastore returns under another ID: {returned}");
     // Under another BIOS UUID, as the answer "I copied it" has vCenter do.
-    bed.govc(&[
-        "vm.register",
-        "-folder",
-        "/DC0/vm",
-        "-pool",
-        "/DC0/host/DC0_C0/Resources",
-        "-ds",
-        "LocalDS_0",
-        "w1/w1.vmx",
-    ]);
-    bed.govc(&["vm.change", "-vm", "/DC0/vm/w1", "-uuid", "00000000-0000-0000-0000-0000000000c0"]);
-    let registered = words(seen).await;
+    let registered = LastSeen::At(other.settings.as_deref().unwrap(), None);
+    let registered = hypervisor.absence(Uuid::from_u128(0xc0), &["w1"], registered).await.unwrap();
     assert!(
-        registered.contains("the VM w1 is registered with") && registered.ends_with("Change no file"),
-        "{registered}"
+        matches!(&registered, Absence::Unknown(why) if why.contains("the VM w2 is registered with") && why.ends_with("Change no file")),
+        "{registered:?}"
     );
-    bed.govc(&["vm.unregister", "/DC0/vm/w1"]);
     // Its host made it at power-on.
     let lock = bed.file(&format!("{settings}.lck"));
     std::fs::rename(bed.file(&settings), bed.file(&format!("{settings}.away"))).unwrap();
