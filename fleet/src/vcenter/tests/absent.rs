@@ -204,7 +204,9 @@ async fn a_cluster_is_not_gone_while_a_vm_of_it_may_run_on_a_removed_host() {
     let stopped = world.give(super::cluster::REMOVE).await.unwrap();
     let crate::deploy::Arrived::Stopped(waits) = stopped else { panic!("{stopped:?}") };
     assert!(waits.iter().any(|wait| wait.reason.words.contains("is still there: it may run")), "{waits:?}");
-    std::fs::remove_file(world.bed.file(vm.settings.as_ref().unwrap())).unwrap();
+    let settings = world.bed.file(vm.settings.as_ref().unwrap());
+    std::fs::remove_file(&settings).unwrap();
+    std::fs::remove_file(settings.with_extension("vmx.lck")).unwrap();
     assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::deploy::Arrived::Gone);
 }
 
@@ -217,6 +219,7 @@ async fn a_cluster_without_noted_settings_is_not_gone_while_its_vm_is_unread() {
     let note = crate::journals::deployment::last(&world.store).await.unwrap().unwrap();
     let mut kept: serde_json::Value = serde_json::from_str(&note.text).unwrap();
     assert!(kept["nodes"][0].as_object_mut().unwrap().remove("settings").is_some());
+    assert!(kept.as_object_mut().unwrap().remove("places").is_some());
     world.store.write(note.hold, &note.file, &kept.to_string()).await.unwrap();
     world.bed.switch(json!({ "inaccessible": ["cp1"] })).await;
     let stopped = world.give(super::cluster::REMOVE).await.unwrap();
