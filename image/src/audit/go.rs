@@ -10,7 +10,6 @@ use semver::Version;
 use serde::Deserialize;
 
 use super::{Row, Status};
-use crate::component::go::command;
 use crate::component::licences::download;
 use crate::component::toolchain::Toolchain;
 use crate::go_program::{GoProgram, Module};
@@ -134,8 +133,7 @@ impl Database {
     /// compares it with its sum.
     pub fn fetch(directory: &Path, go: &Toolchain, progress: &Progress) -> Result<Self> {
         let running = progress.begin("advisories go");
-        let go = command(go).current_dir(directory);
-        let found = download(go, [DATABASE.to_owned()], progress)?;
+        let found = download(go, directory, [DATABASE.to_owned()], progress)?;
         let module = found.first().context("go mod download names no module")?;
         let database = Self::read(&module.dir.join("data/osv"), &module.version)?;
         running.done();

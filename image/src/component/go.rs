@@ -39,7 +39,7 @@ fn shapes_programs(name: &str) -> bool {
 
 /// A run of a toolchain's go command, which uses nothing of another and, of the environment, no settings but those of
 /// where modules come from.
-pub(crate) fn command(toolchain: &Toolchain) -> Tool {
+pub(super) fn command(toolchain: &Toolchain) -> Tool {
     settle(Tool::as_caller(toolchain.root().join("bin/go")), toolchain)
 }
 

@@ -3,7 +3,7 @@
 
 pub mod build;
 mod download;
-pub(crate) mod go;
+mod go;
 pub(crate) mod licences;
 mod module_file;
 pub mod toolchain;
