@@ -217,7 +217,9 @@ pub fn audit(
     let spec = last.context("no spec is given")?;
     let directory = spec.components.file.with_file_name("../audit");
     let judgements = audit::judged::read(&directory, now)?;
-    let database = audit::go::Database::fetch(&directory, progress)?;
+    // The host may have another Go, or an older one than go.mod asks for.
+    let go = component::toolchain::ensure(first_pin(components.values())?, cache, progress)?;
+    let database = audit::go::Database::fetch(&directory, &go, progress)?;
     report.rows.extend(database.is_old(now));
     // Without the tools tree no component in C was built.
     let has_tools = !pinned || cache.root().join("tools").is_dir();

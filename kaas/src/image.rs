@@ -50,8 +50,9 @@ pub enum Image {
     /// decide. Crates are compared by cargo-deny, Debian packages with the archive: a newer version in the release's own
     /// suites, and CVEs in changelogs of unstable.
     ///
-    /// image/audit/judged.toml holds the judgements. Exit status: 0 if each advisory is fixed or judged, 3 if one is unjudged
-    /// or expired, 1 if the check fails.
+    /// image/audit/judged.toml holds the judgements. Exit status: 0 if each advisory is fixed or judged, 1 if the check
+    /// fails, 3 if an advisory is unjudged or expired or the pinned database is older than 45 days, 4 if none is open but a part is
+    /// unchecked. With --pinned only an unjudged advisory gives 3, and 4 is not used.
     Audit(crate::audit::Audit),
     /// Verifies an OVA of tenants' nodes and lays it on the vCenter of a Provider, where clusters find it as a NodeImage.
     Push(Box<crate::push::Push>),

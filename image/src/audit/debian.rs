@@ -41,8 +41,9 @@ pub fn check(
     }
     let all = locks.iter().flat_map(|lock| &lock.packages);
     let packages: BTreeMap<&str, &Package> = all.map(|package| (package.name.as_str(), package)).collect();
-    // Of each source the smallest package: all have the same changelog.
-    let mut newer: BTreeMap<&str, (&Package, &Package)> = BTreeMap::new();
+    // All packages of a source have the same changelog. Some leave it to another package, so smaller ones come first.
+    let mut newer: BTreeMap<&str, Vec<(&Package, &Package)>> = BTreeMap::new();
+    let (mut compared, mut missing) = (BTreeSet::new(), BTreeMap::new());
     for (name, package) in &packages {
         let Some((own, source)) = release.newest(name)? else {
             report.unchecked.push(format!("debian/{name}: {} no longer has the package", first.suite));
@@ -53,27 +54,42 @@ pub fn check(
             report.rows.push(row(source, package, id, "run `kaas image lock`", own));
         }
         match unstable.newest(name)? {
-            None => report.unchecked.push(format!("debian/{source}: {UNSTABLE} has no {name}")),
-            Some((other, _)) if is_older(&package.version, &other.version)? => {
-                let smallest = newer.entry(source).or_insert((package, other));
-                if other.size < smallest.1.size {
-                    *smallest = (package, other);
+            // Another source may have taken over the name.
+            None => drop(missing.insert(source, name)),
+            Some((_, other)) if other != source => drop(missing.insert(source, name)),
+            Some((other, _)) => {
+                compared.insert(source);
+                if is_older(&package.version, &other.version)? {
+                    newer.entry(source).or_default().push((package, other));
                 }
             }
-            Some(_) => {}
         }
     }
+    for (source, name) in missing.into_iter().filter(|(source, _)| !compared.contains(source)) {
+        report.unchecked.push(format!("debian/{source}: {UNSTABLE} has no {name}"));
+    }
+    newer.values_mut().for_each(|pairs| pairs.sort_by_key(|(_, other)| other.size));
     let running = progress.begin("changelogs of unstable");
     let fetched = |suite: &str, packages: Vec<Package>| {
         let lock = Lock { suite: suite.to_owned(), packages, kernel: None, ..first.clone() };
         fetch::fetch(&lock, settings, cache, progress, "run `kaas image lock`")
     };
-    fetched(UNSTABLE, newer.values().map(|(_, other)| (*other).clone()).collect())?;
-    fetched(&first.suite, newer.values().map(|(own, _)| (*own).clone()).collect())?;
-    for (source, (own, other)) in newer {
-        let named = |package: &Package| named_by_changelog(package, cache, progress);
-        let Some(fixed) = named(other)? else {
-            report.unchecked.push(format!("debian/{source}: {} of {UNSTABLE} has no changelog", other.name));
+    let smallest = || newer.values().filter_map(|pairs| pairs.first());
+    fetched(UNSTABLE, smallest().map(|(_, other)| (*other).clone()).collect())?;
+    fetched(&first.suite, smallest().map(|(own, _)| (*own).clone()).collect())?;
+    let named = |package: &Package| named_by_changelog(package, cache, progress);
+    for (source, pairs) in newer {
+        let mut found = None;
+        for (own, other) in pairs {
+            fetched(UNSTABLE, vec![other.clone()])?;
+            if let Some(fixed) = named(other)? {
+                fetched(&first.suite, vec![own.clone()])?;
+                found = Some((own, other, fixed));
+                break;
+            }
+        }
+        let Some((own, other, fixed)) = found else {
+            report.unchecked.push(format!("debian/{source}: no package of {UNSTABLE} has a changelog"));
             continue;
         };
         for id in fixed.difference(&named(own)?.unwrap_or_default()) {

@@ -11,8 +11,8 @@ use serde::Deserialize;
 
 use super::{Row, Status};
 use crate::component::licences::download;
+use crate::component::toolchain::Toolchain;
 use crate::go_program::{GoProgram, Module};
-use crate::process::Tool;
 use crate::progress::Progress;
 
 /// The module of the database.
@@ -129,12 +129,11 @@ pub struct Database {
 }
 
 impl Database {
-    /// Reads the database that the go.mod and go.sum in `directory` pin. The host's `go` fetches it if the module cache
-    /// lacks it, and compares it with its sum.
-    pub fn fetch(directory: &Path, progress: &Progress) -> Result<Self> {
+    /// Reads the database that the go.mod and go.sum in `directory` pin. `go` fetches it if the module cache lacks it, and
+    /// compares it with its sum.
+    pub fn fetch(directory: &Path, go: &Toolchain, progress: &Progress) -> Result<Self> {
         let running = progress.begin("advisories go");
-        let go = Tool::as_caller("go").current_dir(directory).env("GOWORK", "off").env("GOTOOLCHAIN", "local");
-        let found = download(go.env("GOFLAGS", "-mod=readonly"), [DATABASE.to_owned()], progress)?;
+        let found = download(go, directory, [DATABASE.to_owned()], progress)?;
         let module = found.first().context("go mod download names no module")?;
         let database = Self::read(&module.dir.join("data/osv"), &module.version)?;
         running.done();
@@ -165,7 +164,7 @@ impl Database {
             component: "audit".to_owned(),
             id: "database".to_owned(),
             part: format!("{DATABASE} {}", self.version),
-            text: "run `go get golang.org/x/vulndb@latest` in image/audit".to_owned(),
+            text: "renew the database: see docs/advisories.md".to_owned(),
             ..Row::default()
         })
     }

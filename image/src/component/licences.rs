@@ -3,17 +3,17 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::build::Built;
-use super::{GoModule, Source, go, toolchain};
+use super::toolchain::{self, Toolchain};
+use super::{GoModule, Source, go};
 use crate::cache::{Cache, Key, Stage};
 use crate::go_program;
 use crate::licences::{self, Licensed};
-use crate::process::Tool;
 use crate::progress::Progress;
 
 const RESULT: &str = "licences.json";
@@ -45,8 +45,7 @@ fn collect(built: &Built, module: &GoModule, cache: &Cache, progress: &Progress)
     // Without names Go would fetch all modules of the file.
     if !modules.is_empty() {
         let flag = module.modfile.iter().map(|modfile| format!("-modfile={modfile}"));
-        let go = go::command(&go).current_dir(&module.directory);
-        for Download { path, version, dir } in download(go, flag.chain(modules), progress)? {
+        for Download { path, version, dir } in download(&go, &module.directory, flag.chain(modules), progress)? {
             found.push(Licensed { name: path, version, licence: None, texts: licences::of_directory(&dir)? });
         }
     }
@@ -62,8 +61,14 @@ pub struct Download {
     pub dir: PathBuf,
 }
 
-/// Fetches modules into the module cache, and compares them with the go.sum in the directory where `go` runs.
-pub fn download(go: Tool, arguments: impl IntoIterator<Item = String>, progress: &Progress) -> Result<Vec<Download>> {
+/// Fetches modules into the module cache, and compares them with the go.sum in a directory.
+pub fn download(
+    go: &Toolchain,
+    directory: &Path,
+    arguments: impl IntoIterator<Item = String>,
+    progress: &Progress,
+) -> Result<Vec<Download>> {
+    let go = go::command(go).current_dir(directory);
     let said = go.args(["mod", "download", "-json"]).args(arguments).output(progress).context("fetching modules")?;
     let modules = serde_json::Deserializer::from_slice(&said).into_iter();
     modules.collect::<Result<_, _>>().context("understanding what go mod download says")

@@ -320,7 +320,9 @@ fn a_namespace_editor_takes_no_address_and_no_priority_of_the_systems(scenario: 
     let target = serde_json::json!({"targetPortal": "192.0.2.1:3260", "iqn": "iqn.2026-11.test:eve", "lun": 0});
     let mut names_a_target = pod("");
     names_a_target["spec"]["volumes"] = serde_json::json!([{"name": "store", "iscsi": target}]);
-    let refused = format!("{:#}", create(&names_a_target).expect_err("an inline iSCSI volume"));
-    assert!(refused.contains("inline iscsi volumes are refused"), "{refused}");
+    scenario.wait("a pod that names an iSCSI target to be refused", MOMENT, || {
+        Ok(create(&names_a_target)
+            .is_err_and(|error| format!("{error:#}").contains("inline iscsi volumes are refused")))
+    });
     scenario.kubectl(&["delete", "rolebinding", "eve"]);
 }

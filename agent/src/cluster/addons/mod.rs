@@ -1,5 +1,5 @@
 //! What the cluster needs besides its control plane, as Kubernetes objects: its add-ons, the rights of the host services and
-//! who may have the system's priorities. Pure; applying is [`crate::cluster::kubernetes::api::apply`]'s.
+//! the limits of pods. Pure; applying is [`crate::cluster::kubernetes::api::apply`]'s.
 
 mod comers;
 pub mod controller;
