@@ -16,8 +16,8 @@ use crate::scenario::{MOMENT, Scenario};
 /// Three nodes, each shut down, booted and watched until it is good, times the timeout factor.
 pub const SWAPPING: Duration = Duration::from_secs(1200);
 
-/// How long an emulated node may take to be found good, in seconds. With two processors to itself it takes 330 s; beside another
-/// scenario it has taken more than the default of 900 s.
+/// How long an emulated node may take to be found good, in seconds. The node takes 330 s if it has two processors alone. While
+/// another scenario ran, it took longer than the default of 900 s.
 const EMULATED_GATE: &str = "2400";
 
 /// The exit status of a command that waits for something or somebody (docs/upgrade.md).
