@@ -114,17 +114,17 @@ pub fn few_properties() -> Vec<Property> {
         label: "Kubernetes".into(),
         description: "Minor".into(),
     };
-    let text = |key: &str| Property {
+    let text = |key: &str, password| Property {
         key: key.into(),
         kind: PropertyType::String,
         qualifiers: Vec::new(),
         default: None,
         user_configurable: true,
-        password: false,
+        password,
         label: key.into(),
         description: key.into(),
     };
-    vec![minor, text("node-name"), text("deployment-secret")]
+    vec![minor, text("node-name", false), text("deployment-secret", true)]
 }
 
 /// The form of a role's nodes, as their OVA has it.

@@ -10,7 +10,7 @@ use crate::guard::Guard;
 use crate::method::{CLONE_VM, Method, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_COMPUTE_RESOURCE, RECONFIGURE_VM};
 use crate::reference::MoRef;
 use crate::soap::Element;
-use crate::task::{Progress, TaskEnd};
+use crate::task::{Progress, TaskEnd, works_on_files};
 use crate::treatment::Again;
 
 /// Tasks that take moments, and that a node may wait for: they are begun whatever else is under way.
@@ -69,7 +69,15 @@ impl<'a> Changes<'a> {
             let Some(task) = response.reference_of("returnval") else {
                 return Err(Error::in_doubt(attempt(), "the answer names no task"));
             };
-            match self.client.end_of(&task, self.limit, self.progress).await {
+            let is_on_files = works_on_files(this);
+            if is_on_files {
+                self.client.own_tasks().pending.push(task.clone());
+            }
+            let end = self.client.end_of(&task, self.limit, self.progress).await;
+            if is_on_files && !matches!(end, TaskEnd::Unseen(_)) {
+                self.client.saw_end_of(&task).await;
+            }
+            match end {
                 TaskEnd::Done(result) => return Ok(result),
                 TaskEnd::Failed(fault) => {
                     let is_later = fault.treatment().again == Again::Later;

@@ -25,7 +25,7 @@
 //! })
 //! .await?;
 //! let folder = client.find("Datacenter/vm/lab").await?;
-//! for vm in client.vms_in(&folder, true).await? {
+//! for vm in client.vms_in(&folder, true).await?.vms {
 //!     if vm.power == Power::Off && !vm.is_template {
 //!         let spec = ConfigSpec::of(&vm).extra("guestinfo.greeting", "hello");
 //!         let changes = client.changes(&Unguarded);
@@ -65,6 +65,7 @@ mod privileges;
 mod reference;
 mod secret;
 mod soap;
+mod storage_object;
 mod task;
 mod treatment;
 mod vm;
@@ -87,9 +88,11 @@ pub use privileges::{Missing, Need, On, PRIVILEGES, Privilege, WISHED, role_file
 pub use reference::MoRef;
 pub use secret::Secret;
 pub use soap::{Element, ForbiddenCharacter, Kind, Malformed, Unreadable};
+pub use storage_object::StorageObject;
 pub use task::{Progress, Running};
 pub use treatment::{Again, Outcome, TREATMENTS, Treatment};
 pub use vm::{
     Adapter, AdapterNetwork, Boot, CloneDisks, ClonePolicy, CloneVm, ConfigSpec, Controller, Devices, Disk, DiskMode,
-    Entries, ExistingDisk, Extra, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot, Vm,
+    Entries, ExistingDisk, Extra, Lacking, Listed, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot,
+    Traces, Unread, Vm,
 };

@@ -94,6 +94,8 @@ methods! {
     QUERY_VIRTUAL_DISK_UUID "QueryVirtualDiskUuid" Look;
     SEARCH_DATASTORE "SearchDatastore_Task" Look;
     CREATE_IMPORT_SPEC "CreateImportSpec" Look;
+    RETRIEVE_STORAGE_OBJECT "RetrieveVStorageObject" Look;
+    LIST_STORAGE_OBJECTS "ListVStorageObject" Look;
     PBM_RETRIEVE_SERVICE_CONTENT "PbmRetrieveServiceContent" Look Policies;
     PBM_QUERY_PROFILE "PbmQueryProfile" Look Policies;
     PBM_RETRIEVE_CONTENT "PbmRetrieveContent" Look Policies;
@@ -119,6 +121,11 @@ methods! {
     DELETE_DATASTORE_FILE "DeleteDatastoreFile_Task" Change;
     RECONFIGURE_COMPUTE_RESOURCE "ReconfigureComputeResource_Task" Change;
     CANCEL_TASK "CancelTask" Change;
+    CREATE_DISK "CreateDisk_Task" Change;
+    EXTEND_DISK "ExtendDisk_Task" Change;
+    SNAPSHOT_DISK "VStorageObjectCreateSnapshot_Task" Change;
+    DELETE_DISK_SNAPSHOT "DeleteSnapshot_Task" Change;
+    DELETE_STORAGE_OBJECT "DeleteVStorageObject_Task" Change;
 }
 
 #[cfg(test)]

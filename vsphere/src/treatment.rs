@@ -75,6 +75,8 @@ pub const TREATMENTS: &[(&str, Outcome, Again)] = &[
     ("CannotAccessNetwork", Outcome::Transient, Again::Never),
     ("CannotAccessVmDisk", Outcome::Transient, Again::Never),
     ("CannotCreateFile", Outcome::Transient, Again::Never),
+    // "An operation fails because of a problem with the specified datastore": where its paths are down as well as where it is not there.
+    ("DatastoreNotWritableOnHost", Outcome::Transient, Again::Never),
     ("DuplicateName", Outcome::Transient, Again::Never),
     ("FileAlreadyExists", Outcome::Transient, Again::Never),
     ("FileLocked", Outcome::Transient, Again::Never),
@@ -85,6 +87,7 @@ pub const TREATMENTS: &[(&str, Outcome, Again)] = &[
     ("InsufficientMemoryResourcesFault", Outcome::Transient, Again::Never),
     ("InsufficientResourcesFault", Outcome::Transient, Again::Never),
     ("InsufficientStorageSpace", Outcome::Transient, Again::Never),
+    ("InvalidDatastore", Outcome::Transient, Again::Never),
     ("InvalidDatastoreState", Outcome::Transient, Again::Never),
     ("InvalidHostState", Outcome::Transient, Again::Never),
     ("NoCompatibleHost", Outcome::Transient, Again::Never),
@@ -96,7 +99,6 @@ pub const TREATMENTS: &[(&str, Outcome, Again)] = &[
     ("ToolsUnavailable", Outcome::Transient, Again::Never),
     // What is asked for is wrong.
     ("InvalidArgument", Outcome::Refused, Again::Never),
-    ("InvalidDatastore", Outcome::Refused, Again::Never),
     ("InvalidDatastorePath", Outcome::Refused, Again::Never),
     ("InvalidFolder", Outcome::Refused, Again::Never),
     ("InvalidName", Outcome::Refused, Again::Never),

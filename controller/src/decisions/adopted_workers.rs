@@ -206,6 +206,7 @@ mod tests {
             adapters: Vec::new(),
             snapshots: Vec::new(),
             tasks: Vec::new(),
+            settings: None,
             version: "0".to_owned(),
         }
     }

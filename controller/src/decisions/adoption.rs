@@ -253,6 +253,7 @@ mod tests {
             vm: formed.then(|| Uuid::from_u128(number.into())),
             started: formed,
             disk: formed.then(|| Uuid::from_u128(0xd0 + u128::from(number))),
+            settings: None,
         };
         Kept {
             cluster: "shop".to_owned(),
@@ -271,6 +272,7 @@ mod tests {
             removals: Vec::new(),
             copies: Vec::new(),
             going: Vec::new(),
+            places: BTreeMap::new(),
         }
     }
 

@@ -29,6 +29,7 @@ pub(crate) fn vm(node: &str, uuid: u128, disk: u128) -> Vm {
         adapters: Vec::new(),
         snapshots: Vec::new(),
         tasks: Vec::new(),
+        settings: None,
         version: "0".to_owned(),
     }
 }

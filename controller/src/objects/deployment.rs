@@ -70,6 +70,29 @@ pub struct Deployment {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub going: Vec<GoingVm>,
+    /// Where VMs were when they were seen last. While a file of them exists, a VM that is not shown may run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub places: Vec<VmPlace>,
+}
+
+/// Where a VM was when it was seen last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VmPlace {
+    /// Its BIOS UUID.
+    #[schemars(schema_with = "shapes::uuid")]
+    pub vm: String,
+    /// The node that it is of.
+    #[schemars(schema_with = "shapes::word")]
+    pub node: String,
+    /// The file of its settings.
+    #[schemars(schema_with = "shapes::word")]
+    pub settings: String,
+    /// The vCenter's identifier of the datastore of that file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word")]
+    pub datastore: Option<String>,
 }
 
 /// What is to come of control nodes.
@@ -128,6 +151,10 @@ pub struct DeployedNode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
     pub data_disk: Option<String>,
+    /// The file that the settings of its VM were in when it was powered on. While the file exists, a VM that is not shown may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word")]
+    pub settings: Option<String>,
 }
 
 /// A VM that goes by a person's word.

@@ -318,6 +318,14 @@ pub struct Journal {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::uuids")]
     pub going_disks: Vec<String>,
+    /// The file that the settings of its VM were in when the VM was seen last. While the file exists, a VM that is not shown may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word")]
+    pub settings: Option<String>,
+    /// The vCenter's identifier of the datastore of that file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word")]
+    pub datastore: Option<String>,
     /// What its VM is stamped with in place of the Machine's UID: the UID of the Machine that it was made for, which is not there any more.
     /// It was adopted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -34,7 +34,7 @@ mod vm_class;
 
 pub use self::all::{Described, Kind, all};
 pub use self::condition::{Condition, Reason, Standing, set};
-pub use self::deployment::{DeployedImage, DeployedNode, Deployment, DiskPlace, Goal, GoingVm, GrantedVm};
+pub use self::deployment::{DeployedImage, DeployedNode, Deployment, DiskPlace, Goal, GoingVm, GrantedVm, VmPlace};
 pub use self::ip_address::{Claimant, IPAddress, IPAddressSpec, Purpose};
 pub use self::ip_pool::{IPPool, IPPoolReason, IPPoolSpec, IPPoolStatus};
 pub use self::machine::{

@@ -46,6 +46,7 @@ fn kept(formed: bool) -> deploy::Kept {
         removals: Vec::new(),
         copies: Vec::new(),
         going: Vec::new(),
+        places: Default::default(),
     }
 }
 
@@ -56,7 +57,11 @@ fn plan() -> Plan {
 fn events() -> Vec<Event> {
     let step = Step::whole(Action::Verify);
     let done = Event::Done { step, note: "whole".to_owned(), vm: None, replaced: false, copies: Vec::new() };
-    vec![Event::Begun { step, disk: None, vm: None, copy: None }, done, Event::Ended { outcome: Outcome::Upgraded }]
+    vec![
+        Event::Begun { step, disk: None, vm: None, copy: None, datastore: None, settings: None },
+        done,
+        Event::Ended { outcome: Outcome::Upgraded },
+    ]
 }
 
 async fn take<'s>(store: &'s ClusterStore<'_>) -> Hold<'s> {

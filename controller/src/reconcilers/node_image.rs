@@ -73,7 +73,7 @@ async fn templates(providers: &Providers, provider: &Provider, digest: &str, fou
             missing.push(format!("{name} has none on {datastore}"));
             continue;
         };
-        if let Some(what) = best.altered {
+        if let Some(what) = &best.altered {
             altered.push(format!("the template {} of {name} is not as it was laid: {what}", best.name));
         }
         let stamped = best.altered.is_none();

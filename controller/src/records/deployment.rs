@@ -2,11 +2,12 @@
 //! disks, which no swap of a controller makes.
 
 use fleet::deploy::{self, Granted, Kept, Node};
-use fleet::hypervisor::{DiskRef, VmRef};
+use fleet::hypervisor::{DiskRef, Place, VmRef};
 use fleet::workers::Image;
+use uuid::Uuid;
 
 use super::text::{Mismatch, digest, digits, read, read_given};
-use crate::objects::{DeployedImage, DeployedNode, Deployment, DiskPlace, Goal, GoingVm, GrantedVm};
+use crate::objects::{DeployedImage, DeployedNode, Deployment, DiskPlace, Goal, GoingVm, GrantedVm, VmPlace};
 
 /// What a cluster's status has of what is kept under a hold.
 ///
@@ -30,6 +31,7 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
         removals,
         copies: _,
         going,
+        places,
     } = kept;
     if of != cluster {
         return Err(Mismatch::new("the cluster that is kept", of, format!("and this is {cluster}")));
@@ -54,6 +56,7 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
         discarded: discarded.iter().map(disk).collect(),
         removals: removals.iter().map(ToString::to_string).collect(),
         going: going.iter().map(going_vm).collect(),
+        places: places.iter().map(|(vm, place)| vm_place(vm, place)).collect(),
     })
 }
 
@@ -78,6 +81,7 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch>
         discarded,
         removals,
         going,
+        places: vms,
     } = deployment;
     let DeployedImage { name, digest } = image;
     let digest = digest.as_deref().map(|digest| digits("deployment.image.digest", digest)).transpose()?;
@@ -103,11 +107,12 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch>
         removals: removals.iter().map(|disk| read("deployment.removals", disk, "UUID")).collect::<Result<_, _>>()?,
         copies: Vec::new(),
         going: going.iter().map(|going| going_of("deployment.going[].vm", going)).collect::<Result<_, _>>()?,
+        places: vms.iter().map(place_of).collect::<Result<_, _>>()?,
     })
 }
 
 fn node(node: &Node) -> DeployedNode {
-    let Node { name, address, made_of, secret, drawn, vm, started, disk } = node;
+    let Node { name, address, made_of, secret, drawn, vm, started, disk, settings } = node;
     DeployedNode {
         name: name.clone(),
         address: address.to_string(),
@@ -117,11 +122,12 @@ fn node(node: &Node) -> DeployedNode {
         vm: vm.map(|uuid| uuid.to_string()),
         started: *started,
         data_disk: disk.map(|uuid| uuid.to_string()),
+        settings: settings.clone(),
     }
 }
 
 fn node_of(node: &DeployedNode) -> Result<Node, Mismatch> {
-    let DeployedNode { name, address, made_of, secret, drawn, vm, started, data_disk } = node;
+    let DeployedNode { name, address, made_of, secret, drawn, vm, started, data_disk, settings } = node;
     Ok(Node {
         name: name.clone(),
         address: read("deployment.nodes[].address", address, "IPv4 address")?,
@@ -131,6 +137,7 @@ fn node_of(node: &DeployedNode) -> Result<Node, Mismatch> {
         vm: read_given("deployment.nodes[].vm", vm.as_deref(), "UUID")?,
         started: *started,
         disk: read_given("deployment.nodes[].dataDisk", data_disk.as_deref(), "UUID")?,
+        settings: settings.clone(),
     })
 }
 
@@ -143,6 +150,16 @@ pub(super) fn going_vm(going: &VmRef) -> GoingVm {
 pub(super) fn going_of(field: &'static str, going: &GoingVm) -> Result<VmRef, Mismatch> {
     let GoingVm { vm, id } = going;
     Ok(VmRef { uuid: read(field, vm, "UUID")?, id: id.clone() })
+}
+
+fn vm_place(vm: &Uuid, place: &Place) -> VmPlace {
+    let Place { node, settings, datastore } = place.clone();
+    VmPlace { vm: vm.to_string(), node, settings, datastore }
+}
+
+fn place_of(place: &VmPlace) -> Result<(Uuid, Place), Mismatch> {
+    let VmPlace { vm, node, settings, datastore } = place.clone();
+    Ok((read("deployment.places[].vm", &vm, "UUID")?, Place { node, settings, datastore }))
 }
 
 fn granted_vm(granted: &Granted) -> GrantedVm {
@@ -172,12 +189,18 @@ fn disk_of(place: &DiskPlace) -> Result<DiskRef, Mismatch> {
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
+    use std::collections::BTreeMap;
 
     use super::*;
 
     fn disk(number: u128) -> DiskRef {
         DiskRef { uuid: Uuid::from_u128(number), path: format!("[vsan-1] shop/disk-{number}.vmdk") }
+    }
+
+    fn place(datastore: &str, vm: u128) -> (Uuid, Place) {
+        let (node, settings) = ("shop-cp1".to_owned(), "[vsan-1] a/a.vmx".to_owned());
+        let datastore = Some(datastore.to_owned()).filter(|id| !id.is_empty());
+        (Uuid::from_u128(vm), Place { node, settings, datastore })
     }
 
     /// A record of which no field is as it is where nothing was begun.
@@ -191,6 +214,7 @@ mod tests {
             vm: Some(Uuid::from_u128(20 + u128::from(number))),
             started: true,
             disk: Some(Uuid::from_u128(30 + u128::from(number))),
+            settings: Some(format!("[vsan-1] shop-cp{number}/shop-cp{number}.vmx")),
         };
         Kept {
             cluster: "shop".to_owned(),
@@ -209,6 +233,7 @@ mod tests {
             removals: vec![Uuid::from_u128(8)],
             copies: Vec::new(),
             going: vec![VmRef { uuid: Uuid::from_u128(9), id: "vm-9".to_owned() }],
+            places: [("ds-1", 21), ("", 22)].map(|(id, vm)| place(id, vm)).into(),
         }
     }
 
@@ -221,7 +246,15 @@ mod tests {
             nodes: whole()
                 .nodes
                 .into_iter()
-                .map(|node| Node { secret: None, drawn: None, vm: None, started: false, disk: None, ..node })
+                .map(|node| Node {
+                    secret: None,
+                    drawn: None,
+                    vm: None,
+                    started: false,
+                    disk: None,
+                    settings: None,
+                    ..node
+                })
                 .collect(),
             formed: false,
             authority: None,
@@ -233,6 +266,7 @@ mod tests {
             discarded: Vec::new(),
             removals: Vec::new(),
             going: Vec::new(),
+            places: BTreeMap::new(),
             ..whole()
         };
         for kept in [whole(), begun, Kept { goal: deploy::Goal::Gone, nodes: Vec::new(), ..whole() }] {

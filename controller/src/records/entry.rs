@@ -103,7 +103,7 @@ mod tests {
         let disk = Some(DiskRef { uuid: Uuid::from_u128(8), path: "[ds] b.vmdk".to_owned() });
         let events = vec![
             Event::Planned { plan: Box::new(plan()) },
-            Event::Begun { step, disk, vm: Some(Uuid::from_u128(10)), copy: None },
+            Event::Begun { step, disk, vm: Some(Uuid::from_u128(10)), copy: None, datastore: None, settings: None },
             Event::Done {
                 step,
                 note: "it is off".to_owned(),
@@ -158,8 +158,10 @@ mod tests {
     fn thousands_of_reasons_why_a_step_waits_leave_room_in_the_journal() {
         let step = Step::of(Action::Prepare, 0);
         let paused = |step, code: &str, looked| Event::Paused { step, reason: Reason::new(code, "a budget"), looked };
-        let begun =
-            [Event::Planned { plan: Box::new(plan()) }, Event::Begun { step, disk: None, vm: None, copy: None }];
+        let begun = [
+            Event::Planned { plan: Box::new(plan()) },
+            Event::Begun { step, disk: None, vm: None, copy: None, datastore: None, settings: None },
+        ];
         let mut whole: Vec<Entry> = begun.into_iter().map(|event| entry(1, event)).collect();
         let mut kept: Vec<JournalEntry> = whole.iter().map(|entry| journal_entry(entry).unwrap()).collect();
         for look in 0..3000 {
@@ -181,7 +183,7 @@ mod tests {
         let other = Step::of(Action::Prepare, 1);
         for (event, length) in [
             (paused(other, "drain.blocked", 1), 4),
-            (Event::Begun { step: other, disk: None, vm: None, copy: None }, 5),
+            (Event::Begun { step: other, disk: None, vm: None, copy: None, datastore: None, settings: None }, 5),
             (paused(other, "drain.blocked", 2), 6),
             (Event::Ended { outcome: Outcome::Abandoned }, 7),
         ] {

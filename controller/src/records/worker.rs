@@ -40,6 +40,8 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
         impersonated,
         going,
         going_disks,
+        settings,
+        datastore,
         stamp: _,
     } = status.journal;
     let given = |field, given: &Option<_>| given.as_ref().map(|time| seconds(field, time)).transpose();
@@ -82,6 +84,8 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
             .iter()
             .map(|disk| read("journal.goingDisks[]", disk, "UUID"))
             .collect::<Result<_, _>>()?,
+        settings,
+        datastore,
     })
 }
 
@@ -114,6 +118,8 @@ pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mi
         impersonated,
         going,
         going_disks,
+        settings,
+        datastore,
     } = worker;
     let own = identity(machine)?;
     if *name != machine.name_any() || *id != own || drawn.is_some_and(|drawn| drawn != own) {
@@ -158,6 +164,8 @@ pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mi
         impersonated: *impersonated,
         going: going.as_ref().map(going_vm),
         going_disks: going_disks.iter().map(ToString::to_string).collect(),
+        settings: settings.clone(),
+        datastore: datastore.clone(),
         stamp: status.journal.stamp.take(),
     };
     Ok(noted)
@@ -285,6 +293,8 @@ mod tests {
             impersonated: true,
             going: Some(VmRef { uuid: Uuid::from_u128(2), id: "vm-9".to_owned() }),
             going_disks: [Uuid::from_u128(3)].into(),
+            settings: Some("[ds] w1/w1.vmx".to_owned()),
+            datastore: Some("datastore-1".to_owned()),
         }
     }
 
@@ -322,6 +332,8 @@ mod tests {
             impersonated: false,
             going: None,
             going_disks: BTreeSet::new(),
+            settings: None,
+            datastore: None,
             ..whole()
         };
         there_and_back(&made, &begun);

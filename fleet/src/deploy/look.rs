@@ -1,6 +1,6 @@
 //! Looks at what is there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::guests::Guests;
 use super::kept::{Goal, Kept, Node};
 use super::seen::{Found, Said, Seen};
-use crate::hypervisor::{Error, Hypervisor, PowerState, Vm, doubles};
+use crate::hypervisor::{Absence, Error, Hypervisor, Kind, LastSeen, PowerState, Vm, doubles};
 use crate::upgrade::Noted;
 use crate::workers::Trouble;
 
@@ -74,6 +74,9 @@ pub(super) async fn look(
             }
         }
     }
+    if kept.goal == Goal::Down {
+        seen.unproved = unproved(hypervisor, kept, upgraded, &seen).await?;
+    }
     add_doubles(hypervisor, kept, upgraded, &mut seen).await;
     let mut given = None;
     let on: Vec<(&Node, Vm)> = kept.nodes.iter().filter_map(|node| Some((node, running(kept, node, &seen)?))).collect();
@@ -107,6 +110,46 @@ pub(super) async fn look(
         seen.ready = Some(guests.ready(kubeconfig).await.map_err(|error| format!("{error:#}")));
     }
     Ok((seen, given))
+}
+
+/// Why VMs may exist that the nodes were powered on in, first or by an upgrade, though none is shown: what is theirs would be given to others.
+/// Those whose removal was asked for, and those that the last upgrade has destroyed, are known to go. Where no place of a VM is noted, as by earlier versions, the inventory alone is asked.
+async fn unproved(
+    hypervisor: &dyn Hypervisor,
+    kept: &Kept,
+    upgraded: Option<&Noted>,
+    seen: &Seen,
+) -> Result<BTreeMap<String, String>, Trouble> {
+    let met = seen.vms.iter().chain(&seen.restamped).chain(&seen.bystanders).map(Vm::uuid);
+    let mut gone: BTreeSet<Uuid> = met.chain(kept.going.iter().map(|gone| gone.uuid)).collect();
+    gone.extend(upgraded.iter().flat_map(|noted| &noted.removed));
+    let started = kept.nodes.iter().filter(|node| node.started).filter_map(|node| node.vm);
+    let missing: BTreeSet<Uuid> =
+        started.chain(seen.upgraded.iter().copied()).filter(|vm| !gone.contains(vm)).collect();
+    let nodes: Vec<&str> = kept.nodes.iter().map(|node| &*node.name).collect();
+    let mut unproved = BTreeMap::new();
+    for vm in missing {
+        // The last upgrade and the last command of this kind have each noted a place. Which is newer is not known.
+        let noted = [kept.places.get(&vm), upgraded.and_then(|noted| noted.places.get(&vm))].into_iter().flatten();
+        let mut at: Vec<(&str, LastSeen<'_>)> =
+            noted.map(|place| (&*place.node, LastSeen::At(&place.settings, place.datastore.as_deref()))).collect();
+        // An earlier version has noted no more than this.
+        let first = kept.nodes.iter().filter(|node| node.vm == Some(vm) && !kept.places.contains_key(&vm));
+        at.extend(first.filter_map(|node| Some((&*node.name, LastSeen::At(node.settings.as_deref()?, None)))));
+        if at.is_empty() {
+            at.push((&kept.cluster, LastSeen::NeverOn));
+        }
+        for (node, at) in at {
+            let why = match hypervisor.absence(vm, &nodes, at).await {
+                Ok(Absence::Gone) => continue,
+                Ok(Absence::Unknown(why)) => why,
+                Err(error) if error.kind == Kind::Refused => format!("{:#}", error.source),
+                Err(error) => return Err(error.into()),
+            };
+            unproved.insert(node.to_owned(), why);
+        }
+    }
+    Ok(unproved)
 }
 
 /// Adds the VMs that upgrades have made for nodes which have no VM in sight, and that were moved out of the folders that are searched: such a

@@ -423,6 +423,10 @@ impl Deploy<'_> {
             round.meets(trouble, in_doubt)?;
             return Ok(round);
         }
+        if let Err(trouble) = acting.note_places(records, &seen).await {
+            round.meets(trouble, in_doubt)?;
+            return Ok(round);
+        }
         if given.is_some()
             && let Err(trouble) = acting.let_in(records).await
         {

@@ -1,6 +1,6 @@
 //! What a person wants, as it is noted before anything follows from it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, bail, ensure};
 
@@ -91,6 +91,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         vm: None,
         started: false,
         disk: None,
+        settings: None,
     };
     let upgrade = before.as_ref().and_then(|kept| kept.upgrade);
     let (left, mut removals, copies) = before.map(|kept| (kept.left, kept.removals, kept.copies)).unwrap_or_default();
@@ -113,6 +114,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         removals,
         copies,
         going: Vec::new(),
+        places: BTreeMap::new(),
     })
 }
 
@@ -259,6 +261,7 @@ fn adopted(cluster: &str) -> Kept {
         removals: Vec::new(),
         copies: Vec::new(),
         going: Vec::new(),
+        places: BTreeMap::new(),
     }
 }
 

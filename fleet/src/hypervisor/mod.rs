@@ -2,6 +2,7 @@
 //! never by name or position, and only VMs that carry this deployment's stamp are ever changed. Whatever changes
 //! something takes a [`Permit`]. Knows nothing of clusters or upgrades.
 
+mod absence;
 mod double;
 mod error;
 mod guest;
@@ -21,6 +22,7 @@ use contract::deployer::Fingerprints;
 use contract::statement::Statement;
 use uuid::Uuid;
 
+pub use absence::{Absence, LastSeen, Place};
 pub use double::doubles;
 pub use error::{Error, Kind, Result};
 pub use guest::{named_twice, uuids_of};
@@ -120,8 +122,8 @@ pub trait Hypervisor: Send + Sync {
     /// A VM that somebody has moved out of those is not among them, and counts as gone. No templates.
     ///
     /// # Errors
-    /// When the inventory cannot be read, or not all of it that may hold such a VM. It fails rather than leaves out a VM
-    /// whose settings it cannot read, such as one whose datastore is lost: a VM that is not shown counts as gone.
+    /// When the inventory cannot be read, or not all of it that may hold such a VM. A VM whose settings cannot be read is left out, such as one
+    /// that is just being made or whose datastore is lost.
     async fn vms(&self) -> Result<Vec<Vm>>;
 
     /// A VM as it is now, whoever's it is and wherever it was moved to.
@@ -135,6 +137,28 @@ pub trait Hypervisor: Send + Sync {
     /// # Errors
     /// When the inventory cannot be read.
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>>;
+
+    /// Whether a VM is gone that [`Hypervisor::vms`] does not show. It is the one proof of it: whatever takes the VM's place, or frees what is
+    /// its, waits for that. `nodes` are the names of the nodes that it may have been a VM of.
+    ///
+    /// # Errors
+    /// When the hypervisor cannot say.
+    async fn absence(&self, uuid: Uuid, _nodes: &[&str], _seen: LastSeen<'_>) -> Result<Absence> {
+        let found = self.with_bios_uuid(uuid).await?;
+        Ok(match found.iter().find(|vm| !vm.is_anothers(self.deployment())) {
+            Some(vm) => Absence::Unknown(format!("there is {vm}, which is {}", vm.power)),
+            None => Absence::Gone,
+        })
+    }
+
+    /// Names a VM that may be one of these nodes' and whose settings cannot be read. Neither [`Hypervisor::vms`] nor
+    /// [`Hypervisor::with_bios_uuid`] shows it. None where there is no such VM.
+    ///
+    /// # Errors
+    /// When the inventory cannot be read.
+    async fn unread(&self, _nodes: &[&str]) -> Result<Option<String>> {
+        Ok(None)
+    }
 
     /// What a VM's guest shows of its cluster through the hypervisor, where nobody on the network can change it: on vSphere
     /// the variable [`Fingerprints::GUESTINFO`] of its settings. None while the guest has shown none since its power-on, or
@@ -178,6 +202,16 @@ pub trait Hypervisor: Send + Sync {
     /// [`Kind::Refused`] when [`Hypervisor::attach`] would refuse one for where it lies, on vSphere beside a VM that is not the deployment's;
     /// or the hypervisor cannot say.
     async fn may_be_replaced(&self, _vm: &Vm) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether no other VM holds a data disk of this one, or a copy of it under the same UUID. It is asked while the VM runs: once it is off,
+    /// whatever is found here keeps its node off.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] where one does; or the hypervisor cannot say, on vSphere also where a VM that cannot be read may hold one. Each VM
+    /// is named.
+    async fn is_sole_holder(&self, _vm: &Vm) -> Result<()> {
         Ok(())
     }
 
@@ -280,9 +314,9 @@ pub trait Hypervisor: Send + Sync {
     /// When the VM is on, does not hold the disk, or the disk is part of a snapshot.
     async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()>;
 
-    /// Gives a data disk to a VM that is off. No VM of the deployment holds it, which the call makes sure of; that no
+    /// Gives a data disk to a VM that is off. No VM of the deployment holds its file, which the call makes sure of; that no
     /// other VM does, it knows only as far as the hypervisor itself tells: by where the disk lies, or by a lock on the
-    /// file of a VM that is on.
+    /// file of a VM that is on. Another file under the same UUID is a copy: it does not matter here ([`Hypervisor::is_sole_holder`]).
     ///
     /// # Errors
     /// When the VM is on, or a VM is known to hold the disk; on vSphere also where it lies beside a VM that is not the
@@ -294,6 +328,23 @@ pub trait Hypervisor: Send + Sync {
     /// # Errors
     /// When the hypervisor cannot say, on vSphere also where somebody has locked it: that is no no.
     async fn has_disk(&self, disk: &DiskRef) -> Result<bool>;
+
+    /// What the hypervisor calls the place that a disk lies on, however people name that: a datastore. None where it has no such.
+    ///
+    /// # Errors
+    /// When the hypervisor cannot say.
+    async fn disk_datastore(&self, _disk: &DiskRef) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Where a disk lies now that was on this [`Hypervisor::disk_datastore`] by another name. It is the same path where that name is the same, or
+    /// there is no such place any more.
+    ///
+    /// # Errors
+    /// When the hypervisor cannot say.
+    async fn present_place(&self, disk: &DiskRef, _datastore: &str) -> Result<DiskRef> {
+        Ok(disk.clone())
+    }
 
     /// Where the copy of a data disk lies that carries this mark: beside the disk, unless the hypervisor names disks otherwise.
     fn copy_path(&self, disk: &DiskRef, mark: &str) -> String {

@@ -155,6 +155,9 @@ pub struct Vm {
     pub tasks: Vec<String>,
     /// Changes whenever the VM's settings do.
     pub version: String,
+    /// The file that its settings are in, where the hypervisor keeps such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<String>,
 }
 
 impl Vm {

@@ -64,6 +64,12 @@ pub enum Event {
         /// Where the copy of a data disk will lie that it makes: half of one is known by that.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         copy: Option<String>,
+        /// What the hypervisor calls the datastore of the disk that it takes away, or of the settings: its name may change.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        datastore: Option<String>,
+        /// The file that the settings are in of the VM that it stops or powers on: where it is still there, a VM that is not shown may run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        settings: Option<String>,
     },
     /// A step is done.
     Done {
@@ -174,6 +180,14 @@ pub fn disk_of(entries: &[Entry], node: usize) -> Option<&DiskRef> {
         Event::Begun { step, disk: Some(disk), .. } if step.node == Some(node) => Some(disk),
         _ => None,
     })
+}
+
+/// The datastore that a node's disk was on then, as the hypervisor calls it; none if that is not noted.
+pub fn datastore_of(entries: &[Entry], node: usize) -> Option<&str> {
+    entries.iter().rev().find_map(|entry| match &entry.event {
+        Event::Begun { step, disk: Some(_), datastore, .. } if step.node == Some(node) => Some(datastore.as_deref()),
+        _ => None,
+    })?
 }
 
 /// The plan that a journal begins with.

@@ -16,8 +16,8 @@ use super::step_error::Unconfirmed;
 use crate::authority::{Hold, Lost, Unsaid};
 use crate::ending::{Cancelled, unless_cancelled};
 use crate::hypervisor::{
-    Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown, Staged,
-    Stamp, Vm, VmRef, doubles,
+    Absence, Addition, DiskRef, Error, Hypervisor, Kind, LastSeen, Permit, Placement, PowerState, Replacement, Result,
+    ShutDown, Staged, Stamp, Vm, VmRef, doubles,
 };
 
 /// How long a call that asks a guest to shut down may take in a run that may have to end, and the pause between two looks at it after that.
@@ -179,12 +179,44 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.with_bios_uuid(uuid).await
     }
 
+    /// As [`Hypervisor::absence`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn absence(&self, uuid: Uuid, nodes: &[&str], seen: LastSeen<'_>) -> Result<Absence> {
+        self.hypervisor.absence(uuid, nodes, seen).await
+    }
+
+    /// As [`Hypervisor::unread`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn unread(&self, nodes: &[&str]) -> Result<Option<String>> {
+        self.hypervisor.unread(nodes).await
+    }
+
     /// As [`Hypervisor::may_be_stamped`].
     ///
     /// # Errors
     /// As there.
     pub async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
         self.hypervisor.may_be_stamped(vm).await
+    }
+
+    /// As [`Hypervisor::may_be_replaced`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
+        self.hypervisor.may_be_replaced(vm).await
+    }
+
+    /// As [`Hypervisor::is_sole_holder`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn is_sole_holder(&self, vm: &Vm) -> Result<()> {
+        self.hypervisor.is_sole_holder(vm).await
     }
 
     /// As [`doubles`].
@@ -428,6 +460,22 @@ impl<'a> GuardedHypervisor<'a> {
             Err(refused) => return Ok(Err(refused)),
         };
         unless_begun(cancelled, &call, self.hypervisor.attach(vm, disk, &call)).await
+    }
+
+    /// As [`Hypervisor::disk_datastore`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn disk_datastore(&self, disk: &DiskRef) -> Result<Option<String>> {
+        self.hypervisor.disk_datastore(disk).await
+    }
+
+    /// As [`Hypervisor::present_place`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn present_place(&self, disk: &DiskRef, datastore: &str) -> Result<DiskRef> {
+        self.hypervisor.present_place(disk, datastore).await
     }
 
     /// As [`Hypervisor::has_disk`].

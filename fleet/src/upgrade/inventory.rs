@@ -29,6 +29,8 @@ pub struct Inventory {
     pub moved: BTreeMap<Uuid, String>,
     /// Why the data disks of VMs that nodes run in could be given to no other VM, by BIOS UUID. Where something is denied nobody has looked.
     pub fixed: BTreeMap<Uuid, String>,
+    /// Which other VM holds a data disk of VMs that nodes run in, or a copy of it, by BIOS UUID.
+    pub held: BTreeMap<Uuid, String>,
     /// What the hypervisor does not permit, though an upgrade needs it.
     pub denied: Option<String>,
     /// Why new VMs cannot be put where they are wanted.
@@ -65,8 +67,26 @@ impl Inventory {
             }
         }
         // What may not be read is among what is denied.
-        let fixed = if denied.is_none() { fixed(hypervisor, &cluster, &vms).await? } else { BTreeMap::new() };
-        Ok(Self { deployment: hypervisor.deployment(), cluster, vms, others, moved: places, fixed, denied, no_place })
+        let (mut fixed, mut held) = (BTreeMap::new(), BTreeMap::new());
+        if denied.is_none() {
+            for vm in running(&cluster, &vms) {
+                let lies = hypervisor.may_be_replaced(vm).await;
+                fixed.extend(refusal(lies).context("looking where a data disk lies")?.map(|why| (vm.uuid(), why)));
+                let alone = hypervisor.is_sole_holder(vm).await;
+                held.extend(refusal(alone).context("looking who holds a data disk")?.map(|why| (vm.uuid(), why)));
+            }
+        }
+        Ok(Self {
+            deployment: hypervisor.deployment(),
+            cluster,
+            vms,
+            others,
+            moved: places,
+            fixed,
+            held,
+            denied,
+            no_place,
+        })
     }
 
     /// The deployment's VMs with the BIOS UUID that a guest reports.
@@ -75,25 +95,19 @@ impl Inventory {
     }
 }
 
-/// Why the data disks of VMs that nodes run in cannot move: it is said of all nodes before any is off.
-async fn fixed(
-    hypervisor: &dyn Hypervisor,
-    cluster: &ClusterSeen,
-    vms: &[Vm],
-) -> anyhow::Result<BTreeMap<Uuid, String>> {
-    let mut fixed = BTreeMap::new();
-    for holder in cluster.nodes.iter().filter_map(|node| node.facts.as_ref().ok()?.holder) {
-        for vm in vms.iter().filter(|vm| vm.is_named(Some(holder))) {
-            match hypervisor.may_be_replaced(vm).await {
-                Ok(()) => {}
-                Err(error) if error.kind == Kind::Refused => {
-                    fixed.insert(vm.uuid(), error.to_string());
-                }
-                Err(error) => return Err(error).context("looking where a data disk lies"),
-            }
-        }
+/// The VMs that nodes run in: what stands against giving their data disks away is said of all of them before any is off.
+fn running<'v>(cluster: &ClusterSeen, vms: &'v [Vm]) -> Vec<&'v Vm> {
+    let holders: Vec<BiosUuid> = cluster.nodes.iter().filter_map(|node| node.facts.as_ref().ok()?.holder).collect();
+    vms.iter().filter(|vm| holders.iter().any(|holder| vm.is_named(Some(*holder)))).collect()
+}
+
+/// Why something is refused; none if it is not.
+fn refusal(judged: crate::hypervisor::Result<()>) -> crate::hypervisor::Result<Option<String>> {
+    match judged {
+        Ok(()) => Ok(None),
+        Err(error) if error.kind == Kind::Refused => Ok(Some(error.to_string())),
+        Err(error) => Err(error),
     }
-    Ok(fixed)
 }
 
 /// VMs that are not shown as the deployment's and have a BIOS UUID that matters.

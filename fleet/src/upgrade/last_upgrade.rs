@@ -3,18 +3,18 @@
 //! it has taken from theirs, and their copies. Its plan goes on with what upgrades before it have noted: their journals may be gone. A stamp alone
 //! proves nothing. What cannot be read is never taken for none.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
 use super::copies;
 use super::entry::{Direction, Entry, Event, Outcome, disk_of, plan_of};
 use super::kept_copy::DiskCopy;
-use super::plan::Plan;
+use super::plan::{Action, Plan};
 use super::progress::{Next, Progress};
 use super::salvage::{self, Damaged, Last};
 use crate::authority::Store;
-use crate::hypervisor::DiskRef;
+use crate::hypervisor::{DiskRef, LastSeen, Place};
 
 /// What a store says of the last upgrade in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,10 @@ pub struct Noted {
     /// The data disks of their nodes, each where it was when it was last taken from a VM, or when the plan was made. Also after an end: a
     /// node that was left out or replaced may have no VM that holds its own.
     pub disks: Vec<DiskRef>,
+    /// Where the settings of those VMs were when they were seen last, and of which node each is, by BIOS UUID. Only what this upgrade has noted.
+    pub places: BTreeMap<Uuid, Place>,
+    /// Those of the VMs that the upgrade has destroyed.
+    pub removed: BTreeSet<Uuid>,
     /// Names of the nodes whose data disks its plan has noted.
     pub nodes: BTreeSet<String>,
     /// The copies of data disks that it, and those before it, have made and not removed: they are only named.
@@ -96,6 +100,18 @@ impl Noted {
         let moved = nodes.map(|(index, node)| disk_of(entries, index).unwrap_or(&node.disk).clone());
         let progress = Progress::of(plan, entries);
         let outcome = progress.outcome;
+        let seen = plan.nodes.iter().enumerate().flat_map(|(index, node)| {
+            let new = progress.noted(index).map(|new| (new, progress.new_seen(index)));
+            let old = Some((node.old, progress.old_seen(index)));
+            [old, new].into_iter().flatten().map(move |(vm, seen)| (vm, &node.name, seen))
+        });
+        let places = seen.filter_map(|(vm, node, seen)| match seen {
+            LastSeen::At(settings, datastore) => {
+                let (node, settings, datastore) = (node.clone(), settings.to_owned(), datastore.map(str::to_owned));
+                Some((vm, Place { node, settings, datastore }))
+            }
+            LastSeen::NeverOn | LastSeen::Unnoted => None,
+        });
         Self {
             id: plan.id,
             deployment: plan.deployment,
@@ -103,10 +119,31 @@ impl Noted {
             is_at_rest: is_at_rest(plan, &progress),
             vms: plan.nodes.iter().map(|node| node.old).chain(made).chain(plan.other_vms.iter().copied()).collect(),
             disks: moved.chain(plan.other_disks.iter().cloned()).collect(),
+            places: places.collect(),
+            removed: removed(plan, entries),
             nodes: noted_nodes(plan),
             copies: copies::of_all(plan, entries).into_iter().chain(plan.other_copies.iter().cloned()).collect(),
         }
     }
+}
+
+/// The VMs whose destruction is done.
+fn removed(plan: &Plan, entries: &[Entry]) -> BTreeSet<Uuid> {
+    let (mut made, mut removed) = (BTreeMap::new(), BTreeSet::new());
+    for entry in entries {
+        match &entry.event {
+            Event::Begun { step, vm: Some(vm), .. } | Event::Done { step, vm: Some(vm), .. } => {
+                made.insert(step.node, *vm);
+            }
+            Event::Done { step, .. } => match step.action {
+                Action::DestroyOld => removed.extend(step.node.and_then(|node| Some(plan.nodes.get(node)?.old))),
+                Action::DestroyNew => removed.extend(made.get(&step.node)),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+    removed
 }
 
 /// The names of the nodes whose data disks a plan has noted: those that it swaps; and all members, unless an earlier version has made it, which

@@ -9,6 +9,7 @@ use super::order::Order;
 use super::plan::{Action, Plan, Step};
 use super::reason::{Reason, WITHDRAWN};
 use super::refusal::NODE_SILENT;
+use crate::hypervisor::LastSeen;
 
 /// How far an upgrade is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +34,34 @@ pub struct Progress {
     made: BTreeMap<usize, Uuid>,
     /// BIOS UUIDs that were drawn for VMs before they are made, by node.
     drawn: BTreeMap<usize, Uuid>,
+    /// The nodes whose new VMs may have been on.
+    ever_on: BTreeSet<usize>,
+    /// Where the settings of a node's old and new VM were when they were seen last, and what the hypervisor calls that datastore.
+    settings: BTreeMap<(Which, usize), (String, Option<String>)>,
     /// The nodes that an operator has replaced.
     replaced: BTreeSet<usize>,
     /// The step that the last entries say cannot be taken, for how many seconds it was looked at, and when last.
     stuck: Option<(Step, u64, u64)>,
+}
+
+/// One of the two VMs of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Which {
+    /// The one that it runs in before.
+    Old,
+    /// The one that is made for its swap.
+    New,
+}
+
+impl Which {
+    /// The VM whose place a step notes: it stops that VM, powers it on or moves its work away. None of other steps.
+    pub fn of(action: Action) -> Option<Self> {
+        match action {
+            Action::ShutDown | Action::PowerOnOld => Some(Self::Old),
+            Action::PowerOn | Action::EvacuateNew | Action::StopNew => Some(Self::New),
+            _ => None,
+        }
+    }
 }
 
 /// What comes next.
@@ -75,6 +100,8 @@ impl Progress {
             begun: Vec::new(),
             done: Vec::new(),
             made: BTreeMap::new(),
+            ever_on: BTreeSet::new(),
+            settings: BTreeMap::new(),
             drawn: BTreeMap::new(),
             replaced: BTreeSet::new(),
             stuck: None,
@@ -89,8 +116,12 @@ impl Progress {
             };
             match &entry.event {
                 Event::Planned { .. } => {}
-                Event::Begun { step, vm, .. } => {
+                Event::Begun { step, vm, settings, datastore, .. } => {
                     progress.begun.push(*step);
+                    let of = Which::of(step.action).zip(step.node);
+                    let at = settings.clone().map(|settings| (settings, datastore.clone()));
+                    progress.settings.extend(of.zip(at));
+                    progress.ever_on.extend(step.node.filter(|_| step.action == Action::PowerOn));
                     progress.drawn.extend(step.node.zip(*vm));
                 }
                 Event::Done { step, vm, replaced, .. } => {
@@ -173,6 +204,21 @@ impl Progress {
         self.made.get(&node).copied()
     }
 
+    /// What is noted of a node's new VM since it may run. A journal of before this was noted says no more than that it was powered on.
+    pub fn new_seen(&self, node: usize) -> LastSeen<'_> {
+        if self.ever_on.contains(&node) { self.seen(Which::New, node) } else { LastSeen::NeverOn }
+    }
+
+    /// The same of its old VM.
+    pub fn old_seen(&self, node: usize) -> LastSeen<'_> {
+        self.seen(Which::Old, node)
+    }
+
+    fn seen(&self, which: Which, node: usize) -> LastSeen<'_> {
+        let at = self.settings.get(&(which, node));
+        at.map_or(LastSeen::Unnoted, |(settings, datastore)| LastSeen::At(settings, datastore.as_deref()))
+    }
+
     /// BIOS UUID of the VM that was made for a node, or is to be: none other that carries the stamp of its swap is its.
     pub fn noted(&self, node: usize) -> Option<Uuid> {
         self.made(node).or_else(|| self.drawn.get(&node).copied())
@@ -229,6 +275,8 @@ impl Progress {
                 self.done.retain(|step| step.node != Some(node));
                 self.made.remove(&node);
                 self.drawn.remove(&node);
+                self.ever_on.remove(&node);
+                self.settings.remove(&(Which::New, node));
                 self.replaced.remove(&node);
             }
         }

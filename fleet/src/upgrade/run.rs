@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::act::{StepOutcome, old_of, place};
+use super::act::{StepOutcome, Touched, old_of, place};
 use super::context::StepContext;
 use super::entry::{Direction, Event, Outcome};
 use super::journal::Journal;
@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
             self.context.settle().await?;
             pausing.settled = true;
         }
-        let disk = self.context.disk_to_move(plan, journal, step).await?;
+        let Touched { disk, datastore, settings } = self.context.touched(plan, journal, step).await?;
         // A step that is tried again and again is noted once, before anything of it is done; again if its disk is
         // elsewhere now.
         let moved = step.node.zip(disk.as_ref()).is_some_and(|(node, disk)| place(journal, node) != *disk);
@@ -139,7 +139,7 @@ impl<'a> Run<'a> {
         let vm = makes.filter(|node| journal.progress().noted(*node).is_none()).map(|_| Uuid::new_v4());
         if !again || moved || vm.is_some() {
             let copy = self.context.copy_to_make(plan, journal, step);
-            self.note(journal, Event::Begun { step, disk, vm, copy }).await?;
+            self.note(journal, Event::Begun { step, disk, vm, copy, datastore, settings }).await?;
         }
         if pausing.since.is_none() {
             (self.context.watch)(&Notice::Step { plan, step, index, total, again });

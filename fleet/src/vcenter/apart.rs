@@ -4,6 +4,8 @@
 //! It is a wish: a cluster that has too few hosts, or a rule of its own, may refuse it. That is told, and keeps no VM from running
 //! and none from going.
 
+use std::collections::BTreeMap;
+
 use vsphere::MoRef;
 
 use super::VcenterHypervisor;
@@ -16,7 +18,7 @@ impl VcenterHypervisor {
         format!("kaas-{}: on different hosts", self.deployment)
     }
 
-    /// Lets the rule have all VMs of the deployment, if it is wanted and there are two.
+    /// Lets the rule have all VMs of the deployment in the cluster of this one, if it is wanted and there are two.
     pub(super) async fn keep_apart(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
         match self.try_keep_apart(vm, permit).await {
             Err(error) if error.kind != Kind::Fenced => {
@@ -29,7 +31,7 @@ impl VcenterHypervisor {
 
     async fn try_keep_apart(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
         let Some(cluster) = self.ruled_cluster_of(vm).await? else { return Ok(()) };
-        let vms: Vec<MoRef> = self.all_own().await?.into_iter().map(|vm| vm.reference).collect();
+        let vms = self.own_in(&cluster).await?;
         if vms.len() > 1 {
             self.client.changes(&Asking(permit)).keep_apart(&cluster, &self.rule(), &vms).await?;
         }
@@ -58,8 +60,8 @@ impl VcenterHypervisor {
 
     async fn try_let_go(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
         let Some(cluster) = self.ruled_cluster_of(vm).await? else { return Ok(()) };
-        let own = self.all_own().await?.into_iter().map(|own| own.reference);
-        let others: Vec<MoRef> = own.filter(|own| *own != vm.reference).collect();
+        let mut others = self.own_in(&cluster).await?;
+        others.retain(|own| *own != vm.reference);
         let asking = Asking(permit);
         let changes = self.client.changes(&asking);
         if others.len() > 1 {
@@ -68,6 +70,22 @@ impl VcenterHypervisor {
             changes.remove_rule(&cluster, &self.rule()).await?;
         }
         Ok(())
+    }
+
+    /// The deployment's VMs that run on hosts of a cluster: vCenter refuses a rule with any other VM as a whole.
+    async fn own_in(&self, cluster: &MoRef) -> Result<Vec<MoRef>> {
+        let (mut clusters, mut found) = (BTreeMap::new(), Vec::new());
+        for vm in self.all_own().await? {
+            // A VM runs on the hosts of its pool's owner.
+            let Some(pool) = &vm.pool else { continue };
+            if !clusters.contains_key(pool) {
+                clusters.insert(pool.clone(), self.cluster_over(pool).await?);
+            }
+            if clusters[pool].as_ref() == Some(cluster) {
+                found.push(vm.reference);
+            }
+        }
+        Ok(found)
     }
 
     /// The cluster whose settings are for a VM; none where its host is in no cluster.

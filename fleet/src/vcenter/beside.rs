@@ -1,18 +1,20 @@
 //! Whose a directory on a datastore is, by the VMs whose settings are in it, and by its name.
 
 use uuid::Uuid;
-use vsphere::{DatastorePath, File, MoRef, Outcome};
+use vsphere::{DatastorePath, DiskFile, File, MoRef, Outcome};
 
 use super::VcenterHypervisor;
 use super::datastore_directory::datastore_of;
-use super::disks::{holds_not, is_volume};
+use super::disks::is_volume;
 use super::emptied::is_of;
+use super::holders::holds_not;
 use super::stamp;
-use super::trouble::looking;
+use super::trouble::{looking, not_now};
 use crate::hypervisor::{DiskRef, Error, Result};
 
-/// Settings of VMs and of templates: `.vmx` and `.vmtx`.
-const SETTINGS: &str = "*.vm*x";
+/// Settings of VMs and of templates. They are asked for with all other files: what else than `*` a datastore's browser takes for a pattern
+/// is not documented.
+const SETTINGS: [&str; 2] = [".vmx", ".vmtx"];
 
 /// Types of datastores on which a VM's directory is an object that is called by its UUID: vSAN and Virtual Volumes.
 const OF_OBJECTS: [&str; 2] = ["vsan", "vvol"];
@@ -74,10 +76,14 @@ impl VcenterHypervisor {
 
     async fn whose(&self, directory: &DatastorePath, disk: &DiskRef) -> Result<Whose> {
         let datastore = self.datastore_named(&directory.datastore).await?;
-        let settings = match self.client.files(&datastore, directory, SETTINGS).await {
+        let mut settings = match self.client.files(&datastore, directory, "*").await {
             Err(error) if error.outcome() == Outcome::NotFound => return Ok(Whose::Nobodys),
-            settings => settings?,
+            files => files?,
         };
+        if !settings.iter().any(|file| directory.join(&file.name).to_string() == disk.path) {
+            self.is_not_listed(disk).await?;
+        }
+        settings.retain(|file| SETTINGS.iter().any(|end| file.name.ends_with(end)));
         if settings.is_empty() {
             return Ok(Whose::Nobodys);
         }
@@ -94,6 +100,19 @@ impl VcenterHypervisor {
             }
         }
         Ok(whose)
+    }
+
+    /// Fails where a disk is there that its directory's list does not have: what else is missing in that list nobody knows.
+    async fn is_not_listed(&self, disk: &DiskRef) -> Result<()> {
+        let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
+        match self.client.disk_uuid(file).await {
+            Err(error) if error.outcome() == Outcome::NotFound => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(_) => Err(not_now(format!(
+                "the disk {} is there, and vCenter does not list it: what else lies beside it cannot be told",
+                disk.path
+            ))),
+        }
     }
 
     /// Whose settings are that are none of a VM which is looked for: also those of the deployment that somebody has moved to a folder which is

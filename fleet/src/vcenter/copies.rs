@@ -7,6 +7,7 @@ use vsphere::{DatastorePath, DiskFile, Outcome};
 
 use super::VcenterHypervisor;
 use super::beside::is_of_objects;
+use super::holders::Search;
 use super::trouble::{Asking, LastLook, Looked, after_it_began, not_now};
 use crate::hypervisor::{DiskRef, Error, Kind, Permit, Result};
 
@@ -29,7 +30,7 @@ impl VcenterHypervisor {
         permit: &dyn Permit,
     ) -> Result<DiskRef> {
         let path = disk.beside(mark);
-        self.is_free_and_there(disk).await?;
+        self.may_move(disk).await?;
         self.lies_beside_no_others(disk, nodes).await?;
         // Whether its room is told as free by now nobody knows.
         if !self.remove_half_copy(&path, nodes, permit).await? {
@@ -95,18 +96,13 @@ impl VcenterHypervisor {
         }
         self.copies_ended().await?;
         let half = DiskRef { uuid: Uuid::nil(), path: path.to_owned() };
-        self.is_held_by_nobody(&half).await?;
+        self.is_held_by_nobody(&half, Search::Remove).await?;
         self.lies_beside_no_others(&half, nodes).await?;
-        let look = || -> Looked<'_> { Box::pin(self.is_held_by_nobody(&half)) };
+        let look = || -> Looked<'_> { Box::pin(self.is_held_by_nobody(&half, Search::Remove)) };
         match self.client.changes(&LastLook { permit, look: &look }).delete_disk(file).await {
             Err(error) if error.outcome() == Outcome::NotFound => Ok(true),
             removed => Ok(removed.map(|()| true)?),
         }
-    }
-
-    async fn is_held_by_nobody(&self, disk: &DiskRef) -> Result<()> {
-        self.is_nobodys(disk).await?;
-        self.is_no_others(disk).await
     }
 }
 

@@ -1,9 +1,10 @@
 //! What disks are for, and data disks that change hands: a file is named by its path, and proved by its UUID.
 
-use vsphere::{ConfigSpec, Controller, DatastorePath, DiskFile, DiskMode, ExistingDisk, Power};
+use vsphere::{ConfigSpec, Controller, DatastorePath, DiskFile, DiskMode, ExistingDisk, MoRef, Power};
 
 use super::VcenterHypervisor;
 use super::datastore_directory::find_datastore;
+use super::holders::Search;
 use super::stamp::GOING;
 use super::trouble::{Asking, LastLook, Looked, changed, not_now};
 use crate::hypervisor::{DiskKind, DiskRef, Error, Kind, Permit, Result, Vm};
@@ -68,7 +69,7 @@ impl VcenterHypervisor {
     pub(super) async fn attach_disk(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
-        self.is_free_and_there(disk).await?;
+        self.may_move(disk).await?;
         self.lies_beside_no_others(disk, &[base_of(&now.name)]).await?;
         let controller = first_controller(&now);
         let controller = controller.ok_or_else(|| Error::refused(format!("{vm} has no SCSI controller")))?;
@@ -96,8 +97,13 @@ impl VcenterHypervisor {
     }
 
     pub(super) async fn is_free_and_there(&self, disk: &DiskRef) -> Result<()> {
-        self.is_nobodys(disk).await?;
-        self.is_no_others(disk).await?;
+        self.is_held_by_nobody(disk, Search::Remove).await?;
+        self.is_there(disk).await
+    }
+
+    /// Refuses a disk whose file a VM holds, or that is not there.
+    pub(super) async fn may_move(&self, disk: &DiskRef) -> Result<()> {
+        self.is_held_by_nobody(disk, Search::Move).await?;
         self.is_there(disk).await
     }
 
@@ -128,21 +134,6 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&LastLook { permit, look: &look }).destroy(&now.reference).await?)
     }
 
-    /// Refuses a disk that a VM of the deployment holds.
-    pub(super) async fn is_nobodys(&self, disk: &DiskRef) -> Result<()> {
-        self.all_own().await?.iter().try_for_each(|vm| holds_not(vm, disk))
-    }
-
-    /// Refuses a disk that any VM holds in the folders of VMs and templates, whoever's it is: of one that is off no lock on the
-    /// file tells. The journal that names a disk is a file on a datastore, too.
-    pub(super) async fn is_no_others(&self, disk: &DiskRef) -> Result<()> {
-        let folders = self.places.folders.iter().map(|(folder, _)| folder).chain([&self.places.templates]);
-        for folder in folders {
-            self.client.vms_in(folder, false).await?.iter().try_for_each(|vm| holds_not(vm, disk))?;
-        }
-        Ok(())
-    }
-
     /// Proves that the file of a disk is the one that is meant.
     async fn is_there(&self, disk: &DiskRef) -> Result<()> {
         let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
@@ -150,8 +141,8 @@ impl VcenterHypervisor {
             Err(error) if error.outcome() == vsphere::Outcome::NotFound => {
                 return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
             }
-            // `InvalidDatastore`, and whatever else says that what is asked for cannot be.
-            Err(error) if error.outcome() == vsphere::Outcome::Refused => {
+            // `InvalidDatastore`, which says so of one that is there as well, and whatever else says that what is asked for cannot be.
+            Err(error) if error.outcome() == vsphere::Outcome::Refused || error.is_fault("InvalidDatastore") => {
                 return Err(match self.lacks_datastore_of(disk).await {
                     true => Error::not_found(format!(
                         "there is no datastore by the name in {}, or the account cannot see it: the disk {} is elsewhere, or gone",
@@ -168,22 +159,29 @@ impl VcenterHypervisor {
         Err(Error::not_found(format!("at {} is the disk {found}, and not {}", disk.path, disk.uuid)))
     }
 
+    /// The datastore of a disk, by what vCenter calls it for good.
+    pub(super) async fn reference_of_datastore(&self, disk: &DiskRef) -> Result<Option<String>> {
+        let Ok(path) = disk.path.parse::<DatastorePath>() else { return Ok(None) };
+        let found = find_datastore(&self.client, &self.places.datacenter_path, &path.datastore).await?;
+        Ok(found.map(|datastore| datastore.id))
+    }
+
+    /// A disk's path with the present name of its datastore. That it is the disk its UUID says, where it is used.
+    pub(super) async fn by_present_name(&self, disk: &DiskRef, datastore: &str) -> Result<DiskRef> {
+        let Ok(path) = disk.path.parse::<DatastorePath>() else { return Ok(disk.clone()) };
+        match self.client.datastore(&MoRef::new("Datastore", datastore)).await {
+            Ok(now) => Ok(DiskRef { path: DatastorePath::new(&now.name, path.path).to_string(), ..disk.clone() }),
+            Err(error) if error.outcome() == vsphere::Outcome::NotFound => Ok(disk.clone()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Whether the data center has no datastore of the name in a disk's path: it was renamed or removed since. Where nobody can say, it
     /// has one.
     async fn lacks_datastore_of(&self, disk: &DiskRef) -> bool {
         let Ok(path) = disk.path.parse::<DatastorePath>() else { return false };
         matches!(find_datastore(&self.client, &self.places.datacenter_path, &path.datastore).await, Ok(None))
     }
-}
-
-/// Refuses a disk that a VM holds, or a snapshot of it.
-pub(super) fn holds_not(vm: &vsphere::Vm, disk: &DiskRef) -> Result<()> {
-    let leads = |path: &String| *path == disk.path;
-    let by_path = vm.devices.disks.iter().any(|held| held.path.iter().chain(&held.parents).any(leads));
-    if by_path || vm.devices.disk(&disk.uuid.to_string()).is_some() {
-        return Err(Error::refused(format!("{} holds the disk {}: detach it there first", vm.name, disk.path)));
-    }
-    Ok(())
 }
 
 /// Refuses a VM that is not off.

@@ -4,6 +4,7 @@
 //! `FileManager.DeleteDatastoreFile_Task` deletes a directory with all that is in it. So the directory is given another name first, which
 //! nobody else has: whatever was put there meanwhile is seen afterwards, and the directory gets its name back.
 
+use uuid::Uuid;
 use vsphere::{DatastorePath, Outcome};
 
 use super::VcenterHypervisor;
@@ -33,11 +34,20 @@ impl VcenterHypervisor {
     ) -> Result<()> {
         let directory = disk.path.parse::<DatastorePath>().ok().and_then(|path| path.parent());
         let Some(directory) = directory.filter(|directory| is_of(directory, nodes)) else { return Ok(()) };
-        granted(self.try_remove_emptied(disk, &directory, permit).await, &format!("{directory} away, which is empty"))
+        granted(
+            self.try_remove_emptied(disk.uuid, &directory, permit).await,
+            &format!("{directory} away, which is empty"),
+        )
     }
 
-    async fn try_remove_emptied(&self, disk: &DiskRef, directory: &DatastorePath, permit: &dyn Permit) -> Result<()> {
-        let aside = DatastorePath::new(&directory.datastore, format!("{}-{}-{ASIDE}", directory.path, disk.uuid));
+    /// Removes a directory if it is empty. `mark` is a part of its name meanwhile.
+    pub(super) async fn try_remove_emptied(
+        &self,
+        mark: Uuid,
+        directory: &DatastorePath,
+        permit: &dyn Permit,
+    ) -> Result<()> {
+        let aside = DatastorePath::new(&directory.datastore, format!("{}-{mark}-{ASIDE}", directory.path));
         let asking = Asking(permit);
         let changes = self.client.changes(&asking);
         let datacenter = &self.places.datacenter;
@@ -70,7 +80,7 @@ impl VcenterHypervisor {
     }
 
     /// Whether nothing is in a directory; none if it is not there.
-    async fn is_empty(&self, directory: &DatastorePath) -> Result<Option<bool>> {
+    pub(super) async fn is_empty(&self, directory: &DatastorePath) -> Result<Option<bool>> {
         let datastore = self.datastore_named(&directory.datastore).await?;
         match self.client.files(&datastore, directory, "*").await {
             Ok(files) => Ok(Some(files.is_empty())),

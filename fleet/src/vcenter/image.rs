@@ -7,10 +7,10 @@ use std::path::Path;
 use ova::Sha256;
 use ova::archive::Archive;
 use ova::ovf::Descriptor;
-use vsphere::{MoRef, Outcome};
+use vsphere::{Element, MoRef, Outcome};
 
 use super::VcenterHypervisor;
-use super::laid::{CHANGED, Note, Seal, settings};
+use super::laid::{CHANGED, Note, Seal};
 use super::place::At;
 use super::trouble::{changed, not_now};
 use crate::hypervisor::{Error, Kind, Placement, Result, Staged, Vm};
@@ -25,7 +25,7 @@ pub(super) enum Standing {
     /// There is none any more.
     Gone,
     /// It is not as it was: what is not.
-    Altered(&'static str),
+    Altered(String),
 }
 
 /// An image: the template, and what was noted of it.
@@ -126,7 +126,8 @@ impl VcenterHypervisor {
             return Ok(Vec::new());
         }
         let there = self.client.entries_in(&self.places.templates, false, &[]).await?;
-        let mut names: Vec<String> = there.into_iter().map(|vm| vm.name).filter(|name| noted.contains(name)).collect();
+        let names = there.vms.into_iter().map(|vm| vm.name).chain(there.unread.into_iter().map(|vm| vm.name));
+        let mut names: Vec<String> = names.filter(|name| noted.contains(name)).collect();
         names.sort();
         Ok(names)
     }
@@ -150,32 +151,33 @@ impl VcenterHypervisor {
                 Err(error) if error.outcome() == Outcome::NotFound => return Ok(Standing::Gone),
                 // Moved to where the account has no right, or the right was taken away.
                 Err(error) if error.outcome() == Outcome::Denied => {
-                    return Ok(Standing::Altered("this account may not read it"));
+                    return Ok(Standing::Altered("this account may not read it".to_owned()));
                 }
                 Err(error) => return Err(error.into()),
             };
             match seal.broken(&vm) {
                 None => return Ok(Standing::Whole(Box::new(vm))),
-                Some(CHANGED) => match self.comes_to_the_same(seal, &vm).await? {
-                    Some(true) => return Ok(Standing::Whole(Box::new(vm))),
-                    Some(false) => return Ok(Standing::Altered(CHANGED)),
+                Some(CHANGED) => match self.altered(seal, &vm).await? {
+                    Some(parts) if parts.is_empty() => return Ok(Standing::Whole(Box::new(vm))),
+                    Some(parts) => return Ok(Standing::Altered(format!("{CHANGED} ({})", parts.join(", ")))),
                     // Another clone of it, which counts, began between the two looks.
                     None => {}
                 },
-                Some(what) => return Ok(Standing::Altered(what)),
+                Some(what) => return Ok(Standing::Altered(what.to_owned())),
             }
         }
         Err(not_now("its settings have another version at each look".to_owned()))
     }
 
-    /// Whether a template's settings, though they have another version, are what was sealed. None where they are, and have got yet
-    /// another version since it was seen: what else was seen of it is to be looked at again.
-    async fn comes_to_the_same(&self, seal: &Seal, seen: &vsphere::Vm) -> Result<Option<bool>> {
-        let Some(sealed) = &seal.settings else { return Ok(Some(false)) };
-        match self.settings_of(&seen.reference).await {
-            Ok((_, settings)) if settings != *sealed => Ok(Some(false)),
-            Ok((version, _)) => Ok((version == seen.change_version).then_some(true)),
-            Err(error) if matches!(error.kind, Kind::NotFound | Kind::Denied) => Ok(Some(false)),
+    /// The parts of a template's settings, which have another version, that are not as they were sealed. None if all parts are, and the
+    /// version changed again since the template was seen: the caller looks again at what else was seen.
+    async fn altered(&self, seal: &Seal, seen: &vsphere::Vm) -> Result<Option<Vec<String>>> {
+        match self.config_of(&seen.reference).await {
+            Ok((version, config)) => {
+                let parts = seal.altered(&config);
+                Ok((!parts.is_empty() || version == seen.change_version).then_some(parts))
+            }
+            Err(error) if matches!(error.kind, Kind::NotFound | Kind::Denied) => Ok(Some(vec![error.to_string()])),
             Err(error) => Err(error),
         }
     }
@@ -185,16 +187,16 @@ impl VcenterHypervisor {
     pub(super) async fn is_as_sealed(&self, note: &Note, seen: &vsphere::Vm) -> Result<bool> {
         match &note.seal {
             Some(seal) if seal.version == seen.change_version => Ok(true),
-            Some(Seal { settings: Some(sealed), .. }) => Ok(self.settings_of(&seen.reference).await?.1 == *sealed),
-            _ => Ok(false),
+            Some(seal) => Ok(seal.altered(&self.config_of(&seen.reference).await?.1).is_empty()),
+            None => Ok(false),
         }
     }
 
-    /// What the settings of a template come to, and their version.
-    pub(super) async fn settings_of(&self, template: &MoRef) -> Result<(String, String)> {
+    /// The settings of a template and their version.
+    pub(super) async fn config_of(&self, template: &MoRef) -> Result<(String, Element)> {
         let seen = self.client.look(template, &["config"]).await?;
-        let config = seen.need("config")?;
-        Ok((config.text_of("changeVersion").unwrap_or_default().to_owned(), settings(config)))
+        let config = seen.need("config")?.clone();
+        Ok((config.text_of("changeVersion").unwrap_or_default().to_owned(), config))
     }
 
     /// What was staged, as it was sealed.

@@ -6,7 +6,7 @@
 //! Once it is a whole template the note is sealed with what vCenter calls it and with the version of its settings: `changeVersion`
 //! is "a unique identifier for a given version of the configuration. Each change to the configuration updates this value"
 //! (vSphere Web Services API, `VirtualMachineConfigInfo`). Whether a clone counts as a change of what is cloned, or that another host
-//! registers it, is not said: so it is sealed with all of its settings as well.
+//! registers it, is not said: so it is sealed with those of its settings as well that lead into clones.
 
 use std::collections::BTreeMap;
 
@@ -66,10 +66,13 @@ pub(super) struct Seal {
     pub(super) instance: String,
     /// The version of its settings.
     pub(super) version: String,
-    /// What these come to, its version and what else is the host's left aside. Of a template whose settings have another version and
-    /// come to the same, nothing was changed: vCenter may count what is done with it as a change. None in a note of before this.
+    /// The SHA-256 of all settings without their version and what is the host's: only in seals of earlier programs, which have no `parts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) settings: Option<String>,
+    /// The SHA-256 of each part of the settings that leads into clones, by its name ([`parts`]). A template whose version changed and whose
+    /// parts did not is as it was: vCenter changes names, summaries and versions by itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) parts: BTreeMap<String, String>,
     /// What clones are made from.
     pub(super) snapshot: String,
     /// Its disk's file, and those that it stands on.
@@ -86,6 +89,7 @@ impl Seal {
             instance: vm.instance_uuid.clone(),
             version: vm.change_version.clone(),
             settings: None,
+            parts: BTreeMap::new(),
             snapshot: snapshot.id.clone(),
             disk: disk.path.iter().chain(&disk.parents).cloned().collect(),
         })
@@ -96,7 +100,9 @@ impl Seal {
     pub(super) fn broken(&self, now: &vsphere::Vm) -> Option<&'static str> {
         let Some(seen) = Self::of(now) else { return Some("it is no whole template any more") };
         let rest = (&seen.reference, &seen.instance) == (&self.reference, &self.instance);
-        match (rest, seen.snapshot == self.snapshot, seen.disk == self.disk) {
+        // A renamed datastore has the same files.
+        let files = |seal: &Self| -> Vec<String> { seal.disk.iter().map(|path| file(path).to_owned()).collect() };
+        match (rest, seen.snapshot == self.snapshot, files(&seen) == files(self)) {
             (false, ..) => Some("it is another one"),
             (_, false, _) => Some("its snapshot is another one"),
             (.., false) => Some("its disk is another one"),
@@ -104,6 +110,89 @@ impl Seal {
             _ => None,
         }
     }
+}
+
+impl Seal {
+    /// The parts of a template's settings that are not as they were sealed.
+    pub(super) fn altered(&self, config: &Element) -> Vec<String> {
+        let now = parts(config);
+        if self.parts.is_empty() {
+            let is_same = self.settings.as_ref().is_some_and(|sealed| *sealed == settings(config));
+            return if is_same { Vec::new() } else { vec!["not known which".to_owned()] };
+        }
+        let differs = |(name, sealed): (&String, &String)| (now.get(name) != Some(sealed)).then(|| name.clone());
+        self.parts.iter().filter_map(differs).collect()
+    }
+}
+
+/// The path of a file without its datastore.
+fn file(path: &str) -> &str {
+    path.split_once("] ").map_or(path, |(_, file)| file)
+}
+
+/// What of a device leads into a clone. Names, summaries, networks, addresses, identifiers of contents and states are left out: vCenter and
+/// backup software change these, and a clone gets its own networks and addresses.
+const OF_DEVICES: [&str; 18] = [
+    "device",
+    "key",
+    "controllerKey",
+    "unitNumber",
+    "busNumber",
+    "sharedBus",
+    "capacityInKB",
+    "connectable",
+    "startConnected",
+    "backing",
+    "parent",
+    "fileName",
+    "diskMode",
+    "uuid",
+    "serviceURI",
+    "proxyURI",
+    "id",
+    "sharing",
+];
+/// How entries of `extraConfig` begin that hosts write when they register or move a VM.
+const BY_HOSTS: [&str; 2] = ["migrate.", "sched.swap."];
+
+/// Whether a host writes this entry of `extraConfig`.
+pub(super) fn is_by_host(key: &str) -> bool {
+    BY_HOSTS.iter().any(|begin| key.starts_with(begin))
+}
+
+/// The SHA-256 of each part of a template's settings (`VirtualMachineConfigInfo`) that leads into clones, by name.
+pub(super) fn parts(config: &Element) -> BTreeMap<String, String> {
+    let whole = |name: &str| config.child(name).map(text_of).unwrap_or_default();
+    let is_kept = |entry: &&Element| {
+        let (key, value) = (entry.text_of("key").unwrap_or_default(), entry.text_of("value").unwrap_or_default());
+        // An entry without a value is one that was taken away.
+        !value.is_empty() && !is_by_host(key)
+    };
+    let mut entries: Vec<String> = config.all("extraConfig").filter(is_kept).map(text_of).collect();
+    entries.sort();
+    let hardware = |name| config.at(&["hardware", name]).map(text_of).unwrap_or_default();
+    let devices = config.child("hardware").map(|hardware| device_text(hardware, true)).unwrap_or_default();
+    let part = |name: &str, texts: &[String]| (name.to_owned(), Sha256::of(texts.concat().as_bytes()).to_string());
+    BTreeMap::from([
+        part("hardware", &[whole("version"), whole("guestId"), hardware("numCPU"), hardware("memoryMB"), devices]),
+        part("boot options", &[whole("firmware"), whole("bootOptions")]),
+        part("extraConfig", &entries),
+        part("vAppConfig", &[whole("vAppConfig")]),
+    ])
+}
+
+/// A device, or all of them, with no more than [`OF_DEVICES`].
+fn device_text(element: &Element, is_top: bool) -> String {
+    let mut parts: Vec<(&str, String)> = Vec::new();
+    let below = element.children().iter().filter(|part| OF_DEVICES.contains(&part.name()));
+    // A controller lists the keys of its devices, which name it themselves.
+    for part in below.filter(|part| part.name() != "device" || is_top) {
+        parts.push((part.name(), device_text(part, false)));
+    }
+    order(&mut parts);
+    let parts: Vec<String> = parts.into_iter().map(|(_, text)| text).collect();
+    let value = if element.name() == "fileName" { file(element.value()) } else { element.value() };
+    serde_json::json!([element.name(), element.kind().unwrap_or_default(), value, parts]).to_string()
 }
 
 /// A template whose settings have another version than when it was sealed.
@@ -116,7 +205,7 @@ const NOT_ITS_OWN: [&str; 5] = ["changeVersion", "modified", "vmxConfigChecksum"
 /// What vCenter lists in any order.
 const UNORDERED: [&str; 2] = ["extraConfig", "device"];
 
-/// What a template's settings come to: `VirtualMachineConfigInfo` as vCenter gives it.
+/// The SHA-256 of a template's settings as earlier programs sealed them.
 pub(super) fn settings(config: &Element) -> String {
     let mut texts: Vec<(&str, String)> = Vec::new();
     for part in config.children().iter().filter(|part| !NOT_ITS_OWN.contains(&part.name())) {

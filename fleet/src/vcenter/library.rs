@@ -42,7 +42,7 @@ pub struct Template {
     /// Its BIOS UUID.
     pub uuid: Uuid,
     /// What of it is not as it was laid: no VM is made from it then. None of one that is whole.
-    pub altered: Option<&'static str>,
+    pub altered: Option<String>,
 }
 
 impl VcenterHypervisor {

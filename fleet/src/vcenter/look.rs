@@ -30,7 +30,11 @@ impl VcenterHypervisor {
         for _ in 0..TRIES {
             let mut own = Vec::new();
             for (folder, _) in &self.places.folders {
-                for entry in self.client.entries_in(folder, false, &[STAMP]).await? {
+                let listed = self.client.entries_in(folder, false, &[STAMP]).await?;
+                for unread in &listed.unread {
+                    log::debug!("{}; if it is the deployment's, nothing is done by its absence", unread.error);
+                }
+                for entry in listed.vms {
                     if !entry.is_template && stamp::is_own(&entry.name, &entry.extra, self.deployment)? {
                         own.push(entry.reference);
                     }
@@ -216,6 +220,7 @@ fn show(vm: &vsphere::Vm, networks: &BTreeMap<MoRef, String>, running: &[Running
         snapshots: vm.snapshots.iter().map(|snapshot| snapshot.name.clone()).collect(),
         tasks: running.iter().filter(of_it).map(|task| format!("{}{question}", task.what)).collect(),
         version: vm.change_version.clone(),
+        settings: Some(vm.vmx_path.clone()),
     })
 }
 

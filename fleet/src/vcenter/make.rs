@@ -6,10 +6,10 @@ use vsphere::{CloneDisks, ClonePolicy, CloneVm, ConfigSpec, DiskMode, NewDisk};
 use super::VcenterHypervisor;
 use super::disks::first_controller;
 use super::image::Image;
-use super::laid::{Seal, snapshot};
+use super::laid::{CHANGED, Seal, is_by_host, snapshot};
 use super::look::uuid;
 use super::place::Place;
-use super::settings::{filled, taken_over, wired};
+use super::settings::{Wire, filled, taken_over, wired};
 use super::site::Clones;
 use super::stamp;
 use super::trouble::{Asking, after_it_began, changed};
@@ -24,7 +24,7 @@ impl VcenterHypervisor {
         // What could not be attached to the new VM later is said while the old one runs.
         self.disks_may_move(replacement.like).await?;
         let image = self.image(replacement.image).await?;
-        let place = self.place(Some(&like), replacement.placement).await?;
+        let place = Place { host: like.host.clone(), ..self.place(Some(&like), replacement.placement).await? };
         let size = replacement.size.unwrap_or(VmSize { processors: like.processors, memory: like.memory });
         let spec = self.stamped(&replacement.stamp).processors(size.processors).memory(size.memory);
         let spec = spec.bios_uuid(&replacement.uuid.to_string());
@@ -50,6 +50,18 @@ impl VcenterHypervisor {
                 )));
             }
         }
+        let spec = self.settings_of(&image, addition, &self.wires(addition.networks).await?).await?;
+        let new_disks = usize::from(addition.size.data_disk.is_some());
+        self.clone_of(&image, addition.name, &place, (&spec, new_disks), permit).await
+    }
+
+    /// The settings that a new VM is asked for with.
+    pub(super) async fn settings_of(
+        &self,
+        image: &Image,
+        addition: &Addition<'_>,
+        wires: &[Wire],
+    ) -> Result<ConfigSpec> {
         let size = addition.size;
         let spec = self.stamped(&addition.stamp).processors(size.processors).memory(size.memory.into());
         let spec = match addition.uuid {
@@ -60,13 +72,11 @@ impl VcenterHypervisor {
         let given = addition.properties.iter().map(|(name, value)| (name.clone(), value.as_str())).collect();
         let values = filled(form, &image.note.defaults, given)?;
         let spec = spec.properties(form, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
-        let spec = wired(spec, &image.template, &self.wires(addition.networks).await?)?;
-        let spec = match size.data_disk {
-            Some(bytes) => with_data_disk(spec, &image.template, bytes, self.policy().await?)?,
-            None => spec,
-        };
-        let new_disks = usize::from(size.data_disk.is_some());
-        self.clone_of(&image, addition.name, &place, (&spec, new_disks), permit).await
+        let spec = wired(spec, &image.template, wires)?;
+        match size.data_disk {
+            Some(bytes) => with_data_disk(spec, &image.template, bytes, self.policy().await?),
+            None => Ok(spec),
+        }
     }
 
     /// One request that changes something. A clone cannot be tied to the settings that its template was seen with, so these are
@@ -98,13 +108,14 @@ impl VcenterHypervisor {
         let policy =
             policy.map(|id| ClonePolicy { id, disks: &template.devices.disks, datastore: &place.at.datastore });
         self.takes_vms(&place.at).await?;
+        let host = self.host_for(place).await?;
         let is_linked = matches!(disks, CloneDisks::LinkedTo(_));
         let clone = CloneVm {
             name,
             folder: &place.folder,
             pool: Some(&place.pool),
             datastore: Some(&place.at.datastore),
-            host: None,
+            host: host.as_ref(),
             disks,
             policy,
             config: spec,
@@ -119,7 +130,7 @@ impl VcenterHypervisor {
             let words = format!("the template {} was changed while {name} was made from it", template.name);
             return Err(after_it_began(changed(words)));
         }
-        let vm = self.client.whole_vm(&made).await.map_err(after_it_began)?;
+        let vm = self.complete(&made, spec, permit).await.map_err(after_it_began)?;
         if let Some(strange) = strange(template, &vm, new_disks) {
             let words = format!(
                 "{name} was made with {strange}, which is not as in the template {}: it was changed meanwhile",
@@ -165,10 +176,14 @@ fn started(boot: &vsphere::Boot) -> String {
 /// Whether what a linked clone takes from its template is the same. That it was cloned may itself count as a change of its settings:
 /// what these come to is looked at for full ones.
 fn is_alike(before: &vsphere::Vm, after: &vsphere::Vm) -> bool {
-    let rest = |seal: Seal| Seal { version: String::new(), ..seal };
-    Seal::of(before).map(rest) == Seal::of(after).map(rest)
-        && before.extra == after.extra
+    Seal::of(before).is_some_and(|seal| matches!(seal.broken(after), None | Some(CHANGED)))
+        && own_entries(before).eq(own_entries(after))
         && before.properties == after.properties
+}
+
+/// The entries of `extraConfig` that no host wrote.
+fn own_entries(vm: &vsphere::Vm) -> impl Iterator<Item = (&str, &str)> {
+    vm.extra.keys().filter(|key| !is_by_host(key)).filter_map(|key| Some((key, vm.extra.get(key)?)))
 }
 
 /// A blank disk outside snapshots, beside the system disk.

@@ -9,14 +9,17 @@
 //! What a call leaves behind is in its error's kind: `vsphere` tells it by the type of a fault. After the first request of a
 //! call that made something, whatever goes wrong is in doubt.
 
+mod absent;
 mod apart;
 mod beside;
 mod change;
+mod complete;
 mod copies;
 mod datastore_directory;
 mod datastore_store;
 mod disks;
 mod emptied;
+mod holders;
 mod image;
 mod in_time;
 mod laid;
@@ -28,6 +31,7 @@ mod place;
 mod policy;
 mod power;
 mod preflight;
+pub mod probe;
 mod question;
 mod restart;
 mod settings;
@@ -54,7 +58,8 @@ pub use library::{Library, Template};
 pub use site::{Clones, Site};
 
 use crate::hypervisor::{
-    Addition, DiskRef, Hypervisor, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm, VmRef,
+    Absence, Addition, DiskRef, Hypervisor, LastSeen, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp,
+    Vm, VmRef,
 };
 use datastore_directory::DatastoreDirectory;
 use laid::Laid;
@@ -163,6 +168,14 @@ impl Hypervisor for VcenterHypervisor {
         self.of_bios_uuid(uuid).await
     }
 
+    async fn absence(&self, uuid: Uuid, nodes: &[&str], seen: LastSeen<'_>) -> Result<Absence> {
+        self.proves_absence(uuid, nodes, seen).await
+    }
+
+    async fn unread(&self, nodes: &[&str]) -> Result<Option<String>> {
+        self.unread_of(nodes, None).await
+    }
+
     async fn fingerprints(&self, vm: &VmRef) -> Result<Option<Fingerprints>> {
         let said = self.said(vm, Fingerprints::GUESTINFO).await?;
         Ok(said.and_then(|text| Fingerprints::read(text.as_bytes())))
@@ -183,6 +196,10 @@ impl Hypervisor for VcenterHypervisor {
 
     async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
         self.disks_may_move(vm).await
+    }
+
+    async fn is_sole_holder(&self, vm: &Vm) -> Result<()> {
+        self.holds_its_disks_alone(vm).await
     }
 
     async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
@@ -246,6 +263,14 @@ impl Hypervisor for VcenterHypervisor {
 
     async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
         self.lies_there(disk).await
+    }
+
+    async fn disk_datastore(&self, disk: &DiskRef) -> Result<Option<String>> {
+        self.reference_of_datastore(disk).await
+    }
+
+    async fn present_place(&self, disk: &DiskRef, datastore: &str) -> Result<DiskRef> {
+        self.by_present_name(disk, datastore).await
     }
 
     async fn lies_where_a_node_was(&self, disk: &DiskRef, nodes: &[&str]) -> Result<bool> {

@@ -1,6 +1,8 @@
 //! The objects that a site and a placement name. Found by their paths: nothing is listed.
 
-use vsphere::{Client, DatastorePath, MoRef, RestartPriority};
+use std::cmp::Reverse;
+
+use vsphere::{Client, DatastorePath, Host, MoRef, RestartPriority};
 
 use super::VcenterHypervisor;
 use super::site::{Clones, Site};
@@ -43,6 +45,8 @@ pub(super) struct Place {
     pub(super) folder: MoRef,
     pub(super) pool: MoRef,
     pub(super) at: At,
+    /// The host of the VM that the new one replaces.
+    pub(super) host: Option<MoRef>,
 }
 
 impl Places {
@@ -177,7 +181,7 @@ impl VcenterHypervisor {
             (None, Some(pool)) => pool.clone(),
             (None, None) => self.places.pool.clone(),
         };
-        Ok(Place { folder, pool, at: self.datastore(like, placement).await? })
+        Ok(Place { folder, pool, at: self.datastore(like, placement).await?, host: None })
     }
 
     pub(super) fn is_searched(&self, folder: &MoRef) -> bool {
@@ -205,6 +209,29 @@ impl VcenterHypervisor {
         found.map(|found| At { datastore: found.reference, name }).ok_or_else(unclear)
     }
 
+    /// The host that a new VM names where DRS only recommends; vCenter's choice else, and where the account does not see how the cluster is
+    /// set. It is that of the replaced VM, else one with the fewest of the deployment's VMs and then the most free memory.
+    pub(super) async fn host_for(&self, place: &Place) -> Result<Option<MoRef>> {
+        let Some(cluster) = self.cluster_over(&place.pool).await? else { return Ok(None) };
+        match self.client.only_recommends(&cluster).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(error) if error.lacks_privilege() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let hosts = self.client.look(&cluster, &["host"]).await?.references_at("host");
+        let mut hosts = self.client.hosts(&hosts).await?;
+        hosts.retain(|host| {
+            let has_networks = self.places.networks.iter().all(|(network, _)| host.networks.contains(network));
+            host.takes_vms() && has_networks && host.datastores.contains(&place.at.datastore)
+        });
+        let own: Vec<MoRef> = self.all_own().await?.into_iter().filter_map(|vm| vm.host).collect();
+        hosts.sort_by_key(|host| order(host, place.host.as_ref(), &own));
+        let none =
+            || not_now(format!("no host that takes VMs now has the networks and the datastore {}", place.at.name));
+        hosts.into_iter().next().map(|host| Some(host.reference)).ok_or_else(none)
+    }
+
     /// Refuses a datastore that takes no VMs now.
     pub(super) async fn takes_vms(&self, at: &At) -> Result<()> {
         let seen = self.client.datastore(&at.datastore).await?;
@@ -217,5 +244,46 @@ impl VcenterHypervisor {
             "no host reaches it".to_owned()
         };
         Err(Error::new(Kind::Transient, anyhow::anyhow!("the datastore {} takes no VMs now: {why}", at.name)))
+    }
+}
+
+/// The order of hosts for a new VM, the best first: `replaced` is the host of the VM that it replaces, `own` has that of each VM of the
+/// deployment.
+fn order(host: &Host, replaced: Option<&MoRef>, own: &[MoRef]) -> (bool, bool, usize, Reverse<u64>) {
+    let count = own.iter().filter(|at| **at == host.reference).count();
+    (host.in_quarantine, replaced != Some(&host.reference), count, Reverse(host.free_memory()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_vm_goes_where_the_old_one_is_or_where_there_is_most_room() {
+        let at = |id: u64| MoRef::new("HostSystem", format!("host-{id}"));
+        // The more its number, the more memory is free.
+        let host = |id: u64| Host {
+            reference: at(id),
+            name: String::new(),
+            connected: true,
+            in_maintenance: false,
+            in_quarantine: false,
+            processors: None,
+            memory: Some(8 << 30),
+            memory_used: Some((8 - id) << 30),
+            datastores: Vec::new(),
+            networks: Vec::new(),
+        };
+        let best = |hosts: Vec<Host>, replaced: Option<u64>, own: &[u64]| {
+            let (replaced, own) = (replaced.map(at), own.iter().copied().map(at).collect::<Vec<_>>());
+            hosts.into_iter().min_by_key(|host| order(host, replaced.as_ref(), &own)).unwrap().reference
+        };
+        let all = || vec![host(1), host(2), host(3)];
+        assert_eq!(best(all(), None, &[]), at(3));
+        assert_eq!(best(all(), None, &[3, 3, 1]), at(2));
+        assert_eq!(best(all(), None, &[3, 2, 1]), at(3));
+        assert_eq!(best(all(), Some(1), &[1, 1, 3]), at(1));
+        assert_eq!(best(all(), Some(9), &[3]), at(2));
+        assert_eq!(best(vec![Host { in_quarantine: true, ..host(3) }, host(1)], Some(3), &[1]), at(1));
     }
 }

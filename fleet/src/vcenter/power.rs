@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use vsphere::Power;
+use contract::deployer::Fingerprints;
+use contract::statement::Statement;
+use vsphere::{ConfigSpec, Power};
 
 use super::VcenterHypervisor;
 use super::disks::is_off;
@@ -13,11 +15,25 @@ impl VcenterHypervisor {
     pub(super) async fn switch_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
+        self.forget_said(&now, permit).await?;
         self.keep_apart(&now, permit).await?;
         self.start_again(&now, permit).await?;
         let (asking, vms) = (Asking(permit), [now.reference]);
         let changes = self.client.changes(&asking);
         Ok(self.telling_questions(&vms, changes.power_on(&vms[0])).await?)
+    }
+
+    /// Takes away what the guest said before: guestinfo may outlive a power cycle (open-vm-tools issue 288), and whoever reads it takes it for
+    /// said since this power-on. A VM that vSphere HA or a person powers on keeps it until its guest speaks: its form is the one it spoke of.
+    async fn forget_said(&self, now: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+        let keys = [Statement::GUESTINFO, Fingerprints::GUESTINFO];
+        let extra = self.client.vm_with(&now.reference, &keys).await?.extra;
+        let said: Vec<&str> = keys.into_iter().filter(|key| extra.get(key).is_some()).collect();
+        if said.is_empty() {
+            return Ok(());
+        }
+        let spec = said.into_iter().fold(ConfigSpec::of(now), |spec, key| spec.extra(key, ""));
+        Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 
     pub(super) async fn ask_to_shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {

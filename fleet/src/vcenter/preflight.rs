@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use tokio::task::JoinSet;
 use vsphere::{DatastorePath, Host, MoRef, Need, On};
 
 use super::VcenterHypervisor;
 use super::datastore_directory::find_datastore;
 use super::disks::kind;
-use super::place::At;
+use super::place::{At, Place};
 use super::trouble::not_now;
 use crate::hypervisor::{DiskKind, Error, Kind, Placement, Result};
 
@@ -45,6 +46,12 @@ impl VcenterHypervisor {
         }
         let under = self.under(&owner).await;
         self.lacks(&missing).await?;
+        // The look begins a task that needs the privileges on the datastore.
+        match self.sees_tasks_on_files().await {
+            Ok(true) => {}
+            Ok(false) => log::warn!("{}", self.unlisted_words().await),
+            Err(error) => log::warn!("cannot see whether vCenter lists tasks on files: {error}"),
+        }
         self.policy().await?;
         self.takes_vms(&place.at).await?;
         match under {
@@ -58,6 +65,9 @@ impl VcenterHypervisor {
             under => {
                 let under = under?;
                 has_host(&under.hosts)?;
+                if self.laid.datastore_of(self.deployment).is_some() {
+                    self.warn_of_unreached(&under.hosts, &place.at).await;
+                }
                 // As that there is no host, it is no word of what is permitted: VMs that are there are powered on where they are.
                 if under.lacks_drs {
                     return Err(Error::refused(format!(
@@ -127,6 +137,32 @@ impl VcenterHypervisor {
         match self.cluster_over(pool).await? {
             Some(cluster) => self.client.lacks_drs(&cluster).await,
             None => Ok(false),
+        }
+    }
+
+    /// Warns before an upload of hosts that it may go to. The lease decides: it may name a host by another address.
+    pub(super) async fn warn_before_upload(&self, place: &Place) -> Result<()> {
+        let owner = self.owner_of(&place.pool).await?;
+        let hosts = self.client.look(&owner, &["host"]).await?.references_at("host");
+        match self.client.hosts(&hosts).await {
+            Err(error) if error.lacks_privilege() => {}
+            hosts => self.warn_of_unreached(&hosts?, &place.at).await,
+        }
+        Ok(())
+    }
+
+    /// Warns of hosts that cannot be connected to, of those that an upload to this datastore may go to.
+    async fn warn_of_unreached(&self, hosts: &[Host], at: &At) {
+        let mut tries = JoinSet::new();
+        for host in hosts.iter().filter(|host| host.takes_vms() && host.datastores.contains(&at.datastore)) {
+            let (client, name) = (self.client.clone(), host.name.clone());
+            tries.spawn(async move { Some((client.unreached(&name).await?, name)) });
+        }
+        for (reason, name) in tries.join_all().await.into_iter().flatten() {
+            log::warn!(
+                "the host {name} cannot be reached from here ({reason}): an upload of an image that goes there fails. Resolve its name \
+                 here, and permit connections to its port 443"
+            );
         }
     }
 

@@ -15,6 +15,13 @@ pub(super) struct Wire {
     connected: bool,
 }
 
+impl Wire {
+    /// The same network, not connected at power-on.
+    pub(super) fn disconnected(self) -> Self {
+        Self { connected: false, ..self }
+    }
+}
+
 /// The adapters of a new VM's image, put onto these networks.
 ///
 /// # Errors
@@ -118,17 +125,10 @@ mod tests {
     use super::*;
 
     fn property(id: &str, value: &str, is_given: bool, is_configurable: bool) -> Property {
-        let text = str::to_owned;
-        Property {
-            key: 0,
-            class: String::new(),
-            id: text(id),
-            instance: String::new(),
-            kind: text("string"),
-            value: text(value),
-            is_given,
-            is_configurable,
-        }
+        let value = Element::text(if is_given { "value" } else { "defaultValue" }, value);
+        let parts = [Element::text("key", 0), Element::text("id", id), Element::text("type", "string"), value];
+        let info = Element::new("info").with(parts).with([Element::text("userConfigurable", is_configurable)]);
+        Property::read(&info).expect("a property with a key")
     }
 
     #[test]

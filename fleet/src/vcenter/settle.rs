@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use vsphere::{MoRef, Running};
+use vsphere::{DatastorePath, MoRef, Running};
 
 use super::VcenterHypervisor;
 use super::laid::Note;
@@ -20,8 +20,10 @@ const COPYING: &str = "copyVirtualDisk";
 const CLONING: &str = "VirtualMachine.clone";
 
 impl VcenterHypervisor {
-    /// Waits until no task works on a VM of the deployment that may change it. A clone's task is its template's, and one on a
-    /// file is a manager's: of those that go on at the beginning the end is waited for, and not of those that others begin
+    /// Waits until no task works on a VM of the deployment that may change it. Of tasks on files it waits for those that vCenter lists: the
+    /// callers that conclude something from their absence ask [`Self::anybodys_tasks_on_files`] or [`Self::copies_ended`].
+    ///
+    /// A clone's task is its template's, and one on a file is a manager's: of those that go on at the beginning the end is waited for, and not of those that others begin
     /// meanwhile; nor of copies of disks, which may last for hours, and whose disk nobody can tell: what is read or written for one
     /// is locked meanwhile, and a VM with it not powered on. The waiting is bounded by `settling`, each look before it as every other
     /// one is, that at what was laid ready as a task; what still goes on then is named: it may be somebody else's.
@@ -45,8 +47,12 @@ impl VcenterHypervisor {
     }
 
     /// Waits until no copy of a disk goes on that the account of this command has asked for, as long as [`Self::settled`] does.
+    ///
+    /// # Errors
+    /// As [`Self::anybodys_tasks_on_files`].
     pub(super) async fn copies_ended(&self) -> Result<()> {
         let begin = Instant::now();
+        self.lists_tasks_on_files().await?;
         let running = self.tasks_on_files().await?.into_iter().filter(copies).collect();
         self.wait_for(running, begin).await
     }
@@ -77,20 +83,49 @@ impl VcenterHypervisor {
         Ok(tasks.into_iter().collect())
     }
 
-    /// What is done to disks and files that the account of this command has asked for. A task does not say of which file it is: those
-    /// of other accounts may be of anything on this vCenter.
+    /// What is done to disks and files that the account of this command has asked for, as far as vCenter lists it. A task does not say of
+    /// which file it is: those of other accounts may be of anything on this vCenter.
     async fn tasks_on_files(&self) -> Result<Vec<Running>> {
         let own = self.client.user_name().await;
-        let mut running = self.anybodys_tasks_on_files().await?;
+        let mut running = self.listed_tasks_on_files().await?;
         running.retain(|task| task.by.eq_ignore_ascii_case(&own));
         Ok(running)
     }
 
     /// The same of all accounts, as far as this one sees them.
+    ///
+    /// # Errors
+    /// [`crate::hypervisor::Kind::Transient`] if vCenter does not list such tasks to this account: nothing follows from an empty list then.
     pub(super) async fn anybodys_tasks_on_files(&self) -> Result<Vec<Running>> {
+        self.lists_tasks_on_files().await?;
+        self.listed_tasks_on_files().await
+    }
+
+    async fn listed_tasks_on_files(&self) -> Result<Vec<Running>> {
         let mut running = self.client.running_anywhere().await?;
         running.retain(|task| on_files(task).is_some());
         Ok(running)
+    }
+
+    /// Fails where a conclusion rests on the list of tasks, and vCenter does not list tasks on files to this account.
+    async fn lists_tasks_on_files(&self) -> Result<()> {
+        if self.sees_tasks_on_files().await? { Ok(()) } else { Err(not_now(self.unlisted_words().await)) }
+    }
+
+    /// Whether vCenter lists tasks on files to this account.
+    pub(super) async fn sees_tasks_on_files(&self) -> Result<bool> {
+        let root = DatastorePath::new(self.places.datastore.name.clone(), "");
+        Ok(self.client.sees_tasks_on_files(&root, &self.places.datacenter).await?)
+    }
+
+    /// What it costs that vCenter lists no tasks on files to this account, and what to do.
+    pub(super) async fn unlisted_words(&self) -> String {
+        let (user, datacenter) = (self.client.user_name().await, &self.places.datacenter_path);
+        format!(
+            "vCenter does not list to {user} the tasks on files that it began: after an interrupted command nothing shows whether a deletion \
+             or a copy of a disk still runs, and the next command does not remove an incomplete copy. Give {user} Read-only on the data \
+             center {datacenter} without propagation, and, if that changes nothing, on the root of the vCenter"
+        )
     }
 
     async fn wait_for(&self, tasks: Vec<Running>, begin: Instant) -> Result<()> {

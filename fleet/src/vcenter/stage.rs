@@ -8,7 +8,7 @@ use vsphere::{ConfigSpec, DatastorePath, Import, MoRef, Outcome, Power};
 
 use super::VcenterHypervisor;
 use super::image::{Package, Standing, as_staged};
-use super::laid::{Note, SNAPSHOT, Seal};
+use super::laid::{Note, SNAPSHOT, Seal, parts};
 use super::patience::{Patience, may_be_made_later};
 use super::place::Place;
 use super::stamp::{GOING, IMAGE};
@@ -56,6 +56,7 @@ impl VcenterHypervisor {
         let place = self.place(like.as_ref(), placement).await?;
         self.takes_vms(&place.at).await?;
         self.takes_imports(&place.pool).await?;
+        self.warn_before_upload(&place).await?;
         self.tidy(digest, permit).await?;
         self.upload(ova, digest, like.as_ref(), &place, permit).await
     }
@@ -246,7 +247,7 @@ impl VcenterHypervisor {
         if package.digest != digest {
             return Err(another());
         }
-        let networks = self.networks_for(&package, like).await?;
+        let (networks, host) = (self.networks_for(&package, like).await?, self.host_for(place).await?);
         let note = self.laid.new_note(digest, &place.at.datastore, package.defaults);
         self.laid.begin(&note, permit).await?;
         let config = ConfigSpec::new().bios_uuid(&note.uuid.to_string()).extra(IMAGE, digest).annotation(ANNOTATION);
@@ -257,7 +258,7 @@ impl VcenterHypervisor {
             folder: &self.places.templates,
             pool: &place.pool,
             datastore: &place.at.datastore,
-            host: None,
+            host: host.as_ref(),
             networks,
             properties: &properties,
             option: None,
@@ -275,6 +276,7 @@ impl VcenterHypervisor {
         if Package::read(ova).await?.digest != digest {
             return Err(another());
         }
+        self.complete(&imported.vm, &config, permit).await?;
         let changes = self.client.changes(&asking);
         // All is there by now: where nothing has happened it is asked for again, each time under the permit.
         let what = format!("making the snapshot of {}", note.name);
@@ -327,11 +329,11 @@ impl VcenterHypervisor {
         let Some(seal) = Seal::of(&now).filter(|_| is_it) else {
             return Err(Error::transient(anyhow::anyhow!("{} was laid ready and is no whole template", now.name)));
         };
-        let (version, settings) = self.settings_of(made).await?;
+        let (version, config) = self.config_of(made).await?;
         if version != seal.version {
             return Err(not_now(format!("the settings of {} were changed just now: it is not used", now.name)));
         }
-        Ok(Seal { settings: Some(settings), ..seal })
+        Ok(Seal { parts: parts(&config), ..seal })
     }
 
     /// A template whose settings change no more by themselves: what a host has done may reach vCenter after its task has ended.
@@ -349,7 +351,11 @@ impl VcenterHypervisor {
     }
 
     /// The networks of an OVA, all on the one that the template is on; vCenter chooses where none is known.
-    async fn networks_for(&self, package: &Package, like: Option<&vsphere::Vm>) -> Result<BTreeMap<String, MoRef>> {
+    pub(super) async fn networks_for(
+        &self,
+        package: &Package,
+        like: Option<&vsphere::Vm>,
+    ) -> Result<BTreeMap<String, MoRef>> {
         let network = match (self.places.networks.first(), like) {
             (Some((network, _)), _) => Some(network.clone()),
             (None, Some(like)) => self.client.look(&like.reference, &["network"]).await?.references_at("network").pop(),

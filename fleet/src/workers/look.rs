@@ -13,7 +13,7 @@ use super::seen::{Found, Node, Seen};
 use super::trouble::Trouble;
 use super::wait::Wait;
 use crate::ending::{Cancelled, LAST_LOOK, unless_cancelled};
-use crate::hypervisor::{Hypervisor, PowerState, Vm, doubles};
+use crate::hypervisor::{Absence, Hypervisor, LastSeen, PowerState, Vm, doubles};
 use crate::node::clean;
 use crate::upgrade::Reason;
 
@@ -40,14 +40,34 @@ pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &Kept) -> Result<Se
 async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept, now: u64) -> Result<Seen, Trouble> {
     let (mut vms, deployment) = (hypervisor.vms().await?, hypervisor.deployment());
     let (mut given_up, mut gone, mut taken) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-    let (mut left, mut copied) = (BTreeMap::new(), BTreeMap::new());
+    let (mut left, mut copied, mut unproved) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for machine in &kept.machines {
         let Some(noted) = machine.noted() else { continue };
         if !vms.iter().any(|vm| vm.uuid() == noted) {
             // Moved out of the folders that are searched, or restamped: it is not gone.
-            let found = hypervisor.with_bios_uuid(noted).await?;
+            let found = match hypervisor.with_bios_uuid(noted).await {
+                Ok(found) => found,
+                // One that cannot be read keeps this worker as it is, and no other one.
+                Err(error) => {
+                    let words = format!("whether its VM is there cannot be told now: {:#}", error.source);
+                    copied.insert(machine.name.clone(), Wait::passing(machine, reason::VM_UNSEEN, words));
+                    continue;
+                }
+            };
             let is_left = |vm: &Vm| !vm.is_anothers(deployment) && machine.has_replica(vm);
             let (replicas, copies): (Vec<Vm>, Vec<Vm>) = found.into_iter().partition(is_left);
+            let is_its = |vm: &Vm| !vm.is_anothers(deployment) || machine.has_released(vm);
+            let is_there = replicas.iter().chain(&copies).any(is_its);
+            // Of one that a person has removed by an earlier version nothing more is known.
+            let is_known = machine.settings.is_some() || machine.state != State::Leaving;
+            if machine.vm.is_some() && is_known && !is_there {
+                let seen = LastSeen::noted(machine.settings.as_deref(), machine.datastore.as_deref());
+                match hypervisor.absence(noted, &[&machine.name], seen).await {
+                    Ok(Absence::Gone) => {}
+                    Ok(Absence::Unknown(why)) => drop(unproved.insert(machine.name.clone(), why)),
+                    Err(error) => drop(unproved.insert(machine.name.clone(), format!("{:#}", error.source))),
+                }
+            }
             if !replicas.is_empty() {
                 left.insert(machine.name.clone(), replicas.iter().map(Vm::to_string).collect::<Vec<_>>());
             }
@@ -72,7 +92,7 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
         }
     }
     let nodes = cluster.nodes().await.map_err(Trouble::api)?;
-    let mut seen = Seen { now, vms, nodes, gone, kept: given_up, taken, left, ..Seen::default() };
+    let mut seen = Seen { now, vms, nodes, gone, kept: given_up, taken, left, unproved, ..Seen::default() };
     copied.extend(doubtful(hypervisor, &kept.machines, &seen).await);
     seen.doubtful = copied;
     // Before the VMs are asked: what has joined since then says so.

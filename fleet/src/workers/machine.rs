@@ -110,6 +110,12 @@ pub struct Machine {
     /// UUIDs of the disks that its VM held then, but for volumes of storage drivers.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub going_disks: BTreeSet<Uuid>,
+    /// The file that the settings of its VM were in when that was seen last: where it is still there, a VM that is not shown may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<String>,
+    /// The hypervisor's identifier of the datastore of that file, which stays if the datastore is renamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datastore: Option<String>,
 }
 
 impl Machine {
@@ -139,6 +145,8 @@ impl Machine {
             impersonated: false,
             going: None,
             going_disks: BTreeSet::new(),
+            settings: None,
+            datastore: None,
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::machine::Machine;
 use super::seen::Seen;
 
-/// How long no look may have found a VM before it counts as gone, by a clock that nobody sets. A hypervisor leaves out what an
+/// How long no look may have found a VM before it counts as gone, if that is proved too, by a clock that nobody sets. A hypervisor leaves out what an
 /// account may not see for now, and an API server that has just started has heard of no node yet.
 const GONE: Duration = Duration::from_secs(60);
 
@@ -30,7 +30,8 @@ impl Missing {
         self.destroyed.retain(|name| names.contains(name));
         for name in names {
             let since = *self.since.entry(name.clone()).or_insert_with(Instant::now);
-            if since.elapsed() >= GONE || self.destroyed.contains(&name) {
+            let is_proved = since.elapsed() >= GONE && !seen.unproved.contains_key(&name);
+            if is_proved || self.destroyed.contains(&name) {
                 seen.gone.insert(name);
             }
         }

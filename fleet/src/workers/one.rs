@@ -59,6 +59,10 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen, missed: &dyn Fn(
         let ready = "its VM is not seen, and its node is Ready";
         let now = "its VM is not seen: it counts as gone once a command has not seen it for a minute";
         let mut words = if seen.node_is_ready(machine) { ready } else { now }.to_owned();
+        if let Some(why) = seen.unproved.get(&machine.name) {
+            "its VM is not seen, and may run: ".clone_into(&mut words);
+            words += why;
+        }
         if let Some(name) = seen.kept.get(&machine.name) {
             write!(
                 words,

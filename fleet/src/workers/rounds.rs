@@ -14,12 +14,13 @@ use super::missing::Missing;
 use super::newer::Newer;
 use super::reason;
 use super::records::{Kept, Records};
-use super::seen::Seen;
+use super::seen::{Found, Seen};
 use super::trouble::Trouble;
 use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::Hold;
 use crate::ending::Cancelled;
+use crate::hypervisor::DiskRef;
 use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Reason};
 
 /// How long a round may make VMs, in seconds, before those that are made are powered on. One at least is made.
@@ -99,6 +100,10 @@ impl<'a> Rounds<'a> {
                 return Ok(round);
             }
         };
+        if let Err(trouble) = note_settings(&acting.hypervisor, records, &seen).await {
+            round.meets(None, trouble, in_doubt)?;
+            return Ok(round);
+        }
         if workers.restorable {
             let newer = seen.newer(&records.kept().machines);
             round.waits.extend(newer.into_iter().map(|vm| Wait::of_pool(reason::VM_NEWER, true, Newer(vm))));
@@ -152,6 +157,30 @@ impl<'a> Rounds<'a> {
         round.needs_a_person = !round.done && !may_go_on && round.waits.iter().all(|wait| wait.lasting);
         Ok(round)
     }
+}
+
+/// Notes where the settings of VMs are, before anything is done with them.
+async fn note_settings(
+    hypervisor: &GuardedHypervisor<'_>,
+    records: &mut Records<'_>,
+    seen: &Seen,
+) -> Result<(), Trouble> {
+    let mut moved = Vec::new();
+    for machine in &records.kept().machines {
+        let Found::Vm(vm) = seen.vm(machine) else { continue };
+        let Some(path) = vm.settings.clone() else { continue };
+        if machine.settings.as_ref() == Some(&path) && machine.datastore.is_some() {
+            continue;
+        }
+        let file = DiskRef { uuid: vm.uuid(), path };
+        let datastore = hypervisor.disk_datastore(&file).await?;
+        let now = Machine { settings: Some(file.path), datastore, ..machine.clone() };
+        moved.extend((now != *machine).then_some(now));
+    }
+    if moved.is_empty() {
+        return Ok(());
+    }
+    records.save_all(records.kept().pool.clone(), moved).await.map_err(Trouble::store)
 }
 
 async fn looked(acting: &Acting<'_>, kept: &Kept, in_doubt: &mut bool) -> Result<Seen, Trouble> {

@@ -31,6 +31,8 @@ pub struct Seen {
     /// Machines whose VMs are gone: no look of the last minute has found them, or they were removed for good, or given
     /// up and are off.
     pub gone: BTreeSet<String>,
+    /// Why VMs that are not shown may run all the same, by machine.
+    pub unproved: BTreeMap<String, String>,
     /// The VMs that were given up for machines, by machine: their names. They are nobody's, and count as gone as long as they are off and on
     /// no network.
     pub kept: BTreeMap<String, String>,

@@ -6,12 +6,14 @@ mod vcenter;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use contract::deployer::PrivateKey;
-use fleet::authority::{Snapshots, Store};
+use fleet::authority::{Snapshots, Store, TakeOver};
 use fleet::deploy::Wanted;
 use fleet::hypervisor::{Hypervisor, Placement};
 use fleet::node::Deployer;
+use fleet::vcenter::probe::Report;
 use image::document::{Mistake, Table};
 use tokio::runtime::Runtime;
 
@@ -180,6 +182,17 @@ impl Described {
                 table.mistake_here("names two that run VMs: give one of [provider.vsphere] and [provider.lab]");
                 None
             }
+        }
+    }
+
+    /// Runs the probe of the vCenter's folder.
+    ///
+    /// # Errors
+    /// The file names no vCenter; and as `fleet::vcenter::probe::run`.
+    pub fn probe(&self, cluster: &str, ova: &Path, guest: Duration, over: TakeOver) -> anyhow::Result<Report> {
+        match self {
+            Self::Lab(_) => anyhow::bail!("the file names no vCenter: give one with [provider.vsphere]"),
+            Self::Vcenter(vcenter) => vcenter.probe(cluster, ova, guest, over),
         }
     }
 

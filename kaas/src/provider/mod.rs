@@ -1,5 +1,6 @@
 //! `kaas provider …`: what those need who run the machines that clusters stand on.
 
+mod probe;
 mod wanted;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::{Args, Subcommand};
 use controller::objects::{ProviderReason, Reason};
 use serde_json::{Value, json};
 
+use self::probe::{Probe, probe};
 use self::wanted::{Password, Wanted};
 use crate::control::{
     Arrived, At, Come, Control, Look, Place, Refused, Said, Until, Waiter, age, conditions, name, said, status, table,
@@ -24,6 +26,12 @@ pub enum Provider {
     Create(Create),
     /// Lists Providers, or says how one is.
     Get(Get),
+    /// Try in one folder of a vCenter what deployments assume of it, and remove what was made
+    ///
+    /// Example: `kaas provider probe --file cluster.toml --to-file probe.json`. It needs no more than the role that `kaas provider role`
+    /// prints. The file has no names and no addresses. Exit statuses: 0 when no row differs, 4 when one does, 3 when it was ended
+    /// before the last row, 1 when it failed.
+    Probe(Box<Probe>),
     /// Prints the privileges that the account of `[provider.vsphere]` or of a Provider needs, one a line: a role to import.
     ///
     /// With govc: `govc role.create kaas $(kaas provider role)`. With PowerCLI: `New-VIRole -Name kaas -Privilege (Get-VIPrivilege
@@ -73,6 +81,7 @@ pub fn run(command: &Provider) -> anyhow::Result<ExitCode> {
     match command {
         Provider::Create(arguments) => create(arguments),
         Provider::Get(arguments) => get(arguments).map(done),
+        Provider::Probe(arguments) => probe(arguments),
         Provider::Role => result(&vsphere::role_file()).map(done),
     }
 }

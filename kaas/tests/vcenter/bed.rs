@@ -131,6 +131,11 @@ impl Bed {
         wait(self.spoil(method, "fault", json!({ "fault": "NoPermission", "skip": skip })));
     }
 
+    /// Changes how the vCenter behaves.
+    pub fn switches(&self, switches: serde_json::Value) {
+        wait(self.vcenter.switch(switches));
+    }
+
     /// How many sessions are open.
     pub fn sessions(&self) -> u64 {
         wait(async { self.count("Login").await - self.count("Logout").await })

@@ -359,3 +359,27 @@ fn a_bare_host_is_refused_with_a_word_why() {
     let told = says(1, &["deploy", "--dry-run"], &bed.described(&[]));
     assert!(told.contains("and not a vCenter: a host by itself has no store of OVF properties"), "{told}");
 }
+
+#[test]
+fn a_probe_asks_first_writes_a_file_without_names_and_leaves_nothing() {
+    let bed = Bed::start(&[]);
+    bed.make_folder("control");
+    let (file, written) = (bed.described(&[]), bed.path("probe.json"));
+    assert!(says(1, &["provider", "probe"], &file).contains("there is nobody to ask: give --yes"));
+    let probe = ["provider", "probe", "--yes", "--guest-limit", "0", "--to-file", written.to_str().unwrap()];
+    let told = says(0, &probe, &file);
+    assert!(told.contains("clone-uuid: as assumed") && told.contains(" as assumed, 0 differ, "), "{told}");
+    let text = fs::read_to_string(&written).unwrap();
+    for name in ["DC0", "LocalDS", "VM Network", "administrator", "127.0.0.1", "kaas-probe", "kaas-image", "\"control"]
+    {
+        assert!(!text.contains(name), "{name} is in {text}");
+    }
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&report["format"], &report["rows"][0]["verdict"]), (&json!(1), &json!("as assumed")));
+    assert_eq!((bed.machines(""), bed.sessions()), (Vec::new(), 0));
+
+    bed.switches(json!({"copies_keep_uuid": true}));
+    let told = says(4, &probe, &file);
+    assert!(told.contains("disk-copy: differs") && told.contains(" as assumed, 1 differ, "), "{told}");
+    assert_eq!((bed.machines(""), bed.sessions()), (Vec::new(), 0));
+}

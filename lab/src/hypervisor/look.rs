@@ -65,6 +65,7 @@ impl Lab {
             disks: record.disks.iter().map(disk).collect(),
             snapshots: Vec::new(),
             tasks: Vec::new(),
+            settings: None,
             reference: VmRef { uuid: record.uuid, id: record.name.clone() },
             stamp: record.stamp,
             name: record.name,

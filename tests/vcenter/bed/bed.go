@@ -67,15 +67,79 @@ type Switches struct {
 	EditPropertiesWhileOn bool `json:"edit_properties_while_on"`
 	// ClonesChangeTheirSource counts a clone as a change of the settings of what is cloned. Whether vCenter does is not certain.
 	ClonesChangeTheirSource bool `json:"clones_change_their_source"`
+	// CloneDrops names parts of CloneSpec.config that have no effect: "vapp", "uuid", "extra", "devices". A report says so of the vApp
+	// configuration (govmomi 2201); of no part it is documented.
+	CloneDrops []string `json:"clone_drops"`
+	// ImportDrops names parts of the settings that an import does not have in the end: "uuid", "extra".
+	ImportDrops []string `json:"import_drops"`
+	// ReconfigureDrops is the same for ReconfigVM_Task.
+	ReconfigureDrops []string `json:"reconfigure_drops"`
+	// ShowsPasswords shows passwords of forms, which vCenter does not.
+	ShowsPasswords bool `json:"shows_passwords"`
+	// RewritesTemplates has a clone change names and summaries of what is cloned, which vCenter does by itself at other times.
+	RewritesTemplates bool `json:"rewrites_templates"`
+	// ListsAllTasks lists the tasks of all objects to everybody, whatever they may see.
+	ListsAllTasks bool `json:"lists_all_tasks"`
+	// HostsAway has no host answer at its own address: uploads do not reach it.
+	HostsAway bool `json:"hosts_away"`
+	// KeepsGuestinfo keeps what a guest has set of guestinfo when its machine is powered off, which is reported (open-vm-tools 288).
+	KeepsGuestinfo bool `json:"keeps_guestinfo"`
+	// GuestsSay is an entry of guestinfo, "key=value", that each guest sets once it runs. "" sets none.
+	GuestsSay string `json:"guests_say"`
 	// CopiesKeepUUID gives a copy of a disk the UUID of that disk. Whether vCenter does is not documented.
 	CopiesKeepUUID bool `json:"copies_keep_uuid"`
 	// MostFree is what is free of each datastore at most, in bytes: others take the rest. 0 leaves it as it is.
 	MostFree int64 `json:"most_free"`
+	// ShowsSettingsWhileMade shows the settings of a machine while the task that clones it runs. vCenter does not: "unavailable [..] during the
+	// initial phases of virtual machine creation" (reference of VirtualMachine.config; vsphere-influxdb-go#44).
+	ShowsSettingsWhileMade bool `json:"shows_settings_while_made"`
+	// Inaccessible are the names of machines whose files vCenter does not reach: their settings are not shown, and what else there is of them
+	// is ("unavailable if the server is unable to access the virtual machine files on disk").
+	Inaccessible []string `json:"inaccessible"`
+	// FindsInaccessible finds them by their UUID, as vCenter may: where it has no config of a machine it may not (ansible#57642,
+	// terraform-provider-vsphere#382).
+	FindsInaccessible bool `json:"finds_inaccessible"`
+	// Traceless are the names of those of which no file and no datastore is shown either.
+	Traceless []string `json:"traceless"`
+	// DatastoresAway has for each datastore that is away, by its name, the fault that calls about its files end with, such as InvalidDatastore.
+	DatastoresAway map[string]string `json:"datastores_away"`
+	// SimplePatterns has a datastore's browser take "*" at the begin or the end of a pattern alone, and "?" as itself. What it takes is not
+	// documented.
+	SimplePatterns bool `json:"simple_patterns"`
+	// RefusesWithoutHost refuses to make a machine without a host where DRS is manual: "DRS-enabled cluster in manual mode, an
+	// InvalidArgument exception is thrown" (reference of VAppCloneSpec.host). Whether other calls are refused as well is not certain.
+	RefusesWithoutHost bool `json:"refuses_without_host"`
 	// DatastoreType is what each datastore says of its type, such as NFS. "" leaves it as it is.
 	DatastoreType string `json:"datastore_type"`
 	// InOrderUUIDs has guests that are powered on from now on read their BIOS UUID in vCenter's order of bytes, as those of
 	// hardware before 13 and some imported ones do (kubernetes-archived/#450).
 	InOrderUUIDs bool `json:"in_order_uuids"`
+	// HidesObjectIDs has no device show that it is a First Class Disk (VirtualDisk.vDiskId).
+	HidesObjectIDs bool `json:"hides_object_ids"`
+	// ObjectsGoWithMachines has a First Class Disk go with the machine that holds it, whatever was asked for.
+	ObjectsGoWithMachines bool `json:"objects_go_with_machines"`
+	// RefusesObjectSnapshots and RefusesObjectExtension refuse these of a First Class Disk that a machine holds.
+	RefusesObjectSnapshots bool `json:"refuses_object_snapshots"`
+	RefusesObjectExtension bool `json:"refuses_object_extension"`
+	// DropsEmptyControllers takes SCSI controllers away at power-off that nothing hangs on.
+	DropsEmptyControllers bool `json:"drops_empty_controllers"`
+	// IgnoresLocks lets a disk be attached that a running machine holds.
+	IgnoresLocks bool `json:"ignores_locks"`
+	// StaleLocks leaves locks of machines that are powered off, until it is taken back: as those of a host that has failed.
+	StaleLocks bool `json:"stale_locks"`
+	// DecodesNamesTwice takes the name of a file at /folder as escaped twice.
+	DecodesNamesTwice bool `json:"decodes_names_twice"`
+	// ShortensEntries keeps 64 KiB of an entry of extraConfig.
+	ShortensEntries bool `json:"shortens_entries"`
+	// IgnoresChangeVersion changes a machine whatever version its settings were seen in.
+	IgnoresChangeVersion bool `json:"ignores_change_version"`
+	// NoSettingsLocks has hosts make no file NAME.vmx.lck at power-on, and KeepsSettingsLocks has them leave it at power-off and at the
+	// machine's end. VMware documents such files for Workstation ("Using Lock Files to Prevent Consistency Problems on Virtual Hard Disks"),
+	// which removes them at power-off. For ESXi none of this is documented.
+	NoSettingsLocks    bool `json:"no_settings_locks"`
+	KeepsSettingsLocks bool `json:"keeps_settings_locks"`
+	// LeavesAborted leaves the machine of a lease that is aborted.
+	LeavesAborted bool `json:"leaves_aborted"`
 }
 
 // Bed is a running vCenter.
@@ -96,6 +160,9 @@ type Bed struct {
 	mutex    sync.Mutex
 	current  *world
 	switches Switches
+	// hosts are where hosts answer at their own addresses.
+	hosts       []net.Listener
+	certificate tls.Certificate
 	// down is until when the API answers nobody.
 	down time.Time
 }
@@ -129,16 +196,56 @@ func Start(config Config) (*Bed, error) {
 		// Without HTTP/2, as vCenter's SOAP endpoint: a call that is dropped takes its connection with it.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
-	go func() {
-		served := tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
-		_ = bed.server.Serve(served)
-	}()
+	bed.certificate = certificate
+	bed.listen(listener)
+	if err := bed.setHosts(true); err != nil {
+		bed.Close()
+		return nil, err
+	}
 	go func() {
 		for event := range config.Carrier.Events() {
 			bed.now().said(event)
 		}
 	}()
 	return bed, nil
+}
+
+func (b *Bed) listen(listener net.Listener) {
+	go func() {
+		served := tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{b.certificate}, MinVersion: tls.VersionTLS12})
+		_ = b.server.Serve(served)
+	}()
+}
+
+// hostName is a host's name: its own address on the loopback interface, where it answers at the port of the API. A bed that listens
+// elsewhere has the one address.
+func (b *Bed) hostName(number int) string {
+	if ip := net.ParseIP(b.at.Hostname()); b.config.ESX || ip == nil || !ip.Equal(net.IPv4(127, 0, 0, 1)) {
+		return b.at.Hostname()
+	}
+	return net.IPv4(127, 0, 1, byte(number+1)).String()
+}
+
+// setHosts has hosts answer at their own addresses, or not.
+func (b *Bed) setHosts(answer bool) error {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	if answer == (len(b.hosts) > 0) || b.hostName(0) == b.at.Hostname() {
+		return nil
+	}
+	for _, listener := range b.hosts {
+		_ = listener.Close()
+	}
+	b.hosts = nil
+	for number := 0; answer && number < b.config.Hosts; number++ {
+		listener, err := net.Listen("tcp", net.JoinHostPort(b.hostName(number), b.at.Port()))
+		if err != nil {
+			return err
+		}
+		b.hosts = append(b.hosts, listener)
+		b.listen(listener)
+	}
+	return nil
 }
 
 // quiet leaves out what the server says of connections that were dropped on purpose.
@@ -205,11 +312,19 @@ func (b *Bed) serve(response http.ResponseWriter, request *http.Request) {
 	case strings.HasPrefix(request.URL.Path, "/folder/") && !world.active(request):
 		// vcsim serves files to everybody.
 		http.Error(response, "log in first", http.StatusUnauthorized)
+	case strings.HasPrefix(request.URL.Path, "/folder/") && b.refusesFile(request):
+		http.Error(response, "no such name", http.StatusBadRequest)
 	case !b.config.ESX && (strings.HasPrefix(request.URL.Path, "/rest") || strings.HasPrefix(request.URL.Path, "/api")):
 		world.serveLibraries(response, request)
 	default:
 		world.service.ServeMux.ServeHTTP(&noted{ResponseWriter: response, world: world}, request)
 	}
+}
+
+// refusesFile says whether a switch has a file at /folder refused.
+func (b *Bed) refusesFile(request *http.Request) bool {
+	_, err := url.PathUnescape(request.URL.Path)
+	return err != nil && b.Switches().DecodesNamesTwice
 }
 
 // Reset makes everything as it was at the start: inventory, datastores, rules, counts. Bodies are cut.
@@ -224,7 +339,7 @@ func (b *Bed) Reset() error {
 	b.mutex.Unlock()
 	b.front.Rules.Clear()
 	b.front.Counts.Reset()
-	return nil
+	return b.setHosts(true)
 }
 
 // Restart ends all sessions and leases, as a vCenter that starts anew does, and answers nobody for so long. Machines go on.

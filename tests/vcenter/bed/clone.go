@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"github.com/google/uuid"
 	"github.com/vmware/govmomi/object"
 	vcsim "github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/simulator/esx"
@@ -19,6 +20,9 @@ func (m *machine) CloneVMTask(ctx *vcsim.Context, asked *types.CloneVM_Task) soa
 		}
 		if m.world.bed.Switches().ClonesChangeTheirSource {
 			m.world.registry.WithLock(ctx, m.VirtualMachine, func() { m.world.changed(ctx, m.VirtualMachine) })
+		}
+		if m.world.bed.Switches().RewritesTemplates && m.Config.Template {
+			m.world.registry.WithLock(ctx, m.VirtualMachine, func() { m.world.rewritten(ctx, m.VirtualMachine) })
 		}
 		return made.Self, nil
 	})
@@ -67,7 +71,7 @@ func (w *world) clone(ctx *vcsim.Context, source *vcsim.VirtualMachine, asked *t
 	if spec.DeviceChange, copies, failed = w.cloneDevices(from, linked); failed != nil {
 		return nil, failed
 	}
-	if !w.clonesToAnyHost() {
+	if !w.clonesToAnyHost() || w.bed.Switches().RefusesWithoutHost {
 		if failed := w.hostless(*pool, location.Host); failed != nil {
 			return nil, failed
 		}
@@ -77,6 +81,7 @@ func (w *world) clone(ctx *vcsim.Context, source *vcsim.VirtualMachine, asked *t
 		return nil, failed
 	}
 	w.noteClone(from, made, location)
+	defer w.isMade(ctx, made)()
 	if failed = w.fill(made, copies); failed == nil {
 		failed = w.afterwards(ctx, made, asked)
 	}
@@ -203,6 +208,7 @@ func (w *world) afterwards(ctx *vcsim.Context, made *vcsim.VirtualMachine, asked
 	if changes == nil {
 		changes = &types.VirtualMachineConfigSpec{}
 	}
+	dropped(changes, w.bed.Switches().CloneDrops)
 	changes.DeviceChange = append(append([]types.BaseVirtualDeviceConfigSpec{}, asked.Spec.Location.DeviceChange...), changes.DeviceChange...)
 	if failed := w.reconfigure(ctx, made, &types.ReconfigVM_Task{This: made.Self, Spec: *changes}); failed != nil {
 		return failed
@@ -220,6 +226,41 @@ func (w *world) afterwards(ctx *vcsim.Context, made *vcsim.VirtualMachine, asked
 		return w.powerOn(ctx, made)
 	}
 	return nil
+}
+
+// rewritten changes a machine's settings as a vCenter does that renames networks or registers the machine on another host: other summaries,
+// names of host devices, entries of hosts, and another version.
+func (w *world) rewritten(ctx *vcsim.Context, machine *vcsim.VirtualMachine) {
+	for _, device := range machine.Config.Hardware.Device {
+		device := device.GetVirtualDevice()
+		if info, is := device.DeviceInfo.(*types.Description); is {
+			info.Summary += " (renamed)"
+		}
+		if backing, is := device.Backing.(types.BaseVirtualDeviceDeviceBackingInfo); is {
+			if _, network := device.Backing.(*types.VirtualEthernetCardNetworkBackingInfo); !network {
+				backing.GetVirtualDeviceDeviceBackingInfo().DeviceName += "-renamed"
+			}
+		}
+	}
+	entry := &types.OptionValue{Key: "migrate.hostLog", Value: uuid.NewString()}
+	machine.Config.ExtraConfig = append(without(machine.Config.ExtraConfig, entry.Key), entry)
+	w.changed(ctx, machine)
+}
+
+// dropped takes parts of settings away that are to have no effect.
+func dropped(spec *types.VirtualMachineConfigSpec, parts []string) {
+	for _, part := range parts {
+		switch part {
+		case "vapp":
+			spec.VAppConfig = nil
+		case "uuid":
+			spec.Uuid = ""
+		case "extra":
+			spec.ExtraConfig = nil
+		case "devices":
+			spec.DeviceChange = nil
+		}
+	}
 }
 
 // RelocateVMTask moves a machine to another host or pool. Moving its files is refused: vcsim says that it did, and does not. The

@@ -29,6 +29,9 @@ import (
 //	POST   /restart    {"milliseconds": 500}: ends sessions and leases, and answers nobody for so long
 //	POST   /drift      {"machine": "name", "directory": "other"}: moves a machine's files, as Storage vMotion does
 //	POST   /question   {"machine": "name", "text": "moved or copied?"}: a machine asks this until it is given no text; its tasks go on
+//	POST   /rename     {"path": "DC0/vm/lab", "to": "name"}: gives any object another name, as a colleague does
+//	POST   /remove-host {"host": "name"}: takes a host out of the inventory, whose machines run on
+//	POST   /client-clone {"machine": "name", "to": "other"}: clones a machine as vSphere Client does
 //	POST   /reset      all as it was at the start
 func (b *Bed) Control() http.Handler {
 	mux := http.NewServeMux()
@@ -75,6 +78,7 @@ func (b *Bed) Control() http.Handler {
 			return nil, err
 		}
 		now := b.now()
+		now.unlock()
 		now.account(now.own())
 		return done, nil
 	})
@@ -109,6 +113,35 @@ func (b *Bed) Control() http.Handler {
 		}
 		return done, b.now().question(question.Machine, question.Text)
 	})
+	handle("POST /rename", func(asked json.RawMessage) (any, error) {
+		var rename struct {
+			Path string `json:"path"`
+			To   string `json:"to"`
+		}
+		if err := strictly(asked, &rename); err != nil {
+			return nil, err
+		}
+		return done, b.now().renamed(rename.Path, rename.To)
+	})
+	handle("POST /remove-host", func(asked json.RawMessage) (any, error) {
+		var removal struct {
+			Host string `json:"host"`
+		}
+		if err := strictly(asked, &removal); err != nil {
+			return nil, err
+		}
+		return done, b.now().removeHost(removal.Host)
+	})
+	handle("POST /client-clone", func(asked json.RawMessage) (any, error) {
+		var clone struct {
+			Machine string `json:"machine"`
+			To      string `json:"to"`
+		}
+		if err := strictly(asked, &clone); err != nil {
+			return nil, err
+		}
+		return done, b.now().clientClone(clone.Machine, clone.To)
+	})
 	handle("POST /reset", func(json.RawMessage) (any, error) { return done, b.Reset() })
 	return mux
 }
@@ -116,8 +149,19 @@ func (b *Bed) Control() http.Handler {
 // change changes switches.
 func (b *Bed) change(asked json.RawMessage) error {
 	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return strictly(asked, &b.switches)
+	// A map is decoded into what is in it already.
+	before := b.switches.DatastoresAway
+	b.switches.DatastoresAway = nil
+	err := strictly(asked, &b.switches)
+	if b.switches.DatastoresAway == nil {
+		b.switches.DatastoresAway = before
+	}
+	away := b.switches.HostsAway
+	b.mutex.Unlock()
+	if err != nil {
+		return err
+	}
+	return b.setHosts(!away)
 }
 
 // strictly reads JSON that has no other fields.
@@ -196,20 +240,17 @@ func (w *world) drift(named, directory string) error {
 // question has a machine ask something: "the current question, if any, that is blocking the virtual machine's execution" (reference of
 // VirtualMachineRuntimeInfo). Without a text it asks nothing more. That a task waits meanwhile, a rule says.
 func (w *world) question(named, text string) error {
-	for _, entity := range w.registry.All("VirtualMachine") {
-		machine := entity.(*vcsim.VirtualMachine)
-		if machine.Name != named {
-			continue
-		}
-		w.registry.WithLock(w.own(), machine, func() {
-			machine.Runtime.Question = nil
-			if text != "" {
-				machine.Runtime.Question = &types.VirtualMachineQuestionInfo{Id: "1", Text: text}
-			}
-		})
-		return nil
+	machine, err := w.named(named)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("no machine %q", named)
+	w.registry.WithLock(w.own(), machine, func() {
+		machine.Runtime.Question = nil
+		if text != "" {
+			machine.Runtime.Question = &types.VirtualMachineQuestionInfo{Id: "1", Text: text}
+		}
+	})
+	return nil
 }
 
 // rename moves a machine's disks from one directory to another.

@@ -80,6 +80,7 @@ func (w *world) create(ctx *vcsim.Context, in *vcsim.Folder, spec types.VirtualM
 	if failed != nil {
 		return nil, failed
 	}
+	w.mounted(ctx, pool)
 	// vCenter gives a random BIOS UUID; vcsim's is a hash of the path, and so comes again with a machine of the same name.
 	if spec.Uuid == "" {
 		spec.Uuid = uuid.NewString()

@@ -41,6 +41,11 @@ func (w *world) renameDatastore(ctx *vcsim.Context, renamed *vcsim.Datastore, to
 		}
 		w.registry.WithLock(ctx, machine, func() {
 			now := machine.Config.Files
+			// vcsim looks for the datastore of each file whenever a machine is changed.
+			machine.LayoutEx.File = slices.Clone(machine.LayoutEx.File)
+			for i := range machine.LayoutEx.File {
+				machine.LayoutEx.File[i].Name = pathOn(machine.LayoutEx.File[i].Name, from, to)
+			}
 			w.registry.Update(ctx, machine, []types.PropertyChange{
 				{Name: "config.files.vmPathName", Val: pathOn(now.VmPathName, from, to)},
 				{Name: "config.files.snapshotDirectory", Val: pathOn(now.SnapshotDirectory, from, to)},
@@ -59,8 +64,15 @@ func (w *world) renameDatastore(ctx *vcsim.Context, renamed *vcsim.Datastore, to
 			}
 		})
 		failed := w.rewrite(ctx, machine, func(backing *types.VirtualDiskFlatVer2BackingInfo) fault {
-			backing.FileName = pathOn(backing.FileName, from, to)
-			return nil
+			// A linked clone's disk names the disks below it.
+			for {
+				backing.FileName = pathOn(backing.FileName, from, to)
+				if backing.Parent == nil {
+					return nil
+				}
+				parent := *backing.Parent
+				backing.Parent, backing = &parent, &parent
+			}
 		})
 		if failed != nil {
 			return failed

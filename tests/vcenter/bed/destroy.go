@@ -127,7 +127,7 @@ func (w *world) destroy(ctx *vcsim.Context, machine *vcsim.VirtualMachine) fault
 		return refused
 	}
 	for _, disk := range disks {
-		if w.disks.IsParent(disk) {
+		if w.disks.IsParent(disk) || w.keepsObject(disk) {
 			continue
 		}
 		switch failed := w.disks.Delete(disk).(type) {

@@ -101,8 +101,11 @@ func (w *world) oldDisk(disk *types.VirtualDisk, backing *types.VirtualDiskFlatV
 	if failed != nil {
 		return failed
 	}
-	if failed := w.disks.Locked(holder, backing.FileName); failed != nil {
+	if failed := w.disks.Locked(holder, backing.FileName); failed != nil && !w.bed.Switches().IgnoresLocks {
 		return failed
+	}
+	if of := w.objectAt(backing.FileName); of != nil && !w.bed.Switches().HidesObjectIDs {
+		disk.VDiskId = &types.ID{Id: of.Config.Id.Id}
 	}
 	backing.Parent = nil
 	if found.Parent != "" {

@@ -30,6 +30,9 @@ func (w *world) handle(ctx *vcsim.Context, method *vcsim.Method) (mo.Reference, 
 	if refused := w.permitted(ctx, method); refused != nil {
 		return nil, refused
 	}
+	if away := w.away(method); away != nil {
+		return nil, away
+	}
 	if collector := w.collecting(ctx.Session.UserName, method); collector != nil {
 		method.This.ServerGUID = "strict"
 		return collector, nil
@@ -66,7 +69,11 @@ func (w *world) strict(object mo.Reference) mo.Reference {
 	case *vcsim.FileManager:
 		return &fileManager{FileManager: object, world: w}
 	case *vcsim.HostDatastoreBrowser:
-		return &browser{HostDatastoreBrowser: object}
+		return &browser{HostDatastoreBrowser: object, world: w}
+	case *vcsim.VcenterVStorageObjectManager:
+		return &storageObjects{VcenterVStorageObjectManager: object, world: w}
+	case *vcsim.SearchIndex:
+		return &searchIndex{SearchIndex: object, world: w}
 	case *vcsim.AuthorizationManager:
 		return &authorization{AuthorizationManager: object, world: w}
 	}

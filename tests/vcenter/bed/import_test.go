@@ -50,6 +50,21 @@ func TestAnImportKeepsWhatIsUploaded(t *testing.T) {
 	}
 }
 
+func TestUploadsGoToTheHost(t *testing.T) {
+	s := opened(t)
+	lease, info, stream := s.prepare("node-1")
+	if at := info.Items[0].URL.Hostname(); !strings.HasPrefix(at, "127.0.1.") || s.bed.URL().Hostname() != "127.0.0.1" {
+		t.Errorf("the upload goes to %s", at)
+	}
+	s.ask("PUT", "/switches", `{"hosts_away": true}`)
+	if err := s.send(info, stream); err == nil {
+		t.Error("a host that is away takes an upload")
+	}
+	s.ask("PUT", "/switches", `{"hosts_away": false}`)
+	s.upload(info, stream)
+	s.must(lease.Complete(background))
+}
+
 func TestIdentifiersAreRandomAndAssigned(t *testing.T) {
 	s := opened(t)
 	seen := map[string]bool{}

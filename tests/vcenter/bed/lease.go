@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"net"
 	"net/http"
 	"path"
 	"reflect"
@@ -86,6 +87,7 @@ func (l *lease) open(ctx *vcsim.Context, in *vcsim.Folder, spec *types.VirtualMa
 	if failed := l.world.hostless(pool, host); failed != nil {
 		return failed
 	}
+	dropped(&spec.ConfigSpec, l.world.bed.Switches().ImportDrops)
 	machine, failed := l.world.create(ctx, in, spec.ConfigSpec, pool, host)
 	if failed != nil {
 		return failed
@@ -93,6 +95,12 @@ func (l *lease) open(ctx *vcsim.Context, in *vcsim.Folder, spec *types.VirtualMa
 	// As long as the lease is open, nothing else can be done with the machine.
 	l.world.take(machine.Self, l.Self)
 	all := devices(machine)
+	// "*" or the host's name: vCenter names the host as a rule (terraform-provider-vsphere 1072), and the upload goes there. A host that is
+	// renamed here keeps its address.
+	place := l.world.bed.url("")
+	if at, is := l.world.registry.Get(*machine.Runtime.Host).(*vcsim.HostSystem); is {
+		place.Host = net.JoinHostPort(at.Summary.Config.Name, place.Port())
+	}
 	info := &types.HttpNfcLeaseInfo{
 		Lease: l.Self, Entity: machine.Self, LeaseTimeout: int32(max(1, l.world.bed.config.LeaseTimeout/time.Second)),
 	}
@@ -104,7 +112,7 @@ func (l *lease) open(ctx *vcsim.Context, in *vcsim.Folder, spec *types.VirtualMa
 		l.disks[name] = &upload{key: id, path: file}
 		info.TotalDiskCapacityInKB += disk.CapacityInKB
 		info.DeviceUrl = append(info.DeviceUrl, types.HttpNfcLeaseDeviceUrl{
-			Key: id, ImportKey: id, Url: l.world.bed.url("/nfc/" + l.Self.Value + "/" + name).String(),
+			Key: id, ImportKey: id, Url: place.JoinPath("nfc", l.Self.Value, name).String(),
 			SslThumbprint: l.world.bed.Thumbprint, Disk: types.NewBool(true), TargetId: name, FileSize: 0,
 		})
 	}
@@ -169,6 +177,8 @@ func (l *lease) drop(ctx *vcsim.Context, why fault) bool {
 	defer l.mutex.Unlock()
 	if ended && l.Info != nil {
 		l.world.release(l.Info.Entity)
+	}
+	if ended && l.Info != nil && !l.world.bed.Switches().LeavesAborted {
 		if machine, failed := l.world.machine(l.Info.Entity); failed == nil {
 			l.world.alone(machine.Self, func() { _ = l.world.destroy(l.world.own(), machine) })
 			l.world.account(l.world.own())

@@ -3,6 +3,7 @@ package bed
 import (
 	"os"
 	"path/filepath"
+	"strings"
 
 	vcsim "github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
@@ -193,26 +194,36 @@ func (m *fileManager) CopyDatastoreFileTask(ctx *vcsim.Context, asked *types.Cop
 }
 
 // browser answers for lists of files. vcsim finds nothing without a pattern; vCenter then finds all.
-type browser struct{ *vcsim.HostDatastoreBrowser }
+type browser struct {
+	*vcsim.HostDatastoreBrowser
+	world *world
+}
 
-func all(spec *types.HostDatastoreBrowserSearchSpec) *types.HostDatastoreBrowserSearchSpec {
+func (b *browser) all(spec *types.HostDatastoreBrowserSearchSpec) *types.HostDatastoreBrowserSearchSpec {
 	if spec == nil {
 		spec = new(types.HostDatastoreBrowserSearchSpec)
 	}
 	if len(spec.MatchPattern) == 0 {
 		spec.MatchPattern = []string{"*"}
 	}
+	for index, pattern := range spec.MatchPattern {
+		inside := strings.TrimSuffix(strings.TrimPrefix(pattern, "*"), "*")
+		if b.world.bed.Switches().SimplePatterns && strings.ContainsAny(inside, "*?") {
+			// No file is called so.
+			spec.MatchPattern[index] = "\x00"
+		}
+	}
 	return spec
 }
 
 // SearchDatastoreTask lists a directory.
 func (b *browser) SearchDatastoreTask(ctx *vcsim.Context, asked *types.SearchDatastore_Task) soap.HasFault {
-	asked.SearchSpec = all(asked.SearchSpec)
+	asked.SearchSpec = b.all(asked.SearchSpec)
 	return b.HostDatastoreBrowser.SearchDatastoreTask(ctx, asked)
 }
 
 // SearchDatastoreSubFoldersTask lists a directory and those below it.
 func (b *browser) SearchDatastoreSubFoldersTask(ctx *vcsim.Context, asked *types.SearchDatastoreSubFolders_Task) soap.HasFault {
-	asked.SearchSpec = all(asked.SearchSpec)
+	asked.SearchSpec = b.all(asked.SearchSpec)
 	return b.HostDatastoreBrowser.SearchDatastoreSubFoldersTask(ctx, asked)
 }

@@ -49,6 +49,9 @@ type cluster struct {
 func (c *cluster) ReconfigureComputeResourceTask(ctx *vcsim.Context, asked *types.ReconfigureComputeResource_Task) soap.HasFault {
 	task := c.world.task(ctx, "ReconfigureComputeResource_Task", c.ClusterComputeResource, func(ctx *vcsim.Context) (types.AnyType, fault) {
 		if spec, is := asked.Spec.(*types.ClusterConfigSpecEx); is {
+			if c.world.hasStranger(c.ClusterComputeResource, spec.RulesSpec) {
+				return nil, &types.InvalidArgument{InvalidProperty: "spec.rulesSpec.info.vm"}
+			}
 			for _, change := range spec.RulesSpec {
 				if change.Operation != types.ArrayUpdateOperationEdit {
 					continue
@@ -67,11 +70,78 @@ func (c *cluster) ReconfigureComputeResourceTask(ctx *vcsim.Context, asked *type
 				c.world.registry.WithLock(ctx, c.ClusterComputeResource, func() { found.Name = wanted.Name })
 			}
 		}
-		return c.world.inner(ctx, c.ClusterComputeResource, func() soap.HasFault {
+		result, failed := c.world.inner(ctx, c.ClusterComputeResource, func() soap.HasFault {
 			return c.ClusterComputeResource.ReconfigureComputeResourceTask(ctx, asked)
 		})
+		if failed == nil {
+			c.world.registry.WithLock(ctx, c.ClusterComputeResource, func() { replaceOverrides(c.ClusterComputeResource, asked.Spec) })
+		}
+		return result, failed
 	})
 	return &methods.ReconfigureComputeResource_TaskBody{Res: &types.ReconfigureComputeResource_TaskResponse{Returnval: task}}
+}
+
+// mounted has hosts that were added later reach all datastores, as the others do: vcsim's have none, and it ends where a machine is put there.
+func (w *world) mounted(ctx *vcsim.Context, at ref) {
+	pool, is := w.registry.Get(at).(*vcsim.ResourcePool)
+	if !is {
+		return
+	}
+	owner, is := w.registry.Get(pool.Owner).(*vcsim.ClusterComputeResource)
+	if !is {
+		return
+	}
+	for _, at := range owner.Host {
+		host, is := w.registry.Get(at).(*vcsim.HostSystem)
+		if !is || len(host.Datastore) > 0 {
+			continue
+		}
+		for _, entity := range w.registry.All("Datastore") {
+			datastore := entity.(*vcsim.Datastore)
+			w.registry.WithLock(ctx, datastore, func() {
+				datastore.Host = append(datastore.Host, types.DatastoreHostMount{Key: at})
+			})
+			w.registry.WithLock(ctx, host, func() { host.Datastore = append(host.Datastore, datastore.Self) })
+		}
+	}
+}
+
+// hasStranger says whether a rule names a machine of another cluster.
+func (w *world) hasStranger(of *vcsim.ClusterComputeResource, changes []types.ClusterRuleSpec) bool {
+	for _, change := range changes {
+		rule, is := change.Info.(*types.ClusterAntiAffinityRuleSpec)
+		if !is {
+			continue
+		}
+		for _, at := range rule.Vm {
+			found, failed := w.machine(at)
+			if failed != nil {
+				continue
+			}
+			host, is := w.registry.Get(*found.Runtime.Host).(*vcsim.HostSystem)
+			if !is || host.Parent == nil || *host.Parent != of.Self {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// replaceOverrides makes overrides of HA that are edited what was sent, and no more. vcsim changes their restart priority and keeps all else;
+// that vCenter does is not documented.
+func replaceOverrides(of *vcsim.ClusterComputeResource, asked types.BaseComputeResourceConfigSpec) {
+	spec, is := asked.(*types.ClusterConfigSpecEx)
+	config, known := of.ConfigurationEx.(*types.ClusterConfigInfoEx)
+	if !is || !known {
+		return
+	}
+	for _, change := range spec.DasVmConfigSpec {
+		for i := range config.DasVmConfig {
+			if change.Operation == types.ArrayUpdateOperationEdit && config.DasVmConfig[i].Key == change.Info.Key {
+				config.DasVmConfig[i] = *change.Info
+			}
+		}
+	}
 }
 
 // hostless is the fault of a machine that is to be made without a host where none is chosen: "For a stand-alone host or a cluster with DRS,
@@ -87,6 +157,9 @@ func (w *world) hostless(at ref, host *ref) fault {
 		return nil
 	}
 	config, is := owner.ConfigurationEx.(*types.ClusterConfigInfoEx)
+	if is && w.bed.Switches().RefusesWithoutHost && config.DrsConfig.DefaultVmBehavior == types.DrsBehaviorManual {
+		return &types.InvalidArgument{InvalidProperty: "host"}
+	}
 	if is && config.DrsConfig.Enabled != nil && !*config.DrsConfig.Enabled {
 		return &types.InvalidArgument{InvalidProperty: "host"}
 	}

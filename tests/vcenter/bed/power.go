@@ -2,6 +2,9 @@ package bed
 
 import (
 	"log"
+	"os"
+	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	vcsim "github.com/vmware/govmomi/simulator"
@@ -135,8 +138,18 @@ func (w *world) powerOn(ctx *vcsim.Context, machine *vcsim.VirtualMachine) fault
 	}
 	if failed != nil {
 		w.stopped(machine)
+		return failed
 	}
-	return failed
+	if lock, failed := w.settingsLock(machine); failed == nil && !w.bed.Switches().NoSettingsLocks {
+		if err := os.WriteFile(lock, nil, 0o600); err != nil {
+			log.Printf("locking the settings of %s: %v", machine.Name, err)
+		}
+	}
+	if key, value, says := strings.Cut(w.bed.Switches().GuestsSay, "="); says {
+		w.setExtra(ctx, machine, "guestinfo."+key, value)
+		run.set[key] = true
+	}
+	return nil
 }
 
 // begin finds the machine a host, and notes that it runs there, before another is placed.
@@ -171,15 +184,43 @@ func (w *world) startBody(ctx *vcsim.Context, machine *vcsim.VirtualMachine, bod
 	return failed
 }
 
+// settingsLock is the file by which a host locks a machine's settings.
+func (w *world) settingsLock(machine *vcsim.VirtualMachine) (string, fault) {
+	return w.disks.File(machine.Config.Files.VmPathName + ".lck")
+}
+
 // stopped forgets a run.
 func (w *world) stopped(machine *vcsim.VirtualMachine) {
+	if lock, failed := w.settingsLock(machine); failed == nil && !w.bed.Switches().KeepsSettingsLocks {
+		_ = os.Remove(lock)
+	}
 	w.mutex.Lock()
 	if run := w.runs[machine.Config.Uuid]; run != nil {
 		delete(w.runs, machine.Config.Uuid)
 		close(run.inbox)
 	}
+	stays := w.bed.Switches().StaleLocks
+	if stays {
+		w.stale = append(w.stale, holder(machine))
+	}
 	w.mutex.Unlock()
-	w.disks.Unlock(holder(machine))
+	if !stays {
+		w.disks.Unlock(holder(machine))
+	}
+}
+
+// unlock ends the locks of machines that are off, unless they are to stay.
+func (w *world) unlock() {
+	if w.bed.Switches().StaleLocks {
+		return
+	}
+	w.mutex.Lock()
+	stale := w.stale
+	w.stale = nil
+	w.mutex.Unlock()
+	for _, holder := range stale {
+		w.disks.Unlock(holder)
+	}
 }
 
 // powerOff makes a machine powered off, whose body is to be cut or has ended.
@@ -193,7 +234,7 @@ func (w *world) powerOff(ctx *vcsim.Context, machine *vcsim.VirtualMachine, cut 
 			return &types.GenericVmConfigFault{Reason: err.Error()}
 		}
 	}
-	if running != nil {
+	if running != nil && !w.bed.Switches().KeepsGuestinfo {
 		// What a guest sets lives as long as the machine's process: it is in no file of the machine, unlike what is set from
 		// outside (VMware's Guest SDK, "guestinfo variables").
 		for key, is := range running.set {
@@ -208,6 +249,11 @@ func (w *world) powerOff(ctx *vcsim.Context, machine *vcsim.VirtualMachine, cut 
 	if failed == nil {
 		w.tools(ctx, machine, bodies.Event{})
 		w.stopped(machine)
+	}
+	if failed == nil && w.bed.Switches().DropsEmptyControllers {
+		empty := emptyControllers(devices(machine))
+		kept := slices.DeleteFunc(devices(machine), func(device types.BaseVirtualDevice) bool { return empty[device.GetVirtualDevice().Key] })
+		w.registry.AtomicUpdate(ctx, machine, []types.PropertyChange{{Name: "config.hardware.device", Val: []types.BaseVirtualDevice(kept)}})
 	}
 	return failed
 }

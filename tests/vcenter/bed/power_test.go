@@ -62,16 +62,24 @@ func TestPropertiesAreEditedWhileOffOrBySwitch(t *testing.T) {
 	vm := s.imported("node-1")
 	properties := s.read(vm).Config.VAppConfig.GetVmConfigInfo().Property
 	edited := func(value string) types.VirtualMachineConfigSpec {
+		info := properties[0]
+		info.Value = value
 		return types.VirtualMachineConfigSpec{VAppConfig: &types.VmConfigSpec{Property: []types.VAppPropertySpec{{
-			ArrayUpdateSpec: types.ArrayUpdateSpec{Operation: types.ArrayUpdateOperationEdit},
-			Info:            &types.VAppPropertyInfo{Key: properties[0].Key, Value: value},
+			ArrayUpdateSpec: types.ArrayUpdateSpec{Operation: types.ArrayUpdateOperationEdit}, Info: &info,
 		}}}}
 	}
+	now := func() types.VAppPropertyInfo { return s.read(vm).Config.VAppConfig.GetVmConfigInfo().Property[0] }
 	s.done(s.reconfigure(vm, edited("192.0.2.9")))
-	now := s.read(vm).Config.VAppConfig.GetVmConfigInfo().Property[0]
-	if now.Value != "192.0.2.9" || now.Id != "address" || now.Type != properties[0].Type {
-		t.Errorf("what is unset stays: %+v", now)
+	if now := now(); now.Value != "192.0.2.9" || now.Id != "address" || now.Type != properties[0].Type {
+		t.Errorf("%+v", now)
 	}
+	short := edited("192.0.2.8")
+	short.VAppConfig.GetVmConfigSpec().Property[0].Info.UserConfigurable = nil
+	s.done(s.reconfigure(vm, short))
+	if now := now(); now.UserConfigurable != nil && *now.UserConfigurable {
+		t.Errorf("an edit replaces the whole property: %+v", now)
+	}
+	s.done(s.reconfigure(vm, edited("192.0.2.9")))
 	s.done(vm.PowerOn(background))
 	task, err := s.reconfigure(vm, edited("192.0.2.10"))
 	refused[*types.InvalidPowerState](s, "while it runs", task, err)
@@ -239,7 +247,16 @@ func TestABodySpeaksAndIsSpokenTo(t *testing.T) {
 	if given := s.machine("node-1").Guestinfo; len(given) != 0 {
 		t.Errorf("what the guest has set outlives it: %v", given)
 	}
-	if history := carrier.history(); history != "start node-1, disconnect, shutdown" {
+	s.ask("PUT", "/switches", `{"keeps_guestinfo": true}`)
+	s.done(vm.PowerOn(background))
+	said.Run = carrier.last.Run
+	say(func(e *bodies.Event) { e.Event, e.Key, e.Value = bodies.Guestinfo, "kaas.status", "ready" })
+	s.until("the guest speaks again", func() bool { return s.machine("node-1").Guestinfo["kaas.status"] == "ready" })
+	s.done(vm.PowerOff(background))
+	if given := s.machine("node-1").Guestinfo; given["kaas.status"] != "ready" {
+		t.Errorf("with the switch it outlives the power cycle: %v", given)
+	}
+	if history := carrier.history(); !strings.HasPrefix(history, "start node-1, disconnect, shutdown") {
 		t.Error(history)
 	}
 	kept := object.VirtualDeviceList(s.read(vm).Config.Hardware.Device).SelectByType((*types.VirtualEthernetCard)(nil))[0].(types.BaseVirtualEthernetCard).GetVirtualEthernetCard()
@@ -271,6 +288,44 @@ type plain string
 func (p plain) Error() string { return string(p) }
 
 const errNoKernel = plain("no kernel")
+
+func TestAnOverrideOfHAThatIsEditedIsWhatWasSent(t *testing.T) {
+	s := opened(t)
+	vm := s.imported("node-1")
+	cluster, err := s.finder.DefaultClusterComputeResource(background)
+	s.must(err)
+	set := func(operation types.ArrayUpdateOperation, settings types.ClusterDasVmSettings) {
+		s.done(cluster.Reconfigure(background, &types.ClusterConfigSpecEx{DasVmConfigSpec: []types.ClusterDasVmConfigSpec{{
+			ArrayUpdateSpec: types.ArrayUpdateSpec{Operation: operation},
+			Info:            &types.ClusterDasVmConfigInfo{Key: vm.Reference(), DasSettings: &settings},
+		}}}, true))
+	}
+	set(types.ArrayUpdateOperationAdd, types.ClusterDasVmSettings{RestartPriority: "low", IsolationResponse: "shutdown"})
+	set(types.ArrayUpdateOperationEdit, types.ClusterDasVmSettings{RestartPriority: "high"})
+	config, err := cluster.Configuration(background)
+	s.must(err)
+	if now := config.DasVmConfig[0].DasSettings; now.RestartPriority != "high" || now.IsolationResponse != "" {
+		t.Errorf("%+v", now)
+	}
+}
+
+func TestARuleTakesMachinesOfItsClusterAlone(t *testing.T) {
+	s := opened(t)
+	one, two := s.imported("node-1"), s.imported("node-2")
+	datacenter, err := s.finder.DefaultDatacenter(background)
+	s.must(err)
+	folders, err := datacenter.Folders(background)
+	s.must(err)
+	other, err := folders.HostFolder.CreateCluster(background, "DC0_C1", types.ClusterConfigSpecEx{})
+	s.must(err)
+	task, err := other.Reconfigure(background, &types.ClusterConfigSpecEx{RulesSpec: []types.ClusterRuleSpec{{
+		ArrayUpdateSpec: types.ArrayUpdateSpec{Operation: types.ArrayUpdateOperationAdd},
+		Info: &types.ClusterAntiAffinityRuleSpec{
+			ClusterRuleInfo: types.ClusterRuleInfo{Name: "apart"}, Vm: []types.ManagedObjectReference{one.Reference(), two.Reference()},
+		},
+	}}}, true)
+	refused[*types.InvalidArgument](s, "machines of another cluster", task, err)
+}
 
 func TestRulesKeepMachinesApart(t *testing.T) {
 	s := opened(t)

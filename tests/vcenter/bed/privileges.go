@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 
@@ -49,6 +50,7 @@ var needed = map[string][]string{
 	"MoveVirtualDisk_Task": {"Datastore.FileManagement"}, "CopyVirtualDisk_Task": {"Datastore.FileManagement"},
 	"SetVirtualDiskUuid": {"Datastore.FileManagement"}, "QueryVirtualDiskUuid": {"Datastore.FileManagement"},
 	"SearchDatastore_Task": {"Datastore.Browse"}, "SearchDatastoreSubFolders_Task": {"Datastore.Browse"},
+	"DetachDisk_Task":                 {"VirtualMachine.Config.RemoveDisk"},
 	"CancelTask":                      {"Global.CancelTask"},
 	"ReconfigureComputeResource_Task": {"Host.Inventory.EditCluster"},
 	"CreateResourcePool":              {"Resource.CreatePool"},
@@ -117,6 +119,13 @@ func (w *world) forCall(method *vcsim.Method) []demand {
 		}
 		return list
 	}
+	if on, is := objectOf(method); is {
+		list := []demand{{"Datastore.FileManagement", []ref{on}}}
+		if method.Name == "AttachDisk_Task" {
+			list = append(list, demand{"VirtualMachine.Config.AddExistingDisk", this})
+		}
+		return list
+	}
 	var list []demand
 	for _, privilege := range needed[method.Name] {
 		on := this
@@ -126,6 +135,26 @@ func (w *world) forCall(method *vcsim.Method) []demand {
 		list = append(list, demand{privilege, on})
 	}
 	return list
+}
+
+// objectOf is the datastore of a call about a First Class Disk that changes something: "Requires Datastore.FileManagement privilege on the
+// datastore" (reference of VcenterVStorageObjectManager).
+func objectOf(method *vcsim.Method) (ref, bool) {
+	switch asked := method.Body.(type) {
+	case *types.CreateDisk_Task:
+		return asked.Spec.BackingSpec.GetVslmCreateSpecBackingSpec().Datastore, true
+	case *types.DeleteVStorageObject_Task:
+		return asked.Datastore, true
+	case *types.ExtendDisk_Task:
+		return asked.Datastore, true
+	case *types.VStorageObjectCreateSnapshot_Task:
+		return asked.Datastore, true
+	case *types.DeleteSnapshot_Task:
+		return asked.Datastore, true
+	case *types.AttachDisk_Task:
+		return asked.Datastore, true
+	}
+	return ref{}, false
 }
 
 // demands are the privileges for the changes of a machine, on it or on the folder that it comes into: but for networks.
@@ -232,7 +261,11 @@ func forSpec(spec *types.VirtualMachineConfigSpec) []string {
 	add(spec.MemoryMB != 0, "VirtualMachine.Config.Memory")
 	add(len(spec.ExtraConfig) > 0, "VirtualMachine.Config.AdvancedConfig")
 	add(spec.ManagedBy != nil, "VirtualMachine.Config.ManagedBy")
-	add(spec.VAppConfig != nil, "VApp.ApplicationConfig")
+	if spec.VAppConfig != nil {
+		instance, application := forForm(spec.VAppConfig.GetVmConfigSpec())
+		add(instance, "VApp.InstanceConfig")
+		add(application, "VApp.ApplicationConfig")
+	}
 	add(spec.CpuAllocation != nil || spec.MemoryAllocation != nil, "VirtualMachine.Config.Resource")
 	add(spec.BootOptions != nil || spec.Flags != nil || spec.Firmware != "", "VirtualMachine.Config.Settings")
 	for _, change := range spec.DeviceChange {
@@ -253,6 +286,30 @@ func forSpec(spec *types.VirtualMachineConfigSpec) []string {
 		}
 	}
 	return list
+}
+
+// forForm says whether a change of a vApp configuration needs VApp.InstanceConfig, and whether VApp.ApplicationConfig: values and the choices
+// of the IP assignment need the first, other fields and removals the second (references of VmConfigSpec, VAppPropertyInfo, VAppIPAssignmentInfo).
+func forForm(spec *types.VmConfigSpec) (instance, application bool) {
+	rest := *spec
+	rest.Property, rest.IpAssignment = nil, nil
+	application = !reflect.ValueOf(rest).IsZero()
+	if spec.IpAssignment != nil {
+		ip := *spec.IpAssignment
+		instance = ip.IpAllocationPolicy != "" || ip.IpProtocol != ""
+		application = application || len(ip.SupportedAllocationScheme)+len(ip.SupportedIpProtocol) > 0
+	}
+	for _, change := range spec.Property {
+		if change.Info == nil {
+			application = true
+			continue
+		}
+		info := *change.Info
+		instance = instance || info.Value != ""
+		info.Key, info.Value = 0, ""
+		application = application || info != types.VAppPropertyInfo{}
+	}
+	return instance, application
 }
 
 // limited is a user who may not do everything; nil for the bed itself and for whom it does not know.
@@ -292,39 +349,52 @@ func isUnread(role []string) bool {
 	return slices.Contains(role, "System.View") && !slices.Contains(role, "System.Read")
 }
 
-// collector answers reads of properties for a user who may not read all objects.
+// collector answers reads of properties: it hides passwords of forms, and what a user may not read.
 type collector struct {
 	*vcsim.PropertyCollector
 	world *world
-	user  *User
+	// user is who may not read everything; nil who may.
+	user *User
+	// hidden are the machines whose settings nobody is shown.
+	hidden map[ref]hiding
 }
 
-// collecting is what answers a user's reads of properties instead of vcsim; nil where that shows everything.
-func (w *world) collecting(user string, method *vcsim.Method) *collector {
-	limited := w.limited(user)
-	if limited == nil || method.Name != "RetrievePropertiesEx" {
+// collecting is what answers a user's reads of properties instead of vcsim; nil for other calls.
+func (w *world) collecting(user string, method *vcsim.Method) mo.Reference {
+	if method.Name != "RetrievePropertiesEx" && method.Name != "ContinueRetrievePropertiesEx" {
 		return nil
 	}
-	for _, role := range limited.On {
-		if isUnread(role) {
-			own := vcsim.NewPropertyCollector(method.This).(*vcsim.PropertyCollector)
-			return &collector{PropertyCollector: own, world: w, user: limited}
-		}
-	}
-	return nil
+	own := vcsim.NewPropertyCollector(method.This).(*vcsim.PropertyCollector)
+	return &collector{PropertyCollector: own, world: w, user: w.limited(user), hidden: w.unshown()}
 }
 
 // RetrievePropertiesEx names what is not shown: "missingSet: Properties for which values could not be retrieved and the associated fault".
 // For an entity's name and what it is in System.View is enough (vSphere Web Services API reference, ManagedEntity).
 func (c *collector) RetrievePropertiesEx(ctx *vcsim.Context, asked *types.RetrievePropertiesEx) soap.HasFault {
 	answer := c.PropertyCollector.RetrievePropertiesEx(ctx, asked)
-	body, is := answer.(*methods.RetrievePropertiesExBody)
-	if !is || body.Res == nil || body.Res.Returnval == nil {
-		return answer
+	if body, is := answer.(*methods.RetrievePropertiesExBody); is && body.Res != nil && body.Res.Returnval != nil {
+		c.shown(body.Res.Returnval.Objects)
 	}
-	for i := range body.Res.Returnval.Objects {
-		found := &body.Res.Returnval.Objects[i]
-		if c.world.reads(c.user, found.Obj) {
+	return answer
+}
+
+// ContinueRetrievePropertiesEx is the same of further pages.
+func (c *collector) ContinueRetrievePropertiesEx(ctx *vcsim.Context, asked *types.ContinueRetrievePropertiesEx) soap.HasFault {
+	answer := c.PropertyCollector.ContinueRetrievePropertiesEx(ctx, asked)
+	if body, is := answer.(*methods.ContinueRetrievePropertiesExBody); is && body.Res != nil {
+		c.shown(body.Res.Returnval.Objects)
+	}
+	return answer
+}
+
+func (c *collector) shown(objects []types.ObjectContent) {
+	for i := range objects {
+		found := &objects[i]
+		if hiding, is := c.hidden[found.Obj]; is {
+			hiding.hide(found)
+		}
+		c.world.seen(c.user, found)
+		if c.user == nil || c.world.reads(c.user, found.Obj) {
 			continue
 		}
 		var shown []types.DynamicProperty
@@ -340,7 +410,39 @@ func (c *collector) RetrievePropertiesEx(ctx *vcsim.Context, asked *types.Retrie
 		}
 		found.PropSet = shown
 	}
-	return answer
+}
+
+// seen changes what is shown of an object as vCenter does.
+func (w *world) seen(user *User, found *types.ObjectContent) {
+	for i, property := range found.PropSet {
+		if tasks, is := property.Val.(types.ArrayOfManagedObjectReference); is && found.Obj.Type == "TaskManager" && property.Name == "recentTask" {
+			found.PropSet[i].Val = w.listed(user, tasks)
+		}
+	}
+	if found.Obj.Type == "VirtualMachine" && !w.bed.Switches().ShowsPasswords {
+		for i, property := range found.PropSet {
+			found.PropSet[i].Val = withoutPasswords(property.Val)
+		}
+	}
+}
+
+// listed are the tasks that a user may access, "which is determined by having permission to access the Task object's managed entity"
+// (reference of TaskManager.recentTask). That the way to an object is shown is no permission on what is above it.
+func (w *world) listed(user *User, tasks types.ArrayOfManagedObjectReference) types.ArrayOfManagedObjectReference {
+	if user == nil || w.bed.Switches().ListsAllTasks {
+		return tasks
+	}
+	var list types.ArrayOfManagedObjectReference
+	for _, at := range tasks.ManagedObjectReference {
+		task, is := w.registry.Get(at).(*vcsim.Task)
+		if !is {
+			continue
+		}
+		if task.Info.Entity == nil || w.registry.Get(*task.Info.Entity) == nil || len(w.granted(user, *task.Info.Entity)) > 0 {
+			list.ManagedObjectReference = append(list.ManagedObjectReference, at)
+		}
+	}
+	return list
 }
 
 // granted are the privileges of a user's roles on an object: of what is set on it, and else of what propagates from above, together

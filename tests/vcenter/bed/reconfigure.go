@@ -14,6 +14,7 @@ import (
 // ReconfigVMTask changes a machine.
 func (m *machine) ReconfigVMTask(ctx *vcsim.Context, asked *types.ReconfigVM_Task) soap.HasFault {
 	task := m.world.task(ctx, "ReconfigVM_Task", m.VirtualMachine, func(ctx *vcsim.Context) (types.AnyType, fault) {
+		dropped(&asked.Spec, m.world.bed.Switches().ReconfigureDrops)
 		return nil, m.world.reconfigure(ctx, m.VirtualMachine, asked)
 	})
 	return &methods.ReconfigVM_TaskBody{Res: &types.ReconfigVM_TaskResponse{Returnval: task}}
@@ -23,17 +24,29 @@ func (m *machine) ReconfigVMTask(ctx *vcsim.Context, asked *types.ReconfigVM_Tas
 // and bodies. Left behind when it fails: nothing, but what vcsim has changed before its own fault.
 func (w *world) reconfigure(ctx *vcsim.Context, machine *vcsim.VirtualMachine, asked *types.ReconfigVM_Task) fault {
 	spec := &asked.Spec
+	// "ConcurrentAccess if the changeVersion does not match the server's changeVersion for the configuration" (reference of ReconfigVM_Task).
+	// vcsim changes the machine all the same.
+	stale := spec.ChangeVersion != "" && spec.ChangeVersion != machine.Config.ChangeVersion
+	if stale && !w.bed.Switches().IgnoresChangeVersion {
+		return &types.ConcurrentAccess{}
+	}
 	if failed := w.whileOn(machine, spec); failed != nil {
 		return failed
 	}
 	if failed := w.knowsPolicy(spec.VmProfile); failed != nil {
 		return failed
 	}
+	if w.bed.Switches().ShortensEntries {
+		for _, entry := range spec.ExtraConfig {
+			if value, is := entry.GetOptionValue().Value.(string); is {
+				entry.GetOptionValue().Value = value[:min(len(value), 64<<10)]
+			}
+		}
+	}
 	if machine.Config.Template {
 		_, failed := w.inner(ctx, machine, func() soap.HasFault { return machine.ReconfigVMTask(ctx, asked) })
 		return failed
 	}
-	mergeVApp(machine, spec.VAppConfig)
 	var made, gone []string
 	undo := func() {
 		for _, disk := range made {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -191,6 +192,58 @@ func TestARoleHasItsPrivilegesAndNoOthers(t *testing.T) {
 	s.must(err)
 	if one := mineToo.Returnval[0].PrivAvailability; len(one) != 2 || !one[0].IsGranted || one[1].IsGranted {
 		t.Errorf("%v", one)
+	}
+}
+
+func TestAFormsValuesAndItsOtherFieldsNeedDifferentPrivileges(t *testing.T) {
+	property := func(operation types.ArrayUpdateOperation, info *types.VAppPropertyInfo) *types.VmConfigSpec {
+		return &types.VmConfigSpec{Property: []types.VAppPropertySpec{{
+			ArrayUpdateSpec: types.ArrayUpdateSpec{Operation: operation}, Info: info,
+		}}}
+	}
+	edited := types.ArrayUpdateOperationEdit
+	values, fields := "VApp.InstanceConfig", "VApp.ApplicationConfig"
+	for _, one := range []struct {
+		spec *types.VmConfigSpec
+		all  []string
+	}{
+		{property(edited, &types.VAppPropertyInfo{Key: 1, Value: "x"}), []string{values}},
+		{property(edited, &types.VAppPropertyInfo{Key: 1, Id: "a", Value: "x"}), []string{values, fields}},
+		{property(edited, &types.VAppPropertyInfo{Key: 1, Label: "x"}), []string{fields}},
+		{property(types.ArrayUpdateOperationRemove, nil), []string{fields}},
+		{&types.VmConfigSpec{Eula: []string{"x"}}, []string{fields}},
+		{&types.VmConfigSpec{IpAssignment: &types.VAppIPAssignmentInfo{IpProtocol: "IPv4"}}, []string{values}},
+		{&types.VmConfigSpec{IpAssignment: &types.VAppIPAssignmentInfo{SupportedIpProtocol: []string{"IPv4"}}}, []string{fields}},
+	} {
+		if all := forSpec(&types.VirtualMachineConfigSpec{VAppConfig: one.spec}); !slices.Equal(all, one.all) {
+			t.Errorf("%+v needs %v", one.spec, all)
+		}
+	}
+}
+
+func TestTasksOfWhatAUserMayNotAccessAreNotListed(t *testing.T) {
+	files := []string{"Datastore.FileManagement", "Datastore.Browse"}
+	s := opened(t, func(c *Config) {
+		c.Users = append(c.Users,
+			User{Name: "below@vsphere.local", Password: "other", On: map[string][]string{"DC0/datastore/LocalDS_0": files}},
+			User{Name: "above@vsphere.local", Password: "other", On: map[string][]string{"DC0/datastore/LocalDS_0": files, "DC0": {"System.Read"}}})
+	})
+	datacenter, err := s.finder.DefaultDatacenter(background)
+	s.must(err)
+	listed := func(user string) bool {
+		client := s.login(user, "other")
+		task, err := object.NewFileManager(client.Client).DeleteDatastoreFile(background, "[LocalDS_0] nothing", datacenter)
+		refused[*types.FileNotFound](s, "a file that is not there", task, err)
+		var found mo.TaskManager
+		s.must(client.RetrieveOne(background, *client.ServiceContent.TaskManager, []string{"recentTask"}, &found))
+		return slices.Contains(found.RecentTask, task.Reference())
+	}
+	if listed("below@vsphere.local") || !listed("above@vsphere.local") {
+		t.Error("a task on a file is its data center's")
+	}
+	s.ask("PUT", "/switches", `{"lists_all_tasks": true}`)
+	if !listed("below@vsphere.local") {
+		t.Error("with the switch all are listed")
 	}
 }
 

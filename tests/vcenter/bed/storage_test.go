@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"vcenter/ovatest"
@@ -153,6 +154,17 @@ func TestEachChangeGivesSettingsAnotherVersion(t *testing.T) {
 	}
 }
 
+func TestAChangeThatNamesAnOldVersionIsRefused(t *testing.T) {
+	s := opened(t)
+	vm := s.imported("node-1")
+	old := types.VirtualMachineConfigSpec{ChangeVersion: s.read(vm).Config.ChangeVersion, Annotation: "a"}
+	s.done(s.reconfigure(vm, old))
+	task, err := s.reconfigure(vm, old)
+	refused[*types.ConcurrentAccess](s, "an old version", task, err)
+	s.ask("PUT", "/switches", `{"ignores_change_version": true}`)
+	s.done(s.reconfigure(vm, old))
+}
+
 func TestWhatASnapshotNamesGoesWithItsMachine(t *testing.T) {
 	s := opened(t)
 	vm := s.imported("node-1")
@@ -214,6 +226,93 @@ func TestAFullCloneHoldsTheSame(t *testing.T) {
 	task, err := template.PowerOn(background)
 	refused[*types.InvalidState](s, "powering a template on", task, err)
 	s.done(vm.PowerOn(background))
+}
+
+func TestPartsOfACloneAreDroppedOnRequest(t *testing.T) {
+	s := opened(t)
+	template := s.imported("template")
+	s.must(template.MarkAsTemplate(background))
+	const uuid = "42000000-0000-0000-0000-000000000001"
+	property := s.read(template).Config.VAppConfig.GetVmConfigInfo().Property[0]
+	property.Value = "192.0.2.77"
+	unit := int32(3)
+	disk := change(add, &types.VirtualDisk{CapacityInKB: 1024, VirtualDevice: types.VirtualDevice{
+		Key: -1, ControllerKey: s.disks(template)[0].ControllerKey, UnitNumber: &unit, Backing: &types.VirtualDiskFlatVer2BackingInfo{},
+	}})
+	disk.DeviceChange[0].GetVirtualDeviceConfigSpec().FileOperation = types.VirtualDeviceConfigSpecFileOperationCreate
+	clone := func(name string) map[string]bool {
+		config := disk
+		config.Uuid, config.ExtraConfig = uuid, []types.BaseOptionValue{&types.OptionValue{Key: "a.b", Value: "c"}}
+		config.VAppConfig = &types.VmConfigSpec{Property: []types.VAppPropertySpec{{
+			ArrayUpdateSpec: types.ArrayUpdateSpec{Operation: types.ArrayUpdateOperationEdit}, Info: &property,
+		}}}
+		vm := s.made(s.done(s.cloneOf(template, name, "", nil, func(spec *types.VirtualMachineCloneSpec) { spec.Config = &config })))
+		now, entry := s.read(vm).Config, false
+		for _, option := range now.ExtraConfig {
+			entry = entry || option.GetOptionValue().Key == "a.b"
+		}
+		return map[string]bool{
+			"vapp": now.VAppConfig.GetVmConfigInfo().Property[0].Value == property.Value, "uuid": now.Uuid == uuid, "extra": entry,
+			"devices": len(s.disks(vm)) == len(s.disks(template))+1,
+		}
+	}
+	for part, is := range clone("whole") {
+		if !is {
+			t.Errorf("without a switch %s is dropped", part)
+		}
+	}
+	for _, part := range []string{"vapp", "uuid", "extra", "devices"} {
+		s.ask("PUT", "/switches", `{"clone_drops": ["`+part+`"]}`)
+		for other, is := range clone("without-" + part) {
+			if is == (other == part) {
+				t.Errorf("%s dropped: %s is there: %v", part, other, is)
+			}
+		}
+	}
+}
+
+func TestATemplateIsRewrittenOnRequest(t *testing.T) {
+	s := opened(t)
+	template := s.imported("template")
+	s.must(template.MarkAsTemplate(background))
+	card := func() (string, string) {
+		config := s.read(template).Config
+		found := object.VirtualDeviceList(config.Hardware.Device).SelectByType((*types.VirtualEthernetCard)(nil))[0]
+		return found.GetVirtualDevice().DeviceInfo.GetDescription().Summary, config.ChangeVersion
+	}
+	summary, version := card()
+	s.done(s.cloneOf(template, "node-1", "", nil))
+	if now, same := card(); now != summary || same != version {
+		t.Errorf("without the switch: %s, %s", now, same)
+	}
+	s.ask("PUT", "/switches", `{"rewrites_templates": true}`)
+	s.done(s.cloneOf(template, "node-2", "", nil))
+	if now, other := card(); now == summary || other == version {
+		t.Errorf("%s, %s", now, other)
+	}
+}
+
+func TestPasswordsOfFormsAreNotShown(t *testing.T) {
+	s := opened(t)
+	vm := s.imported("node-1")
+	secrets := func() (all []string) {
+		var found mo.VirtualMachine
+		s.must(vm.Properties(background, vm.Reference(), []string{"config.vAppConfig.property"}, &found))
+		whole := s.read(vm).Config.VAppConfig.GetVmConfigInfo().Property
+		for _, property := range append(whole, found.Config.VAppConfig.GetVmConfigInfo().Property...) {
+			if strings.HasPrefix(property.Type, "password") {
+				all = append(all, property.Value)
+			}
+		}
+		return all
+	}
+	if all := secrets(); strings.Join(all, "") != "" || len(all) != 2 {
+		t.Errorf("%q", all)
+	}
+	s.ask("PUT", "/switches", `{"shows_passwords": true}`)
+	if all := secrets(); len(all) != 2 || all[0] != `a&b<"c` {
+		t.Errorf("%q", all)
+	}
 }
 
 func TestLinkedClonesStandOnASnapshot(t *testing.T) {

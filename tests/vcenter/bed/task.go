@@ -32,7 +32,12 @@ func (w *world) task(ctx *vcsim.Context, method string, on mo.Reference, do work
 	over := w.bed.front.Counts.Task()
 	rule := w.bed.front.Rules.Task(method)
 	own := *ctx
-	own.Context = context.Background()
+	own.Context = context.WithValue(context.Background(), underWay{}, made.Self)
+	if rule != nil && rule.Do == faults.DelayTask && method == "CloneVM_Task" {
+		// It takes its time once the machine is in the inventory.
+		own.Context = context.WithValue(own.Context, delayed{}, rule)
+		rule = nil
+	}
 	w.tasks.Add(1)
 	go func() {
 		defer w.tasks.Done()
@@ -68,12 +73,30 @@ func spoilt(ctx *vcsim.Context, rule *faults.Rule, do work) (types.AnyType, faul
 	return do(ctx)
 }
 
+// descriptions has TaskInfo.descriptionId by method, as vCenter's TaskManager lists it (govmomi has recorded that in simulator/vpx). Of other
+// methods it is made of the method's name, which is right for most.
+var descriptions = map[string]string{
+	"CloneVM_Task": "VirtualMachine.clone", "CreateVM_Task": "Folder.createVm", "ImportVApp": "ResourcePool.ImportVAppLRO",
+	"PowerOffVM_Task": "VirtualMachine.powerOff", "PowerOnMultiVM_Task": "Datacenter.powerOnVm", "PowerOnVM_Task": "VirtualMachine.powerOn",
+	"ReconfigVM_Task": "VirtualMachine.reconfigure", "ReconfigureComputeResource_Task": "ClusterComputeResource.reconfigureEx",
+	"RelocateVM_Task": "VirtualMachine.relocate", "ResetVM_Task": "VirtualMachine.reset",
+	"CopyDatastoreFile_Task": "FileManager.copyFile", "DeleteDatastoreFile_Task": "FileManager.deleteFile", "MoveDatastoreFile_Task": "FileManager.moveFile",
+}
+
 func (w *world) newTask(ctx *vcsim.Context, method string, at ref) *vcsim.Task {
 	id := strings.TrimSuffix(method, "_Task")
 	made := vcsim.CreateTask(at, strings.ToLower(id[:1])+id[1:], nil)
 	made.Info.Name = method
+	if description, is := descriptions[method]; is {
+		made.Info.DescriptionId = description
+	}
 	if ctx.Session != nil {
 		made.Info.Reason = &types.TaskReasonUser{UserName: ctx.Session.UserName}
+	}
+	if at.Type == "FileManager" || at.Type == "VirtualDiskManager" {
+		// "Managed entity to which the operation applies" (reference of TaskInfo): that of a path is its data center.
+		at = w.registry.Any("Datacenter").Reference()
+		made.Info.Entity = &at
 	}
 	if entity, is := w.registry.Get(at).(mo.Entity); is {
 		made.Info.EntityName = name(entity)

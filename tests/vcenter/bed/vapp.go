@@ -50,40 +50,38 @@ func patchVApp(machine *vcsim.VirtualMachine, spec types.BaseVmConfigSpec) {
 	}
 }
 
-// mergeVApp completes the properties that are edited: what a caller leaves unset stays as it is, so that an edit with a key and
-// a value is enough. vcsim takes what is unset for empty.
-func mergeVApp(machine *vcsim.VirtualMachine, spec types.BaseVmConfigSpec) {
-	if spec == nil || vApp(machine) == nil {
-		return
-	}
-	for _, change := range spec.GetVmConfigSpec().Property {
-		if change.Operation != types.ArrayUpdateOperationEdit || change.Info == nil {
-			continue
-		}
-		for _, old := range vApp(machine).Property {
-			if old.Key == change.Info.Key {
-				merged := old
-				keep := func(to *string, from string) {
-					if from != "" {
-						*to = from
-					}
-				}
-				keep(&merged.ClassId, change.Info.ClassId)
-				keep(&merged.InstanceId, change.Info.InstanceId)
-				keep(&merged.Id, change.Info.Id)
-				keep(&merged.Category, change.Info.Category)
-				keep(&merged.Label, change.Info.Label)
-				keep(&merged.Type, change.Info.Type)
-				keep(&merged.DefaultValue, change.Info.DefaultValue)
-				keep(&merged.Value, change.Info.Value)
-				keep(&merged.Description, change.Info.Description)
-				if change.Info.UserConfigurable != nil {
-					merged.UserConfigurable = change.Info.UserConfigurable
-				}
-				*change.Info = merged
+// withoutPasswords is a value of a machine's property as vCenter shows it: "for properties of type 'password', the value field and
+// default value field will always be returned as an empty string when queried" (reference of VAppPropertyInfo).
+func withoutPasswords(of types.AnyType) types.AnyType {
+	switch of := of.(type) {
+	case types.ArrayOfVAppPropertyInfo:
+		hidden := append([]types.VAppPropertyInfo{}, of.VAppPropertyInfo...)
+		for i := range hidden {
+			if strings.HasPrefix(hidden[i].Type, "password") {
+				hidden[i].Value, hidden[i].DefaultValue = "", ""
 			}
 		}
+		return types.ArrayOfVAppPropertyInfo{VAppPropertyInfo: hidden}
+	case *types.VmConfigInfo:
+		shown := withoutPasswords(*of).(types.VmConfigInfo)
+		return &shown
+	case types.VmConfigInfo:
+		of.Property = withoutPasswords(types.ArrayOfVAppPropertyInfo{VAppPropertyInfo: of.Property}).(types.ArrayOfVAppPropertyInfo).VAppPropertyInfo
+		return of
+	case *types.VirtualMachineConfigInfo:
+		if of == nil {
+			return of
+		}
+		shown := withoutPasswords(*of).(types.VirtualMachineConfigInfo)
+		return &shown
+	case types.VirtualMachineConfigInfo:
+		if of.VAppConfig != nil {
+			shown := withoutPasswords(*of.VAppConfig.GetVmConfigInfo()).(types.VmConfigInfo)
+			of.VAppConfig = &shown
+		}
+		return of
 	}
+	return of
 }
 
 func value(property types.VAppPropertyInfo) string {

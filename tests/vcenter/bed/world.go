@@ -44,6 +44,12 @@ type world struct {
 	sessions map[string]string
 	// policies are those that machines and disks were given.
 	policies policies
+	// making has the task of each machine that is being made.
+	making map[ref]ref
+	// objects are the First Class Disks, by their identifiers.
+	objects map[string]*firstClass
+	// stale are the holders of locks whose machines are off.
+	stale []string
 	// placing keeps two machines from being placed at once.
 	placing sync.Mutex
 	// tasks are those that are at work.
@@ -72,11 +78,14 @@ func newWorld(bed *Bed) (*world, error) {
 	}
 	w := &world{
 		bed: bed, model: model, service: model.Service, registry: model.Map(), disks: disks.New(),
-		busy: map[ref]ref{}, runs: map[string]*run{}, leases: map[string]*lease{}, sessions: map[string]string{},
+		busy: map[ref]ref{}, runs: map[string]*run{}, leases: map[string]*lease{}, sessions: map[string]string{}, making: map[ref]ref{},
+		objects: map[string]*firstClass{},
 	}
 	// vcsim's hosts have two processors and less than 4 GiB of memory.
-	for _, entity := range w.registry.All("HostSystem") {
+	for number, entity := range w.registry.All("HostSystem") {
 		host := entity.(*vcsim.HostSystem)
+		host.Name = bed.hostName(number)
+		host.Summary.Config.Name = host.Name
 		host.Summary.Hardware.NumCpuThreads, host.Summary.Hardware.MemorySize = 64, 512<<30
 		host.Hardware.CpuInfo.NumCpuThreads, host.Hardware.MemorySize = 64, 512<<30
 	}

@@ -220,6 +220,23 @@ func (s *Store) SetUUID(name, uuid string) Fault {
 	return failure(name, os.WriteFile(file, found.text(), 0o600))
 }
 
+// Extend makes a disk larger.
+func (s *Store) Extend(name string, capacity int64) Fault {
+	file, fault := s.File(name)
+	if fault != nil {
+		return fault
+	}
+	found, err := read(file)
+	if err == nil {
+		found.sectors = capacity / sector
+		err = os.Truncate(filepath.Join(filepath.Dir(file), found.extent), capacity)
+	}
+	if err == nil {
+		err = os.WriteFile(file, found.text(), 0o600)
+	}
+	return failure(name, err)
+}
+
 // Delete removes a disk that nobody has locked and that is nobody's parent.
 func (s *Store) Delete(name string) Fault {
 	file, fault := s.File(name)

@@ -1,7 +1,9 @@
 //! Connecting, staying connected, and logging out.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+
+use tokio::sync::OnceCell;
 
 use super::clock::Clock;
 use super::limits::Limits;
@@ -54,7 +56,8 @@ impl Client {
         session.ticket(&wire).await?;
         let inner = Arc::new_cyclic(|client: &Weak<Inner>| {
             let keep_alive = tokio::spawn(keep_alive(client.clone(), wire.settings.keep_alive));
-            Inner { wire, session, service, returns: Returns::default(), keep_alive }
+            let (returns, own_tasks, files_test) = (Returns::default(), Mutex::default(), OnceCell::new());
+            Inner { wire, session, service, returns, own_tasks, files_test, keep_alive }
         });
         Ok(Self { inner })
     }

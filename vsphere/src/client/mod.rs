@@ -4,6 +4,7 @@ mod clock;
 mod connect;
 mod files;
 mod limits;
+mod own_tasks;
 mod perform;
 mod returns;
 mod service;
@@ -15,10 +16,10 @@ mod tries;
 mod turns;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OnceCell, OwnedMutexGuard};
 use tokio::task::JoinHandle;
 use url::Url;
 
@@ -33,6 +34,7 @@ pub use settings::{CHANGE_LIMIT, Connect, Settings};
 pub use tries::Tries;
 
 use limits::{Limit, Taken};
+use own_tasks::OwnTasks;
 use returns::Returns;
 use session::Session;
 use wire::Wire;
@@ -49,6 +51,9 @@ struct Inner {
     session: Arc<Session>,
     service: Service,
     returns: Returns,
+    own_tasks: Mutex<OwnTasks>,
+    /// What the self-test of [`Client::sees_tasks_on_files`] found.
+    files_test: OnceCell<bool>,
     keep_alive: JoinHandle<()>,
 }
 
@@ -79,6 +84,14 @@ impl Client {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.inner.wire.settings
+    }
+
+    pub(crate) fn own_tasks(&self) -> MutexGuard<'_, OwnTasks> {
+        self.inner.own_tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn files_test(&self) -> &OnceCell<bool> {
+        &self.inner.files_test
     }
 
     /// The server's address.

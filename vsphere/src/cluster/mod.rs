@@ -29,6 +29,18 @@ impl Client {
         Ok(drs.is_some_and(|drs| drs.child("enabled").is_some() && !drs.flag("enabled")))
     }
 
+    /// Whether DRS of a cluster only recommends where VMs are put (`ClusterDrsConfigInfo.defaultVmBehavior`): a VM that is made there without a
+    /// host may be refused ("DRS-enabled cluster in manual mode, an InvalidArgument exception is thrown", `VAppCloneSpec.host`).
+    ///
+    /// # Errors
+    /// As [`Client::lacks_drs`].
+    pub async fn only_recommends(&self, cluster: &MoRef) -> Result<bool> {
+        let look = self.look(cluster, &["configurationEx"]).await?;
+        let configuration = look.need_readable("configurationEx", &format!("the cluster {cluster}"))?;
+        let drs = configuration.child("drsConfig");
+        Ok(drs.is_some_and(|drs| drs.flag("enabled") && drs.text_of("defaultVmBehavior") == Some("manual")))
+    }
+
     /// Whether a clone that names no host is put onto any one of a cluster without DRS: "if a resource pool is specified, the target pool
     /// represents a cluster, and this is a clone [..], a random compatible host is chosen" (`VirtualMachineRelocateSpec.host` of 9.0). An
     /// import is not.

@@ -36,20 +36,50 @@ impl RestartPriority {
     }
 }
 
-/// A VM's own settings, as far as they differ from the cluster's.
+/// The priority of a VM that has overrides and none of its priority (`ClusterDasVmSettingsRestartPriority`).
+const OF_CLUSTER: &str = "clusterRestartPriority";
+/// `ClusterDasVmSettings` and `ClusterDasVmConfigInfo` (vSphere Web Services API 8.0).
+const ORDER: [&str; 5] = [
+    "restartPriority",
+    "restartPriorityTimeout",
+    "isolationResponse",
+    "vmToolsMonitoringSettings",
+    "vmComponentProtectionSettings",
+];
+
+/// What the cluster does otherwise with one VM (`ClusterDasVmConfigInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Override {
     vm: MoRef,
-    said: String,
+    info: Element,
+}
+
+impl Override {
+    fn said(&self) -> &str {
+        self.info.at(&["dasSettings", "restartPriority"]).map(Element::value).unwrap_or_default()
+    }
+
+    /// Whether it sets more than the priority.
+    fn sets_more(&self) -> bool {
+        let settings = self.info.child("dasSettings").map(Element::children).unwrap_or_default();
+        settings.iter().any(|setting| setting.name() != "restartPriority")
+    }
+
+    /// The whole override with another priority: an edit that leaves settings out may take them away.
+    fn with(&self, priority: &str) -> Element {
+        let settings = self.info.child("dasSettings").cloned().unwrap_or_else(|| Element::new("dasSettings"));
+        let mut settings = settings.put_text("restartPriority", priority);
+        settings.sort_by_schema(&ORDER);
+        let mut info = self.info.clone().named("info");
+        info.put(settings);
+        info
+    }
 }
 
 impl Client {
     async fn overrides(&self, cluster: &MoRef) -> Result<Vec<Override>> {
         let configuration = self.cluster_configuration(cluster).await?;
-        let read = |info: &Element| {
-            let said = info.at(&["dasSettings", "restartPriority"]).map(Element::value).unwrap_or_default().to_owned();
-            Ok(Override { vm: info.need_reference("key")?, said })
-        };
+        let read = |info: &Element| Ok(Override { vm: info.need_reference("key")?, info: info.clone() });
         configuration.all("dasVmConfig").map(read).collect()
     }
 
@@ -60,13 +90,23 @@ impl Client {
     /// When it is no cluster, or cannot be read.
     pub async fn restart_priority(&self, cluster: &MoRef, vm: &MoRef) -> Result<Option<RestartPriority>> {
         let present = self.overrides(cluster).await?.into_iter().find(|present| present.vm == *vm);
-        let known = |said: String| RestartPriority::ALL.iter().find(|(_, name)| *name == said).map(|(known, _)| *known);
-        Ok(present.and_then(|present| known(present.said)))
+        let known = |said: &str| RestartPriority::ALL.iter().find(|(_, name)| *name == said).map(|(known, _)| *known);
+        Ok(present.and_then(|present| known(present.said())))
+    }
+
+    /// Whether a VM's override has this setting of `ClusterDasVmSettings`.
+    ///
+    /// # Errors
+    /// As [`Client::restart_priority`].
+    pub async fn override_sets(&self, cluster: &MoRef, vm: &MoRef, setting: &str) -> Result<bool> {
+        let present = self.overrides(cluster).await?.into_iter().find(|present| present.vm == *vm);
+        Ok(present.is_some_and(|present| present.info.at(&["dasSettings", setting]).is_some()))
     }
 }
 
 impl Changes<'_> {
-    /// Says what HA does with a VM; with nothing, what the cluster says for all. Returns whether anything was changed.
+    /// Sets what HA does with a VM; with nothing, what the cluster says for all. Other overrides of the VM stay. Returns whether anything was
+    /// changed.
     ///
     /// # Errors
     /// When the cluster cannot be read, or refuses.
@@ -78,21 +118,41 @@ impl Changes<'_> {
     ) -> Result<bool> {
         let present = self.client.overrides(cluster).await?.into_iter().find(|present| present.vm == *vm);
         let operation = |operation: &str| Element::text("operation", operation);
-        let part = match (present, priority) {
-            (None, None) => return Ok(false),
-            (Some(present), Some(wanted)) if present.said == wanted.said() => return Ok(false),
-            (Some(_), None) => {
+        let said = priority.map_or(OF_CLUSTER, RestartPriority::said);
+        let part = match present {
+            None if priority.is_none() => return Ok(false),
+            Some(present) if present.said() == said || (priority.is_none() && present.said().is_empty()) => {
+                return Ok(false);
+            }
+            Some(present) if priority.is_none() && !present.sets_more() => {
                 let key = Element::reference("removeKey", vm).of("ManagedObjectReference");
                 Element::new("dasVmConfigSpec").with([operation("remove"), key])
             }
-            (present, Some(wanted)) => {
-                let settings = Element::new("dasSettings").with([Element::text("restartPriority", wanted.said())]);
-                let info = Element::new("info").with([Element::reference("key", vm), settings]);
-                let operation = operation(if present.is_some() { "edit" } else { "add" });
-                Element::new("dasVmConfigSpec").with([operation, info])
+            Some(present) => Element::new("dasVmConfigSpec").with([operation("edit"), present.with(said)]),
+            None => {
+                let new = Override { vm: vm.clone(), info: Element::new("info").with([Element::reference("key", vm)]) };
+                Element::new("dasVmConfigSpec").with([operation("add"), new.with(said)])
             }
         };
         self.change_cluster(cluster, part).await?;
         Ok(true)
+    }
+
+    /// Adds (`add`) or edits (`edit`) an override with these settings of `ClusterDasVmSettings` and no others, in the order of that type.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the VM has an override (`add`) or none (`edit`).
+    pub async fn put_override(
+        &self,
+        cluster: &MoRef,
+        vm: &MoRef,
+        operation: &str,
+        settings: &[(&str, &str)],
+    ) -> Result<()> {
+        let settings = settings.iter().map(|(name, value)| Element::text(*name, value));
+        let settings = Element::new("dasSettings").with(settings);
+        let info = Element::new("info").with([Element::reference("key", vm), settings]);
+        let change = [Element::text("operation", operation), info];
+        self.change_cluster(cluster, Element::new("dasVmConfigSpec").with(change)).await
     }
 }

@@ -63,6 +63,8 @@ impl Changes<'_> {
             .of("ClusterAntiAffinityRuleSpec")
             .with(present.as_ref().map(|rule| Element::text("key", rule.key)))
             .with([Element::text("enabled", true), Element::text("name", name), Element::text("mandatory", false)])
+            // Without it vSphere Client may take the rule for the system's; govc and Terraform set it too.
+            .with([Element::text("userCreated", true)])
             .with(vms.iter().map(|vm| Element::reference("vm", vm)));
         let operation = Element::text("operation", if present.is_some() { "edit" } else { "add" });
         self.change_cluster(cluster, Element::new("rulesSpec").with([operation, info])).await?;

@@ -88,6 +88,39 @@ async fn a_restart_priority_is_set_changed_and_taken_back() {
 }
 
 #[tokio::test]
+async fn other_overrides_of_a_vm_stay() {
+    let key = reference("key", "VirtualMachine", "vm-1");
+    let others = "<isolationResponse>shutdown</isolationResponse><vmToolsMonitoringSettings><enabled>false</enabled></vmToolsMonitoringSettings>";
+    let said = |priority: &str| {
+        let settings = format!("<restartPriority>{priority}</restartPriority>{others}");
+        format!("<dasVmConfig>{key}<dasSettings>{settings}</dasSettings></dasVmConfig>")
+    };
+    let none = format!("<dasVmConfig>{key}<dasSettings>{others}</dasSettings></dasVmConfig>");
+    let high = Some(RestartPriority::High);
+    for (present, wanted, sent) in [
+        (said("disabled"), high, Some("high")),
+        (none.clone(), high, Some("high")),
+        (said("disabled"), None, Some("clusterRestartPriority")),
+        (said("clusterRestartPriority"), None, None),
+        (none, None, None),
+    ] {
+        let (fake, client) = configured(&present).await;
+        let changes = client.changes(&Unguarded);
+        let is_changed = changes.set_restart_priority(&cluster(), &MoRef::vm("vm-1"), wanted).await.unwrap();
+        assert_eq!(is_changed, sent.is_some(), "{present}");
+        let asked = fake.asked("ReconfigureComputeResource_Task").iter().map(|asked| asked.call()).collect::<String>();
+        let asked = asked.replace('\n', "");
+        if let Some(priority) = sent {
+            assert!(asked.contains("<operation>edit</operation>"), "{asked}");
+            assert!(
+                asked.contains(&format!("<dasSettings><restartPriority>{priority}</restartPriority>{others}")),
+                "{asked}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_cluster_says_that_it_has_drs_turned_off_to_who_may_see_it() {
     for (configuration, lacks) in [
         ("<drsConfig><enabled>true</enabled></drsConfig>", false),

@@ -18,8 +18,14 @@ const LONGEST: usize = 64 << 20;
 /// Of uploads. What else is asked of the server gives up connecting after [`UNACKNOWLEDGED`], which Linux heeds in SYN_SENT as well: over a
 /// line with longer round trips there is no connection.
 const CONNECTING: Duration = Duration::from_secs(10);
-/// How long what was sent may stay without the other side's acknowledgement: the kernel ends the connection then, also one that was closed
-/// meanwhile with a request still in its buffer, which it would go on sending otherwise (tcp(7), `TCP_USER_TIMEOUT`).
+/// How long sent data may stay unacknowledged. Then the kernel ends the connection, also a closed one with a request in its buffer, which it
+/// would send again otherwise (tcp(7), `TCP_USER_TIMEOUT`).
+///
+/// A network that fails over for longer leaves each change that is under way in doubt: 15 to 20 s would outlast a firewall's failover. That
+/// does not fit the lease: a successor waits 20 s (`MARGIN` of fleet) for requests of its predecessor. A change is given up
+/// [`crate::CHANGE_LIMIT`] = 14 s after its permission and may arrive [`GONE`] = 4 + 1 s later: 14 + 5 = 19 < 20. With 15 s here 3 s would
+/// remain for a change, in which vCenter has to begin a task. With 14 s for a change `MARGIN` would have to exceed 30 s, and an earlier
+/// program that takes over waits 20 s: it would begin while requests of its predecessor may still arrive.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(4);
 /// So long after a request was given up it may still arrive. Linux counts `TCP_USER_TIMEOUT` from the first retransmission (`retrans_stamp`
 /// in net/ipv4/tcp_timer.c and tcp_output.c), and that follows the writing after a time-out: of 0.2 to 0.4 s near by, of 1 s at first (RFC

@@ -12,6 +12,7 @@ pub(crate) fn service_content(api_type: &str, api_version: &str) -> String {
         ("fileManager", "FileManager", "FileManager"),
         ("virtualDiskManager", "VirtualDiskManager", "virtualDiskManager"),
         ("ovfManager", "OvfManager", "OvfManager"),
+        ("vStorageObjectManager", "VcenterVStorageObjectManager", "VStorageObjectManager"),
     ];
     let managers: String = managers.iter().map(|(name, kind, id)| reference(name, kind, id)).collect();
     format!(

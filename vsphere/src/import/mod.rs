@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::changes::Changes;
+use crate::collector::Object;
 use crate::error::{Error, Result};
 use crate::method::{IMPORT_VAPP, LEASE_COMPLETE};
 use crate::reference::MoRef;
@@ -21,6 +22,7 @@ use crate::vm::ConfigSpec;
 
 use lease::Lease;
 use package::Package;
+use plan::Plan;
 
 /// A VM that is to be made from an OVA.
 #[derive(Clone, Debug)]
@@ -73,11 +75,7 @@ impl Changes<'_> {
         let package = Package::open(import.ova).await?;
         let plan = self.client.plan(import, &package).await?;
         let _slot = self.client.import_slot(&format!("importing {}", import.name)).await;
-        let arguments = [plan.spec.clone(), Element::reference("folder", import.folder)];
-        let arguments = arguments.into_iter().chain(import.host.map(|host| Element::reference("host", host)));
-        let begun = self.change(IMPORT_VAPP, import.pool, arguments.collect()).await?;
-        let unnamed = || Error::in_doubt(format!("importing {}", import.name), "vCenter does not name the lease");
-        let lease = Lease::hold(self.client, begun.reference_of("returnval").ok_or_else(unnamed)?);
+        let lease = self.begin(import, &plan).await?;
         match self.fill(&lease, &plan, &package).await {
             Ok(vm) => {
                 self.complete(lease).await?;
@@ -93,6 +91,32 @@ impl Changes<'_> {
                 Err(error)
             }
         }
+    }
+
+    async fn begin(&self, import: &Import<'_>, plan: &Plan) -> Result<Lease> {
+        let arguments = [plan.spec.clone(), Element::reference("folder", import.folder)];
+        let arguments = arguments.into_iter().chain(import.host.map(|host| Element::reference("host", host)));
+        let begun = self.change(IMPORT_VAPP, import.pool, arguments.collect()).await?;
+        let unnamed = || Error::in_doubt(format!("importing {}", import.name), "vCenter does not name the lease");
+        Ok(Lease::hold(self.client, begun.reference_of("returnval").ok_or_else(unnamed)?))
+    }
+
+    /// Begins an import and aborts it: vCenter removes the VM. Returns the VM with `config.uuid`, and the `HttpNfcLeaseInfo`.
+    ///
+    /// # Errors
+    /// As [`Changes::import`].
+    pub async fn offer(&self, import: &Import<'_>) -> Result<(Object, Element)> {
+        let package = Package::open(import.ova).await?;
+        let plan = self.client.plan(import, &package).await?;
+        let lease = self.begin(import, &plan).await?;
+        let read = async {
+            let vm = lease.ready(&plan).await?.vm;
+            let info = self.client.look(lease.reference()?, &["info"]).await?.need("info")?.clone();
+            Ok((self.client.look(&vm, &["config.uuid"]).await?, info))
+        };
+        let read = read.await;
+        lease.abort().await;
+        read
     }
 
     /// Ends an import well. All bytes are there by then, and a lease that was not ended stays ready for minutes: where nothing has happened

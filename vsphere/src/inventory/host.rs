@@ -1,5 +1,8 @@
 //! Hosts.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use crate::client::Client;
 use crate::collector::Object;
 use crate::error::{Error, Result};
@@ -22,6 +25,8 @@ pub struct Host {
     pub processors: Option<u32>,
     /// Its memory, in bytes. None where vCenter does not say.
     pub memory: Option<u64>,
+    /// How much of that is used, in bytes. None where vCenter does not say.
+    pub memory_used: Option<u64>,
     /// Datastores that it reaches.
     pub datastores: Vec<MoRef>,
     /// Networks that it has.
@@ -33,6 +38,11 @@ impl Host {
     pub fn takes_vms(&self) -> bool {
         self.connected && !self.in_maintenance
     }
+
+    /// The memory that nothing uses, in bytes; 0 where vCenter does not say.
+    pub fn free_memory(&self) -> u64 {
+        self.memory.unwrap_or_default().saturating_sub(self.memory_used.unwrap_or_default())
+    }
 }
 
 const HOST: &[&str] = &[
@@ -42,11 +52,33 @@ const HOST: &[&str] = &[
     "runtime.inQuarantineMode",
     "summary.hardware.numCpuThreads",
     "summary.hardware.memorySize",
+    "summary.quickStats.overallMemoryUsage",
     "datastore",
     "network",
 ];
 
+/// How long a host may take to be connected to.
+const CONNECTING: Duration = Duration::from_secs(5);
+/// Where hosts take uploads.
+const HTTPS: u16 = 443;
+
 impl Client {
+    /// Why this machine cannot connect to a host of this name; none if it can. An upload goes to the host that the lease names
+    /// (`HttpNfcLeaseDeviceUrl.url`), at port 443, or at that of the server where the two share one.
+    pub async fn unreached(&self, host: &str) -> Option<String> {
+        let own = self.server().port().unwrap_or(HTTPS);
+        let mut reason = String::new();
+        for port in BTreeSet::from([own, HTTPS]) {
+            let connecting = tokio::time::timeout(CONNECTING, tokio::net::TcpStream::connect((host, port)));
+            reason = match connecting.await {
+                Ok(Ok(_)) => return None,
+                Ok(Err(error)) => format!("port {port}: {error}"),
+                Err(_) => format!("port {port}: no answer within {} s", CONNECTING.as_secs()),
+            };
+        }
+        Some(reason)
+    }
+
     /// These hosts.
     ///
     /// # Errors
@@ -64,6 +96,9 @@ impl Client {
                 in_quarantine: seen.flag("runtime.inQuarantineMode"),
                 processors: seen.parsed("summary.hardware.numCpuThreads"),
                 memory: seen.parsed("summary.hardware.memorySize"),
+                memory_used: seen
+                    .parsed::<u64>("summary.quickStats.overallMemoryUsage")
+                    .map(|mebibytes| mebibytes << 20),
                 datastores: seen.references_at("datastore"),
                 networks: seen.references_at("network"),
             })

@@ -67,9 +67,13 @@ async fn hosts_in_maintenance_and_those_that_are_not_connected_take_no_vms() {
     let client = fake.client().await;
     let host = |id: &str, connection: &str, maintenance: &str| {
         let state = [("runtime.connectionState", connection), ("runtime.inMaintenanceMode", maintenance)];
-        let size = [("summary.hardware.numCpuThreads", "16"), ("summary.hardware.memorySize", "68719476736")];
+        let size = [
+            ("summary.hardware.numCpuThreads", "16"),
+            ("summary.hardware.memorySize", "68719476736"),
+            ("summary.quickStats.overallMemoryUsage", "4096"),
+        ];
         // Of one that is not connected vCenter need not know it.
-        let size = &size[..if connection == "connected" { 2 } else { 0 }];
+        let size = &size[..if connection == "connected" { 3 } else { 0 }];
         object("HostSystem", id, &[&[("name", id)][..], &state[..], size].concat())
     };
     let all = [
@@ -81,9 +85,9 @@ async fn hosts_in_maintenance_and_those_that_are_not_connected_take_no_vms() {
     let hosts = ["host-1", "host-2", "host-3"].map(|id| MoRef::new("HostSystem", id));
     let hosts = client.hosts(&hosts).await.unwrap();
     assert_eq!(hosts.iter().map(|host| host.takes_vms()).collect::<Vec<_>>(), [true, false, false]);
-    let sizes: Vec<_> = hosts.iter().map(|host| (host.processors, host.memory)).collect();
-    let large = (Some(16_u32), Some(64_u64 << 30));
-    assert_eq!(sizes, [large, large, (None, None)]);
+    let sizes: Vec<_> = hosts.iter().map(|host| (host.processors, host.memory, host.free_memory())).collect();
+    let large = (Some(16_u32), Some(64_u64 << 30), 60_u64 << 30);
+    assert_eq!(sizes, [large, large, (None, None, 0)]);
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! The privileges that the calls of this crate need which a deployment makes. VMs are taken out of the inventory by nobody but tests.
 //!
 //! Source: the required privileges of each method in the vSphere Web Services API reference. Of `CloneVM_Task`: a VM from a template takes
-//! `DeployTemplate` and no `Clone`, which is for a VM from a VM. `System.View`, `System.Read` and
+//! `DeployTemplate` and no `Clone`, which is for a VM from a VM. Of an OVF property (`VAppPropertyInfo`): `value` takes `InstanceConfig`, and each
+//! other field `ApplicationConfig`. `System.View`, `System.Read` and
 //! `System.Anonymous` are in every role, and are no rows: `System.Read` is needed on more objects than these, on hosts and on switches of
 //! distributed port groups, where [`crate::Error::Unreadable`] names it.
 
@@ -60,8 +61,9 @@ pub const WISHED: &[Privilege] = &[
 ];
 
 privileges! {
-    Folder "VApp.ApplicationConfig" "filling in OVF properties";
+    Folder "VApp.ApplicationConfig" "sending OVF properties whole, with their types and labels";
     Folder "VApp.Import" "importing VMs";
+    Folder "VApp.InstanceConfig" "filling in OVF properties";
     Folder "VirtualMachine.Config.AddExistingDisk" "attaching disks";
     Folder "VirtualMachine.Config.AddNewDisk" "making disks";
     Folder "VirtualMachine.Config.AddRemoveDevice" "importing VMs with their devices";

@@ -184,6 +184,12 @@ impl Element {
         }
     }
 
+    /// The same with this text in it.
+    pub(crate) fn put_text(mut self, name: &str, text: impl fmt::Display) -> Self {
+        self.put(Element::text(name, text));
+        self
+    }
+
     /// Changes the text of what is in it with this name, if it is there.
     pub(crate) fn child_mut(&mut self, name: &str) -> Option<&mut Element> {
         self.children.iter_mut().find(|child| child.name == name)

@@ -1,5 +1,6 @@
 //! Tasks: awaited by their reference until they have ended, through lost connections and ended sessions.
 
+mod own;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,8 @@ const PATHS: &[&str] = &["info.state", "info.progress", "info.error", "info.resu
 const STATE: &[&str] = &["info.state"];
 
 const DETAILS: &[&str] = &["info.state", "info.descriptionId", "info.entityName", "info.reason"];
+
+pub(crate) use own::works_on_files;
 
 /// Is told of a task's progress, in percent, or of an upload's.
 pub type Progress<'a> = &'a (dyn Fn(u32) + Send + Sync);
@@ -74,17 +77,25 @@ impl Client {
     }
 
     /// Tasks that have not ended, of all that the account can see, as far as vCenter lists them (`TaskManager.recentTask`, at
-    /// most 200): those of managers, such as of files and of disks by themselves, are no object's.
+    /// most 200), and those on files that this client began itself. What the list leaves out, [`Client::sees_tasks_on_files`] says.
     ///
     /// # Errors
     /// When they cannot be read.
     pub async fn running_anywhere(&self) -> Result<Vec<Running>> {
-        let manager = self.service().manager("taskManager")?;
-        let recent = self.look(&manager, &["recentTask"]).await?.references_at("recentTask");
+        let mut recent = self.recent_tasks().await?;
+        let own = self.own_tasks().pending.clone();
+        let unlisted: Vec<MoRef> = own.iter().filter(|own| !recent.contains(own)).cloned().collect();
+        recent.extend(unlisted);
         // Most have ended: of those no more is read.
         let running = self.going_on(&recent, STATE).await?;
         let running: Vec<MoRef> = running.into_iter().map(|info| info.reference).collect();
+        self.own_tasks().pending.retain(|task| running.contains(task) || !own.contains(task));
         self.running(&running).await
+    }
+
+    async fn recent_tasks(&self) -> Result<Vec<MoRef>> {
+        let manager = self.service().manager("taskManager")?;
+        Ok(self.look(&manager, &["recentTask"]).await?.references_at("recentTask"))
     }
 
     /// These properties of those tasks that have not ended, [`STATE`] among them.

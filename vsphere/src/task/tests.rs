@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::fake::{Fake, Reply, TASK, failure, object, others_had_their_turn, page, success, updates};
+use crate::fake::{
+    Fake, Reply, TASK, failure, object, others_had_their_turn, page, reference, service_content, success, updates,
+};
 use crate::guard::Unguarded;
 use crate::method::{DELETE_VIRTUAL_DISK, DESTROY, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_VM};
 
@@ -234,4 +236,54 @@ async fn somebody_elses_tasks_are_seen_and_waited_for() {
     fake.replies("RetrievePropertiesEx", [task("running")]);
     let error = client.ended(&tasks[0], Duration::from_millis(5)).await.unwrap_err();
     assert!(matches!(error, Error::Late { .. }), "{error}");
+}
+
+async fn with_task_manager() -> Fake {
+    let fake = Fake::start().await;
+    let manager = reference("taskManager", "TaskManager", "TaskManager");
+    let content = service_content("VirtualCenter", "8.0.3.0").replace("<about>", &format!("{manager}<about>"));
+    fake.says("RetrieveServiceContent", &content);
+    fake
+}
+
+#[tokio::test]
+async fn a_task_on_a_file_whose_end_was_not_seen_is_read_by_its_reference_though_it_is_not_listed() {
+    let fake = with_task_manager().await;
+    let client = fake.client().await;
+    let manager = MoRef::new("VirtualDiskManager", "manager");
+    fake.runs("DeleteVirtualDisk_Task", [running("10"), running("20")]);
+    let begun = client.changes(&Unguarded).within(Duration::ZERO).run(DELETE_VIRTUAL_DISK, &manager, vec![]).await;
+    assert_eq!(begun.unwrap_err().outcome(), Outcome::InDoubt);
+    let none = page(&object("TaskManager", "TaskManager", &[("recentTask", "")]), None);
+    let what = [("info.state", "running"), ("info.descriptionId", "VirtualDiskManager.deleteVirtualDisk")];
+    let goes_on = page(&object("Task", "task-1", &what), None);
+    fake.replies("RetrievePropertiesEx", [none, goes_on.clone(), goes_on].map(Reply::Response));
+    let found = client.running_anywhere().await.unwrap();
+    assert!(matches!(found.as_slice(), [task] if task.task == MoRef::new("Task", "task-1")), "{found:?}");
+}
+
+/// Which object the tasks of managers have is not documented, and so not which account sees them.
+#[tokio::test]
+async fn one_self_test_looks_several_times_for_its_task() {
+    let list = |task: &str| page(&object("TaskManager", "TaskManager", &[("recentTask", task)]), None);
+    let listed = list("<ManagedObjectReference type=\"Task\">task-1</ManagedObjectReference>");
+    // How many looks find nothing.
+    for (empty, sees) in [(0, true), (2, true), (4, true), (5, false)] {
+        let fake = with_task_manager().await;
+        let client = fake.client().await;
+        let looks = (0..empty).map(|_| list("")).chain([listed.clone()]);
+        fake.replies("RetrievePropertiesEx", looks.map(Reply::Response));
+        let (directory, datacenter) = ("[ds] kaas".parse().unwrap(), MoRef::new("Datacenter", "datacenter-2"));
+        fake.runs("MoveDatastoreFile_Task", [failure("FileNotFound")]);
+        for _ in 0..2 {
+            assert_eq!(client.sees_tasks_on_files(&directory, &datacenter).await.unwrap(), sees, "{empty}");
+        }
+        assert_eq!(fake.count("MoveDatastoreFile_Task"), 1, "{empty}");
+        // A privilege may be given later: the next task of the client shows it.
+        fake.runs("DeleteVirtualDisk_Task", [success("")]);
+        let manager = MoRef::new("VirtualDiskManager", "manager");
+        client.changes(&Unguarded).run(DELETE_VIRTUAL_DISK, &manager, vec![]).await.unwrap();
+        assert!(client.sees_tasks_on_files(&directory, &datacenter).await.unwrap(), "{empty}");
+        assert_eq!(fake.count("MoveDatastoreFile_Task"), 1, "{empty}");
+    }
 }

@@ -151,17 +151,36 @@ impl ConfigSpec {
         form: &[Property],
         values: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self> {
-        let mut config = Element::new("vAppConfig").of("VmConfigSpec");
+        let mut infos = Vec::new();
         for (name, value) in values {
             let unknown = || Error::refused("filling in the OVF properties", format!("the VM has no property {name}"));
             let property = form.iter().find(|property| property.name() == name).ok_or_else(unknown)?;
-            let info = Element::new("info").with([Element::text("key", property.key), Element::text("value", value)]);
-            config.push(Element::new("property").with([Element::text("operation", "edit"), info]));
+            infos.push(property.with_value(value));
         }
-        if !config.children().is_empty() {
-            self.parts.push(config);
+        if !infos.is_empty() {
+            self.parts.push(edited(infos));
         }
         Ok(self)
+    }
+
+    /// Sets an OVF property by its key and its value alone.
+    #[must_use]
+    pub fn value_alone(self, property: &Property, value: &str) -> Self {
+        let info = Element::new("info").with([Element::text("key", property.key), Element::text("value", value)]);
+        let change = Element::new("property").with([Element::text("operation", "edit"), info]);
+        self.with(Element::new("vAppConfig").of("VmConfigSpec").with([change]))
+    }
+
+    /// Adds a paravirtual SCSI controller with this number among the VM's SCSI controllers.
+    #[must_use]
+    pub fn scsi_controller(mut self, bus: i32) -> Self {
+        self.new_devices += 1;
+        let device = Element::new("device").of("ParaVirtualSCSIController").with([
+            Element::text("key", -100 - self.new_devices),
+            Element::text("busNumber", bus),
+            Element::text("sharedBus", "noSharing"),
+        ]);
+        self.change("add", device)
     }
 
     /// Attaches a disk whose file is there.
@@ -242,6 +261,15 @@ impl ConfigSpec {
         spec.sort_by_schema(ORDER);
     }
 
+    /// Its parts, as they are sent.
+    pub(super) fn parts(&self) -> &[Element] {
+        &self.parts
+    }
+
+    pub(super) fn push(&mut self, part: Element) {
+        self.parts.push(part);
+    }
+
     fn with(mut self, part: Element) -> Self {
         self.parts.push(part);
         self
@@ -289,6 +317,12 @@ impl ConfigSpec {
         Ok(Element::new("place")
             .with([Element::text("controllerKey", controller.key), Element::text("unitNumber", unit)]))
     }
+}
+
+/// Edits of OVF properties (`VmConfigSpec`).
+pub(super) fn edited(infos: Vec<Element>) -> Element {
+    let edit = |info: Element| Element::new("property").with([Element::text("operation", "edit"), info]);
+    Element::new("vAppConfig").of("VmConfigSpec").with(infos.into_iter().map(edit))
 }
 
 fn backing(path: &str, mode: DiskMode) -> Element {

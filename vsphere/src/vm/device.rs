@@ -220,7 +220,7 @@ fn adapter(key: i32, device: &Element) -> Adapter {
     }
 }
 
-fn network(backing: &Element) -> AdapterNetwork {
+pub(super) fn network(backing: &Element) -> AdapterNetwork {
     let portgroup = backing.at(&["port", "portgroupKey"]).map(Element::value);
     let opaque = backing.text_of("opaqueNetworkId");
     match (portgroup, opaque, backing.text_of("deviceName")) {

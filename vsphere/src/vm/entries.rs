@@ -5,8 +5,10 @@ use crate::client::Client;
 use crate::collector::Object;
 use crate::error::{Error, Result};
 use crate::reference::MoRef;
+use crate::task::Running;
 
 use super::extra::{Extra, keyed, path};
+use crate::soap::Element;
 
 /// A VM or a template, and some entries of its `extraConfig`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,38 @@ pub struct Entries {
     pub extra: Extra,
 }
 
+/// VMs of a folder, and those among them whose settings vCenter does not show.
+#[derive(Debug)]
+pub struct Listed<T> {
+    /// The VMs whose settings were read.
+    pub vms: Vec<T>,
+    /// All others: "`config` is not guaranteed to be available", as where vCenter cannot access a VM's files, and in the first phases of its
+    /// creation (reference of `VirtualMachine`).
+    pub unread: Vec<Unread>,
+}
+
+/// A VM without settings that can be read.
+#[derive(Debug)]
+pub struct Unread {
+    /// What names it.
+    pub reference: MoRef,
+    /// Its name in the inventory.
+    pub name: String,
+    /// Why its settings are not read.
+    pub error: Error,
+}
+
+/// What vCenter shows of a VM without its settings.
+#[derive(Clone, Debug, Default)]
+pub struct Traces {
+    /// The datastores that have files of it; none where vCenter does not say.
+    pub datastores: Vec<MoRef>,
+    /// The files that it was last known to consist of, disks among them (`layoutEx`); none where vCenter does not say.
+    pub files: Vec<String>,
+    /// What is being done to it.
+    pub running: Vec<Running>,
+}
+
 /// What every VM has whose settings can be read.
 const SETTINGS: &str = "config.changeVersion";
 
@@ -28,12 +62,26 @@ impl Client {
     /// The VMs and templates in a folder, with these entries; with `deep` also of those further below.
     ///
     /// # Errors
-    /// When the settings of one of them cannot be read: none is left out.
-    pub async fn entries_in(&self, container: &MoRef, deep: bool, keys: &[&str]) -> Result<Vec<Entries>> {
+    /// When the folder cannot be listed.
+    pub async fn entries_in(&self, container: &MoRef, deep: bool, keys: &[&str]) -> Result<Listed<Entries>> {
         let keyed = keyed(keys);
         let mut paths = vec!["name", "config.template", SETTINGS];
         paths.extend(keyed.iter().map(String::as_str));
-        self.list(container, &["VirtualMachine"], deep, &paths).await?.iter().map(|vm| read(vm, keys)).collect()
+        listed(&self.list(container, &["VirtualMachine"], deep, &paths).await?, |vm| read(vm, keys))
+    }
+
+    /// What vCenter shows of a VM whose settings cannot be read. Each part may be missing as well.
+    ///
+    /// # Errors
+    /// When there is no such VM.
+    pub async fn traces(&self, vm: &MoRef) -> Result<Traces> {
+        let seen = self.look(vm, &["datastore", "layoutEx.file", "recentTask"]).await?;
+        let files = seen.get("layoutEx.file").map(Element::children).unwrap_or_default();
+        Ok(Traces {
+            datastores: seen.references_at("datastore"),
+            files: files.iter().filter_map(|file| file.text_of("name")).map(str::to_owned).collect(),
+            running: self.running(&seen.references_at("recentTask")).await?,
+        })
     }
 
     /// One entry of a VM; none if it has none.
@@ -46,8 +94,7 @@ impl Client {
     }
 }
 
-/// Refuses a VM whose settings cannot be read. It is named: until somebody sees to it whoever lists its folder goes no further, for it may
-/// be the one that is looked for.
+/// Refuses a VM whose settings cannot be read. The words name it.
 pub(super) fn has_settings(vm: &Object) -> Result<()> {
     let Err(error) = vm.need(SETTINGS) else { return Ok(()) };
     let attempt = format!("reading the settings of the VM {} ({})", vm.text("name"), vm.reference);
@@ -56,10 +103,24 @@ pub(super) fn has_settings(vm: &Object) -> Result<()> {
         Error::Fault { fault, .. } => Error::of_fault(attempt, *fault),
         _ => Error::unanswered(
             attempt,
-            "they cannot be read, as where its datastore is not reached: bring that back, or take the VM out of the inventory or the \
-             folder",
+            "vCenter does not show them, as while it makes the VM or does not reach its files",
         ),
     })
+}
+
+/// Reads each VM that has settings.
+pub(super) fn listed<T>(seen: &[Object], read: impl Fn(&Object) -> Result<T>) -> Result<Listed<T>> {
+    let mut listed = Listed { vms: Vec::new(), unread: Vec::new() };
+    for vm in seen {
+        match has_settings(vm) {
+            Ok(()) => listed.vms.push(read(vm)?),
+            Err(error) => {
+                let (reference, name) = (vm.reference.clone(), vm.text("name").to_owned());
+                listed.unread.push(Unread { reference, name, error });
+            }
+        }
+    }
+    Ok(listed)
 }
 
 fn read(vm: &Object, keys: &[&str]) -> Result<Entries> {

@@ -4,6 +4,22 @@ use std::fmt;
 
 use crate::soap::Element;
 
+/// `VAppPropertyInfo` (vSphere Web Services API 8.0).
+const ORDER: [&str; 12] = [
+    "key",
+    "classId",
+    "instanceId",
+    "id",
+    "category",
+    "label",
+    "type",
+    "typeReference",
+    "userConfigurable",
+    "defaultValue",
+    "value",
+    "description",
+];
+
 /// A property. Its value may be a secret, and is not shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Property {
@@ -23,11 +39,12 @@ pub struct Property {
     pub is_given: bool,
     /// Whether people may set it: what an image says of itself they may not.
     pub is_configurable: bool,
+    pub(super) element: Element,
 }
 
 impl Property {
-    /// Reads a `VAppPropertyInfo`.
-    pub(super) fn read(info: &Element) -> Option<Self> {
+    /// Reads a `VAppPropertyInfo`; none if it has no key.
+    pub fn read(info: &Element) -> Option<Self> {
         let text = |name: &str| info.text_of(name).unwrap_or_default().to_owned();
         let value = info.text_of("value").filter(|value| !value.is_empty());
         Some(Self {
@@ -40,7 +57,16 @@ impl Property {
             // Left out it is no (`VAppPropertyInfo.userConfigurable`).
             is_configurable: info.flag("userConfigurable"),
             value: value.map_or_else(|| text("defaultValue"), str::to_owned),
+            element: info.clone().named("info"),
         })
+    }
+
+    /// The whole `VAppPropertyInfo` with another value, in the order of its schema. It is not documented what an edit means for parts that it
+    /// leaves out.
+    pub(super) fn with_value(&self, value: &str) -> Element {
+        let mut info = self.element.clone().put_text("value", value);
+        info.sort_by_schema(&ORDER);
+        info
     }
 
     /// Its name in the guest's environment: `[class.]id[.instance]` (DSP0243 1.1 §9.5).

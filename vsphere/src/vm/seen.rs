@@ -7,7 +7,7 @@ use crate::reference::MoRef;
 use crate::soap::Element;
 
 use super::device::Devices;
-use super::entries::has_settings;
+use super::entries::{Listed, has_settings, listed};
 use super::extra::{ALL, Extra, keyed};
 use super::power::Power;
 use super::property::Property;
@@ -153,10 +153,9 @@ impl Client {
     /// below.
     ///
     /// # Errors
-    /// When the settings of one of them cannot be read: none is left out.
-    pub async fn vms_in(&self, container: &MoRef, deep: bool) -> Result<Vec<Vm>> {
-        let seen = self.list(container, &["VirtualMachine"], deep, PATHS).await?;
-        seen.iter().map(|vm| read(vm, Extra::of(vm, &[]))).collect()
+    /// When the container cannot be listed.
+    pub async fn vms_in(&self, container: &MoRef, deep: bool) -> Result<Listed<Vm>> {
+        listed(&self.list(container, &["VirtualMachine"], deep, PATHS).await?, |vm| read(vm, Extra::of(vm, &[])))
     }
 }
 

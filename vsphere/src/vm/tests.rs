@@ -163,12 +163,11 @@ async fn power_is_unknown_of_a_vm_that_vcenter_does_not_reach_and_none_is_left_o
     fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
     let bare = object("VirtualMachine", "vm-2", &[("name", "lost"), ("runtime.connectionState", "inaccessible")]);
     fake.says("RetrievePropertiesEx", &page(&[of("connected"), bare].concat(), None));
-    let error = client.vms_in(&MoRef::new("Folder", "group-v3"), true).await.unwrap_err();
-    assert_eq!(
-        (error.outcome(), error.to_string().contains("the VM lost (VirtualMachine vm-2): they cannot be read")),
-        (Outcome::Transient, true),
-        "{error}"
-    );
+    let listed = client.vms_in(&MoRef::new("Folder", "group-v3"), true).await.unwrap();
+    let [lost] = listed.unread.as_slice() else { panic!("{listed:?}") };
+    assert_eq!((listed.vms.len(), lost.name.as_str(), lost.error.outcome()), (1, "lost", Outcome::Transient));
+    let words = "the VM lost (VirtualMachine vm-2): vCenter does not show them";
+    assert!(lost.error.to_string().contains(words), "{}", lost.error);
     fake.says(
         "FindAllByUuid",
         &[reference("returnval", "VirtualMachine", "vm-1"), reference("returnval", "VirtualMachine", "vm-2")].concat(),
@@ -447,7 +446,7 @@ async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_rea
     fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
     fake.says("RetrievePropertiesEx", &page(&[stamped.clone(), other, unset].concat(), None));
     let folder = MoRef::new("Folder", "group-v3");
-    let found = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap();
+    let found = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap().vms;
     let said = found.iter().map(|vm| (vm.name.as_str(), vm.is_template, vm.extra.get("a.stamp")));
     let expected = [("node-1", true, Some("ours")), ("other", false, None), ("other", false, None)];
     assert!(said.eq(expected), "{found:?}");
@@ -459,17 +458,17 @@ async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_rea
     );
     let lost = object("VirtualMachine", "vm-3", &[("name", "lost")]);
     fake.says("RetrievePropertiesEx", &page(&[stamped.clone(), lost].concat(), None));
-    let error = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap_err();
-    assert_eq!(error.outcome(), Outcome::Transient, "{error}");
-    for words in ["the VM lost (VirtualMachine vm-3): they cannot be read", "out of the inventory or the folder"] {
-        assert!(error.to_string().contains(words), "{error}");
-    }
+    let listed = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap();
+    assert_eq!((listed.vms.len(), listed.unread.len()), (1, 1), "the others are read");
+    let lost = &listed.unread[0];
+    assert_eq!((lost.name.as_str(), lost.error.outcome()), ("lost", Outcome::Transient), "{}", lost.error);
+    assert!(!lost.error.to_string().contains("take the VM out"), "{}", lost.error);
     // Where vCenter has a reason it is said, and counts.
     fake.says(
         "RetrievePropertiesEx",
         &page(&missing("VirtualMachine", "vm-3", "config.changeVersion", "NoPermission"), None),
     );
-    let error = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap_err();
+    let error = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap().unread.remove(0).error;
     assert_eq!(
         (error.outcome(), error.to_string().contains("(VirtualMachine vm-3): NoPermission")),
         (Outcome::Denied, true),
@@ -477,4 +476,55 @@ async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_rea
     );
     fake.says("RetrievePropertiesEx", &page(&stamped, None));
     assert_eq!(client.entry(&id(), "a.stamp").await.unwrap().as_deref(), Some("ours"));
+}
+
+#[tokio::test]
+async fn a_new_vm_is_compared_with_each_part_that_was_asked_for() {
+    let fake = Fake::start().await;
+    let vm = seen(&fake).await;
+    let by = |kind: &str| ManagedBy { extension: "org.example".to_owned(), kind: kind.to_owned() };
+    let (first, second) = (&vm.devices.adapters[0], &vm.devices.adapters[1]);
+    let (own, other) = (first.backing_like().unwrap(), second.backing_like().unwrap());
+    let same = ConfigSpec::new()
+        .bios_uuid("4212AAAA-0000-0000-0000-000000000001")
+        .processors(4)
+        .memory(8192)
+        .managed_by(&by("node"))
+        .extra("guestinfo.x", "very secret")
+        .extra("guestinfo.gone", "")
+        .network(first, &own, true)
+        .properties(&vm.properties, [("net.address.1", "10.0.0.5")])
+        .unwrap();
+    assert_eq!(same.lacking_in(&vm).parts, [""; 0]);
+    let controller = &vm.devices.controllers[0];
+    let disk = NewDisk { capacity: 1 << 20, controller, mode: DiskMode::Persistent, datastore: None, policy: None };
+    for (spec, part, sent) in [
+        (ConfigSpec::new().bios_uuid("4212aaaa-0000-0000-0000-000000000002"), "the BIOS UUID", "<uuid>4212aaaa-0"),
+        (ConfigSpec::new().processors(2), "the number of CPUs", "<numCPUs>2<"),
+        (ConfigSpec::new().memory(4096), "the size of its memory", "<memoryMB>4096<"),
+        (ConfigSpec::new().managed_by(&by("x")), "the extension that manages it", "<type>x<"),
+        (ConfigSpec::new().extra("guestinfo.x", "y"), "the entry guestinfo.x of extraConfig", "<key>guestinfo.x<"),
+        (ConfigSpec::new().network(first, &other, true), "the network of Network adapter 1", "VM Network"),
+        (ConfigSpec::new().network(first, &own, false), "the network of Network adapter 1", "<startConnected>false"),
+        (ConfigSpec::new().new_disk(&disk).unwrap(), "a disk", "<fileOperation>create<"),
+        (
+            ConfigSpec::new().properties(&vm.properties, [("hostname", "cp1")]).unwrap(),
+            "the OVF property hostname",
+            "<userConfigurable>true</userConfigurable>\n<defaultValue>default</defaultValue>\n<value>cp1<",
+        ),
+    ] {
+        let lacking = spec.lacking_in(&vm);
+        assert_eq!(lacking.parts, [part]);
+        let rest = self::sent(&lacking.rest).await;
+        assert!(rest.contains(sent) && rest.contains("<changeVersion>"), "{part}: {rest}");
+    }
+    // Another size or mode of a disk cannot be set any more.
+    let mut there = vm.clone();
+    let mut other = there.devices.disks[0].clone();
+    (other.unit, other.label) = (controller.free_unit().unwrap(), "Hard disk 3".to_owned());
+    there.devices.disks.push(other);
+    let larger = NewDisk { capacity: 1 << 21, ..disk };
+    let lacking = ConfigSpec::new().new_disk(&larger).unwrap().lacking_in(&there);
+    assert_eq!(lacking.parts, ["the size of Hard disk 3", "the mode of Hard disk 3"]);
+    assert!(!self::sent(&lacking.rest).await.contains("deviceChange"));
 }

@@ -155,6 +155,8 @@ pub struct State {
     pub away: BTreeSet<String>,
     /// The BIOS UUID of VMs of which one cannot be read.
     pub unreadable: Option<Uuid>,
+    /// Settings of VMs that are still on a datastore.
+    pub settings: BTreeSet<String>,
     /// Whether nodes that are on speak for a cluster that has formed while others are not.
     pub speaks_alone: bool,
     /// The last kubeconfig that a run has handed over before its end.
@@ -241,6 +243,7 @@ pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
         adapters: Vec::new(),
         snapshots: Vec::new(),
         tasks: Vec::new(),
+        settings: None,
         version: "0".to_owned(),
     }
 }

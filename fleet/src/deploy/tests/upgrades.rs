@@ -60,6 +60,81 @@ async fn an_upgrade_that_began_after_a_cluster_was_destroyed_outlives_a_destroy_
     assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
 }
 
+/// Both VMs of a node: that of before, and the one that the upgrade has made.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_not_gone_while_settings_that_its_upgrade_noted_are_left() {
+    let world = World::with(1).await;
+    let begun = |more: &str| format!("{{\"at\":1,\"hold\":1,\"event\":\"begun\",\"node\":1,{more}}}\n");
+    let made = Uuid::from_u128(0xb1);
+    let journal = upgrade_of(DEPLOYMENT).lines().take(4).map(|line| format!("{line}\n")).collect::<String>()
+        + &begun(&format!("\"action\":\"import\",\"vm\":\"{made}\""))
+        + &begun("\"action\":\"shut-down\",\"settings\":\"[ds] cp2/cp2.vmx\"")
+        + &begun("\"action\":\"power-on\",\"settings\":\"[ds] cp2-new/cp2-new.vmx\"")
+        + &begun("\"action\":\"evacuate-new\",\"settings\":\"[ds] moved/cp2-new.vmx\"");
+    put(&world, "journal.jsonl", &journal);
+    for left in ["[ds] cp2/cp2.vmx", "[ds] moved/cp2-new.vmx"] {
+        world.lock().settings = [left.to_owned()].into();
+        let (arrived, _) = world.give(DESTROY).await.arrived();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        assert!(waits.iter().any(|wait| wait.reason.words.contains(left)), "{waits:?}");
+    }
+    world.lock().settings = ["[ds] cp2-new/cp2-new.vmx".to_owned()].into();
+    let (arrived, _) = world.give(DESTROY).await.arrived();
+    assert_eq!(arrived, Arrived::Gone, "it was seen elsewhere since");
+}
+
+/// The upgrade has destroyed the old VM of cp2 itself. A file of that name is another VM's.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_waits_for_no_vm_that_its_upgrade_has_destroyed() {
+    let line = |event: &str, more: &str| format!("{{\"at\":1,\"hold\":1,\"event\":\"{event}\",\"node\":1,{more}}}\n");
+    let journal = upgrade_of(DEPLOYMENT).lines().take(4).map(|line| format!("{line}\n")).collect::<String>()
+        + &line("begun", "\"action\":\"shut-down\",\"settings\":\"[ds] cp2/cp2.vmx\"")
+        + &line("begun", "\"action\":\"destroy-old\"");
+    for is_done in [false, true] {
+        let world = World::with(1).await;
+        let done = line("done", "\"action\":\"destroy-old\",\"note\":\"\"");
+        put(&world, "journal.jsonl", &(journal.clone() + if is_done { &done } else { "" }));
+        world.lock().settings = ["[ds] cp2/cp2.vmx".to_owned()].into();
+        let (arrived, _) = world.give(DESTROY).await.arrived();
+        assert_eq!(matches!(arrived, Arrived::Gone), is_done, "{arrived:?}");
+    }
+}
+
+/// After an upgrade the node is in a VM that the deployment has not made. vCenter moves it, and its host is removed later.
+#[tokio::test(start_paused = true)]
+async fn the_place_of_a_vm_that_an_upgrade_has_made_is_noted_again() {
+    let world = World::with(1).await;
+    let made = world.plant("cp2-new", "cp2", 0xb1).vm.uuid();
+    let line = |more: &str| format!("{{\"at\":1,\"hold\":1,{more}}}\n");
+    let journal = upgrade_of(DEPLOYMENT).lines().take(1).map(|line| format!("{line}\n")).collect::<String>()
+        + &line(&format!("\"event\":\"begun\",\"node\":1,\"action\":\"import\",\"vm\":\"{made}\""))
+        + &line("\"event\":\"begun\",\"node\":1,\"action\":\"power-on\",\"settings\":\"[ds] cp2-new/cp2-new.vmx\"")
+        + &line("\"event\":\"ended\",\"outcome\":\"committed\"");
+    put(&world, "journal.jsonl", &journal);
+    change(&world, made, |vm| vm.settings = Some("[moved] cp2-new/cp2-new.vmx".to_owned()));
+    world.give(Wish::Deploy(&wanted(1))).await.arrived();
+    put(&world, "journal.jsonl", &journal);
+    world.lock().machines.retain(|machine| machine.vm.uuid() != made);
+    world.lock().settings = ["[moved] cp2-new/cp2-new.vmx".to_owned()].into();
+    let (arrived, _) = world.give(DESTROY).await.arrived();
+    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    assert!(waits.iter().any(|wait| wait.reason.words.contains("[moved] cp2-new")), "{waits:?}");
+}
+
+/// vCenter moves VMs to other datastores.
+#[tokio::test(start_paused = true)]
+async fn the_place_of_a_vms_settings_is_noted_whenever_it_is_seen_elsewhere() {
+    let world = World::with(1).await;
+    let is_own = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT);
+    let vm = world.lock().machines.iter().map(|machine| &machine.vm).find(is_own).unwrap().uuid();
+    for place in ["[ds] cp1/cp1.vmx", "[other] cp1/cp1.vmx"] {
+        change(&world, vm, |vm| vm.settings = Some(place.to_owned()));
+        world.give(Wish::Deploy(&wanted(1))).await.arrived();
+        let kept = records::read(&world).await.unwrap().unwrap();
+        assert_eq!(kept.nodes[0].settings.as_deref(), Some(place));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn another_clusters_upgrade_in_the_same_place_stays_when_a_cluster_goes() {
     let world = World::with(1).await;

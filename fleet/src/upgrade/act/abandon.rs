@@ -4,12 +4,13 @@ use contract::swap::Stage;
 
 use super::{Vms, place};
 use crate::ending::Cancelled;
-use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Vm};
+use crate::hypervisor::{Absence, Disk, DiskKind, DiskRef, PowerState, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::journal::Journal;
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::notice::Notice;
-use crate::upgrade::plan::{Plan, PlannedNode};
+use crate::upgrade::plan::{Action, Plan, PlannedNode, Step, base_of};
+use crate::upgrade::reason::VM_GONE;
 use crate::upgrade::step_error::StepError;
 
 impl StepContext<'_> {
@@ -27,10 +28,24 @@ impl StepContext<'_> {
             Err(StepError::Cancelled) => return Err(Cancelled),
             Err(error) => Err(error),
         };
-        let moved = match &vms {
+        let progress = journal.progress();
+        let mut moved = match &vms {
             Ok(vms) if vms.old.is_none() => self.old_is_not_moved(plan, node).await,
             _ => Ok(()),
         };
+        let is_new_unseen = vms.as_ref().is_ok_and(|vms| vms.new.is_none());
+        let is_removed = progress.is_begun(Step::of(Action::DestroyNew, index));
+        if let Some(new) = progress.noted(index).filter(|_| moved.is_ok() && is_new_unseen && !is_removed) {
+            let nodes = [base_of(&node.new_name)];
+            let absence = self.hypervisor.absence(new, &nodes, progress.new_seen(index));
+            moved = match self.look(absence).await {
+                Ok(Absence::Unknown(why)) => Err(StepError::elsewhere(
+                    VM_GONE,
+                    format!("{} ({new}) is not shown, and may exist: {why}", node.new_name),
+                )),
+                gone => gone.map(drop),
+            };
+        }
         let moved = match moved {
             Ok(()) => None,
             Err(StepError::Cancelled) => return Err(Cancelled),

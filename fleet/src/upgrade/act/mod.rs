@@ -17,12 +17,12 @@ mod vm;
 use uuid::Uuid;
 
 use super::context::StepContext;
-use super::entry::{Direction, disk_of};
+use super::entry::{Direction, datastore_of, disk_of};
 use super::journal::Journal;
 use super::kept_copy::KeptCopy;
 use super::nodes::Nodes as _;
 use super::plan::{Action, Plan, PlannedNode, Step};
-use super::progress::Progress;
+use super::progress::{Progress, Which};
 use super::reason;
 use super::refusal::NODE_NOT_READY;
 use super::step_error::StepError;
@@ -58,7 +58,7 @@ impl StepContext<'_> {
         }
         let unseen = progress.made(index).filter(|_| vms.new.is_none() && proof::goes_by_new(step, &progress));
         if let Some(made) = unseen {
-            self.new_is_gone(plan, node, made).await?;
+            self.is_gone(plan, node, (&node.new_name, made), progress.new_seen(index)).await?;
         }
         if step.action == Action::Import {
             let drawn = progress.noted(index).ok_or_else(|| misplaced(step.action))?;
@@ -66,7 +66,7 @@ impl StepContext<'_> {
             return Ok(StepOutcome { vm: Some(vm), ..StepOutcome::note(note) });
         }
         if step.action == Action::Copy {
-            return self.copy(node, &place(journal, index)).await;
+            return self.copy(node, &self.present(journal, index).await?).await;
         }
         self.act_on(plan, journal, step, &vms).await.map(StepOutcome::note)
     }
@@ -81,11 +81,11 @@ impl StepContext<'_> {
             Action::StopOld => self.stop_old(plan, index, vms, &journal.progress()).await,
             Action::Fence => self.fence(vms.old_vm()?).await,
             Action::Detach => self.detach(node, vms.old_vm()?, &place(journal, index)).await,
-            Action::Attach => self.attach(node, vms.new_vm()?, &place(journal, index)).await,
+            Action::Attach => self.attach(node, vms.new_vm()?, &self.present(journal, index).await?).await,
             Action::PowerOn => self.power_on(node, vms.new_vm()?).await,
             Action::Gate => self.gate_new(plan, node, vms.new_vm()?, &journal.progress()).await,
             Action::Cancel => self.cancel(node, vms).await,
-            Action::AttachOld => self.attach(node, vms.old_vm()?, &place(journal, index)).await,
+            Action::AttachOld => self.attach(node, vms.old_vm()?, &self.present(journal, index).await?).await,
             Action::ReconnectOld => self.reconnect(node, vms.old_vm()?).await,
             Action::PowerOnOld => self.power_on(node, vms.old_vm()?).await,
             Action::GateOld => self.gate_old(plan, index, vms, &journal.progress()).await,
@@ -123,18 +123,37 @@ impl StepContext<'_> {
         self.look(async { self.hypervisor.vm(&vm.reference).await.map_err(|error| error.context(attempt)) }).await
     }
 
-    /// The disk that a step takes away, and where it is just now.
-    pub(super) async fn disk_to_move(
-        &self,
-        plan: &Plan,
-        journal: &Journal<'_>,
-        step: Step,
-    ) -> Result<Option<DiskRef>, StepError> {
-        let Some(node) = step.node.filter(|_| step.detaches()).map(|index| &plan.nodes[index]) else { return Ok(None) };
-        let noted = step.node.and_then(|index| journal.progress().noted(index));
-        let vms = Vms::of(node, self.vms().await?, noted)?.without_strays()?;
-        let vm = if step.action == Action::Detach { &vms.old } else { &vms.new };
-        Ok(vm.as_ref().and_then(|vm| vm.disk(node.disk.uuid)).map(|disk| disk.reference.clone()))
+    /// What is noted of the VM that a step stops, powers on or takes a disk from, as it is just now.
+    pub(super) async fn touched(&self, plan: &Plan, journal: &Journal<'_>, step: Step) -> Result<Touched, StepError> {
+        let which = Which::of(step.action);
+        let index = step.node.filter(|_| step.detaches() || which.is_some());
+        let Some(index) = index else { return Ok(Touched::default()) };
+        let node = &plan.nodes[index];
+        let vms = Vms::of(node, self.vms().await?, journal.progress().noted(index));
+        if let Some(which) = which {
+            // What is in the way of the step the step says.
+            let vm = vms.ok().and_then(|vms| if which == Which::Old { vms.old } else { vms.new });
+            let file = vm.and_then(|vm| Some(DiskRef { uuid: vm.uuid(), path: vm.settings? }));
+            let Some(file) = file else { return Ok(Touched::default()) };
+            let datastore = self.look(self.hypervisor.disk_datastore(&file)).await?;
+            return Ok(Touched { disk: None, datastore, settings: Some(file.path) });
+        }
+        let vms = vms?.without_strays()?;
+        let vm = if step.action == Action::Detach { vms.old } else { vms.new };
+        let Some(disk) = vm.as_ref().and_then(|vm| vm.disk(node.disk.uuid)).map(|disk| disk.reference.clone()) else {
+            return Ok(Touched::default());
+        };
+        let datastore = self.look(self.hypervisor.disk_datastore(&disk)).await?;
+        Ok(Touched { disk: Some(disk), datastore, settings: None })
+    }
+
+    /// Where a node's disk is now that no VM holds: its datastore may have another name since it was taken from one.
+    async fn present(&self, journal: &Journal<'_>, node: usize) -> Result<DiskRef, StepError> {
+        let noted = place(journal, node);
+        match datastore_of(journal.entries(), node) {
+            Some(datastore) => self.look(self.hypervisor.present_place(&noted, datastore)).await,
+            None => Ok(noted),
+        }
     }
 
     /// What a step of a node comes to that an operator has replaced because it was lost: it runs well in a VM of the
@@ -218,6 +237,17 @@ fn gone(plan: &Plan, node: &PlannedNode, progress: &Progress, how: &str) -> Step
 /// A step that no plan has in this place.
 fn misplaced(action: Action) -> StepError {
     StepError::refused(reason::PLAN, format!("{action:?} has no place here"))
+}
+
+/// What is noted of the VM that a step works on, before it does.
+#[derive(Default)]
+pub(super) struct Touched {
+    /// The disk that is taken away from it.
+    pub(super) disk: Option<DiskRef>,
+    /// The datastore of that, or of its settings.
+    pub(super) datastore: Option<String>,
+    /// The file that its settings are in.
+    pub(super) settings: Option<String>,
 }
 
 /// What a step did.

@@ -8,19 +8,20 @@ use super::belief::Belief;
 use super::reach::Says;
 use super::vm::no_rival;
 use super::{Taken, Vms};
-use crate::hypervisor::{PowerState, Vm};
+use crate::ending::unless_cancelled;
+use crate::hypervisor::{Kind, PowerState, Vm};
 use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::judge::members_wrong;
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::order::Order;
 use crate::upgrade::plan::{Action, Mode, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
-use crate::upgrade::reason::{self, Reason, VM_GONE, VM_STATE, VM_UNASKABLE};
-use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, VM_SNAPSHOT, VM_TASK};
+use crate::upgrade::reason::{self, DISK_HELD, Reason, VM_GONE, VM_STATE, VM_UNASKABLE};
+use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, VM_BESIDE, VM_SNAPSHOT, VM_TASK};
 use crate::upgrade::step_error::{Obstacle, StepError, Wait};
 
 /// What is in the way of a shutdown and is a VM's own.
-const IN_THE_VM: [&str; 5] = [VM_GONE, VM_TASK, VM_SNAPSHOT, VM_STATE, VM_UNASKABLE];
+const IN_THE_VM: [&str; 7] = [VM_GONE, VM_TASK, VM_SNAPSHOT, VM_STATE, VM_UNASKABLE, DISK_HELD, VM_BESIDE];
 
 impl StepContext<'_> {
     /// Shuts the old VM down. All at once, what is in the way of that does not leave the others off: when it lasts, all
@@ -43,13 +44,17 @@ impl StepContext<'_> {
         if old.power == PowerState::On {
             unburdened(old, node)?;
             vms.others.iter().try_for_each(|other| no_rival(node, other))?;
+            self.may_give_its_disk(old).await?;
         }
         // All at once: before the first one, all must be well; then they are to be off.
         let first = (0..plan.nodes.len()).all(|node| !progress.is_done(Step::of(Action::ShutDown, node)));
         if plan.options.mode == Mode::AllAtOnce && first && old.power == PowerState::On {
             let all = self.vms().await?;
             for planned in &plan.nodes {
-                all.iter().filter(|vm| vm.uuid() == planned.old).try_for_each(|vm| unburdened(vm, planned))?;
+                for vm in all.iter().filter(|vm| vm.uuid() == planned.old) {
+                    unburdened(vm, planned)?;
+                    self.may_give_its_disk(vm).await?;
+                }
             }
             self.wait("all nodes to be well", MOMENT, || self.others_are_well(plan, node)).await?;
         }
@@ -84,6 +89,22 @@ impl StepContext<'_> {
             }
         }
         self.stop(plan, node, old, progress).await
+    }
+
+    /// Fails while another VM could not be given the data disk of this one, or holds it or a copy of it: once it is off, its node waits for
+    /// that.
+    async fn may_give_its_disk(&self, vm: &Vm) -> Result<(), StepError> {
+        let judged = [
+            (VM_BESIDE, unless_cancelled(&self.cancelled, self.hypervisor.may_be_replaced(vm)).await?),
+            (DISK_HELD, unless_cancelled(&self.cancelled, self.hypervisor.is_sole_holder(vm)).await?),
+        ];
+        for (code, judged) in judged {
+            match judged {
+                Err(error) if error.kind == Kind::Refused => return Err(StepError::elsewhere(code, error)),
+                judged => judged?,
+            }
+        }
+        Ok(())
     }
 
     /// Fails unless every other control node is good and sees all members of etcd well. An unknown answer is not a

@@ -6,11 +6,11 @@ use uuid::Uuid;
 
 use super::Vms;
 use crate::ending::unless_cancelled;
-use crate::hypervisor::{PowerState, Vm};
+use crate::hypervisor::{Absence, LastSeen, PowerState, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::moved::{self, may_be_its};
 use crate::upgrade::nodes::Nodes as _;
-use crate::upgrade::plan::{Action, Plan, PlannedNode, Step};
+use crate::upgrade::plan::{Action, Plan, PlannedNode, Step, base_of};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason;
 use crate::upgrade::refusal::VM_MOVED;
@@ -60,19 +60,20 @@ impl StepContext<'_> {
         }
         for index in &gone {
             let node = &plan.nodes[*index];
-            self.is_gone(plan, node, (&node.old_name, node.old)).await?;
+            self.is_gone(plan, node, (&node.old_name, node.old), progress.old_seen(*index)).await?;
         }
         Ok(gone)
     }
 
-    /// Fails unless a new VM that the inventory does not show is gone: neither the hypervisor knows a VM with its BIOS
-    /// UUID that could be it, at two looks, nor does the node answer from it.
-    pub(super) async fn new_is_gone(&self, plan: &Plan, node: &PlannedNode, made: Uuid) -> Result<(), StepError> {
-        self.is_gone(plan, node, (&node.new_name, made)).await
-    }
-
-    /// The same of any VM of a node.
-    async fn is_gone(&self, plan: &Plan, node: &PlannedNode, (name, made): (&str, Uuid)) -> Result<(), StepError> {
+    /// Fails unless a VM of a node that the inventory does not show is gone: the hypervisor proves it at two looks, and the node does not
+    /// answer from it.
+    pub(super) async fn is_gone(
+        &self,
+        plan: &Plan,
+        node: &PlannedNode,
+        (name, made): (&str, Uuid),
+        seen: LastSeen<'_>,
+    ) -> Result<(), StepError> {
         let lives = |how: &str| {
             let words = format!("the inventory does not show {name} ({made}), yet {how}: it may run");
             StepError::elsewhere(reason::VM_GONE, words)
@@ -94,6 +95,10 @@ impl StepContext<'_> {
             if self.vms().await?.iter().any(|vm| vm.uuid() == made) {
                 return Err(lives("it is there now"));
             }
+            let nodes = [base_of(name)];
+            if let Absence::Unknown(why) = self.look(self.hypervisor.absence(made, &nodes, seen)).await? {
+                return Err(lives(&why));
+            }
         }
         match self.nodes.facts(node.address).await {
             Ok(facts) if facts.runs_in(made) => Err(lives(&format!("{} answers from it", node.name))),
@@ -101,9 +106,11 @@ impl StepContext<'_> {
         }
     }
 
-    /// Fails where a node's old VM, which the inventory does not show, is there all the same: somebody has moved it to where
-    /// the deployment's VMs are not looked for.
+    /// Fails where a node's old VM, which the inventory does not show, may exist all the same: outside the folders in which the deployment's
+    /// VMs are searched, or without readable settings. vCenter may not find the latter by its UUID (terraform-provider-vsphere#382).
     pub(super) async fn old_is_not_moved(&self, plan: &Plan, node: &PlannedNode) -> Result<(), StepError> {
+        // First: one that can be read from now on is found by its UUID.
+        let unread = self.look(self.hypervisor.unread(&[base_of(&node.old_name)])).await?;
         let with = self.look(self.hypervisor.with_bios_uuid(node.old)).await?;
         let is_its = |vm: &&Vm| {
             let stamp = vm.stamp.as_ref();
@@ -111,7 +118,12 @@ impl StepContext<'_> {
             let may_be = may_be_its(node, vm) || vm.data_disks().next().is_none();
             may_be && stamp.is_some_and(|stamp| stamp.deployment == plan.deployment && stamp.node == node.name)
         };
-        let Some(vm) = with.iter().find(is_its) else { return Ok(()) };
+        let Some(vm) = with.iter().find(is_its) else {
+            return unread.map_or(Ok(()), |why| {
+                let words = format!("whether the {} of {} is gone cannot be told: {why}", old_of(node), node.name);
+                Err(StepError::elsewhere(reason::VM_GONE, words))
+            });
+        };
         let place = self.place(vm).await?;
         let words = format!("the {} of {} is not gone: {place}", old_of(node), node.name);
         Err(StepError::elsewhere(VM_MOVED, words))

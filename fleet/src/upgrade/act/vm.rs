@@ -142,7 +142,8 @@ impl StepContext<'_> {
             return Ok(format!("{} holds the disk {}", vm.name, node.disk.uuid));
         }
         off(vm)?;
-        if let Some(other) = self.vms().await?.iter().find(|other| other.disk(node.disk.uuid).is_some()) {
+        let holds = |other: &&Vm| other.disk(node.disk.uuid).is_some_and(|disk| disk.reference.path == place.path);
+        if let Some(other) = self.vms().await?.iter().find(holds) {
             return Err(StepError::pause(DISK_HELD, format!("{other} holds the disk {}", node.disk.uuid)));
         }
         self.hypervisor.attach_unless(&self.cancelled, vm, place).await??;
@@ -156,7 +157,11 @@ impl StepContext<'_> {
         }
         off(vm)?;
         let all = self.vms().await?;
-        let holders: Vec<&Vm> = all.iter().filter(|vm| vm.disk(node.disk.uuid).is_some()).collect();
+        // Another file under its UUID is a copy.
+        let own = vm.disk(node.disk.uuid).map(|disk| &disk.reference.path);
+        let is_it = |path: &String| own.is_none_or(|own| own == path);
+        let holds = |vm: &&Vm| vm.disk(node.disk.uuid).is_some_and(|disk| is_it(&disk.reference.path));
+        let holders: Vec<&Vm> = all.iter().filter(holds).collect();
         if !matches!(holders.as_slice(), [only] if only.reference == vm.reference) {
             let held = holders.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
             let held = if held.is_empty() { "nobody".to_owned() } else { held };

@@ -7,6 +7,7 @@ use crate::hypervisor::{DiskKind, PowerState, Vm, named_twice};
 use crate::upgrade::cluster_seen::SeenNode;
 use crate::upgrade::inventory::Inventory;
 use crate::upgrade::plan::{Options, is_there, new_name};
+use crate::upgrade::reason::DISK_HELD;
 use crate::upgrade::refusal as codes;
 use crate::upgrade::target::Target;
 
@@ -52,6 +53,9 @@ pub(super) fn judge(
     }
     if let Some(reason) = inventory.fixed.get(&vm.uuid()).filter(|_| !is_there) {
         judged.refuse(codes::VM_BESIDE, &node.name, format!("the data disk of its VM {}: {reason}", vm.name));
+    }
+    if let Some(reason) = inventory.held.get(&vm.uuid()).filter(|_| !is_there) {
+        judged.refuse(DISK_HELD, &node.name, format!("the data disk of its VM {}: {reason}", vm.name));
     }
     if judged.refusals.len() == refusals
         && let Some(disk) = vm.data_disks().next()

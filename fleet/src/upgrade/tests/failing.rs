@@ -25,7 +25,15 @@ pub async fn before(nodes: usize, step: Step) -> World {
 
 /// Gives a command, and kills it when it has noted that it begins a step.
 pub async fn stop_before(world: &World, verb: Verb, step: Step) {
-    let entry = serde_json::to_string(&Event::Begun { step, disk: None, vm: None, copy: None }).unwrap();
+    let entry = serde_json::to_string(&Event::Begun {
+        step,
+        disk: None,
+        vm: None,
+        copy: None,
+        datastore: None,
+        settings: None,
+    })
+    .unwrap();
     // Some say which disk they take away, or which VM they make, too.
     world.lock().faults.kill_after_entry = Some(entry.trim_matches(['{', '}']).to_owned());
     assert!(matches!(give(world, verb).await, Given::Killed), "{step:?} is never begun");

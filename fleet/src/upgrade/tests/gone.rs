@@ -93,7 +93,7 @@ async fn a_node_whose_way_back_is_done_is_not_taken_for_replaced_any_more() {
         let step = Step::of(action, 0);
         let note = "it was replaced".to_owned();
         [
-            Event::Begun { step, disk: None, vm: None, copy: None },
+            Event::Begun { step, disk: None, vm: None, copy: None, datastore: None, settings: None },
             Event::Done { step, note, vm: None, replaced: true, copies: Vec::new() },
         ]
     };

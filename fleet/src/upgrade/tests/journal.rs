@@ -26,7 +26,14 @@ async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
     let (plan, hold) = (world.plan().await, take(&world).await);
     let mut journal = Journal::begin(&hold, plan.clone()).await.unwrap();
     for event in [
-        Event::Begun { step: Step::whole(Action::Verify), disk: None, vm: None, copy: None },
+        Event::Begun {
+            step: Step::whole(Action::Verify),
+            disk: None,
+            vm: None,
+            copy: None,
+            datastore: None,
+            settings: None,
+        },
         Event::Done {
             step: Step::whole(Action::Verify),
             note: "whole".into(),
@@ -34,8 +41,22 @@ async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
             replaced: false,
             copies: Vec::new(),
         },
-        Event::Begun { step: Step::of(Action::Detach, 1), disk: Some(disk("cp2")), vm: None, copy: None },
-        Event::Begun { step: Step::of(Action::Import, 2), disk: None, vm: Some(Uuid::from_u128(0xb2)), copy: None },
+        Event::Begun {
+            step: Step::of(Action::Detach, 1),
+            disk: Some(disk("cp2")),
+            vm: None,
+            copy: None,
+            datastore: None,
+            settings: None,
+        },
+        Event::Begun {
+            step: Step::of(Action::Import, 2),
+            disk: None,
+            vm: Some(Uuid::from_u128(0xb2)),
+            copy: None,
+            datastore: None,
+            settings: None,
+        },
         Event::Paused {
             step: Step::of(Action::Detach, 1),
             reason: Reason::new("upgrade.vm-task", "a task is in progress"),
@@ -119,7 +140,17 @@ async fn the_journal_before_stays_in_its_hold() {
 async fn written<'a>(hold: &'a Hold<'a>, plan: Plan) -> Journal<'a> {
     let mut journal = Journal::begin(hold, plan).await.unwrap();
     for action in [Action::Verify, Action::Snapshot, Action::Check] {
-        journal.append(Event::Begun { step: Step::whole(action), disk: None, vm: None, copy: None }).await.unwrap();
+        journal
+            .append(Event::Begun {
+                step: Step::whole(action),
+                disk: None,
+                vm: None,
+                copy: None,
+                datastore: None,
+                settings: None,
+            })
+            .await
+            .unwrap();
     }
     journal
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use contract::deployer::Fingerprints;
 
 use super::*;
-use crate::hypervisor::{DiskRef, PowerState, ShutDown, VmRef};
+use crate::hypervisor::{Absence, Disk, DiskRef, LastSeen, PowerState, ShutDown, VmRef};
 use crate::upgrade::tests::fake::{self, Machine, World};
 
 pub struct Mirrored<'a> {
@@ -55,6 +55,16 @@ impl Mirrored<'_> {
     fn shows(&self, vms: Vec<Vm>) {
         let mut state = self.guests.lock();
         state.machines.retain(|machine| vms.iter().any(|vm| vm.reference == machine.vm.reference));
+        // A datastore that was renamed has the same files.
+        let file = |path: &str| path.split_once("] ").map(|(_, file)| file.to_owned());
+        for content in &mut state.contents {
+            let is_it = |disk: &&Disk| {
+                disk.reference.uuid == content.at.uuid && file(&disk.reference.path) == file(&content.at.path)
+            };
+            if let Some(disk) = vms.iter().flat_map(Vm::data_disks).find(is_it) {
+                content.at = disk.reference.clone();
+            }
+        }
         for vm in vms {
             let id = vm.reference.id.clone();
             let stamp = vm.stamp.clone().expect("a stamp");
@@ -130,6 +140,26 @@ impl Hypervisor for Mirrored<'_> {
 
     async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
         self.vcenter.may_be_replaced(vm).await
+    }
+
+    async fn absence(&self, uuid: Uuid, nodes: &[&str], seen: LastSeen<'_>) -> Result<Absence> {
+        self.vcenter.absence(uuid, nodes, seen).await
+    }
+
+    async fn unread(&self, nodes: &[&str]) -> Result<Option<String>> {
+        self.vcenter.unread(nodes).await
+    }
+
+    async fn disk_datastore(&self, disk: &DiskRef) -> Result<Option<String>> {
+        self.vcenter.disk_datastore(disk).await
+    }
+
+    async fn present_place(&self, disk: &DiskRef, datastore: &str) -> Result<DiskRef> {
+        self.vcenter.present_place(disk, datastore).await
+    }
+
+    async fn is_sole_holder(&self, vm: &Vm) -> Result<()> {
+        self.vcenter.is_sole_holder(vm).await
     }
 
     async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {

@@ -1,8 +1,11 @@
 //! The hypervisor against a vCenter that refuses what a real one refuses.
 
+mod absent;
 mod adopt;
+mod away;
 mod bed;
 mod cluster;
+mod complete;
 mod copies;
 mod cut;
 mod disturbed;
@@ -15,6 +18,7 @@ mod one_vm;
 mod others;
 mod points;
 mod privileges;
+mod probe;
 mod question;
 mod queued;
 mod restart;
@@ -23,6 +27,7 @@ mod storage_policies;
 mod store;
 mod templates;
 mod unanswered;
+mod unread;
 mod upgrade;
 
 use std::collections::BTreeMap;

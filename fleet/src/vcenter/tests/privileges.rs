@@ -12,7 +12,7 @@ use crate::upgrade::{Inventory, Mode};
 use crate::vcenter::Site;
 
 /// The objects of the bed's site that docs say the role is needed on, by their inventory paths, with what people call them.
-const OBJECTS: [(On, &str, &str); 5] = [
+pub(super) const OBJECTS: [(On, &str, &str); 5] = [
     (On::Folder, "DC0/vm/control", "the folder control"),
     (On::Datastore, "DC0/datastore/LocalDS_0", "the datastore LocalDS_0"),
     (On::Network, "DC0/network/VM Network", "the network VM Network"),
@@ -20,17 +20,23 @@ const OBJECTS: [(On, &str, &str); 5] = [
     (On::Cluster, "DC0/host/DC0_C0", "the cluster of the resource pool DC0_C0"),
 ];
 /// Another datastore.
-const ELSEWHERE: (On, &str, &str) = (On::Datastore, "DC0/datastore/LocalDS_1", "the datastore LocalDS_1");
+pub(super) const ELSEWHERE: (On, &str, &str) = (On::Datastore, "DC0/datastore/LocalDS_1", "the datastore LocalDS_1");
 
 /// Somebody who has, on each of these objects, the privileges that the table asks for there, and no other ones.
 fn user(name: &str, objects: &[(On, &str, &str)]) -> Value {
+    user_with(name, objects, &[("DC0", &["System.View", "System.Read"])])
+}
+
+/// The same with these privileges on other objects.
+pub(super) fn user_with(name: &str, objects: &[(On, &str, &str)], others: &[(&str, &[&str])]) -> Value {
     let ids = |on: On| PRIVILEGES.iter().filter(|row| row.on == on).map(|row| row.id).collect::<Vec<_>>();
-    let on: Map<String, Value> = objects.iter().map(|(on, path, _)| ((*path).to_owned(), json!(ids(*on)))).collect();
+    let on = objects.iter().map(|(on, path, _)| ((*path).to_owned(), json!(ids(*on))));
+    let on: Map<String, Value> = on.chain(others.iter().map(|(path, ids)| ((*path).to_owned(), json!(ids)))).collect();
     json!({ "name": name, "password": testbed::PASSWORD, "on": on })
 }
 
 /// A bed with these users, beside the administrator, and the deployment's folder.
-async fn bed_of(users: &[Value]) -> Bed {
+pub(super) async fn bed_of(users: &[Value]) -> Bed {
     let administrator = json!({ "name": bed::ADMINISTRATOR, "password": testbed::PASSWORD });
     let bed = Bed::of_users(&[&[administrator], users].concat());
     bed.make_folder(&bed.client().await, &bed.site().folder).await;
@@ -194,7 +200,7 @@ async fn who_may_not_read_a_switch_or_a_host_is_told_which() {
             Kind::Denied,
         ),
         // Where no VM is to be made none is needed.
-        ("DC0/host/DC0_C0/DC0_C0_H0", "the host DC0_C0_H0", Kind::Refused),
+        ("DC0/host/DC0_C0/127.0.1.1", "the host 127.0.1.1", Kind::Refused),
     ];
     let name = |index: usize| format!("unread-{index}@vsphere.local");
     let users = cases.iter().enumerate().map(|(index, (path, ..))| unread(user(&name(index), &objects), path));
@@ -214,12 +220,19 @@ async fn who_may_not_read_a_switch_or_a_host_is_told_which() {
 async fn who_is_not_shown_the_switch_of_a_port_group_or_hosts_is_told_before_anything_is_made() {
     let bed = Bed::start(&[]);
     let site = Site { networks: vec!["DC0_DVPG0".to_owned()], ..bed.site() };
-    let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site).await;
+    // A client asks once whether it sees tasks.
+    let hypervisor = async || {
+        let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site).await;
+        assert!(hypervisor.sees_tasks_on_files().await.unwrap());
+        hypervisor
+    };
+    let first = hypervisor().await;
     bed.count_anew().await;
-    hypervisor.preflight(&Placement::default()).await.unwrap();
+    first.preflight(&Placement::default()).await.unwrap();
     let looks = bed.count("RetrievePropertiesEx").await;
     let mut told = Vec::new();
     for skip in 0..looks {
+        let hypervisor = hypervisor().await;
         bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": "NoPermission", "skip": skip })).await;
         let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
         bed.spoil_nothing().await;
@@ -234,4 +247,46 @@ async fn who_is_not_shown_the_switch_of_a_port_group_or_hosts_is_told_before_any
     ] {
         assert!(told.iter().any(|said| said.contains(part)), "{part} is not in {told:#?}");
     }
+}
+
+/// As the reference has it, an account sees no task of an object that it may not access.
+#[tokio::test]
+async fn an_account_that_sees_no_tasks_on_files_is_refused_only_conclusions_from_their_list() {
+    let bed = bed_of(&[user_with("blind@vsphere.local", &OBJECTS, &[]), user("whole@vsphere.local", &OBJECTS)]).await;
+    let (site, mark) = (bed.site(), "before-1a2b3c4d");
+    let blind = async || hypervisor_of(&bed, "blind@vsphere.local", &site).await;
+    let (first, ova) = (blind().await, ova());
+    first.preflight(&Placement::default()).await.unwrap();
+    first.settle(&Free).await.unwrap();
+    let refused = |error: Error| {
+        let words = error.to_string();
+        assert!(error.kind == Kind::Transient && words.contains("Read-only on the data center DC0"), "{error}");
+    };
+    refused(first.removals_go_on().await.unwrap_err());
+    refused(first.removals_go_on().await.unwrap_err());
+    assert_eq!(bed.count("MoveDatastoreFile_Task").await, 1, "it tries once a session");
+    // A copy is interrupted. The next command cannot see whether it still runs.
+    let image = first.lay(&ova).await;
+    let vm = first.added("cp1", &image).await;
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    first.detach(&vm, &disk, &Free).await.unwrap();
+    bed.spoil("CopyVirtualDisk_Task", "lose-answer", json!({})).await;
+    assert_eq!(first.copy_disk(&disk, mark, &["cp1"], &Free).await.unwrap_err().kind, Kind::InDoubt);
+    bed.spoil_nothing().await;
+    while !bed.file(&disk.beside(mark)).exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let next = blind().await;
+    next.settle(&Free).await.unwrap();
+    refused(next.copy_disk(&disk, mark, &["cp1"], &Free).await.unwrap_err());
+    assert_eq!(bed.count("DeleteVirtualDisk_Task").await, 0);
+    // All else goes on.
+    next.attach(&next.again(&vm).await, &disk, &Free).await.unwrap();
+    next.power_on(&next.again(&vm).await, &Free).await.unwrap();
+
+    let whole = hypervisor_of(&bed, "whole@vsphere.local", &site).await;
+    whole.preflight(&Placement::default()).await.unwrap();
+    assert!(!whole.removals_go_on().await.unwrap());
+    bed.switch(json!({ "lists_all_tasks": true })).await;
+    assert!(!blind().await.removals_go_on().await.unwrap());
 }

@@ -89,3 +89,41 @@ async fn without_a_wish_the_cluster_is_left_alone() {
     }
     assert_eq!(bed.count("ReconfigureComputeResource_Task").await, 0);
 }
+
+#[tokio::test]
+async fn a_vm_in_another_cluster_is_left_out_of_the_rule() {
+    let (bed, ova) = (Bed::start(&[]), ova());
+    let (hypervisor, cluster) = wishing(&bed, true, None).await;
+    bed.govc(&["cluster.create", "-dc", "DC0", "DC0_C1"]);
+    bed.govc(&["cluster.change", "-dc", "DC0", "-drs-enabled", "DC0_C1"]);
+    let host = ["-hostname", "another", "-username", "root", "-password", "x", "-noverify"];
+    bed.govc(&[["cluster.add", "-dc", "DC0", "-cluster", "DC0_C1"].as_slice(), &host].concat());
+    let client = bed.client().await;
+    let image = hypervisor.lay(&ova).await;
+    let elsewhere = Placement { resource_pool: Some("DC0_C1".to_owned()), ..Placement::default() };
+    let (networks, form) = ([NETWORK.to_owned()], properties("cp3"));
+    let addition = Addition {
+        name: "cp3",
+        uuid: None,
+        image: &image,
+        networks: Networks::Named(&networks),
+        size: &SIZE,
+        properties: &form,
+        stamp: stamp("cp3", None),
+        placement: &elsewhere,
+    };
+    let there = hypervisor.add(&addition, &Free).await.unwrap();
+    let there = hypervisor.of_uuid(there).await;
+    let here = [hypervisor.added("cp1", &image).await, hypervisor.added("cp2", &image).await];
+    hypervisor.power_on(&here[0], &Free).await.unwrap();
+    let rules = client.anti_affinity_rules(&cluster).await.unwrap();
+    let named = |vm: &Vm| MoRef::vm(&vm.reference.id);
+    assert!(matches!(rules.as_slice(), [rule] if rule.vms.len() == 2), "{rules:?}");
+    assert!(!rules[0].vms.contains(&named(&there)), "{rules:?}");
+    // With one left in the cluster the rule goes, whatever is elsewhere.
+    hypervisor.destroy(&hypervisor.again(&here[1]).await, &Free).await.unwrap_err();
+    let disk = here[1].data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&hypervisor.again(&here[1]).await, &disk, &Free).await.unwrap();
+    hypervisor.destroy(&hypervisor.again(&here[1]).await, &Free).await.unwrap();
+    assert!(client.anti_affinity_rules(&cluster).await.unwrap().is_empty());
+}

@@ -6,7 +6,7 @@ use vsphere::{ConfigSpec, MoRef, Unguarded};
 use super::others::by_hand;
 use super::*;
 use crate::vcenter::laid::{Note, Seal};
-use crate::vcenter::{Clones, Site};
+use crate::vcenter::{Clones, Library, Site};
 
 async fn staged(hypervisor: &VcenterHypervisor, ova: &Ova) -> Option<Staged> {
     hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap()
@@ -27,6 +27,14 @@ async fn data_disk(client: &vsphere::Client, vm: &MoRef) -> vsphere::Disk {
 /// Somebody else's change of a VM or a template.
 async fn change(client: &vsphere::Client, vm: &MoRef, spec: &ConfigSpec) {
     client.changes(&Unguarded).reconfigure(vm, spec).await.unwrap();
+}
+
+/// Changes a template as vSphere Client lets people do it: as a VM. Of a template itself vCenter changes only the name and the notes.
+async fn change_template(bed: &Bed, client: &vsphere::Client, template: &MoRef, spec: &ConfigSpec) {
+    let path = format!("/DC0/vm/control/{}", client.vm(template).await.unwrap().name);
+    bed.govc(&["vm.markasvm", "-pool", "/DC0/host/DC0_C0/Resources", &path]);
+    change(client, template, spec).await;
+    client.changes(&Unguarded).mark_as_template(template).await.unwrap();
 }
 
 #[tokio::test]
@@ -300,12 +308,11 @@ async fn a_full_clone_of_a_template_whose_settings_were_changed_meanwhile_is_not
         hypervisor.clone_of(&looked_at, name, &place, (&spec, 0), &Free).await.unwrap();
     }
     let mut of_before = hypervisor.image(&staged).await.unwrap();
-    of_before.note.seal.as_mut().unwrap().settings = None;
+    of_before.note.seal.as_mut().unwrap().parts.clear();
     let refused = hypervisor.clone_of(&of_before, "three", &place, (&spec, 0), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("was changed while three was made from it"), "{refused}");
-    // Of all settings one that no list here names.
     let looked_at = hypervisor.image(&staged).await.unwrap();
-    change(&client, &MoRef::vm(&staged.reference), &ConfigSpec::new().annotation("changed")).await;
+    change_template(&bed, &client, &MoRef::vm(&staged.reference), &ConfigSpec::new().memory(1 << 14)).await;
     let refused = hypervisor.clone_of(&looked_at, "four", &place, (&spec, 0), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("was changed while four was made from it"), "{refused}");
 }
@@ -506,7 +513,8 @@ async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_i
         let name = format!("{}{number}", note.name);
         let of_before = Note { name, ..note.clone() };
         let settings = (number == 0).then(|| "those of another one".to_owned());
-        hypervisor.laid.seal(&of_before, Seal { settings, ..seal.clone() }, &Free).await.unwrap();
+        let of_before_parts = Seal { settings, parts: BTreeMap::new(), ..seal.clone() };
+        hypervisor.laid.seal(&of_before, of_before_parts, &Free).await.unwrap();
     }
     hypervisor.tidy(&ova.digest, &Free).await.unwrap();
     for node in ["cp1", "cp2"] {
@@ -516,4 +524,79 @@ async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_i
         hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
     }
     assert_eq!(hypervisor.tidy(&ova.digest, &Free).await.unwrap_err().kind, Kind::Transient);
+}
+
+#[tokio::test]
+async fn a_template_that_vcenter_rewrites_stays_and_a_changed_part_is_named() {
+    for clones in [Clones::Linked, Clones::Full] {
+        let bed = Bed::start(&[]);
+        bed.switch(json!({ "rewrites_templates": true })).await;
+        let site = Site { clones, ..bed.site() };
+        let (hypervisor, ova, client) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova(), bed.client().await);
+        let image = hypervisor.lay(&ova).await;
+        for node in ["cp1", "cp2"] {
+            hypervisor.added(node, &image).await;
+            assert_eq!(staged(&hypervisor, &ova).await, Some(image.clone()), "{node}");
+        }
+        let [note]: [Note; 1] = hypervisor.laid.notes_of(&ova.digest).await.unwrap().try_into().unwrap();
+        let seal = note.seal.clone().unwrap();
+        let template = MoRef::vm(&image.reference);
+        let config = async || hypervisor.config_of(&template).await.unwrap().1;
+        assert!(seal.altered(&config().await).is_empty());
+        // A seal of an earlier program has no parts.
+        let all = crate::vcenter::laid::settings(&config().await);
+        let earlier = Seal { settings: Some(all), parts: BTreeMap::new(), ..seal.clone() };
+        assert!(earlier.altered(&config().await).is_empty());
+        change_template(&bed, &client, &template, &ConfigSpec::new().memory(1 << 14)).await;
+        assert_eq!(seal.altered(&config().await), ["hardware"]);
+        assert!(!earlier.altered(&config().await).is_empty());
+        change_template(&bed, &client, &template, &ConfigSpec::new().extra("guestinfo.x", "y")).await;
+        assert_eq!(seal.altered(&config().await), ["extraConfig", "hardware"]);
+        let refused = hypervisor.try_add("cp3", &image).await.unwrap_err().to_string();
+        assert!(refused.contains("its settings were changed (extraConfig, hardware)"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_does_not_reach_its_host_names_it_and_leaves_no_vm() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    bed.switch(json!({ "hosts_away": true })).await;
+    hypervisor.preflight(&Placement::default()).await.expect("an upload is not always needed");
+    let refused = hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
+    assert!(refused.to_string().contains("127.0.1."), "{refused}");
+    bed.switch(json!({ "hosts_away": false })).await;
+    hypervisor.lay(&ova).await;
+    assert_eq!(bed.machines().await.len(), 1);
+}
+
+async fn renames_host(bed: &Bed, number: u32, to: &str) {
+    let path = format!("DC0/host/DC0_C0/127.0.1.{number}");
+    let _: serde_json::Value = bed.ask("POST", "rename", json!({ "path": path, "to": to })).await;
+}
+
+/// Nothing answers at the names that the inventory has.
+#[tokio::test]
+async fn an_upload_goes_where_its_lease_says() {
+    let bed = Bed::start(&[]);
+    for number in 1..=3 {
+        renames_host(&bed, number, &format!("127.0.9.{number}")).await;
+    }
+    bed.hypervisor().await.lay(&ova()).await;
+}
+
+#[tokio::test]
+async fn only_a_deployment_that_uploads_images_connects_to_hosts() {
+    let bed = Bed::start(&[]);
+    let (_, port) = bed.address().rsplit_once(':').unwrap();
+    let host = std::net::TcpListener::bind(format!("127.0.9.1:{port}")).unwrap();
+    host.set_nonblocking(true).unwrap();
+    renames_host(&bed, 1, "127.0.9.1").await;
+    let uploads = bed.hypervisor().await;
+    let library = Library { id: Uuid::from_u128(1), journal: journal_of(DEPLOYMENT) };
+    let made = VcenterHypervisor::with_images_of(bed.client().await, Uuid::from_u128(2), &bed.site(), &library).await;
+    made.unwrap().preflight(&Placement::default()).await.unwrap();
+    assert!(host.accept().is_err());
+    uploads.preflight(&Placement::default()).await.unwrap();
+    host.accept().unwrap();
 }

@@ -13,7 +13,7 @@ use crate::authority::{DirectoryStore, Store, TakeOver};
 use crate::hypervisor::PowerState;
 use crate::upgrade::tests::fake::{self, Ill, World};
 use crate::upgrade::{Arrived, Deployment, Mode, Notice, Outcome, Verb};
-use crate::vcenter::DatastoreStore;
+use crate::vcenter::{DatastoreStore, Site};
 
 pub struct Cluster {
     pub bed: Bed,
@@ -56,6 +56,15 @@ impl Cluster {
         self.guests.options.copy_disks = true;
         self.copies = true;
         self
+    }
+
+    /// One on another datastore than its journal is on.
+    pub async fn placed(nodes: usize, datastore: &str) -> Self {
+        let mut cluster = Self::without_vms(nodes).await;
+        let site = Site { datastore: datastore.to_owned(), ..cluster.bed.site() };
+        cluster.hypervisor = cluster.bed.hypervisor_of(DEPLOYMENT, &site).await;
+        cluster.found(nodes).await;
+        cluster
     }
 
     async fn without_vms(nodes: usize) -> Self {

@@ -16,8 +16,8 @@ use uuid::Uuid;
 
 use crate::authority::{Hold, Store, TakeOver};
 use crate::hypervisor::{
-    Adapter, Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown,
-    Size, Staged, Stamp, Vm, VmRef,
+    Absence, Adapter, Addition, DiskRef, Error, Hypervisor, Kind, LastSeen, Permit, Placement, PowerState, Replacement,
+    Result, ShutDown, Size, Staged, Stamp, Vm, VmRef,
 };
 use crate::workers::{
     Addresses, Arrived, Changes, Cluster, Discards, Evicted, Image, Kept, NodeSeen, Notice, OvaImage, Placed, PodSeen,
@@ -113,6 +113,8 @@ pub struct State {
     pub machines: Vec<Machine>,
     /// What the hypervisor calls the VMs that lie where only a look by BIOS UUID shows them.
     pub away: BTreeSet<String>,
+    /// BIOS UUIDs of VMs that may run, though no look shows them.
+    pub may_run: BTreeSet<Uuid>,
     pub nodes: Vec<NodeSeen>,
     pods: BTreeMap<String, Vec<Pod>>,
     pub tokens: BTreeMap<String, u64>,
@@ -311,6 +313,7 @@ pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
         adapters: Vec::new(),
         snapshots: Vec::new(),
         tasks: Vec::new(),
+        settings: None,
         version: "0".to_owned(),
     }
 }
@@ -882,6 +885,14 @@ impl Hypervisor for World {
         self.look("with_bios_uuid", move |state| {
             let vms = state.machines.iter().map(|machine| machine.vm.clone());
             vms.filter(|vm| vm.uuid() == uuid).collect()
+        })
+        .await
+    }
+
+    async fn absence(&self, uuid: Uuid, _: &[&str], _: LastSeen<'_>) -> Result<Absence> {
+        self.look("absence", move |state| match state.may_run.contains(&uuid) {
+            true => Absence::Unknown("its files are still there".to_owned()),
+            false => Absence::Gone,
         })
         .await
     }

@@ -663,6 +663,21 @@ async fn vms_that_are_moved_out_of_sight_are_not_taken_for_gone_while_their_node
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_may_run_on_a_removed_host_has_no_successor() {
+    let world = World::with(2).await;
+    let is_its = |machine: &&super::fake::Machine| machine.vm.name == "t-w1" && machine.vm.uuid().as_u128() >= 0xe00;
+    let lost = world.lock().machines.iter().find(is_its).unwrap().vm.uuid();
+    world.lock().lose_vm("t-w1");
+    world.lock().may_run.insert(lost);
+    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.vm-unseen"]);
+    assert_eq!(world.own(), ["t-w2"]);
+    world.lock().may_run.clear();
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w2", "t-w3"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_copy_is_not_taken_for_the_worker_that_runs_where_nobody_looks() {
     let world = World::with(1).await;
     // Another one's VM is called as it is, too.

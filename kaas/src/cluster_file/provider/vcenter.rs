@@ -6,6 +6,7 @@
 mod asked;
 mod judge;
 mod look;
+mod probe;
 mod room;
 mod seen;
 mod site;

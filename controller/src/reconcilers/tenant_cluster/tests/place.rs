@@ -579,6 +579,7 @@ impl Hypervisor for Of {
                     adapters: vec![adapter],
                     snapshots: Vec::new(),
                     tasks: Vec::new(),
+                    settings: None,
                     version: "0".to_owned(),
                 };
                 state.vms.push((vm, placement, None));

@@ -5,7 +5,7 @@ use std::path::Path;
 use contract::deployer::Fingerprint;
 
 use super::*;
-use crate::hypervisor::{Addition, Hypervisor, Networks, Replacement, ShutDown, Staged};
+use crate::hypervisor::{Absence, Addition, Hypervisor, LastSeen, Networks, Replacement, ShutDown, Staged};
 
 fn doubtful(error: Error) -> Error {
     Error::new(if error.kind == Kind::Fenced { Kind::Fenced } else { Kind::InDoubt }, error.source)
@@ -52,6 +52,15 @@ impl Hypervisor for World {
             vms.filter(|vm| vm.uuid() == uuid).collect()
         })
         .await
+    }
+
+    async fn absence(&self, _: Uuid, _: &[&str], seen: LastSeen<'_>) -> Result<Absence> {
+        Ok(match seen {
+            LastSeen::At(settings, _) if self.lock().settings.contains(settings) => {
+                Absence::Unknown(format!("{settings} is still there"))
+            }
+            _ => Absence::Gone,
+        })
     }
 
     async fn fingerprints(&self, vm: &VmRef) -> Result<Option<Fingerprints>> {

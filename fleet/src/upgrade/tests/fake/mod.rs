@@ -445,6 +445,7 @@ impl State {
             adapters: ADAPTERS.iter().enumerate().map(adapter).collect(),
             snapshots: Vec::new(),
             tasks: Vec::new(),
+            settings: None,
             version: String::new(),
             reference: VmRef { uuid, id },
         };

@@ -79,6 +79,11 @@ impl VcenterSite {
         Ok(Self { described, client, runtime, deployment, journal, snapshots })
     }
 
+    /// The session.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
     async fn hypervisor(&self) -> fleet::hypervisor::Result<VcenterHypervisor> {
         VcenterHypervisor::new(self.client.clone(), self.deployment, &self.described.names(), &self.journal).await
     }

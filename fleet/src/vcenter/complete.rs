@@ -1,0 +1,42 @@
+//! Compares a new VM with everything that was asked for, before its first power-on, and sends what is missing once.
+
+use vsphere::{ConfigSpec, MoRef, Outcome};
+
+use super::VcenterHypervisor;
+use super::trouble::Asking;
+use crate::hypervisor::{Error, Permit, Result};
+
+/// How often a new VM is compared whose settings change meanwhile: what a host has done may reach vCenter after its task has ended.
+const LOOKS: usize = 5;
+
+impl VcenterHypervisor {
+    /// The new VM, with all settings that it was asked for. A VM that is complete costs one look.
+    ///
+    /// # Errors
+    /// If parts still differ after one `ReconfigVM_Task`. The VM stays as it is: the caller handles it as an incomplete VM.
+    pub(super) async fn complete(&self, made: &MoRef, asked: &ConfigSpec, permit: &dyn Permit) -> Result<vsphere::Vm> {
+        let mut is_sent = false;
+        for _ in 0..LOOKS {
+            let vm = self.client.whole_vm(made).await?;
+            let lacking = asked.lacking_in(&vm);
+            if lacking.is_nothing() {
+                return Ok(vm);
+            }
+            let parts = lacking.parts.join(", ");
+            if is_sent {
+                return Err(Error::refused(format!(
+                    "the new VM {} differs in {parts} from what was asked for, also after ReconfigVM_Task: see in its \
+                     events what vCenter or another program has changed, and run the command again",
+                    vm.name
+                )));
+            }
+            log::info!("the new VM {} lacks {parts}: it is reconfigured before its first power-on", vm.name);
+            match self.client.changes(&Asking(permit)).reconfigure(made, &lacking.rest).await {
+                Ok(()) => is_sent = true,
+                Err(error) if error.outcome() == Outcome::Changed => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::transient(anyhow::anyhow!("the settings of the new VM {made} change at each look")))
+    }
+}

@@ -1,0 +1,180 @@
+//! Which VMs hold a disk, among all in the folders of VMs and templates, whoever's they are: of one that is off no lock on the file tells.
+
+use vsphere::{MoRef, Outcome, Running, Traces, Unread};
+
+use super::VcenterHypervisor;
+use crate::hypervisor::{DiskRef, Error, Result, Vm};
+
+/// What a disk's holders are looked for, which decides what is in its way.
+#[derive(Clone, Copy)]
+pub(super) enum Search<'a> {
+    /// Its holder, this VM, is to be shut down: nobody else may hold it, or a copy under its UUID, as a clone by vSphere Client does
+    /// (govmomi#1682). Of a VM that cannot be read the lock on the file tells once the disk moves.
+    ShutDown(&'a MoRef),
+    /// The file is given to a VM, and its node is off. Another file under its UUID is a copy, and stays. A VM that cannot be read was looked
+    /// for before the node was shut down; since then the file's lock tells of it.
+    Move,
+    /// The file goes for good.
+    Remove,
+}
+
+/// Whether a VM that cannot be read holds a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holds {
+    Yes,
+    No,
+    Perhaps,
+}
+
+/// What makes a VM: names of tasks as vCenter has them. While one of them runs the VM is not whole, and holds no disk that was another's a moment
+/// ago.
+const MAKING: [&str; 4] =
+    ["VirtualMachine.clone", "Folder.createVm", "ResourcePool.createVm", "ResourcePool.ImportVAppLRO"];
+
+impl VcenterHypervisor {
+    /// Refuses a VM of whose data disks another VM holds one, or a copy of one.
+    pub(super) async fn holds_its_disks_alone(&self, vm: &Vm) -> Result<()> {
+        let own = MoRef::vm(&vm.reference.id);
+        for disk in vm.data_disks() {
+            self.is_held_by_nobody(&disk.reference, Search::ShutDown(&own)).await?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a disk that a VM holds. The journal that names a disk is a file on a datastore: others may have written it.
+    pub(super) async fn is_held_by_nobody(&self, disk: &DiskRef, search: Search<'_>) -> Result<()> {
+        let folders = self.places.folders.iter().map(|(folder, _)| folder).chain([&self.places.templates]);
+        for folder in folders {
+            let listed = self.client.vms_in(folder, false).await?;
+            for vm in &listed.vms {
+                match search {
+                    Search::ShutDown(own) if vm.reference == *own => {}
+                    Search::Move => leads_not(vm, disk)?,
+                    Search::ShutDown(_) | Search::Remove => holds_not(vm, disk)?,
+                }
+            }
+            for unread in listed.unread {
+                self.is_not_held_by(unread, disk, search).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of one VM whose settings cannot be read, by what else vCenter shows of it.
+    async fn is_not_held_by(&self, unread: Unread, disk: &DiskRef, search: Search<'_>) -> Result<()> {
+        let traces = match self.client.traces(&unread.reference).await {
+            Err(error) if error.outcome() == Outcome::NotFound => return Ok(()),
+            traces => traces?,
+        };
+        // Where it lies nobody asks before a VM may hold it.
+        let lies = match disk.path.parse::<vsphere::DatastorePath>() {
+            Ok(path) if !traces.datastores.is_empty() => self.datastore_named(&path.datastore).await.ok(),
+            _ => None,
+        };
+        let is_own = matches!(search, Search::ShutDown(own) if unread.reference == *own);
+        match (holds(&traces, disk, lies.as_ref(), search), search) {
+            (Holds::No, _) => Ok(()),
+            (Holds::Yes, _) if !is_own => Err(held(&unread.name, disk)),
+            (Holds::Perhaps, Search::Move | Search::ShutDown(_)) if !is_own => {
+                log::warn!("{}; whether it holds {} the lock on that file says", unread.error, disk.path);
+                Ok(())
+            }
+            (Holds::Yes | Holds::Perhaps, _) => {
+                let tasks: Vec<String> = traces.running.iter().map(ToString::to_string).collect();
+                let remedy = match tasks.as_slice() {
+                    [] => "see in vCenter why it cannot be read".to_owned(),
+                    tasks => format!("it is being worked on ({}): wait for the end of that", tasks.join(", ")),
+                };
+                let words =
+                    format!("whether the VM {} holds the disk {} cannot be told: {remedy}", unread.name, disk.path);
+                Err(Error::from(unread.error).context(words))
+            }
+        }
+    }
+}
+
+/// Whether a task makes a VM: until it ends the VM is not whole.
+pub(super) fn makes(running: &[Running]) -> bool {
+    running.iter().any(|task| MAKING.contains(&task.what.as_str()))
+}
+
+/// Whether a VM that cannot be read holds a disk that lies on this datastore. Its files are those that vCenter knew last, and a VM that is
+/// being made may attach a disk: neither permits a deletion.
+fn holds(traces: &Traces, disk: &DiskRef, lies: Option<&MoRef>, search: Search<'_>) -> Holds {
+    let is_elsewhere = !traces.datastores.is_empty() && lies.is_some_and(|lies| !traces.datastores.contains(lies));
+    if traces.files.contains(&disk.path) {
+        Holds::Yes
+    } else if is_elsewhere {
+        Holds::No
+    } else if !matches!(search, Search::Remove) && (makes(&traces.running) || !traces.files.is_empty()) {
+        Holds::No
+    } else {
+        Holds::Perhaps
+    }
+}
+
+/// Refuses a disk that a VM holds, or a snapshot of it; a copy under its UUID as well.
+pub(super) fn holds_not(vm: &vsphere::Vm, disk: &DiskRef) -> Result<()> {
+    leads_not(vm, disk)?;
+    match vm.devices.disk(&disk.uuid.to_string()) {
+        None => Ok(()),
+        Some(copy) => Err(Error::refused(format!(
+            "{} holds {}, which has the UUID of the disk {} and is a copy of it: detach it there, or remove that VM if it is a copy which is of \
+             no use",
+            vm.name,
+            copy.path.as_deref().unwrap_or(&copy.label),
+            disk.path
+        ))),
+    }
+}
+
+/// Refuses a disk to whose file a VM leads, or a snapshot of it.
+fn leads_not(vm: &vsphere::Vm, disk: &DiskRef) -> Result<()> {
+    let leads = |path: &String| *path == disk.path;
+    let by_path = vm.devices.disks.iter().any(|held| held.path.iter().chain(&held.parents).any(leads));
+    if by_path { Err(held(&vm.name, disk)) } else { Ok(()) }
+}
+
+fn held(vm: &str, disk: &DiskRef) -> Error {
+    Error::refused(format!("{vm} holds the disk {}: detach it there first", disk.path))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn an_unread_vm_holds_no_disk_of_elsewhere_and_none_while_it_is_made() {
+        let disk = DiskRef { uuid: Uuid::from_u128(1), path: "[ds] cp1/data.vmdk".to_owned() };
+        let [here, there] = ["datastore-1", "datastore-2"].map(|id| MoRef::new("Datastore", id));
+        let task = |what: &str| Running {
+            task: MoRef::new("Task", "task-1"),
+            what: what.to_owned(),
+            on: "template".to_owned(),
+            by: String::new(),
+        };
+        let of = |datastores: &[&MoRef], files: &[&str], running: &[&str]| Traces {
+            datastores: datastores.iter().map(|at| (*at).clone()).collect(),
+            files: files.iter().map(|file| (*file).to_owned()).collect(),
+            running: running.iter().map(|what| task(what)).collect(),
+        };
+        let own = MoRef::vm("vm-1");
+        for (traces, expected, removed) in [
+            (of(&[], &[], &[]), Holds::Perhaps, Holds::Perhaps),
+            (of(&[&here], &[], &[]), Holds::Perhaps, Holds::Perhaps),
+            (of(&[&here], &[], &["VirtualMachine.relocate"]), Holds::Perhaps, Holds::Perhaps),
+            (of(&[&here], &[], &["VirtualMachine.clone"]), Holds::No, Holds::Perhaps),
+            (of(&[&there], &[], &[]), Holds::No, Holds::No),
+            (of(&[&here], &["[ds] other/other.vmx"], &[]), Holds::No, Holds::Perhaps),
+            (of(&[&here], &["[ds] cp1/data.vmdk"], &[]), Holds::Yes, Holds::Yes),
+        ] {
+            assert_eq!(holds(&traces, &disk, Some(&here), Search::Move), expected, "{traces:?}");
+            assert_eq!(holds(&traces, &disk, Some(&here), Search::ShutDown(&own)), expected, "{traces:?}");
+            assert_eq!(holds(&traces, &disk, Some(&here), Search::Remove), removed, "{traces:?}");
+        }
+        let elsewhere = holds(&of(&[&there], &[], &[]), &disk, None, Search::Remove);
+        assert_eq!(elsewhere, Holds::Perhaps, "where it lies is not known");
+    }
+}

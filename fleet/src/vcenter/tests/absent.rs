@@ -1,0 +1,230 @@
+//! What proves that a VM is gone: it is not enough that vCenter does not show it.
+
+use serde_json::json;
+
+use super::cut::{Cut, CutStore};
+use super::upgrade::Cluster;
+use super::*;
+use crate::authority::Store as _;
+use crate::hypervisor::{Absence, DiskRef, LastSeen};
+use crate::upgrade::{Arrived, Outcome, Verb};
+
+async fn host_of(client: &vsphere::Client, vm: &Vm) -> vsphere::MoRef {
+    client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap().host.unwrap()
+}
+
+/// Moves a VM that is off to a host that another VM is not on.
+async fn leaves_the_host_of(bed: &Bed, vm: &Vm, other: &Vm) {
+    let (client, taken) = (bed.client().await, host_of(&bed.client().await, other).await);
+    let cluster = client.find("DC0/host/DC0_C0").await.unwrap();
+    let hosts = client.look(&cluster, &["host"]).await.unwrap().references_at("host");
+    let free = hosts.iter().find(|host| **host != taken).unwrap();
+    let name = client.look(free, &["name"]).await.unwrap().text("name").to_owned();
+    bed.govc(&["vm.migrate", "-host", &format!("/DC0/host/DC0_C0/{name}"), &format!("/DC0/vm/control/{}", vm.name)]);
+}
+
+/// The host that a VM is on is taken out of the inventory.
+async fn loses_its_host(bed: &Bed, vm: &Vm) {
+    let client = bed.client().await;
+    let host = host_of(&client, vm).await;
+    let name = client.look(&host, &["name"]).await.unwrap().text("name").to_owned();
+    let _: serde_json::Value = bed.ask("POST", "remove-host", json!({ "host": name })).await;
+}
+
+#[tokio::test]
+async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("w1", &image).await;
+    hypervisor.power_on(&vm, &Free).await.unwrap();
+    let settings = vm.settings.clone().unwrap();
+    let seen = LastSeen::At(&settings, None);
+    let words = async |seen| match hypervisor.absence(vm.uuid(), &["w1"], seen).await.unwrap() {
+        Absence::Unknown(words) => words,
+        Absence::Gone => panic!("it is there"),
+    };
+    assert!(words(seen).await.contains("vCenter has w1"));
+    let other = hypervisor.added("w2", &image).await;
+    leaves_the_host_of(&bed, &other, &vm).await;
+    loses_its_host(&bed, &vm).await;
+    assert_eq!(hypervisor.vms().await.unwrap(), [hypervisor.again(&other).await]);
+    assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap(), []);
+    let still = words(seen).await;
+    assert!(still.contains("is still there: it may run on a host that was removed"), "{still}");
+    assert!(
+        still.ends_with("rename it so that it does not end in .vmx: its directory may hold a data disk"),
+        "{still}"
+    );
+    assert!(words(LastSeen::Unnoted).await.contains("abandon its upgrade"));
+    let nowhere = words(LastSeen::At("[nowhere] w1/w1.vmx", None)).await;
+    assert!(nowhere.contains("no datastore nowhere") && nowhere.contains("add an empty datastore"), "{nowhere}");
+    let returned = words(LastSeen::At(&settings, Some("datastore-none"))).await;
+    assert!(returned.contains("w1.vmx is still there"), "a datastore returns under another ID: {returned}");
+    // Under another BIOS UUID, as the answer "I copied it" has vCenter do.
+    let registered = LastSeen::At(other.settings.as_deref().unwrap(), None);
+    let registered = hypervisor.absence(Uuid::from_u128(0xc0), &["w1"], registered).await.unwrap();
+    assert!(
+        matches!(&registered, Absence::Unknown(why) if why.contains("the VM w2 is registered with") && why.ends_with("Change no file")),
+        "{registered:?}"
+    );
+    // Its host made it at power-on.
+    let lock = bed.file(&format!("{settings}.lck"));
+    std::fs::rename(bed.file(&settings), bed.file(&format!("{settings}.away"))).unwrap();
+    assert!(words(seen).await.contains("w1.vmx.lck is still there"));
+    std::fs::remove_file(lock).unwrap();
+    // It says nothing of the file.
+    bed.spoil("SearchDatastore_Task", "fault", json!({ "fault": "ManagedObjectNotFound" })).await;
+    assert!(words(seen).await.contains("cannot be listed"));
+    bed.spoil_nothing().await;
+    assert_eq!(hypervisor.absence(vm.uuid(), &["w1"], seen).await.unwrap(), Absence::Gone);
+    // The directory of a renamed datastore is found by what is noted of the datastore.
+    std::fs::rename(bed.file(&format!("{settings}.away")), bed.file(&settings)).unwrap();
+    let file = DiskRef { uuid: vm.uuid(), path: settings.clone() };
+    let datastore = hypervisor.disk_datastore(&file).await.unwrap().unwrap();
+    let (name, _) = settings.trim_start_matches('[').split_once(']').unwrap();
+    let to = json!({ "path": format!("DC0/datastore/{name}"), "to": "renamed" });
+    let _: serde_json::Value = bed.ask("POST", "rename", to).await;
+    assert!(words(seen).await.contains("shows no datastore"));
+    assert!(words(LastSeen::At(&settings, Some(&datastore))).await.contains("[renamed] w1/w1.vmx is still there"));
+}
+
+#[tokio::test]
+async fn an_unread_vm_counts_for_its_own_node_alone() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    hypervisor.added("w1", &image).await;
+    hypervisor.added("w2", &image).await;
+    let unread = async |node: &str| hypervisor.unread(&[node]).await.unwrap().unwrap_or_default();
+    assert_eq!(unread("w2").await, "");
+    bed.switch(json!({ "inaccessible": ["w2"] })).await;
+    assert_eq!(unread("w1").await, "", "it shows the files of another VM");
+    assert!(unread("w2").await.contains("it may be the VM w2"));
+    let seen = LastSeen::At("[LocalDS_0] w2/w2.vmx", None);
+    let Absence::Unknown(why) = hypervisor.absence(Uuid::from_u128(1), &["other"], seen).await.unwrap() else {
+        panic!("a file of it is in the directory");
+    };
+    assert!(why.contains("it may be the VM w2"), "{why}");
+    let renamed = json!({ "path": "DC0/vm/control/w2", "to": "renamed" });
+    let _: serde_json::Value = bed.ask("POST", "rename", renamed).await;
+    bed.switch(json!({ "inaccessible": ["renamed"] })).await;
+    assert!(unread("w2").await.contains("it may be the VM renamed"), "its files are called so");
+    bed.switch(json!({ "traceless": ["renamed"] })).await;
+    assert!(unread("w1").await.contains("it may be the VM renamed"), "nothing of it is shown");
+}
+
+/// Gives a command while a VM cannot be read: the command waits, and ends once the VM can.
+async fn waits_for(cluster: &Cluster, hidden: &str, verb: Verb) -> Arrived {
+    cluster.bed.switch(json!({ "inaccessible": [hidden] })).await;
+    let before = cluster.bed.machine(hidden).await.unwrap();
+    let store = CutStore::at(&cluster.store, None);
+    let mut given = std::pin::pin!(cluster.give_on(Some(verb), &store));
+    let looks = async {
+        cluster.bed.count_anew().await;
+        while cluster.bed.count("FindAllByUuid").await < 12 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        ended = &mut given => panic!("{hidden} counts as gone: {ended:?}"),
+        () = looks => {}
+    }
+    assert_eq!(cluster.bed.machine(hidden).await.unwrap(), before);
+    cluster.bed.switch(json!({ "inaccessible": [] })).await;
+    given.await.unwrap()
+}
+
+#[tokio::test]
+async fn a_nodes_unread_old_vm_is_waited_for() {
+    for entry in [12, 14] {
+        let cluster = Cluster::of(1).await;
+        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
+        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+        assert_eq!(waits_for(&cluster, "cp1", Verb::Resume).await, Arrived::Ended(Outcome::Upgraded), "{entry}");
+        assert_eq!(waits_for(&cluster, "cp1", Verb::Commit).await, Arrived::Ended(Outcome::Committed), "{entry}");
+        cluster.runs(true, 1).await;
+    }
+    for entry in [14, 16, 20] {
+        let cluster = Cluster::of(1).await;
+        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
+        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+        assert_eq!(waits_for(&cluster, "cp1", Verb::Rollback).await, Arrived::Ended(Outcome::RolledBack), "{entry}");
+        cluster.runs(false, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn abandon_names_an_unread_vm_that_may_hold_the_disk() {
+    for (entry, is_new) in [(14, false), (18, true)] {
+        let cluster = Cluster::of(1).await;
+        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
+        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+        let vms = cluster.hypervisor.vms().await.unwrap();
+        let hidden = vms.iter().find(|vm| vm.stamp.as_ref().unwrap().swap.is_some() == is_new).unwrap();
+        cluster.bed.switch(json!({ "inaccessible": [hidden.name] })).await;
+        assert_eq!(cluster.give(Some(Verb::Abandon)).await.unwrap(), Arrived::Ended(Outcome::Abandoned));
+        let last = cluster.store.numbers().await.unwrap().into_iter().max().unwrap();
+        let mut journal = String::new();
+        for file in cluster.store.files(last).await.unwrap() {
+            journal += &cluster.store.read(last, &file).await.unwrap().unwrap();
+        }
+        let named = format!("it may be the VM {}", hidden.name);
+        assert!(journal.contains(&named) && !journal.contains("no VM holds its disk"), "{journal}");
+    }
+}
+
+/// The new VM runs on, and the old one is given neither disk nor power.
+#[tokio::test]
+async fn a_swap_goes_not_back_while_its_new_vm_may_run_on_a_removed_host() {
+    let cluster = Cluster::of(1).await;
+    let store = CutStore::at(&cluster.store, Some((20, Cut::Before)));
+    assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+    let vms = cluster.hypervisor.vms().await.unwrap();
+    let new = vms.iter().find(|vm| vm.stamp.as_ref().unwrap().swap.is_some()).unwrap();
+    assert_eq!(new.power, crate::hypervisor::PowerState::On, "{vms:#?}");
+    let old = vms.iter().find(|vm| vm.name == "cp1").unwrap();
+    leaves_the_host_of(&cluster.bed, old, new).await;
+    loses_its_host(&cluster.bed, new).await;
+    let paused = cluster.give(Some(Verb::Rollback)).await.unwrap();
+    let Arrived::Paused(why) = paused else { panic!("{paused:?}") };
+    assert_eq!(why.code, "upgrade.vm-gone", "{why:?}");
+    let old = cluster.bed.machine("cp1").await.unwrap();
+    assert_eq!((old.power.as_str(), old.disks.len()), ("poweredOff", 1));
+    assert!(why.words.contains("it may run"), "{why:?}");
+}
+
+#[tokio::test]
+async fn a_cluster_is_not_gone_while_a_vm_of_it_may_run_on_a_removed_host() {
+    let world = super::cluster::World::of(1).await;
+    let deployed = world.give(crate::deploy::Wish::Deploy(&world.wanted)).await.unwrap();
+    assert!(matches!(deployed, crate::deploy::Arrived::Up(_)), "{deployed:?}");
+    let vm = world.hypervisor.vms().await.unwrap().remove(0);
+    loses_its_host(&world.bed, &vm).await;
+    let stopped = world.give(super::cluster::REMOVE).await.unwrap();
+    let crate::deploy::Arrived::Stopped(waits) = stopped else { panic!("{stopped:?}") };
+    assert!(waits.iter().any(|wait| wait.reason.words.contains("is still there: it may run")), "{waits:?}");
+    let settings = world.bed.file(vm.settings.as_ref().unwrap());
+    std::fs::remove_file(&settings).unwrap();
+    std::fs::remove_file(settings.with_extension("vmx.lck")).unwrap();
+    assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::deploy::Arrived::Gone);
+}
+
+/// An earlier version has not noted where the settings of VMs are.
+#[tokio::test]
+async fn a_cluster_without_noted_settings_is_not_gone_while_its_vm_is_unread() {
+    let world = super::cluster::World::of(1).await;
+    let deployed = world.give(crate::deploy::Wish::Deploy(&world.wanted)).await.unwrap();
+    assert!(matches!(deployed, crate::deploy::Arrived::Up(_)), "{deployed:?}");
+    let note = crate::journals::deployment::last(&world.store).await.unwrap().unwrap();
+    let mut kept: serde_json::Value = serde_json::from_str(&note.text).unwrap();
+    assert!(kept["nodes"][0].as_object_mut().unwrap().remove("settings").is_some());
+    assert!(kept.as_object_mut().unwrap().remove("places").is_some());
+    world.store.write(note.hold, &note.file, &kept.to_string()).await.unwrap();
+    world.bed.switch(json!({ "inaccessible": ["cp1"] })).await;
+    let stopped = world.give(super::cluster::REMOVE).await.unwrap();
+    let crate::deploy::Arrived::Stopped(waits) = stopped else { panic!("{stopped:?}") };
+    assert!(waits.iter().any(|wait| wait.reason.words.contains("it may be the VM cp1")), "{waits:?}");
+    world.bed.switch(json!({ "inaccessible": [] })).await;
+    assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::deploy::Arrived::Gone);
+}

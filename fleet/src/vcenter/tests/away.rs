@@ -1,0 +1,122 @@
+//! Swaps while a datastore is away, and while objects get other names.
+
+use serde_json::json;
+
+use super::cut::{Cut, CutStore};
+use super::upgrade::Cluster;
+use super::*;
+use crate::upgrade::{Arrived, Outcome, Verb};
+
+async fn renames(bed: &Bed, path: &str, to: &str) {
+    let _: serde_json::Value = bed.ask("POST", "rename", json!({ "path": path, "to": to })).await;
+}
+
+/// A cluster whose VMs are on another datastore than its journal is.
+async fn elsewhere() -> Cluster {
+    Cluster::placed(1, "LocalDS_1").await
+}
+
+/// Its paths are down for a while when the disk is no VM's.
+#[tokio::test]
+async fn a_datastore_that_is_away_is_waited_for() {
+    for fault in ["InvalidDatastore", "DatastoreNotWritableOnHost"] {
+        let cluster = elsewhere().await;
+        let store = CutStore::at(&cluster.store, None);
+        let away = async {
+            cluster.bed.switch(json!({ "datastores_away": { "LocalDS_1": fault } })).await;
+            cluster.bed.count_anew().await;
+            // It was tried again and again.
+            while cluster.bed.count("QueryVirtualDiskUuid").await < 5 {
+                tokio::task::yield_now().await;
+            }
+            cluster.bed.switch(json!({ "datastores_away": {} })).await;
+        };
+        // The entry before the attachment.
+        let cut = CutStore::at(&cluster.store, Some((16, Cut::Before)));
+        assert!(cut.given(cluster.give_on(None, &cut)).await.is_none());
+        let (ended, ()) = tokio::join!(cluster.give_on(Some(Verb::Resume), &store), away);
+        assert_eq!(ended.unwrap(), Arrived::Ended(Outcome::Upgraded), "{fault}: it did not turn");
+        cluster.runs(true, 2).await;
+    }
+}
+
+/// A disk is followed by its datastore, whichever name that has, at each entry of the journal.
+#[tokio::test]
+async fn a_renamed_datastore_is_followed_there_and_back() {
+    for entry in [10, 12, 14, 16, 18, 20] {
+        let cluster = elsewhere().await;
+        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
+        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+        renames(&cluster.bed, "DC0/datastore/LocalDS_1", "moved").await;
+        assert_eq!(cluster.give(Some(Verb::Resume)).await.unwrap(), Arrived::Ended(Outcome::Upgraded), "{entry}");
+        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
+        let cut = store.given(cluster.give_on(Some(Verb::Rollback), &store)).await;
+        renames(&cluster.bed, "DC0/datastore/moved", "back").await;
+        if cut.is_none() {
+            assert_eq!(
+                cluster.give(Some(Verb::Rollback)).await.unwrap(),
+                Arrived::Ended(Outcome::RolledBack),
+                "{entry}"
+            );
+        }
+        cluster.runs(false, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn other_names_of_network_folder_and_vm_stop_no_swap() {
+    for entry in [8, 12, 16, 20] {
+        let cluster = elsewhere().await;
+        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
+        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+        for (path, to) in
+            [("DC0/vm/control/cp1", "renamed"), ("DC0/network/VM Network", "net"), ("DC0/vm/control", "other")]
+        {
+            renames(&cluster.bed, path, to).await;
+        }
+        assert_eq!(cluster.give(Some(Verb::Resume)).await.unwrap(), Arrived::Ended(Outcome::Upgraded), "{entry}");
+        assert_eq!(cluster.give(Some(Verb::Rollback)).await.unwrap(), Arrived::Ended(Outcome::RolledBack), "{entry}");
+    }
+}
+
+/// What else a datastore's browser takes for a pattern than "*" is not documented.
+#[tokio::test]
+async fn a_disk_beside_anothers_is_found_whatever_patterns_are_understood() {
+    let bed = Bed::start(&[]);
+    bed.switch(json!({ "simple_patterns": true })).await;
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    bed.govc(&["vm.unregister", "/DC0/vm/control/cp1"]);
+    let error = hypervisor.delete_disk(&disk, &Free).await.unwrap_err();
+    assert!(error.to_string().contains("cp1.vmx, which is registered with no VM"), "{error}");
+}
+
+#[tokio::test]
+async fn where_drs_only_recommends_new_vms_are_spread_and_replacements_stay() {
+    let (bed, ova) = (Bed::start(&[]), ova());
+    let hypervisor = bed.hypervisor().await;
+    bed.govc(&["cluster.change", "-drs-enabled=true", "-drs-mode=manual", "DC0_C0"]);
+    bed.switch(json!({ "refuses_without_host": true })).await;
+    hypervisor.preflight(&Placement::default()).await.unwrap();
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    hypervisor.power_on(&vm, &Free).await.unwrap();
+    let host_of = async |name: &str| {
+        let machine = vsphere::MoRef::vm(&bed.machine(name).await.unwrap().object);
+        hypervisor.client.vm(&machine).await.unwrap().host
+    };
+    let mut hosts = std::collections::BTreeSet::from([host_of("cp1").await]);
+    for name in ["cp2", "cp3"] {
+        hypervisor.added(name, &image).await;
+        hosts.insert(host_of(name).await);
+    }
+    assert_eq!(hosts.len(), 3);
+    for vm in hypervisor.vms().await.unwrap() {
+        let new = format!("{}-new", vm.name);
+        hypervisor.replaced(&vm, &new, &image).await.unwrap();
+        assert_eq!(host_of(&new).await, host_of(&vm.name).await, "{}", vm.name);
+    }
+}

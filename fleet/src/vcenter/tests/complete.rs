@@ -1,0 +1,93 @@
+//! New VMs of a vCenter that drops parts of what they are asked for.
+
+use serde_json::json;
+
+use super::*;
+use crate::vcenter::{Clones, Site};
+
+const PARTS: [(&str, &str); 4] = [
+    ("vapp", "the OVF property node-name"),
+    ("uuid", "the BIOS UUID"),
+    ("extra", "the entry kaas.stamp of extraConfig"),
+    ("devices", "a disk"),
+];
+
+#[tokio::test]
+async fn a_clone_gets_what_vcenter_dropped_before_its_first_power_on() {
+    for clones in [Clones::Linked, Clones::Full] {
+        let bed = Bed::start(&[]);
+        let hypervisor = bed.hypervisor_of(DEPLOYMENT, &Site { clones, ..bed.site() }).await;
+        let image = hypervisor.lay(&ova()).await;
+        bed.count_anew().await;
+        let whole = hypervisor.added("whole", &image).await;
+        assert_eq!(bed.count("ReconfigVM_Task").await, 0, "a whole clone is not changed");
+        for (part, _) in PARTS.into_iter().chain([("all", "")]) {
+            let drops: Vec<&str> =
+                PARTS.iter().map(|(one, _)| *one).filter(|one| part == "all" || *one == part).collect();
+            bed.switch(json!({ "clone_drops": drops })).await;
+            bed.count_anew().await;
+            let uuid = Uuid::new_v4();
+            let (networks, form) = ([NETWORK.to_owned()], properties(part));
+            let addition = Addition {
+                name: part,
+                uuid: Some(uuid),
+                image: &image,
+                networks: Networks::Named(&networks),
+                size: &SIZE,
+                properties: &form,
+                stamp: stamp(part, None),
+                placement: &Placement::default(),
+            };
+            assert_eq!(hypervisor.add(&addition, &Free).await.unwrap(), uuid, "{part}");
+            assert_eq!(bed.count("ReconfigVM_Task").await, 1, "{part}");
+            let vm = hypervisor.of_uuid(uuid).await;
+            assert_eq!(vm.stamp, Some(stamp(part, None)), "{part}");
+            assert_eq!(vm.disks.len(), whole.disks.len(), "{part}");
+            hypervisor.power_on(&vm, &Free).await.unwrap();
+            let told = bed.machine(part).await.unwrap().guestinfo["ovfEnv"].clone();
+            assert!(told.contains(&format!("\"{part}\"")) && told.contains("a &lt;secret&gt; &amp; more"), "{told}");
+            let name = bed.client().await.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap().properties;
+            let name = name.into_iter().find(|property| property.name() == "node-name").unwrap();
+            assert!(name.is_configurable, "{part}: the next swap takes it over");
+        }
+        bed.switch(json!({ "clone_drops": ["uuid", "extra", "vapp"] })).await;
+        let new = hypervisor.replaced(&whole, "whole-new", &image).await.unwrap();
+        assert_eq!(hypervisor.of_uuid(new).await.stamp, Some(stamp("whole", Some(7))));
+    }
+}
+
+#[tokio::test]
+async fn a_clone_that_differs_after_its_correction_is_refused_by_name() {
+    let bed = Bed::start(&[]);
+    let hypervisor = bed.hypervisor().await;
+    let image = hypervisor.lay(&ova()).await;
+    for (part, name) in PARTS {
+        bed.switch(json!({ "clone_drops": [part], "reconfigure_drops": [part] })).await;
+        let (networks, form) = ([NETWORK.to_owned()], properties(part));
+        let addition = Addition {
+            name: part,
+            uuid: Some(Uuid::new_v4()),
+            image: &image,
+            networks: Networks::Named(&networks),
+            size: &SIZE,
+            properties: &form,
+            stamp: stamp(part, None),
+            placement: &Placement::default(),
+        };
+        let refused = hypervisor.add(&addition, &Free).await.unwrap_err();
+        assert_eq!(refused.kind, Kind::InDoubt, "the incomplete VM is there: {refused}");
+        assert!(refused.to_string().contains(&format!("the new VM {part} differs in {name}")), "{refused}");
+        assert_eq!(bed.machine(part).await.unwrap().power, "poweredOff");
+    }
+}
+
+#[tokio::test]
+async fn an_import_gets_what_vcenter_dropped() {
+    let bed = Bed::start(&[]);
+    bed.switch(json!({ "import_drops": ["uuid", "extra"] })).await;
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    bed.switch(json!({ "import_drops": [] })).await;
+    assert_eq!(hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap(), Some(image.clone()));
+    hypervisor.added("cp1", &image).await;
+}

@@ -1,0 +1,129 @@
+//! VMs whose settings vCenter does not show, and clones made in vSphere Client: what stops a swap is found before a node is off.
+
+use serde_json::json;
+use vsphere::{CloneDisks, CloneVm, ConfigSpec, MoRef, Unguarded};
+
+use super::cut::{Cut, CutStore};
+use super::others::by_hand;
+use super::upgrade::Cluster;
+use super::*;
+use crate::upgrade::{Arrived, Outcome, Verb};
+
+/// Somebody clones a VM of theirs into the folder: it takes its time until nothing is spoilt any more.
+async fn begins_a_clone(bed: &Bed, ova: &Ova) -> tokio::task::JoinHandle<vsphere::Result<MoRef>> {
+    let client = bed.client().await;
+    let source = by_hand(&client, ova, "theirs", "control").await;
+    bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
+    let cloning = tokio::spawn(async move {
+        let folder = client.find("DC0/vm/control").await.unwrap();
+        let spec = ConfigSpec::new();
+        let clone = CloneVm {
+            name: "half",
+            folder: &folder,
+            pool: None,
+            datastore: None,
+            host: None,
+            disks: CloneDisks::Full,
+            policy: None,
+            config: &spec,
+            is_template: false,
+        };
+        client.changes(&Unguarded).clone_vm(&source, &clone).await
+    });
+    while bed.machine("half").await.is_none() {
+        tokio::task::yield_now().await;
+    }
+    cloning
+}
+
+/// A disk that no VM holds, where the VM was.
+async fn made_free(cluster: &Cluster) -> crate::hypervisor::DiskRef {
+    let client = cluster.bed.client().await;
+    let made = by_hand(&client, &ova(), "free", "control").await;
+    let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
+    let [vm] = <[Vm; 1]>::try_from(cluster.hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+    cluster.hypervisor.stamp(&vm, &stamp("free", None), &Free).await.unwrap();
+    let vm = cluster.hypervisor.again(&vm).await;
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    cluster.hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    cluster.hypervisor.destroy(&cluster.hypervisor.again(&vm).await, &Free).await.unwrap();
+    disk
+}
+
+async fn clones(bed: &Bed, machine: &str, to: &str) {
+    let _: serde_json::Value = bed.ask("POST", "client-clone", json!({ "machine": machine, "to": to })).await;
+}
+
+#[tokio::test]
+async fn a_vm_that_is_being_cloned_stops_no_look_and_no_swap() {
+    let cluster = Cluster::of(1).await;
+    let theirs = ova();
+    let cloning = begins_a_clone(&cluster.bed, &theirs).await;
+    assert_eq!(cluster.hypervisor.vms().await.unwrap().len(), 1);
+    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    cluster.runs(true, 2).await;
+    assert_eq!(cluster.give(Some(Verb::Rollback)).await.unwrap(), Arrived::Ended(Outcome::RolledBack));
+    assert!(!cloning.is_finished(), "it was cloned all the time");
+    cluster.bed.spoil_nothing().await;
+    cloning.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_unread_vm_of_others_stops_no_swap_and_permits_no_deletion() {
+    let cluster = Cluster::of(1).await;
+    let client = cluster.bed.client().await;
+    by_hand(&client, &ova(), "lost", "control").await;
+    // Its files are shown, and the disk is none of those that vCenter knew last.
+    cluster.bed.switch(json!({ "inaccessible": ["lost"] })).await;
+    let [vm] = <[Vm; 1]>::try_from(cluster.hypervisor.vms().await.unwrap()).unwrap();
+    cluster.hypervisor.is_sole_holder(&vm).await.unwrap();
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    let free = made_free(&cluster).await;
+    for switches in [json!({ "traceless": [] }), json!({ "traceless": ["lost"] })] {
+        cluster.bed.switch(switches).await;
+        cluster.hypervisor.is_sole_holder(&vm).await.unwrap();
+        let error = cluster.hypervisor.delete_disk(&free, &Free).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Transient, "{error}");
+        assert!(error.to_string().contains("whether the VM lost holds the disk"), "{error}");
+    }
+    // The lock on the disk's file tells of it.
+    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    cluster.bed.switch(json!({ "traceless": [], "inaccessible": [] })).await;
+    cluster.runs(true, 2).await;
+    cluster.hypervisor.delete_disk(&free, &Free).await.unwrap();
+    assert!(cluster.hypervisor.has_disk(&disk).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_clone_of_vsphere_client_is_refused_before_the_node_is_off() {
+    let cluster = Cluster::of(1).await;
+    clones(&cluster.bed, "cp1", "cp1-backup").await;
+    let refused = format!("{:#}", cluster.give(None).await.unwrap_err());
+    assert!(refused.contains("upgrade.disk-held") && refused.contains("cp1-backup holds"), "{refused}");
+    cluster.bed.govc(&["vm.destroy", "/DC0/vm/control/cp1-backup"]);
+    // The same of one that is made once the plan is: the command before ends before it notes the shutdown.
+    let store = CutStore::at(&cluster.store, Some((10, Cut::Before)));
+    assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+    clones(&cluster.bed, "cp1", "cp1-backup").await;
+    let paused = cluster.give(Some(Verb::Resume)).await.unwrap();
+    let Arrived::Paused(why) = paused else { panic!("{paused:?}") };
+    assert_eq!(why.code, "upgrade.disk-held", "{why:?}");
+    assert_eq!(cluster.bed.machine("cp1").await.unwrap().power, "poweredOn");
+    cluster.bed.govc(&["vm.destroy", "/DC0/vm/control/cp1-backup"]);
+    assert_eq!(cluster.give(Some(Verb::Resume)).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    cluster.runs(true, 2).await;
+}
+
+/// It was made once the node was off: no file is held, and neither way is stopped.
+#[tokio::test]
+async fn a_copy_of_a_disk_under_its_uuid_is_no_holder_of_it() {
+    let cluster = Cluster::of(1).await;
+    let store = CutStore::at(&cluster.store, Some((12, Cut::Before)));
+    assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+    assert_eq!(cluster.bed.machine("cp1").await.unwrap().power, "poweredOff");
+    clones(&cluster.bed, "cp1", "cp1-backup").await;
+    assert_eq!(cluster.give(Some(Verb::Resume)).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    assert_eq!(cluster.give(Some(Verb::Rollback)).await.unwrap(), Arrived::Ended(Outcome::RolledBack));
+    let backup = cluster.bed.machine("cp1-backup").await.unwrap();
+    assert_eq!((backup.power.as_str(), backup.disks.len()), ("poweredOff", 2));
+}
