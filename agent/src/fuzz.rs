@@ -31,7 +31,6 @@ const GROWTH: usize = 2;
 /// A valid input.
 pub(crate) struct Example {
     bytes: Vec<u8>,
-    /// Where changes are made.
     changed: Range<usize>,
 }
 

@@ -15,6 +15,8 @@
 //!   if it were not there ([`json::read_strictly`]). So are the identity slots of a data disk: an identity that is not
 //!   understood to its end is one of a later version, and is left alone.
 
+#![deny(missing_docs)]
+
 pub mod bios_uuid;
 pub mod codes;
 mod console;

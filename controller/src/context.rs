@@ -17,7 +17,6 @@ pub struct Context {
     pub providers: Providers,
     /// For how long this controller leads. What lasts gives up once it has ended ([`Term::ended`]).
     pub term: Term,
-    /// What time it is.
     pub clock: Clock,
     /// Whether the controller is of the build that the control cluster's kinds are of, as far as that is told.
     pub is_marked: bool,
@@ -29,9 +28,7 @@ pub enum Trouble {
     /// The API server did not do something.
     #[error("{attempt}: {failure}")]
     Objects {
-        /// What was attempted.
         attempt: String,
-        /// What became of it.
         #[source]
         failure: Failure,
     },

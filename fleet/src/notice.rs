@@ -1,14 +1,11 @@
 //! What an engine tells that looks, decides and acts until something is so. Words for people are the caller's.
 
-/// What happens.
 #[derive(Clone, Copy, Debug)]
 pub enum Notice<'a, Action, Wait> {
     /// Another command's end is waited for, in these words.
     TakingOver(&'a str),
     /// An image is laid ready, which may take minutes.
     Staging,
-    /// This is begun.
     Begun(&'a Action),
-    /// This is waited for.
     Waits(&'a Wait),
 }

@@ -13,9 +13,7 @@ use nix::libc;
 /// The user who called sudo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// User ID.
     pub user: u32,
-    /// Group ID.
     pub group: u32,
 }
 
@@ -69,9 +67,6 @@ impl Caller {
 }
 
 /// Makes a directory that a compiler writes to, or a file that is that user's own, the calling user's, if there is one.
-///
-/// # Errors
-/// As [`Caller::give`].
 pub fn lend(directory: &Path) -> Result<()> {
     Caller::of_environment().map_or(Ok(()), |caller| caller.give(directory))
 }

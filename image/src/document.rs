@@ -10,10 +10,8 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-/// One mistake in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// The document.
     pub file: PathBuf,
     /// Line, from 1.
     pub line: usize,
@@ -119,7 +117,6 @@ impl<'t> Document<'t> {
 /// A value with its place.
 #[derive(Clone, Debug)]
 pub struct Located<T> {
-    /// The value.
     pub value: T,
     key: String,
     place: Place,
@@ -431,7 +428,6 @@ pub fn any(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The values alone.
 pub fn values<T>(list: Vec<Located<T>>) -> Vec<T> {
     list.into_iter().map(|item| item.value).collect()
 }

@@ -22,11 +22,9 @@ pub struct Content<'c> {
     pub tree: &'c Tree,
     /// The initial root. It is taken from the root before the description is there, and so may count in it.
     pub initial: &'c Tree,
-    /// The kernel.
     pub vmlinuz: &'c Path,
     /// The EFI program that the firmware starts and that carries kernel and initial root.
     pub stub: &'c Path,
-    /// The kernel's parameters.
     pub parameters: &'c [String],
     /// The description, without the identifier.
     pub facts: &'c Value,

@@ -17,16 +17,13 @@ use crate::spec::Kernel;
 use crate::tools::ToolsTree;
 use crate::tree::{Tree, matches};
 
-/// A kernel that is unpacked.
 #[derive(Clone, Debug)]
 pub struct Unpacked {
-    /// The kernel itself.
     pub vmlinuz: PathBuf,
     /// Its release, as `uname -r` says it.
     pub release: String,
     /// `usr/lib/modules` of the image.
     pub modules: PathBuf,
-    /// Its licence.
     pub copyright: PathBuf,
     /// `usr/lib/modules` of the initial root.
     pub initial_modules: PathBuf,

@@ -40,15 +40,15 @@ use std::collections::btree_map::Entry;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use contract::image::Compilers;
 use ova::signature::Signer;
 
 use cache::{Cache, Used};
+use component::Component;
 use component::build::Built;
-use component::{Component, Source};
 use debian::bootstrap;
 use debian::changes::Changes;
 use debian::lock::{Lock, Package, Pocket, advice};
@@ -62,7 +62,6 @@ use spec::{Spec, Variant};
 
 /// What a build is asked for.
 pub struct Request<'r> {
-    /// The spec.
     pub spec: &'r Path,
     /// What is to differ from it.
     pub variant: Variant,
@@ -78,7 +77,6 @@ pub struct Request<'r> {
 
 /// What the stages work with.
 pub struct BuildContext<'w> {
-    /// Their programs.
     pub tools: &'w tools::ToolsTree,
     /// Where their results are kept.
     pub cache: &'w Cache,
@@ -88,10 +86,8 @@ pub struct BuildContext<'w> {
     pub epoch: u64,
 }
 
-/// What a build made.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// The OVA.
     pub ova: PathBuf,
     /// Its bytes.
     pub size: u64,
@@ -192,63 +188,6 @@ fn documents(
     Ok((sbom::document(spec, &debian, &components, &programs, (&library, &crates), epoch)?, texts))
 }
 
-/// Compares what the images of specs are made of with published advisories; if `pinned`, only with the Go vulnerability
-/// database. Pins and judgements are in the directory `audit` next to that of the components.
-///
-/// # Errors
-/// When a spec or a judgement is wrong, a database cannot be reached, or, unless `pinned`, a component is not built.
-pub fn audit(
-    specs: &[PathBuf],
-    pinned: bool,
-    sources: &Settings,
-    now: SystemTime,
-    cache: &Cache,
-    progress: &Progress,
-) -> Result<audit::Report> {
-    let mut report = audit::Report::default();
-    let mut components: BTreeMap<String, Component> = BTreeMap::new();
-    let (mut locks, mut last) = (Vec::new(), None);
-    for path in specs {
-        let (spec, described) = spec::read(path)?;
-        components.extend(used(&spec, &described).map(|component| (component.name.clone(), component.clone())));
-        locks.extend(layers::read_locks(&spec.packages.layers, path)?);
-        last = Some(spec);
-    }
-    let spec = last.context("no spec is given")?;
-    let directory = spec.components.file.with_file_name("../audit");
-    let judgements = audit::judged::read(&directory, now)?;
-    // The host may have another Go, or an older one than go.mod asks for.
-    let go = component::toolchain::ensure(first_pin(components.values())?, cache, progress)?;
-    let database = audit::go::Database::fetch(&directory, &go, progress)?;
-    report.rows.extend(database.is_old(now));
-    // Without the tools tree no component in C was built.
-    let has_tools = !pinned || cache.root().join("tools").is_dir();
-    let tools = has_tools.then(|| tools::ensure(sources, cache, progress)).transpose()?;
-    for (name, component) in &components {
-        let Source::GoModule(module) = &component.source else {
-            report.unchecked.push(format!("{name}: it is not built from Go modules"));
-            continue;
-        };
-        if component::build::is_made(component, tools.as_ref(), cache)? {
-            let built = component::build::build(component, tools.as_ref(), cache, progress)?;
-            report.rows.extend(database.rows(name, &module.go.version, &go_program::of(&built)?));
-            report.checked.push(format!("{name} against golang.org/x/vulndb {}", database.version));
-        } else {
-            ensure!(pinned, "cannot check {name}: it is not built: build the images, then run the command again");
-            report.unchecked.push(format!("{name}: it is not built"));
-        }
-    }
-    if pinned {
-        report.unchecked.push("crates and Debian packages: run without --pinned".to_owned());
-    } else {
-        audit::check_crates(&spec.files.workspace, cache, progress, &mut report)?;
-        locks.push(tools::shipped()?);
-        audit::debian::check(&locks, spec.packages.kernel.as_deref(), sources, cache, progress, &mut report)?;
-    }
-    report.judge(&judgements, now);
-    Ok(report)
-}
-
 /// A lock file that was renewed.
 #[derive(Clone, Debug)]
 pub struct Renewed {
@@ -341,7 +280,6 @@ fn epoch(lock: &Lock) -> Result<u64> {
     }
 }
 
-/// The components that the spec uses.
 fn used<'c>(spec: &Spec, described: &'c [Component]) -> impl Iterator<Item = &'c Component> {
     let names: Vec<String> = spec.components.names().into_iter().map(str::to_owned).collect();
     described.iter().filter(move |component| names.contains(&component.name))

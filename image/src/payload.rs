@@ -34,9 +34,7 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 pub struct OfRoot<'n> {
     /// The name of the image.
     pub name: &'n str,
-    /// Its tag.
     pub tag: String,
-    /// The program's path in the root.
     pub program: PathBuf,
 }
 

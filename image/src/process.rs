@@ -56,13 +56,11 @@ impl Tool {
         Self { name: name.to_owned(), command }
     }
 
-    /// Adds one argument.
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.command.arg(argument);
         self
     }
 
-    /// Adds arguments.
     pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         self.command.args(arguments);
         self
@@ -105,9 +103,6 @@ impl Tool {
     }
 
     /// Runs to the end and returns what it wrote to standard output.
-    ///
-    /// # Errors
-    /// As [`Tool::run`].
     pub fn output(self, progress: &Progress) -> Result<Vec<u8>> {
         self.finish(progress, true)
     }

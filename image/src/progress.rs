@@ -35,7 +35,6 @@ impl Progress {
         Self { kind, started: Instant::now(), took: Mutex::default() }
     }
 
-    /// Nowhere.
     pub fn silent() -> Self {
         Self { kind: Kind::Silent, started: Instant::now(), took: Mutex::default() }
     }
@@ -68,7 +67,6 @@ impl Progress {
         }
     }
 
-    /// A line that stays.
     pub fn say(&self, line: &str) {
         match &self.kind {
             Kind::Terminal(bar) => bar.suspend(|| eprintln!("{line}")),

@@ -18,7 +18,6 @@ use crate::spec::{Identity, Spec};
 
 /// The document's place in the image.
 pub const PLACE: &str = "usr/share/kaas/sbom.spdx.json";
-/// The document's own ID.
 const DOCUMENT: &str = "SPDXRef-DOCUMENT";
 
 /// The packages of the document by ID, and which contains which.

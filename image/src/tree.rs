@@ -16,7 +16,6 @@ use crate::cache::{Cache, KeyBuilder};
 /// What stands at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A directory.
     Directory,
     /// A file and where its bytes are.
     File(Content),
@@ -27,7 +26,6 @@ pub enum Kind {
 /// Where the bytes of a file are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Here.
     Bytes(Vec<u8>),
     /// In a file of the build host.
     Host(PathBuf),
@@ -78,7 +76,6 @@ impl Content {
 /// One path of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What stands there.
     pub kind: Kind,
     /// Permission bits, with set-user-ID, set-group-ID and sticky.
     pub mode: u32,
@@ -249,7 +246,6 @@ impl Tree {
         }
     }
 
-    /// All paths in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Path, &Node)> {
         self.0.iter().map(|(path, node)| (path.as_path(), node))
     }

@@ -6,11 +6,11 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use clap::Args;
-use image::audit::{Report, Row, Status};
+use image::audit::{self, Report, Row, Status};
 use image::cache::Cache;
 use image::progress::Progress;
 
-use crate::output;
+use crate::output::{self, Output};
 use crate::sources::Sources;
 
 /// The exit status with an open advisory.
@@ -28,6 +28,9 @@ pub struct Audit {
     /// Check against pinned data only: Go modules. Expired judgements and components that are not built do not fail.
     #[arg(long)]
     pinned: bool,
+    /// Format of the output
+    #[arg(long, default_value = "text")]
+    output: Output,
     #[command(flatten)]
     sources: Sources,
 }
@@ -38,10 +41,13 @@ pub struct Audit {
 /// When a spec or a judgement is wrong, a component is not built, or a database cannot be reached.
 pub fn run(arguments: Audit, cache: &Cache) -> Result<ExitCode> {
     let progress = Progress::on_stderr();
-    let Audit { specs, pinned, sources } = arguments;
-    let report = image::audit(&specs, pinned, &sources.into(), SystemTime::now(), cache, &progress)?;
+    let Audit { specs, pinned, output, sources } = arguments;
+    let report = audit::run(&specs, pinned, &sources.into(), SystemTime::now(), cache, &progress)?;
     progress.finish();
-    output::result(&text(&report))?;
+    match output {
+        Output::Text => output::result(&text(&report))?,
+        Output::Json => output::json(&report)?,
+    }
     Ok(match report.fails(pinned) {
         true => ExitCode::from(OPEN),
         false if !pinned && !report.unchecked.is_empty() => ExitCode::from(UNCHECKED),

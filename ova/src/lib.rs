@@ -16,6 +16,8 @@
 //!
 //! Equal inputs give equal bytes, whatever the machine and its number of threads.
 
+#![deny(missing_docs)]
+
 pub mod archive;
 mod digest;
 pub mod manifest;

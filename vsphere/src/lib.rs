@@ -45,6 +45,8 @@
 //! name. To make policies, or to ask which storage does as one says, is not this crate's. An extension that [`ManagedBy`] names is shown by
 //! vSphere Client if it is registered; to register one is not this crate's either.
 
+#![deny(missing_docs)]
+
 mod changes;
 mod client;
 mod cluster;

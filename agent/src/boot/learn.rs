@@ -282,7 +282,6 @@ fn worker(
 
 /// What was seen of the disks before the environment is known.
 struct Seen<'a> {
-    /// All of them.
     disks: &'a Disks,
     /// What they are to a control node.
     data_disk: &'a DataDisk,

@@ -58,7 +58,6 @@ pub struct DiskCounter {
 /// What a swap did to the cluster and whoever has the disk afterwards undoes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cordon {
-    /// The swap.
     pub swap: uuid::Uuid,
 }
 
@@ -79,7 +78,6 @@ impl Entry for DeployerRights {
     const WHAT: &'static str = "the deployer's rights";
 }
 
-/// The directory of records.
 pub struct Records {
     directory: PathBuf,
 }

@@ -20,7 +20,6 @@ use crate::system::address;
 pub const CONFIGURATION: &str = "/run/kaas/keepalived.conf";
 /// What keepalived follows: written by the agent.
 pub const HEALTH: &str = "/run/kaas/api-health";
-/// The systemd unit.
 pub const UNIT: &str = "kaas-virtual-address.service";
 
 /// keepalived.conf(5): this value of a tracked file puts the instance in

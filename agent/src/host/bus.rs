@@ -77,9 +77,6 @@ impl Bus {
     }
 
     /// Reads one property.
-    ///
-    /// # Errors
-    /// As [`Bus::call`].
     pub fn property<R>(&self, service: &str, path: &str, interface: &str, name: &str) -> anyhow::Result<R>
     where
         R: TryFrom<zbus::OwnedVariant>,

@@ -25,13 +25,11 @@ impl Command {
         Self { program: program.into(), arguments: Vec::new(), environment: Vec::new(), input: None }
     }
 
-    /// Adds one argument.
     pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
         self.arguments.push(argument.into());
         self
     }
 
-    /// Adds arguments.
     pub fn args<A: Into<OsString>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self

@@ -73,7 +73,6 @@ impl FakeSystemd {
         self.link.lock().unwrap().reconfigured
     }
 
-    /// A bus with it.
     pub(crate) fn bus(&self) -> Bus {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let systemd = self.clone();

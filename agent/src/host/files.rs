@@ -58,9 +58,6 @@ fn directory_of(path: &Path) -> &Path {
 
 /// Like [`write_atomically`], but leaves a file alone that has this content
 /// already. Says whether it wrote.
-///
-/// # Errors
-/// As [`write_atomically`].
 pub fn ensure_content(path: &Path, content: &[u8], mode: u32) -> io::Result<bool> {
     match fs::read(path) {
         Ok(present) if present == content => Ok(false),

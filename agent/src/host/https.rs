@@ -38,7 +38,6 @@ pub struct Client {
     limit: Duration,
 }
 
-/// A server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status code, such as 200.
@@ -73,9 +72,6 @@ impl Client {
 
     /// A client as [`builder`] begins it. `timeout` limits connecting and each
     /// wait, not their sum.
-    ///
-    /// # Errors
-    /// As [`builder`].
     pub fn new(
         server: SocketAddr,
         authority: &str,
@@ -124,17 +120,11 @@ impl Client {
     }
 
     /// Sends JSON to a path.
-    ///
-    /// # Errors
-    /// As [`Client::get`].
     pub fn post(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<Answer> {
         self.request(Method::POST, path, |request| request.json(body))
     }
 
     /// Merges JSON into what is at a path (RFC 7396).
-    ///
-    /// # Errors
-    /// As [`Client::get`].
     pub fn merge(&self, path: &str, change: &serde_json::Value) -> anyhow::Result<Answer> {
         let change = change.to_string();
         let fill = |request: RequestBuilder| request.header(CONTENT_TYPE, "application/merge-patch+json").body(change);
@@ -142,9 +132,6 @@ impl Client {
     }
 
     /// Deletes a path.
-    ///
-    /// # Errors
-    /// As [`Client::get`].
     pub fn delete(&self, path: &str) -> anyhow::Result<Answer> {
         self.request(Method::DELETE, path, |request| request)
     }

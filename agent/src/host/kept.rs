@@ -21,7 +21,6 @@ const MADE: [(&str, u32); 2] = [("kaas", 0o700), ("ssh", 0o700)];
 /// Says that it is to be erased at the next start.
 const ERASED: &str = "erase";
 
-/// The configuration.
 const CONFIG: &str = "kaas/config.json";
 
 /// Whether an earlier boot has kept a configuration.

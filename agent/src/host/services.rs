@@ -83,18 +83,12 @@ impl<'a> Services<'a> {
     }
 
     /// Stops a unit and starts it again, or just starts it.
-    ///
-    /// # Errors
-    /// As [`Services::start`].
     pub fn restart(&self, unit: &str) -> anyhow::Result<()> {
         self.job("RestartUnit", unit)
     }
 
     /// Starts a unit, or restarts it because what it read has `changed`.
     /// Says whether it did either.
-    ///
-    /// # Errors
-    /// As [`Services::start`].
     pub fn start_with(&self, unit: &str, changed: bool) -> anyhow::Result<bool> {
         if self.start(unit)? {
             return Ok(true);

@@ -15,7 +15,6 @@ pub(super) struct Task {
     pub what: &'static str,
     /// The pause before the first time, and after each.
     pub every: Duration,
-    /// How it is done.
     pub work: Work,
 }
 

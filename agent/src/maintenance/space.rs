@@ -34,9 +34,7 @@ const NAMED: usize = 4;
 
 /// A file system that is written.
 struct Place {
-    /// Where it is mounted.
     point: &'static str,
-    /// What it is called.
     name: &'static str,
     /// What is known to use it; the other directories are named by their paths.
     users: &'static [(&'static str, &'static str)],

@@ -16,7 +16,6 @@ const CALM: Duration = Duration::from_secs(30);
 /// … and while something is not.
 const EAGER: Duration = Duration::from_secs(3);
 
-/// What follows a worker.
 pub struct WorkerWatch {
     worker: Worker,
     root: PathBuf,

@@ -28,11 +28,9 @@ use crate::status::Reporter;
 /// What is missing where a worker is asked for what its cluster says.
 const NOT_JOINED: &str = "this worker has not joined its cluster";
 
-/// A running node.
 pub struct NodeContext {
     /// What carries this node.
     pub platform: Platform,
-    /// The running image.
     pub image: ImageFacts,
     /// What this node is to be.
     pub config: Config,
@@ -44,7 +42,6 @@ pub struct NodeContext {
     pub reporter: Reporter,
     /// Answers over HTTPS, once it is opened.
     pub endpoint: Endpoint,
-    /// What is let in.
     pub firewall: Arc<Firewall>,
     /// The rendezvous of the forming, from when this node's own part is done until nobody needs it any more.
     rendezvous: Mutex<Option<Rendezvous>>,
@@ -100,7 +97,6 @@ impl NodeContext {
         self.path(kubernetes::PKI)
     }
 
-    /// The system bus.
     pub fn bus(&self) -> &Bus {
         &self.bus
     }

@@ -92,7 +92,6 @@ impl Reporter {
         fingerprints.map_or(Ok(false), |fingerprints| inner.shown.show(fingerprints))
     }
 
-    /// The status now.
     pub fn status(&self) -> Status {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).status.clone()
     }

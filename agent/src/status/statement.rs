@@ -18,13 +18,11 @@ use crate::intake::environment::guestinfo::GuestInfo;
 /// What of a statement has to be said on a console as it changes: nobody who looks there needs each step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
-    /// What is refused.
     code: String,
     /// How often: more than twice is no news.
     times: u32,
     /// The key that a worker joins with.
     key: Option<String>,
-    /// Whether it has.
     is_done: bool,
 }
 

@@ -56,9 +56,6 @@ pub fn host_key(platform: &Platform) -> anyhow::Result<String> {
 }
 
 /// Has the SSH server show this certificate of its host key. Sessions go on.
-///
-/// # Errors
-/// As [`ensure`].
 pub fn show_certificate(platform: &Platform, services: &Services<'_>, certificate: &str) -> anyhow::Result<bool> {
     let changed = lay_certificate(platform, certificate)?;
     services.start_with(SSH_UNIT, changed)

@@ -42,18 +42,12 @@ pub(super) fn probe(device: &str, address: Ipv4Addr, own: &[Mac]) -> io::Result<
 
 /// Who else has `address` on the network of `device`. That others ask for it, too, as
 /// control nodes that start together do for the virtual IP, does not count.
-///
-/// # Errors
-/// As [`probe`].
 pub(super) fn holder(device: &str, address: Ipv4Addr, own: &[Mac]) -> io::Result<Option<Mac>> {
     ask(device, Ipv4Addr::UNSPECIFIED, address, |frame| in_use(frame, address).filter(|other| !own.contains(other)))
 }
 
 /// Who has `address` on the network of `device`, asked by this host as `sender`:
 /// none if nobody answers within a second.
-///
-/// # Errors
-/// As [`probe`].
 pub(super) fn find(device: &str, sender: Ipv4Addr, address: Ipv4Addr) -> io::Result<Option<Mac>> {
     ask(device, sender, address, |frame| conflict(frame, address))
 }
@@ -89,9 +83,6 @@ fn ask(
 }
 
 /// Tells the neighbours of `device` that `address` is here now.
-///
-/// # Errors
-/// As [`probe`].
 pub(super) fn announce(device: &str, address: Ipv4Addr) -> io::Result<()> {
     let (socket, mac, _) = open(device)?;
     for _ in 0..ANNOUNCEMENTS {

@@ -16,7 +16,6 @@ use crate::intake::config::Interface;
 pub(super) struct Device {
     /// The kernel's name for it.
     pub(super) name: String,
-    /// Its address.
     pub(super) mac: Mac,
 }
 

@@ -51,11 +51,9 @@ pub enum Seen {
 /// How that goes with the address that the cluster knows the node by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is the same.
     Kept,
     /// There is none.
     Lost(Finding),
-    /// It is another one.
     Changed(Finding),
     /// It is the same, and what comes with it would lead elsewhere what the node needs.
     Unfit(Findings),
@@ -78,9 +76,6 @@ pub fn look(platform: &Platform, bus: &Bus, node: &Node) -> Result<Seen, Finding
 }
 
 /// Has networkd begin anew on the primary network if it has given up there: it asks for no lease then. Says whether it had.
-///
-/// # Errors
-/// As [`look`].
 pub fn ask_again(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool, Findings> {
     let device = primary(platform, node)?;
     let begun = || -> anyhow::Result<bool> {
@@ -96,9 +91,6 @@ pub fn ask_again(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool, Fi
 
 /// Has networkd ask anew for the address that the node has been given, or knows, on the primary network, unless that was done a
 /// short while ago: who has answered first may not have been the network's own DHCP server, and a lease of his may never end.
-///
-/// # Errors
-/// As [`look`].
 pub fn ask_anew(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool, Findings> {
     let mark = platform.path(ASKED);
     let age = fs::metadata(&mark).and_then(|mark| mark.modified()).map(|asked| asked.elapsed().unwrap_or_default());

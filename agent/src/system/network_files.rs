@@ -32,7 +32,6 @@ pub(super) fn lay_to_ask_anew(directory: &Path, node: &Node, devices: &[Device])
     write(directory, &files(node, devices), |present, text| present == text)
 }
 
-/// The files by name.
 fn files(node: &Node, devices: &[Device]) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     for (index, (interface, device)) in node.interfaces.iter().zip(devices).enumerate() {

@@ -47,9 +47,6 @@ pub(super) fn state(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::
 }
 
 /// Has networkd begin anew with a device.
-///
-/// # Errors
-/// As [`state`].
 pub(super) fn reconfigure(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<()> {
     bus.call(SERVICE, PATH, MANAGER, "ReconfigureLink", &(index(platform, device)?,))
 }

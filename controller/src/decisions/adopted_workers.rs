@@ -27,7 +27,6 @@ pub struct AdoptedWorker {
     pub stamp: Uuid,
     /// BIOS UUID of its VM.
     pub vm: Uuid,
-    /// The name of that.
     pub vm_name: String,
     /// How large that is, if the hypervisor says so.
     pub size: Option<VmSize>,

@@ -16,16 +16,12 @@ const MOST: usize = 256;
 /// An address that is claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Whose it is to be, and for what.
     pub claimant: Claimant,
-    /// Which one.
     pub from: Source,
 }
 
-/// Which address is claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Any of this pool.
     Pool(String),
     /// The one that a person has named.
     Named(Ipv4Addr),
@@ -45,7 +41,6 @@ pub struct Allotted {
 /// What is to be done for a cluster's addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Claiming {
-    /// It has all of them.
     Has(Allotted),
     /// This object is to be made, and it would have these in the end.
     Make(Box<IPAddress>, Box<Allotted>),

@@ -30,16 +30,13 @@ use crate::objects::{
 };
 use crate::records::digits_of;
 
-/// A control node, as it is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlNode {
     /// Its name, and that of its Machine and of its VM.
     pub name: String,
-    /// Its address.
     pub address: Ipv4Addr,
     /// UID of its Machine, with which its VM is made.
     pub machine: Uuid,
-    /// Its zone.
     pub zone: String,
 }
 
@@ -54,7 +51,6 @@ pub struct Secrets {
 
 /// What nodes prove themselves with to whoever made them, and to each other.
 pub struct Keys {
-    /// The deployer's key.
     pub deployer: PrivateKey,
     /// By which control nodes know each other while they form.
     pub deployment_secret: Zeroizing<String>,
@@ -63,15 +59,12 @@ pub struct Keys {
 /// What the forms of control nodes follow from.
 #[derive(Clone, Copy)]
 pub struct Told<'a> {
-    /// The cluster.
     pub cluster: &'a TenantCluster,
     /// What is pinned of it.
     pub resolved: &'a Resolved,
-    /// Its control nodes.
     pub nodes: &'a [ControlNode],
     /// The pool of their addresses.
     pub pool: &'a IPPoolSpec,
-    /// What Secrets hold.
     pub secrets: &'a Secrets,
     /// Networks from which controllers ask nodes, beside those of administrators.
     pub controllers: &'a [String],

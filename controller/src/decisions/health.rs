@@ -57,11 +57,8 @@ pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<Said> {
 /// What was seen of a cluster whose control nodes were begun.
 #[derive(Clone, Debug)]
 pub struct Health<'a> {
-    /// Its control nodes.
     pub control_plane: &'a DeployStatus,
-    /// Its pools.
     pub pools: &'a [NodePool],
-    /// What it is doing.
     pub doing: Doing,
     /// Why it is not as the spec has it; none if it is.
     pub differs: Option<Said>,
@@ -88,7 +85,6 @@ impl Health<'_> {
         workers_of(self.pools)
     }
 
-    /// All of its conditions.
     pub fn conditions(&self) -> Vec<Said> {
         use TenantClusterReason::{
             ControlNodesChange, Current, Drifted, OperationRuns, Paused, Possible, Settled, Stuck, WorkersChange,
@@ -223,7 +219,6 @@ fn standing_of(pool: &NodePool) -> Option<(Standing, String)> {
     Some((ready.status, ready.reason.clone()))
 }
 
-/// A pool, for people.
 fn of_pool(pool: &NodePool) -> String {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     let why = standing_of(pool).filter(|(standing, _)| *standing != Standing::True).map(|(_, why)| format!(" ({why})"));

@@ -17,16 +17,13 @@ use crate::objects::{
 /// What Machines have together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// How many they are.
     pub nodes: u64,
-    /// Virtual processors.
     pub processors: u64,
     /// Memory in MiB.
     pub memory_mib: u64,
 }
 
 impl Used {
-    /// What some Machines have.
     pub fn of<'m>(machines: impl IntoIterator<Item = &'m MachineSpec>) -> Self {
         let one = |machine: &MachineSpec| Self::sized(1, machine.processors, machine.memory_mib);
         machines.into_iter().map(one).fold(Self::default(), Self::and)
@@ -103,9 +100,7 @@ pub fn permission(provider: &Provider, namespace: &str) -> Option<Obstacle> {
 /// All clusters and all Machines, as they were looked at.
 #[derive(Clone, Debug, Default)]
 pub struct Tenants {
-    /// The clusters.
     pub clusters: Vec<TenantCluster>,
-    /// The Machines.
     pub machines: Vec<Machine>,
 }
 

@@ -39,7 +39,6 @@ const ON_ITS_WAY: [&str; 17] = [
 pub struct News {
     /// The condition that it is about.
     pub about: String,
-    /// Its reason now.
     pub reason: String,
     /// Its message, cut to what an Event takes.
     pub note: String,
@@ -47,7 +46,6 @@ pub struct News {
     pub is_grave: bool,
 }
 
-/// The reasons as they are.
 pub fn reasons(conditions: &[Condition]) -> Reasons {
     conditions.iter().map(|condition| (condition.about.clone(), condition.reason.clone())).collect()
 }

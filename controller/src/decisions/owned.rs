@@ -19,7 +19,6 @@ pub const CLUSTER_FINALIZER: &str = "kaas.local/cluster";
 /// Keeps a Machine until its VM is proved gone.
 pub const MACHINE_FINALIZER: &str = "kaas.local/machine";
 
-/// A cluster as the owner of what is made for it.
 pub fn owner(cluster: &TenantCluster) -> OwnerReference {
     OwnerReference {
         api_version: format!("{GROUP}/{VERSION}"),

@@ -31,13 +31,10 @@ pub fn is_one_too_many(pool: &NodePool, of_cluster: &[NodePool]) -> bool {
 pub struct WantedPool<'a> {
     /// Its name, which names of Machines begin with.
     pub name: &'a str,
-    /// What it wants.
     pub spec: &'a NodePoolSpec,
-    /// Its class.
     pub class: &'a VMClassSpec,
     /// The name of the NodeImage that its cluster is on: of an upgrade the one before, until it is committed.
     pub image: &'a str,
-    /// The digest of that.
     pub digest: &'a str,
     /// The minors of Kubernetes that it carries.
     pub carries: &'a [String],
@@ -135,7 +132,6 @@ pub fn emptied_pool(pool: &NodePool, first: &Machine) -> Result<Pool, Mismatch> 
     })
 }
 
-/// The name of a pool within its cluster.
 fn name_within<'n>(cluster: &str, pool: &'n str) -> &'n str {
     pool.strip_prefix(cluster).and_then(|rest| rest.strip_prefix('-')).unwrap_or(pool)
 }

@@ -18,13 +18,10 @@ use crate::objects::{
 /// What a cluster's spec names, as it was looked at: what is not there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct Around<'a> {
-    /// The cluster.
     pub cluster: &'a TenantCluster,
-    /// Its Provider.
     pub provider: Option<&'a Provider>,
     /// The class of its control nodes.
     pub class: Option<&'a VMClass>,
-    /// All IPPools.
     pub pools: &'a [IPPool],
     /// The keys of the Secrets that are there of those that the spec names.
     pub secrets: &'a BTreeMap<String, BTreeSet<String>>,
@@ -33,7 +30,6 @@ pub struct Around<'a> {
 /// A Secret that a spec names, and what has to be in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeededSecret {
-    /// Its name.
     pub name: String,
     /// The keys that it has to have.
     pub keys: &'static [&'static str],

@@ -15,7 +15,6 @@ const DATA_DISK: u32 = 32;
 /// What the spec names, as it was looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'a> {
-    /// All NodeImages.
     pub images: &'a [NodeImage],
     /// The class of the control nodes; none if there is no such class, or it is `auto`.
     pub class: Option<&'a VMClassSpec>,

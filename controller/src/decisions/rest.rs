@@ -15,7 +15,6 @@ const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 const PAUSED: &str = "the cluster is paused";
 const CHANGED: &str = "the control cluster is being changed";
 
-/// Why it rests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// A person has paused the cluster.

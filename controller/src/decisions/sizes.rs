@@ -60,7 +60,6 @@ impl From<ControlPlaneSize> for VmSize {
     }
 }
 
-/// For "they have …".
 impl fmt::Display for ControlPlaneSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         VmSize::from(*self).fmt(f)

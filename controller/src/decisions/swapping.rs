@@ -29,7 +29,6 @@ pub fn good(before: &OperationStatus, now: &Time) -> (Time, Time) {
 pub struct Swapping {
     /// The name of its plan.
     pub id: Uuid,
-    /// Where it stands.
     pub stage: Stage,
     /// The way that it goes.
     pub direction: Direction,
@@ -180,7 +179,6 @@ impl Swapping {
         }
     }
 
-    /// How it has ended.
     pub fn ending(&self) -> Option<Ending> {
         if let Stage::Ended(ending) = self.stage { Some(ending) } else { None }
     }

@@ -103,7 +103,6 @@ pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Res
 /// What was seen of a pool, and decided by that.
 #[derive(Debug)]
 pub struct Looked<'a> {
-    /// Its workers.
     pub seen: &'a WorkersStatus,
     /// What is said of VMs that are newer than the database; none if there are none.
     pub drifted: Option<String>,
@@ -113,7 +112,6 @@ pub struct Looked<'a> {
     pub repairs: &'a Repairs,
     /// What the control nodes have to come to first; none if nothing.
     pub awaited: Option<String>,
-    /// Whether all of it goes.
     pub going: bool,
 }
 

@@ -10,7 +10,6 @@ use crate::objects::all;
 
 /// A file for an API server.
 pub struct Definition {
-    /// Its name.
     pub file: String,
     /// Its text: YAML, the same from the same types.
     pub text: String,

@@ -119,7 +119,6 @@ fn each_reason_is_said_and_each_field_is_read() {
 fn what_nobody_says_reads_or_tells_apart_is_found() {
     let kinds = "\
 pub struct Spec {
-    /// What.
     pub size: u32,
     #[serde(default)]
     pub kept: Kept,
@@ -134,7 +133,6 @@ pub enum Kept {
 reasons! {
     Reason:
     Ready {
-        /// It is.
         Serves as Ready = True,
         Lost = False,
     }

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-/// A document.
 pub(super) fn document(value: &Value) -> String {
     let mut text = String::from("---\n");
     match value {

@@ -13,7 +13,6 @@ use kube::api::ObjectMeta;
 use crate::objects::SYSTEM;
 use crate::term::TERM;
 
-/// The name of the Lease.
 pub const NAME: &str = "kaas-controller";
 
 /// The name of a ConfigMap: where it is, a controller may have led. It is made before the first one is elected, and stays. It is of another
@@ -30,7 +29,6 @@ pub const UNKNOWN: &str = "nobody that is known";
 /// so is what a hold of a cluster has permitted last.
 pub const LEASE: Duration = TERM.saturating_add(WINDOW);
 
-/// What a candidate does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// It makes the Lease its own.
@@ -39,7 +37,6 @@ pub enum Next {
     Wait,
 }
 
-/// Who led before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
     /// Nobody at all: this one has made the mark, and the Lease after it.

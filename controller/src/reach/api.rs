@@ -51,7 +51,6 @@ impl Api {
         Ok(Self(Client::try_from(config).context("setting up connections to the API server")?))
     }
 
-    /// The client, for watches.
     pub fn client(&self) -> &Client {
         &self.0
     }

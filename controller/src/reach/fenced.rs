@@ -20,7 +20,6 @@ pub struct Fenced {
 }
 
 impl Fenced {
-    /// For a leader.
     pub fn new(objects: Arc<dyn Objects>, term: Term) -> Self {
         Self { objects, term, lists: Lists::default() }
     }

@@ -34,7 +34,6 @@ pub(crate) struct Heard {
     pub(crate) plural: String,
     /// As it is now, or was last.
     pub(crate) object: Value,
-    /// Whether it is there.
     pub(crate) is_there: bool,
 }
 

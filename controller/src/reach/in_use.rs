@@ -60,7 +60,6 @@ impl InUse {
         self.number
     }
 
-    /// All of them.
     pub fn specs(&self) -> impl Iterator<Item = &IPAddressSpec> + Clone {
         self.addresses.iter().map(|address| &address.spec)
     }

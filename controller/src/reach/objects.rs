@@ -17,14 +17,12 @@ use crate::objects::IPAddress;
 pub struct Collection {
     /// Group and version, such as `kaas.local/v1alpha1`; `v1` of the core group.
     pub version: Cow<'static, str>,
-    /// The kind's plural.
     pub plural: Cow<'static, str>,
     /// The namespace; none of kinds that are of the whole cluster, and for a list over all namespaces.
     pub namespace: Option<String>,
 }
 
 impl Collection {
-    /// Of a kind.
     pub fn of<K: Resource<DynamicType = ()>>(namespace: Option<&str>) -> Self {
         Self { version: K::api_version(&()), plural: K::plural(&()), namespace: namespace.map(str::to_owned) }
     }
@@ -46,7 +44,6 @@ pub trait Objects: Send + Sync {
         InUse::read(number, all).map(Arc::new)
     }
 
-    /// One by its name.
     async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure>;
 
     /// Makes one: of several that make one of the same name, one succeeds. Its status is not kept.
@@ -64,7 +61,6 @@ pub trait Objects: Send + Sync {
     /// The same of its status, and of that alone.
     async fn patch_status(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure>;
 
-    /// Removes one.
     async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure>;
 
     /// Removes one, if it is still as it was read: the same one, and unchanged since.

@@ -35,7 +35,6 @@ impl Signals {
     }
 }
 
-/// Reads them.
 pub(super) struct Listening(Receiver);
 
 impl Listening {

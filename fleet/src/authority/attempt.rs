@@ -15,7 +15,6 @@ fn living() -> MutexGuard<'static, (BTreeSet<u64>, u64)> {
 pub(super) struct Attempt(u64);
 
 impl Attempt {
-    /// Begins one.
     pub(super) fn begin() -> Self {
         let mut living = living();
         living.1 += 1;

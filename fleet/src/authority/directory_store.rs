@@ -25,7 +25,6 @@ impl DirectoryStore {
         Self(directory)
     }
 
-    /// A numbered directory.
     fn numbered(&self, number: u64) -> PathBuf {
         self.0.join(name_of(number))
     }

@@ -10,7 +10,6 @@ pub(super) struct Old {
     pub(super) is_of_another: bool,
     /// When it was kept.
     pub(super) modified: SystemTime,
-    /// Where it is.
     pub(super) path: PathBuf,
     /// What it has, in bytes.
     pub(super) bytes: u64,

@@ -97,9 +97,6 @@ impl<'a> Hold<'a> {
 
     /// The same, for who may be asked to end meanwhile: nothing is looked at or waited for any more then. What makes and writes is
     /// not dropped: a directory without a name would count as somebody's who is alive.
-    ///
-    /// # Errors
-    /// As [`Hold::take`]; and [`crate::Cancelled`].
     pub(crate) async fn take_unless(
         store: &'a dyn Store,
         what: &str,
@@ -227,7 +224,6 @@ impl<'a> Hold<'a> {
         self.number
     }
 
-    /// Where it is kept.
     pub fn store(&self) -> &'a dyn Store {
         self.store
     }

@@ -20,7 +20,6 @@ pub struct Holder {
     /// What it does, in the words of its program, such as the name of a command.
     #[serde(default)]
     pub what: String,
-    /// The process that it is, if it is one.
     #[serde(flatten)]
     pub process: Option<Process>,
     /// When it took the deployment: seconds of Unix time.
@@ -31,10 +30,8 @@ pub struct Holder {
     pub seen: u64,
 }
 
-/// A command's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number.
     pub process: u32,
     /// When it began, in clock ticks after the boot: a process identifier alone is used again.
     pub began: u64,

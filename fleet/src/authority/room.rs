@@ -58,7 +58,6 @@ impl Left {
 struct Used {
     /// The file system in all.
     size: u64,
-    /// What is free of it.
     free: u64,
     /// What the other directories have.
     others: u64,

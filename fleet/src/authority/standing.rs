@@ -27,7 +27,6 @@ pub(crate) fn is_of_hold(file: &str) -> bool {
 /// Who holds a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nobody.
     Free,
     /// A command that has not given it back, and is not known to have ended.
     Held(Held),

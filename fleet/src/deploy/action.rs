@@ -17,7 +17,6 @@ pub enum Action {
     PowerOff(VmRef),
     /// Notes what becomes of a disk, and takes it out of its VM.
     Detach(VmRef, DiskRef),
-    /// Removes a VM.
     Destroy(VmRef),
     /// Removes a disk that nobody holds.
     DeleteDisk(DiskRef),
@@ -25,7 +24,6 @@ pub enum Action {
     Gone,
 }
 
-/// For people.
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

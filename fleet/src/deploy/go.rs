@@ -61,12 +61,10 @@ pub struct HeldDisk {
     pub by: String,
 }
 
-/// What happens.
 pub type Notice<'a> = crate::Notice<'a, Action, Wait>;
 
 /// One cluster's control nodes.
 pub struct Deploy<'a> {
-    /// Where the VMs are.
     pub hypervisor: &'a dyn Hypervisor,
     /// The new nodes.
     pub guests: &'a dyn Guests,

@@ -17,7 +17,6 @@ use crate::workers::Image;
 pub enum Goal {
     /// It is made, and runs.
     Up,
-    /// It is removed.
     Down,
     /// It was removed.
     Gone,
@@ -26,12 +25,10 @@ pub enum Goal {
 /// Instead of a disk's UUID where nobody knows which one is a node's own. No disk has it.
 pub(super) const NONE_KNOWN: Uuid = Uuid::nil();
 
-/// One control node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// Its name, and that of the VM that is made for it.
     pub name: String,
-    /// Its address.
     pub address: Ipv4Addr,
     /// What its VM is made of, in short.
     pub made_of: String,
@@ -61,7 +58,6 @@ pub struct Node {
 /// A VM of which nothing is noted, and of which an operator has said that it goes with the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted {
-    /// BIOS UUID of it.
     pub vm: Uuid,
     /// UUIDs of the data disks that it held then.
     pub disks: Vec<Uuid>,
@@ -71,10 +67,8 @@ pub struct Granted {
     pub earlier: bool,
 }
 
-/// One cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// Its name.
     pub cluster: String,
     /// The deployment that its VMs are stamped with; none in a journal of before this was noted.
     #[serde(default)]
@@ -83,7 +77,6 @@ pub struct Kept {
     pub goal: Goal,
     /// What its VMs were made from; an upgrade changes that without a word here.
     pub image: Image,
-    /// Its control nodes.
     pub nodes: Vec<Node>,
     /// Whether it has formed. From then on no VM is made for it: a node that has lost its own is replaced by the others.
     #[serde(default)]
@@ -139,7 +132,6 @@ pub struct Kept {
 pub struct OtherDeployment {
     /// What the journal is of, for people.
     pub whose: String,
-    /// The deployment that it is of.
     pub noted: Uuid,
     /// The one that is described.
     pub here: Uuid,
@@ -256,7 +248,6 @@ impl Kept {
         (kept != *self).then_some(kept)
     }
 
-    /// One of its nodes.
     pub fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.name == name)
     }

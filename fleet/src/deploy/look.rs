@@ -277,7 +277,6 @@ fn now_in(kept: &Kept, uuid: Uuid, seen: &Seen) -> Option<Uuid> {
     }
 }
 
-/// A node's VM, if that is on.
 fn running(kept: &Kept, node: &Node, seen: &Seen) -> Option<Vm> {
     its_vm(kept, node, seen).filter(|vm| vm.power == PowerState::On).cloned()
 }

@@ -8,7 +8,6 @@ use super::wait::Wait;
 use crate::hypervisor::{PowerState, Vm};
 use crate::node::clean;
 
-/// What comes next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Next {
     /// What can be done now, in this order.

@@ -32,7 +32,6 @@ impl<'a> Records<'a> {
         Ok(records)
     }
 
-    /// What is kept.
     pub fn kept(&self) -> &Kept {
         &self.kept
     }
@@ -59,9 +58,6 @@ impl<'a> Records<'a> {
     }
 
     /// Makes sure that what is kept is what this says, after a write that failed: whoever comes next reads it.
-    ///
-    /// # Errors
-    /// As [`Records::save`].
     pub async fn settle(&mut self) -> anyhow::Result<()> {
         if self.unsure { self.save(self.kept.clone()).await } else { Ok(()) }
     }

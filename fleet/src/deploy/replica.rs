@@ -8,9 +8,7 @@ use crate::node::clean;
 /// A copy of a node's VM, as backup software keeps or brings back: it is nobody's here, and stays when the cluster goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftVm {
-    /// Name in the inventory.
     pub name: String,
-    /// What names it.
     #[serde(flatten)]
     pub vm: VmRef,
 }

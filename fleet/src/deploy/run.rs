@@ -483,7 +483,6 @@ impl Deploy<'_> {
 
 /// A wish, before anything follows from it.
 struct Applied {
-    /// What is kept then.
     kept: Kept,
     /// What was to come of the cluster before.
     before: Option<Goal>,

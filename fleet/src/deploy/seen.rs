@@ -56,9 +56,7 @@ pub struct Seen {
 /// What there is of a node's VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found<'a> {
-    /// Nothing.
     Nothing,
-    /// Its VM.
     Vm(&'a Vm),
     /// The VM that was noted before it was made, and never noted as whole.
     Half(&'a Vm),

@@ -14,18 +14,13 @@ use crate::hypervisor::{DiskRef, PowerState, Vm, VmSize};
 use crate::node::clean;
 use crate::upgrade::{DiskCopy, Reason};
 
-/// One control node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeStatus {
-    /// Its name.
     pub name: String,
-    /// Its address.
     pub address: Ipv4Addr,
     /// The name of its VM; none if it has none.
     pub vm: Option<String>,
-    /// BIOS UUID of that.
     pub uuid: Option<Uuid>,
-    /// Whether that runs.
     pub power: Option<PowerState>,
     /// How large it is; none where the hypervisor does not say, or it does not hold the data disk: the node may run in another one then.
     pub size: Option<VmSize>,
@@ -43,20 +38,16 @@ pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
     format!("the data disk {} at {}{doubt}", disk.uuid, clean(&disk.path))
 }
 
-/// One cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeployStatus {
-    /// Its name.
     pub cluster: String,
     /// What is to come of it.
     pub goal: Goal,
     /// The image that its VMs were made from at first, for people.
     pub image: String,
-    /// Whether it has formed.
     pub formed: bool,
     /// Whether VMs could be looked at; where not, nothing is said of them.
     pub looked: bool,
-    /// Its control nodes.
     pub nodes: Vec<NodeStatus>,
     /// Data disks that are left and nobody holds.
     pub left: Vec<DiskRef>,

@@ -28,7 +28,6 @@ impl Unfinished {
         self.all().remove(&vm);
     }
 
-    /// Whether a VM is one of them.
     pub(super) fn has(&self, vm: Uuid) -> bool {
         self.all().contains(&vm)
     }

@@ -10,7 +10,6 @@ pub struct Wait {
     /// The node that it is about; none for the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Why.
     #[serde(flatten)]
     pub reason: Reason,
     /// Whether a person has to see to it: waiting on does not help.
@@ -30,7 +29,6 @@ impl Wait {
     }
 }
 
-/// For people.
 impl std::fmt::Display for Wait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.node {

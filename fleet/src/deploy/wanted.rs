@@ -14,15 +14,12 @@ use crate::workers::Image;
 
 /// A cluster's control nodes, as they are to be made.
 pub struct Wanted {
-    /// The cluster's name.
     pub cluster: String,
-    /// Its control nodes.
     pub nodes: Vec<WantedNode>,
     /// How large their VMs are.
     pub size: Size,
     /// What these are made from.
     pub image: Image,
-    /// The file of that.
     pub ova: PathBuf,
     /// The networks that they are on, in the order of the image's.
     pub networks: Vec<String>,
@@ -32,11 +29,9 @@ pub struct Wanted {
     pub digests: Digests,
 }
 
-/// One control node.
 pub struct WantedNode {
     /// Its name, and that of its VM.
     pub name: String,
-    /// Its address.
     pub address: Ipv4Addr,
     /// All its OVF properties by key. There are secrets among them.
     pub properties: BTreeMap<String, String>,

@@ -21,7 +21,6 @@ pub enum Wish<'a> {
     Deploy(&'a Wanted),
     /// The cluster is removed.
     Destroy {
-        /// Its name.
         cluster: &'a str,
         /// Whether its data disks are removed as well: those that its VMs hold.
         disks: bool,
@@ -45,7 +44,6 @@ pub enum Wish<'a> {
      version of this program: destroy it and deploy it anew, or take back what was changed"
 )]
 pub struct MadeOtherwise {
-    /// The node that it is of.
     pub node: String,
 }
 

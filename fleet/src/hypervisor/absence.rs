@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 /// Where a VM of a node was when it was seen last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The node.
     pub node: String,
     /// The file of its settings.
     pub settings: String,

@@ -29,7 +29,6 @@ pub enum Kind {
 /// Why a call failed.
 #[derive(Debug)]
 pub struct Error {
-    /// What became of it.
     pub kind: Kind,
     /// The attempt and the reason.
     pub source: anyhow::Error,

@@ -40,7 +40,6 @@ pub struct Replacement<'a> {
     pub name: &'a str,
     /// BIOS UUID that it is given, which its maker has noted before: half of it is known by that.
     pub uuid: Uuid,
-    /// What it is made from.
     pub image: &'a Staged,
     /// The VM whose place it takes: it gets the same networks and properties.
     pub like: &'a Vm,
@@ -48,7 +47,6 @@ pub struct Replacement<'a> {
     pub size: Option<VmSize>,
     /// What it is stamped with, from its first moment.
     pub stamp: Stamp,
-    /// Where it is put.
     pub placement: &'a Placement,
 }
 
@@ -58,24 +56,19 @@ pub struct Addition<'a> {
     pub name: &'a str,
     /// BIOS UUID that it is given, which its maker has noted before; one of the hypervisor's choice if there is none.
     pub uuid: Option<Uuid>,
-    /// What it is made from.
     pub image: &'a Staged,
-    /// The networks that it is on.
     pub networks: Networks<'a>,
-    /// How large it is.
     pub size: &'a Size,
     /// OVF properties by key. There may be secrets among them.
     pub properties: &'a BTreeMap<String, String>,
     /// What it is stamped with, from its first moment.
     pub stamp: Stamp,
-    /// Where it is put.
     pub placement: &'a Placement,
 }
 
 /// How a request to shut down ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShutDown {
-    /// The VM is off.
     Off,
     /// It was asked, and is still on at the limit.
     StillOn,

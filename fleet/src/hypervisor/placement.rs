@@ -7,10 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Where a VM is put; what is left out is as with the VM whose place it takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// The datastore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datastore: Option<String>,
-    /// The resource pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_pool: Option<String>,
     /// The folder of the inventory.

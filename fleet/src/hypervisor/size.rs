@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 /// What a VM has of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
-    /// Virtual processors.
     pub processors: u32,
     /// Memory in MiB.
     pub memory: u32,
@@ -19,13 +18,11 @@ pub struct Size {
 /// Processors and memory of a VM: it may have others than the one whose place it takes. Disks move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmSize {
-    /// Virtual processors.
     pub processors: u32,
     /// Memory in MiB.
     pub memory: u64,
 }
 
-/// For "it has …".
 impl fmt::Display for VmSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} processors and {} MiB of memory", self.processors, self.memory)

@@ -14,7 +14,6 @@ use crate::node::clean;
 pub enum PowerState {
     /// Nothing of the VM runs.
     Off,
-    /// Something of it does.
     On,
     /// Its memory is kept; it goes on where it was.
     Suspended,
@@ -30,7 +29,6 @@ impl PowerState {
     }
 }
 
-/// For "the VM is …".
 impl fmt::Display for PowerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -42,7 +40,6 @@ impl fmt::Display for PowerState {
     }
 }
 
-/// What names a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmRef {
     /// BIOS UUID: what the guest knows of itself.
@@ -56,7 +53,6 @@ pub struct VmRef {
 pub struct Stamp {
     /// The deployment: the same for all VMs of a cluster.
     pub deployment: Uuid,
-    /// The node that it is.
     pub node: String,
     /// The swap that it was made for; none for a VM of the first deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,7 +69,6 @@ impl Stamp {
 /// What names a disk. A detached disk cannot be looked up by its UUID: the path leads to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskRef {
-    /// UUID of the disk.
     pub uuid: Uuid,
     /// Where it is, in the hypervisor's words: a datastore path, a file.
     pub path: String,
@@ -89,13 +84,11 @@ impl DiskRef {
     }
 }
 
-/// What a disk is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskKind {
     /// Comes with the image and goes with the VM.
     System,
-    /// The node's data disk.
     Data,
     /// Not the appliance's: a volume of a storage driver.
     Foreign,
@@ -104,10 +97,8 @@ pub enum DiskKind {
 /// A disk that a VM holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
-    /// What names it.
     #[serde(flatten)]
     pub reference: DiskRef,
-    /// What it is for.
     pub kind: DiskKind,
     /// The disk that it is a difference to: it is part of a snapshot then, and cannot be detached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,38 +107,29 @@ pub struct Disk {
     pub controller: String,
 }
 
-/// A network adapter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adapter {
     /// What the hypervisor calls it.
     pub key: String,
-    /// The network that it is on.
     pub network: String,
-    /// Its MAC address.
     pub mac: String,
     /// Whether it is connected now, or will be at the next power-on: fenced is what is neither.
     pub connected: bool,
 }
 
-/// A VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vm {
-    /// What names it.
     #[serde(flatten)]
     pub reference: VmRef,
-    /// Name in the inventory.
     pub name: String,
     /// Whose it is; none if it carries no stamp.
     #[serde(default)]
     pub stamp: Option<Stamp>,
-    /// Whether it runs.
     pub power: PowerState,
     /// How large it is; none where the hypervisor does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<VmSize>,
-    /// Its disks.
     pub disks: Vec<Disk>,
-    /// Its network adapters.
     pub adapters: Vec<Adapter>,
     /// The names of its snapshots.
     pub snapshots: Vec<String>,
@@ -161,17 +143,14 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// BIOS UUID.
     pub fn uuid(&self) -> Uuid {
         self.reference.uuid
     }
 
-    /// Its data disks.
     pub fn data_disks(&self) -> impl Iterator<Item = &Disk> {
         self.disks.iter().filter(|disk| disk.kind == DiskKind::Data)
     }
 
-    /// One of its disks.
     pub fn disk(&self, uuid: Uuid) -> Option<&Disk> {
         self.disks.iter().find(|disk| disk.reference.uuid == uuid)
     }

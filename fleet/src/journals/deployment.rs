@@ -39,7 +39,6 @@ pub(crate) async fn last(store: &dyn Store) -> anyhow::Result<Option<Note>> {
 
 /// What a hold has noted last.
 pub(crate) struct Note {
-    /// The hold.
     pub(crate) hold: u64,
     /// The name of the file.
     pub(crate) file: String,

@@ -50,12 +50,7 @@ pub struct Deployer {
 pub enum DeployerError {
     /// The node refuses, for the reason of this code.
     #[error("{node} refuses: {} [{}]", refused.reason, refused.code)]
-    Refused {
-        /// The node's address.
-        node: Ipv4Addr,
-        /// What it says.
-        refused: Refused,
-    },
+    Refused { node: Ipv4Addr, refused: Refused },
     /// It cannot be reached, is another one than the hypervisor shows, or answers with something else.
     #[error(transparent)]
     Failed(#[from] anyhow::Error),

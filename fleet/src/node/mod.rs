@@ -66,12 +66,9 @@ pub struct Client {
 /// What the body of a request is, if nothing else is said.
 const JSON: &str = "application/json";
 
-/// What was answered.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// HTTP status.
     pub status: u16,
-    /// The body.
     pub body: Vec<u8>,
     /// The room that it has for as long as it is there, where it is large and others share it.
     room: Option<Arc<bodies::Room>>,

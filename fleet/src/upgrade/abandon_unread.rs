@@ -24,7 +24,6 @@ use crate::node::clean;
 
 /// What there is of an upgrade of which nothing can be read.
 enum Unread {
-    /// Its journal is damaged.
     Damaged(Damaged),
     /// A command before this one has ended it.
     Ended(AbandonedUnread),

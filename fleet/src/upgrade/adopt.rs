@@ -18,7 +18,6 @@ use crate::node::clean;
 /// A node and the VM that it runs in.
 #[derive(Clone, Debug, Serialize)]
 pub struct Adoption {
-    /// The node's name.
     pub node: String,
     /// Where its endpoint listens.
     pub address: Ipv4Addr,

@@ -38,10 +38,8 @@ pub struct ClusterSeen {
     pub earlier: Option<Earlier>,
 }
 
-/// A control node.
 #[derive(Clone, Debug, Serialize)]
 pub struct SeenNode {
-    /// Its name in Kubernetes.
     pub name: String,
     /// Where its endpoint listens.
     pub address: Ipv4Addr,

@@ -107,7 +107,6 @@ impl StepContext<'_> {
         self.pace * LOOKS_WHILE_AWAY
     }
 
-    /// Where the OVA is.
     pub(super) fn ova<'p>(&'p self, plan: &'p Plan) -> &'p Path {
         self.ova.as_deref().unwrap_or(&plan.target.ova)
     }

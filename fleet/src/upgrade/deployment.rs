@@ -28,7 +28,6 @@ use crate::journals;
 
 /// One cluster's VMs on one hypervisor, and who may change them.
 pub struct Deployment<'a> {
-    /// Where the VMs are.
     pub hypervisor: &'a dyn Hypervisor,
     /// The nodes and their cluster.
     pub nodes: &'a dyn Nodes,
@@ -105,9 +104,6 @@ impl Deployment<'_> {
     }
 
     /// Plans an upgrade to an image that lies ready, for who would take the deployment over as `over` says; changes nothing.
-    ///
-    /// # Errors
-    /// As [`Deployment::plan`].
     pub async fn plan_for(&self, target: &Target, options: &Options, over: TakeOver) -> anyhow::Result<Plan> {
         self.plan_to(target, options, HoldView::before(over)).await
     }
@@ -127,9 +123,6 @@ impl Deployment<'_> {
 
     /// The same for an image that lies ready where the hypervisor has its images: nobody reads an OVA. What is known of it was
     /// verified when it was laid there.
-    ///
-    /// # Errors
-    /// As [`Deployment::apply`].
     pub async fn apply_to(
         &self,
         target: &Target,

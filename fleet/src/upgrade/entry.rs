@@ -40,7 +40,6 @@ pub enum Outcome {
     Abandoned,
 }
 
-/// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
@@ -71,7 +70,6 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         settings: Option<String>,
     },
-    /// A step is done.
     Done {
         /// The step that is not taken again.
         #[serde(flatten)]
@@ -102,7 +100,6 @@ pub enum Event {
     },
     /// From here on it goes in another direction.
     DirectionChanged {
-        /// The direction from here on.
         direction: Direction,
         /// The one node that it is for, by its place in the plan; none for all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,10 +115,7 @@ pub enum Event {
         reason: Reason,
     },
     /// The last step in this direction is done.
-    Ended {
-        /// How it ended.
-        outcome: Outcome,
-    },
+    Ended { outcome: Outcome },
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
@@ -136,7 +130,6 @@ pub struct Entry {
     pub at: u64,
     /// The hold under which it was written.
     pub hold: u64,
-    /// What happened.
     #[serde(flatten)]
     pub event: Event,
 }

@@ -80,7 +80,6 @@ pub(crate) type Noting<'n> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + S
 
 /// What came of a call that is noted before it asks for anything.
 pub(crate) struct NotedEnd {
-    /// The answer.
     pub(crate) answer: Result<()>,
     /// Whether it was permitted anything: where it was not, nothing was asked for, whatever was noted.
     pub(crate) is_asked: bool,

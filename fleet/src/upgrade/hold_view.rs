@@ -9,7 +9,6 @@ pub(super) enum HoldView<'a> {
     AsItIs,
     /// It will be taken from whoever is at work on it.
     TakenOver,
-    /// It is taken.
     Own(&'a Hold<'a>),
 }
 
@@ -19,7 +18,6 @@ impl<'a> HoldView<'a> {
         if let Self::Own(hold) = self { Some(hold) } else { None }
     }
 
-    /// Before it is taken.
     pub(super) fn before(over: TakeOver) -> Self {
         match over {
             TakeOver::FromTheDead => Self::AsItIs,

@@ -17,7 +17,6 @@ use crate::hypervisor::{Hypervisor, Kind, Placement, Vm, uuids_of};
 pub struct Inventory {
     /// The deployment that the hypervisor was asked about.
     pub deployment: Uuid,
-    /// The cluster.
     #[serde(flatten)]
     pub cluster: ClusterSeen,
     /// The VMs that carry the deployment's stamp.

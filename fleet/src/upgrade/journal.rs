@@ -17,7 +17,6 @@ use crate::authority::{Hold, Store};
 use crate::journals::beginning;
 use crate::journals::upgrade::{self, FILE, added};
 
-/// An open journal.
 pub struct Journal<'a> {
     hold: &'a Hold<'a>,
     entries: Vec<Entry>,

@@ -23,7 +23,6 @@ pub struct KeptCopy {
 pub struct DiskCopy {
     /// The node whose data disk it is a copy of.
     pub node: String,
-    /// Where it lies.
     #[serde(flatten)]
     pub copy: KeptCopy,
 }

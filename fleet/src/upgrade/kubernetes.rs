@@ -27,7 +27,6 @@ use crate::ending::{unless_cancelled, unless_ended};
 #[error("{0}")]
 pub struct GaveUp(String);
 
-/// What is wanted.
 #[derive(Clone, Debug)]
 pub struct KubernetesOptions {
     /// The minor, such as `1.36`; none for the next one.
@@ -48,9 +47,6 @@ impl Deployment<'_> {
     }
 
     /// The same for who would take the deployment over as `over` says.
-    ///
-    /// # Errors
-    /// As [`Deployment::plan_kubernetes`].
     pub async fn plan_kubernetes_over(
         &self,
         options: &KubernetesOptions,

@@ -17,7 +17,6 @@ use super::refusal::{self as codes, Refusals};
 pub struct KubernetesPlan {
     /// The minor that the cluster is taken to.
     pub to: String,
-    /// What it rests on.
     pub grounds: Vec<Evidence>,
     /// The nodes that are not there yet, in order.
     pub nodes: Vec<KubernetesNode>,
@@ -29,7 +28,6 @@ pub struct KubernetesPlan {
 /// A node that is to be upgraded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KubernetesNode {
-    /// Its name in Kubernetes.
     pub name: String,
     /// Where its endpoint listens.
     pub address: Ipv4Addr,

@@ -35,9 +35,7 @@ pub enum LastUpgrade {
 /// What an upgrade has noted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Noted {
-    /// Its name.
     pub id: Uuid,
-    /// The deployment that it is of.
     pub deployment: Uuid,
     /// Whether it has not come to an end after which nothing follows.
     pub is_open: bool,

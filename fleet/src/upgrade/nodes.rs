@@ -28,9 +28,7 @@ const CONTROL_NODES: &str = "/api/v1/nodes?labelSelector=node-role.kubernetes.io
 pub enum Asked {
     /// The node is at it: ask again.
     Begun,
-    /// It is done.
     Done,
-    /// The node refuses.
     Refused(Refused),
     /// The node's image does not know of it.
     Unknown,

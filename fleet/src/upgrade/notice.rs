@@ -7,12 +7,10 @@ use super::plan::{Plan, Step};
 use super::reason::Reason;
 use crate::hypervisor::Vm;
 
-/// What is happening.
 #[derive(Clone, Debug)]
 pub enum Notice<'a> {
     /// A step is being taken.
     Step {
-        /// The plan that it is of.
         plan: &'a Plan,
         /// The step, of which `plan` says what it is about.
         step: Step,
@@ -23,21 +21,18 @@ pub enum Notice<'a> {
         /// Whether it was begun before and interrupted.
         again: bool,
     },
-    /// A step is done.
     Done {
         /// What it changed or found.
         note: &'a str,
     },
     /// A node is about to be drained, and that deletes something for good.
     Losses {
-        /// The node's name.
         node: &'a str,
         /// What is deleted, or that it cannot be known, in words for people.
         words: &'a str,
     },
     /// Something is waited for within a step.
     Waiting {
-        /// What is waited for.
         what: &'a str,
         /// What stands in the way.
         why: &'a Reason,
@@ -51,7 +46,6 @@ pub enum Notice<'a> {
     DirectionChanged {
         /// The plan that names the nodes.
         plan: &'a Plan,
-        /// The direction from here on.
         direction: Direction,
         /// The one node that it is for; none for all.
         only: Option<usize>,
@@ -67,7 +61,6 @@ pub enum Notice<'a> {
     },
     /// A VM is stamped as a node's.
     Stamped {
-        /// The node's name.
         node: &'a str,
         /// The VM that it runs in, as it was before the stamp.
         vm: &'a Vm,
@@ -76,14 +69,10 @@ pub enum Notice<'a> {
     Snapshot {
         /// Where it is kept, in words for people.
         place: &'a str,
-        /// How large it is.
         bytes: u64,
     },
     /// An upgrade of Kubernetes goes on whose snapshot is not kept here. None is taken: a new API server may have written in the store.
-    NoSnapshot {
-        /// The name of the one that is not here.
-        name: &'a str,
-    },
+    NoSnapshot { name: &'a str },
     /// A node is taken to another version of Kubernetes.
     Kubernetes {
         /// The node, and what it runs before.
@@ -99,7 +88,6 @@ pub enum Notice<'a> {
     KubernetesRuns {
         /// The version that it runs now, such as `1.36.3`.
         version: &'a str,
-        /// How long that took.
         seconds: u64,
     },
 }

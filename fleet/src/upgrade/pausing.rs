@@ -20,7 +20,6 @@ pub struct Pausing {
     pub(super) looked: Duration,
     /// How many seconds of that are noted.
     pub(super) noted: u64,
-    /// Why not.
     pub(super) reason: Option<Reason>,
     /// Whether the last look found what does not pass by itself.
     pub(super) is_final: bool,

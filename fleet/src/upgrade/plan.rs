@@ -19,7 +19,6 @@ use super::target::Target;
 pub enum Mode {
     /// One after the other, each found good before the next.
     Rolling,
-    /// All off, all on.
     AllAtOnce,
 }
 
@@ -29,14 +28,12 @@ pub enum Mode {
 pub enum OnFailure {
     /// That node. The others stay where they are, and the upgrade waits for a person.
     Node,
-    /// All nodes.
     All,
 }
 
 /// What the operator wants beside the image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
-    /// In which order.
     pub mode: Mode,
     /// How long a swapped node may take to be found good, in seconds; then it goes back.
     pub gate_seconds: u64,
@@ -66,22 +63,18 @@ pub struct Options {
 /// A publisher that the description of a cluster names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DescribedPublisher {
-    /// Fingerprint of its key.
     pub key: String,
     /// What names it, for people: the file.
     pub by: String,
 }
 
-/// A node of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedNode {
-    /// Its name in Kubernetes.
     pub name: String,
     /// Where its endpoint listens.
     pub address: Ipv4Addr,
     /// BIOS UUID of the VM that it runs in.
     pub old: Uuid,
-    /// That VM's name.
     pub old_name: String,
     /// Name of the VM that takes its place.
     pub new_name: String,
@@ -109,11 +102,9 @@ pub struct PlannedNode {
     pub holds_address: bool,
 }
 
-/// What a step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// Verifies the OVA.
     Verify,
     /// Pulls a snapshot of etcd.
     Snapshot,
@@ -169,10 +160,8 @@ pub enum Action {
     Keep,
 }
 
-/// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// What it does.
     pub action: Action,
     /// To which node, by its place in the plan; none for the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]

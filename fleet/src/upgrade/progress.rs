@@ -64,12 +64,10 @@ impl Which {
     }
 }
 
-/// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A step is to be taken.
     Take {
-        /// What it is.
         step: Step,
         /// Its number on this way, from 0.
         index: usize,
@@ -82,7 +80,6 @@ pub enum Next {
     End(Outcome),
     /// One node is back on its old image, the others are where they were: a person decides.
     NodeIsBack(usize),
-    /// It has ended.
     Ended(Outcome),
 }
 
@@ -143,7 +140,6 @@ impl Progress {
         progress
     }
 
-    /// What comes next.
     pub fn next(&self, plan: &Plan) -> Next {
         if let Some(outcome) = self.outcome {
             return Next::Ended(outcome);
@@ -182,7 +178,6 @@ impl Progress {
         self.stuck.filter(|(stuck, ..)| *stuck == step).map(|(_, looked, at)| (looked, at))
     }
 
-    /// Whether a step is done.
     pub fn is_done(&self, step: Step) -> bool {
         self.done.contains(&step)
     }

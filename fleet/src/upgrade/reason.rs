@@ -14,7 +14,6 @@ pub struct Reason {
     /// Stable code: of [`REASONS`], of [`super::CODES`], or the node's own, such as `drain.blocked`.
     #[serde(default = "uncoded")]
     pub code: String,
-    /// In one sentence.
     #[serde(rename = "reason")]
     pub words: String,
 }
@@ -73,7 +72,7 @@ codes! {
     VM_STATE, "upgrade.vm-state", "A VM is not as the step needs it: on, off, disconnected, or without another disk.";
     VM_UNASKABLE, "upgrade.vm-unaskable", "A guest cannot be asked to shut down: VMware Tools do not run in it. Its power is not cut for that.";
     VM_COPIED, "upgrade.vm-copied", "Two VMs carry the same identity: one is a copy of the other. Neither is touched until one is removed.";
-    VM_GONE, "upgrade.vm-gone", "A VM that the upgrade needs is gone.";
+    VM_GONE, "upgrade.vm-gone", "A VM that the upgrade needs is gone, or nothing proves that it is gone, so it may run. The message says which.";
     VM_LEFT, "upgrade.vm-left", "A VM carries the stamp of the swap, and nothing is noted of having made it. It stays until a person removes it or takes its stamp away.";
     DISK_HELD, "upgrade.disk-held", "A data disk is not where the step needs it: another VM holds it, or it has just moved.";
     OVA, "upgrade.ova", "The OVA cannot be read, is damaged, or is not the one that was planned with.";

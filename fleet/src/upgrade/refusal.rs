@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// One reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refusal {
     /// Stable code.
@@ -52,7 +51,7 @@ codes! {
     VM_NOT_OURS, "upgrade.vm-not-ours", "A node's VM is not stamped as this deployment's, or as another node's.";
     VM_MOVED, "upgrade.vm-moved", "A VM of the deployment was moved out of the folders in which its VMs are looked for. It is not gone: move it back, or name its folder.";
     VM_BESIDE, "upgrade.vm-beside", "A node's data disk lies beside a VM that is not the deployment's: no other VM is given it. Remove that VM once its time is over, or have vCenter migrate the node's VM with its disks.";
-    VM_TWICE, "upgrade.vm-twice", "Several VMs have the BIOS UUID that a node says.";
+    VM_TWICE, "upgrade.vm-twice", "Several VMs have the BIOS UUID that a node reports, in either byte order.";
     VM_SNAPSHOT, "upgrade.vm-snapshot", "A node's VM has snapshots, or its data disk is part of one: it cannot be detached.";
     VM_TASK, "upgrade.vm-task", "The hypervisor is at work on a node's VM.";
     VM_ADAPTER, "upgrade.vm-adapter", "A node's VM has no network adapter.";

@@ -61,7 +61,6 @@ pub struct Renewed<'a> {
     asking: tokio::sync::Mutex<()>,
 }
 
-/// What there is now.
 struct Now {
     given: Option<Given>,
     /// When nothing could be had, and why.

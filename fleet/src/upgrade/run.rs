@@ -29,7 +29,6 @@ pub struct Run<'a> {
 /// Where a run has come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrived {
-    /// At an end.
     Ended(Outcome),
     /// It could not go on for longer than it was to wait, or nothing will change unless a person sees to it; resuming
     /// goes on.
@@ -61,9 +60,6 @@ impl<'a> Run<'a> {
 
     /// Takes the next step, or finds that it cannot be taken now, and waits a little; says where the run has arrived
     /// when there is no next one. `pausing` is the same value for all steps of a run.
-    ///
-    /// # Errors
-    /// As [`Run::go`].
     pub async fn step(&self, journal: &mut Journal<'_>, pausing: &mut Pausing) -> anyhow::Result<Option<Arrived>> {
         match self.try_step(journal, pausing).await {
             Ok(arrived) => Ok(arrived),

@@ -14,7 +14,6 @@ use crate::journals::upgrade::JournalFiles;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{words}")]
 pub struct Damaged {
-    /// What is damaged.
     pub words: String,
     /// The number of the hold whose journal it is.
     pub hold: u64,
@@ -27,16 +26,11 @@ pub struct Damaged {
 pub(super) enum Last {
     /// There is none.
     Nothing,
-    /// Its entries.
     Entries(Vec<Entry>),
-    /// It was abandoned unread.
     Unread(AbandonedUnread),
 }
 
 /// The entries of the deployment's last upgrade; none if there is none, or it was abandoned unread.
-///
-/// # Errors
-/// As [`last`].
 pub(super) async fn read(store: &dyn Store) -> anyhow::Result<Option<Vec<Entry>>> {
     match last(store).await? {
         Last::Entries(entries) => Ok(Some(entries)),

@@ -12,7 +12,6 @@ use super::plan::{Plan, Step};
 use super::progress::{Next, Progress};
 use super::reason::Reason;
 
-/// Where an upgrade stands.
 #[derive(Clone, Debug, Serialize)]
 pub struct UpgradeStatus {
     /// The identifier of its plan.
@@ -35,9 +34,7 @@ pub struct UpgradeStatus {
     pub paused: Option<Reason>,
     /// How many steps of the way are done.
     pub done: usize,
-    /// How many there are.
     pub total: usize,
-    /// The next step.
     pub next: Option<Step>,
     /// Who is at work on the deployment now.
     pub held_by: Option<String>,
@@ -46,7 +43,6 @@ pub struct UpgradeStatus {
     pub copies: Vec<DiskCopy>,
     /// The plan that is carried out.
     pub plan: Plan,
-    /// The journal.
     pub entries: Vec<Entry>,
 }
 

@@ -25,7 +25,6 @@ pub(super) enum StepError {
 /// What is in the way of a step.
 #[derive(Debug)]
 pub(super) struct Obstacle {
-    /// What it is.
     pub(super) reason: Reason,
     /// Whether it may pass by itself, or by what a person does elsewhere.
     pub(super) passes: bool,

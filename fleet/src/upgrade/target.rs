@@ -25,7 +25,6 @@ pub struct Target {
     pub ova: PathBuf,
     /// SHA-256 over the manifest's digests: the OVA by content.
     pub digest: String,
-    /// Name of the appliance.
     pub name: String,
     /// Version and build.
     pub image: Image,

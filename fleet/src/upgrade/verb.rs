@@ -18,13 +18,11 @@ use super::step_error::{Obstacle, StepError, Wait};
 /// What is asked for when an upgrade is continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Go on.
     Resume,
     /// Give every node its old VM back. Which nodes are ill is looked at each time: they come first.
     Rollback,
     /// The same, all off and all on, whatever the nodes say.
     RollbackAtOnce,
-    /// Make it final.
     Commit,
     /// End it where it stands.
     Abandon,

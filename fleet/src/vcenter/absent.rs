@@ -85,8 +85,8 @@ impl VcenterHypervisor {
             ));
         }
         unknown(format!(
-            "{left} is still there: it may run on a host that was removed from vCenter. Add that host again, or register the VM; if it is off \
-             for good, remove that file alone, or rename it so that it does not end in .vmx: its directory may hold a data disk"
+            "{left} exists: the VM may run on a host that was removed from vCenter. Add that host again, or register the VM. If it is off for \
+             good, remove that file alone: its directory may hold a data disk"
         ))
     }
 

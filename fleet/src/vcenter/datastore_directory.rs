@@ -10,10 +10,8 @@ use vsphere::{Client, DatastorePath, File, Guard, MoRef, Outcome};
 use super::trouble::not_now;
 use crate::hypervisor::Result;
 
-/// All names.
 const ALL: &str = "*";
 
-/// A directory, whether it is there or not.
 #[derive(Clone)]
 pub(super) struct DatastoreDirectory {
     client: Client,
@@ -39,7 +37,6 @@ impl DatastoreDirectory {
         (&self.datastore, self.path.datastore.as_str())
     }
 
-    /// A directory in it.
     pub(super) fn below(&self, name: &str) -> Self {
         Self { path: self.path.join(name), ..self.clone() }
     }
@@ -49,7 +46,6 @@ impl DatastoreDirectory {
         self.named(ALL).await
     }
 
-    /// Whether it is there.
     pub(super) async fn exists(&self) -> vsphere::Result<bool> {
         // Nothing is named so: whether the directory is there is all that is asked.
         Ok(self.named("-").await?.is_some())

@@ -37,7 +37,6 @@ pub(super) const LONGEST: usize = 256 << 10;
 pub(super) const MOST_BYTES: usize = 16 << 20;
 const MOST_FILES: usize = 5000;
 
-/// An import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note {
     pub(super) deployment: Uuid,
@@ -275,14 +274,12 @@ fn newest<'a>(mut files: Vec<(&'a str, Files<'a>)>) -> (Vec<(&'a str, Files<'a>)
     (files, older)
 }
 
-/// A deployment's notes.
 pub(super) struct Laid {
     directory: DatastoreDirectory,
     deployment: Uuid,
 }
 
 impl Laid {
-    /// The notes beside a journal.
     pub(super) fn beside(journal: &DatastoreDirectory, deployment: Uuid) -> Self {
         Self { directory: journal.below(DIRECTORY), deployment }
     }

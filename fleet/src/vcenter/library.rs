@@ -39,7 +39,6 @@ impl Library {
 pub struct Template {
     /// Its name, as it was laid.
     pub name: String,
-    /// Its BIOS UUID.
     pub uuid: Uuid,
     /// What of it is not as it was laid: no VM is made from it then. None of one that is whole.
     pub altered: Option<String>,

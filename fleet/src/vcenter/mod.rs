@@ -116,9 +116,6 @@ impl VcenterHypervisor {
     }
 
     /// The same for a deployment that has laid no image itself: its VMs are made from those of a library.
-    ///
-    /// # Errors
-    /// As [`VcenterHypervisor::new`].
     pub async fn with_images_of(
         client: vsphere::Client,
         deployment: Uuid,

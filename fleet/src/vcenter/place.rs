@@ -22,7 +22,6 @@ pub(super) struct Places {
     pub(super) pool: MoRef,
     pub(super) pool_path: String,
     pub(super) datastore: At,
-    /// Networks with their paths.
     pub(super) networks: Vec<(MoRef, String)>,
     pub(super) clones: Clones,
     pub(super) different_hosts: bool,
@@ -153,7 +152,6 @@ impl VcenterHypervisor {
         Below { client: &self.client, datacenter: &self.places.datacenter_path }
     }
 
-    /// A network by its path.
     pub(super) async fn network(&self, path: &str) -> Result<MoRef> {
         self.below().network(path).await
     }

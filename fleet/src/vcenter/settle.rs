@@ -47,9 +47,6 @@ impl VcenterHypervisor {
     }
 
     /// Waits until no copy of a disk goes on that the account of this command has asked for, as long as [`Self::settled`] does.
-    ///
-    /// # Errors
-    /// As [`Self::anybodys_tasks_on_files`].
     pub(super) async fn copies_ended(&self) -> Result<()> {
         let begin = Instant::now();
         self.lists_tasks_on_files().await?;

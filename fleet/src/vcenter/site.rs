@@ -8,7 +8,6 @@ pub enum Clones {
     /// As a difference to the template's, which has to stay for as long as the VM does: made in seconds.
     #[default]
     Linked,
-    /// As a copy.
     Full,
 }
 

@@ -46,7 +46,6 @@ fn names(text: &str, uuid: Uuid) -> bool {
     text.replace('-', "").to_lowercase().contains(&uuid.simple().to_string())
 }
 
-/// A stamp as it is written.
 pub(super) fn written(stamp: &Stamp) -> String {
     let Stamp { deployment, node, swap } = stamp;
     let mut text = serde_json::json!({ "deployment": deployment, "node": node });

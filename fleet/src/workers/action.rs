@@ -17,7 +17,6 @@ pub enum Action {
     Import(String),
     /// Gives its VM, which is off, a new token to join again with.
     Invite(String),
-    /// Powers its VM on.
     PowerOn(String),
     /// Notes with which key its VM asks to join, as it said before anything else ran there.
     Hear(String, String),
@@ -27,7 +26,6 @@ pub enum Action {
     Joined(String),
     /// Notes that it did not.
     Fail(String, Reason),
-    /// Notes that it goes.
     Leave(String, Reason),
     /// Removes its token: it has joined, or was given up.
     RemoveToken(String),
@@ -39,7 +37,6 @@ pub enum Action {
     Drain(String),
     /// Shuts its VM down.
     PowerOff(String),
-    /// Removes its node.
     DeleteNode(String),
     /// Takes a data disk out of its VM, which stays where it is.
     Detach(String, DiskRef),

@@ -7,7 +7,6 @@ use super::pool::Pool;
 /// What is said. What is not stays as the pool has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Virtual processors.
     pub processors: Option<u32>,
     /// Memory in MiB.
     pub memory: Option<u32>,

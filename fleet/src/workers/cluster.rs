@@ -14,9 +14,7 @@ use super::token::Token;
 /// A node as the API shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSeen {
-    /// Its name.
     pub name: String,
-    /// The object's UID.
     pub uid: String,
     /// What the kubelet says it runs on, such as `vsphere://` and a BIOS UUID, as each worker's does; empty if it says nothing.
     pub provider: String,
@@ -29,7 +27,6 @@ pub struct NodeSeen {
     pub address: Option<Ipv4Addr>,
     /// Whether it leaves the addresses of services to other nodes.
     pub excluded: bool,
-    /// Whether it is a control node.
     pub control: bool,
     /// Version of its kubelet, such as `v1.36.2`; empty if it says nothing.
     pub kubelet: String,
@@ -54,9 +51,7 @@ impl NodeSeen {
 /// ones, and those that have ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodSeen {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// The object's UID: another pod of the same name is another pod.
     pub uid: String,

@@ -28,20 +28,17 @@ pub enum Arrived {
 /// Where a worker is put.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
-    /// The place.
     pub placement: Placement,
     /// Labels of its node that follow from that. Those that the pool has of the same keys count more.
     pub labels: BTreeMap<String, String>,
 }
 
-/// What happens.
 pub type Notice<'a> = crate::Notice<'a, Action, Wait>;
 
 /// The workers of one pool.
 pub struct Workers<'a> {
     /// Where the VMs are; its deployment is [`super::deployment`]'s.
     pub hypervisor: &'a dyn Hypervisor,
-    /// The cluster that they are of.
     pub cluster: &'a dyn Cluster,
     /// Where holds and journals are kept: never in the cluster, and beside those of its control nodes.
     pub store: &'a dyn Store,
@@ -49,7 +46,6 @@ pub struct Workers<'a> {
     pub beside: Option<Vm>,
     /// Where each is put otherwise, by its name.
     pub placed: &'a (dyn Fn(&str) -> Placed + Sync),
-    /// What they are told.
     pub site: Site,
     /// What the caller does, such as the name of its command.
     pub what: &'a str,

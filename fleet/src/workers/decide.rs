@@ -11,7 +11,6 @@ use super::seen::{Found, Seen};
 use super::wait::Wait;
 use crate::upgrade::Reason;
 
-/// What comes next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Next {
     /// What can be done now, of each machine one thing at most.

@@ -41,7 +41,6 @@ impl State {
     }
 }
 
-/// One worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The name of the VM and of the node; never used for another machine of the pool.
@@ -52,7 +51,6 @@ pub struct Machine {
     pub template: Template,
     /// Its address; none where it asks for one by DHCP.
     pub address: Option<Ipv4Addr>,
-    /// How far it is.
     pub state: State,
     /// Since when it is in that state, or is watched by a command, in seconds of Unix time.
     pub since: u64,

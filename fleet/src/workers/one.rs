@@ -34,7 +34,6 @@ const HANDING_OVER: u64 = 60;
 pub(super) enum Step {
     /// Nothing for now.
     Rests,
-    /// This.
     Does(Action),
     /// This, and it goes on as long as this stands in its way.
     DoesAndWaits(Action, Wait),
@@ -57,7 +56,7 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen, missed: &dyn Fn(
     };
     if seen.is_hidden(machine) {
         let ready = "its VM is not seen, and its node is Ready";
-        let now = "its VM is not seen: it counts as gone once a command has not seen it for a minute";
+        let now = "its VM is not seen: it counts as gone after a minute, if its settings file is gone too";
         let mut words = if seen.node_is_ready(machine) { ready } else { now }.to_owned();
         if let Some(why) = seen.unproved.get(&machine.name) {
             "its VM is not seen, and may run: ".clone_into(&mut words);

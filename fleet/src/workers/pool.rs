@@ -18,7 +18,6 @@ const MAKING_SECONDS: u64 = 300;
 /// Workers that are alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
-    /// Its name.
     pub name: String,
     /// What names of its machines begin with: that, `-w`, and a number.
     pub prefix: String,
@@ -50,14 +49,12 @@ pub struct Pool {
 /// What workers are made like.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Template {
-    /// The image.
     pub image: Image,
     /// The minor of Kubernetes that kubelets are to run, or a newer one: the newest that the image carried and the cluster
     /// took when that was wanted. Of a worker that has joined, the one that it runs.
     pub kubernetes: String,
     /// Processors, memory and data disk.
     pub size: Size,
-    /// Labels of the nodes.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Taints of the nodes, as `key=value:Effect`.
@@ -88,15 +85,12 @@ impl Template {
 /// An image as an OVA brings it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OvaImage {
-    /// The image.
     pub image: Image,
-    /// Where the OVA is.
     pub ova: PathBuf,
     /// The minors of Kubernetes that it carries.
     pub carries: Vec<String>,
 }
 
-/// An image, by content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
     /// SHA-256 over the digests of the OVA's manifest.
@@ -108,16 +102,13 @@ pub struct Image {
 /// Addresses of one subnet, the last one included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addresses {
-    /// The first one.
     pub first: Ipv4Addr,
-    /// The last one.
     pub last: Ipv4Addr,
     /// The prefix length of the subnet.
     pub prefix: u8,
 }
 
 impl Addresses {
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = Ipv4Addr> + use<> {
         (u32::from(self.first)..=u32::from(self.last)).map(Ipv4Addr::from)
     }
@@ -164,7 +155,6 @@ impl Pool {
         Ok(())
     }
 
-    /// The name of its machine with a number.
     pub fn machine_name(&self, number: u64) -> String {
         format!("{}-w{number}", self.prefix)
     }

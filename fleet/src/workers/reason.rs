@@ -23,7 +23,7 @@ codes! {
     VM_NEWER, "workers.vm-newer", "A VM is newer than what is kept of the pool, as where that was turned back to an earlier moment: nothing is done for any worker until a person has seen to it.";
     VM_STATE, "workers.vm-state", "A worker's VM is off or suspended, or nobody knows whether it runs. Going on powers on what is off.";
     VM_GONE, "workers.vm-gone", "A worker's VM is gone: somebody has removed it.";
-    VM_UNSEEN, "workers.vm-unseen", "A worker's VM is not seen: it was moved out of sight, went moments ago, or the hypervisor does not show it. It counts as gone once its node is not Ready and no look of a minute has found it.";
+    VM_UNSEEN, "workers.vm-unseen", "A worker's VM is not seen: it was moved out of sight, went moments ago, or the hypervisor does not show it. It counts as gone once its node is not Ready, no look of a minute has found it, and its settings file is gone from the datastore.";
     UNHEALTHY, "workers.unhealthy", "A worker is replaced: it was not Ready, or its VM did not run, for as long as its pool bears that.";
     OUTDATED, "workers.outdated", "A worker is replaced: it is not made as the pool wants it now.";
     SURPLUS, "workers.surplus", "There are more workers than are wanted.";

@@ -24,14 +24,19 @@ use crate::upgrade::Reason;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "record")]
 enum Record {
-    /// What is wanted.
-    Pool { pool: Box<Pool> },
+    Pool {
+        pool: Box<Pool>,
+    },
     /// What was begun for a machine.
-    Machine { machine: Box<Machine> },
+    Machine {
+        machine: Box<Machine>,
+    },
     /// That there is a machine, whose journal is another file.
     Known(Known),
     /// Nothing of a machine is left.
-    Gone { name: String },
+    Gone {
+        name: String,
+    },
 }
 
 /// What the pool's file has of a machine: enough to take it for nobody else's, and to give its address to none.
@@ -61,14 +66,11 @@ impl Known {
 /// What is kept of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// What is wanted.
     pub pool: Pool,
-    /// Its machines by number.
     pub machines: Vec<Machine>,
 }
 
 impl Kept {
-    /// One of its machines.
     pub fn machine(&self, name: &str) -> Option<&Machine> {
         self.machines.iter().find(|machine| machine.name == name)
     }
@@ -141,7 +143,6 @@ impl<'a> Records<'a> {
         Ok(Self { hold, kept, written: 0 })
     }
 
-    /// What is kept.
     pub fn kept(&self) -> &Kept {
         &self.kept
     }
@@ -156,9 +157,6 @@ impl<'a> Records<'a> {
     }
 
     /// Notes what is begun for a machine.
-    ///
-    /// # Errors
-    /// As [`Records::save_pool`].
     pub async fn save_machine(&mut self, machine: Machine) -> anyhow::Result<()> {
         let name = machine.name.clone();
         self.save(&name, Record::Machine { machine: Box::new(machine) }).await
@@ -166,26 +164,17 @@ impl<'a> Records<'a> {
 
     /// Notes what is wanted, and what that changes of machines, all of it or nothing: one that goes and the count that it leaves
     /// belong together.
-    ///
-    /// # Errors
-    /// As [`Records::save_pool`].
     pub(super) async fn save_all(&mut self, pool: Pool, machines: Vec<Machine>) -> anyhow::Result<()> {
         let machines = machines.into_iter().map(|machine| Record::Machine { machine: Box::new(machine) });
         self.write("pool", [Record::Pool { pool: Box::new(pool) }].into_iter().chain(machines).collect()).await
     }
 
     /// Notes that nothing of a machine is left.
-    ///
-    /// # Errors
-    /// As [`Records::save_pool`].
     pub async fn forget(&mut self, name: &str) -> anyhow::Result<()> {
         self.save(name, Record::Gone { name: name.to_owned() }).await
     }
 
     /// Draws what a further machine is known by, before anything follows from it.
-    ///
-    /// # Errors
-    /// As [`Records::save_pool`].
     pub(super) async fn draw(&self, name: &str, address: Option<Ipv4Addr>) -> anyhow::Result<Drawn> {
         self.hold.confirm().await?;
         self.hold.store().draw(self.hold.number(), name, address).await
@@ -210,7 +199,6 @@ impl<'a> Records<'a> {
 /// Something that a file of the journals notes: for stores that keep it as something else than files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Noted {
-    /// What is wanted.
     Pool(Box<Pool>),
     /// What was begun for a machine.
     Machine(Box<Machine>),

@@ -26,7 +26,6 @@ use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Reason};
 /// How long a round may make VMs, in seconds, before those that are made are powered on. One at least is made.
 const MAKING: u64 = 60;
 
-/// Rounds under one hold.
 pub struct Rounds<'a> {
     acting: Acting<'a>,
     records: Records<'a>,
@@ -47,7 +46,6 @@ impl<'a> Rounds<'a> {
         Self { acting, records, in_doubt: true, missing: Missing::default() }
     }
 
-    /// What is kept.
     pub fn kept(&self) -> &Kept {
         self.records.kept()
     }
@@ -231,7 +229,6 @@ pub struct Round {
     pub needs_a_person: bool,
     /// What has to happen before it goes on.
     pub waits: Vec<Wait>,
-    /// What has stopped it.
     pub stopped: Vec<Wait>,
 }
 

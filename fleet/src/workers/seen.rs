@@ -54,9 +54,7 @@ pub struct Seen {
 /// What there is of a machine's VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
-    /// Nothing.
     Nothing,
-    /// Its VM.
     Vm(&'a Vm),
     /// More than one, or one whose stamp or identity is not what was noted, or that may be a copy. It is left alone.
     Odd,
@@ -65,9 +63,7 @@ pub enum Found<'a> {
 /// What there is of a machine's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node<'a> {
-    /// Nothing.
     Absent,
-    /// Its node.
     Own(&'a NodeSeen),
     /// A node of its name that runs on something else. It is left alone.
     Foreign,
@@ -106,7 +102,6 @@ impl<'a> Node<'a> {
 }
 
 impl Seen {
-    /// A machine's VM.
     pub fn vm(&self, machine: &Machine) -> Found<'_> {
         let mut own = self.vms.iter().filter(|vm| machine.owns(vm));
         let (first, second) = (own.next(), own.next());
@@ -248,7 +243,6 @@ impl Seen {
         self.left.get(&machine.name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// A machine's node.
     pub fn node(&self, machine: &Machine) -> Node<'_> {
         let Some(node) = self.nodes.iter().find(|node| node.name == machine.name) else { return Node::Absent };
         // A worker's kubelet says it when it makes the object: one without it is none of ours.

@@ -16,16 +16,12 @@ use crate::hypervisor::{PowerState, Vm};
 use crate::node::told;
 use crate::upgrade::Reason;
 
-/// One worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WorkerStatus {
-    /// Its name.
     pub name: String,
     /// Its address; of one that asks for it by DHCP what its cluster knows it by, and none before it has joined.
     pub address: Option<Ipv4Addr>,
-    /// How far it is.
     pub state: State,
-    /// Its image, for people.
     pub image: String,
     /// Version of its kubelet, such as `v1.36.2`; none where its node says nothing.
     pub kubelet: Option<String>,
@@ -62,11 +58,9 @@ pub struct WorkerStatus {
 /// What a worker's VM says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Says {
-    /// How far it is.
     pub phase: Phase,
     /// What stands in its way, by a finding's code.
     pub code: Option<String>,
-    /// In words.
     pub words: String,
     /// When it has said so, in seconds of Unix time by its own clock.
     pub at: u64,
@@ -82,7 +76,6 @@ impl Says {
 /// All workers of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WorkersStatus {
-    /// The pool.
     pub pool: String,
     /// How many workers are wanted.
     pub wanted: usize,
@@ -96,11 +89,9 @@ pub struct WorkersStatus {
     pub kubernetes: String,
     /// Whether the replacement of outdated workers is paused.
     pub paused: bool,
-    /// The workers by number.
     pub workers: Vec<WorkerStatus>,
     /// What has to happen before it goes on.
     pub waits: Vec<Wait>,
-    /// What has stopped it.
     pub stopped: Vec<Wait>,
     /// Whether there is nothing left to do.
     pub done: bool,

@@ -14,7 +14,6 @@ pub struct Token {
     pub secret: Secret,
     /// Until when it is good, in seconds of Unix time.
     pub expires: u64,
-    /// Which machine it is for.
     pub machine: String,
 }
 

@@ -11,7 +11,6 @@ pub struct Wait {
     /// The machine that it is about; none for the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// Why.
     #[serde(flatten)]
     pub reason: Reason,
     /// Whether a person has to see to it, or it has lasted too long: waiting on does not help.
@@ -39,7 +38,6 @@ impl Wait {
     }
 }
 
-/// For people.
 impl std::fmt::Display for Wait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.worker {

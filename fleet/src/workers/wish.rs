@@ -15,7 +15,6 @@ use crate::upgrade::Reason;
 /// What a person wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// A new pool.
     Create(Box<Pool>),
     /// So many further workers.
     Add(usize),
@@ -24,14 +23,12 @@ pub enum Wish {
     Scale(usize),
     /// One worker less: this one.
     Remove {
-        /// Its name.
         worker: String,
         /// What may be lost with it.
         discards: Discards,
     },
     /// A worker that is a member no more, as its certificate has expired, joins again with a new token.
     Rejoin {
-        /// Its name.
         worker: String,
     },
     /// Workers that are made otherwise, and of the newest minor of Kubernetes that their image carries and the cluster takes
@@ -43,7 +40,6 @@ pub enum Wish {
         cluster: Minor,
         /// The minor that they are to run, if one is said: another one than they would run is refused.
         kubernetes: Option<Minor>,
-        /// What is said.
         changes: Box<Changes>,
         /// What may be lost with those that are replaced for it.
         discards: Discards,

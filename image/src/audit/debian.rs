@@ -41,9 +41,7 @@ pub fn check(
     }
     let all = locks.iter().flat_map(|lock| &lock.packages);
     let packages: BTreeMap<&str, &Package> = all.map(|package| (package.name.as_str(), package)).collect();
-    // All packages of a source have the same changelog. Some leave it to another package, so smaller ones come first.
-    let mut newer: BTreeMap<&str, Vec<(&Package, &Package)>> = BTreeMap::new();
-    let (mut compared, mut missing) = (BTreeSet::new(), BTreeMap::new());
+    let mut by_source: BTreeMap<&str, Vec<&Package>> = BTreeMap::new();
     for (name, package) in &packages {
         let Some((own, source)) = release.newest(name)? else {
             report.unchecked.push(format!("debian/{name}: {} no longer has the package", first.suite));
@@ -53,46 +51,36 @@ pub fn check(
             let id = format!("{}-{name}-{}", own.pocket.suite(&first.suite), own.version);
             report.rows.push(row(source, package, id, "run `kaas image lock`", own));
         }
-        match unstable.newest(name)? {
-            // Another source may have taken over the name.
-            None => drop(missing.insert(source, name)),
-            Some((_, other)) if other != source => drop(missing.insert(source, name)),
-            Some((other, _)) => {
-                compared.insert(source);
-                if is_older(&package.version, &other.version)? {
-                    newer.entry(source).or_default().push((package, other));
-                }
-            }
-        }
+        by_source.entry(source).or_default().push(package);
     }
-    for (source, name) in missing.into_iter().filter(|(source, _)| !compared.contains(source)) {
-        report.unchecked.push(format!("debian/{source}: {UNSTABLE} has no {name}"));
-    }
-    newer.values_mut().for_each(|pairs| pairs.sort_by_key(|(_, other)| other.size));
     let running = progress.begin("changelogs of unstable");
-    let fetched = |suite: &str, packages: Vec<Package>| {
-        let lock = Lock { suite: suite.to_owned(), packages, kernel: None, ..first.clone() };
-        fetch::fetch(&lock, settings, cache, progress, "run `kaas image lock`")
-    };
-    let smallest = || newer.values().filter_map(|pairs| pairs.first());
-    fetched(UNSTABLE, smallest().map(|(_, other)| (*other).clone()).collect())?;
-    fetched(&first.suite, smallest().map(|(own, _)| (*own).clone()).collect())?;
-    let named = |package: &Package| named_by_changelog(package, cache, progress);
-    for (source, pairs) in newer {
-        let mut found = None;
-        for (own, other) in pairs {
-            fetched(UNSTABLE, vec![other.clone()])?;
-            if let Some(fixed) = named(other)? {
-                fetched(&first.suite, vec![own.clone()])?;
-                found = Some((own, other, fixed));
-                break;
+    // All packages of a source have the same changelog. Some leave it to another package, so smaller ones come first.
+    let changelog = |suite: &str, packages: &[&Package]| -> Result<Option<BTreeSet<String>>> {
+        let mut packages = packages.to_vec();
+        packages.sort_by_key(|package| package.size);
+        for package in packages {
+            let lock = Lock { suite: suite.to_owned(), packages: vec![package.clone()], kernel: None, ..first.clone() };
+            fetch::fetch(&lock, settings, cache, progress, "run `kaas image lock`")?;
+            if let Some(named) = named_by_changelog(package, cache, progress)? {
+                return Ok(Some(named));
             }
         }
-        let Some((own, other, fixed)) = found else {
+        Ok(None)
+    };
+    for (source, locked) in by_source {
+        let (own, others) = (locked[0], unstable.of_source(source)?);
+        let Some(other) = others.first() else {
+            report.unchecked.push(format!("debian/{source}: {UNSTABLE} does not have this source"));
+            continue;
+        };
+        if !is_older(&own.version, &other.version)? {
+            continue;
+        }
+        let Some(fixed) = changelog(UNSTABLE, &others)? else {
             report.unchecked.push(format!("debian/{source}: no package of {UNSTABLE} has a changelog"));
             continue;
         };
-        for id in fixed.difference(&named(own)?.unwrap_or_default()) {
+        for id in fixed.difference(&changelog(&first.suite, &locked)?.unwrap_or_default()) {
             report.rows.push(row(source, own, id.clone(), "named by the changelog of unstable", other));
         }
     }

@@ -22,7 +22,6 @@ const UNUSED: Duration = Duration::from_secs(60 * 24 * 3600);
 /// directory (flock(2)) meanwhile.
 struct Place {
     directory: &'static str,
-    /// By its name.
     is_entry: fn(&str) -> bool,
     /// Whether it is of no more use as soon as nobody works with it. What stays useful notes its use as its time.
     temporary: bool,
@@ -135,9 +134,6 @@ impl Cache {
     }
 
     /// As [`Cache::clean`] of everything, and what Cargo and go have compiled as well, unless they are at work.
-    ///
-    /// # Errors
-    /// As [`Cache::clean`].
     pub fn clean_all(&self) -> Result<Cleaned> {
         let mut cleaned = self.clean(Duration::ZERO)?;
         for name in COMPILED {
@@ -182,9 +178,6 @@ impl Cache {
 
     /// Removes packages that no build has used for two months, all but those that are `wanted` now, unless another
     /// command uses packages.
-    ///
-    /// # Errors
-    /// As [`Cache::clean`].
     pub fn prune_packages(&self, wanted: impl Fn(&Path) -> bool) -> Result<()> {
         let directory = self.packages();
         let lock = lock_of(&directory)?;

@@ -28,7 +28,6 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -55,7 +55,6 @@ impl Key {
         KeyBuilder { stage, parts, inputs: Vec::new() }
     }
 
-    /// The stage that it is of.
     pub fn stage(&self) -> Stage {
         self.stage
     }
@@ -91,7 +90,6 @@ impl Key {
 pub struct Parts(Sha256);
 
 impl Parts {
-    /// Adds a text.
     pub fn text(self, name: &str, value: impl AsRef<[u8]>) -> Self {
         let value = value.as_ref();
         let mut digest = self.0;
@@ -108,7 +106,6 @@ impl Parts {
     }
 }
 
-/// A key being made.
 pub struct KeyBuilder {
     stage: Stage,
     parts: Parts,
@@ -116,7 +113,6 @@ pub struct KeyBuilder {
 }
 
 impl KeyBuilder {
-    /// Adds a text.
     pub fn text(self, name: &str, value: impl AsRef<[u8]>) -> Self {
         Self { parts: self.parts.text(name, value), ..self }
     }
@@ -152,7 +148,6 @@ impl KeyBuilder {
         Ok(self)
     }
 
-    /// The key.
     pub fn finish(self) -> Key {
         Key { stage: self.stage, digest: self.parts.finish(), inputs: self.inputs }
     }

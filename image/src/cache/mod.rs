@@ -190,9 +190,6 @@ impl Cache {
     }
 
     /// As [`Cache::stage`], for a stage that is run for several things: `shown` says for which.
-    ///
-    /// # Errors
-    /// As [`Cache::stage`].
     pub fn stage_named(
         &self,
         shown: &str,
@@ -339,7 +336,6 @@ pub(crate) fn write_out(directory: &Path) -> Result<()> {
 struct Spared(Vec<PathBuf>);
 
 impl Spared {
-    /// Whether it is a result or in one.
     fn has(&self, result: &Path) -> bool {
         self.0.iter().any(|path| path.starts_with(result))
     }
@@ -352,7 +348,6 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -393,7 +388,6 @@ impl Work {
         }
     }
 
-    /// The directory.
     pub fn path(&self) -> &Path {
         &self.directory
     }

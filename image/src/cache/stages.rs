@@ -22,7 +22,6 @@ macro_rules! stages {
                 pub const $constant: Self = Self { name: $name, keep: $keep, sources: &[$(include_str!($source)),+] };
             )+
 
-            /// All stages.
             pub const ALL: &'static [Self] = &[$(Self::$constant),+];
 
             /// The names of the constants above, in the same order.
@@ -36,7 +35,6 @@ stages! {
     /// The programs of the upstream parts: two minors of Kubernetes and a few more, each in a few versions.
     COMPONENTS = "components", keep 24, by [
         "../component/build.rs",
-        "../component/download.rs",
         "../component/go.rs",
         "../component/toolchain.rs",
         "../tools/run.rs"

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Component, GoModule, Source, download, go, toolchain};
+use super::{Component, GoModule, Source, go, toolchain};
 use crate::cache::{Cache, Key, Stage, file_digest};
 use crate::progress::Progress;
 use crate::tools::ToolsTree;
@@ -14,7 +14,6 @@ use crate::tools::ToolsTree;
 /// A component whose programs are made.
 #[derive(Clone, Debug)]
 pub struct Built {
-    /// What it is.
     pub component: Component,
     /// The directory with its programs and their further names.
     pub directory: PathBuf,
@@ -59,15 +58,6 @@ fn key(component: &Component, compiler: Option<&Key>) -> Result<Key> {
                 None => key,
             }
         }
-        Source::Url(downloads) => {
-            // The digest decides, wherever the file comes from.
-            downloads.iter().fold(key, |key, download| {
-                let member = download.member.as_deref().unwrap_or_default();
-                key.text("download", &download.sha256)
-                    .text("member", member)
-                    .text("as", format!("{:?}", download.program))
-            })
-        }
         Source::File(files) => {
             let mut key = key;
             for file in files {
@@ -94,12 +84,6 @@ fn make(
         Source::GoModule(module) => {
             let go = toolchain::ensure(&module.go, cache, progress)?;
             go::build(module, &go, tools, directory, cache, progress)?;
-        }
-        Source::Url(downloads) => {
-            for download in downloads {
-                let temporary = directory.join(".download");
-                download::fetch(download, &temporary, &directory.join(&download.program.output))?;
-            }
         }
         Source::File(files) => {
             for file in files {

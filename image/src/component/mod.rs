@@ -2,7 +2,6 @@
 //! nothing of their places in the image.
 
 pub mod build;
-mod download;
 mod go;
 pub(crate) mod licences;
 mod module_file;
@@ -19,7 +18,6 @@ use crate::document::{Document, Mistake, Mistakes, Table, any, values};
 use build::Built;
 use toolchain::Pin;
 
-/// One part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Component {
     /// Its name in the description.
@@ -28,7 +26,6 @@ pub struct Component {
     pub version: String,
     /// SPDX expression.
     pub licence: String,
-    /// Where it comes from.
     pub source: Source,
 }
 
@@ -37,8 +34,6 @@ pub struct Component {
 pub enum Source {
     /// Built here from Go modules, whose sums are beside the module file.
     GoModule(GoModule),
-    /// Upstream's release files, each with its SHA-256.
-    Url(Vec<Download>),
     /// Files of this host.
     File(Vec<LocalFile>),
 }
@@ -48,7 +43,6 @@ pub enum Source {
 pub struct GoModule {
     /// The Go that builds it.
     pub go: Pin,
-    /// The directory.
     pub directory: PathBuf,
     /// The module file in it, if it is not go.mod.
     pub modfile: Option<String>,
@@ -56,11 +50,9 @@ pub struct GoModule {
     pub cgo: bool,
     /// Whether the programs report another version than that of their source.
     pub stamped: bool,
-    /// Build tags.
     pub tags: Vec<String>,
     /// Linker flags beyond the standard ones.
     pub ldflags: Vec<String>,
-    /// The programs.
     pub packages: Vec<GoPackage>,
 }
 
@@ -69,7 +61,6 @@ pub struct GoModule {
 pub struct GoPackage {
     /// What is handed to `go build`.
     pub package: String,
-    /// The program.
     pub program: Program,
 }
 
@@ -82,36 +73,19 @@ pub struct Program {
     pub names: Vec<String>,
 }
 
-/// A program in a release file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Download {
-    /// Where the file is.
-    pub url: String,
-    /// SHA-256 of the file in hexadecimal.
-    pub sha256: String,
-    /// The program's path in the file, if that is a tar archive compressed by gzip.
-    pub member: Option<String>,
-    /// The program.
-    pub program: Program,
-}
-
 /// A program that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalFile {
-    /// Its path.
     pub path: PathBuf,
     /// SHA-256 in hexadecimal, if it is to be checked.
     pub sha256: Option<String>,
-    /// The program.
     pub program: Program,
 }
 
 impl Component {
-    /// Its programs.
     pub fn programs(&self) -> Vec<&Program> {
         match &self.source {
             Source::GoModule(module) => module.packages.iter().map(|package| &package.program).collect(),
-            Source::Url(downloads) => downloads.iter().map(|download| &download.program).collect(),
             Source::File(files) => files.iter().map(|file| &file.program).collect(),
         }
     }
@@ -120,7 +94,7 @@ impl Component {
     pub fn go(&self) -> Option<&Pin> {
         match &self.source {
             Source::GoModule(module) => Some(&module.go),
-            Source::Url(_) | Source::File(_) => None,
+            Source::File(_) => None,
         }
     }
 
@@ -220,13 +194,12 @@ impl Around<'_> {
 }
 
 fn read_source(table: &Table<'_, '_>, around: &Around<'_>) -> Option<Source> {
-    let kinds = ["go-module", "url", "file"];
-    let kind = table.required("kind", "go-module, url or file", |text| {
+    let kinds = ["go-module", "file"];
+    let kind = table.required("kind", "go-module or file", |text| {
         let found = kinds.iter().find(|kind| **kind == text);
         found.copied().ok_or_else(|| format!("`{text}` is none of {}", kinds.join(", ")))
     });
     match kind {
-        Some("url") => Some(Source::Url(table.tables("packages", NO_PACKAGES, |package| download(package, around)))),
         Some("file") => {
             Some(Source::File(table.tables("packages", NO_PACKAGES, |package| local_file(package, around))))
         }
@@ -267,19 +240,6 @@ fn go_module(table: &Table<'_, '_>, around: &Around<'_>) -> Option<GoModule> {
     let (tags, ldflags) = (values(tags), values(ldflags));
     let (go, stamped) = (around.go?.clone()?, around.version != around.of_source);
     Some(GoModule { go, directory, modfile, cgo, stamped, tags, ldflags, packages })
-}
-
-fn download(table: &Table<'_, '_>, around: &Around<'_>) -> Option<Download> {
-    let url = table.required("url", "where the file is", |url| {
-        if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(format!("`{url}` is no http or https URL"));
-        }
-        around.expand(url)
-    });
-    let sha256 = table.required("sha256", "the file's SHA-256", sha256);
-    let member = table.optional("member", |member| around.expand(member));
-    let program = program(table);
-    Some(Download { url: url?, sha256: sha256?, member, program: program? })
 }
 
 fn local_file(table: &Table<'_, '_>, around: &Around<'_>) -> Option<LocalFile> {

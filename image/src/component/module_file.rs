@@ -9,7 +9,6 @@ pub struct ModuleFile {
     pub module: String,
     /// The modules that are required, each with its version.
     pub requires: Vec<(String, String)>,
-    /// What is replaced.
     pub replaces: Vec<Replace>,
 }
 

@@ -16,7 +16,6 @@ use crate::document::Table;
 use crate::process::{Tool, is_installed};
 use crate::progress::Progress;
 
-/// Which Go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pin {
     /// Its version, such as `1.26.8`.
@@ -45,7 +44,6 @@ impl Pin {
         Some(Self { version: version?, sum: sum? })
     }
 
-    /// The version of the toolchain module.
     fn module_version(&self) -> String {
         format!("v0.0.1-go{}.linux-amd64", self.version)
     }

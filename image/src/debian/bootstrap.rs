@@ -16,9 +16,7 @@ use crate::progress::Progress;
 /// The form in which the tree is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// One tar archive.
     Tar,
-    /// A directory.
     Directory,
 }
 
@@ -39,9 +37,6 @@ fn add_by(mmdebstrap: Tool, key: KeyBuilder, lock: &Lock, progress: &Progress) -
 }
 
 /// The packages of an image as a tar archive, made or found made.
-///
-/// # Errors
-/// As [`bootstrap`].
 pub fn archive(lock: &Lock, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
     let key = add_to_key(Key::of(Stage::DEBIAN), lock, progress)?.finish();
     let place = cache

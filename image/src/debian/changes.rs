@@ -18,19 +18,15 @@ pub struct Changes {
     pub changed: Vec<Changed>,
 }
 
-/// A package.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Named {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
 }
 
 /// A package that is another one now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Changed {
-    /// Its name.
     pub name: String,
     /// The former version.
     pub from: String,

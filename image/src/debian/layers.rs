@@ -13,14 +13,11 @@ use crate::cache::hex;
 /// What one file adds to what it stands on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
-    /// The file.
     pub file: PathBuf,
-    /// What it adds.
     pub set: PackageSet,
 }
 
 impl Layer {
-    /// Where its lock is.
     pub fn lock_path(&self) -> PathBuf {
         Lock::path_for(&self.file)
     }
@@ -35,18 +32,12 @@ impl Layer {
     }
 
     /// Its own lock; `spec` is what is to be locked anew if it does not fit.
-    ///
-    /// # Errors
-    /// As [`Lock::read`].
     pub fn read_lock(&self, below: Option<&Lock>, spec: &Path) -> Result<Lock> {
         Lock::read(&self.lock_path(), &self.request(below), spec)
     }
 }
 
 /// All packages of a spec, as they are locked: those of each layer over those of the layers before.
-///
-/// # Errors
-/// As [`Lock::read`].
 pub fn read_locks(layers: &[Layer], spec: &Path) -> Result<Option<Lock>> {
     layers.iter().try_fold(None, |below: Option<Lock>, layer| {
         let own = layer.read_lock(below.as_ref(), spec)?;

@@ -13,16 +13,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pocket {
-    /// The release itself.
     Release,
     /// Its updates between point releases.
     Updates,
-    /// Its security updates.
     Security,
 }
 
 impl Pocket {
-    /// All of them.
     pub const ALL: [Pocket; 3] = [Pocket::Release, Pocket::Updates, Pocket::Security];
 
     /// The name of the pocket's suite, such as `trixie-security`.
@@ -35,13 +32,10 @@ impl Pocket {
     }
 }
 
-/// One package.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Package {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// Where in the archive it is.
     pub pocket: Pocket,
@@ -75,7 +69,6 @@ pub struct Lock {
     pub request: String,
     /// The state of the archive.
     pub indexes: Vec<Index>,
-    /// What is installed.
     pub packages: Vec<Package>,
     /// The kernel's package, which is unpacked and not installed.
     #[serde(default)]
@@ -99,9 +92,6 @@ impl Lock {
     }
 
     /// As [`Lock::read`], from its text.
-    ///
-    /// # Errors
-    /// As [`Lock::read`].
     pub fn parse(text: &str, path: &Path, request: &str, spec: &Path) -> Result<Self> {
         let lock: Self = toml::from_str(text).with_context(|| format!("{}: {}", path.display(), advice(spec)))?;
         if lock.request != request {

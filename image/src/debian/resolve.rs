@@ -55,11 +55,13 @@ impl Archive {
     }
 
     /// The newest version of a package, with the name of its source package.
-    ///
-    /// # Errors
-    /// As [`is_older`].
     pub fn newest(&self, name: &str) -> Result<Option<(&Package, &str)>> {
         Ok(self.indexed.newest(name)?.map(|entry| (&entry.package, entry.source.as_str())))
+    }
+
+    /// The packages of a source at its newest version. An archive may still have packages of an earlier one.
+    pub fn of_source(&self, source: &str) -> Result<Vec<&Package>> {
+        self.indexed.of_source(source)
     }
 
     /// The newest kernel of a metapackage. Each build of a kernel is a package with another name.
@@ -310,6 +312,21 @@ impl Indexed {
         self.package(real, version).with_context(|| format!("finding the kernel that {name} stands for"))
     }
 
+    fn of_source(&self, source: &str) -> Result<Vec<&Package>> {
+        let all = self.packages.values().filter(|entry| entry.source == source).map(|entry| &entry.package);
+        let mut newest: Vec<&Package> = Vec::new();
+        for package in all {
+            // A rebuild without a change (`+b1`) concerns only some architectures and packages.
+            let version = |package: &Package| package.version.split("+b").next().unwrap_or_default().to_owned();
+            match newest.first() {
+                Some(first) if is_older(&version(package), &version(first))? => {}
+                Some(first) if !is_older(&version(first), &version(package))? => newest.push(package),
+                _ => newest = vec![package],
+            }
+        }
+        Ok(newest)
+    }
+
     fn newest(&self, name: &str) -> Result<Option<&Entry>> {
         let mut newest: Option<&Entry> = None;
         let from = (name.to_owned(), String::new());
@@ -417,5 +434,18 @@ mod tests {
         indexed.add(Pocket::Security, &stanza("base-files", "13+deb13u1", "Source: base (13+deb13u1)\n"));
         let newest = indexed.newest("base-files").unwrap().unwrap();
         assert_eq!((newest.package.version.as_str(), newest.source.as_str()), ("13+deb13u1", "base"));
+    }
+
+    #[test]
+    fn the_packages_of_a_source_are_those_of_its_newest_version() {
+        let stanza = |name: &str, version: &str| format!("Package: {name}\nVersion: {version}\nSource: libxml2\n\n");
+        let mut indexed = Indexed::default();
+        let text =
+            stanza("libxml2-16", "2.15.1-1+b1") + &stanza("libxml2-doc", "2.15.1-1") + &stanza("libxml2", "2.12.7-3");
+        indexed.add(Pocket::Release, &text);
+        let names =
+            |source| indexed.of_source(source).unwrap().iter().map(|found| found.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names("libxml2"), ["libxml2-16", "libxml2-doc"]);
+        assert!(names("libxml").is_empty());
     }
 }

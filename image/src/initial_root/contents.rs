@@ -45,7 +45,6 @@ pub(super) const FILES: &[&str] = &[
     "etc/passwd",
 ];
 
-/// Units of systemd.
 pub(super) const UNITS: &[&str] = &[
     "basic.target",
     "emergency.target",
@@ -109,7 +108,6 @@ pub(super) const WANTED: &[(&str, &str)] = &[
     ("kaas-early.service", "initrd.target.requires"),
 ];
 
-/// Symbolic links.
 pub(super) const LINKS: &[(&str, &str)] = &[
     ("bin", "usr/bin"),
     ("init", "usr/lib/systemd/systemd"),
@@ -127,5 +125,4 @@ pub(super) const TEXTS: &[(&str, &str)] = &[
     ("usr/lib/modules-load.d/root.conf", "dm_mod\ndm_verity\nerofs\noverlay\n"),
 ];
 
-/// Empty directories.
 pub(super) const DIRECTORIES: &[&str] = &["dev", "proc", "run", "sys", "sysroot", "tmp"];

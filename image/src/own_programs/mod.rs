@@ -31,7 +31,6 @@ pub struct OwnPrograms {
 }
 
 impl OwnPrograms {
-    /// The program of the agent.
     pub fn agent(&self) -> PathBuf {
         self.program(AGENT)
     }

@@ -75,7 +75,6 @@ impl Texts {
         self.layers.len() - 1
     }
 
-    /// All of them as one document.
     pub fn document(&self) -> Document<'_> {
         Document::joined(self.texts.iter().map(|text| (text.file.as_path(), text.text.as_str())).collect())
     }

@@ -21,19 +21,14 @@ pub use variant::Variant;
 pub struct Spec {
     /// The file it was read from.
     pub path: PathBuf,
-    /// What the image is.
     pub identity: Identity,
     /// The packages of its root tree.
     pub packages: Packages,
-    /// Its kernel.
     pub kernel: Kernel,
     /// Its upstream parts.
     pub components: Components,
-    /// Its own files.
     pub files: Files,
-    /// Its disks.
     pub disk: Disk,
-    /// Its virtual hardware.
     pub hardware: Hardware,
 }
 
@@ -44,20 +39,17 @@ impl Spec {
     }
 }
 
-/// What the image is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Short name, also the proposed name of a VM.
     pub name: String,
     /// What a VM from it may be in its cluster; the first is the one that its form proposes.
     pub roles: Roles,
-    /// Version of the image.
     pub version: String,
     /// Of which versions it may take the place in an image swap; none for any that is not newer.
     pub upgrades_from: Option<VersionReq>,
     /// Name of the product, for people.
     pub product: String,
-    /// Who makes it.
     pub vendor: String,
     /// One line about it.
     pub description: String,
@@ -160,7 +152,6 @@ pub struct Disk {
     pub compression: Compression,
 }
 
-/// The virtual hardware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hardware {
     /// Virtual hardware version: 15 stands for `vmx-15`.
@@ -176,7 +167,6 @@ pub struct Hardware {
 /// A size to choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Its identifier.
     pub id: String,
     /// Its name in the import dialog.
     pub label: String,

@@ -12,7 +12,6 @@ use crate::own_programs;
 /// What differs from the spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variant {
-    /// The image's version.
     pub version: Option<String>,
     /// The Kubernetes components, the newest minor first; none for those of the spec.
     pub kubernetes: Vec<String>,

@@ -10,9 +10,7 @@ use crate::control::{Come, said, text};
 
 /// What the control nodes have come to, and the workers.
 pub struct Followers<'k> {
-    /// The TenantCluster.
     pub cluster: &'k Value,
-    /// Its NodePools.
     pub pools: &'k [Value],
     /// The Machines of its workers.
     pub workers: &'k [Value],

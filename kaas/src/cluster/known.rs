@@ -9,11 +9,8 @@ use crate::control::{Come, Control, Place, Said, said, text};
 
 /// A cluster with its pools, and the Operation that is under way or was the last one.
 pub struct Known {
-    /// The TenantCluster.
     pub cluster: Value,
-    /// Its NodePools.
     pub pools: Vec<Value>,
-    /// The Operation.
     pub operation: Option<Value>,
     /// The Machines of its workers, where they were looked at.
     pub workers: Option<Vec<Value>>,
@@ -89,7 +86,6 @@ impl Known {
         json!({"cluster": self.cluster, "pools": self.pools, "operation": self.operation})
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         text(&self.cluster, "/metadata/name")
     }
@@ -283,7 +279,6 @@ fn lines_of_pool(pool: &Value) -> Vec<(String, String)> {
     vec![(name.to_owned(), format!("{name}: {ready} of {wanted} workers are Ready{why}"))]
 }
 
-/// Where an Operation is.
 fn step(operation: &Value) -> (String, String) {
     let (name, kind) = (text(operation, "/metadata/name"), text(operation, "/spec/type"));
     let steps = operation["spec"]["steps"].as_array().map_or(0, Vec::len);

@@ -13,9 +13,7 @@ use crate::control::{read, text};
 /// A cluster and its pools.
 #[derive(Debug, PartialEq)]
 pub struct Wanted {
-    /// The TenantCluster.
     pub cluster: Value,
-    /// Its NodePools.
     pub pools: Vec<Value>,
 }
 
@@ -97,12 +95,10 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// The cluster's name.
     pub fn name(&self) -> &str {
         text(&self.cluster, "/metadata/name")
     }
 
-    /// The namespace.
     pub fn namespace(&self) -> &str {
         text(&self.cluster, "/metadata/namespace")
     }

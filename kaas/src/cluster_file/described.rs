@@ -9,9 +9,7 @@ use image::document::{Document, Located, Mistake};
 
 use super::source::Source;
 
-/// A control node.
 pub struct NodeTable {
-    /// Its name.
     pub name: Located<String>,
     /// Its address, with the prefix length of its subnet.
     pub address: Located<String>,
@@ -51,6 +49,5 @@ impl Text {
 pub struct Written<'a> {
     /// The file itself.
     pub text: &'a Text,
-    /// The control nodes.
     pub nodes: &'a [NodeTable],
 }

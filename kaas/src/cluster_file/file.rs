@@ -37,7 +37,6 @@ pub fn is_filled_in(property: &str) -> bool {
 /// A cluster as its file describes it.
 pub struct ClusterFile {
     text: Text,
-    /// The cluster's name.
     pub name: Located<String>,
     /// The OVA, or a directory with one.
     pub ova: PathBuf,
@@ -53,7 +52,6 @@ pub struct ClusterFile {
     pub deployment_secret: Source,
     /// How large VMs are.
     pub size: Size,
-    /// The control nodes.
     pub nodes: Vec<NodeTable>,
     /// What all of them are told, by the properties' keys.
     pub properties: BTreeMap<String, Located<Source>>,

@@ -25,7 +25,6 @@ use self::vcenter::VcenterProvider;
 
 /// What runs VMs, as it is described: nothing is asked of it.
 pub trait Provider {
-    /// In words for people.
     fn words(&self) -> String;
 
     /// What of a description it cannot do.
@@ -49,7 +48,6 @@ pub trait Provider {
 
 /// What runs VMs, and answers.
 pub trait Site {
-    /// In words for people.
     fn words(&self) -> String;
 
     /// Looks whether the cluster can be made here; makes nothing. `written` is what the file says of it.
@@ -128,7 +126,6 @@ pub struct Checked {
 
 /// Where a cluster's VMs are.
 pub struct Place {
-    /// What runs them.
     pub hypervisor: Box<dyn Hypervisor>,
     /// Where it is kept who may change them, and what was begun.
     pub store: Box<dyn Store>,
@@ -162,7 +159,6 @@ impl Place {
 pub enum Described {
     /// A lab of this machine.
     Lab(LabProvider),
-    /// A vCenter.
     Vcenter(Box<VcenterProvider>),
 }
 

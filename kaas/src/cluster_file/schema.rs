@@ -189,7 +189,6 @@ fn lab() -> Value {
     )
 }
 
-/// The schema.
 pub fn schema() -> Value {
     let of = |name: &str, what: &str| json!({ "type": "object", "properties": { name: text(what) }, "required": [name], "additionalProperties": false });
     let sources = [

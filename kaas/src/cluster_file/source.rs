@@ -12,9 +12,7 @@ use zeroize::Zeroizing;
 /// A value of the description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// It stands there.
     Text(String),
-    /// A file has it.
     File(PathBuf),
     /// A variable of the environment has it.
     Environment(String),

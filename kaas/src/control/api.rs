@@ -21,14 +21,12 @@ const PAGES: usize = 1000;
 /// Where objects of a kind are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
-    /// The kind's plural.
     pub plural: &'a str,
     /// The namespace; none for all of them, and for kinds that are in none.
     pub namespace: Option<&'a str>,
 }
 
 impl<'a> Place<'a> {
-    /// In a namespace.
     pub fn within(plural: &'a str, namespace: &'a str) -> Self {
         Self { plural, namespace: Some(namespace) }
     }
@@ -68,7 +66,6 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Refused {
-    /// In these words.
     pub fn because(words: String) -> Self {
         Self(words)
     }

@@ -10,9 +10,7 @@ use serde_json::Value;
 pub struct Change<'a> {
     /// As the API server names it, such as `.spec.replicas`.
     pub field: &'a str,
-    /// What it is.
     pub old: &'a Value,
-    /// What it is to be.
     pub new: &'a Value,
 }
 

@@ -10,10 +10,8 @@ pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Said<'v> {
-    /// Its type.
     pub about: &'v str,
     /// `True`, `False` or `Unknown`.
     pub status: &'v str,
@@ -26,7 +24,6 @@ pub struct Said<'v> {
 }
 
 impl Said<'_> {
-    /// Whether it holds.
     pub fn holds(&self) -> bool {
         self.is_current && self.status == "True"
     }

@@ -31,7 +31,6 @@ pub enum Come {
 pub struct Look {
     /// Lines for people, each under the name of what it is about: it is told when it is another one.
     pub lines: Vec<(String, String)>,
-    /// How far it is.
     pub come: Come,
     /// What there is, for programs: objects by what they are.
     pub object: Value,
@@ -40,7 +39,6 @@ pub struct Look {
 /// Where waiting has come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrived {
-    /// It is as it is to be.
     Done(String),
     /// The API server has taken what is wanted, and nobody waits for it.
     Taken(String),
@@ -50,7 +48,6 @@ pub enum Arrived {
     Stopped(String),
 }
 
-/// Whoever waits.
 pub struct Waiter {
     output: Output,
     limit: Duration,

@@ -3,9 +3,7 @@
 use crate::cluster_file::Site;
 use crate::confirm::{ask, by_name};
 
-/// What goes.
 pub struct Going {
-    /// The cluster's name.
     pub cluster: String,
     /// Where it is, in words for people.
     pub place: String,
@@ -28,7 +26,6 @@ pub struct Going {
 }
 
 impl Going {
-    /// A cluster on a site.
     pub fn of(cluster: &str, site: &dyn Site, disks: bool) -> Self {
         Self {
             cluster: cluster.to_owned(),

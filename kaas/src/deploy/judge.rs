@@ -25,7 +25,6 @@ use crate::publisher;
 
 /// A description that is in order.
 pub struct Judged {
-    /// What is to be made.
     pub wanted: Wanted,
     /// The deployer's key; none if a new one would be drawn.
     pub key: Option<PrivateKey>,

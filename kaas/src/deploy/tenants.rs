@@ -18,7 +18,6 @@ use crate::upgrade::{client_by_key, within};
 
 /// How long it is looked for them.
 const LIMIT: Duration = Duration::from_secs(10);
-/// So many are named.
 const NAMED: usize = 20;
 
 /// What there is to say of them, in a line; none if there are none. `nodes` are the cluster's control nodes with their addresses, and

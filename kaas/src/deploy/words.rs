@@ -16,7 +16,6 @@ const UNNOTED: &str = "deploy.vm-unnoted";
 /// What came of a command, for programs.
 #[derive(Serialize)]
 pub struct Outcome<'a> {
-    /// One word.
     arrived: &'static str,
     /// Where the kubeconfig is, if one was given: where the cluster runs, and where it has formed and waits for a node.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,7 +182,6 @@ pub fn templates_stay(templates: &[String]) -> String {
     templates.iter().map(line).collect()
 }
 
-/// Where it stands.
 pub fn status(status: &DeployStatus) -> String {
     let stands = match status.goal {
         Goal::Up if status.done && status.formed => "runs",

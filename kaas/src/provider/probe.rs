@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use fleet::vcenter::probe::{AS_ASSUMED, DIFFERS, NOT_TRIED};
+use fleet::Cancelled;
+use fleet::vcenter::probe::{AS_ASSUMED, DIFFERS, LEFT, NOT_TRIED};
 
 use crate::cluster_file::ClusterFile;
 use crate::confirm::ask;
 use crate::output::{result, warn};
+use crate::upgrade::advised;
 use crate::work::Over;
 
 /// The arguments of `probe`.
@@ -46,16 +48,27 @@ pub fn probe(Probe { file, to_file, guest_limit, yes, over }: &Probe) -> anyhow:
     if !yes && ask(&question, "give --yes")? != "yes" {
         bail!("not confirmed; nothing was changed");
     }
-    let report = file.provider.probe(&file.name.value, &file.ova, Duration::from_secs(*guest_limit), over.take())?;
-    if let Some(path) = to_file {
-        let text = serde_json::to_string_pretty(&report)?;
-        fleet::files::write(&std::path::absolute(path).context("finding the file's directory")?, &(text + "\n"))?;
-    }
+    let report = file.provider.probe(&file.name.value, &file.ova, Duration::from_secs(*guest_limit), over.take());
+    let report = match report {
+        Err(error) if error.is::<Cancelled>() => {
+            warn(&format!("{error:#}"));
+            return Ok(ExitCode::from(3));
+        }
+        report => report.map_err(advised)?,
+    };
+    let written: anyhow::Result<()> = to_file.as_ref().map_or(Ok(()), |path| {
+        let path = std::path::absolute(path).context("finding the file's directory")?;
+        fleet::files::write(&path, &(serde_json::to_string_pretty(&report)? + "\n"))
+    });
     let [same, differ, untried] = [AS_ASSUMED, DIFFERS, NOT_TRIED].map(|verdict| report.count(verdict));
     result(&format!("{same} as assumed, {differ} differ, {untried} not tried"))?;
     if !report.left.is_empty() {
-        bail!("cannot remove {}\nhelp: run the command again, which removes it first", report.left.join("; "));
+        if let Err(error) = &written {
+            warn(&format!("{error:#}"));
+        }
+        bail!("cannot remove {}\nhelp: {LEFT}", report.left.join("; "));
     }
+    written?;
     if report.is_cancelled {
         warn("ended before the last row; what was made is removed");
         return Ok(ExitCode::from(3));

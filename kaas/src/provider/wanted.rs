@@ -15,7 +15,6 @@ use crate::control::{Place, read, text};
 
 /// A Provider, what it names, and its account.
 pub struct Wanted {
-    /// The Provider.
     pub provider: Value,
     others: Vec<(&'static str, Value)>,
     account: Option<Value>,

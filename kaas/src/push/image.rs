@@ -10,7 +10,6 @@ use crate::control::text;
 /// A NodeImage, and what is known of it by its OVA.
 #[derive(Debug, PartialEq)]
 pub struct NodeImage {
-    /// Its name.
     pub name: String,
     /// What it is: digest and publisher.
     pub object: Value,

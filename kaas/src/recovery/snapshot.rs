@@ -29,7 +29,6 @@ const REMOVAL: usize = 18;
 /// What a node keeps.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// The node's name.
     pub node: String,
     /// It; none if it is damaged.
     pub sealed: Option<Sealed>,

@@ -24,7 +24,6 @@ use crate::signals::Ending;
 /// What a command does that cannot ask nodes now: without credentials, or with all VMs off.
 #[derive(Clone, Copy)]
 pub(super) enum Lacking {
-    /// It fails.
     Fails,
     /// It goes on without them, by the journal and the hypervisor, and asks them as soon as one gives credentials.
     Goes,

@@ -15,7 +15,6 @@ struct Words {
     at_risk: String,
     /// What a failure leaves behind.
     failure: String,
-    /// How to get back.
     way_back: String,
 }
 
@@ -24,7 +23,6 @@ pub fn title(plan: &Plan, step: Step) -> String {
     words(plan, step).title
 }
 
-/// The whole plan.
 pub fn text(plan: &Plan) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.

@@ -15,7 +15,6 @@ use super::LABEL;
 use super::objects::{Account, binding, cluster_binding, confined, deployment, on_control_nodes, rule};
 use crate::cluster::pki::{self, Certified, Leaf, RENEW_BEFORE};
 
-/// Its container image.
 pub(super) const IMAGE: &str = "metrics-server";
 /// Of most of its objects.
 const NAME: &str = "metrics-server";

@@ -4,17 +4,15 @@
 mod comers;
 pub mod controller;
 mod coredns;
-mod inline_volumes;
 mod local_volumes;
 mod metallb;
 pub mod metrics_server;
 mod objects;
-mod priority;
+pub mod pod_policies;
 mod rights;
 mod workers;
 
 use contract::image::{self, ImageFacts};
-use contract::pod_security::PodSecurity;
 use contract::properties::{self, CLUSTER_DNS, CLUSTER_METRICS, LOCAL_VOLUMES, SERVICE_VIPS};
 use contract::role::Role;
 use serde::Deserialize;
@@ -84,7 +82,6 @@ impl AddOn {
         Ok(Self { listed: None, objects: items, ..self })
     }
 
-    /// What of it runs.
     pub fn workloads(&self) -> Vec<Workload> {
         workloads(&self.objects)
     }
@@ -131,7 +128,6 @@ pub fn has_controller(config: &ControlPlane, image: &ImageFacts) -> bool {
     config.role == Role::ControlPlane && image.carries(controller::IMAGE)
 }
 
-/// Cluster DNS, if the cluster is to have it.
 pub fn cluster_dns(config: &ControlPlane, image: &ImageFacts) -> Option<AddOn> {
     wanted(config, image).into_iter().find(|add_on| add_on.name == CLUSTER_DNS)
 }
@@ -164,11 +160,6 @@ pub fn images(config: &ControlPlane, image: &ImageFacts) -> Vec<&'static str> {
 /// Those that a worker runs, whatever its cluster has chosen: that may change while the worker is there.
 pub fn images_of_workers() -> Vec<&'static str> {
     vec!["coredns", metallb::SPEAKER_IMAGE, local_volumes::HELPER]
-}
-
-/// What pods may not have besides what Pod Security refuses at this level: priorities of the system, inline iSCSI volumes.
-pub fn pod_limits(level: PodSecurity) -> Vec<Value> {
-    [priority::objects(level), inline_volumes::objects(level)].concat()
 }
 
 /// Which nodes may come into a cluster that workers join: nothing, where none do.

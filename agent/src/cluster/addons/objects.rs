@@ -51,15 +51,6 @@ pub(super) fn policy(
     ]
 }
 
-/// A policy's selector of the namespaces whose pods may not do everything.
-pub(super) fn outside_privileged_namespaces() -> Value {
-    json!({"matchExpressions": [
-        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]},
-        // Also matches a namespace without the label.
-        {"key": "pod-security.kubernetes.io/enforce", "operator": "NotIn", "values": ["privileged"]},
-    ]})
-}
-
 /// A service account and what it may do: in the whole cluster, and in its own namespace.
 pub(super) struct Account<'a> {
     pub name: &'a str,

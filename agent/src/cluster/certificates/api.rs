@@ -37,7 +37,6 @@ pub struct ApiCertificate {
     pub names: Vec<String>,
     /// Who has issued it.
     pub issuer: String,
-    /// When it ends.
     pub ends: SystemTime,
     pem: Zeroizing<String>,
 }

@@ -53,9 +53,6 @@ pub fn kubernetes(
 /// Sees to all certificates of a running node, etcd's included, if one of them
 /// is due. Says whether any was made anew. Whoever has read an old one at its
 /// start must then be started again; etcd reads its own for each connection.
-///
-/// # Errors
-/// As [`kubernetes`].
 pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<bool> {
     let present = inventory(root);
     let Some(first) = due(&present, config, now) else { return Ok(false) };

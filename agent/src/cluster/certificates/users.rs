@@ -12,7 +12,6 @@ use crate::cluster::kubernetes::{PROGRAMS, kubelet, proxy};
 use crate::cluster::pod_network;
 use crate::host::files;
 
-/// Where it is noted.
 const DIRECTORY: &str = "run/kaas/credentials";
 
 /// A unit and what it is started with. The static pods have their own way: see

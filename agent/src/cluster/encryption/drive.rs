@@ -32,7 +32,6 @@ const REGISTRY: &str = "/registry/";
 pub struct EncryptingNode<'a> {
     /// The system's root, `/` outside of tests.
     pub root: &'a Path,
-    /// Its configuration.
     pub config: &'a ControlPlane,
     /// Its own member of etcd.
     pub etcd: &'a EtcdClient,
@@ -43,13 +42,8 @@ pub struct EncryptingNode<'a> {
 /// What was laid for the API server.
 pub enum Laid {
     /// In clear: there are no keys.
-    Clear {
-        /// Whether the file changed.
-        changed: bool,
-    },
-    /// By the record's keys.
+    Clear { changed: bool },
     Keys {
-        /// Whether the file changed.
         changed: bool,
         /// The record with its keys.
         readable: Box<Readable>,
@@ -57,7 +51,6 @@ pub enum Laid {
 }
 
 impl Laid {
-    /// Whether the file changed.
     pub fn changed(&self) -> bool {
         match self {
             Self::Clear { changed } | Self::Keys { changed, .. } => *changed,

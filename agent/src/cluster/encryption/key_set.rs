@@ -30,7 +30,6 @@ pub struct KeySet {
 /// A key as the store holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrappedKey {
-    /// Its name.
     pub id: String,
     /// The key, wrapped by the authority, in base64.
     pub wrapped: String,
@@ -39,7 +38,6 @@ pub struct WrappedKey {
 /// What is to be done next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing.
     Rest,
     /// These nodes' API servers have not loaded the set yet.
     Wait(Vec<String>),

@@ -17,9 +17,7 @@ use crate::host::files;
 
 /// The record and its keys in clear.
 pub struct Readable {
-    /// The record.
     pub seen: Seen,
-    /// Its keys, in clear.
     pub keys: Keys,
 }
 

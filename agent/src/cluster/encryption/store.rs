@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::key_set::KeySet;
 use crate::cluster::etcd::client::EtcdClient;
 
-/// The record.
 const KEYS: &str = "/kaas/encryption/keys";
 /// Below it each node says what its API server has loaded.
 const NODES: &str = "/kaas/encryption/nodes/";
@@ -17,7 +16,6 @@ const NODES: &str = "/kaas/encryption/nodes/";
 /// The record as it was read.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Its content.
     pub set: KeySet,
     /// The revision of etcd that changed it last.
     revision: u64,

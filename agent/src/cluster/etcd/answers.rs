@@ -23,7 +23,6 @@ pub struct Status {
     pub leader: u64,
     /// Whether it only follows, without a vote.
     pub is_learner: bool,
-    /// Its version of etcd.
     pub version: String,
     /// The index of the log that it has applied.
     #[serde(deserialize_with = "number")]
@@ -38,7 +37,6 @@ impl Status {
         self.leader != 0
     }
 
-    /// Whether it is the leader.
     pub fn is_leader(&self) -> bool {
         self.has_leader() && self.leader == self.header.member_id
     }
@@ -48,10 +46,8 @@ impl Status {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Header {
-    /// The cluster's identity.
     #[serde(deserialize_with = "number")]
     pub cluster_id: u64,
-    /// The answering member's identity.
     #[serde(deserialize_with = "number")]
     pub member_id: u64,
     /// The latest revision of the store.
@@ -63,7 +59,6 @@ pub struct Header {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Member {
-    /// Its identity.
     #[serde(rename = "ID", deserialize_with = "number")]
     pub id: u64,
     /// Its name; empty until it has started.
@@ -80,7 +75,6 @@ pub struct Member {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Alarm {
-    /// The member.
     #[serde(rename = "memberID", deserialize_with = "number")]
     pub member: u64,
     /// `NOSPACE` or `CORRUPT`.

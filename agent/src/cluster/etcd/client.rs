@@ -89,17 +89,11 @@ impl EtcdClient {
     }
 
     /// The alarms that stand.
-    ///
-    /// # Errors
-    /// As [`EtcdClient::status`].
     pub fn alarms(&self) -> anyhow::Result<Vec<Alarm>> {
         Ok(self.ask::<Alarms>("maintenance/alarm", &json!({"action": "GET"}))?.alarms)
     }
 
     /// Lifts an alarm.
-    ///
-    /// # Errors
-    /// As [`EtcdClient::status`].
     pub fn disarm(&self, alarm: &Alarm) -> anyhow::Result<()> {
         let disarm = json!({"action": "DEACTIVATE", "memberID": alarm.member.to_string(), "alarm": alarm.kind});
         self.ask::<Value>("maintenance/alarm", &disarm).map(drop)
@@ -107,9 +101,6 @@ impl EtcdClient {
 
     /// The keys that begin with `prefix`, which is ASCII, with their values. Of this member's
     /// own store, without asking the others: it may lag behind, and needs no quorum.
-    ///
-    /// # Errors
-    /// As [`EtcdClient::status`].
     pub fn list(&self, prefix: &str) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         let (from, end) = (BASE64_STANDARD.encode(prefix), BASE64_STANDARD.encode(end_of(prefix)?));
         decoded(self.ask("kv/range", &json!({"key": from, "range_end": end, "serializable": true}))?)

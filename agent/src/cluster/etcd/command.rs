@@ -81,9 +81,6 @@ fn save(root: &Path, to: Option<PathBuf>, output: Output, out: &mut impl Write) 
 }
 
 /// Takes a snapshot into the directory on the data disk.
-///
-/// # Errors
-/// As [`snapshot::take`].
 pub fn take(
     root: &Path,
     config: &ControlPlane,

@@ -30,7 +30,6 @@ pub const RESERVE: u64 = 256 << 20;
 /// A snapshot on the data disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
-    /// The file.
     pub path: PathBuf,
     /// When it was taken, as RFC 3339 writes it.
     pub taken: String,
@@ -49,7 +48,6 @@ impl Snapshot {
         self.taken.get(..10)
     }
 
-    /// Its file's name.
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -59,7 +57,6 @@ impl Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Contents {
-    /// The store's revision.
     pub revision: u64,
     /// How many keys it holds.
     pub total_key: u64,

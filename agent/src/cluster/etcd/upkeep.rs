@@ -14,7 +14,6 @@ const WORTH: u64 = 256 << 20;
 /// Above this share of the quota, in percent, a person is told, and an alarm is not lifted.
 const FULL: u64 = 80;
 
-/// A control node and how its member is.
 pub type Seen<'a> = (&'a ControlNode, Member);
 
 /// How a member looks from another node.

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// Ports by protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPorts(BTreeSet<(u16, Transport)>);
 

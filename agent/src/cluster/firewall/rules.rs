@@ -30,7 +30,6 @@ pub struct Rules {
     tunnel: u16,
     /// None as long as a worker has not learned it.
     pods: Option<Ipv4Net>,
-    /// The same.
     services: Option<Ipv4Net>,
     /// Where administrators come from, no address twice; from anywhere when there is none.
     administrators: Vec<Ipv4Net>,

@@ -17,7 +17,6 @@ use x509_parser::pem::Pem;
 use super::{Error, refused_token};
 use crate::cluster::pki;
 
-/// Where it is.
 pub(super) const PATH: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
 
 /// How many hashes are shown: anyone may have sent them.
@@ -26,9 +25,7 @@ const NAMED: usize = 3;
 /// What the name of a signature begins with; the token's name follows.
 const SIGNATURE: &str = "jws-kubeconfig-";
 
-/// A bootstrap token.
 pub(super) struct Token<'a> {
-    /// All of it.
     pub whole: &'a Secret,
     id: &'a str,
     secret: &'a str,

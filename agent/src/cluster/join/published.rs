@@ -12,7 +12,6 @@ use crate::intake::config::{Cluster, ClusterNetwork};
 /// Its name, in the namespace `kube-system`.
 pub const NAME: &str = "kaas-workers";
 
-/// Where it is.
 pub(super) const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/kaas-workers";
 
 /// The key under which it stands.
@@ -21,11 +20,8 @@ const KEY: &str = "cluster.json";
 /// What it says. Fields may come, with a default; none goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
-    /// The cluster's name.
     pub cluster: String,
-    /// Its networks.
     pub network: ClusterNetwork,
-    /// Its control nodes.
     pub control_nodes: Vec<ControlNode>,
 }
 

@@ -26,7 +26,6 @@ use crate::host::https::Client;
 /// The key that a certificate is asked for, until the worker has it.
 pub(super) const KEY: &str = "/etc/kubernetes/kubelet-join.key";
 
-/// Where requests are.
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 /// `certificates.k8s.io/v1`, `CertificateSigningRequest`.

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-/// One of them.
 #[derive(Debug, Deserialize)]
 pub struct Address {
     #[serde(rename = "type")]

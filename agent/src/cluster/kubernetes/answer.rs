@@ -6,9 +6,6 @@ use serde::Deserialize;
 use crate::host::https::Answer;
 
 /// The body of an answer that is 200.
-///
-/// # Errors
-/// As [`refused`].
 pub fn body(answer: Answer) -> anyhow::Result<Vec<u8>> {
     if answer.code == 200 { Ok(answer.body) } else { Err(refused(&answer)) }
 }

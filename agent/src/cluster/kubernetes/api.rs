@@ -34,7 +34,6 @@ pub struct Api {
 /// A node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name.
     pub name: String,
     /// Whether its condition `Ready` is true.
     pub ready: bool,
@@ -261,9 +260,6 @@ pub fn apply_kinds(runner: &dyn Runner, address: Ipv4Addr, file: &str) -> anyhow
 const APPLY: [&str; 4] = ["apply", "--server-side", "--force-conflicts", "--field-manager=kaas-agent"];
 
 /// As [`apply`], with the credentials in `kubeconfig`.
-///
-/// # Errors
-/// As [`apply`].
 pub fn apply_with(
     kubeconfig: &str,
     runner: &dyn Runner,

@@ -15,11 +15,9 @@ pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";
 pub const CONTAINER_SPEC: &str = "/run/kaas/container.json";
 /// Where registry mirrors are described, one directory each.
 const REGISTRIES: &str = "/etc/containerd/certs.d";
-/// The systemd unit.
 pub const UNIT: &str = "containerd.service";
 /// The plugins' programs, in the image.
 pub const NETWORK_PROGRAMS: &str = "/usr/lib/cni";
-/// The pod network's configuration.
 pub const NETWORK_CONFIGURATION: &str = "/etc/cni/net.d";
 
 /// The configuration; `pause` is the pause image's version.

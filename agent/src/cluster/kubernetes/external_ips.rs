@@ -8,7 +8,6 @@ use serde::Deserialize;
 
 use super::api::Api;
 
-/// How many are named.
 const NAMED: usize = 3;
 
 /// A Service, as `GET /api/v1/services` lists it (Kubernetes API reference, `Service` v1).

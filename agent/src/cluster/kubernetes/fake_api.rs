@@ -30,7 +30,6 @@ impl FakeApi {
         api
     }
 
-    /// Lays the kubeconfig for it.
     pub(crate) fn lay_kubeconfig(root: &Path, pki: &Path) {
         let read = |name: &str| std::fs::read_to_string(pki.join("etcd").join(name)).unwrap();
         let key = Secret::new(read("healthcheck-client.key"));

@@ -26,7 +26,6 @@ pub const CONFIGURATION: &str = "/run/kaas/kubelet.yaml";
 pub const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
 /// Where the unit finds this node's address.
 pub const ENVIRONMENT: &str = "/run/kaas/kubelet.env";
-/// The systemd unit.
 pub const UNIT: &str = "kubelet.service";
 
 /// The serving certificate and its key, without their endings. The agent makes

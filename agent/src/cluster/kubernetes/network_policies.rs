@@ -7,7 +7,6 @@ use serde::Deserialize;
 
 use super::api::Api;
 
-/// How many are named.
 const NAMED: usize = 3;
 
 /// `GET /apis/networking.k8s.io/v1/networkpolicies` (Kubernetes API reference, `NetworkPolicyList`).

@@ -48,9 +48,6 @@ where
 }
 
 /// Those of them that are to be kept: of the others no more than a page is held.
-///
-/// # Errors
-/// As [`items`].
 pub fn items_that<T, E>(
     path: &str,
     get: impl FnMut(&str) -> Result<Option<Vec<u8>>, E>,
@@ -69,9 +66,6 @@ where
 }
 
 /// Gives them one after the other, until `take` has enough: no more than a page is held.
-///
-/// # Errors
-/// As [`items`].
 pub fn each<T, E>(
     path: &str,
     mut get: impl FnMut(&str) -> Result<Option<Vec<u8>>, E>,

@@ -13,7 +13,6 @@ use crate::intake::config::Config;
 pub const CONFIGURATION: &str = "/run/kaas/kube-proxy.yaml";
 /// Its own client certificate, on the data disk.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kube-proxy.conf";
-/// The systemd unit.
 pub const UNIT: &str = "kube-proxy.service";
 
 /// The configuration of kube-proxy as JSON, which YAML includes. `pods` are the addresses of all pods.

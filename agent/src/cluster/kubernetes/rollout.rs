@@ -8,15 +8,11 @@ use super::api::Api;
 /// A Deployment or a DaemonSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Which of the two.
     pub kind: Kind,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
-/// A kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// So many pods, wherever there is room.

@@ -17,9 +17,7 @@ use super::{Authorities, Certified, Error, Leaf};
 pub struct MemberBundle {
     /// The cluster's identity, drawn when it was decided to form it.
     pub cluster: Uuid,
-    /// The node that the bundle is for.
     pub node: String,
-    /// The cluster's authorities.
     pub authorities: Authorities,
     /// The node's etcd towards clients.
     pub etcd_server: Certified,
@@ -29,9 +27,6 @@ pub struct MemberBundle {
 
 impl MemberBundle {
     /// Makes the bundle of `node`. Nothing is written.
-    ///
-    /// # Errors
-    /// As [`Leaf::issue`].
     pub fn make(cluster: Uuid, node: &ControlNode, authorities: &Authorities, now: SystemTime) -> Result<Self, Error> {
         Ok(Self {
             cluster,

@@ -30,9 +30,6 @@ impl Leaf {
     }
 
     /// As [`Leaf::issue`], valid for `validity` from now on.
-    ///
-    /// # Errors
-    /// As [`Leaf::issue`].
     pub fn issue_for(&self, authority: &Certified, now: SystemTime, validity: Duration) -> Result<Certified, Error> {
         let key = new_key(&self.common_name)?;
         let certificate = self.certify(&key, authority, now, validity)?;
@@ -40,9 +37,6 @@ impl Leaf {
     }
 
     /// A certificate for somebody else's key, in PEM.
-    ///
-    /// # Errors
-    /// As [`Leaf::issue`].
     pub fn certify(
         &self,
         key: &impl PublicKeyData,

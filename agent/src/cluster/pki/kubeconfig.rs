@@ -26,7 +26,6 @@ pub fn embedded(text: &str) -> Result<Certified, Error> {
     Kubeconfig::parse(text).map(client_of).map_err(|error| unusable("the kubeconfig", &error))
 }
 
-/// A kubeconfig for a client.
 pub fn kubeconfig(server: String, authority: String, client: Certified) -> Kubeconfig {
     let Certified { certificate, key } = client;
     Kubeconfig { server, server_name: None, authority, certificate, key }

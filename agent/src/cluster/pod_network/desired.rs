@@ -36,7 +36,6 @@ pub struct Settings {
 /// The network device that holds this node's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underlay {
-    /// Its name.
     pub device: String,
     /// Its MTU, in bytes.
     pub mtu: u32,
@@ -47,7 +46,6 @@ pub struct Underlay {
 pub struct Vxlan {
     /// Its network identifier.
     pub vni: u32,
-    /// Its UDP port.
     pub port: u16,
     /// The address that its packets come from.
     pub local: Ipv4Addr,
@@ -57,10 +55,8 @@ pub struct Vxlan {
     pub learning: bool,
 }
 
-/// What should be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
-    /// The device.
     pub vxlan: Vxlan,
     /// The device's MAC address, lower-case with colons.
     pub mac: String,

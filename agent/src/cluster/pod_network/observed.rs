@@ -24,18 +24,14 @@ pub struct Observed {
     pub routes: BTreeSet<(Ipv4Net, Option<Ipv4Addr>)>,
 }
 
-/// Our device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// `None` when the device of our name is no VXLAN device.
     pub vxlan: Option<Vxlan>,
-    /// Its MAC address.
     pub mac: String,
     /// Its MTU, in bytes.
     pub mtu: u32,
-    /// Whether it is up.
     pub up: bool,
-    /// Its addresses.
     pub addresses: BTreeSet<Ipv4Net>,
 }
 
@@ -47,12 +43,7 @@ pub enum Error {
     Command(#[from] command::Error),
     /// A program said something unexpected.
     #[error("reading the answer of {command}: {source}")]
-    Answer {
-        /// The command line.
-        command: String,
-        /// The cause.
-        source: serde_json::Error,
-    },
+    Answer { command: String, source: serde_json::Error },
 }
 
 #[derive(Deserialize)]

@@ -15,7 +15,6 @@ pub const OF_A_NODE: u32 = 0x10_0000;
 /// The bit of a packet's mark that says that this node sends it on to another node of the cluster.
 pub const TO_A_NODE: u32 = 0x20_0000;
 
-/// The table.
 pub(in crate::cluster) const fn table() -> Table {
     Table::new("ip", "kaas_pods")
 }

@@ -286,9 +286,6 @@ impl Channel {
     }
 
     /// As [`Channel::receive`], or `None` when the other side has ended the channel in order.
-    ///
-    /// # Errors
-    /// As [`Channel::receive`].
     pub async fn receive_or_end<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Error> {
         match self.receive().await {
             Err(Error::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),

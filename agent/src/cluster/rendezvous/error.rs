@@ -9,12 +9,7 @@ use crate::cluster::pki;
 pub enum Error {
     /// The port could not be opened: the address is not set, or the port is in use.
     #[error("opening the rendezvous at {address}: {source}")]
-    Listen {
-        /// Address and port.
-        address: String,
-        /// The cause.
-        source: std::io::Error,
-    },
+    Listen { address: String, source: std::io::Error },
     /// This node is not in its own control node list.
     #[error("this node is not in the control node list")]
     NotListed,

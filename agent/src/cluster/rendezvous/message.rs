@@ -102,7 +102,6 @@ impl Facts {
 /// A fact on which two nodes differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Its name.
     pub fact: String,
     /// This node's value.
     pub ours: String,
@@ -137,11 +136,9 @@ pub struct Hello {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "ask")]
 pub enum Ask {
-    /// The asking node's bundle.
     Bundle,
     /// Nothing: the asking node has saved the bundle of this cluster.
     Saved {
-        /// The bundle's cluster.
         cluster: Uuid,
     },
 }

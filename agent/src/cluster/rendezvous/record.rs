@@ -20,7 +20,6 @@ pub enum Record {
     Unformed,
     /// The first node has decided to form this cluster.
     First {
-        /// The cluster's identity.
         cluster: Uuid,
         /// What each control node is handed, this one included, by node name.
         bundles: BTreeMap<String, MemberBundle>,
@@ -29,7 +28,6 @@ pub enum Record {
     },
     /// Another node has been handed its bundle.
     Member {
-        /// The bundle.
         bundle: Box<MemberBundle>,
         /// Whether it had joined and the first node was yet to be told, as earlier versions noted. Joins are recorded in
         /// the cluster's store since then.
@@ -43,7 +41,6 @@ pub enum Record {
     /// A member admits one node. Never kept under this name: the member itself
     /// has closed its rendezvous.
     Admitting {
-        /// The cluster's identity.
         cluster: Uuid,
         /// What that node is handed.
         bundle: Box<MemberBundle>,
@@ -51,10 +48,7 @@ pub enum Record {
         saved: bool,
     },
     /// Nothing is left to do; the rendezvous never opens again on this node.
-    Closed {
-        /// The cluster's identity.
-        cluster: Uuid,
-    },
+    Closed { cluster: Uuid },
 }
 
 impl Record {

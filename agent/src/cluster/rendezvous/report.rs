@@ -31,11 +31,8 @@ impl fmt::Display for Report {
 /// A node that is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Its name.
     pub node: String,
-    /// Its address.
     pub address: Ipv4Addr,
-    /// Why it is waited for.
     pub why: Why,
 }
 

@@ -20,7 +20,6 @@ const PROBE: Duration = Duration::from_secs(2);
 struct Open {
     /// It meets others: it forms with them, or admits one in place of a lost one.
     rendezvous: bool,
-    /// Its API serves.
     api: bool,
 }
 

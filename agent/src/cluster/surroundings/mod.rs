@@ -32,7 +32,6 @@ pub type Answer = Result<(), String>;
 pub struct Seen {
     /// The default gateway, if there is one.
     pub gateway: Option<(Ipv4Addr, Answer)>,
-    /// DNS servers.
     pub dns: Vec<(Ipv4Addr, Answer)>,
     /// Time servers, by name or address.
     pub time: Vec<(String, Answer)>,

@@ -19,7 +19,6 @@ pub(super) enum Keep {
     Beginning,
 }
 
-/// The archive under way.
 pub(super) struct Archive<W: Write> {
     tar: tar::Builder<GzEncoder<W>>,
     directory: String,

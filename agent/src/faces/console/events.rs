@@ -37,9 +37,7 @@ pub(super) enum Effect {
     SetPassword(Secret),
     /// Read the agent's journal.
     Logs,
-    /// Restart the VM.
     Restart,
-    /// Power the VM off.
     PowerOff,
     /// Gather a support bundle.
     Bundle,
@@ -51,9 +49,7 @@ pub(super) enum Effect {
     ForceAdopt(String),
     /// Erase the node: its name and, where the cluster ends with it, the cluster's were typed.
     Reset {
-        /// The node's name.
         node: String,
-        /// The cluster's name.
         cluster: Option<String>,
     },
     /// The administrator's shell, until it ends or is left alone.
@@ -68,9 +64,7 @@ pub(super) enum Outcome {
     Unlocked,
     /// It was wrong or too early: the next one is looked at in so many seconds.
     Wait(u64),
-    /// What the properties are.
     Present(Scope, Vec<(&'static Property, Secret)>),
-    /// Done, in words.
     Done(String),
     /// Overrides were refused.
     Refused(Findings),
@@ -80,7 +74,6 @@ pub(super) enum Outcome {
     Reset {
         /// What it does to node and cluster.
         words: String,
-        /// The node's name.
         node: String,
         /// The cluster's name, if that ends with the node.
         cluster: Option<String>,
@@ -96,6 +89,5 @@ pub(super) enum Outcome {
     ShellEnded(String),
     /// No key was pressed in the shell for too long: it goes on behind the lock.
     ShellLocked,
-    /// It failed, in words.
     Failed(String),
 }

@@ -16,9 +16,7 @@ pub(super) enum Scope {
     All,
     /// Gateway, names and routes.
     Network,
-    /// Time servers.
     Time,
-    /// Keys for SSH.
     Ssh,
     /// Proxy, trust, registry and whatever else may still change.
     Site,
@@ -59,7 +57,6 @@ pub(super) enum Before {
     Kept,
 }
 
-/// One field.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) property: &'static Property,
@@ -106,7 +103,6 @@ pub(super) enum Wish {
     Stay,
     /// Back without a change.
     Cancel,
-    /// Save these.
     Save(Vec<(&'static str, Secret)>),
 }
 
@@ -170,7 +166,6 @@ impl Form {
         &mut self.fields[self.focus]
     }
 
-    /// Takes a key in.
     pub(super) fn key(&mut self, key: &KeyEvent) -> Wish {
         let last = self.fields.len() - 1;
         match key.code {

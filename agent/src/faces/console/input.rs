@@ -22,7 +22,6 @@ impl Input {
         Self { cursor: text.chars().count(), text: room }
     }
 
-    /// The text.
     pub(super) fn text(&self) -> &str {
         &self.text
     }

@@ -37,7 +37,6 @@ struct Guesses {
 /// What became of a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It is right.
     Open,
     /// It is wrong, or not looked at, because it is too early: the next one is
     /// looked at in so many seconds.

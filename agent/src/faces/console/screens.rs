@@ -38,7 +38,6 @@ impl Item {
     }
 }
 
-/// What is on the screen.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Screen {
     Status { scroll: usize },

@@ -18,7 +18,6 @@ use nix::pty::{Winsize, openpty};
 /// How much of what was written last is shown again when the shell comes back, in bytes.
 const KEPT: usize = 64 << 10;
 
-/// A running shell.
 pub(super) struct Shell {
     child: Child,
     keys: File,
@@ -30,7 +29,6 @@ pub(super) struct Shell {
 /// Why a shell is not in front any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    /// It has ended.
     Ended(ExitStatus),
     /// No key was pressed for too long. It goes on.
     Idle,

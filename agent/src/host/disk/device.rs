@@ -13,10 +13,8 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use crate::host::command::{Command, Runner};
 use crate::host::platform::Platform;
 
-/// A whole disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Its device node.
     pub path: PathBuf,
     /// Its capacity in bytes.
     pub size: u64,

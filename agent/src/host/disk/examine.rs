@@ -23,42 +23,32 @@ use crate::host::platform::Platform;
 /// snapshot must fit beside it.
 pub const MINIMUM_SIZE: u64 = 4 << 30;
 
-/// The data disk's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataDisk {
     /// The VM has no disk besides its system disk.
     Absent,
     /// Proved blank: may be prepared.
-    Blank {
-        /// The disk.
-        disk: Disk,
-    },
+    Blank { disk: Disk },
     /// Its preparation by this VM was interrupted; nothing of worth is on it.
     Interrupted {
-        /// The disk.
         disk: Disk,
         /// What the preparation began with.
         preparation: Preparation,
     },
     /// Prepared before, held by this VM or released: adopt, never form anew.
     Ours {
-        /// The disk.
         disk: Disk,
         /// The newest identity on it.
         identity: Identity,
     },
     /// Held by another VM that has not released it, or not for this one to take.
     HeldElsewhere {
-        /// The disk.
         disk: Disk,
         /// The newest identity on it.
         identity: Identity,
     },
     /// It holds something that is not ours.
-    Foreign {
-        /// The disk.
-        disk: Disk,
-    },
+    Foreign { disk: Disk },
     /// Which disk it is, or what it holds, cannot be decided.
     Ambiguous,
 }
@@ -76,7 +66,6 @@ impl DataDisk {
 /// What was seen of the disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Examination {
-    /// The verdict.
     pub data_disk: DataDisk,
     /// All that has to be said about it: at least one error unless the disk is
     /// blank, interrupted or ours; and also if such a one cannot be used.

@@ -26,7 +26,6 @@ pub enum Frame {
     Damaged,
     /// Written by a later image, in this format version.
     Later(u32),
-    /// Whole.
     Whole {
         /// Counts the writes; the higher one is newer.
         sequence: u64,

@@ -16,7 +16,6 @@ use uuid::Uuid;
 pub struct MachineId(Uuid);
 
 impl MachineId {
-    /// A fresh one.
     pub fn random() -> Self {
         Self(Uuid::new_v4())
     }
@@ -84,7 +83,6 @@ pub struct Identity {
     pub disk: Uuid,
     /// The cluster's identifier, known once it is formed.
     pub cluster_id: Option<Uuid>,
-    /// The cluster's name.
     pub cluster: String,
     /// The node's name in the cluster.
     pub node: String,
@@ -96,9 +94,7 @@ pub struct Identity {
     pub generation: u64,
     /// BIOS UUID of the VM that holds the disk; none once it was released for another VM.
     pub holder: Option<BiosUuid>,
-    /// The node's machine ID.
     pub machine_id: MachineId,
-    /// The node's host name.
     pub host_name: String,
     /// How far the node has come.
     pub state: DiskState,
@@ -125,7 +121,6 @@ pub struct LocalVolumes {
 /// A swap, from its preparation or the release of the disk until it is committed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swap {
-    /// Its identifier.
     pub id: Uuid,
     /// Who may take the disk back.
     pub from: Use,

@@ -25,9 +25,7 @@ const FULL: u64 = 16 << 20;
 
 /// How a data partition is mounted.
 struct Mounting {
-    /// Where.
     point: PathBuf,
-    /// With which options.
     flags: MsFlags,
     /// What a person can do when its file system is beyond repair.
     salvage: &'static str,

@@ -43,13 +43,11 @@ impl DataDisk {
 /// Whom a freshly prepared disk belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The cluster's name.
     pub cluster: String,
     /// The node's name, which is also its host name and its etcd member's.
     pub node: String,
     /// The version of the running image.
     pub image_version: String,
-    /// The running machine ID.
     pub machine_id: MachineId,
     /// Present if the disk is to hold a worker's local volumes and nothing else.
     pub local_volumes: Option<LocalVolumes>,

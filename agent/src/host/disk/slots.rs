@@ -42,7 +42,6 @@ pub struct Preparation {
     pub holder: Option<BiosUuid>,
 }
 
-/// What one slot holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slot {
     /// Nothing was ever written: all zeros.
@@ -51,11 +50,9 @@ pub enum Slot {
     Damaged,
     /// An identity that this program does not understand to its end.
     Later(Later),
-    /// An identity.
     Whole {
         /// Counts the writes; the higher one is newer.
         sequence: u64,
-        /// The content.
         identity: Box<Identity>,
     },
 }
@@ -147,7 +144,6 @@ impl Slots {
         Self { a: slot(a), b: slot(b), preparation, bears_our_mark }
     }
 
-    /// The newer identity.
     pub fn newest(&self) -> Option<&Identity> {
         self.whole().map(|(_, identity)| identity)
     }

@@ -23,9 +23,7 @@ use crate::host::platform::Platform;
 pub struct VolumesOwner {
     /// The hash of the public key of its cluster's authority.
     pub authority_hash: String,
-    /// The node's name.
     pub node: String,
-    /// Which disk is expected.
     pub expected: Expected,
 }
 

@@ -11,7 +11,6 @@
 pub struct Registers {
     /// The magic number going in.
     pub eax: u32,
-    /// The argument.
     pub ebx: u32,
     /// Command (low half) and step of the message protocol, then its status (high half).
     pub ecx: u32,
@@ -25,7 +24,6 @@ pub struct Registers {
 
 /// The backdoor port: the hypervisor's, or an emulated one in tests.
 pub trait Port {
-    /// One exchange.
     fn exchange(&mut self, registers: Registers) -> Registers;
 }
 
@@ -63,10 +61,8 @@ pub enum Error {
     /// The hypervisor opens no channel.
     #[error("the hypervisor opens no RPC channel")]
     Closed,
-    /// It refused a step.
     #[error("the hypervisor refused the step \"{step}\" of a message (status {status:#06x})")]
     Refused {
-        /// The step.
         step: &'static str,
         /// The status that it gave.
         status: u32,

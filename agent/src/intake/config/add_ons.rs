@@ -10,9 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AddOns {
-    /// Cluster DNS.
     pub dns: bool,
-    /// metrics-server.
     pub metrics: bool,
     /// The class for volumes on data disks of workers.
     pub local_volumes: bool,

@@ -17,10 +17,8 @@ pub(super) struct Saved {
     /// Of a node with a control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cluster: Option<Cluster>,
-    /// Of a worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     joined_cluster: Option<JoinedCluster>,
-    /// Of a worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     registration: Option<Registration>,
     node: SavedNode,

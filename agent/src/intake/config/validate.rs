@@ -20,7 +20,6 @@ use crate::intake::environment::document::Adapter;
 /// What an OVF environment that is in order gives.
 #[derive(Debug)]
 pub struct Intake {
-    /// The configuration.
     pub config: Config,
     /// The role's one-time secret: the deployment secret until the cluster has formed, the join token until a worker has
     /// joined.
@@ -44,9 +43,6 @@ pub fn validate(document: &Document, image: &ImageFacts, now: SystemTime) -> Res
 
 /// Validates like [`validate`] for a node that belongs to its cluster: the
 /// one-time secret was erased and is not asked for. One that is given is given back.
-///
-/// # Errors
-/// As [`validate`].
 pub fn validate_formed(
     document: &Document,
     image: &ImageFacts,

@@ -14,9 +14,7 @@ const POOL: &str = "kaas.local/pool";
 /// The configuration of a worker. What cannot run on another node takes it in place of [`super::Config`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Worker {
-    /// The cluster that it joins.
     pub cluster: JoinedCluster,
-    /// This node.
     pub node: Node,
     /// What Kubernetes is told of it when it joins.
     pub registration: Registration,
@@ -24,7 +22,6 @@ pub struct Worker {
     pub timeout_factor: u32,
 }
 
-/// The cluster of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinedCluster {
     /// A DNS label.
@@ -41,9 +38,7 @@ pub struct JoinedCluster {
 /// What a worker learns of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Said {
-    /// Its networks.
     pub network: ClusterNetwork,
-    /// Its control nodes.
     pub control_nodes: Vec<ControlNode>,
     /// The Kubernetes minor that the worker has joined with, such as `1.36`: it stays for the life of the VM.
     pub kubernetes_minor: String,
@@ -63,10 +58,8 @@ pub struct ClusterNetwork {
 /// What Kubernetes is told of a node when it joins. It stands in the Node object then, where others may change it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
-    /// Labels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<Label>,
-    /// Taints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
     /// The pool that it belongs to.

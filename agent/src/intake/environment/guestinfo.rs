@@ -18,14 +18,11 @@ pub enum Error {
     /// The message did not get through.
     #[error(transparent)]
     Backdoor(#[from] backdoor::Error),
-    /// The hypervisor refused.
     #[error("the hypervisor refused to {attempt} {key}: {reason}")]
     Refused {
         /// `read` or `set`.
         attempt: &'static str,
-        /// The variable.
         key: String,
-        /// What it said.
         reason: String,
     },
     /// An empty value cannot be set.
@@ -45,7 +42,6 @@ impl GuestInfo<Hardware> {
     }
 }
 
-/// What scrubbing did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scrubbed {
     /// There was no secret.
@@ -96,9 +92,6 @@ impl<P: Port> GuestInfo<P> {
     }
 
     /// The OVF environment; none when there is none yet, or no more.
-    ///
-    /// # Errors
-    /// As [`Self::get`].
     pub fn environment(&mut self) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.get(OVF_ENVIRONMENT)?.filter(|value| value != REMOVED.as_bytes()))
     }

@@ -41,11 +41,8 @@ impl fmt::Display for Origin {
 /// What the search ended with.
 #[derive(Debug)]
 pub enum Outcome {
-    /// A document.
     Found {
-        /// The document.
         document: Document,
-        /// Where it was.
         origin: Origin,
         /// Warnings about other places.
         warnings: Findings,
@@ -84,7 +81,6 @@ pub fn absent(looked: &[String]) -> Finding {
     )
 }
 
-/// What one place holds.
 enum Place {
     Document(Document, Origin),
     /// Nothing, and why that is said.

@@ -14,13 +14,11 @@ use crate::host::platform::Platform;
 /// What was seen before anything is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Processors that are online.
     pub processors: Option<usize>,
     /// Memory that the kernel manages, in bytes.
     pub memory: Option<u64>,
     /// The data disk's size in bytes.
     pub data_disk: Option<u64>,
-    /// The time.
     pub clock: Clock,
     /// Whether the node has yet to be made: its data disk is blank.
     pub blank: bool,

@@ -21,7 +21,6 @@ pub(super) type Find<'a> = &'a dyn Fn(&Value) -> anyhow::Result<Option<Value>>;
 
 /// An add-on, or something else that is applied at once.
 pub(super) struct Part {
-    /// What it is called.
     pub(super) name: &'static str,
     /// What its objects are marked with; none of what is applied anew each time.
     mark: Option<String>,
@@ -46,10 +45,8 @@ impl Part {
             all.push(unmarked("what workers join with", addons::workers(&context.config, &authority)));
             all.push(unmarked("which nodes may come", addons::comers(&context.config)));
         }
-        let limits = addons::pod_limits(context.config.cluster.pod_security);
-        if !limits.is_empty() {
-            all.push(unmarked("the limits of pods", limits));
-        }
+        let policies = addons::pod_policies::objects(context.config.cluster.pod_security);
+        all.push(unmarked("the policies on pods", policies));
         Ok(all)
     }
 

@@ -15,7 +15,6 @@ const LATE: Duration = Duration::from_secs(15);
 /// What one look at the API on this node shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// It serves.
     Serves,
     /// It did not answer in time.
     Late,
@@ -43,7 +42,6 @@ struct Doubt {
 }
 
 impl Judgement {
-    /// Whether the API serves.
     pub(super) fn serves(&self) -> bool {
         self.serves
     }

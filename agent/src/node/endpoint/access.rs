@@ -30,7 +30,6 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// From where, in words.
     pub(super) fn from(&self) -> String {
         self.from.map_or_else(|| "nowhere".to_owned(), |from| from.ip().to_string())
     }

@@ -10,7 +10,6 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// An answer.
 pub(crate) type Answer = Response<Content>;
 
 /// How much of a file is held in memory, in bytes.

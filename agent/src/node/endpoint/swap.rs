@@ -141,7 +141,6 @@ fn conflict(refused: &Refused) -> Answer {
     }
 }
 
-/// An answer in JSON.
 pub(super) fn json_answer(status: StatusCode, what: &impl Serialize) -> Answer {
     match serde_json::to_vec_pretty(what) {
         Ok(text) => answer::text(status, "application/json", text),

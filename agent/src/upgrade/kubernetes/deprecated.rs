@@ -3,7 +3,6 @@
 
 use contract::minor::Minor;
 
-/// The metric.
 const METRIC: &str = "apiserver_requested_deprecated_apis{";
 
 /// The APIs that are gone in `to` and that somebody has asked for, such as

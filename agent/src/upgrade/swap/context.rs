@@ -23,13 +23,11 @@ const ASKING: Duration = Duration::from_secs(5);
 /// The node that swaps are asked of.
 #[derive(Clone)]
 pub struct SwapContext {
-    /// Its configuration.
     pub config: ControlPlane,
     /// The system's root, `/` outside of tests.
     pub root: PathBuf,
     /// The directory of keys.
     pub pki: PathBuf,
-    /// The running image.
     pub image: ImageFacts,
     /// The device of the data disk.
     pub disk: PathBuf,
@@ -49,7 +47,6 @@ pub struct SwapContext {
 pub struct Turn(Arc<Mutex<()>>);
 
 impl Turn {
-    /// Waits for it.
     pub fn take(&self) -> MutexGuard<'_, ()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -30,7 +30,6 @@ const POLL: Duration = Duration::from_millis(250);
 
 /// A node that leaves its work.
 pub struct Evacuation<'l> {
-    /// The node.
     pub context: &'l SwapContext,
     /// What it leaves for: noted beside the cordon.
     pub id: Uuid,

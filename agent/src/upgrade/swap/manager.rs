@@ -68,12 +68,10 @@ impl SwapManager {
         self.lock().context.clone()
     }
 
-    /// How the swap stands.
     pub fn state(&self) -> Option<SwapState> {
         self.lock().swap()
     }
 
-    /// How the evacuation stands.
     pub fn evacuation(&self) -> Option<EvacuationState> {
         self.lock().leaving.as_ref().and_then(Leaving::evacuation)
     }

@@ -122,7 +122,6 @@ impl Runner for Kubernetes {
 enum Cut {
     /// The agent is killed and starts again.
     Agent,
-    /// The VM is.
     Power,
 }
 

@@ -27,7 +27,6 @@ pub(super) struct ManagerState {
     pub(super) taken: Option<SwapState>,
     /// What was asked for since power-on: under way, done or failed.
     pub(super) leaving: Option<Leaving>,
-    /// Where it is prepared.
     pub(super) way: Option<JoinHandle<()>>,
     /// Whether what is under way was cancelled.
     pub(super) cancelled: Arc<AtomicBool>,

@@ -225,11 +225,9 @@ fn against(node: &str, disk: &NodeRecord, cluster: &NodeRecord, peer: &str) -> O
 /// What it takes to tell the cluster of this node.
 #[derive(Clone)]
 pub struct Announcer {
-    /// This node.
     pub node: ControlNode,
     /// The directory of keys.
     pub pki: PathBuf,
-    /// The system's root.
     pub root: PathBuf,
     /// The device of the data disk.
     pub disk: PathBuf,

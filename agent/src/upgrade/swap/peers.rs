@@ -44,7 +44,6 @@ const SKEW: Duration = Duration::from_secs(24 * 60 * 60);
 /// What a node knows of the data disks of all, itself included: kept on its data disk, and told to its peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownDisks {
-    /// By the node's name.
     nodes: BTreeMap<String, NodeRecord>,
 }
 

@@ -10,7 +10,6 @@ use crate::cluster::etcd::client::EtcdClient;
 /// The cluster's record, beside those of its nodes.
 const KEY: &str = "/kaas/publisher";
 
-/// What stands there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Pinned {
     /// The key's fingerprint; none in a cluster that a development image has formed.

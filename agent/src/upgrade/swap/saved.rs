@@ -24,7 +24,6 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// What names it.
     pub(super) fn id(&self) -> Uuid {
         match self {
             Self::Swap(request) => request.id,
@@ -62,9 +61,7 @@ impl fmt::Display for Purpose {
 /// A node that leaves its work, has left it, or could not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Leaving {
-    /// For what.
     pub(super) purpose: Purpose,
-    /// How far it is.
     pub(super) stage: Stage,
     /// Why it failed: in words, and the stable code.
     pub(super) failure: Option<(String, String)>,
@@ -75,7 +72,6 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    /// One that begins.
     pub(super) fn begun(purpose: Purpose) -> Self {
         Self { purpose, stage: Stage::Judging, failure: None, losses: Losses::default(), cancelled: false }
     }
@@ -88,7 +84,6 @@ impl Leaving {
         Some(SwapState { id: request.id, stage, error, code, losses, from: own.clone(), to: Some(request.to.clone()) })
     }
 
-    /// The evacuation that it is, if it is one.
     pub(super) fn evacuation(&self) -> Option<EvacuationState> {
         let Purpose::Evacuation(request) = &self.purpose else { return None };
         let (error, code) = self.failure.clone().unzip();

@@ -14,12 +14,10 @@ pub(super) enum Wanted<'i> {
     Same,
     /// This one, and whether a person has named it.
     Other(&'i NodeImage, bool),
-    /// One that is not there.
     Missing(String),
 }
 
 impl<'a> SeenCluster<'a> {
-    /// The image that is wanted.
     pub(super) fn wanted(&self, pinned: &Resolved, current: &str) -> Wanted<'a> {
         let by_name = |name: &str| self.images.iter().find(|image| image.metadata.name.as_deref() == Some(name));
         match &self.cluster.spec.image {

@@ -9,7 +9,6 @@ use crate::objects::{IPAddress, Machine, Resolved, TenantCluster, TenantClusterR
 /// What was looked at for a cluster that is to be.
 #[derive(Debug)]
 pub struct Wished<'a> {
-    /// The cluster.
     pub cluster: &'a TenantCluster,
     /// What is in the way by what objects say; or else what is to be pinned.
     pub resolved: Result<Resolved, Obstacle>,
@@ -40,7 +39,6 @@ pub enum KeysSeen {
     Missing,
     /// It holds something else, for this reason.
     Damaged(String),
-    /// It is there.
     There,
 }
 
@@ -61,9 +59,7 @@ pub enum Next {
     Release(Box<IPAddress>),
     /// All of its own addresses are given back, for something is in the way: others could have them meanwhile.
     GiveBack(Vec<IPAddress>, Obstacle),
-    /// A Machine is made.
     Make(Box<Machine>),
-    /// An address is claimed.
     Claim(Box<IPAddress>),
     /// What nodes prove themselves with is drawn.
     Draw,

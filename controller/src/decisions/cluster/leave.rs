@@ -6,11 +6,8 @@ use crate::objects::{Goal, IPAddress, Machine, NodePool, TenantCluster};
 /// What was looked at for a cluster that is being deleted.
 #[derive(Debug)]
 pub struct Leaving<'a> {
-    /// The cluster.
     pub cluster: &'a TenantCluster,
-    /// Its NodePools.
     pub pools: Vec<NodePool>,
-    /// Its Machines.
     pub machines: Vec<Machine>,
     /// The addresses that it or one of its Machines has.
     pub addresses: Vec<IPAddress>,
@@ -28,7 +25,6 @@ pub struct Leaving<'a> {
 /// an image, a class or a key it goes as well.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Going {
-    /// Pools are deleted.
     DeletePools(Vec<String>),
     /// Pools and workers go; nothing is done for the control plane before.
     AwaitWorkers(Vec<String>),
@@ -38,9 +34,7 @@ pub enum Going {
     Release(Box<IPAddress>),
     /// A Machine goes, whose VM is gone.
     Forget(Box<Machine>),
-    /// A Secret goes.
     RemoveSecret(String),
-    /// An Operation goes.
     RemoveOperation(String),
     /// Somebody else keeps Operations: another cluster of this name would take them for its own.
     AwaitOperations(Vec<String>),

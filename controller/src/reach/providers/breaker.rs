@@ -6,7 +6,6 @@ use std::time::Duration;
 const PATIENCE: u32 = 3;
 /// How long it is left alone at first; each further time twice as long.
 const SHORTEST: Duration = Duration::from_secs(15);
-/// How long at most.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// What was seen of one that is asked.
@@ -27,7 +26,6 @@ impl Breaker {
         }
     }
 
-    /// It has answered.
     pub fn answered(&mut self) {
         *self = Self::default();
     }

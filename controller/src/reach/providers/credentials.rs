@@ -11,7 +11,6 @@ use crate::reach::{Objects, kinds};
 pub struct Credentials {
     /// The user, such as `kaas@vsphere.local`.
     pub user: String,
-    /// The password.
     pub password: vsphere::Secret,
     /// What both come to: it is another one if either is.
     pub digest: [u8; 32],

@@ -12,7 +12,6 @@ use crate::objects::{self, VSphere, Zone};
 pub struct Place<'a> {
     /// The deployment, which VMs are stamped with: the cluster's UID.
     pub deployment: Uuid,
-    /// The cluster's name.
     pub cluster: &'a str,
     /// The networks that its nodes are on, by the Provider's names; the first is that of the control nodes.
     pub networks: Vec<&'a str>,
@@ -37,7 +36,6 @@ pub fn placement(vsphere: &VSphere, zone: &str) -> Option<Placement> {
     Some(Placement { datastore: Some(zone.datastore.clone()?), resource_pool: Some(pool_path(zone)), folder: None })
 }
 
-/// The folder of templates.
 pub fn templates(vsphere: &VSphere) -> &str {
     vsphere.templates_folder.as_ref().unwrap_or(&vsphere.folder)
 }

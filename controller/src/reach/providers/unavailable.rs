@@ -6,9 +6,7 @@ use crate::reach::Failure;
 #[derive(Debug, thiserror::Error)]
 #[error("the Provider {provider}: {why}")]
 pub struct Unavailable {
-    /// Its name.
     pub provider: String,
-    /// Why.
     #[source]
     pub why: Why,
 }
@@ -32,7 +30,6 @@ pub enum Why {
         /// How it failed last.
         why: String,
     },
-    /// It does not answer.
     #[error("{0}")]
     NoAnswer(String),
     /// It does not prove itself.

@@ -194,7 +194,6 @@ impl Work<'_> {
         }
     }
 
-    /// The NodePools of a cluster.
     pub(super) async fn pools(&self, cluster: &TenantCluster) -> Result<Vec<NodePool>, Trouble> {
         let name = cluster.name_any();
         let of_cluster = Some((CLUSTER_REF, name.as_str()));

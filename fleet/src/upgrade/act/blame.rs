@@ -17,7 +17,6 @@ pub(super) enum Health {
     Well,
     /// It answers, and is not well.
     Ill,
-    /// It does not answer.
     Silent,
 }
 

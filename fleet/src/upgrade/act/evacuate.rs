@@ -35,7 +35,6 @@ enum Evacuate {
     Evacuation(swap::EvacuationRequest),
 }
 
-/// How far it is.
 struct EvacuationProgress {
     id: Uuid,
     stage: Stage,

@@ -250,11 +250,9 @@ pub(super) struct Touched {
     pub(super) settings: Option<String>,
 }
 
-/// What a step did.
 pub(super) struct StepOutcome {
     /// What it changed or found.
     pub(super) note: String,
-    /// The VM that it made.
     pub(super) vm: Option<Uuid>,
     /// Whether it found the node replaced.
     pub(super) replaced: bool,

@@ -18,11 +18,9 @@ use crate::upgrade::step_error::{StepError, Wait};
 /// What a node that does not do its part says when it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
-    /// What it lacks.
     Facts,
     /// Something else: it refuses to tell, or is not trusted. It may be at work.
     SomethingElse,
-    /// Nothing.
     Nothing,
 }
 

@@ -14,7 +14,6 @@ use super::refusal::{self as codes, Refusal};
 use super::target::Target;
 use crate::node::clean;
 
-/// All that was judged.
 #[derive(Default)]
 pub(super) struct Judged {
     pub(super) grounds: Vec<Evidence>,

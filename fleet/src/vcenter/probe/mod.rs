@@ -38,13 +38,15 @@ use crate::upgrade::may;
 /// The namespace of the deployment IDs of probes.
 const PROBES: Uuid = Uuid::from_u128(0x5b1c_0f0e_8a34_4d6f_9f21_6c3b_47d9_a052);
 
+/// The help for what cannot be removed.
+pub const LEFT: &str = "move or remove what is named, then run the command again, which removes the rest";
+
 /// What is tried, and where.
 pub struct Setup {
     /// The folder, resource pool, datastore and networks.
     pub site: Site,
     /// The probe's directory on the datastore. No other command uses it.
     pub directory: DatastorePath,
-    /// The OVA.
     pub ova: PathBuf,
     /// How long the probe waits for the guest's first statement.
     pub guest: Duration,
@@ -112,11 +114,11 @@ pub async fn run(
         object: None,
         has_stated: false,
     };
-    tell("removing what an earlier probe of this folder has left");
+    tell("removing what an earlier probe has left");
     let left = probe.remove_all().await;
     if !left.is_empty() {
         hold.release().await;
-        anyhow::bail!("an earlier probe has left what cannot be removed: {}", left.join("; "));
+        anyhow::bail!("cannot remove what an earlier probe has left: {}\nhelp: {LEFT}", left.join("; "));
     }
     let mut rows = Vec::new();
     let all = [rows::ROWS, vms::ROWS, disks::ROWS].concat();
@@ -190,7 +192,6 @@ impl Probe<'_> {
         &self.hypervisor.places.datastore.datastore
     }
 
-    /// A clone as it is now.
     async fn now(&self, clone: &Option<Cloned>) -> Result<vsphere::Vm> {
         Ok(self.client.whole_vm(&made(clone)?.made.reference).await?)
     }

@@ -32,7 +32,6 @@ pub(super) struct Template {
     settings: String,
 }
 
-/// A clone.
 pub(super) struct Cloned {
     /// The VM as vCenter made it.
     pub(super) made: vsphere::Vm,

@@ -51,16 +51,13 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
     assert_eq!(hypervisor.vms().await.unwrap(), [hypervisor.again(&other).await]);
     assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap(), []);
     let still = words(seen).await;
-    assert!(still.contains("is still there: it may run on a host that was removed"), "{still}");
-    assert!(
-        still.ends_with("rename it so that it does not end in .vmx: its directory may hold a data disk"),
-        "{still}"
-    );
+    assert!(still.contains("exists: the VM may run on a host that was removed"), "{still}");
+    assert!(still.ends_with("remove that file alone: its directory may hold a data disk"), "{still}");
     assert!(words(LastSeen::Unnoted).await.contains("abandon its upgrade"));
     let nowhere = words(LastSeen::At("[nowhere] w1/w1.vmx", None)).await;
     assert!(nowhere.contains("no datastore nowhere") && nowhere.contains("add an empty datastore"), "{nowhere}");
     let returned = words(LastSeen::At(&settings, Some("datastore-none"))).await;
-    assert!(returned.contains("w1.vmx is still there"), "a datastore returns under another ID: {returned}");
+    assert!(returned.contains("w1.vmx exists"), "a datastore returns under another ID: {returned}");
     // Under another BIOS UUID, as the answer "I copied it" has vCenter do.
     let registered = LastSeen::At(other.settings.as_deref().unwrap(), None);
     let registered = hypervisor.absence(Uuid::from_u128(0xc0), &["w1"], registered).await.unwrap();
@@ -71,7 +68,7 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
     // Its host made it at power-on.
     let lock = bed.file(&format!("{settings}.lck"));
     std::fs::rename(bed.file(&settings), bed.file(&format!("{settings}.away"))).unwrap();
-    assert!(words(seen).await.contains("w1.vmx.lck is still there"));
+    assert!(words(seen).await.contains("w1.vmx.lck exists"));
     std::fs::remove_file(lock).unwrap();
     // It says nothing of the file.
     bed.spoil("SearchDatastore_Task", "fault", json!({ "fault": "ManagedObjectNotFound" })).await;
@@ -86,7 +83,7 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
     let to = json!({ "path": format!("DC0/datastore/{name}"), "to": "renamed" });
     let _: serde_json::Value = bed.ask("POST", "rename", to).await;
     assert!(words(seen).await.contains("shows no datastore"));
-    assert!(words(LastSeen::At(&settings, Some(&datastore))).await.contains("[renamed] w1/w1.vmx is still there"));
+    assert!(words(LastSeen::At(&settings, Some(&datastore))).await.contains("[renamed] w1/w1.vmx exists"));
 }
 
 #[tokio::test]
@@ -203,7 +200,7 @@ async fn a_cluster_is_not_gone_while_a_vm_of_it_may_run_on_a_removed_host() {
     loses_its_host(&world.bed, &vm).await;
     let stopped = world.give(super::cluster::REMOVE).await.unwrap();
     let crate::deploy::Arrived::Stopped(waits) = stopped else { panic!("{stopped:?}") };
-    assert!(waits.iter().any(|wait| wait.reason.words.contains("is still there: it may run")), "{waits:?}");
+    assert!(waits.iter().any(|wait| wait.reason.words.contains("exists: the VM may run")), "{waits:?}");
     let settings = world.bed.file(vm.settings.as_ref().unwrap());
     std::fs::remove_file(&settings).unwrap();
     std::fs::remove_file(settings.with_extension("vmx.lck")).unwrap();

@@ -89,7 +89,6 @@ impl LabSite {
         Self { name: name.to_owned(), engine: Engine::Container, tools: None }
     }
 
-    /// The lab, if it is there.
     fn open(&self) -> anyhow::Result<Option<Lab>> {
         let state = state_directory()?;
         let there = Lab::exists(&state, &self.name)?;

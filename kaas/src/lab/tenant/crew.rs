@@ -66,7 +66,6 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// The first workers.
     pub(super) fn first(&self, target: Target, arguments: &UpArguments) -> anyhow::Result<Pool> {
         let OvaImage { image, ova, carries } = ova_image(target);
         let kubernetes = worker_minor(&carries, self.minor()?, None).map_err(|why| anyhow::anyhow!("{why}"))?;

@@ -11,17 +11,14 @@ use crate::work::told;
 /// Where a run has come to, for programs.
 #[derive(Serialize)]
 pub struct Outcome<'a> {
-    /// In one word.
     pub arrived: &'static str,
     /// Why it is not at its end.
     pub reasons: &'a [Wait],
-    /// The workers.
     #[serde(flatten)]
     pub status: &'a WorkersStatus,
 }
 
 impl<'a> Outcome<'a> {
-    /// Of a run.
     pub fn of(arrived: &'a Arrived, status: &'a WorkersStatus) -> Self {
         let reasons = match arrived {
             Arrived::Paused(why) | Arrived::Stopped(why) => why.as_slice(),
@@ -34,7 +31,6 @@ impl<'a> Outcome<'a> {
 /// Where the workers stand, for programs.
 #[derive(Serialize)]
 pub struct Standing<'a> {
-    /// The workers.
     #[serde(flatten)]
     pub status: &'a WorkersStatus,
     /// Data disks of VMs that have gone.
@@ -44,7 +40,6 @@ pub struct Standing<'a> {
 /// A data disk that no VM holds.
 #[derive(Serialize)]
 pub struct KeptDisk {
-    /// Its UUID.
     pub disk: Uuid,
     /// The file that it is.
     pub path: PathBuf,
@@ -180,7 +175,6 @@ fn lost(discards: Discards) -> &'static str {
     }
 }
 
-/// What happens.
 pub fn notice(notice: &Notice<'_>, tenant: &str) -> String {
     match notice {
         Notice::Waits(wait) => format!("waiting: {}", waiting(wait, tenant)),

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-/// The policy.
 pub const POLICY: &str = "/run/kaas/kube-apiserver/audit.json";
 /// The directory of the log.
 pub const LOGS: &str = "/var/log/kubernetes";

@@ -47,13 +47,10 @@ const ALTERNATIVE_NAMES: &[u8] = &[0x06, 0x03, 0x55, 0x1d, 0x11];
 /// What a request asks for, which is all that is in it besides a key and a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
-    /// The subject's organization.
     pub organization: String,
-    /// The subject's common name.
     pub common_name: String,
     /// DNS names, in order.
     pub names: Vec<String>,
-    /// Addresses, in order.
     pub addresses: Vec<Ipv4Addr>,
     /// What tells its public key from others ([`pki::digits`]).
     pub key: String,

@@ -59,7 +59,6 @@ pub(super) fn node_of(spec: &Spec) -> Option<String> {
     spec.asked(&USAGES).ok()?.common_name.strip_prefix("system:node:").map(str::to_owned)
 }
 
-/// Who is let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Joining {
     /// The name of the node.

@@ -88,14 +88,12 @@ impl Open {
         told.chain(others.map(|more| format!("others have {more} more"))).collect()
     }
 
-    /// Those that are.
     pub fn into_requests(self) -> Vec<Request> {
         self.held
     }
 }
 
 impl Api {
-    /// Whether there is any.
     pub(super) fn has_open_requests(&self) -> anyhow::Result<bool> {
         let mut found = false;
         for signer in [joining::SIGNER, serving::SIGNER] {

@@ -102,7 +102,6 @@ pub fn documents(config: &ControlPlane, platform: &Platform, version: &str, name
     format!("{node:#}\n---\n{whole:#}\n---\n{kubelet:#}\n")
 }
 
-/// The annotation.
 const MARK: &str = "kaas.local/credentials";
 
 /// The API server's liveness probe, without etcd: to start it again does not bring a member or a quorum back,

@@ -25,7 +25,6 @@ pub enum Refusal {
     Publisher(String),
     /// This image may not take the place of the one that used it last.
     FromVersion {
-        /// That one's version.
         last: String,
         /// Of which versions it may take the place.
         allowed: VersionReq,

@@ -19,7 +19,6 @@ use crate::context::Trouble;
 use crate::decisions::{asked, is_open_swap, last_swap};
 use crate::objects::{JournalEntry, TenantCluster, TenantClusterReason};
 
-/// What is done.
 #[derive(Clone, Copy)]
 pub(super) enum Task<'t> {
     Swap(&'t Target, &'t Options),
@@ -27,7 +26,6 @@ pub(super) enum Task<'t> {
     Raise(&'t KubernetesOptions),
 }
 
-/// What became of it.
 pub(super) enum Done {
     /// Where a swap has come to.
     Arrived(Arrived),

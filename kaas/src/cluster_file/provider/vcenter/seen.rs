@@ -15,7 +15,6 @@ pub enum Object {
     Other(String),
     /// What is meant, of which the account is not shown what VMs need; and why.
     Unreadable(String),
-    /// What is meant.
     There,
 }
 
@@ -29,24 +28,20 @@ pub enum AtDatastore {
     Cluster(Vec<String>),
     /// Something else, of this kind.
     Other(String),
-    /// A datastore.
     There(Datastore),
 }
 
 /// A host of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenHost {
-    /// Its name.
     pub name: String,
     /// Whether vCenter reaches it.
     pub connected: bool,
-    /// Whether it is in maintenance.
     pub in_maintenance: bool,
     /// How many processors a VM there can have at most; none where vCenter does not say.
     pub processors: Option<u32>,
     /// Its memory, in bytes; none where vCenter does not say.
     pub memory: Option<u64>,
-    /// Whether it reaches the datastore.
     pub reaches_datastore: bool,
     /// Which networks it lacks, by name.
     pub lacks: Vec<String>,
@@ -69,7 +64,6 @@ pub enum AtCompute {
 }
 
 impl AtCompute {
-    /// The hosts.
     pub fn hosts(&self) -> &[SeenHost] {
         match self {
             Self::Cluster(hosts) | Self::Host(hosts) => hosts,
@@ -81,13 +75,11 @@ impl AtCompute {
 /// A directory for holds and journals that is yet to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnmadeJournal {
-    /// Where it is to be.
     pub directory: DatastorePath,
     /// Whether the topmost directory on the way to it is there.
     pub has_top: bool,
 }
 
-/// A vCenter.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// What it says it is.
@@ -107,15 +99,12 @@ pub struct SeenDatacenter {
     pub folder: Object,
     /// The further ones, in the order of the file.
     pub other_folders: Vec<Object>,
-    /// The folder of templates.
     pub templates: Object,
     /// The cluster; or what is there instead.
     pub compute: AtCompute,
     /// Whether it is a cluster with DRS turned off, in which vCenter chooses no host for what is to be made.
     pub lacks_drs: bool,
-    /// The resource pool.
     pub pool: Object,
-    /// The datastore.
     pub datastore: AtDatastore,
     /// Whether the datastore of holds and journals is there, if it is another one.
     pub journal: Object,

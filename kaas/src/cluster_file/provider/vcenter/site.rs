@@ -79,7 +79,6 @@ impl VcenterSite {
         Ok(Self { described, client, runtime, deployment, journal, snapshots })
     }
 
-    /// The session.
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
