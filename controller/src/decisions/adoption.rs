@@ -253,7 +253,6 @@ mod tests {
             vm: formed.then(|| Uuid::from_u128(number.into())),
             started: formed,
             disk: formed.then(|| Uuid::from_u128(0xd0 + u128::from(number))),
-            settings: None,
         };
         Kept {
             cluster: "shop".to_owned(),

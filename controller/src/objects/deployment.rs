@@ -151,10 +151,6 @@ pub struct DeployedNode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
     pub data_disk: Option<String>,
-    /// The file that the settings of its VM were in when it was powered on. While the file exists, a VM that is not shown may run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::word")]
-    pub settings: Option<String>,
 }
 
 /// A VM that goes by a person's word.

@@ -112,7 +112,7 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch>
 }
 
 fn node(node: &Node) -> DeployedNode {
-    let Node { name, address, made_of, secret, drawn, vm, started, disk, settings } = node;
+    let Node { name, address, made_of, secret, drawn, vm, started, disk } = node;
     DeployedNode {
         name: name.clone(),
         address: address.to_string(),
@@ -122,12 +122,11 @@ fn node(node: &Node) -> DeployedNode {
         vm: vm.map(|uuid| uuid.to_string()),
         started: *started,
         data_disk: disk.map(|uuid| uuid.to_string()),
-        settings: settings.clone(),
     }
 }
 
 fn node_of(node: &DeployedNode) -> Result<Node, Mismatch> {
-    let DeployedNode { name, address, made_of, secret, drawn, vm, started, data_disk, settings } = node;
+    let DeployedNode { name, address, made_of, secret, drawn, vm, started, data_disk } = node;
     Ok(Node {
         name: name.clone(),
         address: read("deployment.nodes[].address", address, "IPv4 address")?,
@@ -137,7 +136,6 @@ fn node_of(node: &DeployedNode) -> Result<Node, Mismatch> {
         vm: read_given("deployment.nodes[].vm", vm.as_deref(), "UUID")?,
         started: *started,
         disk: read_given("deployment.nodes[].dataDisk", data_disk.as_deref(), "UUID")?,
-        settings: settings.clone(),
     })
 }
 
@@ -214,7 +212,6 @@ mod tests {
             vm: Some(Uuid::from_u128(20 + u128::from(number))),
             started: true,
             disk: Some(Uuid::from_u128(30 + u128::from(number))),
-            settings: Some(format!("[vsan-1] shop-cp{number}/shop-cp{number}.vmx")),
         };
         Kept {
             cluster: "shop".to_owned(),
@@ -246,15 +243,7 @@ mod tests {
             nodes: whole()
                 .nodes
                 .into_iter()
-                .map(|node| Node {
-                    secret: None,
-                    drawn: None,
-                    vm: None,
-                    started: false,
-                    disk: None,
-                    settings: None,
-                    ..node
-                })
+                .map(|node| Node { secret: None, drawn: None, vm: None, started: false, disk: None, ..node })
                 .collect(),
             formed: false,
             authority: None,

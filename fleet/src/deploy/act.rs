@@ -130,8 +130,7 @@ impl Acting<'_> {
     /// Notes where VMs are, before anything is done with them.
     pub(super) async fn note_places(&self, records: &mut Records<'_>, seen: &Seen) -> Result<(), Trouble> {
         let Some(mut placed) = records.kept().placed(&seen.vms, self.upgraded.as_ref()) else { return Ok(()) };
-        let before = records.kept().places.clone();
-        for (uuid, place) in placed.places.iter_mut().filter(|(uuid, place)| before.get(uuid) != Some(*place)) {
+        for (uuid, place) in placed.places.iter_mut().filter(|(_, place)| place.datastore.is_none()) {
             let file = DiskRef { uuid: *uuid, path: place.settings.clone() };
             place.datastore = self.hypervisor.disk_datastore(&file).await?;
         }
@@ -191,7 +190,7 @@ impl Acting<'_> {
         let is_noted = node.drawn.is_some() && node.vm.is_none() && node.disk.is_none();
         let uuid = node.drawn.unwrap_or_else(|| self.draws(Uuid::new_v4()));
         // Where a whole one was noted and is gone, what is there of the next one may be half, and no disk of before is that one's.
-        let node = Node { drawn: Some(uuid), vm: None, disk: None, settings: None, ..node };
+        let node = Node { drawn: Some(uuid), vm: None, disk: None, ..node };
         if !is_noted {
             save(records, records.kept().with(node.clone())).await?;
         }

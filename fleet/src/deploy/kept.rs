@@ -50,9 +50,6 @@ pub struct Node {
     /// not hold exactly one then: none that it holds later is taken for its own. None before the next VM is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Uuid>,
-    /// The file that the settings of its VM were in when that was seen last: while it is there, a VM that is not shown may run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub settings: Option<String>,
 }
 
 /// A VM of which nothing is noted, and of which an operator has said that it goes with the cluster.
@@ -195,7 +192,7 @@ impl Kept {
         let only = held.next().filter(|_| held.next().is_none());
         let is_anothers = |disk: &Uuid| self.left.iter().chain(&self.discarded).any(|noted| noted.uuid == *disk);
         let own = only.filter(|disk| !is_anothers(disk)).unwrap_or(NONE_KNOWN);
-        self.with(Node { started: true, disk: node.disk.or(Some(own)), settings: vm.settings.clone(), ..node })
+        self.with(Node { started: true, disk: node.disk.or(Some(own)), ..node })
     }
 
     /// The same once a VM was seen on, where that is news: what it holds is of use. Half a VM is made anew all the same, and its disks are left, as
@@ -228,18 +225,12 @@ impl Kept {
         let mut kept = self.clone();
         let is_removed = |vm: &Uuid| upgraded.is_some_and(|noted| noted.removed.contains(vm));
         kept.places.retain(|vm, _| !is_removed(vm));
-        for node in kept.nodes.iter_mut().filter(|node| node.vm.as_ref().is_some_and(is_removed)) {
-            node.settings = None;
-        }
         for vm in vms {
-            let node = kept.nodes.iter_mut().find(|node| node.started && node.vm == Some(vm.uuid()) && node.owns(vm));
+            let is_made = kept.nodes.iter().any(|node| node.vm == Some(vm.uuid()) && node.owns(vm));
             let is_swapped = upgraded.is_some_and(|noted| noted.vms.contains(&vm.uuid()));
-            let is_known = (node.is_some() || is_swapped) && !is_removed(&vm.uuid());
+            let is_known = (is_made || is_swapped) && !is_removed(&vm.uuid());
             let is_only = vms.iter().filter(|other| other.uuid() == vm.uuid()).count() == 1;
             let Some(settings) = vm.settings.clone().filter(|_| is_known && is_only) else { continue };
-            if let Some(node) = node {
-                node.settings = Some(settings.clone());
-            }
             if kept.places.get(&vm.uuid()).is_none_or(|place| place.settings != settings) {
                 let node = vm.stamp.as_ref().map_or(&vm.name, |stamp| &stamp.node).clone();
                 kept.places.insert(vm.uuid(), Place { node, settings, datastore: None });

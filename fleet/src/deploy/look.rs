@@ -74,6 +74,9 @@ pub(super) async fn look(
             }
         }
     }
+    if kept.goal == Goal::Up {
+        add_unread(hypervisor, kept, &mut seen).await;
+    }
     if kept.goal == Goal::Down {
         seen.unproved = unproved(hypervisor, kept, upgraded, &seen).await?;
     }
@@ -123,7 +126,10 @@ async fn unproved(
     let met = seen.vms.iter().chain(&seen.restamped).chain(&seen.bystanders).map(Vm::uuid);
     let mut gone: BTreeSet<Uuid> = met.chain(kept.going.iter().map(|gone| gone.uuid)).collect();
     gone.extend(upgraded.iter().flat_map(|noted| &noted.removed));
-    let started = kept.nodes.iter().filter(|node| node.started).filter_map(|node| node.vm);
+    // The VM that the last upgrade found a node in holds its data disk. It does not know a VM that an earlier one has destroyed.
+    let is_swapped = |node: &Node, vm: &Uuid| upgraded.is_some_and(|it| it.nodes.contains(&node.name) && !it.vms.contains(vm));
+    let started = kept.nodes.iter().filter(|node| node.started);
+    let started = started.filter_map(|node| node.vm.filter(|vm| !is_swapped(node, vm)));
     let missing: BTreeSet<Uuid> =
         started.chain(seen.upgraded.iter().copied()).filter(|vm| !gone.contains(vm)).collect();
     let nodes: Vec<&str> = kept.nodes.iter().map(|node| &*node.name).collect();
@@ -133,9 +139,6 @@ async fn unproved(
         let noted = [kept.places.get(&vm), upgraded.and_then(|noted| noted.places.get(&vm))].into_iter().flatten();
         let mut at: Vec<(&str, LastSeen<'_>)> =
             noted.map(|place| (&*place.node, LastSeen::At(&place.settings, place.datastore.as_deref()))).collect();
-        // An earlier version has noted no more than this.
-        let first = kept.nodes.iter().filter(|node| node.vm == Some(vm) && !kept.places.contains_key(&vm));
-        at.extend(first.filter_map(|node| Some((&*node.name, LastSeen::At(node.settings.as_deref()?, None)))));
         if at.is_empty() {
             at.push((&kept.cluster, LastSeen::NeverOn));
         }
@@ -178,6 +181,22 @@ async fn add_swapped(hypervisor: &dyn Hypervisor, kept: &Kept, upgraded: Option<
             // Those that are lost wait, and no other node.
             Err(error) => hide(kept, uuid, &unread(uuid, &error), seen),
         }
+    }
+}
+
+/// Hides nodes without a VM in sight if a VM that cannot be read may be theirs: vCenter may not find such a VM by its BIOS UUID.
+async fn add_unread(hypervisor: &dyn Hypervisor, kept: &Kept, seen: &mut Seen) {
+    for node in kept.nodes.iter().filter(|node| node.noted().is_some()) {
+        let found = if kept.formed { seen.later_vm(node) } else { seen.first_vm(node) };
+        if !matches!(found, Found::Nothing) || seen.hidden.contains_key(&node.name) {
+            continue;
+        }
+        let why = match hypervisor.unread(&[&node.name]).await {
+            Ok(None) => continue,
+            Ok(Some(why)) => why,
+            Err(error) => format!("{:#}", error.source),
+        };
+        seen.hidden.insert(node.name.clone(), why);
     }
 }
 

@@ -85,6 +85,7 @@ fn begins(node: &Node, seen: &Seen, next: &mut Next) -> bool {
             );
             next.waits.push(Wait::lasting(&node.name, reason::VM_ODD, words));
         }
+        Found::Nothing if seen.hidden.contains_key(&node.name) => next.waits.extend(hidden(node, seen)),
         Found::Nothing if node.started => {
             let words = "its VM is gone before the cluster has formed: destroy the cluster, and deploy it anew";
             next.waits.push(Wait::lasting(&node.name, reason::VM_GONE, words));

@@ -89,7 +89,6 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         vm: None,
         started: false,
         disk: None,
-        settings: None,
     };
     let upgrade = before.as_ref().and_then(|kept| kept.upgrade);
     let (left, mut removals, copies) = before.map(|kept| (kept.left, kept.removals, kept.copies)).unwrap_or_default();

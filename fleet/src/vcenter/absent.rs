@@ -4,7 +4,6 @@ use uuid::Uuid;
 use vsphere::{DatastorePath, MoRef, Outcome, Unread};
 
 use super::VcenterHypervisor;
-use super::datastore_directory::find_datastore;
 use super::emptied::is_of;
 use super::holders::makes;
 use crate::hypervisor::{Absence, LastSeen, Result};
@@ -24,70 +23,70 @@ impl VcenterHypervisor {
         if let Some(vm) = self.of_bios_uuid(uuid).await?.iter().find(|vm| !vm.is_anothers(self.deployment)) {
             return unknown(format!("vCenter has {vm}, which is {}", vm.power));
         }
-        let (settings, datastore) = match seen {
+        let why = match seen {
             LastSeen::NeverOn => return Ok(Absence::Gone),
             LastSeen::Unnoted => {
-                return unknown(
-                    "an earlier version has not noted where its files are. Register the VM again; if it is off for good, abandon its \
-                     upgrade, or remove the worker from its pool"
-                        .to_owned(),
-                );
+                "an earlier version has not noted where its files are. Register the VM again".to_owned()
             }
-            LastSeen::At(settings, datastore) => (settings, datastore),
+            LastSeen::At(settings, datastore) => match self.files_of(settings, datastore).await? {
+                None => return Ok(Absence::Gone),
+                Some(why) => why,
+            },
         };
-        let (Ok(path), Some(directory)) = (settings.parse::<DatastorePath>(), noted) else {
-            return unknown(format!("{settings} is no path of its settings"));
+        let word = self.laid.word(uuid);
+        if word.exists().await? {
+            log::warn!("the VM {uuid} counts as gone, because an operator made the directory {word}");
+            return Ok(Absence::Gone);
+        }
+        unknown(format!("{why}. If it is off for good, create the directory {word}"))
+    }
+
+    /// Why the files of a VM do not prove that it is gone. A datastore is known by its identifier alone: another one may get its name.
+    async fn files_of(&self, settings: &str, datastore: Option<&str>) -> Result<Option<String>> {
+        let path = settings.parse::<DatastorePath>().ok();
+        let Some((path, directory)) = path.and_then(|path| path.parent().map(|directory| (path, directory))) else {
+            return Ok(Some(format!("{settings} is no path of its settings")));
         };
-        // Its name may change. A datastore that has left the inventory returns under another ID.
-        let noted = match datastore.map(|id| MoRef::new("Datastore", id)) {
-            Some(datastore) => match self.client.datastore(&datastore).await {
+        let now = match datastore {
+            Some(id) => match self.client.datastore(&MoRef::new("Datastore", id)).await {
                 Err(error) if error.outcome() == Outcome::NotFound => None,
                 now => Some(now?),
             },
             None => None,
         };
-        let now = match noted {
-            Some(now) => Some(now),
-            None => match find_datastore(&self.client, &self.places.datacenter_path, &path.datastore).await? {
-                Some(found) => Some(self.client.datastore(&found).await?),
-                None => None,
-            },
-        };
         let Some(now) = now else {
-            return unknown(format!(
-                "vCenter shows no datastore {}, where its files were. Add its host again. If both are scrapped, abandon the upgrade, or add an \
-                 empty datastore with this name until the command has ended",
+            return Ok(Some(format!(
+                "vCenter no longer has the datastore {} that its files were on. Add its host again, or register the VM",
                 path.datastore
-            ));
+            )));
         };
         if !now.accessible {
-            return unknown(format!("no host reaches the datastore {}, where its files are: connect one", now.name));
+            return Ok(Some(format!("no host reaches the datastore {}, where its files are: connect one", now.name)));
         }
         let (path, directory) =
             (DatastorePath::new(&now.name, path.path), DatastorePath::new(&now.name, directory.path));
         let files = match self.client.files(&now.reference, &directory, "*").await {
-            Err(error) if error.is_fault("FileNotFound") => return Ok(Absence::Gone),
+            Err(error) if error.is_fault("FileNotFound") => return Ok(None),
             Err(error) if error.outcome() == Outcome::NotFound => {
-                return unknown(format!("the files in {directory} cannot be listed: {error}"));
+                return Ok(Some(format!("the files in {directory} cannot be listed: {error}")));
             }
             files => files?,
         };
         // Seen on ESXi 8.0.2 with a VM that ran. `kaas provider probe` tries whether it goes with power-off.
         let locked = DatastorePath::new(&now.name, format!("{}.lck", path.path));
         let is_left = |left: &&DatastorePath| files.iter().any(|file| directory.join(&file.name) == **left);
-        let Some(left) = [&path, &locked].into_iter().find(is_left) else { return Ok(Absence::Gone) };
+        let Some(left) = [&path, &locked].into_iter().find(is_left) else { return Ok(None) };
         // Who registers it may have it given another BIOS UUID.
         if let Some(vm) = self.client.vm_of_settings(&path, &self.places.datacenter).await? {
             let vm = self.client.look(&vm, &["name"]).await?;
-            return unknown(format!(
-                "the VM {} is registered with {path} and has another BIOS UUID, or cannot be read: see whether it is the node's. Change no file",
+            return Ok(Some(format!(
+                "the VM {} is registered with {path} and has another BIOS UUID, or cannot be read: see whether it is the node's",
                 vm.text("name")
-            ));
+            )));
         }
-        unknown(format!(
-            "{left} exists: the VM may run on a host that was removed from vCenter. Add that host again, or register the VM. If it is off for \
-             good, remove that file alone: its directory may hold a data disk"
-        ))
+        Ok(Some(format!(
+            "{left} exists: the VM may run on a host that was removed from vCenter. Add that host again, or register the VM"
+        )))
     }
 
     /// Names a VM without readable settings that may be one of these nodes' VMs, or has a file in this directory.
@@ -95,7 +94,10 @@ impl VcenterHypervisor {
         for (folder, _) in &self.places.folders {
             for unread in self.client.entries_in(folder, false, &[]).await?.unread {
                 if self.may_be(&unread, nodes, noted).await? {
-                    return Ok(Some(format!("it may be the VM {}: {}", unread.name, unread.error)));
+                    return Ok(Some(format!(
+                        "it may be the VM {}: {}. If that VM is another one, move it to another folder",
+                        unread.name, unread.error
+                    )));
                 }
             }
         }
@@ -109,13 +111,16 @@ impl VcenterHypervisor {
             traces => traces?,
         };
         let is_its = |file: &String| {
-            let Ok(file) = file.parse::<DatastorePath>() else { return true };
+            // `[] /vmfs/volumes/…` if no host reaches the datastore.
+            let Some((datastore, path)) = file.split_once(']') else { return true };
+            let file = DatastorePath::new(datastore.trim_start_matches('['), path.trim_start());
             let name = file.path.rsplit_once('/').map_or(&*file.path, |(_, name)| name);
             let is_named = name.strip_suffix(".vmx").is_some_and(|name| nodes.contains(&base_of(name)));
             let parent = file.parent();
             is_named || parent.is_some_and(|parent| Some(&parent) == noted || is_of(&parent, nodes))
         };
         let is_named = nodes.contains(&base_of(&unread.name));
-        Ok(!makes(&traces.running) && (is_named || traces.files.is_empty() || traces.files.iter().any(is_its)))
+        let mut files = traces.files.iter().chain(&traces.settings).peekable();
+        Ok(!makes(&traces.running) && (is_named || files.peek().is_none() || files.any(is_its)))
     }
 }

@@ -158,6 +158,7 @@ mod tests {
         let of = |datastores: &[&MoRef], files: &[&str], running: &[&str]| Traces {
             datastores: datastores.iter().map(|at| (*at).clone()).collect(),
             files: files.iter().map(|file| (*file).to_owned()).collect(),
+            settings: None,
             running: running.iter().map(|what| task(what)).collect(),
         };
         let own = MoRef::vm("vm-1");

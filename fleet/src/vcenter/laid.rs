@@ -289,6 +289,11 @@ impl Laid {
         Self { deployment, ..self }
     }
 
+    /// The directory by which an operator says that a VM is gone, because nothing else can prove it.
+    pub(super) fn word(&self, vm: Uuid) -> DatastoreDirectory {
+        self.directory.below(&format!("gone-{vm}"))
+    }
+
     /// The datastore that the notes are on, which is the journal's, and its name; none where they are another deployment's than this, which
     /// only reads them.
     pub(super) fn datastore_of(&self, deployment: Uuid) -> Option<(&MoRef, &str)> {

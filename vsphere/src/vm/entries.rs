@@ -51,6 +51,8 @@ pub struct Traces {
     pub datastores: Vec<MoRef>,
     /// The files that it was last known to consist of, disks among them (`layoutEx`); none where vCenter does not say.
     pub files: Vec<String>,
+    /// The file of its settings. On a datastore that is not reached it is a path on a host: `[] /vmfs/volumes/…`.
+    pub settings: Option<String>,
     /// What is being done to it.
     pub running: Vec<Running>,
 }
@@ -75,11 +77,13 @@ impl Client {
     /// # Errors
     /// When there is no such VM.
     pub async fn traces(&self, vm: &MoRef) -> Result<Traces> {
-        let seen = self.look(vm, &["datastore", "layoutEx.file", "recentTask"]).await?;
+        const PATH: &str = "summary.config.vmPathName";
+        let seen = self.look(vm, &["datastore", "layoutEx.file", PATH, "recentTask"]).await?;
         let files = seen.get("layoutEx.file").map(Element::children).unwrap_or_default();
         Ok(Traces {
             datastores: seen.references_at("datastore"),
             files: files.iter().filter_map(|file| file.text_of("name")).map(str::to_owned).collect(),
+            settings: seen.get(PATH).map(|path| path.value().to_owned()),
             running: self.running(&seen.references_at("recentTask")).await?,
         })
     }

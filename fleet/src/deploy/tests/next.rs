@@ -43,6 +43,22 @@ fn all_vms_are_made_before_one_is_powered_on() {
     assert_eq!(next(&kept, &all).actions, [on("cp1"), on("cp2"), on("cp3")]);
 }
 
+/// vCenter may not find a VM by its BIOS UUID whose settings it cannot read.
+#[test]
+fn a_node_whose_vm_may_be_unread_is_neither_lost_nor_made() {
+    let mut kept = kept();
+    for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
+        (node.vm, node.started) = (Some(Uuid::from_u128(uuid)), uuid != 2);
+    }
+    let hidden = kept.nodes.iter().map(|node| (node.name.clone(), "it may be the VM vm".to_owned())).collect();
+    let seen = Seen { hidden, ..Seen::default() };
+    for formed in [false, true] {
+        kept.formed = formed;
+        let now = next(&kept, &seen);
+        assert!(now.actions.is_empty() && now.waits.len() == 3 && !now.needs_a_person(), "{now:?}");
+    }
+}
+
 #[test]
 fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
     let mut kept = kept();

@@ -100,6 +100,27 @@ async fn a_cluster_waits_for_no_vm_that_its_upgrade_has_destroyed() {
     }
 }
 
+/// Two upgrades were committed since the node was made. The last one does not know the first VM.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_waits_for_no_vm_of_before_the_last_upgrade() {
+    let journal: String = upgrade_of(DEPLOYMENT).replace("cp2", "cp1");
+    let journal: String = journal.lines().take(4).map(|line| format!("{line}\n")).collect();
+    for is_swapped in [false, true] {
+        let world = World::with(1).await;
+        let is_own = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT);
+        let first = world.lock().machines.iter().map(|machine| &machine.vm).find(is_own).unwrap().uuid();
+        change(&world, first, |vm| vm.settings = Some("[ds] cp1/cp1.vmx".to_owned()));
+        world.give(Wish::Deploy(&wanted(1))).await.arrived();
+        if is_swapped {
+            put(&world, "journal.jsonl", &journal);
+        }
+        world.lock().machines.retain(|machine| machine.vm.uuid() != first);
+        world.lock().settings = ["[ds] cp1/cp1.vmx".to_owned()].into();
+        let (arrived, _) = world.give(DESTROY).await.arrived();
+        assert_eq!(matches!(arrived, Arrived::Gone), is_swapped, "{arrived:?}");
+    }
+}
+
 /// After an upgrade the node is in a VM that the deployment has not made. vCenter moves it, and its host is removed later.
 #[tokio::test(start_paused = true)]
 async fn the_place_of_a_vm_that_an_upgrade_has_made_is_noted_again() {
@@ -131,7 +152,7 @@ async fn the_place_of_a_vms_settings_is_noted_whenever_it_is_seen_elsewhere() {
         change(&world, vm, |vm| vm.settings = Some(place.to_owned()));
         world.give(Wish::Deploy(&wanted(1))).await.arrived();
         let kept = records::read(&world).await.unwrap().unwrap();
-        assert_eq!(kept.nodes[0].settings.as_deref(), Some(place));
+        assert_eq!(kept.places[&vm].settings, place);
     }
 }
 
