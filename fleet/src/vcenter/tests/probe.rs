@@ -214,8 +214,16 @@ async fn each_switch_has_a_row_or_a_reason() {
 #[tokio::test]
 async fn a_slow_clone_shows_no_settings() {
     let (bed, ova) = (bed().await, form_ova());
-    bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 500 })).await;
-    let report = probed(&bed, &ova).await;
+    bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
+    let looks = async {
+        bed.reached("CloneVM_Task").await;
+        let before = bed.count("CreateContainerView").await;
+        while bed.count("CreateContainerView").await < before + 5 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        bed.spoil_nothing().await;
+    };
+    let (report, ()) = tokio::join!(probed(&bed, &ova), looks);
     assert_eq!(row(&report, "clone-shown").verdict, AS_ASSUMED, "{report:#?}");
 }
 

@@ -15,6 +15,7 @@ async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it()
     let (hypervisor, ova) = (bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await, ova());
     let image = hypervisor.lay(&ova).await;
     let [goes, stays] = [hypervisor.added("cp1", &image).await, hypervisor.added("cp2", &image).await];
+    let starts = hypervisor.added("cp3", &image).await;
     let mut disks = Vec::new();
     for vm in [&goes, &stays] {
         let disk = vm.data_disks().next().unwrap().reference.clone();
@@ -23,10 +24,10 @@ async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it()
     }
     let (goes, other) = (hypervisor.again(&goes).await, bed.hypervisor().await);
     bed.count_anew().await;
-    bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
-    // The one place is a clone's. A VM and the disk of another one are to go, and come as far as they can.
+    bed.spoil("PowerOnVM_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
+    // The one place is a power-on's. A VM and the disk of another one are to go, and come as far as they can.
     let going = async {
-        bed.reached("CloneVM_Task").await;
+        bed.reached("PowerOnVM_Task").await;
         tokio::join!(hypervisor.destroy(&goes, &Free), hypervisor.delete_disk(&disks[1], &Free))
     };
     let somebody = async {
@@ -37,8 +38,8 @@ async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it()
         other.attach(&other.again(&stays).await, &disks[1], &Free).await.unwrap();
         bed.spoil_nothing().await;
     };
-    let (made, (gone, removed), ()) = tokio::join!(hypervisor.try_add("cp3", &image), going, somebody);
-    made.unwrap();
+    let (started, (gone, removed), ()) = tokio::join!(hypervisor.power_on(&starts, &Free), going, somebody);
+    started.unwrap();
     let (gone, removed) = (gone.unwrap_err(), removed.unwrap_err());
     assert_eq!(gone.kind, Kind::Changed, "{gone}");
     assert!(gone.to_string().contains("those would go with it"), "{gone}");
