@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::inventory::disk_refusals;
 use super::step_error::Unconfirmed;
 use crate::authority::{Hold, Lost, Unsaid};
 use crate::ending::{Cancelled, unless_cancelled};
@@ -220,8 +221,6 @@ impl<'a> GuardedHypervisor<'a> {
         fn absence(uuid: Uuid, nodes: &[&str], seen: LastSeen<'_>) -> Absence;
         fn unread(nodes: &[&str]) -> Option<String>;
         fn may_be_stamped(vm: &Vm) -> ();
-        fn may_be_replaced(vm: &Vm) -> ();
-        fn is_sole_holder(vm: &Vm) -> ();
         fn vm(vm: &VmRef) -> Vm;
         fn disk_datastore(disk: &DiskRef) -> Option<String>;
         fn present_place(disk: &DiskRef, datastore: &str) -> DiskRef;
@@ -259,6 +258,10 @@ impl<'a> GuardedHypervisor<'a> {
 
     pub(crate) async fn doubles(&self, vm: &Vm) -> Result<Vec<Vm>> {
         doubles(self.hypervisor, vm).await
+    }
+
+    pub(crate) async fn disk_refusals(&self, vm: &Vm) -> Vec<Result<(&'static str, String)>> {
+        disk_refusals(self.hypervisor, vm).await
     }
 
     pub async fn staged<'v>(
