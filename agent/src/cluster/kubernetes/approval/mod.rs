@@ -27,7 +27,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
 use super::answer;
-use super::api::Api;
+use super::api::{Api, Status};
 use crate::intake::config::ControlPlane;
 use node::Node;
 use records::{Record, Records};
@@ -133,18 +133,6 @@ struct Spec {
     groups: Vec<String>,
     #[serde(default)]
     usages: Vec<String>,
-}
-
-#[derive(Default, Deserialize)]
-struct Status {
-    #[serde(default)]
-    conditions: Vec<Condition>,
-}
-
-#[derive(Deserialize)]
-struct Condition {
-    #[serde(rename = "type")]
-    kind: String,
 }
 
 fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
