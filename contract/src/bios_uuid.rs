@@ -125,13 +125,6 @@ impl Hash for BiosUuid {
     }
 }
 
-/// With a UUID of the hypervisor's, which has one order.
-impl PartialEq<Uuid> for BiosUuid {
-    fn eq(&self, vm: &Uuid) -> bool {
-        *self == Self(*vm)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,7 +141,7 @@ mod tests {
         assert_eq!(product.to_string(), PRODUCT.to_lowercase());
         assert_eq!(product.swapped().to_string(), IN_ORDER);
         assert_eq!(serial, product);
-        assert_eq!(product, Uuid::parse_str(IN_ORDER).unwrap());
+        assert_eq!(product, Uuid::parse_str(IN_ORDER).unwrap().into());
         assert_eq!(product.orders().map(|uuid| uuid.to_string()), [PRODUCT.to_lowercase(), IN_ORDER.to_owned()]);
         assert_eq!(serial.for_search(), format!("{IN_ORDER} (or {})", PRODUCT.to_lowercase()));
         assert_eq!(BiosUuid::from_u128(7).for_search(), "00000000-0000-0000-0000-000000000007");

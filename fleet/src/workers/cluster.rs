@@ -38,7 +38,7 @@ impl NodeSeen {
     /// Whether the node may run in the VM that the hypervisor shows with this BIOS UUID. The ID of a node never changes, and
     /// an image up to 0.1 gave it in the other order of bytes.
     pub fn runs_in(&self, vm: Uuid) -> bool {
-        BiosUuid::of_provider_id(&self.provider).is_some_and(|own| own == vm)
+        BiosUuid::of_provider_id(&self.provider) == Some(vm.into())
     }
 
     /// The minor of its kubelet; none if it says nothing.
