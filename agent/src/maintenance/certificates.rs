@@ -58,7 +58,6 @@ fn unusable(root: &Path, config: &ControlPlane) -> Findings {
     codes::API_CERTIFICATE_UNUSABLE.finding("your API certificate", format!("it is not used: {error:#}"), action).into()
 }
 
-/// What a person has to see to.
 fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
     let mut findings = Findings::default();
     for one in certificates.iter().filter(|one| AUTHORITIES.contains(&one.name.as_str())) {

@@ -170,7 +170,6 @@ impl Maintenance {
         self.0.iter().any(|scheduled| scheduled.task.what == what)
     }
 
-    /// What everything has last found.
     pub fn findings(&self) -> Findings {
         let mut all = Findings::default();
         for scheduled in &self.0 {

@@ -14,7 +14,6 @@ use super::{Nodes, moved};
 use crate::authority::{Hold, Store};
 use crate::hypervisor::{Hypervisor, Kind, Placement, Result, Vm, uuids_of};
 
-/// What was seen.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inventory {
     /// The deployment that the hypervisor was asked about.

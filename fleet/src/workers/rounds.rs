@@ -210,7 +210,6 @@ fn leads_on(action: &Action, machine: Option<&Machine>) -> bool {
     }
 }
 
-/// What one look has led to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Round {
     /// Something was done.

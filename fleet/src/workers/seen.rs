@@ -51,7 +51,6 @@ pub struct Seen {
     pub let_in: BTreeMap<String, String>,
 }
 
-/// What there is of a machine's VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
     Nothing,
@@ -60,7 +59,6 @@ pub enum Found<'a> {
     Odd,
 }
 
-/// What there is of a machine's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node<'a> {
     Absent,

@@ -27,7 +27,6 @@ pub enum Come {
     Stopped(String),
 }
 
-/// What was seen.
 pub struct Look {
     /// Lines for people, each under the name of what it is about: it is told when it is another one.
     pub lines: Vec<(String, String)>,

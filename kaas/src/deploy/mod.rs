@@ -184,7 +184,6 @@ fn asked_to_end(error: &anyhow::Error) -> ExitCode {
 
 /// What a look at what was begun before has brought.
 struct Begun {
-    /// What is had of the description then.
     resolve: Resolve,
     /// That the cluster has formed with another deployer's key.
     another_key: Option<String>,

@@ -163,7 +163,6 @@ impl At {
     }
 }
 
-/// What a command works on.
 struct Reached<'a> {
     site: &'a Opened,
     place: &'a Place,
@@ -238,7 +237,6 @@ impl Named {
     }
 }
 
-/// What a kubeconfig gives.
 struct Read {
     given: Given,
     /// Fingerprints of the authorities that it knows servers by.

@@ -21,7 +21,6 @@ pub const KUBECONFIG: &str = "/etc/kubernetes/kaas-agent.conf";
 /// The user that the agent's certificate names. It may read nodes.
 pub const USER: &str = "system:kaas:agent";
 
-/// What the agent's own client certificate says.
 pub fn leaf() -> Leaf {
     Leaf::client(USER)
 }

@@ -36,7 +36,6 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 const NODES: &str = "/api/v1/nodes";
 
-/// What is to be noted of a worker.
 type News = (String, Record);
 
 /// The kinds of conditions by which a request is decided.
@@ -169,10 +168,8 @@ impl Spec {
     }
 }
 
-/// What was decided.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// What was approved.
     pub approved: Vec<String>,
     /// What was denied, and why.
     pub denied: Vec<String>,
@@ -181,7 +178,6 @@ pub struct Decided {
 }
 
 impl Decided {
-    /// What a person should know of it.
     pub fn findings(&self) -> Findings {
         if self.waiting.is_empty() {
             return Findings::default();

@@ -60,7 +60,6 @@ impl Node {
         &self.metadata.uid
     }
 
-    /// Whether it has the name of a control node.
     pub fn is_control(&self, config: &ControlPlane) -> bool {
         config.cluster.control_nodes.iter().any(|node| node.name == self.metadata.name)
     }
