@@ -15,10 +15,10 @@ use fleet::upgrade::{Deployment, Given, Nodes, Notice, Renewed};
 use uuid::Uuid;
 
 use super::arguments::{At, GoingOn, Whose};
-use super::{PAUSED, words};
+use super::words;
 use crate::cluster_file::{ClusterFile, LabSite, Opened, Place, Site};
 use crate::deploy::deployer_key_there;
-use crate::output::warn;
+use crate::output::{PAUSED, warn};
 use crate::signals::Ending;
 
 /// What a command does that cannot ask nodes now: without credentials, or with all VMs off.
