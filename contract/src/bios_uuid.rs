@@ -33,13 +33,8 @@ impl BiosUuid {
 
     /// That of VMware's `product_serial`, such as `VMware-42 0e 3f 74 ea 84 f9 a2-77 36 61 06 bb 5d bf 6b`; none in another form.
     pub fn of_serial(text: &str) -> Option<Self> {
-        let (first, second) = text.strip_prefix(SERIAL)?.split_once('-')?;
-        let mut bytes = Vec::with_capacity(16);
-        for half in [first, second] {
-            let pairs = half.split(' ');
-            bytes.extend(pairs.map(byte).collect::<Option<Vec<u8>>>().filter(|half| half.len() == 8)?);
-        }
-        named(Uuid::from_slice(&bytes).ok()?)
+        let digits = text.strip_prefix(SERIAL)?.replace([' ', '-'], "");
+        named(Uuid::parse_str(&digits).ok()?).filter(|vm| vm.serial().eq_ignore_ascii_case(text))
     }
 
     /// That of `product_uuid`; none where the firmware gives none (DSP0134 3.7, 7.2.1: all bits are zero, or all are one).
@@ -94,11 +89,6 @@ fn named(uuid: Uuid) -> Option<BiosUuid> {
     Some(BiosUuid(uuid)).filter(|_| !uuid.is_nil() && !uuid.is_max())
 }
 
-fn byte(pair: &str) -> Option<u8> {
-    let is_pair = pair.len() == 2 && pair.bytes().all(|digit| digit.is_ascii_hexdigit());
-    u8::from_str_radix(pair, 16).ok().filter(|_| is_pair)
-}
-
 impl From<Uuid> for BiosUuid {
     fn from(uuid: Uuid) -> Self {
         Self(uuid)
@@ -125,13 +115,6 @@ impl Hash for BiosUuid {
     }
 }
 
-/// With a UUID of the hypervisor's, which has one order.
-impl PartialEq<Uuid> for BiosUuid {
-    fn eq(&self, vm: &Uuid) -> bool {
-        *self == Self(*vm)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,7 +131,7 @@ mod tests {
         assert_eq!(product.to_string(), PRODUCT.to_lowercase());
         assert_eq!(product.swapped().to_string(), IN_ORDER);
         assert_eq!(serial, product);
-        assert_eq!(product, Uuid::parse_str(IN_ORDER).unwrap());
+        assert_eq!(product, Uuid::parse_str(IN_ORDER).unwrap().into());
         assert_eq!(product.orders().map(|uuid| uuid.to_string()), [PRODUCT.to_lowercase(), IN_ORDER.to_owned()]);
         assert_eq!(serial.for_search(), format!("{IN_ORDER} (or {})", PRODUCT.to_lowercase()));
         assert_eq!(BiosUuid::from_u128(7).for_search(), "00000000-0000-0000-0000-000000000007");

@@ -48,7 +48,7 @@ pub struct Node {
 impl Node {
     /// Whether the node may run in the VM that vCenter shows with this BIOS UUID.
     pub fn runs_in(&self, vm: Uuid) -> bool {
-        self.holder.is_some_and(|holder| holder == vm)
+        self.holder == Some(vm.into())
     }
 }
 

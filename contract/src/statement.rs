@@ -5,7 +5,6 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use crate::bios_uuid::BiosUuid;
 use crate::codes::{self, Code};
@@ -105,11 +104,6 @@ pub fn asks_for_token(code: &str) -> bool {
 }
 
 impl Statement {
-    /// Whether the VM that vCenter shows with this BIOS UUID may say it.
-    pub fn is_of(&self, vm: Uuid) -> bool {
-        self.machine.is_some_and(|machine| machine == vm)
-    }
-
     /// The variable of a VMware VM that has it.
     pub const GUESTINFO: &str = "guestinfo.kaas.statement";
 

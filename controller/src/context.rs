@@ -9,11 +9,9 @@ use crate::reach::providers::{Providers, Unavailable};
 use crate::reach::{Failure, Objects};
 use crate::term::{Clock, Ended, Term};
 
-/// What reconcilers share.
 pub struct Context {
     /// The control cluster's API server, for as long as the term lasts.
     pub objects: Arc<dyn Objects>,
-    /// What runs VMs.
     pub providers: Providers,
     /// For how long this controller leads. What lasts gives up once it has ended ([`Term::ended`]).
     pub term: Term,

@@ -72,7 +72,6 @@ pub struct Settings {
     pub directory: PathBuf,
 }
 
-/// What a run has ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// It was asked to end, and has.

@@ -16,7 +16,6 @@ use crate::initial_root;
 use crate::progress::Progress;
 use crate::tree::Tree;
 
-/// What an image is made of.
 pub struct Content<'c> {
     /// Its root, without the description that the identifier is written to.
     pub tree: &'c Tree,

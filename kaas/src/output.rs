@@ -3,6 +3,7 @@
 //! fails. Names of VMs, pods and products come from others: nothing of them moves, colours or hides what a terminal shows.
 
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -42,6 +43,21 @@ pub fn say(text: &str) {
 /// Says what is wrong, or where something has come to otherwise than was wanted, on standard error.
 pub fn warn(text: &str) {
     accompany(&mut io::stderr().lock(), text);
+}
+
+/// Exit status of a command that is not at its end: the same command goes on.
+pub const PAUSED: u8 = 3;
+/// Exit status of a command that ended otherwise than was asked for.
+pub const STOPPED: u8 = 4;
+
+/// Says where a run has come to, and gives its exit status.
+pub fn ended(exit: u8, text: &str) -> ExitCode {
+    match exit {
+        0 => say(text),
+        PAUSED => warn(text),
+        _ => warn(&format!("error: {text}")),
+    }
+    ExitCode::from(exit)
 }
 
 /// Writes what was asked for, on standard output.

@@ -83,7 +83,7 @@ pub use error::{Error, Result};
 pub use fault::Fault;
 pub use guard::{Guard, Unguarded};
 pub use import::{Import, Imported};
-pub use inventory::{Host, Network};
+pub use inventory::Host;
 pub use method::{Effect, METHODS, Method};
 pub use policy::StoragePolicy;
 pub use privileges::{Missing, Need, On, PRIVILEGES, Privilege, WISHED, role_file};

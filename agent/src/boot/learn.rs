@@ -41,7 +41,6 @@ pub(super) struct Known {
     pub(super) secret: Option<Secret>,
     /// The fingerprint of the OVF environment, if they are from there.
     pub(super) environment: Option<String>,
-    /// What was found of the data disk.
     pub(super) data_disk: DataDisk,
     /// Where it is kept what outlives a reboot.
     pub(super) keeping: Keeping,
@@ -283,9 +282,7 @@ fn worker(
 /// What was seen of the disks before the environment is known.
 struct Seen<'a> {
     disks: &'a Disks,
-    /// What they are to a control node.
     data_disk: &'a DataDisk,
-    /// What is wrong with this machine as a control node.
     machine: &'a Findings,
     /// When that was looked at.
     looked: Instant,

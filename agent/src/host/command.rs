@@ -50,7 +50,6 @@ impl Command {
 
 #[cfg(test)]
 impl Command {
-    /// What the program reads on standard input.
     pub(crate) fn given(&self) -> &[u8] {
         self.input.as_deref().unwrap_or_default()
     }

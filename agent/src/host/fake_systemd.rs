@@ -47,7 +47,6 @@ struct Units {
     /// Those of these that start again then.
     again: BTreeSet<String>,
     asked: String,
-    /// What etcd was started with last.
     etcd: String,
 }
 

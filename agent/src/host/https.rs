@@ -42,7 +42,6 @@ pub struct Client {
 pub struct Answer {
     /// The status code, such as 200.
     pub code: u16,
-    /// What follows the header.
     pub body: Vec<u8>,
 }
 

@@ -44,7 +44,6 @@ pub fn mark(platform: &Platform) -> io::Result<()> {
     }
 }
 
-/// Whether it is to be erased.
 pub fn is_marked(platform: &Platform) -> bool {
     platform.path(paths::KEPT).join(ERASED).exists()
 }

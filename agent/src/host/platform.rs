@@ -18,14 +18,12 @@ use crate::host::files;
 /// the vendor namespace of the Boot Loader Interface.
 const LOADED_FROM: &str = "/sys/firmware/efi/efivars/LoaderDevicePartUUID-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
 
-/// What carries this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Carrier {
     Machine { vmware: bool },
     Container(Box<Container>),
 }
 
-/// What this node runs on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Platform {
     root: PathBuf,

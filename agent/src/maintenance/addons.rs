@@ -119,7 +119,6 @@ fn troubles(look: Look<'_>, wanted: &[AddOn], up: Duration) -> anyhow::Result<Fi
     Ok(findings)
 }
 
-/// What looking after the add-ons works with.
 struct Care<'a> {
     context: &'a SwapContext,
     runner: &'a dyn Runner,

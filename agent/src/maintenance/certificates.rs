@@ -36,7 +36,18 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
             log::info!("the control plane starts again with renewed credentials");
         }
     }
-    for unit in users::units() {
+    let mut findings = judge(&follow(node, users::units())?, now);
+    findings.extend(unusable(root, config));
+    Ok(findings)
+}
+
+/// Restarts the units that have new credentials, and shows the certificates that there are now.
+pub(super) fn follow(
+    node: &NodeContext,
+    units: impl Iterator<Item = &'static str>,
+) -> anyhow::Result<Vec<Certificate>> {
+    let root = node.root();
+    for unit in units {
         if users::have_new(root, unit)? {
             log::info!("{unit} starts again with renewed credentials");
             node.services().restart(unit)?;
@@ -44,10 +55,8 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
         }
     }
     let present = certificates::inventory(root);
-    let mut findings = judge(&present, now);
-    findings.extend(unusable(root, config));
-    node.reporter.update(|status| status.certificates = present);
-    Ok(findings)
+    node.reporter.update(|status| status.certificates.clone_from(&present));
+    Ok(present)
 }
 
 /// That the administrator's own certificate was damaged, if it was.
@@ -58,7 +67,6 @@ fn unusable(root: &Path, config: &ControlPlane) -> Findings {
     codes::API_CERTIFICATE_UNUSABLE.finding("your API certificate", format!("it is not used: {error:#}"), action).into()
 }
 
-/// What a person has to see to.
 fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
     let mut findings = Findings::default();
     for one in certificates.iter().filter(|one| AUTHORITIES.contains(&one.name.as_str())) {

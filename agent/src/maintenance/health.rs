@@ -56,7 +56,6 @@ const CALM: Duration = Duration::from_secs(30);
 /// … and while something is not.
 const EAGER: Duration = Duration::from_secs(3);
 
-/// What follows the health of a node of some role.
 pub enum Watch {
     /// Of a node with a control plane.
     ControlPlane(HealthWatch),

@@ -12,12 +12,11 @@ mod deployer;
 mod encryption;
 mod endpoint;
 mod etcd;
-mod external_ips;
 mod firewall;
 mod forming;
 pub mod health;
 mod job;
-mod network_policies;
+mod objects;
 mod pod_security;
 mod runtime;
 mod schedule;
@@ -92,8 +91,8 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },
     Task { what: "the encryption of Secrets", every: MINUTE, work: Background(encryption::prepare) },
     Task { what: ADD_ONS, every: MINUTE, work: Background(addons::prepare) },
-    Task { what: "the network policies", every: MINUTE, work: Background(network_policies::prepare) },
-    Task { what: "the external IPs of Services", every: Duration::from_secs(600), work: Background(external_ips::prepare) },
+    Task { what: "the network policies", every: MINUTE, work: Background(objects::network_policies) },
+    Task { what: "the external IPs of Services", every: Duration::from_secs(600), work: Background(objects::external_ips) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
     Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Background(forming::prepare) },
@@ -171,7 +170,6 @@ impl Maintenance {
         self.0.iter().any(|scheduled| scheduled.task.what == what)
     }
 
-    /// What everything has last found.
     pub fn findings(&self) -> Findings {
         let mut all = Findings::default();
         for scheduled in &self.0 {

@@ -38,7 +38,6 @@ struct Place {
     name: &'static str,
     /// What is known to use it; the other directories are named by their paths.
     users: &'static [(&'static str, &'static str)],
-    /// What a person can do.
     action: &'static str,
 }
 

@@ -29,10 +29,8 @@ use crate::status::Reporter;
 const NOT_JOINED: &str = "this worker has not joined its cluster";
 
 pub struct NodeContext {
-    /// What carries this node.
     pub platform: Platform,
     pub image: ImageFacts,
-    /// What this node is to be.
     pub config: Config,
     /// The data disk as it was examined.
     pub data_disk: DataDisk,

@@ -19,7 +19,6 @@ pub(super) struct Consoles {
     findings: String,
     /// The fingerprints that were said, and whether all steps were done then.
     fingerprints: (String, bool),
-    /// What the node's statement has said last.
     told: Told,
 }
 

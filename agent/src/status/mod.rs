@@ -66,7 +66,6 @@ pub struct Health {
 pub struct Member {
     /// The control node's name.
     pub name: String,
-    /// Whether it answers and sees a leader.
     pub healthy: bool,
 }
 

@@ -21,7 +21,6 @@ const FROM_DHCP: &str = "DHCPv4";
 /// Linux's AF_INET.
 const IPV4: i32 = 2;
 
-/// What a DHCP server has given to a device.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Given {
     /// Addresses with the prefix lengths of their subnets. The kernel may not have them yet.

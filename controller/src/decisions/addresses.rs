@@ -20,7 +20,6 @@ pub const CLAIMANT: &str = "kaas.local/claimant";
 /// From how many free addresses one is drawn at most: 4 to the power of this.
 const WIDEST: u32 = 6;
 
-/// What is to be done for an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// The claimant has this one already.
@@ -153,7 +152,6 @@ pub fn leaving_out(mut pools: Vec<IPPool>, others: &[Ipv4Addr]) -> Vec<IPPool> {
     pools
 }
 
-/// What an address in use is to a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// One of those that it gives out.
@@ -164,7 +162,6 @@ pub(super) enum Standing {
     Outside,
 }
 
-/// What an address in use is to a pool.
 pub(super) fn standing(pool: &IPPoolSpec, used: &str) -> Result<Standing, Malformed> {
     let used = address(used)?;
     let is_in = ranges(pool)?.iter().any(|(first, last)| (first..=last).contains(&&u32::from(used)));

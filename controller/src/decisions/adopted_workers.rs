@@ -89,7 +89,7 @@ fn adopted_worker(
             "the BIOS UUID that the node {name} reports names {vm} and, in the other order, {other}: remove one"
         ));
     }
-    let said = witnesses.said.get(&vm.uuid()).filter(|said| said.is_of(vm.uuid()));
+    let said = witnesses.said.get(&vm.uuid()).filter(|said| said.machine == Some(vm.uuid().into()));
     match whose(None, said, witnesses.let_in.get(name).map(String::as_str)) {
         Whose::Its => {}
         Whose::Another => {

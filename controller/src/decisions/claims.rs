@@ -38,7 +38,6 @@ pub struct Allotted {
     pub service_vips: Vec<Ipv4Addr>,
 }
 
-/// What is to be done for a cluster's addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Claiming {
     Has(Allotted),

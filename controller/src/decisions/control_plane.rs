@@ -40,7 +40,6 @@ pub struct ControlNode {
     pub zone: String,
 }
 
-/// What the Secrets that a spec names hold.
 #[derive(Clone, Default)]
 pub struct Secrets {
     /// The hash of the password of `admin` on consoles.
@@ -56,11 +55,9 @@ pub struct Keys {
     pub deployment_secret: Zeroizing<String>,
 }
 
-/// What the forms of control nodes follow from.
 #[derive(Clone, Copy)]
 pub struct Told<'a> {
     pub cluster: &'a TenantCluster,
-    /// What is pinned of it.
     pub resolved: &'a Resolved,
     pub nodes: &'a [ControlNode],
     /// The pool of their addresses.

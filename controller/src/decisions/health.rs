@@ -11,7 +11,6 @@ use crate::objects::{
 /// A condition, and what it is about.
 pub type Said = (TenantClusterReason, String);
 
-/// What a cluster is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Doing {
     /// A person has paused it.
@@ -54,7 +53,6 @@ pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<Said> {
     }
 }
 
-/// What was seen of a cluster whose control nodes were begun.
 #[derive(Clone, Debug)]
 pub struct Health<'a> {
     pub control_plane: &'a DeployStatus,

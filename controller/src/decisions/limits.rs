@@ -14,12 +14,10 @@ use crate::objects::{
     TenantClusterReason, VMClassSpec,
 };
 
-/// What Machines have together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     pub nodes: u64,
     pub processors: u64,
-    /// Memory in MiB.
     pub memory_mib: u64,
 }
 

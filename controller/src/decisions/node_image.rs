@@ -25,7 +25,6 @@ pub fn next_phase(lifecycle: &[Lifecycle], now: Timestamp) -> Option<SignedDurat
     coming.min()
 }
 
-/// What was found of an image on what runs VMs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Its templates, on whichever datastore.

@@ -6,7 +6,6 @@ use contract::minor::Minor;
 
 use crate::objects::TenantCluster;
 
-/// What workers are made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodesImage {
     /// The name of the NodeImage.

@@ -2,7 +2,6 @@
 
 use crate::objects::TenantClusterReason;
 
-/// What is in the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     /// As the condition has it.

@@ -12,7 +12,6 @@ use crate::objects::{Machine, NodePoolReason, Repair};
 /// How many that are not repaired are named.
 const NAMED: usize = 5;
 
-/// What is done about workers that are ill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repairs {
     /// Whether any may be repaired, as the pool's condition has it.

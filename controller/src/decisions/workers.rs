@@ -106,9 +106,7 @@ pub struct Looked<'a> {
     pub seen: &'a WorkersStatus,
     /// What is said of VMs that are newer than the database; none if there are none.
     pub drifted: Option<String>,
-    /// What the Provider permits of what the pool wants.
     pub held: &'a Held,
-    /// What is done about those that are ill.
     pub repairs: &'a Repairs,
     /// What the control nodes have to come to first; none if nothing.
     pub awaited: Option<String>,

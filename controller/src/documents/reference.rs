@@ -130,7 +130,6 @@ fn messages(path: &str, schema: &Value) -> Vec<(String, String)> {
     list(&schema["x-kubernetes-validations"]).map(said).collect()
 }
 
-/// What a value looks like.
 fn form(schema: &Value) -> String {
     let number = |name: &str| schema[name].as_i64();
     let mut form = match schema["type"].as_str() {

@@ -56,7 +56,6 @@ pub struct Candidate {
     of: Collection,
 }
 
-/// What a candidate knows.
 #[derive(Default)]
 struct Known {
     /// The Lease, once it was there.
@@ -65,7 +64,6 @@ struct Known {
     has_marked: bool,
 }
 
-/// What has become of making the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     /// It was not there, and is.

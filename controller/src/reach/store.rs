@@ -28,7 +28,6 @@ const FILE: &str = "kaas.local/";
 /// So often a write is tried again that somebody else's came before: who writes the same objects is this controller, in turn.
 const TRIES: usize = 10;
 
-/// What an Operation says of a swap beside its plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swap {
     /// The NodeImage before.

@@ -276,7 +276,6 @@ impl Cost {
         count as f64 / self.scale.clusters as f64
     }
 
-    /// What a minute of looks at the first cluster costs.
     fn look(&self) -> Count {
         let own = sum(self.idle.iter().filter(|((whose, _), _)| whose.namespace == team(0)));
         let minutes = IDLE.as_secs() / 60;

@@ -50,7 +50,6 @@ const ATTEMPT: &str = "asking who may change this deployment";
 #[error("nobody can say within {} s", .0.as_secs())]
 pub(crate) struct Unsaid(Duration);
 
-/// What a store says of a hold.
 enum Said {
     Ours,
     /// Another command has taken over.
@@ -372,7 +371,6 @@ async fn mark(store: &dyn Store, number: u64, file: &str) {
     }
 }
 
-/// Who has a number.
 async fn held(store: &dyn Store, number: u64) -> Held {
     Held { number, holder: holder(store, number).await.unwrap_or_default() }
 }

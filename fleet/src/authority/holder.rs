@@ -57,7 +57,6 @@ impl Holder {
         }
     }
 
-    /// Whether it is known to have ended.
     pub fn is_dead(&self) -> bool {
         self.process.as_ref().is_some_and(Process::is_dead)
     }

@@ -20,7 +20,6 @@ use super::{DirectoryStore, Snapshots};
 pub struct LatestSnapshot {
     directory: PathBuf,
     budget: Budget,
-    /// What all beside each other are about to keep.
     promised: Promised,
     /// The machine, as people know it.
     machine: String,

@@ -24,7 +24,6 @@ pub(crate) fn is_of_hold(file: &str) -> bool {
     [HOLDER, SEEN, RELEASED, WITHDRAWN, DOUBTED, ALONE].contains(&file)
 }
 
-/// Who holds a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     Free,
@@ -92,11 +91,9 @@ pub async fn standing(store: &dyn Store) -> anyhow::Result<Standing> {
     Ok(judged(store).await?.standing)
 }
 
-/// What the numbered directories say.
 pub(super) struct Judged {
     /// The number that comes next.
     pub(super) next: u64,
-    /// Who holds the deployment.
     pub(super) standing: Standing,
     /// Who has ended without giving it back, if nobody holds it: what it asked for last may still arrive.
     pub(super) ended: Option<Holder>,

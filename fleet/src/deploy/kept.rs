@@ -11,7 +11,6 @@ use crate::hypervisor::{DiskRef, Place, Stamp, Vm, VmRef};
 use crate::upgrade::{DiskCopy, Noted};
 use crate::workers::Image;
 
-/// What is to come of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Goal {
@@ -70,7 +69,6 @@ pub struct Kept {
     /// The deployment that its VMs are stamped with; none in a journal of before this was noted.
     #[serde(default)]
     pub deployment: Option<Uuid>,
-    /// What is to come of it.
     pub goal: Goal,
     /// What its VMs were made from; an upgrade changes that without a word here.
     pub image: Image,
@@ -140,7 +138,6 @@ impl Node {
         self.disk.filter(|disk| *disk != NONE_KNOWN)
     }
 
-    /// What the VM carries that is made for it.
     pub(super) fn stamp(&self, deployment: Uuid) -> Stamp {
         Stamp { deployment, node: self.name.clone(), swap: None }
     }

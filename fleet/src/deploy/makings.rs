@@ -11,7 +11,6 @@ use uuid::Uuid;
 #[derive(Debug, Default)]
 pub(super) struct Makings(Mutex<BTreeMap<Uuid, Making>>);
 
-/// What has come of the attempts to make one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Making {
     /// How many halves of it were removed since it was last seen whole.

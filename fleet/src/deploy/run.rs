@@ -512,15 +512,7 @@ struct Round {
 impl Round {
     /// What was not done is done later, or never by this command.
     fn meets(&mut self, trouble: Trouble, in_doubt: &mut bool) -> anyhow::Result<()> {
-        let (reason, lasting) = match trouble {
-            Trouble::Stop(error) => return Err(error),
-            Trouble::Later(reason) => (reason, false),
-            Trouble::Refused(reason) => (reason, true),
-            Trouble::InDoubt(reason) => {
-                *in_doubt = true;
-                (reason, false)
-            }
-        };
+        let (reason, lasting) = trouble.reason(in_doubt)?;
         self.failed = true;
         self.is_done = false;
         self.needs_a_person |= lasting;

@@ -9,7 +9,6 @@ use super::kept::{Kept, Node};
 use super::replica::LeftVm;
 use crate::hypervisor::{DiskKind, DiskRef, Vm, VmRef};
 
-/// What a new node says of its cluster to whoever deployed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
     /// Nothing yet, for this reason.
@@ -53,7 +52,6 @@ pub struct Seen {
     pub ready: Option<Result<BTreeSet<String>, String>>,
 }
 
-/// What there is of a node's VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found<'a> {
     Nothing,

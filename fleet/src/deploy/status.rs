@@ -24,7 +24,6 @@ pub struct NodeStatus {
     pub power: Option<PowerState>,
     /// How large it is; none where the hypervisor does not say, or it does not hold the data disk: the node may run in another one then.
     pub size: Option<VmSize>,
-    /// Whether it gives its deployer credentials.
     pub formed: bool,
     /// Whether Kubernetes has it Ready.
     pub ready: bool,
@@ -41,7 +40,6 @@ pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeployStatus {
     pub cluster: String,
-    /// What is to come of it.
     pub goal: Goal,
     /// The image that its VMs were made from at first, for people.
     pub image: String,

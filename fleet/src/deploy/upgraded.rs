@@ -17,7 +17,6 @@ pub(super) struct Upgraded {
     pub(super) own: Option<Noted>,
     /// Why the journals stay once nothing of the cluster is left; none if nothing keeps them.
     pub(super) stays: Option<&'static str>,
-    /// What stands against a cluster that is made here.
     hinders: Option<Hinders>,
 }
 

@@ -18,7 +18,6 @@ pub struct Wanted {
     pub nodes: Vec<WantedNode>,
     /// How large their VMs are.
     pub size: Size,
-    /// What these are made from.
     pub image: Image,
     pub ova: PathBuf,
     /// The networks that they are on, in the order of the image's.

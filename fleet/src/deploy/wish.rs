@@ -14,7 +14,6 @@ use crate::hypervisor::{DiskKind, DiskRef, Vm};
 use crate::upgrade::DiskCopy;
 use crate::workers::Image;
 
-/// What a person wants.
 #[derive(Clone, Copy)]
 pub enum Wish<'a> {
     /// The cluster is made, or goes on being made.

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// What became of a call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Nothing happened; the same call may succeed later, by itself or by what a person does on the hypervisor: it does
@@ -34,7 +33,6 @@ pub struct Error {
     pub source: anyhow::Error,
 }
 
-/// What a call yields.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

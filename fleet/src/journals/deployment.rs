@@ -37,7 +37,6 @@ pub(crate) async fn last(store: &dyn Store) -> anyhow::Result<Option<Note>> {
     Ok(None)
 }
 
-/// What a hold has noted last.
 pub(crate) struct Note {
     pub(crate) hold: u64,
     /// The name of the file.

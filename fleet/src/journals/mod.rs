@@ -35,7 +35,6 @@ pub use beginning::{beginning, whole};
 use crate::authority::{Hold, is_of_hold};
 use crate::ending::unless_cancelled;
 
-/// What a journal is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Deployment,
@@ -44,7 +43,6 @@ enum Kind {
 }
 
 impl Kind {
-    /// Whose a file is.
     fn of(file: &str) -> Option<Self> {
         let owns = [
             (Self::Deployment, deployment::owns(file)),
@@ -79,7 +77,6 @@ impl File {
     /// The name of what the journal of an upgrade begins with.
     pub const UPGRADE: &'static str = upgrade::FILE;
 
-    /// What the file of a name is.
     pub fn of(name: &str) -> Self {
         match Kind::of(name) {
             Some(Kind::Deployment) => Self::Deployment,

@@ -22,7 +22,6 @@ use crate::hypervisor::DiskRef;
 /// replaced may be listed beside their successors.
 const MOST: usize = 9;
 
-/// What was seen of a cluster.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClusterSeen {
     /// The UID of the namespace kube-system.

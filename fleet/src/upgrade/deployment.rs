@@ -56,7 +56,6 @@ impl Deployment<'_> {
         Run::new(self.context(hold, ova))
     }
 
-    /// What the steps of a run work with.
     pub(super) fn context<'r>(&'r self, hold: &'r Hold<'r>, ova: Option<PathBuf>) -> StepContext<'r> {
         StepContext {
             hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
@@ -304,7 +303,6 @@ impl Deployment<'_> {
      cluster's kubeconfig"
 )]
 pub struct OtherCluster {
-    /// What the journal says.
     pub of: Uuid,
     /// What the API says now.
     pub here: Uuid,

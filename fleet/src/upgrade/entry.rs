@@ -74,7 +74,6 @@ pub enum Event {
         /// The step that is not taken again.
         #[serde(flatten)]
         step: Step,
-        /// What it changed or found.
         note: String,
         /// BIOS UUID of the VM that it made.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +90,6 @@ pub enum Event {
         /// The step that stays the next one.
         #[serde(flatten)]
         step: Step,
-        /// What is in its way.
         #[serde(flatten)]
         reason: Reason,
         /// For how many seconds it was looked at by then, all commands together.

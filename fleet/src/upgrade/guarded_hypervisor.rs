@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::inventory::disk_refusals;
 use super::step_error::Unconfirmed;
 use crate::authority::{Hold, Lost, Unsaid};
 use crate::ending::{Cancelled, unless_cancelled};
@@ -144,6 +145,40 @@ async fn unless_begun<T>(
     }
 }
 
+/// Reads are passed on.
+macro_rules! reads {
+    ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {$(
+        pub(crate) async fn $name(&self, $($argument: $kind),*) -> Result<$answer> {
+            self.hypervisor.$name($($argument),*).await
+        }
+    )*};
+}
+
+/// A change is passed on with the permit that follows `by`. Without a permit nothing is requested.
+macro_rules! changes {
+    ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $answer:ty, by $permit:ident($($of:expr),*);)*) => {$(
+        pub(crate) async fn $name(&self, $($argument: $kind),*) -> Result<$answer> {
+            self.hypervisor.$name($($argument,)* &self.$permit($($of),*)?).await
+        }
+    )*};
+}
+
+/// The same, but the change ends with [`Cancelled`] if the operator asks to end before the hypervisor was permitted anything.
+macro_rules! changes_unless {
+    ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $answer:ty, $change:ident by $permit:ident($($of:expr),*);)*) => {$(
+        pub(crate) async fn $name(
+            &self,
+            cancelled: &watch::Receiver<bool>,
+            $($argument: $kind),*
+        ) -> Unless<$answer> {
+            match self.$permit($($of),*) {
+                Ok(call) => unless_begun(cancelled, &call, self.hypervisor.$change($($argument,)* &call)).await,
+                Err(refused) => Ok(Err(refused)),
+            }
+        }
+    )*};
+}
+
 impl<'a> GuardedHypervisor<'a> {
     /// The hypervisor for as long as the hold is ours.
     pub fn new(hypervisor: &'a dyn Hypervisor, hold: &'a Hold<'a>) -> Self {
@@ -162,105 +197,73 @@ impl<'a> GuardedHypervisor<'a> {
         Ok(self.call())
     }
 
-    /// As [`Hypervisor::vms`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn vms(&self) -> Result<Vec<Vm>> {
-        self.hypervisor.vms().await
+    /// Refuses nothing: the hold is enough.
+    fn held(&self) -> Result<Call<'a>> {
+        Ok(self.call())
     }
 
-    /// As [`Hypervisor::with_bios_uuid`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
-        self.hypervisor.with_bios_uuid(uuid).await
+    /// Refuses a stamp that is another deployment's.
+    fn stamping(&self, stamp: &Stamp) -> Result<Call<'a>> {
+        if stamp.deployment != self.hypervisor.deployment() {
+            return Err(Error::refused("the stamp is another deployment's"));
+        }
+        Ok(self.call())
     }
 
-    /// As [`Hypervisor::absence`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn absence(&self, uuid: Uuid, nodes: &[&str], seen: LastSeen<'_>) -> Result<Absence> {
-        self.hypervisor.absence(uuid, nodes, seen).await
+    fn replacing(&self, replacement: &Replacement<'_>) -> Result<Call<'a>> {
+        self.stamping(&replacement.stamp)?;
+        self.of(replacement.like)
     }
 
-    /// As [`Hypervisor::unread`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn unread(&self, nodes: &[&str]) -> Result<Option<String>> {
-        self.hypervisor.unread(nodes).await
+    reads! {
+        fn vms() -> Vec<Vm>;
+        fn with_bios_uuid(uuid: Uuid) -> Vec<Vm>;
+        fn absence(uuid: Uuid, nodes: &[&str], seen: LastSeen<'_>) -> Absence;
+        fn unread(nodes: &[&str]) -> Option<String>;
+        fn may_be_stamped(vm: &Vm) -> ();
+        fn vm(vm: &VmRef) -> Vm;
+        fn disk_datastore(disk: &DiskRef) -> Option<String>;
+        fn present_place(disk: &DiskRef, datastore: &str) -> DiskRef;
+        fn has_disk(disk: &DiskRef) -> bool;
+        fn lies_where_a_node_was(disk: &DiskRef, nodes: &[&str]) -> bool;
     }
 
-    /// As [`Hypervisor::may_be_stamped`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
-        self.hypervisor.may_be_stamped(vm).await
+    changes! {
+        fn add(addition: &Addition<'_>) -> Uuid, by stamping(&addition.stamp);
+        fn give(vm: &Vm, properties: &BTreeMap<String, String>) -> (), by of(vm);
+        fn power_on(vm: &Vm) -> (), by of(vm);
+        fn shut_down(vm: &Vm, limit: Duration) -> ShutDown, by of(vm);
+        fn cut_power(vm: &Vm) -> (), by of(vm);
+        fn connect(vm: &Vm, adapter: &str, connected: bool) -> (), by of(vm);
+        fn detach(vm: &Vm, disk: &DiskRef) -> (), by of(vm);
+        fn destroy(vm: &Vm) -> (), by of(vm);
+        fn release(vm: &Vm, name: &str) -> (), by of(vm);
     }
 
-    /// As [`Hypervisor::may_be_replaced`].
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) async fn may_be_replaced(&self, vm: &Vm) -> Result<()> {
-        self.hypervisor.may_be_replaced(vm).await
+    changes_unless! {
+        fn settle_unless() -> (), settle by held();
+        // The VM carries no stamp yet: an operator has confirmed that it is this deployment's.
+        fn stamp_unless(vm: &Vm, stamp: &Stamp) -> (), stamp by stamping(stamp);
+        fn import_unless(replacement: &Replacement<'_>) -> Uuid, import by replacing(replacement);
+        fn add_unless(addition: &Addition<'_>) -> Uuid, add by stamping(&addition.stamp);
+        fn power_on_unless(vm: &Vm) -> (), power_on by of(vm);
+        fn detach_unless(vm: &Vm, disk: &DiskRef) -> (), detach by of(vm);
+        fn attach_unless(vm: &Vm, disk: &DiskRef) -> (), attach by of(vm);
+        fn copy_disk_unless(disk: &DiskRef, mark: &str, nodes: &[&str]) -> DiskRef, copy_disk by held();
+        // A copy of a data disk. Its path was noted when it was made.
+        fn delete_copy_unless(copy: &DiskRef) -> (), delete_disk by held();
+        fn remove_emptied_unless(disk: &DiskRef, nodes: &[&str]) -> (), remove_emptied by held();
+        fn destroy_unless(vm: &Vm) -> (), destroy by of(vm);
     }
 
-    /// As [`Hypervisor::is_sole_holder`].
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) async fn is_sole_holder(&self, vm: &Vm) -> Result<()> {
-        self.hypervisor.is_sole_holder(vm).await
-    }
-
-    /// As [`doubles`].
-    ///
-    /// # Errors
-    /// As there.
     pub(crate) async fn doubles(&self, vm: &Vm) -> Result<Vec<Vm>> {
         doubles(self.hypervisor, vm).await
     }
 
-    /// As [`Hypervisor::vm`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn vm(&self, vm: &VmRef) -> Result<Vm> {
-        self.hypervisor.vm(vm).await
+    pub(crate) async fn disk_refusals(&self, vm: &Vm) -> Vec<Result<(&'static str, String)>> {
+        disk_refusals(self.hypervisor, vm).await
     }
 
-    /// As [`Hypervisor::settle`], for who may be asked to end meanwhile.
-    ///
-    /// # Errors
-    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
-    pub(crate) async fn settle_unless(&self, cancelled: &watch::Receiver<bool>) -> Unless<()> {
-        let call = self.call();
-        unless_begun(cancelled, &call, self.hypervisor.settle(&call)).await
-    }
-
-    /// As [`Hypervisor::stamp`], for who may be asked to end meanwhile. The VM carries no stamp yet: an operator has confirmed that it is this
-    /// deployment's.
-    ///
-    /// # Errors
-    /// As there, within; or the stamp is another deployment's. And [`Cancelled`] when the operator has asked to end before anything was
-    /// permitted.
-    pub(crate) async fn stamp_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm, stamp: &Stamp) -> Unless<()> {
-        if stamp.deployment != self.hypervisor.deployment() {
-            return Ok(Err(Error::refused("the stamp is another deployment's")));
-        }
-        let call = self.call();
-        unless_begun(cancelled, &call, self.hypervisor.stamp(vm, stamp, &call)).await
-    }
-
-    /// As [`Hypervisor::staged`].
-    ///
-    /// # Errors
-    /// As there.
     pub async fn staged<'v>(
         &self,
         digest: &str,
@@ -270,10 +273,6 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.staged(digest, like.into(), placement).await
     }
 
-    /// As [`Hypervisor::stage`].
-    ///
-    /// # Errors
-    /// As there.
     pub async fn stage<'v>(
         &self,
         ova: &Path,
@@ -284,10 +283,6 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.stage(ova, digest, like.into(), placement, &self.call()).await
     }
 
-    /// The same, for who may be asked to end meanwhile.
-    ///
-    /// # Errors
-    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
     pub(crate) async fn stage_unless<'v>(
         &self,
         cancelled: &watch::Receiver<bool>,
@@ -300,100 +295,8 @@ impl<'a> GuardedHypervisor<'a> {
         unless_begun(cancelled, &call, self.hypervisor.stage(ova, digest, like.into(), placement, &call)).await
     }
 
-    /// As [`Hypervisor::import`].
-    ///
-    /// # Errors
-    /// As there; or a stamp is another deployment's.
-    pub async fn import(&self, replacement: &Replacement<'_>) -> Result<Uuid> {
-        if replacement.stamp.deployment != self.hypervisor.deployment() {
-            return Err(Error::refused("the stamp of the new VM is another deployment's"));
-        }
-        self.hypervisor.import(replacement, &self.of(replacement.like)?).await
-    }
-
-    /// The same, for who may be asked to end meanwhile.
-    ///
-    /// # Errors
-    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
-    pub(crate) async fn import_unless(
-        &self,
-        cancelled: &watch::Receiver<bool>,
-        replacement: &Replacement<'_>,
-    ) -> Unless<Uuid> {
-        if replacement.stamp.deployment != self.hypervisor.deployment() {
-            return Ok(Err(Error::refused("the stamp of the new VM is another deployment's")));
-        }
-        let call = match self.of(replacement.like) {
-            Ok(call) => call,
-            Err(refused) => return Ok(Err(refused)),
-        };
-        unless_begun(cancelled, &call, self.hypervisor.import(replacement, &call)).await
-    }
-
-    /// As [`Hypervisor::add`].
-    ///
-    /// # Errors
-    /// As there; or the stamp is another deployment's.
-    pub async fn add(&self, addition: &Addition<'_>) -> Result<Uuid> {
-        if addition.stamp.deployment != self.hypervisor.deployment() {
-            return Err(Error::refused("the stamp of the new VM is another deployment's"));
-        }
-        self.hypervisor.add(addition, &self.call()).await
-    }
-
-    /// The same, for who may be asked to end meanwhile.
-    ///
-    /// # Errors
-    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
-    pub(crate) async fn add_unless(&self, cancelled: &watch::Receiver<bool>, addition: &Addition<'_>) -> Unless<Uuid> {
-        if addition.stamp.deployment != self.hypervisor.deployment() {
-            return Ok(Err(Error::refused("the stamp of the new VM is another deployment's")));
-        }
-        let call = self.call();
-        unless_begun(cancelled, &call, self.hypervisor.add(addition, &call)).await
-    }
-
-    /// As [`Hypervisor::give`].
-    ///
-    /// # Errors
-    /// As there; or the VM is not the deployment's.
-    pub async fn give(&self, vm: &Vm, properties: &BTreeMap<String, String>) -> Result<()> {
-        self.hypervisor.give(vm, properties, &self.of(vm)?).await
-    }
-
-    /// As [`Hypervisor::power_on`].
-    ///
-    /// # Errors
-    /// As there; or the VM is not the deployment's.
-    pub async fn power_on(&self, vm: &Vm) -> Result<()> {
-        self.hypervisor.power_on(vm, &self.of(vm)?).await
-    }
-
-    /// The same, for who may be asked to end meanwhile.
-    ///
-    /// # Errors
-    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
-    pub(crate) async fn power_on_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm) -> Unless<()> {
-        let call = match self.of(vm) {
-            Ok(call) => call,
-            Err(refused) => return Ok(Err(refused)),
-        };
-        unless_begun(cancelled, &call, self.hypervisor.power_on(vm, &call)).await
-    }
-
-    /// As [`Hypervisor::shut_down`].
-    ///
-    /// # Errors
-    /// As there; or the VM is not the deployment's.
-    pub async fn shut_down(&self, vm: &Vm, limit: Duration) -> Result<ShutDown> {
-        self.hypervisor.shut_down(vm, limit, &self.of(vm)?).await
-    }
-
-    /// The same for a run that may have to end: once it is `cancelled`, nothing is waited for any more, and what the guest was asked to do
-    /// goes on. Still on counts for nothing then: its power is not to be cut for that.
-    ///
-    /// # Errors
-    /// As there; or the VM cannot be looked at.
+    /// If the run is `cancelled`, the wait ends and the guest goes on shutting down. The answer may be "still on" then, which is no reason
+    /// to cut the power.
     pub async fn shut_down_unless(
         &self,
         vm: &Vm,
@@ -412,123 +315,15 @@ impl<'a> GuardedHypervisor<'a> {
         Ok(became)
     }
 
-    /// As [`Hypervisor::cut_power`].
-    ///
-    /// # Errors
-    /// As there; or the VM is not the deployment's.
-    pub async fn cut_power(&self, vm: &Vm) -> Result<()> {
-        self.hypervisor.cut_power(vm, &self.of(vm)?).await
-    }
-
-    /// As [`Hypervisor::connect`].
-    ///
-    /// # Errors
-    /// As there; or the VM is not the deployment's.
-    pub async fn connect(&self, vm: &Vm, adapter: &str, connected: bool) -> Result<()> {
-        self.hypervisor.connect(vm, adapter, connected, &self.of(vm)?).await
-    }
-
-    /// As [`Hypervisor::detach`].
-    ///
-    /// # Errors
-    /// As there; or the VM is not the deployment's.
-    pub async fn detach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
-        self.hypervisor.detach(vm, disk, &self.of(vm)?).await
-    }
-
-    /// The same, for who may be asked to end meanwhile.
-    ///
-    /// # Errors
-    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
-    pub(crate) async fn detach_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm, disk: &DiskRef) -> Unless<()> {
-        let call = match self.of(vm) {
-            Ok(call) => call,
-            Err(refused) => return Ok(Err(refused)),
-        };
-        unless_begun(cancelled, &call, self.hypervisor.detach(vm, disk, &call)).await
-    }
-
-    /// As [`Hypervisor::attach`], for who may be asked to end meanwhile.
-    ///
-    /// # Errors
-    /// As there, within; or the VM is not the deployment's. And [`Cancelled`] when the operator has asked to end before anything was
-    /// permitted.
-    pub(crate) async fn attach_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm, disk: &DiskRef) -> Unless<()> {
-        let call = match self.of(vm) {
-            Ok(call) => call,
-            Err(refused) => return Ok(Err(refused)),
-        };
-        unless_begun(cancelled, &call, self.hypervisor.attach(vm, disk, &call)).await
-    }
-
-    /// As [`Hypervisor::disk_datastore`].
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) async fn disk_datastore(&self, disk: &DiskRef) -> Result<Option<String>> {
-        self.hypervisor.disk_datastore(disk).await
-    }
-
-    /// As [`Hypervisor::present_place`].
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) async fn present_place(&self, disk: &DiskRef, datastore: &str) -> Result<DiskRef> {
-        self.hypervisor.present_place(disk, datastore).await
-    }
-
-    /// As [`Hypervisor::has_disk`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
-        self.hypervisor.has_disk(disk).await
-    }
-
-    /// As [`Hypervisor::lies_where_a_node_was`].
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) async fn lies_where_a_node_was(&self, disk: &DiskRef, nodes: &[&str]) -> Result<bool> {
-        self.hypervisor.lies_where_a_node_was(disk, nodes).await
-    }
-
-    /// As [`Hypervisor::copy_path`].
     pub(crate) fn copy_path(&self, disk: &DiskRef, mark: &str) -> String {
         self.hypervisor.copy_path(disk, mark)
     }
 
-    /// As [`Hypervisor::copy_disk`], for who may be asked to end meanwhile.
+    /// The removal is noted before the last look and the request. A call that is refused before leaves no note. If the last look or the
+    /// permit ends the call, the removal is noted but was not requested: the answer says so.
     ///
     /// # Errors
-    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
-    pub(crate) async fn copy_disk_unless(
-        &self,
-        cancelled: &watch::Receiver<bool>,
-        disk: &DiskRef,
-        mark: &str,
-        nodes: &[&str],
-    ) -> Unless<DiskRef> {
-        let call = self.call();
-        unless_begun(cancelled, &call, self.hypervisor.copy_disk(disk, mark, nodes, &call)).await
-    }
-
-    /// Removes a copy of a data disk, as [`Hypervisor::delete_disk`], for who may be asked to end meanwhile. Where it lies was noted when
-    /// it was made.
-    ///
-    /// # Errors
-    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
-    pub(crate) async fn delete_copy_unless(&self, cancelled: &watch::Receiver<bool>, copy: &DiskRef) -> Unless<()> {
-        let call = self.call();
-        unless_begun(cancelled, &call, self.hypervisor.delete_disk(copy, &call)).await
-    }
-
-    /// As [`Hypervisor::delete_disk`], for who may be asked to end meanwhile. It is noted before it is looked a last time and asked for,
-    /// and not where the call is refused by then. Where that look or the permit ends the call, it is noted and was not asked for, which is
-    /// said with the answer: as there, or that it cannot be noted.
-    ///
-    /// # Errors
-    /// [`Cancelled`] when the operator has asked to end before anything was permitted: it may be noted then.
+    /// [`Cancelled`] when the operator has asked to end before anything was permitted. The removal may be noted then.
     pub(crate) async fn delete_disk_unless<'n>(
         &self,
         cancelled: &watch::Receiver<bool>,
@@ -538,48 +333,6 @@ impl<'a> GuardedHypervisor<'a> {
         let noted = NotedCall { call: self.call(), note, is_noted: AtomicBool::new(false) };
         let answer = unless_begun(cancelled, &noted.call, self.hypervisor.delete_disk(disk, &noted)).await?;
         Ok(NotedEnd { answer, is_asked: noted.call.begun.load(Ordering::Relaxed) })
-    }
-
-    /// As [`Hypervisor::remove_emptied`], for who may be asked to end meanwhile.
-    ///
-    /// # Errors
-    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
-    pub(crate) async fn remove_emptied_unless(
-        &self,
-        cancelled: &watch::Receiver<bool>,
-        disk: &DiskRef,
-        nodes: &[&str],
-    ) -> Unless<()> {
-        let call = self.call();
-        unless_begun(cancelled, &call, self.hypervisor.remove_emptied(disk, nodes, &call)).await
-    }
-
-    /// As [`Hypervisor::destroy`].
-    ///
-    /// # Errors
-    /// As there; or the VM is not the deployment's.
-    pub async fn destroy(&self, vm: &Vm) -> Result<()> {
-        self.hypervisor.destroy(vm, &self.of(vm)?).await
-    }
-
-    /// The same, for who may be asked to end meanwhile.
-    ///
-    /// # Errors
-    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
-    pub(crate) async fn destroy_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm) -> Unless<()> {
-        let call = match self.of(vm) {
-            Ok(call) => call,
-            Err(refused) => return Ok(Err(refused)),
-        };
-        unless_begun(cancelled, &call, self.hypervisor.destroy(vm, &call)).await
-    }
-
-    /// As [`Hypervisor::release`].
-    ///
-    /// # Errors
-    /// As there; or the VM is not the deployment's.
-    pub async fn release(&self, vm: &Vm, name: &str) -> Result<()> {
-        self.hypervisor.release(vm, name, &self.of(vm)?).await
     }
 }
 

@@ -8,11 +8,12 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::cluster_seen::ClusterSeen;
+use super::reason::DISK_HELD;
+use super::refusal::VM_BESIDE;
 use super::{Nodes, moved};
 use crate::authority::{Hold, Store};
-use crate::hypervisor::{Hypervisor, Kind, Placement, Vm, uuids_of};
+use crate::hypervisor::{Hypervisor, Kind, Placement, Result, Vm, uuids_of};
 
-/// What was seen.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inventory {
     /// The deployment that the hypervisor was asked about.
@@ -26,10 +27,9 @@ pub struct Inventory {
     /// Where those of the others are, by BIOS UUID, that carry the deployment's stamp all the same: somebody has moved them
     /// to where its VMs are not looked for.
     pub moved: BTreeMap<Uuid, String>,
-    /// Why the data disks of VMs that nodes run in could be given to no other VM, by BIOS UUID. Where something is denied nobody has looked.
-    pub fixed: BTreeMap<Uuid, String>,
-    /// Which other VM holds a data disk of VMs that nodes run in, or a copy of it, by BIOS UUID.
-    pub held: BTreeMap<Uuid, String>,
+    /// Why the data disks of VMs that nodes run in could be given to no other VM, by BIOS UUID: codes and words. Empty where something is
+    /// denied.
+    pub kept: BTreeMap<Uuid, Vec<(&'static str, String)>>,
     /// What the hypervisor does not permit, though an upgrade needs it.
     pub denied: Option<String>,
     /// Why new VMs cannot be put where they are wanted.
@@ -66,26 +66,14 @@ impl Inventory {
             }
         }
         // What may not be read is among what is denied.
-        let (mut fixed, mut held) = (BTreeMap::new(), BTreeMap::new());
+        let mut kept = BTreeMap::new();
         if denied.is_none() {
             for vm in running(&cluster, &vms) {
-                let lies = hypervisor.may_be_replaced(vm).await;
-                fixed.extend(refusal(lies).context("looking where a data disk lies")?.map(|why| (vm.uuid(), why)));
-                let alone = hypervisor.is_sole_holder(vm).await;
-                held.extend(refusal(alone).context("looking who holds a data disk")?.map(|why| (vm.uuid(), why)));
+                let refusals: Result<_> = disk_refusals(hypervisor, vm).await.into_iter().collect();
+                kept.insert(vm.uuid(), refusals.context("looking where a data disk lies and which VMs hold it")?);
             }
         }
-        Ok(Self {
-            deployment: hypervisor.deployment(),
-            cluster,
-            vms,
-            others,
-            moved: places,
-            fixed,
-            held,
-            denied,
-            no_place,
-        })
+        Ok(Self { deployment: hypervisor.deployment(), cluster, vms, others, moved: places, kept, denied, no_place })
     }
 
     /// The deployment's VMs with the BIOS UUID that a guest reports.
@@ -100,13 +88,15 @@ fn running<'v>(cluster: &ClusterSeen, vms: &'v [Vm]) -> Vec<&'v Vm> {
     vms.iter().filter(|vm| holders.iter().any(|holder| vm.is_named(Some(*holder)))).collect()
 }
 
-/// Why something is refused; none if it is not.
-fn refusal(judged: crate::hypervisor::Result<()>) -> crate::hypervisor::Result<Option<String>> {
-    match judged {
-        Ok(()) => Ok(None),
-        Err(error) if error.kind == Kind::Refused => Ok(Some(error.to_string())),
-        Err(error) => Err(error),
-    }
+/// Why the data disk of a VM may not be given to another VM, with the codes.
+pub(super) async fn disk_refusals(hypervisor: &dyn Hypervisor, vm: &Vm) -> Vec<Result<(&'static str, String)>> {
+    let judged = [(VM_BESIDE, hypervisor.may_be_replaced(vm).await), (DISK_HELD, hypervisor.is_sole_holder(vm).await)];
+    let refusal = |(code, judged): (_, Result<()>)| match judged {
+        Ok(()) => None,
+        Err(error) if error.kind == Kind::Refused => Some(Ok((code, error.to_string()))),
+        Err(error) => Some(Err(error)),
+    };
+    judged.into_iter().filter_map(refusal).collect()
 }
 
 /// VMs that are not shown as the deployment's and have a BIOS UUID that matters.

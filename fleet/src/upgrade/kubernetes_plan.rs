@@ -12,7 +12,6 @@ use super::judge::{self, Judged};
 use super::plan::Evidence;
 use super::refusal::{self as codes, Refusals};
 
-/// What would be done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KubernetesPlan {
     /// The minor that the cluster is taken to.

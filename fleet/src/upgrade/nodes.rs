@@ -23,7 +23,6 @@ const STATUS: &str = "/api/v1/namespaces/kube-system/configmaps/kaas-upgrade";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
 const CONTROL_NODES: &str = "/api/v1/nodes?labelSelector=node-role.kubernetes.io%2Fcontrol-plane";
 
-/// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// The node is at it: ask again.

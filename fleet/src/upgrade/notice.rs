@@ -22,7 +22,6 @@ pub enum Notice<'a> {
         again: bool,
     },
     Done {
-        /// What it changed or found.
         note: &'a str,
     },
     /// A node is about to be drained, and that deletes something for good.
@@ -34,12 +33,10 @@ pub enum Notice<'a> {
     /// Something is waited for within a step.
     Waiting {
         what: &'a str,
-        /// What stands in the way.
         why: &'a Reason,
     },
     /// The step cannot be taken now; it is tried again.
     Paused {
-        /// What is in its way.
         reason: &'a Reason,
     },
     /// From here on it goes in another direction.
@@ -72,7 +69,9 @@ pub enum Notice<'a> {
         bytes: u64,
     },
     /// An upgrade of Kubernetes goes on whose snapshot is not kept here. None is taken: a new API server may have written in the store.
-    NoSnapshot { name: &'a str },
+    NoSnapshot {
+        name: &'a str,
+    },
     /// A node is taken to another version of Kubernetes.
     Kubernetes {
         /// The node, and what it runs before.

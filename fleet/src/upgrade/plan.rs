@@ -31,7 +31,6 @@ pub enum OnFailure {
     All,
 }
 
-/// What the operator wants beside the image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     pub mode: Mode,
@@ -174,7 +173,6 @@ impl Step {
         Self { action, node: None }
     }
 
-    /// Whether it takes a disk away from its VM.
     pub fn detaches(self) -> bool {
         matches!(self.action, Action::Detach | Action::DetachNew)
     }
@@ -190,7 +188,6 @@ impl Step {
 pub struct Evidence {
     /// What it is about: a node, the OVA, the cluster.
     pub subject: String,
-    /// What was seen.
     pub evidence: String,
 }
 
@@ -207,7 +204,6 @@ pub struct Plan {
     pub members: Vec<ControlNode>,
     /// The OVA to upgrade to, and what was verified of it.
     pub target: Target,
-    /// What was wanted.
     pub options: Options,
     /// What it rests on, for people.
     pub grounds: Vec<Evidence>,

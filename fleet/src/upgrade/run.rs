@@ -152,41 +152,37 @@ impl<'a> Run<'a> {
         direction: Direction,
         reason: Reason,
     ) -> Result<(), StepError> {
-        let (plan, only, order) = (journal.plan().clone(), None, Order::LastFirst);
-        (self.context.watch)(&Notice::DirectionChanged {
-            plan: &plan,
-            direction,
-            only,
-            order: &order,
-            reason: &reason,
-        });
-        let event = Event::DirectionChanged { direction, only, order, left_out: BTreeSet::new(), reason };
-        self.note(journal, event).await
+        self.turn_to(journal, direction, (None, Order::LastFirst), BTreeSet::new(), reason).await
     }
 
     /// Turns the journal back, without those nodes of which nothing is left that could go back.
     pub(super) async fn turn_back(
         &self,
         journal: &mut Journal<'_>,
-        (only, order): (Option<usize>, Order),
+        turn: (Option<usize>, Order),
         gone: BTreeSet<usize>,
         reason: Reason,
     ) -> Result<(), StepError> {
-        let (plan, direction) = (journal.plan().clone(), Direction::Back);
+        let plan = journal.plan();
         let left_out = &journal.progress().left_out | &gone;
         let named = left_out.iter().map(|index| {
             let node = &plan.nodes[*index];
             format!("{} is left out, for its {} is gone", node.name, old_of(node))
         });
         let words = named.chain([reason.words]).collect::<Vec<_>>().join("; ");
-        let reason = Reason::new(&reason.code, words);
-        (self.context.watch)(&Notice::DirectionChanged {
-            plan: &plan,
-            direction,
-            only,
-            order: &order,
-            reason: &reason,
-        });
+        self.turn_to(journal, Direction::Back, turn, left_out, Reason::new(&reason.code, words)).await
+    }
+
+    async fn turn_to(
+        &self,
+        journal: &mut Journal<'_>,
+        direction: Direction,
+        (only, order): (Option<usize>, Order),
+        left_out: BTreeSet<usize>,
+        reason: Reason,
+    ) -> Result<(), StepError> {
+        let plan = journal.plan();
+        (self.context.watch)(&Notice::DirectionChanged { plan, direction, only, order: &order, reason: &reason });
         self.note(journal, Event::DirectionChanged { direction, only, order, left_out, reason }).await
     }
 

@@ -22,7 +22,6 @@ pub struct Damaged {
     pub plan: Option<Box<Plan>>,
 }
 
-/// What there is of the last upgrade.
 pub(super) enum Last {
     /// There is none.
     Nothing,

@@ -22,7 +22,6 @@ pub(super) enum StepError {
     Cancelled,
 }
 
-/// What is in the way of a step.
 #[derive(Debug)]
 pub(super) struct Obstacle {
     pub(super) reason: Reason,

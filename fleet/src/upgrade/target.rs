@@ -92,7 +92,6 @@ fn signer(archive: &Archive) -> anyhow::Result<Option<PublicKey>> {
     }
 }
 
-/// What the descriptor says of the image.
 fn full_version(descriptor: &Descriptor) -> anyhow::Result<FullVersion> {
     let product = &descriptor.product;
     let full: FullVersion = product.full_version.as_deref().unwrap_or_default().parse().context("its full version")?;

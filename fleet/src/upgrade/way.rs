@@ -90,7 +90,6 @@ impl Progress {
         (0..plan.nodes.len()).filter(needs).filter(|node| !is_none_of_it(node)).collect()
     }
 
-    /// What is done with a node on the way back.
     pub(super) fn back_of(&self, plan: &Plan, node: usize) -> &'static [Action] {
         use Action::{
             AttachOld, Cancel, DestroyNew, DetachNew, EvacuateNew, FenceNew, GateOld, PowerOnOld, ReconnectOld,

@@ -88,7 +88,6 @@ impl DatastoreDirectory {
         self.client.changes(guard).delete_file(&self.path, &self.datacenter).await
     }
 
-    /// Removes a file of it.
     pub(super) async fn remove_file(&self, file: &str, guard: &dyn Guard) -> vsphere::Result<()> {
         self.client.changes(guard).delete_file(&self.path.join(file), &self.datacenter).await
     }

@@ -18,7 +18,6 @@ use crate::hypervisor::{Error, Kind, Placement, Result, Staged, Vm};
 /// How often a template is looked at that changes between two looks.
 const TRIES: usize = 3;
 
-/// What there is of a template that was sealed.
 pub(super) enum Standing {
     /// It is as it was.
     Whole(Box<vsphere::Vm>),
@@ -143,7 +142,6 @@ impl VcenterHypervisor {
         }
     }
 
-    /// What there is of a template that was sealed.
     pub(super) async fn standing(&self, seal: &Seal) -> Result<Standing> {
         for _ in 0..TRIES {
             let vm = match self.client.whole_vm(&MoRef::vm(&seal.reference)).await {

@@ -131,26 +131,8 @@ fn file(path: &str) -> &str {
 
 /// What of a device leads into a clone. Names, summaries, networks, addresses, identifiers of contents and states are left out: vCenter and
 /// backup software change these, and a clone gets its own networks and addresses.
-const OF_DEVICES: [&str; 18] = [
-    "device",
-    "key",
-    "controllerKey",
-    "unitNumber",
-    "busNumber",
-    "sharedBus",
-    "capacityInKB",
-    "connectable",
-    "startConnected",
-    "backing",
-    "parent",
-    "fileName",
-    "diskMode",
-    "uuid",
-    "serviceURI",
-    "proxyURI",
-    "id",
-    "sharing",
-];
+const OF_DEVICES: &str = "device key controllerKey unitNumber busNumber sharedBus capacityInKB connectable startConnected backing \
+                          parent fileName diskMode uuid serviceURI proxyURI id sharing";
 /// How entries of `extraConfig` begin that hosts write when they register or move a VM.
 const BY_HOSTS: [&str; 2] = ["migrate.", "sched.swap."];
 
@@ -183,7 +165,7 @@ pub(super) fn parts(config: &Element) -> BTreeMap<String, String> {
 /// A device, or all of them, with no more than [`OF_DEVICES`].
 fn device_text(element: &Element, is_top: bool) -> String {
     let mut parts: Vec<(&str, String)> = Vec::new();
-    let below = element.children().iter().filter(|part| OF_DEVICES.contains(&part.name()));
+    let below = element.children().iter().filter(|part| OF_DEVICES.split(' ').any(|name| name == part.name()));
     // A controller lists the keys of its devices, which name it themselves.
     for part in below.filter(|part| part.name() != "device" || is_top) {
         parts.push((part.name(), device_text(part, false)));

@@ -121,7 +121,6 @@ impl VcenterHypervisor {
         Ok(said.map(str::to_owned))
     }
 
-    /// What a VM was given in its form.
     pub(super) async fn given_to(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
         let mut form = self.named(vm).await?.properties.into_iter();
         Ok(form.find(|property| property.is_given && property.name() == key).map(|property| property.value))

@@ -177,7 +177,6 @@ impl VcenterHypervisor {
     }
 }
 
-/// What a new VM runs on.
 struct Under {
     hosts: Vec<Host>,
     /// Whether they are a cluster's in which vCenter chooses none of them.

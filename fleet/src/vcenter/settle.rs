@@ -145,7 +145,6 @@ impl VcenterHypervisor {
     }
 }
 
-/// What a task does that works on files or disks.
 fn on_files(task: &Running) -> Option<&str> {
     OF_FILES.iter().find_map(|manager| task.what.strip_prefix(manager))
 }

@@ -28,7 +28,6 @@ const LOOKS: usize = 10;
 const ANNOTATION: &str =
     "An image that VMs are cloned from. Remove it once no VM stands on it: it is laid anew when it is needed.";
 
-/// What has become of half of a template.
 enum Half {
     Gone,
     /// It could not be removed now, for this reason: the next command tries again.

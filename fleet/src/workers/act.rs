@@ -36,7 +36,6 @@ const EVICTING: Duration = Duration::from_secs(60);
 /// How many characters may be said of the pods that may not go, and of what ends that: a reason has no more than 500.
 const WORDS: usize = 450;
 
-/// What came of an action.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Acted {
     /// Something has changed.
@@ -45,7 +44,6 @@ pub(super) enum Acted {
     Blocked(Reason),
 }
 
-/// What actions work with.
 pub(super) struct Acting<'a> {
     pub(super) workers: &'a Workers<'a>,
     pub(super) hypervisor: GuardedHypervisor<'a>,

@@ -25,7 +25,6 @@ pub struct NodeSeen {
     /// The address that the cluster knows it by, once its kubelet has said one.
     #[serde(default)]
     pub address: Option<Ipv4Addr>,
-    /// Whether it leaves the addresses of services to other nodes.
     pub excluded: bool,
     pub control: bool,
     /// Version of its kubelet, such as `v1.36.2`; empty if it says nothing.
@@ -38,7 +37,7 @@ impl NodeSeen {
     /// Whether the node may run in the VM that the hypervisor shows with this BIOS UUID. The ID of a node never changes, and
     /// an image up to 0.1 gave it in the other order of bytes.
     pub fn runs_in(&self, vm: Uuid) -> bool {
-        BiosUuid::of_provider_id(&self.provider).is_some_and(|own| own == vm)
+        BiosUuid::of_provider_id(&self.provider) == Some(vm.into())
     }
 
     /// The minor of its kubelet; none if it says nothing.
@@ -55,7 +54,6 @@ pub struct PodSeen {
     pub name: String,
     /// The object's UID: another pod of the same name is another pod.
     pub uid: String,
-    /// Whether it was told to end.
     pub ending: bool,
     /// Whether it has no controller: nobody starts it elsewhere.
     pub bare: bool,
@@ -68,7 +66,6 @@ impl PodSeen {
     }
 }
 
-/// What became of a request that a pod moves away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evicted {
     /// It was told to end, or is gone.

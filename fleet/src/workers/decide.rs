@@ -15,7 +15,6 @@ use crate::upgrade::Reason;
 pub struct Next {
     /// What can be done now, of each machine one thing at most.
     pub actions: Vec<Action>,
-    /// What has to happen outside.
     pub waits: Vec<Wait>,
     /// Machines that did not join: nothing further is made like them until a person goes on.
     pub stopped: Vec<Wait>,

@@ -35,7 +35,6 @@ pub enum State {
 }
 
 impl State {
-    /// Whether it comes or goes.
     pub fn moves(self) -> bool {
         matches!(self, Self::New | Self::Joining | Self::Returning | Self::Leaving)
     }
@@ -47,7 +46,6 @@ pub struct Machine {
     pub name: String,
     /// What its VM's stamp has beside the deployment: made once, before the VM.
     pub id: Uuid,
-    /// What it is made like.
     pub template: Template,
     /// Its address; none where it asks for one by DHCP.
     pub address: Option<Ipv4Addr>,
@@ -83,7 +81,6 @@ pub struct Machine {
     /// Since when other nodes answer for the addresses of services in its place, in seconds of Unix time.
     #[serde(default)]
     pub handed_over: Option<u64>,
-    /// What may be lost with it.
     #[serde(default)]
     pub discards: Discards,
     /// What becomes of its VM once it has left.
@@ -148,7 +145,6 @@ impl Machine {
         }
     }
 
-    /// What its VM carries.
     pub fn stamp(&self, deployment: Uuid) -> Stamp {
         Stamp { deployment, node: self.name.clone(), swap: Some(self.id) }
     }

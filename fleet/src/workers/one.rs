@@ -30,7 +30,6 @@ pub(super) const NAMED: usize = 3;
 /// How long other nodes may take to answer for them, in seconds. Where there is no other one, nobody does.
 const HANDING_OVER: u64 = 60;
 
-/// What follows for one worker.
 pub(super) enum Step {
     /// Nothing for now.
     Rests,

@@ -46,7 +46,6 @@ pub struct Pool {
     pub keeps_lost: bool,
 }
 
-/// What workers are made like.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Template {
     pub image: Image,

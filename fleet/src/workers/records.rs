@@ -63,7 +63,6 @@ impl Known {
     }
 }
 
-/// What is kept of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     pub pool: Pool,
@@ -294,7 +293,6 @@ async fn changes(store: &dyn Store, number: u64) -> anyhow::Result<BTreeMap<usiz
     Ok(changes)
 }
 
-/// What one file has changed.
 enum Change {
     Noted(Vec<Record>),
     /// Something of this machine that is not understood. It was kept, and something may have followed from it.
@@ -324,7 +322,6 @@ impl Change {
         Ok(Some(Self::Damaged { file: file.to_owned(), machine: of.to_owned(), known }))
     }
 
-    /// Whether it says all of a machine.
     fn is_of(&self, name: &str) -> bool {
         self.says(|record| matches!(record, Record::Machine { machine } if machine.name == name))
     }

@@ -210,7 +210,6 @@ fn leads_on(action: &Action, machine: Option<&Machine>) -> bool {
     }
 }
 
-/// What one look has led to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Round {
     /// Something was done.
@@ -242,15 +241,7 @@ impl Round {
 
     /// What was not done is done later, or never by this command.
     fn meets(&mut self, machine: Option<&String>, trouble: Trouble, in_doubt: &mut bool) -> anyhow::Result<()> {
-        let (reason, lasting) = match trouble {
-            Trouble::Stop(error) => return Err(error),
-            Trouble::Later(reason) => (reason, false),
-            Trouble::Refused(reason) => (reason, true),
-            Trouble::InDoubt(reason) => {
-                *in_doubt = true;
-                (reason, false)
-            }
-        };
+        let (reason, lasting) = trouble.reason(in_doubt)?;
         self.failed = true;
         // It does not pass, whatever was waited for of it otherwise.
         self.waits.retain(|wait| !lasting || machine.is_none() || wait.worker.as_ref() != machine);

@@ -51,7 +51,6 @@ pub struct Seen {
     pub let_in: BTreeMap<String, String>,
 }
 
-/// What there is of a machine's VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
     Nothing,
@@ -60,7 +59,6 @@ pub enum Found<'a> {
     Odd,
 }
 
-/// What there is of a machine's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node<'a> {
     Absent,
@@ -180,7 +178,7 @@ impl Seen {
     /// What a machine's VM says of itself. What another VM has said, or the same one of another token, says nothing of it.
     pub fn said(&self, machine: &Machine) -> Option<&Statement> {
         let said = self.said.get(&machine.name)?;
-        let of_it = machine.vm.is_some_and(|vm| said.is_of(vm));
+        let of_it = machine.vm.is_some_and(|vm| said.machine == Some(vm.into()));
         let of_its_token = machine.token.is_none() || said.token.is_none() || said.token == machine.token;
         (of_it && of_its_token).then_some(said)
     }

@@ -55,7 +55,6 @@ pub struct WorkerStatus {
     pub left: Vec<String>,
 }
 
-/// What a worker's VM says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Says {
     pub phase: Phase,

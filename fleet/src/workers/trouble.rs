@@ -40,6 +40,19 @@ impl Trouble {
         Self::Later(Reason::new(code, TO_END))
     }
 
+    /// The reason, and whether it lasts. Sets `in_doubt` if the request may have taken effect.
+    ///
+    /// # Errors
+    /// When this command may not go on.
+    pub(crate) fn reason(self, in_doubt: &mut bool) -> anyhow::Result<(Reason, bool)> {
+        let lasts = matches!(self, Self::Refused(_));
+        *in_doubt |= matches!(self, Self::InDoubt(_));
+        match self {
+            Self::Stop(error) => Err(error),
+            Self::Later(reason) | Self::InDoubt(reason) | Self::Refused(reason) => Ok((reason, lasts)),
+        }
+    }
+
     fn of(code: &str, error: anyhow::Error) -> Self {
         if error.is::<Lost>() { Self::Stop(error) } else { Self::Later(Reason::new(code, format!("{error:#}"))) }
     }

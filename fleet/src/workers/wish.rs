@@ -12,7 +12,6 @@ use super::records::Kept;
 use super::skew::worker_minor;
 use crate::upgrade::Reason;
 
-/// What a person wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
     Create(Box<Pool>),
@@ -24,7 +23,6 @@ pub enum Wish {
     /// One worker less: this one.
     Remove {
         worker: String,
-        /// What may be lost with it.
         discards: Discards,
     },
     /// A worker that is a member no more, as its certificate has expired, joins again with a new token.
@@ -41,7 +39,6 @@ pub enum Wish {
         /// The minor that they are to run, if one is said: another one than they would run is refused.
         kubernetes: Option<Minor>,
         changes: Box<Changes>,
-        /// What may be lost with those that are replaced for it.
         discards: Discards,
     },
     /// No outdated worker is replaced for now.

@@ -10,7 +10,6 @@ use super::PackageSet;
 use super::lock::Lock;
 use crate::cache::hex;
 
-/// What one file adds to what it stands on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
     pub file: PathBuf,

@@ -174,7 +174,6 @@ pub struct Profile {
     pub description: String,
     /// Virtual processors.
     pub cpus: u32,
-    /// Memory in MiB.
     pub memory_mib: u64,
     /// Capacity of the data disk in bytes; none for VMs that have no such disk.
     pub data_capacity: Option<u64>,

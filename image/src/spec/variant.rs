@@ -9,7 +9,6 @@ use super::{Spec, check};
 use crate::component::{self, Component};
 use crate::own_programs;
 
-/// What differs from the spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variant {
     pub version: Option<String>,

@@ -55,7 +55,6 @@ pub struct ClusterFile {
     pub nodes: Vec<NodeTable>,
     /// What all of them are told, by the properties' keys.
     pub properties: BTreeMap<String, Located<Source>>,
-    /// What runs the VMs.
     pub provider: Described,
 }
 
@@ -78,7 +77,6 @@ impl ClusterFile {
         Document::new(path, &read).read(|top| described(path, top, Text::of(path, text)))
     }
 
-    /// What stands in it of what a site is asked for.
     pub fn written(&self) -> Written<'_> {
         Written { text: &self.text, nodes: &self.nodes }
     }
@@ -99,7 +97,6 @@ impl ClusterFile {
         all.flat_map(BTreeMap::values).any(|source| source.value.asks())
     }
 
-    /// What its provider cannot do of it.
     pub fn mistakes_of_provider(&self) -> Vec<Mistake> {
         self.provider.mistakes(&self.text, &self.nodes)
     }

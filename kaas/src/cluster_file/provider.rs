@@ -27,7 +27,6 @@ use self::vcenter::VcenterProvider;
 pub trait Provider {
     fn words(&self) -> String;
 
-    /// What of a description it cannot do.
     fn mistakes(&self, text: &Text, nodes: &[NodeTable]) -> Vec<Mistake>;
 
     /// The networks that VMs are on, in the order of the image's.
@@ -109,7 +108,6 @@ pub trait Site {
     fn close(&self);
 }
 
-/// What a look at a site has brought.
 #[derive(Debug, Default)]
 pub struct Checked {
     /// Why the cluster cannot be made there.

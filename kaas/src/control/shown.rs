@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::object::{Said, said};
+use super::object::{Said, said, text};
+use super::wait::Come;
 
 /// Columns, the widest cell of each with two spaces behind it.
 pub fn table(rows: &[Vec<String>]) -> String {
@@ -23,6 +24,29 @@ pub fn conditions(object: &Value) -> String {
         return "nobody has judged it yet: the controller does that".to_owned();
     }
     conditions.iter().map(note).collect::<Vec<_>>().join("\n")
+}
+
+/// The current conditions as a [`super::Look`] has its lines.
+pub fn lines(object: &Value) -> Vec<(String, String)> {
+    let name = text(object, "/metadata/name");
+    let current = said(object).into_iter().filter(|said| said.is_current);
+    let lines: Vec<_> =
+        current.map(|said| (format!("{name} {}", said.about), format!("{name}: {}", said.words()))).collect();
+    match lines.is_empty() {
+        true => vec![(name.to_owned(), format!("{name}: nobody has judged it yet: the controller does that"))],
+        false => lines,
+    }
+}
+
+/// Whether all conditions of `about` hold: then `there`. An object with one of the conditions and reasons in `lasting` waits for the operator.
+pub fn come(object: &Value, lasting: &[(&str, &str)], about: &[&str], there: String) -> Come {
+    let said = said(object);
+    let current: Vec<_> = said.iter().filter(|said| said.is_current).collect();
+    if let Some(said) = current.iter().find(|said| lasting.contains(&(said.about, said.reason))) {
+        return Come::Stopped(format!("{}: {}", text(object, "/metadata/name"), said.words()));
+    }
+    let holds = |about: &&str| current.iter().any(|said| said.about == *about && said.holds());
+    if about.iter().all(holds) { Come::There(there) } else { Come::Goes }
 }
 
 /// A condition, and whether it is of before.

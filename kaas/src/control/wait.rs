@@ -8,13 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::api::Refused;
-use crate::output::{Output, json, say, warn};
+use crate::output::{Output, PAUSED, STOPPED, json, say, warn};
 use crate::work::Waiting;
-
-/// Not at an end; giving the command again goes on; exit status 3.
-const PAUSED: u8 = 3;
-/// It cannot go on without a person; exit status 4.
-const STOPPED: u8 = 4;
 
 /// How far something is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +22,6 @@ pub enum Come {
     Stopped(String),
 }
 
-/// What was seen.
 pub struct Look {
     /// Lines for people, each under the name of what it is about: it is told when it is another one.
     pub lines: Vec<(String, String)>,

@@ -186,7 +186,6 @@ fn refuses(target: &Target, publisher: anyhow::Result<String>) -> Option<String>
 
 type Told = BTreeMap<String, String>;
 
-/// What all nodes are told.
 fn shared(
     file: &ClusterFile,
     key: &Option<PrivateKey>,
@@ -225,7 +224,6 @@ fn resolved(
     Ok(())
 }
 
-/// What a VM would say of these properties.
 fn findings(told: &Told, minors: &[String]) -> Vec<Finding> {
     // What is to be typed, or drawn, is judged once it is there.
     let need = if told.contains_key(DEPLOYMENT_SECRET) { SecretNeed::Needed } else { SecretNeed::Erased };

@@ -33,15 +33,10 @@ pub use self::judge::deployer_key_there;
 use self::judge::{Judged, Resolve, another_key, begun_with, judge};
 use self::words::{Outcome, Plan};
 use crate::cluster_file::{ClusterFile, Opened, Place, schema};
-use crate::output::{Output, json, result, say, warn};
+use crate::output::{Output, PAUSED, STOPPED, ended, json, result, warn};
 use crate::signals::Ending;
 use crate::upgrade::advised;
 use crate::work::{Work, told};
-
-/// It cannot go on without a person; exit status 4.
-const STOPPED: u8 = 4;
-/// Not at an end; giving the command again goes on; exit status 3.
-const PAUSED: u8 = 3;
 
 const ONE: &str = include_str!("examples/one.toml");
 const THREE: &str = include_str!("examples/three.toml");
@@ -184,7 +179,6 @@ fn asked_to_end(error: &anyhow::Error) -> ExitCode {
 
 /// What a look at what was begun before has brought.
 struct Begun {
-    /// What is had of the description then.
     resolve: Resolve,
     /// That the cluster has formed with another deployer's key.
     another_key: Option<String>,
@@ -280,12 +274,7 @@ impl<'a> Run<'a> {
                 text += &format!("\n  {said}");
             }
         }
-        match exit {
-            0 => say(&text),
-            PAUSED => warn(&text),
-            _ => warn(&format!("error: {text}")),
-        }
-        Ok(ExitCode::from(exit))
+        Ok(ended(exit, &text))
     }
 
     /// The templates that stay where the cluster goes. They keep nobody from that: where they cannot be looked for it is told, and nothing

@@ -73,7 +73,6 @@ fn named(answer: &Answer) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
-/// What is said of them.
 fn words(named: anyhow::Result<Vec<String>>) -> Option<String> {
     match named {
         Ok(named) if named.is_empty() => None,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use self::probe::{Probe, probe};
 use self::wanted::{Password, Wanted};
 use crate::control::{
-    Arrived, At, Come, Control, Look, Place, Refused, Said, Until, Waiter, age, conditions, name, said, status, table,
+    self, Arrived, At, Come, Control, Look, Place, Refused, Until, Waiter, age, conditions, lines, name, status, table,
     text,
 };
 use crate::output::{Output, json, result};
@@ -169,16 +169,6 @@ fn rows(providers: &[Value], now: SystemTime) -> Vec<Vec<String>> {
     rows
 }
 
-fn lines(provider: &Value) -> Vec<(String, String)> {
-    let name = text(provider, "/metadata/name");
-    let current: Vec<_> = said(provider).into_iter().filter(|said| said.is_current).collect();
-    if current.is_empty() {
-        return vec![(name.to_owned(), format!("{name}: nobody has judged it yet: the controller does that"))];
-    }
-    let line = |said: &Said<'_>| (format!("{name} {}", said.about), format!("{name}: {}", said.words()));
-    current.iter().map(line).collect()
-}
-
 /// Whether clusters can be made there. What mends itself by waiting is waited for: a server that does not answer yet, or one that
 /// is left alone for a while. All else a person has to see to.
 fn come(provider: &Value) -> Come {
@@ -191,18 +181,9 @@ fn come(provider: &Value) -> Come {
         ProviderReason::ObjectsMissing,
         ProviderReason::ZoneInUse,
     ];
-    let name = text(provider, "/metadata/name");
-    let current: Vec<_> = said(provider).into_iter().filter(|said| said.is_current).collect();
-    let is_one = |said: &&Said<'_>| {
-        WAITS_FOR_A_PERSON.iter().any(|reason| (reason.condition(), reason.word()) == (said.about, said.reason))
-    };
-    if let Some(said) = current.iter().find(is_one) {
-        return Come::Stopped(format!("{name}: {}", said.words()));
-    }
-    match current.iter().any(|said| said.about == "Ready" && said.holds()) {
-        true => Come::There(format!("clusters can be made on {name}")),
-        false => Come::Goes,
-    }
+    let lasting = WAITS_FOR_A_PERSON.map(|reason| (reason.condition(), reason.word()));
+    let there = format!("clusters can be made on {}", text(provider, "/metadata/name"));
+    control::come(provider, &lasting, &["Ready"], there)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use fleet::upgrade::Target;
 use serde_json::{Value, json};
 
 use self::image::NodeImage;
-use crate::control::{Arrived, At, Come, Control, Look, Place, Refused, Said, Until, Waiter, name, said, text};
+use crate::control::{self, Arrived, At, Come, Control, Look, Place, Refused, Until, Waiter, lines, name, text};
 use crate::publisher;
 use crate::work::Over;
 
@@ -114,17 +114,6 @@ fn is_of(target: &Target, publisher: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn lines(image: &Value) -> Vec<(String, String)> {
-    let name = text(image, "/metadata/name");
-    let current = said(image).into_iter().filter(|said| said.is_current);
-    let lines: Vec<_> =
-        current.map(|said| (format!("{name} {}", said.about), format!("{name}: {}", said.words()))).collect();
-    match lines.is_empty() {
-        true => vec![(name.to_owned(), format!("{name}: nobody has judged it yet: the controller does that"))],
-        false => lines,
-    }
-}
-
 /// Whether VMs can be made of it.
 fn come(image: &Value) -> Come {
     const WAITS_FOR_A_PERSON: [NodeImageReason; 4] = [
@@ -133,19 +122,9 @@ fn come(image: &Value) -> Come {
         NodeImageReason::TooNew,
         NodeImageReason::OtherAppliance,
     ];
-    let name = text(image, "/metadata/name");
-    let current: Vec<Said<'_>> = said(image).into_iter().filter(|said| said.is_current).collect();
-    let is_one = |said: &&Said<'_>| {
-        WAITS_FOR_A_PERSON.iter().any(|reason| (reason.condition(), reason.word()) == (said.about, said.reason))
-    };
-    if let Some(said) = current.iter().find(is_one) {
-        return Come::Stopped(format!("{name}: {}", said.words()));
-    }
-    let holds = |about: &str| current.iter().any(|said| said.about == about && said.holds());
-    match holds("Ready") && holds("Compatible") {
-        true => Come::There(format!("clusters can be made of {name}")),
-        false => Come::Goes,
-    }
+    let lasting = WAITS_FOR_A_PERSON.map(|reason| (reason.condition(), reason.word()));
+    let there = format!("clusters can be made of {}", text(image, "/metadata/name"));
+    control::come(image, &lasting, &["Ready", "Compatible"], there)
 }
 
 #[cfg(test)]

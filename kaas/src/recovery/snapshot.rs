@@ -26,7 +26,6 @@ const BUCKET: u32 = 1;
 /// How long the key of a revision is that removed something; that of others is shorter by one.
 const REMOVAL: usize = 18;
 
-/// What a node keeps.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Copy {
     pub node: String,
@@ -34,7 +33,6 @@ pub struct Copy {
     pub sealed: Option<Sealed>,
 }
 
-/// What is found in a snapshot.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// All copies, the newest first.
@@ -96,7 +94,6 @@ fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// What stands in a leaf.
 struct Element<'a> {
     kind: u32,
     key: &'a [u8],

@@ -15,10 +15,10 @@ use fleet::upgrade::{Deployment, Given, Nodes, Notice, Renewed};
 use uuid::Uuid;
 
 use super::arguments::{At, GoingOn, Whose};
-use super::{PAUSED, words};
+use super::words;
 use crate::cluster_file::{ClusterFile, LabSite, Opened, Place, Site};
 use crate::deploy::deployer_key_there;
-use crate::output::warn;
+use crate::output::{PAUSED, warn};
 use crate::signals::Ending;
 
 /// What a command does that cannot ask nodes now: without credentials, or with all VMs off.
@@ -163,7 +163,6 @@ impl At {
     }
 }
 
-/// What a command works on.
 struct Reached<'a> {
     site: &'a Opened,
     place: &'a Place,
@@ -238,7 +237,6 @@ impl Named {
     }
 }
 
-/// What a kubeconfig gives.
 struct Read {
     given: Given,
     /// Fingerprints of the authorities that it knows servers by.

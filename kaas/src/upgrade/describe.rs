@@ -11,9 +11,7 @@ struct Words {
     title: String,
     /// What must hold, and how that is seen.
     rests_on: String,
-    /// What is at risk meanwhile.
     at_risk: String,
-    /// What a failure leaves behind.
     failure: String,
     way_back: String,
 }

@@ -16,13 +16,8 @@ pub use self::arguments::{Adopt, Upgrade};
 use self::at::Lacking;
 pub use self::at::{client_by_key, within};
 pub use self::words::advised;
-use crate::output::{Output, json, result, say, warn};
+use crate::output::{Output, PAUSED, STOPPED, ended, json, result, say};
 use crate::signals::Ending;
-
-/// Ended otherwise than was asked for; exit status 4.
-const WENT_BACK: u8 = 4;
-/// Not at an end; resuming goes on; exit status 3.
-const PAUSED: u8 = 3;
 
 /// Runs one of the commands. Exit statuses: 0 when it is done, 3 when it waits for something or somebody, 4 when
 /// nodes went back.
@@ -133,21 +128,12 @@ fn all_run(minor: &str, tenant: Option<&str>) -> String {
 
 /// Says where a run has come to, and with which status to end.
 fn arrived((arrived, status): &(Arrived, UpgradeStatus), wanted: Option<Outcome>) -> ExitCode {
-    let text = words::status(status);
-    match arrived {
-        Arrived::Ended(outcome) if wanted.is_none_or(|wanted| wanted == *outcome) => {
-            say(&text);
-            ExitCode::SUCCESS
-        }
-        Arrived::Ended(_) | Arrived::NodeIsBack(_) => {
-            warn(&format!("error: {text}"));
-            ExitCode::from(WENT_BACK)
-        }
-        Arrived::Paused(_) | Arrived::Cancelled => {
-            warn(&text);
-            ExitCode::from(PAUSED)
-        }
-    }
+    let exit = match arrived {
+        Arrived::Ended(outcome) if wanted.is_none_or(|wanted| wanted == *outcome) => 0,
+        Arrived::Ended(_) | Arrived::NodeIsBack(_) => STOPPED,
+        Arrived::Paused(_) | Arrived::Cancelled => PAUSED,
+    };
+    ended(exit, &words::status(status))
 }
 
 #[cfg(test)]

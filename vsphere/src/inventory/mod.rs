@@ -8,4 +8,3 @@ mod path;
 mod tests;
 
 pub use host::Host;
-pub use network::Network;

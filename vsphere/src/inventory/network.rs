@@ -1,32 +1,11 @@
 //! Networks.
 
 use crate::client::Client;
-use crate::collector::Object;
 use crate::error::{Error, Result};
 use crate::reference::MoRef;
 use crate::soap::Element;
 
-/// A network.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Network {
-    /// What names it; its kind says whether it is of standard switches, of a distributed one, or of another manager.
-    pub reference: MoRef,
-    /// Its name.
-    pub name: String,
-}
-
 impl Client {
-    /// The networks in a folder.
-    ///
-    /// # Errors
-    /// When they cannot be read.
-    pub async fn networks_in(&self, folder: &MoRef) -> Result<Vec<Network>> {
-        let network = |seen: &Object| {
-            Ok(Network { reference: seen.reference.clone(), name: seen.need("name")?.value().to_owned() })
-        };
-        self.list(folder, &["Network"], true, &["name"]).await?.iter().map(network).collect()
-    }
-
     /// How an adapter names a network ([`crate::ConfigSpec::network`]).
     ///
     /// Of a distributed port group the switch is read as well, on which no permission can be set: it has those that are set on the folder

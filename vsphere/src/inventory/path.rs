@@ -28,36 +28,19 @@ impl Client {
     /// # Errors
     /// When it is gone, or the account cannot see all objects on the way.
     pub async fn path_of(&self, object: &MoRef) -> Result<String> {
-        let way = self.way_to(object).await?;
-        Ok(way.into_iter().rev().map(|(_, name)| name).collect::<Vec<_>>().join("/"))
-    }
-
-    /// The data center that an object is in.
-    ///
-    /// # Errors
-    /// When it is in none.
-    pub async fn datacenter_of(&self, object: &MoRef) -> Result<MoRef> {
-        let way = self.way_to(object).await?;
-        let found = way.into_iter().map(|(object, _)| object).find(|object| object.kind == "Datacenter");
-        found.ok_or_else(|| Error::not_found(format!("looking for the data center of {object}"), "it is in none"))
-    }
-
-    /// An object, what it is in, and so on, with their names; without the root folder, which no path names.
-    async fn way_to(&self, object: &MoRef) -> Result<Vec<(MoRef, String)>> {
         let root = self.service().root_folder()?;
-        let (mut way, mut at) = (Vec::new(), object.clone());
+        let (mut names, mut at) = (Vec::new(), object.clone());
         while at != root {
-            if way.len() == DEEPEST {
+            if names.len() == DEEPEST {
                 return Err(Error::unanswered(format!("looking for the path of {object}"), "it does not end"));
             }
             let seen = self.look(&at, &["name", "parent"]).await?;
-            let name = seen.need("name")?.value().to_owned();
-            let above = seen.need("parent")?.to_reference();
-            way.push((at, name));
-            at = above.ok_or_else(|| {
+            names.push(seen.need("name")?.value().to_owned());
+            at = seen.need("parent")?.to_reference().ok_or_else(|| {
                 Error::unanswered(format!("looking for the path of {object}"), "it has an end that is no root")
             })?;
         }
-        Ok(way)
+        names.reverse();
+        Ok(names.join("/"))
     }
 }

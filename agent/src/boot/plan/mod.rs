@@ -90,22 +90,13 @@ pub enum Goal {
 #[serde(rename_all = "kebab-case", tag = "step")]
 pub enum Step {
     /// Partition and format the blank data disk.
-    PrepareDataDisk {
-        /// The disk.
-        disk: PathBuf,
-    },
+    PrepareDataDisk { disk: PathBuf },
     /// Mount the data disk under the paths that are kept on it.
-    MountDataDisk {
-        /// The disk.
-        disk: PathBuf,
-    },
+    MountDataDisk { disk: PathBuf },
     /// Lay what outlives a reboot on the scratch partition under the same paths.
     KeepOnScratch,
     /// Mount a worker's disk for local volumes; before that, prepare it unless that was done.
-    LocalVolumes {
-        /// The disk.
-        disk: PathBuf,
-    },
+    LocalVolumes { disk: PathBuf },
     /// Save the configuration, so that the OVF environment is not needed again.
     SaveConfiguration,
     /// Remove the secrets from guestinfo, where any local user can read them.
@@ -246,13 +237,11 @@ impl fmt::Display for Step {
 /// What is to be done, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What the steps lead to.
     pub goal: Goal,
     /// The node it was decided for.
     pub node: String,
     /// The version of the image that decided it.
     pub image: String,
-    /// The steps.
     pub steps: Vec<Step>,
 }
 

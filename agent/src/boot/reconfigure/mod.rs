@@ -37,7 +37,6 @@ use crate::system::lease;
 pub use command::{Options, command};
 pub use pending::{Overrides, PATH, forget};
 
-/// What became of changes that were in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Everything was so already.
@@ -51,7 +50,6 @@ pub enum Effect {
 /// Changes that were in order.
 #[derive(Debug)]
 pub struct Reconfigured {
-    /// What became of them.
     pub effect: Effect,
     /// What is worth knowing about the whole, but stops nothing.
     pub warnings: Findings,

@@ -32,7 +32,6 @@ use crate::node::context::NodeContext;
 
 pub use error::StepError;
 
-/// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
     /// Everything was as it should be.
@@ -49,7 +48,6 @@ impl From<bool> for StepOutcome {
 
 /// What the steps of one boot work with: the node, and what is known so far.
 pub struct StepContext {
-    /// The node.
     pub node: NodeContext,
     /// The role's one-time secret, while it is needed and known: the deployment secret, or a worker's join token.
     pub secret: Option<Secret>,

@@ -31,7 +31,6 @@ fn restart(context: &mut StepContext) {
     take(context, &Step::Etcd).unwrap();
 }
 
-/// What keepalived was told last.
 fn told(machine: &Machine) -> String {
     fs::read_to_string(files::below(machine.root(), virtual_address::HEALTH)).unwrap()
 }

@@ -81,7 +81,6 @@ const REMOVED: &str = "a worker that was removed asks for no certificates: it ne
 const LONG: &str = "a node's request for a certificate is short, and its name is of letters, digits, dots and dashes";
 const CHOSEN: &str = "a node does not choose the addresses of its pods: the cluster gives it its range";
 
-/// What is judged by what is noted of workers.
 fn by_records(name: &str, group: &str, resource: &str, validations: &[(&str, &str)]) -> [Value; 2] {
     let [mut policy, mut binding] = policy(name, IGNORE, (group, resource, &["CREATE"]), validations);
     policy["spec"]["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});

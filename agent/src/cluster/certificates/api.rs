@@ -35,7 +35,6 @@ const RSA: usize = 2048;
 pub struct ApiCertificate {
     /// The DNS names under which it is shown.
     pub names: Vec<String>,
-    /// Who has issued it.
     pub issuer: String,
     pub ends: SystemTime,
     pem: Zeroizing<String>,

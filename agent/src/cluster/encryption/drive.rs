@@ -39,7 +39,6 @@ pub struct EncryptingNode<'a> {
     pub runner: &'a dyn Runner,
 }
 
-/// What was laid for the API server.
 pub enum Laid {
     /// In clear: there are no keys.
     Clear { changed: bool },

@@ -21,7 +21,6 @@ pub struct Readable {
     pub keys: Keys,
 }
 
-/// What is known of the record's keys.
 pub enum Found {
     /// There is no record: Secrets are in clear.
     Nothing,

@@ -21,13 +21,11 @@ pub struct Seen {
     revision: u64,
 }
 
-/// What a node says.
 #[derive(Serialize, Deserialize)]
 struct LoadedGeneration {
     generation: u64,
 }
 
-/// What the encryption of Secrets needs of etcd.
 pub struct Store<'a>(pub &'a EtcdClient);
 
 impl Store<'_> {

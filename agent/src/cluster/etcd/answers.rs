@@ -3,7 +3,6 @@
 
 use serde::{Deserialize, Deserializer};
 
-/// What a member says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
@@ -32,7 +31,6 @@ pub struct Status {
 }
 
 impl Status {
-    /// Whether it sees a leader.
     pub fn has_leader(&self) -> bool {
         self.leader != 0
     }
@@ -42,7 +40,6 @@ impl Status {
     }
 }
 
-/// What every answer begins with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Header {

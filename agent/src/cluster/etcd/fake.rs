@@ -145,7 +145,6 @@ impl FakeEtcd {
         self.0.lock().unwrap().members.retain(|(id, ..)| *id != member);
     }
 
-    /// What is known of a node.
     pub(crate) fn standing(&self, node: &str) -> Option<Value> {
         let store = self.0.lock().unwrap();
         let (value, _) = store.pairs.get(format!("/kaas/nodes/{node}").as_bytes())?;

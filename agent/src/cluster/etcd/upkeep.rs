@@ -109,7 +109,6 @@ pub const NOSPACE: &str = "NOSPACE";
 /// The members' data differ.
 pub const CORRUPT: &str = "CORRUPT";
 
-/// What a person should know.
 pub fn findings(seen: &[Seen<'_>], alarms: &[Alarm]) -> Findings {
     let mut findings = Findings::default();
     let name = |member: u64| {

@@ -55,7 +55,6 @@ fn tcp() -> String {
 }
 
 impl HostPorts {
-    /// What the pods of a node ask for.
     pub fn of_pods(pods: Vec<Pod>) -> Self {
         let specs = pods.into_iter().map(|pod| pod.spec).filter(|spec| spec.host_network);
         let ports = specs.flat_map(|spec| spec.containers.into_iter().chain(spec.init_containers));

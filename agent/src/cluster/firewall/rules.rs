@@ -70,7 +70,6 @@ impl Rules {
         }
     }
 
-    /// What the table holds.
     pub(super) fn content(&self, host_ports: &HostPorts) -> String {
         [
             chain("prerouting", "raw", "accept", &self.prerouting()),
@@ -184,7 +183,6 @@ impl Rules {
         listed(callers).filter(|port| port.on_workers || !self.worker).filter_map(|port| port.number).collect()
     }
 
-    /// What a rule for administrators begins with.
     fn administrators_match(&self) -> String {
         if self.administrators.is_empty() {
             return String::new();

@@ -66,7 +66,6 @@ struct NodeInfo {
 }
 
 impl Node {
-    /// Whether it has this name.
     pub fn is_called(&self, name: &str) -> bool {
         self.metadata.name == name
     }

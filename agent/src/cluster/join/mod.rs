@@ -74,9 +74,7 @@ impl From<Finding> for Error {
 
 /// A worker that wants to join.
 pub struct Joining<'a> {
-    /// What it is to be.
     pub worker: &'a Worker,
-    /// What it runs.
     pub image: &'a ImageFacts,
     /// The BIOS UUID of its VM.
     pub machine: Option<BiosUuid>,
@@ -86,7 +84,6 @@ pub struct Joining<'a> {
     pub timeout: Duration,
 }
 
-/// What the cluster has said to one that it may take.
 pub struct Admission {
     /// The cluster's authority.
     pub authority: String,

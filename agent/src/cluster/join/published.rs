@@ -26,7 +26,6 @@ pub struct Published {
 }
 
 impl Published {
-    /// What there is to say of a cluster.
     pub fn of(cluster: &Cluster) -> Self {
         Self { cluster: cluster.name.clone(), network: cluster.network(), control_nodes: cluster.control_nodes.clone() }
     }

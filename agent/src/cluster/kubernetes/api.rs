@@ -21,7 +21,6 @@ pub const KUBECONFIG: &str = "/etc/kubernetes/kaas-agent.conf";
 /// The user that the agent's certificate names. It may read nodes.
 pub const USER: &str = "system:kaas:agent";
 
-/// What the agent's own client certificate says.
 pub fn leaf() -> Leaf {
     Leaf::client(USER)
 }
@@ -204,22 +203,26 @@ struct Metadata {
 }
 
 #[derive(Default, Deserialize)]
-struct Status {
+pub(super) struct Status {
     #[serde(default)]
-    conditions: Vec<Condition>,
+    pub(super) conditions: Vec<Condition>,
 }
 
 #[derive(Deserialize)]
-struct Condition {
+pub(super) struct Condition {
     #[serde(rename = "type")]
-    kind: String,
+    pub(super) kind: String,
+    #[serde(default)]
     status: String,
+}
+
+pub(super) fn is_ready(conditions: &[Condition]) -> bool {
+    conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
 }
 
 impl From<Item> for Node {
     fn from(item: Item) -> Self {
-        let ready = item.status.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True");
-        Self { name: item.metadata.name, ready }
+        Self { name: item.metadata.name, ready: is_ready(&item.status.conditions) }
     }
 }
 

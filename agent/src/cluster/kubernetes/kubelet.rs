@@ -132,7 +132,6 @@ pub fn let_go(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// What the serving certificate says.
 pub fn serving_leaf(node: &ControlNode) -> Leaf {
     Leaf {
         common_name: format!("system:node:{}", node.name),

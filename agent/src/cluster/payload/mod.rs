@@ -37,7 +37,6 @@ pub enum Error {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
         reason: String,
     },
     /// An image is wanted that the payload does not hold.

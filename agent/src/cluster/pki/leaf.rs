@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use contract::properties::ControlNode;
 
-/// What a certificate says of its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
     /// The common name: to the API server, the user's name.

@@ -89,7 +89,6 @@ pub enum Error {
     /// Making one failed: a broken random source, or an authority that cannot sign.
     #[error("making {what}: {source}")]
     Make {
-        /// What was to be made.
         what: String,
         /// The cause.
         source: rcgen::Error,
@@ -115,7 +114,6 @@ pub enum Error {
     Unusable {
         /// Which one.
         what: String,
-        /// What is wrong with it.
         reason: String,
     },
     /// Another authority stands where one was to be put. Nothing was overwritten.

@@ -218,7 +218,6 @@ impl Proof {
     }
 }
 
-/// What makes a channel this channel.
 struct Binding {
     exporter: Zeroizing<[u8; 32]>,
     client: [u8; 32],

@@ -27,10 +27,8 @@ pub struct Own {
     pub quorum: bool,
 }
 
-/// What came of asking one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether it is the first of the list.
     pub first: bool,
     /// What it said, or why it said nothing that counts.
     pub said: Result<Said, Why>,
@@ -45,7 +43,6 @@ pub struct Said {
     pub yours: Option<Progress>,
 }
 
-/// What may be done after a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Every listed node said in this round that it belongs to no cluster.

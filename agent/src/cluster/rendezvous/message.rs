@@ -124,7 +124,6 @@ pub struct Hello {
     pub instance: Uuid,
     /// How far its forming has come.
     pub state: Membership,
-    /// What must be the same everywhere.
     pub facts: Facts,
     /// Its clock, in seconds since 1970.
     pub clock: u64,
@@ -132,7 +131,6 @@ pub struct Hello {
     pub yours: Option<Progress>,
 }
 
-/// What a node may ask for after the introductions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "ask")]
 pub enum Ask {

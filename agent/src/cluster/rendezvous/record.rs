@@ -40,13 +40,7 @@ pub enum Record {
     },
     /// A member admits one node. Never kept under this name: the member itself
     /// has closed its rendezvous.
-    Admitting {
-        cluster: Uuid,
-        /// What that node is handed.
-        bundle: Box<MemberBundle>,
-        /// Whether it has saved that.
-        saved: bool,
-    },
+    Admitting { cluster: Uuid, bundle: Box<MemberBundle>, saved: bool },
     /// Nothing is left to do; the rendezvous never opens again on this node.
     Closed { cluster: Uuid },
 }
@@ -85,7 +79,6 @@ impl Record {
         progress.iter().filter(|(_, progress)| **progress < Progress::Joined).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// What others are told.
     pub fn state(&self) -> Membership {
         match self {
             Self::Unformed => Membership::Unformed,

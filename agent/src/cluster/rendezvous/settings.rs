@@ -15,7 +15,6 @@ const PACE: Duration = Duration::from_secs(2);
 /// returns, nothing that the record says has happened.
 pub type Keep = Box<dyn FnMut(&Record) -> anyhow::Result<()> + Send>;
 
-/// What a rendezvous needs to know.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The node's configuration.

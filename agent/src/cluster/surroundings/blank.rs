@@ -15,7 +15,6 @@ use crate::intake::config::Config;
 /// How long a peer may take to let itself be connected to, times the timeout factor.
 const PROBE: Duration = Duration::from_secs(2);
 
-/// What one of the other control nodes lets in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Open {
     /// It meets others: it forms with them, or admits one in place of a lost one.

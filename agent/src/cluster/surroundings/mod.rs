@@ -27,7 +27,6 @@ use crate::system::network;
 /// What something said when it was asked; an error tells what came instead.
 pub type Answer = Result<(), String>;
 
-/// What a look around has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The default gateway, if there is one.
@@ -58,7 +57,6 @@ pub fn look(config: &Config, peers: bool) -> Seen {
     })
 }
 
-/// What there is to say about what was seen.
 pub fn judge(seen: &Seen) -> Findings {
     let mut findings = Findings::default();
     let mut say = |code: &Code, subject: &str, who: String, answer: &Answer, action: &str| {

@@ -107,7 +107,6 @@ fn resolve(host: &str, port: u16) -> Result<SocketAddrV4, String> {
     }
 }
 
-/// What a person understands of a failed exchange.
 fn words(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "no answer".to_owned(),

@@ -58,7 +58,6 @@ pub(super) enum Effect {
     Exit,
 }
 
-/// What came of an effect.
 pub(super) enum Outcome {
     /// The password was right.
     Unlocked,
@@ -72,7 +71,6 @@ pub(super) enum Outcome {
     Logs(Vec<String>),
     /// What a reset would mean, in words; the names that confirm it.
     Reset {
-        /// What it does to node and cluster.
         words: String,
         node: String,
         /// The cluster's name, if that ends with the node.

@@ -21,7 +21,6 @@ use crate::host::image;
 use crate::intake::config::Config;
 use crate::status::{Phase, Status};
 
-/// What the console may be used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Access {
     /// Nothing is to be protected yet: mending is open to everybody.

@@ -23,7 +23,6 @@ pub(super) enum Scope {
 }
 
 impl Scope {
-    /// What the menu and the page call it.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::All => "Properties of this node",
@@ -66,7 +65,6 @@ pub(super) struct Field {
     pub(super) default: Option<&'static str>,
     pub(super) before: Before,
     pub(super) input: Input,
-    /// What is wrong with it.
     pub(super) problems: Vec<String>,
 }
 
@@ -96,7 +94,6 @@ pub(super) struct Form {
     pub(super) focus: usize,
 }
 
-/// What a key in a form asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     /// Nothing more.

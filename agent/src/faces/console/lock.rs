@@ -34,7 +34,6 @@ struct Guesses {
     not_before: u64,
 }
 
-/// What became of a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Open,

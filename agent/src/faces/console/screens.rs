@@ -55,13 +55,10 @@ pub(super) enum Screen {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Confirm {
     pub(super) title: &'static str,
-    /// What will happen.
     pub(super) what: String,
-    /// What has to be typed.
     pub(super) word: String,
     pub(super) typed: Input,
     /// Something else was typed.
     pub(super) wrong: bool,
-    /// What is done then.
     pub(super) effect: Effect,
 }

@@ -27,7 +27,6 @@ pub(super) struct ConsoleState {
     pub(super) unlocked: bool,
     /// Seconds until a password is looked at again.
     pub(super) wait: u64,
-    /// What there is to say about the last thing done.
     pub(super) notice: Option<String>,
     /// A shell goes on behind the lock.
     shell: bool,
@@ -109,7 +108,6 @@ impl ConsoleState {
         }
     }
 
-    /// Whether it looks different.
     pub(super) fn differs(&self, before: &Self) -> bool {
         *self != Self { idle: self.idle, ..before.clone() }
     }

@@ -40,7 +40,6 @@ struct Page {
     cursor: Option<(usize, usize)>,
     /// How far it is scrolled, if nothing has the focus.
     scroll: usize,
-    /// What is said below it about the line in focus.
     help: Vec<Line<'static>>,
     keys: &'static str,
 }
@@ -314,7 +313,6 @@ fn form(form: &Form, width: usize) -> Page {
     page
 }
 
-/// What the table says of a field.
 fn help(field: &Field, width: usize) -> Vec<Line<'static>> {
     let property = field.property;
     let need = if field.required { " Required." } else { "" };

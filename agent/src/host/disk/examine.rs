@@ -30,11 +30,7 @@ pub enum DataDisk {
     /// Proved blank: may be prepared.
     Blank { disk: Disk },
     /// Its preparation by this VM was interrupted; nothing of worth is on it.
-    Interrupted {
-        disk: Disk,
-        /// What the preparation began with.
-        preparation: Preparation,
-    },
+    Interrupted { disk: Disk, preparation: Preparation },
     /// Prepared before, held by this VM or released: adopt, never form anew.
     Ours {
         disk: Disk,
@@ -63,7 +59,6 @@ impl DataDisk {
     }
 }
 
-/// What was seen of the disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Examination {
     pub data_disk: DataDisk,
@@ -72,7 +67,6 @@ pub struct Examination {
     pub findings: Findings,
 }
 
-/// What one disk holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     Blank,

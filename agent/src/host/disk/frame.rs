@@ -17,7 +17,6 @@ const CONTENT: usize = 64;
 /// The format that this program writes, and the latest that it reads.
 pub const VERSION: u32 = 1;
 
-/// What a block holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// Nothing was ever written: all zeros.
@@ -29,7 +28,6 @@ pub enum Frame {
     Whole {
         /// Counts the writes; the higher one is newer.
         sequence: u64,
-        /// What was written.
         content: Vec<u8>,
     },
 }

@@ -76,7 +76,6 @@ pub enum DiskState {
     Erasing,
 }
 
-/// Who a data disk belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The disk itself: its GPT disk GUID, made when it was prepared.
@@ -122,7 +121,6 @@ pub struct LocalVolumes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swap {
     pub id: Uuid,
-    /// Who may take the disk back.
     pub from: Use,
     /// Which image may take the disk; none for a swap by hand: any that is not older.
     #[serde(default)]

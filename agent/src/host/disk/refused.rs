@@ -26,7 +26,6 @@ pub fn beside_worker(disk: &Path) -> Finding {
     )
 }
 
-/// What stands on the disk of a worker's local volumes.
 pub(super) fn words_of_worker(identity: &Identity) -> String {
     format!("the local volumes of worker {} of cluster {}", identity.node, identity.cluster)
 }

@@ -12,7 +12,6 @@ const REPAIRED: i32 = 1 | 2;
 /// … or is left that takes a person, or it is no file system that can be read.
 const DAMAGED: i32 = 4 | 8;
 
-/// What became of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scratch {
     /// It was in order.

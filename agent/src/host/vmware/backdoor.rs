@@ -102,7 +102,6 @@ struct Channel<'a, P: Port> {
     cookie: (u32, u32),
 }
 
-/// What came back from one step.
 struct Answer {
     status: u32,
     /// The high half of edx.
@@ -242,7 +241,6 @@ pub(crate) mod emulated {
         pub values: BTreeMap<String, Vec<u8>>,
         /// Where this is false, guests may not set anything.
         pub writable: bool,
-        /// Whether it knows cookies.
         pub cookies: bool,
         /// Exchanges after which a checkpoint cuts the message off, counted from the first.
         pub checkpoints: Vec<usize>,
@@ -250,7 +248,6 @@ pub(crate) mod emulated {
         pub refusals: Vec<usize>,
         /// Added to the size of replies: a lie.
         pub oversize: u32,
-        /// What it answers for kind in place of the right one.
         pub wrong_kind: bool,
         pub exchanges: usize,
         pub opened: usize,

@@ -21,7 +21,6 @@ pub enum Address {
     },
 }
 
-/// What a node learns of a DHCP server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// The address, with the prefix length of its subnet.

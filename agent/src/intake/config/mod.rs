@@ -52,7 +52,6 @@ pub struct ControlPlane {
     pub role: Role,
     /// The cluster, the same on each of its control nodes.
     pub cluster: Cluster,
-    /// This node.
     pub node: Node,
     /// The directory on a server to which snapshots of the store are copied; the address may hold a password.
     pub snapshot_target: Option<Secret>,
@@ -67,7 +66,6 @@ pub struct ControlPlane {
     pub timeout_factor: u32,
 }
 
-/// What all control nodes must agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
     /// A DNS label.
@@ -96,7 +94,6 @@ fn before_pod_security() -> PodSecurity {
     PodSecurity::Privileged
 }
 
-/// This node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// Host name, a DNS label.
@@ -162,7 +159,6 @@ pub struct NotAWorker;
 pub struct NotAControlNode;
 
 impl Config {
-    /// What this node is in its cluster.
     pub fn role(&self) -> Role {
         match self {
             Self::ControlPlane(config) => config.role,
@@ -170,7 +166,6 @@ impl Config {
         }
     }
 
-    /// This node.
     pub fn node(&self) -> &Node {
         match self {
             Self::ControlPlane(config) => &config.node,
@@ -367,7 +362,6 @@ impl Node {
         self.interfaces.first().is_some_and(|primary| primary.address.is_leased())
     }
 
-    /// What a DHCP server has leased to the node.
     pub fn lease(&self) -> Option<&Lease> {
         match &self.interfaces[0].address {
             Address::Static(_) => None,
@@ -388,7 +382,6 @@ impl Cluster {
         self.virtual_address.unwrap_or(self.control_nodes[0].address)
     }
 
-    /// Its networks.
     pub fn network(&self) -> ClusterNetwork {
         let Self { pod_cidr, service_cidr, vxlan_port, .. } = *self;
         ClusterNetwork { pod_cidr, service_cidr, vxlan_port }

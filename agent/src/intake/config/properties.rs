@@ -65,7 +65,6 @@ fn joined<T: ToString>(list: &[T]) -> Option<String> {
     Some(list.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
 }
 
-/// What nodes of all roles have.
 fn of_node(role: Role, node: &Node) -> Vec<Row> {
     let (primary, proxy) = (&node.interfaces[0], node.proxy.as_ref());
     vec![

@@ -17,7 +17,6 @@ use super::{
 use crate::intake::environment::Document;
 use crate::intake::environment::document::Adapter;
 
-/// What an OVF environment that is in order gives.
 #[derive(Debug)]
 pub struct Intake {
     pub config: Config,

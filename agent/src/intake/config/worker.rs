@@ -35,7 +35,6 @@ pub struct JoinedCluster {
     pub said: Option<Said>,
 }
 
-/// What a worker learns of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Said {
     pub network: ClusterNetwork,

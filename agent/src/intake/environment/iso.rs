@@ -230,7 +230,6 @@ impl Record<'_> {
         &self.bytes[33..33 + usize::from(self.bytes[32])]
     }
 
-    /// What follows the name and its padding to an even place.
     fn system_use(&self) -> &[u8] {
         let end = 33 + usize::from(self.bytes[32]);
         self.bytes.get(end + end % 2..).unwrap_or_default()

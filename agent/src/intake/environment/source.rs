@@ -38,7 +38,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What the search ended with.
 #[derive(Debug)]
 pub enum Outcome {
     Found {

@@ -9,10 +9,8 @@ use x509_parser::time::ASN1Time;
 /// No image is used for this long: a clock beyond that is broken.
 const LONGEST_USE: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
 
-/// What is known about the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// What the system's clock says.
     pub now: SystemTime,
     /// When the image was made: no later than this it was.
     pub image: SystemTime,

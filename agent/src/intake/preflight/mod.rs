@@ -19,7 +19,6 @@ use crate::intake::config::Config;
 pub use clock::{Clock, show};
 pub use facts::Facts;
 
-/// What VMs of a role are to have.
 struct Minima {
     /// The VM in a sentence: "a control node".
     vm: &'static str,

@@ -85,7 +85,6 @@ impl Part {
         Ok(true)
     }
 
-    /// Whether it is an add-on.
     pub(super) fn is_marked(&self) -> bool {
         self.mark.is_some()
     }

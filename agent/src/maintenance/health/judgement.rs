@@ -12,7 +12,6 @@ const REFUSING: Duration = Duration::from_secs(2);
 /// come again.
 const LATE: Duration = Duration::from_secs(15);
 
-/// What one look at the API on this node shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Serves,

@@ -60,7 +60,6 @@ use seats::Seats;
 /// The server's certificate and key, without their extensions: on the data disk.
 pub const CERTIFICATE: &str = "/etc/kubernetes/pki/kaas-endpoint";
 
-/// What answers are made from.
 pub(crate) struct EndpointContext {
     /// The system's root, `/` outside of tests.
     pub root: PathBuf,

@@ -7,7 +7,6 @@ use contract::swap::Refused;
 /// The oldest etcd that kubeadm takes (`MinExternalEtcdVersion`, `cmd/kubeadm/app/constants` of 1.36 and 1.37).
 const OLDEST_ETCD: [u64; 3] = [3, 5, 24];
 
-/// What the decision goes by.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     /// The minor that the node runs.

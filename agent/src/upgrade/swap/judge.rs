@@ -9,12 +9,10 @@ use super::context::SwapContext;
 use super::quorum;
 use super::saved::{Leaving, Purpose};
 
-/// What the decision goes by.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     /// Whether the node has formed and Kubernetes calls it ready.
     ready: bool,
-    /// What of etcd stands against taking the own member away.
     quorum: Result<(), String>,
     /// The other nodes that are being swapped or upgraded, or why they could not be looked up.
     others: Result<Vec<String>, String>,

@@ -117,7 +117,6 @@ impl Runner for Kubernetes {
     }
 }
 
-/// What happens to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
     /// The agent is killed and starts again.

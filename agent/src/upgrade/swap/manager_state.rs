@@ -18,7 +18,6 @@ use crate::host::disk::{Identity, Swap};
 /// How many cancelled ones are remembered; the requests of so many are never under way at once.
 const WITHDRAWN: usize = 32;
 
-/// What the manager knows and remembers.
 #[derive(Default)]
 pub(super) struct ManagerState {
     /// The node, once the manager is open.

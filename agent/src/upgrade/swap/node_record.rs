@@ -32,7 +32,6 @@ const PREFIX: &str = "/kaas/nodes/";
 /// How long the own member may take, times the timeout factor.
 const TELLING: Duration = Duration::from_secs(5);
 
-/// What is known of a node's data disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// Its GPT disk GUID.
@@ -89,7 +88,6 @@ impl NodeRecord {
     }
 }
 
-/// Who has released the disk.
 fn last_holder(identity: &Identity) -> Option<BiosUuid> {
     let swap = identity.swap.as_ref()?;
     swap.released.as_ref().unwrap_or(&swap.from).vm
@@ -222,7 +220,6 @@ fn against(node: &str, disk: &NodeRecord, cluster: &NodeRecord, peer: &str) -> O
     None
 }
 
-/// What it takes to tell the cluster of this node.
 #[derive(Clone)]
 pub struct Announcer {
     pub node: ControlNode,

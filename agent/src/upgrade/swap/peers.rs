@@ -73,7 +73,6 @@ impl KnownDisks {
     }
 }
 
-/// What came of asking about a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing stands against it.

@@ -13,7 +13,6 @@ use crate::host::files;
 
 const SAVED: &str = "/run/kaas/swap.json";
 
-/// What a node leaves its work for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Purpose {
@@ -65,7 +64,6 @@ pub(super) struct Leaving {
     pub(super) stage: Stage,
     /// Why it failed: in words, and the stable code.
     pub(super) failure: Option<(String, String)>,
-    /// What its drain deletes for good.
     pub(super) losses: Losses,
     /// It is to be withdrawn.
     pub(super) cancelled: bool,

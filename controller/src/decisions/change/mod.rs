@@ -46,10 +46,8 @@ use super::rest::Rest;
 use super::swapping::{Ending, Swapping};
 use crate::objects::{ControlPlaneSize, NodeImage, Operation, Resolved, TenantCluster, TenantClusterReason};
 
-/// What was looked at.
 #[derive(Debug)]
 pub struct SeenCluster<'a> {
-    /// The cluster.
     pub cluster: &'a TenantCluster,
     /// The last swap whose journal was begun, and how far it is.
     pub swap: Option<(&'a Operation, Swapping)>,
@@ -72,11 +70,9 @@ pub struct SeenCluster<'a> {
     /// Whether nothing is noted of the VM that a control node runs in: another image may be in it than is pinned, and it may have another
     /// size.
     pub has_drifted: bool,
-    /// What time it is.
     pub now: Timestamp,
 }
 
-/// What comes next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// Nothing: all is as the spec has it.
@@ -111,7 +107,6 @@ fn name(operation: &Operation) -> String {
 }
 
 impl SeenCluster<'_> {
-    /// What comes next.
     pub fn next(&self) -> Change {
         let pinned = self.cluster.status.as_ref().and_then(|status| status.resolved.as_ref());
         let Some((pinned, current)) = pinned.and_then(|pinned| Some((pinned, pinned.image.as_deref()?))) else {
@@ -153,7 +148,6 @@ impl SeenCluster<'_> {
     }
 }
 
-/// What is pinned after a swap.
 fn as_after(pinned: &Resolved, operation: &Operation, swapping: &Swapping) -> Resolved {
     let digest = crate::records::digest(&swapping.digest);
     with_size(Resolved { image: operation.spec.to_image.clone(), digest, ..pinned.clone() }, swapping.size)

@@ -35,7 +35,6 @@ impl Change {
         if let Self::Blocked(obstacle) = self { Some(obstacle) } else { None }
     }
 
-    /// What the cluster is doing for it.
     pub fn doing(&self) -> Doing {
         use TenantClusterReason::{AwaitsCommit, ChangeFailed, ImageUnsuitable, NotSupported, ReferenceMissing};
         match self {

@@ -7,7 +7,6 @@ use crate::decisions::rest::Rest;
 use crate::decisions::swapping::{Ending, Stage, Swapping, is_of_size};
 use crate::objects::{DO, Operation};
 
-/// What a person may ask of an Operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     Resume,
@@ -55,7 +54,6 @@ pub(super) fn way_back(operation: &Operation) -> Option<String> {
     operation.spec.from_image.as_ref().map(|image| format!("{image} in spec.image"))
 }
 
-/// What follows from a word to a swap.
 pub(super) fn has_asked(name: String, word: Word, swapping: &Swapping) -> Change {
     match permits(word, swapping) {
         Ok(verb) => Change::Go(name, verb),

@@ -6,7 +6,6 @@ use super::super::obstacle::Obstacle;
 use super::{is_kept, is_ours};
 use crate::objects::{IPAddress, Machine, Resolved, TenantCluster, TenantClusterReason};
 
-/// What was looked at for a cluster that is to be.
 #[derive(Debug)]
 pub struct Wished<'a> {
     pub cluster: &'a TenantCluster,
@@ -26,7 +25,6 @@ pub struct Wished<'a> {
     pub claiming: Result<Claiming, Obstacle>,
     /// Whether those that are missing are held by others who go no further either, and came after it: they give them back.
     pub comes_first: bool,
-    /// What nodes prove themselves with.
     pub keys: KeysSeen,
     /// What the place says: that VMs can be put there, and that the image lies ready.
     pub place: Option<Obstacle>,

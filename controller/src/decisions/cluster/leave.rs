@@ -3,7 +3,6 @@
 use super::{is_kept, is_ours};
 use crate::objects::{Goal, IPAddress, Machine, NodePool, TenantCluster};
 
-/// What was looked at for a cluster that is being deleted.
 #[derive(Debug)]
 pub struct Leaving<'a> {
     pub cluster: &'a TenantCluster,
@@ -46,7 +45,6 @@ pub enum Going {
     Gone,
 }
 
-/// What comes next for a cluster that is being deleted.
 pub fn going(leaving: &Leaving<'_>) -> Going {
     let cluster = leaving.cluster;
     if !is_kept(cluster) {

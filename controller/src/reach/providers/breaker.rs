@@ -8,7 +8,6 @@ const PATIENCE: u32 = 3;
 const SHORTEST: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// What was seen of one that is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Breaker {
     failures: u32,

@@ -28,7 +28,6 @@ pub(super) struct Known {
     pub(super) addresses: Option<IPPool>,
     pub(super) site: Site,
     pub(super) api: Box<dyn Cluster>,
-    /// What the Provider permits of what is wanted.
     pub(super) held: Held,
     /// Whether the cluster goes as a whole: nothing is moved away from workers.
     pub(super) goes: bool,
@@ -75,7 +74,6 @@ impl PoolWork<'_> {
         self.made_of(pool, machines, cluster, provider, api).await
     }
 
-    /// What a further worker would be made of.
     async fn made_of(
         &self,
         pool: &NodePool,
@@ -149,7 +147,6 @@ impl PoolWork<'_> {
         Ok(Ok(Known { cluster, provider, wanted, like, zones, addresses, site, api, held, goes: false }))
     }
 
-    /// What the Provider permits of what a pool wants.
     async fn held(
         &self,
         pool: &NodePool,

@@ -57,7 +57,6 @@ pub async fn reconcile(pool: Arc<NodePool>, context: Arc<Context>) -> Result<Act
     PoolWork(Work::of(&context)).bring_on(&pool).await
 }
 
-/// What one pool is worked on with.
 struct PoolWork<'a>(Work<'a>);
 
 impl PoolWork<'_> {

@@ -41,7 +41,6 @@ pub(in crate::reconcilers) struct Surroundings {
     controllers: Vec<String>,
 }
 
-/// What there is of a cluster's addresses.
 struct Addresses {
     claiming: Result<Claiming, Obstacle>,
     left_over: Vec<IPAddress>,

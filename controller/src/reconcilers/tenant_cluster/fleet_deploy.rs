@@ -16,7 +16,6 @@ use crate::objects::{TenantCluster, TenantClusterReason};
 use crate::reach::ClusterStore;
 use crate::term::Term;
 
-/// What became of a run.
 pub(super) enum Ran {
     /// Where it has come to, and how the cluster is there.
     Arrived(Arrived, Box<DeployStatus>),

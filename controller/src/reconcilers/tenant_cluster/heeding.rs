@@ -33,7 +33,6 @@ impl Words {
     }
 }
 
-/// What became of a run.
 pub(super) enum Gone<T> {
     /// Where it has come to.
     Arrived(T),
@@ -58,7 +57,6 @@ impl<T> Gone<T> {
     }
 }
 
-/// Whether it is the API server that failed.
 fn is_of_api(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<Failure>())
 }

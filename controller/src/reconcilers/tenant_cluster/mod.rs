@@ -60,7 +60,6 @@ pub async fn reconcile(cluster: Arc<TenantCluster>, context: Arc<Context>) -> Re
     Work::of(&context).bring_on(&cluster).await
 }
 
-/// What one cluster is worked on with.
 #[derive(Clone, Copy)]
 pub(super) struct Work<'a> {
     pub(super) objects: &'a dyn Objects,
@@ -74,7 +73,6 @@ pub(super) struct Work<'a> {
 /// How long a cluster is left alone after a look by which a person has to see to something.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// What comes after something was done for a cluster.
 #[derive(Debug)]
 enum After {
     /// It is looked at again at once.

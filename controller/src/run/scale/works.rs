@@ -26,7 +26,6 @@ use crate::reconcilers::{ip_address, ip_pool, node_pool, tenant_cluster};
 use crate::run::attempts::Attempts;
 use crate::run::{ALL_AT_ONCE, AT_ONCE, GATHERED, at_most, claimed, named, task, triggers};
 
-/// What all reconcilers share.
 pub struct Shared {
     pub api: InMemory,
     pub places: Places,

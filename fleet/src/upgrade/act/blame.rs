@@ -21,7 +21,6 @@ pub(super) enum Health {
 }
 
 impl Health {
-    /// What it says of itself.
     pub(super) fn of(facts: anyhow::Result<Node>) -> Self {
         match facts {
             Ok(facts) if facts.ready && facts.good.is_some() && facts.etcd.is_some() => Self::Well,
@@ -51,7 +50,6 @@ impl Blame {
         Self { limit, most, own, excused, last: Instant::now(), pace, silent: BTreeMap::new() }
     }
 
-    /// What a look comes to at which the node lacks something.
     pub(super) fn judge(&mut self, what: &str, lacks: Reason, others: Vec<(String, Health)>) -> Wait {
         let passed = self.last.elapsed().min(self.most);
         self.last = Instant::now();

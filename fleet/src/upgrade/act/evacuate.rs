@@ -29,7 +29,6 @@ const EVACUATING: Duration = Duration::from_secs(180);
 /// So many looks a refusal may stand before it is taken for the last word.
 const LOOKS_TO_SETTLE: u32 = 60;
 
-/// What a node is asked for.
 enum Evacuate {
     Swap(swap::Request),
     Evacuation(swap::EvacuationRequest),

@@ -251,17 +251,14 @@ pub(super) struct Touched {
 }
 
 pub(super) struct StepOutcome {
-    /// What it changed or found.
     pub(super) note: String,
     pub(super) vm: Option<Uuid>,
-    /// Whether it found the node replaced.
     pub(super) replaced: bool,
     /// The copies of the node's data disk that it made, or could not remove.
     pub(super) copies: Vec<KeptCopy>,
 }
 
 impl StepOutcome {
-    /// What it names may be named by somebody else.
     fn note(note: String) -> Self {
         Self { note: clean(&note), vm: None, replaced: false, copies: Vec::new() }
     }

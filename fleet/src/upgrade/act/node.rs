@@ -9,7 +9,7 @@ use super::reach::Says;
 use super::vm::no_rival;
 use super::{Taken, Vms};
 use crate::ending::unless_cancelled;
-use crate::hypervisor::{Kind, PowerState, Vm};
+use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::judge::members_wrong;
 use crate::upgrade::nodes::{Asked, Nodes as _};
@@ -94,17 +94,11 @@ impl StepContext<'_> {
     /// Fails while another VM could not be given the data disk of this one, or holds it or a copy of it: once it is off, its node waits for
     /// that.
     async fn may_give_its_disk(&self, vm: &Vm) -> Result<(), StepError> {
-        let judged = [
-            (VM_BESIDE, unless_cancelled(&self.cancelled, self.hypervisor.may_be_replaced(vm)).await?),
-            (DISK_HELD, unless_cancelled(&self.cancelled, self.hypervisor.is_sole_holder(vm)).await?),
-        ];
-        for (code, judged) in judged {
-            match judged {
-                Err(error) if error.kind == Kind::Refused => return Err(StepError::elsewhere(code, error)),
-                judged => judged?,
-            }
+        let refusals = unless_cancelled(&self.cancelled, self.hypervisor.disk_refusals(vm)).await?;
+        match refusals.into_iter().next().transpose()? {
+            Some((code, words)) => Err(StepError::elsewhere(code, words)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Fails unless every other control node is good and sees all members of etcd well. An unknown answer is not a

@@ -25,7 +25,6 @@ pub(super) enum Says {
 }
 
 impl Says {
-    /// What this error of asking a node says.
     pub(super) fn of(error: &anyhow::Error) -> Self {
         let answers = error.chain().any(|cause| {
             cause.downcast_ref::<io::Error>().is_some_and(is_tls)

@@ -7,7 +7,6 @@ use crate::hypervisor::{DiskKind, PowerState, Vm, named_twice};
 use crate::upgrade::cluster_seen::SeenNode;
 use crate::upgrade::inventory::Inventory;
 use crate::upgrade::plan::{Options, is_there, new_name};
-use crate::upgrade::reason::DISK_HELD;
 use crate::upgrade::refusal as codes;
 use crate::upgrade::target::Target;
 
@@ -51,11 +50,8 @@ pub(super) fn judge(
         let reason = format!("there is a VM {new} already; remove it if nobody needs it");
         judged.refuse(codes::VM_NAME, &node.name, reason);
     }
-    if let Some(reason) = inventory.fixed.get(&vm.uuid()).filter(|_| !is_there) {
-        judged.refuse(codes::VM_BESIDE, &node.name, format!("the data disk of its VM {}: {reason}", vm.name));
-    }
-    if let Some(reason) = inventory.held.get(&vm.uuid()).filter(|_| !is_there) {
-        judged.refuse(DISK_HELD, &node.name, format!("the data disk of its VM {}: {reason}", vm.name));
+    for (code, reason) in inventory.kept.get(&vm.uuid()).into_iter().flatten().filter(|_| !is_there) {
+        judged.refuse(*code, &node.name, format!("the data disk of its VM {}: {reason}", vm.name));
     }
     if judged.refusals.len() == refusals
         && let Some(disk) = vm.data_disks().next()

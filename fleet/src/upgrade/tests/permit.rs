@@ -1,6 +1,8 @@
 //! One call is many requests: whoever is overtaken in the middle of one makes no further request. And what is laid
 //! ready is where it was wanted, and what it was.
 
+use tokio::sync::watch;
+
 use super::command::{begin, end, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, stamp};
@@ -19,6 +21,7 @@ async fn asked(call: &str, number: usize, fault: Fault) -> (Option<Kind>, Vec<&'
     let world = world();
     let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let guarded = GuardedHypervisor::new(&world, &hold);
+    let (_cancel, going_on) = watch::channel(false);
     let (digest, placement) = (&world.target.digest, Placement::default());
     let like = world.old_vm("cp1");
     let staged = match call {
@@ -43,7 +46,7 @@ async fn asked(call: &str, number: usize, fault: Fault) -> (Option<Kind>, Vec<&'
                     stamp,
                     placement: &placement,
                 };
-                guarded.import(&replacement).await.map(drop)
+                guarded.import_unless(&going_on, &replacement).await.expect("it goes on").map(drop)
             }
             None => {
                 world.lock().templates.clear();
@@ -125,9 +128,11 @@ async fn what_was_laid_ready_is_at_the_place_and_is_looked_at_at_each_import() {
     let (uuid, stamp) = (uuid::Uuid::new_v4(), stamp("cp1", None).unwrap());
     let replacement =
         |image| Replacement { name: "x", uuid, image, like: &like, size: None, stamp: stamp.clone(), placement };
-    assert_eq!(guarded.import(&replacement(&image)).await.unwrap_err().kind, Kind::Refused);
+    let (_cancel, going_on) = watch::channel(false);
+    let imported = async || guarded.import_unless(&going_on, &replacement(&image)).await.expect("it goes on");
+    assert_eq!(imported().await.unwrap_err().kind, Kind::Refused);
     world.lock().templates.clear();
-    assert_eq!(guarded.import(&replacement(&image)).await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(imported().await.unwrap_err().kind, Kind::NotFound);
 }
 
 #[tokio::test(start_paused = true)]

@@ -77,7 +77,6 @@ impl Provider for LabProvider {
 pub struct LabSite {
     /// The lab's name, and its network's.
     name: String,
-    /// What runs the VMs.
     engine: Engine,
     /// The tools tree, if not the image builder's own.
     tools: Option<PathBuf>,

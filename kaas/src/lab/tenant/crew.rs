@@ -20,14 +20,9 @@ use lab::{Lab as OpenLab, LabHypervisor};
 
 use super::arguments::{At, UpArguments};
 use super::words;
-use crate::output::{Output, json, result, say, warn};
+use crate::output::{Output, PAUSED, STOPPED, ended, json, result, warn};
 use crate::signals::{Ending, until_ended};
 use crate::upgrade::advised;
-
-/// Ended otherwise than was asked for; exit status 4.
-const STOPPED: u8 = 4;
-/// Not at an end; resuming goes on; exit status 3.
-const PAUSED: u8 = 3;
 
 /// How many workers a tenant begins with where nothing is said.
 const FIRST: usize = 2;
@@ -162,12 +157,7 @@ impl<'a> Crew<'a> {
             text.extend(said);
             text += &format!("\n  {worker}'s console log is {}", self.lab.console(worker).display());
         }
-        match exit {
-            0 => say(&text),
-            PAUSED => warn(&text),
-            _ => warn(&format!("error: {text}")),
-        }
-        Ok(ExitCode::from(exit))
+        Ok(ended(exit, &text))
     }
 
     fn with<T>(

@@ -66,7 +66,6 @@ fn command(words: &str, tenant: &str) -> String {
     format!("`kaas lab tenant {words} --name {tenant}`")
 }
 
-/// What goes on with what a tenant's workers were left in.
 fn goes_on(tenant: &str) -> String {
     format!("{} goes on", command("resume", tenant))
 }

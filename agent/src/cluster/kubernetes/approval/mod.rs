@@ -27,7 +27,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
 use super::answer;
-use super::api::Api;
+use super::api::{Api, Status};
 use crate::intake::config::ControlPlane;
 use node::Node;
 use records::{Record, Records};
@@ -36,7 +36,6 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 const NODES: &str = "/api/v1/nodes";
 
-/// What is to be noted of a worker.
 type News = (String, Record);
 
 /// The kinds of conditions by which a request is decided.
@@ -135,18 +134,6 @@ struct Spec {
     usages: Vec<String>,
 }
 
-#[derive(Default, Deserialize)]
-struct Status {
-    #[serde(default)]
-    conditions: Vec<Condition>,
-}
-
-#[derive(Deserialize)]
-struct Condition {
-    #[serde(rename = "type")]
-    kind: String,
-}
-
 fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(Some(String::deserialize(deserializer)?).filter(|request| request.len() <= csr::LONGEST))
 }
@@ -181,10 +168,8 @@ impl Spec {
     }
 }
 
-/// What was decided.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// What was approved.
     pub approved: Vec<String>,
     /// What was denied, and why.
     pub denied: Vec<String>,
@@ -193,7 +178,6 @@ pub struct Decided {
 }
 
 impl Decided {
-    /// What a person should know of it.
     pub fn findings(&self) -> Findings {
         if self.waiting.is_empty() {
             return Findings::default();

@@ -7,6 +7,7 @@ use ipnet::Ipv4Net;
 use serde::Deserialize;
 
 use crate::cluster::kubernetes::addresses::{self, Address};
+use crate::cluster::kubernetes::api::{Condition, is_ready};
 use crate::intake::config::ControlPlane;
 
 /// The prefix length of a node's range (`--node-cidr-mask-size`, 24 for IPv4).
@@ -49,13 +50,6 @@ struct Status {
     conditions: Vec<Condition>,
 }
 
-#[derive(Deserialize)]
-struct Condition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-}
-
 impl Node {
     pub fn name(&self) -> &str {
         &self.metadata.name
@@ -66,14 +60,13 @@ impl Node {
         &self.metadata.uid
     }
 
-    /// Whether it has the name of a control node.
     pub fn is_control(&self, config: &ControlPlane) -> bool {
         config.cluster.control_nodes.iter().any(|node| node.name == self.metadata.name)
     }
 
     /// Whether its kubelet says that it is ready, and said so lately.
     pub fn is_ready(&self) -> bool {
-        self.status.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
+        is_ready(&self.status.conditions)
     }
 
     /// Its only address, if it has exactly one, in the four numbers of IPv4.

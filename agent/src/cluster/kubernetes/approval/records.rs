@@ -112,7 +112,6 @@ impl Record {
         self.uid.as_deref().is_none_or(|uid| uid == node.uid())
     }
 
-    /// Whether it may still come.
     fn is_awaited(&self, now: SystemTime) -> bool {
         self.has_joined_within(PATIENCE, now)
     }

@@ -8,7 +8,6 @@ use fleet::deploy::Wanted;
 use fleet::hypervisor::Size;
 use ova::archive::Archive;
 
-/// What is asked of a vCenter.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The nodes' names, which are those of their VMs, and their addresses.

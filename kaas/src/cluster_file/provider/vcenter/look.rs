@@ -88,7 +88,6 @@ struct Looking<'a> {
 }
 
 impl Looking<'_> {
-    /// What is at a path below the data center.
     async fn below(&self, among: &str, path: &str) -> Result<Option<MoRef>> {
         find(self.client, &format!("{}/{among}/{path}", self.described.datacenter.value)).await
     }
@@ -257,7 +256,6 @@ impl Looking<'_> {
     }
 }
 
-/// What is needed on objects that are there.
 #[derive(Default)]
 struct Needs(Vec<Need>);
 
