@@ -38,9 +38,6 @@ struct Sizes {
 }
 
 /// Compresses the disk, or finds it compressed.
-///
-/// # Errors
-/// When it cannot be read or written.
 pub fn compress(spec: &Spec, disk: &Path, context: &BuildContext<'_>) -> Result<CompressedDisk> {
     let &BuildContext { cache, progress, .. } = context;
     let name = disk_name(spec);

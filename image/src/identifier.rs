@@ -32,9 +32,6 @@ pub struct Content<'c> {
 }
 
 /// The identifier of an image of this content, computed or found computed.
-///
-/// # Errors
-/// When something cannot be read.
 pub fn of(content: &Content<'_>, cache: &Cache, progress: &Progress) -> Result<String> {
     let &Content { tree, initial, vmlinuz, stub, parameters, facts, epoch } = content;
     let (parameters, facts) = (parameters.join(" "), facts.to_string());

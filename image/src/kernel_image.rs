@@ -19,9 +19,6 @@ use crate::tree::Tree;
 pub const STUB: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
 
 /// Puts the kernel image together from the kernel and the initial root, or finds it made.
-///
-/// # Errors
-/// When ukify fails.
 pub fn assemble(
     spec: &Spec,
     root: &Tree,

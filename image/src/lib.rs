@@ -309,9 +309,6 @@ fn first_pin<'c>(mut components: impl Iterator<Item = &'c Component>) -> Result<
 
 /// Runs a command with a Go in `root`, as the user who called sudo if there is one: `go` is that Go, whatever else the
 /// environment names.
-///
-/// # Errors
-/// When the command cannot be started.
 pub fn run_with_go(root: &Path, program: &OsStr, arguments: &[OsString]) -> Result<ExitStatus> {
     let others = std::env::var_os("PATH").unwrap_or_default();
     let path = std::iter::once(root.join("bin")).chain(std::env::split_paths(&others));

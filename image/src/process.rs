@@ -108,9 +108,6 @@ impl Tool {
     }
 
     /// Runs to the end with this program's own input and output, and returns how it ended.
-    ///
-    /// # Errors
-    /// When the tool cannot be started.
     pub fn pass(mut self) -> Result<ExitStatus> {
         let started = self.command.spawn();
         let mut child = started.map_err(|error| start_error(&self.name, self.command.get_program(), error))?;

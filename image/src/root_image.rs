@@ -27,9 +27,6 @@ pub struct RootImage {
 }
 
 /// Packs the tree, or finds it packed.
-///
-/// # Errors
-/// When a tool fails.
 pub fn pack(tree: &Tree, compression: &Compression, context: &BuildContext<'_>) -> Result<RootImage> {
     let &BuildContext { tools, cache, progress, epoch } = context;
     let key = tree.add_to_key(Key::of(Stage::ROOT), cache)?;

@@ -40,9 +40,6 @@ const STATE: [&str; 10] = [
 ];
 
 /// The root without our own part: packages, kernel modules and upstream parts.
-///
-/// # Errors
-/// When something cannot be read.
 pub fn base(spec: &Spec, debian: &Path, kernel: &Unpacked, components: &[Built]) -> Result<Tree> {
     let mut tree = Tree::from_tar(debian, |path| !STATE.iter().any(|pattern| matches(pattern, path)))?;
     for pattern in &spec.files.leave_out {
@@ -79,9 +76,6 @@ fn find_libraries(tree: &Tree, programs: impl Iterator<Item = PathBuf>) -> Resul
 }
 
 /// Lays our own files over the base: units, settings, links, mount points.
-///
-/// # Errors
-/// When something cannot be read.
 pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock) -> Result<()> {
     for entry in std::fs::read_dir(&spec.files.systemd).context("reading the directory with the units")? {
         let entry = entry.context("reading the directory with the units")?;
@@ -138,9 +132,6 @@ pub fn take_in(tree: &mut Tree, cache: &Cache, work: &Path) -> Result<()> {
 }
 
 /// Lays the description of the image, the build identifier included: last of all.
-///
-/// # Errors
-/// When it cannot be written as JSON.
 pub fn add_description(tree: &mut Tree, description: &Description) -> Result<()> {
     // By way of a value: names are in alphabetical order then.
     tree.text(PATH.trim_start_matches('/'), pretty(&serde_json::to_value(description)?)?);
@@ -223,9 +214,6 @@ pub fn description(
 }
 
 /// The part of a description that the build identifier comes from: all but itself.
-///
-/// # Errors
-/// When it cannot be written as JSON.
 pub fn without_build(description: &Description) -> Result<Value> {
     let mut value = serde_json::to_value(description)?;
     if let Some(fields) = value.as_object_mut() {

@@ -35,9 +35,6 @@ pub enum Content {
 
 impl Content {
     /// Its length in bytes.
-    ///
-    /// # Errors
-    /// When the host's file cannot be read.
     pub fn length(&self) -> io::Result<u64> {
         Ok(match self {
             Content::Bytes(bytes) => bytes.len() as u64,
@@ -172,9 +169,6 @@ impl Tree {
 
     /// Adds everything in a directory of the build host under `to`: owned by root, executable if its owner may
     /// execute it, all the rest of its mode as the tree wants it and not as somebody's umask had it.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub fn host_directory(&mut self, from: &Path, to: &Path) -> Result<()> {
         for entry in walkdir::WalkDir::new(from).sort_by_file_name() {
             let entry = entry.with_context(|| format!("reading {}", from.display()))?;
@@ -296,9 +290,6 @@ impl Tree {
 
     /// Adds the tree to a key: by paths, owners, modes and contents. What is in the cache has a key of its own in
     /// its path, and counts by that.
-    ///
-    /// # Errors
-    /// When a file cannot be read.
     pub fn add_to_key(&self, mut key: KeyBuilder, cache: &Cache) -> Result<KeyBuilder> {
         for (path, node) in self.iter() {
             let Node { kind, mode, uid, gid } = node;

@@ -13,9 +13,6 @@ pub struct Completions {
 }
 
 /// Prints a script that the shell reads.
-///
-/// # Errors
-/// It cannot be written.
 pub fn run(arguments: &Completions) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut crate::program(), "kaas", &mut script);

@@ -11,9 +11,6 @@ use anyhow::Context;
 use nix::unistd::{Uid, User};
 
 /// Starts the command anew with the caller's home directory, if it has root's behind sudo.
-///
-/// # Errors
-/// When it cannot be started.
 pub fn settle() -> anyhow::Result<()> {
     let home = std::env::var_os("HOME").unwrap_or_default();
     let caller = std::env::var("SUDO_UID").ok().filter(|_| Uid::effective().is_root() && !is_in_a_shell_of_sudo());

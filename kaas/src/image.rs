@@ -241,9 +241,6 @@ fn cache() -> Result<Cache> {
 }
 
 /// The tools tree that this program was built with, made if it is not there.
-///
-/// # Errors
-/// When its packages cannot be had.
 pub fn tools_tree() -> Result<ToolsTree> {
     share();
     // The settings are those of the environment: the flags belong to the builder's commands.

@@ -53,9 +53,6 @@ struct Signals {
 
 impl Signals {
     /// Takes them from now on.
-    ///
-    /// # Errors
-    /// When the kernel does not let it.
     fn taken() -> anyhow::Result<Self> {
         let take = |kind| signal(kind).context("taking signals");
         Ok(Self {

@@ -35,9 +35,6 @@ const ASKING: Duration = Duration::from_secs(5);
 const BEHIND: u64 = 200;
 
 /// Waits until the boot is good, notes it and says so.
-///
-/// # Errors
-/// It cannot be noted.
 pub fn command(root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     if let Some(Good { since }) = read(root) {
         writeln!(out, "this boot is good since {}", shown(since))?;

@@ -94,9 +94,6 @@ impl Records {
     }
 
     /// The saved configuration, if there is one.
-    ///
-    /// # Errors
-    /// It cannot be read or understood.
     pub fn config(&self) -> anyhow::Result<Option<Config>> {
         self.load(CONFIG)
     }
@@ -131,9 +128,6 @@ impl Records {
     }
 
     /// The deployment secret, until it is erased.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub fn secret(&self) -> anyhow::Result<Option<Secret>> {
         match fs::read_to_string(self.path(SECRET)) {
             Ok(text) => Ok(Some(Secret::new(text))),
@@ -162,9 +156,6 @@ impl Records {
     }
 
     /// The fingerprint of the OVF environment that was last taken over.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub fn environment(&self) -> anyhow::Result<Option<String>> {
         self.load(ENVIRONMENT)
     }
@@ -179,9 +170,6 @@ impl Records {
     }
 
     /// An entry, if there is one.
-    ///
-    /// # Errors
-    /// It cannot be read or understood.
     pub fn entry<T: Entry>(&self) -> anyhow::Result<Option<T>> {
         self.load(T::FILE)
     }
@@ -213,9 +201,6 @@ impl Records {
     }
 
     /// What the node remembers of the rendezvous.
-    ///
-    /// # Errors
-    /// It cannot be read or understood.
     pub fn rendezvous(&self) -> anyhow::Result<Record> {
         Ok(self.load(RENDEZVOUS)?.unwrap_or_default())
     }
@@ -229,9 +214,6 @@ impl Records {
     }
 
     /// How often the disk was taken into use.
-    ///
-    /// # Errors
-    /// It cannot be read or understood.
     pub fn disk_counter(&self) -> anyhow::Result<DiskCounter> {
         Ok(self.load(DISK_COUNTER)?.unwrap_or_default())
     }
@@ -262,9 +244,6 @@ impl Records {
     }
 
     /// How far the node has come.
-    ///
-    /// # Errors
-    /// It cannot be read or understood.
     pub fn progress(&self) -> anyhow::Result<Progress> {
         Ok(self.load(PROGRESS)?.unwrap_or_default())
     }

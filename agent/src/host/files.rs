@@ -99,9 +99,6 @@ pub fn remove(path: &Path) -> io::Result<bool> {
 }
 
 /// SHA-256 of a file's content, however large it is.
-///
-/// # Errors
-/// It cannot be read.
 pub fn sha256(path: &Path) -> io::Result<[u8; 32]> {
     let (mut file, mut sum, mut part) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
     loop {

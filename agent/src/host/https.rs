@@ -47,9 +47,6 @@ pub struct Answer {
 
 /// The beginning of a client that trusts servers of `authority` alone and shows
 /// `certificate` with `key`; all in PEM. It goes straight to the server, and nowhere else.
-///
-/// # Errors
-/// One of the three cannot be understood.
 pub fn builder(authority: &str, certificate: &str, key: &str) -> anyhow::Result<ClientBuilder> {
     let pair = Zeroizing::new([certificate, "\n", key].concat());
     let authority = Certificate::from_pem_bundle(authority.as_bytes()).context("reading the authority")?;
@@ -61,9 +58,6 @@ pub fn builder(authority: &str, certificate: &str, key: &str) -> anyhow::Result<
 impl Client {
     /// A client that speaks plain HTTP: for loopback only. `timeout` limits
     /// connecting and each wait, not their sum.
-    ///
-    /// # Errors
-    /// It cannot be set up.
     pub fn plain(server: SocketAddr, timeout: Duration) -> anyhow::Result<Self> {
         // No certificates at all: otherwise the system's would be read for nothing.
         Self::of(server, "http", reqwest::Client::builder().no_proxy().tls_certs_only([]), timeout)
@@ -82,9 +76,6 @@ impl Client {
     }
 
     /// A client of whoever answers: nothing proves the server, and nothing is shown to it. What it says must prove itself.
-    ///
-    /// # Errors
-    /// It cannot be set up.
     pub fn of_anyone(server: SocketAddr, timeout: Duration) -> anyhow::Result<Self> {
         let builder = reqwest::Client::builder().no_proxy().https_only(true);
         Self::of(server, "https", builder.tls_certs_only([]).tls_danger_accept_invalid_certs(true), timeout)

@@ -21,9 +21,6 @@ pub const AGENT: &str = "kaas-agent.service";
 pub const NOT_TAKEN_UP: &str = "the change is saved, but the agent could not be restarted to take it up";
 
 /// Restarts the agent, so that it takes up what was saved for it.
-///
-/// # Errors
-/// systemd does not answer.
 pub fn restart_agent() -> anyhow::Result<()> {
     restart(AGENT)
 }
@@ -119,9 +116,6 @@ impl<'a> Services<'a> {
     }
 
     /// systemd's `ActiveState` of a unit, such as `active` or `failed`.
-    ///
-    /// # Errors
-    /// systemd does not answer.
     pub fn state(&self, unit: &str) -> anyhow::Result<String> {
         let path: zbus::OwnedObjectPath =
             self.bus.call(SERVICE, PATH, MANAGER, "LoadUnit", &(unit,)).with_context(|| format!("finding {unit}"))?;

@@ -6,9 +6,6 @@ use rustls::pki_types::pem::{Error, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// All certificates of a text, in order; other things in it are passed over.
-///
-/// # Errors
-/// One of them cannot be understood.
 pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect()
 }

@@ -143,9 +143,6 @@ fn written(path: &Path) -> Option<SystemTime> {
 }
 
 /// Lets another node have the virtual IP before the API here is away for a while, if one can take it.
-///
-/// # Errors
-/// keepalived cannot be told.
 pub(super) fn yield_virtual_address(config: &ControlPlane, root: &Path, reporter: &Reporter) -> anyhow::Result<()> {
     let Some(address) = config.cluster.virtual_address else { return Ok(()) };
     let health = reporter.status().health.unwrap_or_default();

@@ -30,9 +30,6 @@ impl<P: Port> Shown<P> {
     }
 
     /// Sees to it that these are shown. Says whether somebody has shown others since the agent has started.
-    ///
-    /// # Errors
-    /// They cannot be looked at or written.
     pub(super) fn show(&mut self, fingerprints: Fingerprints) -> anyhow::Result<bool> {
         let text = fingerprints.to_string();
         let mut stood = true;

@@ -47,9 +47,6 @@ pub fn ensure(platform: &Platform, runner: &dyn Runner, services: &Services<'_>,
 }
 
 /// The public half of this node's SSH host key.
-///
-/// # Errors
-/// It cannot be read.
 pub fn host_key(platform: &Platform) -> anyhow::Result<String> {
     let path = platform.path(paths::SSH_HOST_KEYS).join("ssh_host_ed25519_key.pub");
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))

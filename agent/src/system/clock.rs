@@ -73,9 +73,6 @@ fn raise_with(platform: &Platform, clock: Clock, set: &dyn Fn(SystemTime) -> io:
 
 /// Keeps the time, if it can be right: a time that is behind the floor only
 /// when a time server vouches for it. Says whether it was kept.
-///
-/// # Errors
-/// The data disk refuses.
 pub fn keep(root: &Path, clock: Clock, vouched: bool) -> anyhow::Result<bool> {
     if clock.implausible().is_some() || (!vouched && floor(root, clock.image).is_some_and(|floor| clock.now < floor)) {
         return Ok(false);

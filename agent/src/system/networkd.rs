@@ -30,9 +30,6 @@ pub(super) struct Given {
 }
 
 /// Has networkd read its files again.
-///
-/// # Errors
-/// It does not answer.
 pub(super) fn reload(bus: &Bus) -> anyhow::Result<()> {
     bus.call(SERVICE, PATH, MANAGER, "Reload", &())
 }

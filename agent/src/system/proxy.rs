@@ -14,9 +14,6 @@ pub const FILE: &str = "/run/kaas/proxy.env";
 
 /// Writes the environment file, or removes it if there is no proxy. After a
 /// change containerd has to be restarted if it runs.
-///
-/// # Errors
-/// The file cannot be written.
 pub fn ensure(platform: &Platform, config: &Config) -> anyhow::Result<bool> {
     let path = platform.path(FILE);
     let result = match environment(config) {

@@ -46,9 +46,6 @@ pub fn passing(uid: &str, races: u32) -> usize {
 /// Decides for a claimant of the pool `name` by the addresses of all pools that were seen, of which some may be gone by now, and others
 /// there. One that somebody has named counts wherever it was taken: ranges may have come to hold it since. Of the free ones so many are
 /// passed over, as far as there are so many.
-///
-/// # Errors
-/// When the pool cannot be read.
 pub fn allocation<'s>(
     name: &str,
     pool: &IPPoolSpec,
@@ -89,9 +86,6 @@ pub enum Named {
 /// Decides for an address that a person has named, by the pools and the addresses of all of them that were seen. It is taken in the pool
 /// whose ranges hold it, and else in the first one whose subnet does: two clusters that name the same one make the same object, whatever
 /// networks they are on.
-///
-/// # Errors
-/// When a pool cannot be read.
 pub fn named<'s>(
     pools: &[(&str, &IPPoolSpec)],
     seen: impl IntoIterator<Item = &'s IPAddressSpec>,
@@ -173,18 +167,12 @@ pub(super) fn standing(pool: &IPPoolSpec, used: &str) -> Result<Standing, Malfor
 }
 
 /// Whether a pool gives an address out, be it in use or not: it is in its ranges, and left out by nothing.
-///
-/// # Errors
-/// When the pool cannot be read.
 pub fn gives_out(pool: &IPPoolSpec, candidate: Ipv4Addr) -> Result<bool, Malformed> {
     let text = candidate.to_string();
     Ok(standing(pool, &text)? == Standing::GivenOut && !pool.dns_servers.contains(&text))
 }
 
 /// How many addresses a pool may give out.
-///
-/// # Errors
-/// When the pool cannot be read.
 pub fn total(pool: &IPPool) -> Result<u64, Malformed> {
     let (ranges, left_out) = (ranges(&pool.spec)?, left_out(&pool.spec)?);
     let all: u64 =

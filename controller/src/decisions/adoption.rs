@@ -101,9 +101,6 @@ fn is_of(vm: &Vm, node: &Node) -> bool {
 /// What is kept of control nodes, each of which is taken to run in the one VM with its stamp that holds a data disk, and which is on: of one
 /// that is off nobody knows what it runs, nor whether a swap is open on it. Once the cluster has formed, one that has no VM at all is lost, and
 /// stays as it is noted, and so does one that runs where that is noted.
-///
-/// # Errors
-/// In words, what cannot be taken.
 pub fn adopted(kept: &Kept, vms: &[Vm]) -> Result<Kept, String> {
     let is_stranger = |vm: &&Vm| vm.data_disks().next().is_some() && !kept.nodes.iter().any(|node| is_of(vm, node));
     if let Some(vm) = vms.iter().find(is_stranger) {

@@ -55,9 +55,6 @@ pub trait Placeable: Send + Sync {
     fn snapshots(&self, cluster: &TenantCluster) -> Box<dyn Snapshots>;
 
     /// Removes what is kept there, as far as that is on this node.
-    ///
-    /// # Errors
-    /// When it cannot be removed.
     async fn clears(&self, cluster: &TenantCluster) -> anyhow::Result<()>;
 }
 

@@ -53,9 +53,6 @@ impl TenantSnapshots {
     }
 
     /// Removes all of it that is on this node.
-    ///
-    /// # Errors
-    /// When it cannot be removed.
     pub(super) async fn clear(&self) -> anyhow::Result<()> {
         self.latest.clear().await
     }

@@ -6,9 +6,6 @@ use super::objects::Objects;
 use crate::decisions::Tenants;
 
 /// Looks at all of them: at the Machines first, so that the cluster of each is seen as well.
-///
-/// # Errors
-/// When they cannot be read.
 pub async fn tenants(objects: &dyn Objects) -> Result<Tenants, Failure> {
     let machines = kinds::list(objects, None, None).await?;
     let clusters = kinds::list(objects, None, None).await?;

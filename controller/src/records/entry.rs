@@ -13,9 +13,6 @@ const PLAN: &str = "plan";
 const PAUSED: &str = "paused";
 
 /// An entry as an Operation has it; the first one without its plan.
-///
-/// # Errors
-/// When it cannot be written as JSON.
 pub fn journal_entry(entry: &Entry) -> Result<JournalEntry, Mismatch> {
     let Entry { at, hold, event } = entry;
     let odd = |why: String| Mismatch::new("an event", format!("{event:?}"), why);
@@ -28,9 +25,6 @@ pub fn journal_entry(entry: &Entry) -> Result<JournalEntry, Mismatch> {
 }
 
 /// The plan that a journal begins with, for the spec; none of another entry.
-///
-/// # Errors
-/// When it cannot be written as JSON.
 pub fn plan_of(entry: &Entry) -> Result<Option<Value>, Mismatch> {
     let Event::Planned { plan } = &entry.event else { return Ok(None) };
     let plan: &Plan = plan;

@@ -44,9 +44,6 @@ pub fn begin_anew() -> anyhow::Result<Infallible> {
 }
 
 /// Has the kernel call this process by its program's name.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn name_process() -> anyhow::Result<()> {
     prctl::set_name(NAME).context("naming the process")
 }

@@ -13,9 +13,6 @@ pub struct Signals(SigSet);
 
 impl Signals {
     /// Holds them back in this thread and in those that it starts: it is for a process that has no other ones yet.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn hold() -> anyhow::Result<Self> {
         let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
         signals.thread_block().context("holding back the signals that ask for the end")?;
@@ -23,9 +20,6 @@ impl Signals {
     }
 
     /// Opens what they are read from, on a runtime.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub(super) fn listen(&self) -> anyhow::Result<Listening> {
         let opened = SignalFd::with_flags(&self.0, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
         // It is no pipe, but is waited for and read as one.
@@ -39,9 +33,6 @@ pub(super) struct Listening(Receiver);
 
 impl Listening {
     /// Returns once this process was asked to end. Where nobody waits for that the signal stays.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub(super) async fn asked(&self) -> anyhow::Result<()> {
         // One signal's description at a time: less than that is not given.
         let mut description = [0; size_of::<siginfo>()];

@@ -233,9 +233,6 @@ impl<'a> Hold<'a> {
     }
 
     /// The numbers of all holds below this one, the lowest first.
-    ///
-    /// # Errors
-    /// When the store does not say.
     pub(crate) async fn below(&self) -> anyhow::Result<Vec<u64>> {
         Ok(sorted(self.store).await?.into_iter().filter(|number| *number < self.number).collect())
     }

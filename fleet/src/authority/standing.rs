@@ -84,9 +84,6 @@ impl fmt::Display for Held {
 }
 
 /// Who holds the deployment.
-///
-/// # Errors
-/// When the store cannot be read.
 pub async fn standing(store: &dyn Store) -> anyhow::Result<Standing> {
     Ok(judged(store).await?.standing)
 }

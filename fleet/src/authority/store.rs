@@ -45,9 +45,6 @@ pub trait Store: Send + Sync {
     async fn numbers(&self) -> anyhow::Result<Vec<u64>>;
 
     /// Whether a numbered directory is there.
-    ///
-    /// # Errors
-    /// When that cannot be told.
     async fn exists(&self, number: u64) -> anyhow::Result<bool>;
 
     /// Makes a numbered directory. Of several commands that try, one succeeds: `false` for the others.
@@ -64,9 +61,6 @@ pub trait Store: Send + Sync {
 
     /// Reads a file of a numbered directory; none if it is not there. What is no text in it is replaced: a file that
     /// was cut is read up to the cut.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>>;
 
     /// Writes a file of a numbered directory that is there: it is kept when this returns.
@@ -76,17 +70,11 @@ pub trait Store: Send + Sync {
     async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()>;
 
     /// The names of the files of a numbered directory, in any order; none if it is not there.
-    ///
-    /// # Errors
-    /// When they cannot be listed.
     async fn files(&self, number: u64) -> anyhow::Result<Vec<String>>;
 
     /// Draws what a machine of this name is known by, for the hold of this number. `address` is one that nobody has by what is kept
     /// here. A store that knows more of machines than their journals draws it where it knows them, and may give another address: what
     /// was drawn, and is in no journal afterwards, it finds itself.
-    ///
-    /// # Errors
-    /// When it cannot be drawn.
     async fn draw(&self, _number: u64, _machine: &str, address: Option<Ipv4Addr>) -> anyhow::Result<Drawn> {
         Ok(Drawn { id: Uuid::new_v4(), vm: None, address })
     }
@@ -99,9 +87,6 @@ pub trait Store: Send + Sync {
 
     /// Whether a holder is known to have ended: it begins nothing more, whatever it was permitted. Asked about holders
     /// of other forms too, which may be alive. A controller looks for its Lease.
-    ///
-    /// # Errors
-    /// When that cannot be looked up now.
     async fn has_ended(&self, holder: &Holder) -> anyhow::Result<bool> {
         Ok(holder.is_dead())
     }
@@ -112,15 +97,9 @@ pub trait Store: Send + Sync {
 #[async_trait]
 pub trait Snapshots: Send + Sync {
     /// Where a file of this name is kept, in words for people; none if it is not.
-    ///
-    /// # Errors
-    /// When that cannot be looked up.
     async fn kept(&self, name: &str) -> anyhow::Result<Option<String>>;
 
     /// A directory for what is about to be kept, where there is as much room. It goes with the value.
-    ///
-    /// # Errors
-    /// When it cannot be made.
     async fn spool(&self) -> anyhow::Result<TempDir> {
         Ok(tempfile::tempdir()?)
     }

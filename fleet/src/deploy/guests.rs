@@ -25,9 +25,6 @@ pub trait Guests: Send + Sync {
     async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>>;
 
     /// The names of the nodes that are Ready, by a kubeconfig that one of them has given.
-    ///
-    /// # Errors
-    /// When the cluster's API does not answer.
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>>;
 }
 

@@ -64,9 +64,6 @@ impl<'a> Records<'a> {
 }
 
 /// What is kept of the store's cluster; none if nothing was begun for any.
-///
-/// # Errors
-/// When the store cannot be read.
 pub async fn read(store: &dyn Store) -> anyhow::Result<Option<Kept>> {
     let Some(Note { hold, file, text }) = deployment::last(store).await? else { return Ok(None) };
     let kept = serde_json::from_str(&text);
@@ -89,18 +86,12 @@ pub async fn begun(store: &dyn Store, deployment: Uuid) -> anyhow::Result<Option
 }
 
 /// The upgrade that has ended with a cluster which was destroyed here, whatever its journal says; none if none has.
-///
-/// # Errors
-/// When the store cannot be read.
 pub async fn ended_with_its_cluster(store: &dyn Store) -> anyhow::Result<Option<Uuid>> {
     Ok(read(store).await?.and_then(|kept| kept.upgrade))
 }
 
 /// Fingerprint of the authority that the cluster of a deployment has formed with; none if that was not noted, or what was is of a
 /// cluster that is gone, or of another deployment: one that was imported by hand since has its own.
-///
-/// # Errors
-/// When the store cannot be read.
 pub async fn authority(store: &dyn Store, deployment: Uuid) -> anyhow::Result<Option<Fingerprint>> {
     let kept = read(store).await?.filter(|kept| kept.goal != Goal::Gone && kept.is_of(deployment).is_ok());
     Ok(kept.and_then(|kept| kept.authority))

@@ -93,9 +93,6 @@ impl Deploy<'_> {
     }
 
     /// Whether it was said of an earlier command, and noted, that a VM of this BIOS UUID goes with the cluster.
-    ///
-    /// # Errors
-    /// When the store does not answer.
     pub async fn has_granted(&self, vm: Uuid) -> anyhow::Result<bool> {
         let kept = records::read(self.store).await?;
         Ok(kept.is_some_and(|kept| kept.granted.iter().any(|granted| granted.vm == vm)))
@@ -148,9 +145,6 @@ impl Deploy<'_> {
     }
 
     /// What is there, as whoever destroys the cluster looks: for all VMs that are noted, also by an upgrade, and at no node.
-    ///
-    /// # Errors
-    /// When the hypervisor does not answer.
     pub(super) async fn seen_to_destroy(&self, kept: &Kept, upgraded: &Upgraded) -> anyhow::Result<Seen> {
         let kept = Kept { goal: Goal::Down, ..kept.clone() };
         match look(self.hypervisor, self.guests, &kept, upgraded.own.as_ref()).await {

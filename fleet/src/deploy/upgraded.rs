@@ -31,9 +31,6 @@ enum Hinders {
 
 impl Upgraded {
     /// Finds it. `kept` is what was begun for the cluster before.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
     pub(super) async fn find(store: &dyn Store, deployment: Uuid, kept: Option<&Kept>) -> anyhow::Result<Self> {
         let last = LastUpgrade::find(store).await?;
         let noted = last.noted();

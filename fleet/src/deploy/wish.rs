@@ -48,9 +48,6 @@ pub struct MadeOtherwise {
 
 impl Wish<'_> {
     /// What is kept once it is wanted. `vms` are those that carry the deployment's stamp.
-    ///
-    /// # Errors
-    /// When it cannot be wanted now.
     pub(super) fn applied(self, deployment: Uuid, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<Kept> {
         if let Some(kept) = &kept {
             kept.is_of(deployment)?;

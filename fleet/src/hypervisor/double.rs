@@ -6,9 +6,6 @@ use super::{Hypervisor, Result, Vm};
 /// The other VMs that have the BIOS UUID of this one, wherever they are; templates are none. Nobody can say then which of them is the one that
 /// was made, and which runs is no proof: none of them is to be powered on or removed. One that carries another deployment's stamp is that
 /// one's matter.
-///
-/// # Errors
-/// When the inventory cannot be read.
 pub async fn doubles(hypervisor: &dyn Hypervisor, vm: &Vm) -> Result<Vec<Vm>> {
     let deployment = hypervisor.deployment();
     let mut found = hypervisor.with_bios_uuid(vm.uuid()).await?;

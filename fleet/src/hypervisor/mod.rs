@@ -126,16 +126,10 @@ pub trait Hypervisor: Send + Sync {
     async fn vm(&self, vm: &VmRef) -> Result<Vm>;
 
     /// All VMs with a BIOS UUID, whoever's they are; to be looked at only.
-    ///
-    /// # Errors
-    /// When the inventory cannot be read.
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>>;
 
     /// Whether a VM is gone that [`Hypervisor::vms`] does not show. It is the one proof of it: whatever takes the VM's place, or frees what is
     /// its, waits for that. `nodes` are the names of the nodes that it may have been a VM of.
-    ///
-    /// # Errors
-    /// When the hypervisor cannot say.
     async fn absence(&self, uuid: Uuid, _nodes: &[&str], _seen: LastSeen<'_>) -> Result<Absence> {
         let found = self.with_bios_uuid(uuid).await?;
         Ok(match found.iter().find(|vm| !vm.is_anothers(self.deployment())) {
@@ -146,9 +140,6 @@ pub trait Hypervisor: Send + Sync {
 
     /// Names a VM that may be one of these nodes' and whose settings cannot be read. Neither [`Hypervisor::vms`] nor
     /// [`Hypervisor::with_bios_uuid`] shows it. None where there is no such VM.
-    ///
-    /// # Errors
-    /// When the inventory cannot be read.
     async fn unread(&self, _nodes: &[&str]) -> Result<Option<String>> {
         Ok(None)
     }
@@ -217,9 +208,6 @@ pub trait Hypervisor: Send + Sync {
     /// The image of a digest that lies ready where [`Hypervisor::stage`] would lay it, whole, and as it was laid there; none if
     /// there is none. Where others may write as well, as on vSphere, only what this deployment has laid there itself counts. An
     /// import from it needs no file.
-    ///
-    /// # Errors
-    /// When the hypervisor cannot say.
     async fn staged(&self, digest: &str, like: Option<&Vm>, placement: &Placement) -> Result<Option<Staged>>;
 
     /// Lays an OVA ready where VMs are to be put, such as in a template; nothing happens when it is. Where the placement
@@ -278,9 +266,6 @@ pub trait Hypervisor: Send + Sync {
     }
 
     /// Powers a VM on that is off.
-    ///
-    /// # Errors
-    /// When it does not start.
     async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()>;
 
     /// Asks the guest to shut down and waits until the VM is off, at most `limit`.
@@ -290,9 +275,6 @@ pub trait Hypervisor: Send + Sync {
     async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown>;
 
     /// Cuts the power.
-    ///
-    /// # Errors
-    /// When the VM does not end.
     async fn cut_power(&self, vm: &Vm, permit: &dyn Permit) -> Result<()>;
 
     /// Connects or disconnects a network adapter, named by its key, now and at later power-ons.
@@ -323,18 +305,12 @@ pub trait Hypervisor: Send + Sync {
     async fn has_disk(&self, disk: &DiskRef) -> Result<bool>;
 
     /// What the hypervisor calls the place that a disk lies on, however people name that: a datastore. None where it has no such.
-    ///
-    /// # Errors
-    /// When the hypervisor cannot say.
     async fn disk_datastore(&self, _disk: &DiskRef) -> Result<Option<String>> {
         Ok(None)
     }
 
     /// Where a disk lies now that was on this [`Hypervisor::disk_datastore`] by another name. It is the same path where that name is the same, or
     /// there is no such place any more.
-    ///
-    /// # Errors
-    /// When the hypervisor cannot say.
     async fn present_place(&self, disk: &DiskRef, _datastore: &str) -> Result<DiskRef> {
         Ok(disk.clone())
     }
@@ -358,9 +334,6 @@ pub trait Hypervisor: Send + Sync {
 
     /// Whether anybody's removal of files or disks has arrived and goes on, where that may be of a disk of this deployment: one that is there
     /// now may go by it yet. [`Hypervisor::settle`] waits for none of another account's, for most are of something else.
-    ///
-    /// # Errors
-    /// When the hypervisor cannot say.
     async fn removals_go_on(&self) -> Result<bool> {
         Ok(false)
     }
@@ -377,9 +350,6 @@ pub trait Hypervisor: Send + Sync {
 
     /// Whether a data disk lies beside a VM of the deployment, or where a VM of one of `nodes` was: nothing else is removed that nobody was
     /// shown. A hypervisor that has a place of its own for disks has them nowhere else.
-    ///
-    /// # Errors
-    /// When the hypervisor cannot say.
     async fn lies_where_a_node_was(&self, _disk: &DiskRef, _nodes: &[&str]) -> Result<bool> {
         Ok(true)
     }

@@ -16,9 +16,6 @@ struct Head {
 }
 
 /// The text of a first file that has these lines.
-///
-/// # Errors
-/// When it cannot be written as JSON.
 pub fn beginning(lines: &str) -> anyhow::Result<String> {
     let head = serde_json::to_string(&Head { form: FORM, entries: lines.lines().count() })?;
     Ok(format!("{head}\n{lines}"))

@@ -29,9 +29,6 @@ pub struct AddOnSeen {
 
 impl Client {
     /// What runs of the cluster's add-ons.
-    ///
-    /// # Errors
-    /// When the API does not answer.
     pub async fn add_ons(&self) -> anyhow::Result<Vec<AddOnSeen>> {
         let mut all = Vec::new();
         let kinds: [(&str, Counts); 2] = [("deployments", deployment), ("daemonsets", daemon_set)];

@@ -63,9 +63,6 @@ impl Deployer {
     }
 
     /// The same, asking from inside a network namespace: a lab's.
-    ///
-    /// # Errors
-    /// When the namespace cannot be entered.
     pub fn from_inside(key: PrivateKey, namespace: PathBuf) -> anyhow::Result<Self> {
         Ok(Self { network: Some(Arc::new(Network::start(Some(namespace))?)), ..Self::new(key) })
     }

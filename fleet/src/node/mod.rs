@@ -179,9 +179,6 @@ impl Client {
     }
 
     /// The same, asking from inside a network namespace: a lab's.
-    ///
-    /// # Errors
-    /// When the namespace cannot be entered, too.
     pub fn from_inside(kubeconfig: &Path, namespace: PathBuf) -> anyhow::Result<Self> {
         Self::on(kubeconfig, Some(namespace))
     }
@@ -257,9 +254,6 @@ impl Client {
     }
 
     /// Asks the Kubernetes API that the kubeconfig names. What is patched is a part of an object, over what is there (RFC 7386).
-    ///
-    /// # Errors
-    /// When it cannot be reached or trusted.
     pub async fn ask_api(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
         let form = if method == Method::PATCH { "application/merge-patch+json" } else { JSON };
         self.ask(method, &format!("{}{path}", self.server), form, body).await
@@ -267,9 +261,6 @@ impl Client {
 
     /// Has the Kubernetes API make an object, or change it to what is said of it here (Kubernetes, "Server-Side Apply"). `path` is the
     /// object's own, with who applies it.
-    ///
-    /// # Errors
-    /// When it cannot be reached or trusted.
     pub async fn apply(&self, path: &str, object: &Value) -> anyhow::Result<Answer> {
         // YAML includes JSON.
         self.ask(Method::PATCH, &format!("{}{path}", self.server), "application/apply-patch+yaml", Some(object)).await

@@ -21,9 +21,6 @@ pub struct Network {
 
 impl Network {
     /// Starts the thread, in a namespace if one is given.
-    ///
-    /// # Errors
-    /// When the namespace cannot be entered.
     pub fn start(namespace: Option<PathBuf>) -> anyhow::Result<Self> {
         let (end, ended) = oneshot::channel::<()>();
         let (started, starting) = mpsc::channel();

@@ -51,9 +51,6 @@ impl<'a> Journal<'a> {
 
     /// Begins the end of an upgrade of whose journal only the plan is left: both at once, so that nobody goes forward
     /// by that plan.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub(super) async fn salvaged(hold: &'a Hold<'a>, plan: Plan, reason: Reason) -> anyhow::Result<Self> {
         let turned = Event::DirectionChanged {
             direction: Direction::Abandon,

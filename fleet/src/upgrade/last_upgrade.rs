@@ -59,9 +59,6 @@ pub struct Noted {
 
 impl LastUpgrade {
     /// Finds it.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
     pub async fn find(store: &dyn Store) -> anyhow::Result<Self> {
         match salvage::last(store).await {
             Ok(Last::Nothing) => Ok(Self::Nothing),

@@ -46,58 +46,31 @@ pub trait Nodes: Send + Sync {
     }
 
     /// The UID of the namespace kube-system: what tells one cluster from another.
-    ///
-    /// # Errors
-    /// When the API does not answer.
     async fn cluster(&self) -> anyhow::Result<Uuid>;
 
     /// The control nodes by name and address.
-    ///
-    /// # Errors
-    /// When the API does not answer.
     async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>>;
 
     /// What a node says of itself.
-    ///
-    /// # Errors
-    /// When it does not answer.
     async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node>;
 
     /// Lets a node prepare the swap, or go on with it.
-    ///
-    /// # Errors
-    /// When it does not answer.
     async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked>;
 
     /// Lets a node undo the preparation.
-    ///
-    /// # Errors
-    /// When it does not answer.
     async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked>;
 
     /// Lets a node that runs well hand over the virtual IP, etcd's lead and its pods, or go on with that: its VM is
     /// stopped on the way back.
-    ///
-    /// # Errors
-    /// When it does not answer.
     async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked>;
 
     /// Lets a node that was evacuated take its part again.
-    ///
-    /// # Errors
-    /// When it does not answer.
     async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked>;
 
     /// Makes a node's swap final: this one, for a request may come late and find the next one.
-    ///
-    /// # Errors
-    /// When it does not answer.
     async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked>;
 
     /// Lets a node go to another minor of Kubernetes, or go on with that, or only judge it.
-    ///
-    /// # Errors
-    /// When it does not answer.
     async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked>;
 
     /// Pulls a fresh snapshot of etcd into a file and returns its size in bytes.
@@ -107,9 +80,6 @@ pub trait Nodes: Send + Sync {
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64>;
 
     /// Lets the cluster show people how far the upgrade is, as JSON. Nobody reads it to decide anything.
-    ///
-    /// # Errors
-    /// When the API does not answer.
     async fn publish(&self, status: &str) -> anyhow::Result<()>;
 }
 

@@ -29,9 +29,6 @@ impl DatastoreStore {
     }
 
     /// Whether its directory is there.
-    ///
-    /// # Errors
-    /// When it cannot be looked at.
     pub async fn is_made(&self) -> anyhow::Result<bool> {
         Ok(self.0.exists().await?)
     }

@@ -46,9 +46,6 @@ pub struct Template {
 
 impl VcenterHypervisor {
     /// The templates of an image where VMs of a placement are put, as far as they are there. `digest` is the image's, in hexadecimal.
-    ///
-    /// # Errors
-    /// When that cannot be told.
     pub async fn templates(&self, digest: &str, placement: &Placement) -> Result<Vec<Template>> {
         let at = self.datastore_beside(None, placement).await?;
         let mut found = Vec::new();

@@ -78,34 +78,19 @@ pub enum Evicted {
 #[async_trait]
 pub trait Cluster: Send + Sync {
     /// All nodes.
-    ///
-    /// # Errors
-    /// When the API does not answer.
     async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>>;
 
     /// The pods that have to move away before a node may go.
-    ///
-    /// # Errors
-    /// When the API does not answer.
     async fn pods(&self, node: &str) -> anyhow::Result<Vec<PodSeen>>;
 
     /// The claims whose volumes are kept on one of these nodes and nowhere else, as `namespace/name`, by node.
-    ///
-    /// # Errors
-    /// When the API does not answer.
     async fn local_claims(&self, nodes: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>>;
 
     /// The services whose addresses a node answers for, as `namespace/name`; none where nobody says so.
-    ///
-    /// # Errors
-    /// When the API does not answer.
     async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>>;
 
     /// The keys that control nodes have let in last by the names of these nodes, as far as they note them and for these objects, by
     /// name: each as the VM says it that is the node ([`contract::statement::Statement::key`]).
-    ///
-    /// # Errors
-    /// When the API does not answer.
     async fn let_in(&self, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>>;
 
     /// Makes a join token that may be used once it is there. One of the same identifier stays as it is.

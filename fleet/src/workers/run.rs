@@ -62,9 +62,6 @@ impl Workers<'_> {
 
     /// Where they stand; changes nothing. None if there is no pool. What is kept is told also while nothing can be looked
     /// at.
-    ///
-    /// # Errors
-    /// When the store does not answer.
     pub async fn status(&self) -> anyhow::Result<Option<WorkersStatus>> {
         match records::read(self.store).await? {
             Some(kept) => {

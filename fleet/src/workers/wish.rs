@@ -51,9 +51,6 @@ pub enum Wish {
 
 impl Wish {
     /// What is kept once it is wanted.
-    ///
-    /// # Errors
-    /// When it cannot be wanted now.
     pub fn applied(&self, kept: Option<Kept>, now: u64) -> anyhow::Result<Kept> {
         if let Self::Create(pool) = self {
             ensure!(kept.is_none(), "there are workers already; resuming goes on with them");

@@ -145,9 +145,6 @@ impl Cache {
     }
 
     /// Removes what go has compiled, unless it is at work, and nothing else: all that is built with it is made.
-    ///
-    /// # Errors
-    /// When it cannot be removed.
     pub fn clean_compiled_by_go(&self) -> Result<Cleaned> {
         let mut cleaned = Cleaned::default();
         if is_directory(&self.root.join(GO)) {

@@ -35,9 +35,6 @@ impl Compiled {
 
 impl Cache {
     /// Where go keeps what it compiles. Builds that run at the same time share it.
-    ///
-    /// # Errors
-    /// When it cannot be made or locked.
     pub fn compiled_by_go(&self) -> Result<Compiled> {
         let boot = fs::read_to_string(BOOT).with_context(|| format!("reading {BOOT}"))?;
         self.compiled_in_boot(&boot)

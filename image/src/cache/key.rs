@@ -123,9 +123,6 @@ impl KeyBuilder {
     }
 
     /// Adds a file by its content.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub fn file(self, name: &str, path: &Path) -> Result<Self> {
         let input = Input::read(path, false)?;
         let mut key = self.text(name, &input.digest);
@@ -134,9 +131,6 @@ impl KeyBuilder {
     }
 
     /// Adds a directory: the relative path, kind, executable bit and content of everything in it.
-    ///
-    /// # Errors
-    /// When something in it cannot be read.
     pub fn directory(mut self, name: &str, path: &Path) -> Result<Self> {
         // What is noted is what counts, and not what a second look finds.
         let mut own = Parts::default();
@@ -184,9 +178,6 @@ pub fn is_executable(path: &Path) -> Result<bool> {
 }
 
 /// The SHA-256 of a file in hexadecimal.
-///
-/// # Errors
-/// When it cannot be read.
 pub fn file_digest(path: &Path) -> Result<String> {
     let mut file = File::open(path).with_context(|| format!("reading {}", path.display()))?;
     let mut digest = Sha256::new();

@@ -68,9 +68,6 @@ impl Cache {
     }
 
     /// A cache in this directory, which builds alone work with.
-    ///
-    /// # Errors
-    /// When the directory cannot be made.
     pub fn at(root: &Path) -> Result<Self> {
         Self::sparing(root, || Ok(Vec::new()))
     }
@@ -103,9 +100,6 @@ impl Cache {
     }
 
     /// Keeps the packages from being cleaned away as long as this cache is there.
-    ///
-    /// # Errors
-    /// When their directory cannot be locked.
     pub fn use_packages(&self) -> Result<()> {
         let lock = lock_of(&self.packages())?;
         lock.lock_shared().context("locking the packages")?;
@@ -145,9 +139,6 @@ impl Cache {
     }
 
     /// What stands for a file in a key: its place in the cache, which has a key in it, or else its digest.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
     pub fn name_of(&self, file: &Path) -> Result<String> {
         if let Ok(place) = file.strip_prefix(&self.root) {
             let directory = place.iter().next().unwrap_or_default();
@@ -164,9 +155,6 @@ impl Cache {
 
     /// A directory for temporary files that goes when the value is dropped, or,
     /// if this process is killed, when the next build starts.
-    ///
-    /// # Errors
-    /// When it cannot be made.
     pub fn work(&self) -> Result<Work> {
         Work::new(&self.work_directory()).map_err(|error| {
             failed(error, &format!("making a directory for temporary files in {}", self.root.display()))
@@ -313,9 +301,6 @@ impl Cache {
 
 /// Has everything below `directory` written to the disk, so that a power cut after the rename that puts it in place
 /// leaves nothing half written under a valid key.
-///
-/// # Errors
-/// When the disk did not take it.
 pub(crate) fn write_out(directory: &Path) -> Result<()> {
     let entries = walkdir::WalkDir::new(directory).contents_first(true);
     let entries = entries.into_iter().filter(|entry| !entry.as_ref().is_ok_and(|entry| entry.path_is_symlink()));

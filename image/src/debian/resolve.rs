@@ -35,9 +35,6 @@ pub struct Archive {
 
 impl Archive {
     /// The archive as it is now. Unstable has no pocket but that of the release.
-    ///
-    /// # Errors
-    /// When apt cannot reach or trust it.
     pub fn open(
         suite: &str,
         pockets: &[Pocket],
@@ -65,9 +62,6 @@ impl Archive {
     }
 
     /// The newest kernel of a metapackage. Each build of a kernel is a package with another name.
-    ///
-    /// # Errors
-    /// When the archive does not have it.
     pub fn kernel(&self, name: &str) -> Result<Package> {
         self.indexed.kernel(name)
     }
@@ -95,9 +89,6 @@ impl Archive {
 }
 
 /// Whether a version of a package is older than another one (deb-version(7)).
-///
-/// # Errors
-/// When dpkg does not run.
 pub fn is_older(version: &str, than: &str) -> Result<bool> {
     let status = Command::new("dpkg").args(["--compare-versions", version, "lt", than]).status();
     Ok(status.context("running dpkg")?.success())

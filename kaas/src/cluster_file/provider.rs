@@ -50,21 +50,12 @@ pub trait Site {
     fn words(&self) -> String;
 
     /// Looks whether the cluster can be made here; makes nothing. `written` is what the file says of it.
-    ///
-    /// # Errors
-    /// When that cannot be told.
     fn check(&self, wanted: &Wanted, written: Written<'_>) -> anyhow::Result<Checked>;
 
     /// The cluster's place; none if it is not there.
-    ///
-    /// # Errors
-    /// When it cannot be looked at.
     fn find(&self) -> anyhow::Result<Option<Place>>;
 
     /// The place, made if it is not there. Killed in the middle, it is made anew by the next call.
-    ///
-    /// # Errors
-    /// When it cannot be made.
     fn make(&self, wanted: &Wanted, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<Place>;
 
     /// Whether a cluster may be destroyed: nothing else stands on its place.
@@ -78,15 +69,9 @@ pub trait Site {
 
     /// Templates, and halves of one, that were laid ready for the cluster and are there: they stay when it goes. By their paths among the
     /// site's VMs.
-    ///
-    /// # Errors
-    /// When that cannot be told.
     fn templates(&self) -> anyhow::Result<Vec<String>>;
 
     /// How the cluster is reached from here where its own addresses do not lead there, in words for people.
-    ///
-    /// # Errors
-    /// When the way cannot be opened.
     fn ways_in(&self) -> anyhow::Result<Vec<String>>;
 
     /// What a node says on its console that must be corrected, and where that is kept.
@@ -99,9 +84,6 @@ pub trait Site {
     fn ova(&self, path: &Path) -> anyhow::Result<PathBuf>;
 
     /// The name of the tenant that stands here; none if it is a control cluster.
-    ///
-    /// # Errors
-    /// When that cannot be read.
     fn tenant(&self) -> anyhow::Result<Option<String>>;
 
     /// Gives back what is held open, such as a session.
@@ -141,9 +123,6 @@ pub struct Place {
 
 impl Place {
     /// Whoever has this key, as he reaches the VMs.
-    ///
-    /// # Errors
-    /// When their network cannot be entered.
     pub fn deployer(&self, key: PrivateKey) -> anyhow::Result<Deployer> {
         match &self.network {
             Some(network) => Deployer::from_inside(key, network.clone()),

@@ -56,9 +56,6 @@ impl Waiter {
 
     /// Looks until it is so, a person has to see to something, or nothing has changed for as long as is waited. A look that has
     /// no answer is told and taken again.
-    ///
-    /// # Errors
-    /// The API server refuses the look.
     pub fn until(&self, mut look: impl FnMut() -> anyhow::Result<Look>) -> anyhow::Result<(Arrived, Value)> {
         const UNSEEN: &str = "the API server";
         let (mut told, mut object) = (BTreeMap::<String, String>::new(), Value::Null);
@@ -97,9 +94,6 @@ impl Waiter {
     }
 
     /// Says where a command has come to, and what there is.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub fn arrived(&self, (arrived, mut object): (Arrived, Value)) -> anyhow::Result<ExitCode> {
         let (word, exit) = match &arrived {
             Arrived::Done(_) => ("done", ExitCode::SUCCESS),

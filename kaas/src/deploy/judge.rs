@@ -252,9 +252,6 @@ fn at(file: &ClusterFile, node: &NodeTable, finding: &Finding) -> Mistake {
 }
 
 /// The deployer's key; none if it is not there.
-///
-/// # Errors
-/// When it cannot be read.
 pub fn deployer_key_there(path: &Path) -> anyhow::Result<Option<PrivateKey>> {
     deployer_key(path, Resolve::WhatIsThere)
 }

@@ -31,9 +31,6 @@ impl Password {
     }
 
     /// The password.
-    ///
-    /// # Errors
-    /// It cannot be had, or is empty.
     pub fn value(&self) -> anyhow::Result<Zeroizing<String>> {
         self.0.value().context("the password of the account")
     }

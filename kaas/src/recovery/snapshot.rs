@@ -42,9 +42,6 @@ pub struct Kept {
 }
 
 /// Looks through a snapshot.
-///
-/// # Errors
-/// It cannot be read, or is none.
 pub fn look(file: &File) -> io::Result<Kept> {
     let root =
         newest_root(file)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is no snapshot of etcd"))?;

@@ -157,9 +157,6 @@ fn apply_with(
 /// The texts that the properties have now, for a form: of the saved
 /// configuration, or of the OVF environment with what was changed. Those that
 /// are not set, or set twice, are left out.
-///
-/// # Errors
-/// The records cannot be read.
 pub fn present(root: &Path) -> anyhow::Result<Vec<(&'static Property, Secret)>> {
     let saved = |config: &Config, secret: Option<&Secret>| {
         let values = config.properties(secret).into_iter();

@@ -29,9 +29,6 @@ impl fmt::Debug for Overrides {
 
 impl Overrides {
     /// What was changed since power-on below `root` (`/` outside of tests).
-    ///
-    /// # Errors
-    /// The file cannot be read or understood.
     pub fn load(root: &Path) -> anyhow::Result<Self> {
         Ok(Self(files::read_record(&path(root))?.unwrap_or_default()))
     }

@@ -105,9 +105,6 @@ fn leaf() -> Leaf {
 
 /// A new certificate and key for it, and what leads requests for metrics there, with the authority that is to have signed it.
 /// Nodes that do this at once do no harm: they have the same authority.
-///
-/// # Errors
-/// The authority cannot sign.
 pub fn credentials(authority: &Certified, now: SystemTime) -> Result<Vec<Value>, pki::Error> {
     let made = leaf().issue(authority, now)?;
     let labels = json!({LABEL: CLUSTER_METRICS});

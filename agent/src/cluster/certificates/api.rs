@@ -79,9 +79,6 @@ impl ApiCertificate {
     }
 
     /// The one that is installed below `root`, out of date or not.
-    ///
-    /// # Errors
-    /// It cannot be read, or was damaged.
     pub fn installed(root: &Path, config: &ControlPlane) -> anyhow::Result<Option<Self>> {
         let pem = match fs::read_to_string(files::below(root, PATH)) {
             Ok(pem) => Zeroizing::new(pem),

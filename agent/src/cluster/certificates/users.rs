@@ -45,9 +45,6 @@ pub fn units() -> impl Iterator<Item = &'static str> {
 
 /// Whether a unit's credentials are others than those it was last started with
 /// since power-on. So they are when it was not started at all.
-///
-/// # Errors
-/// The credentials cannot be read.
 pub fn have_new(root: &Path, unit: &str) -> io::Result<bool> {
     let present = digest(root, unit)?;
     Ok(fs::read(note_of(root, unit)).map_or(true, |noted| noted != present))

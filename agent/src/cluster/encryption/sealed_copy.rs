@@ -6,9 +6,6 @@ use contract::recovery::{Keys, PublicKey, Sealed};
 use super::store::Store;
 
 /// Sees to the copy of `node`: there is one of these keys, or none without a public key. Says whether it changed.
-///
-/// # Errors
-/// There is no quorum, or sealing fails.
 pub fn ensure(store: &Store<'_>, node: &str, to: Option<&PublicKey>, keys: &Keys) -> anyhow::Result<bool> {
     let present = store.sealed(node)?;
     let Some(to) = to else {

@@ -56,9 +56,6 @@ impl Store<'_> {
     }
 
     /// Which generation each node says to have loaded. One that is not understood has said nothing.
-    ///
-    /// # Errors
-    /// The member does not answer.
     pub fn loaded(&self) -> anyhow::Result<BTreeMap<String, u64>> {
         let read = |(name, text): (String, Vec<u8>)| {
             let loaded: LoadedGeneration = serde_json::from_slice(&text).ok()?;

@@ -42,9 +42,6 @@ impl Wrapping {
     }
 
     /// Wraps a key, bound to its name.
-    ///
-    /// # Errors
-    /// The random source fails.
     pub(super) fn wrap(&self, key: &Key) -> anyhow::Result<String> {
         let mut text = key.secret.expose().as_bytes().to_vec();
         let sealed = self.key.seal_in_place_append_tag(Aad::from(key.id.as_bytes()), &mut text);
@@ -70,9 +67,6 @@ impl Wrapping {
 }
 
 /// Draws a key: 32 random bytes and a name of its own.
-///
-/// # Errors
-/// The random source fails.
 pub(super) fn draw() -> anyhow::Result<Key> {
     let mut bytes = Zeroizing::new([0; 32]);
     aws_lc_rs::rand::fill(&mut bytes[..]).map_err(|_| anyhow!("the random source fails"))?;

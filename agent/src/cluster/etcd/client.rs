@@ -30,9 +30,6 @@ pub struct EtcdClient {
 impl EtcdClient {
     /// The member of `node`, asked with the agent's own credentials in the
     /// directory `pki`. `timeout` limits each wait.
-    ///
-    /// # Errors
-    /// The credentials cannot be read.
     pub fn new(node: &ControlNode, pki: &Path, timeout: Duration) -> anyhow::Result<Self> {
         let read = |name: &str| {
             let path = pki.join("etcd").join(name);

@@ -27,9 +27,6 @@ const CHECKSUM: u64 = 4;
 
 /// Whether the member in `data` has begun a log and certainly never took part.
 /// A log that is missing, or that cannot be judged, gives `false`.
-///
-/// # Errors
-/// The log cannot be read.
 pub(super) fn never_took_part(data: &Path) -> io::Result<bool> {
     let directory = data.join("member/wal");
     let mut logs = Vec::new();

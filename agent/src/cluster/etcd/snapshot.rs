@@ -71,9 +71,6 @@ pub fn directory(root: &Path) -> PathBuf {
 
 /// All snapshots on the data disk, the newest first. What is from the future at `now` comes after all others: a clock was
 /// wrong, and it is not known how old they are.
-///
-/// # Errors
-/// The directory cannot be read.
 pub fn list(root: &Path, now: SystemTime) -> io::Result<Vec<Snapshot>> {
     let entries = match fs::read_dir(directory(root)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -174,9 +171,6 @@ pub fn relieve(root: &Path) -> anyhow::Result<()> {
 }
 
 /// How many bytes of the file system at `path` are free, and how many it has.
-///
-/// # Errors
-/// It cannot be measured.
 pub fn room(path: &Path) -> io::Result<(u64, u64)> {
     let disk = nix::sys::statvfs::statvfs(path)?;
     let bytes = |blocks: u64| disk.fragment_size() * blocks;

@@ -74,9 +74,6 @@ pub fn lay(joining: &Joining<'_>, authority: &str, own: &Certified) -> anyhow::R
 }
 
 /// Gives those who show the kubelet's certificate the one that it has renewed. Says whether it was news.
-///
-/// # Errors
-/// The files cannot be read or written.
 pub fn renew(root: &Path, worker: &Worker) -> anyhow::Result<bool> {
     let authority = fs::read_to_string(files::below(root, AUTHORITY)).context("reading the cluster's authority")?;
     let own = newest(root).context("this worker has no certificate")?;

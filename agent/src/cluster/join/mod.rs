@@ -148,9 +148,6 @@ impl Joining<'_> {
 
     /// What tells the key from others that a certificate is asked for, as control nodes note it of whom they let in. It is saved
     /// by then.
-    ///
-    /// # Errors
-    /// It cannot be made or saved.
     pub fn key(&self) -> anyhow::Result<String> {
         request::digits(self)
     }
@@ -238,9 +235,6 @@ pub fn expired(subject: &str, ended: SystemTime, action: &str) -> Finding {
 
 /// How far a worker has come, as it is kept below `root`. One whose certificate has ended is a member no more, and that is
 /// noted: before its form is scrubbed, which may have the token by which it joins again.
-///
-/// # Errors
-/// The records cannot be read or written.
 pub fn progress(root: &Path, config: &Config, now: SystemTime) -> anyhow::Result<Progress> {
     let records = Records::new(root);
     let mut progress = records.progress()?;

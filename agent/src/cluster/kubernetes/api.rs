@@ -40,9 +40,6 @@ pub struct Node {
 
 impl Api {
     /// The API server at `address`, asked with the credentials in `kubeconfig`.
-    ///
-    /// # Errors
-    /// The kubeconfig cannot be read.
     pub fn new(address: Ipv4Addr, kubeconfig: &Path, timeout: Duration) -> anyhow::Result<Self> {
         let config = read_kubeconfig(kubeconfig)?;
         let server = SocketAddr::from((address, ports::API));
@@ -53,9 +50,6 @@ impl Api {
     }
 
     /// As [`Api::new`], with the node's administrator credentials below `root`: for what the agent's own may not do.
-    ///
-    /// # Errors
-    /// The kubeconfig cannot be read.
     pub fn as_administrator(address: Ipv4Addr, root: &Path, timeout: Duration) -> anyhow::Result<Self> {
         Self::new(address, &files::below(root, ADMINISTRATOR), timeout)
     }
@@ -117,9 +111,6 @@ impl Api {
     }
 
     /// Whether it says of itself that it serves.
-    ///
-    /// # Errors
-    /// Why it does not.
     pub fn ready(&self) -> anyhow::Result<()> {
         let answer = self.client.get("/readyz")?;
         match answer.code {

@@ -73,9 +73,6 @@ pub fn container_spec(runner: &dyn Runner) -> anyhow::Result<Vec<u8>> {
 
 /// Whether the running runtime answers Kubernetes: it starts without its CRI
 /// plugin when that fails, for example for want of inotify instances.
-///
-/// # Errors
-/// The runtime does not answer at all.
 pub fn serves_kubernetes(runner: &dyn Runner) -> anyhow::Result<bool> {
     let output = runner.run(&Command::new("ctr").args(["plugins", "list"])).context("listing containerd's plugins")?;
     Ok(cri_is_ok(&String::from_utf8_lossy(&output)))
@@ -92,9 +89,6 @@ fn cri_is_ok(table: &str) -> bool {
 /// Lays the descriptions of registries (`hosts.toml` of containerd's registry hosts): of the mirror that stands for all of them, which is
 /// removed where there is none, and of the one that the images inside go by, which nobody is. containerd reads them at each pull, so it
 /// needs no restart. Says whether anything changed.
-///
-/// # Errors
-/// One cannot be written or removed.
 pub fn lay_registries(platform: &Platform, mirror: Option<&str>) -> anyhow::Result<bool> {
     Ok(lay_own(platform)? | lay_mirror(platform, mirror)?)
 }

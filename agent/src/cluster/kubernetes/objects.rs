@@ -33,9 +33,6 @@ pub fn named(object: &Value) -> String {
 
 impl Api {
     /// The cluster's object of this kind and name, if there is one. Nothing of a kind that the cluster does not know.
-    ///
-    /// # Errors
-    /// The API does not answer.
     pub fn like(&self, object: &Value) -> anyhow::Result<Option<Value>> {
         let path = path(object).context("an object without a kind or a name")?;
         self.find(&path).with_context(|| format!("asking for the {}", named(object)))

@@ -83,9 +83,6 @@ impl Api {
 
     /// Why the pods stay. The API server is asked to evict each that was not, without doing it: it alone knows what a
     /// budget allows.
-    ///
-    /// # Errors
-    /// The API does not answer.
     pub fn why_they_stay(&self, pods: &[Pod]) -> anyhow::Result<Stay> {
         let mut stay = Stay::default();
         for pod in pods {

@@ -60,9 +60,6 @@ pub fn workloads(objects: &[Value]) -> Vec<Workload> {
 
 impl Api {
     /// Why a workload does not run as it should; none if it does, or is only now coming up.
-    ///
-    /// # Errors
-    /// The API does not answer.
     pub fn trouble(&self, workload: &Workload) -> anyhow::Result<Option<Trouble>> {
         let Workload { kind, namespace, name } = workload;
         let kind = kind.name();

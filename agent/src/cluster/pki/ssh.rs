@@ -25,9 +25,6 @@ pub struct SshAuthority(Ed25519KeyPair);
 
 impl SshAuthority {
     /// The one of the cluster with these authorities.
-    ///
-    /// # Errors
-    /// The cluster authority's key cannot be understood.
     pub fn of(authorities: &Authorities) -> Result<Self, Error> {
         let seed = derive(&authorities.kubernetes, SALT, b"ed25519")?;
         Ed25519KeyPair::from_seed_unchecked(&*seed)

@@ -60,9 +60,6 @@ pub enum Verdict {
 }
 
 /// Whether a peer's introduction counts, or what stands against it.
-///
-/// # Errors
-/// The reason why it does not count.
 pub fn hear(expected: &str, own: (&Facts, Uuid, u64), hello: &Hello) -> Result<Said, Why> {
     let (facts, instance, clock) = own;
     if hello.instance == instance {

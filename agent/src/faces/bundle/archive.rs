@@ -59,9 +59,6 @@ impl<W: Write> Archive<W> {
     }
 
     /// Ends the archive and gives the writer back.
-    ///
-    /// # Errors
-    /// Writing fails.
     pub(super) fn finish(self) -> io::Result<W> {
         self.tar.into_inner()?.finish()
     }

@@ -121,9 +121,6 @@ pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::R
 
 /// Writes a bundle of at most `limit` bytes to `file`, or to a new file below /var/tmp: whole or not at all, readable
 /// by root alone. `progress` is told what is being gathered.
-///
-/// # Errors
-/// The file cannot be written.
 pub fn write(
     root: &Path,
     runner: &dyn Runner,

@@ -35,9 +35,6 @@ const BTRFS_COPY: u64 = 256 * GIB;
 
 /// The place of a byte in `start..end` that is not zero, as far as the proof
 /// looks; none if that part of the disk is blank.
-///
-/// # Errors
-/// The disk cannot be read.
 pub fn first_content(disk: &File, start: u64, end: u64) -> io::Result<Option<u64>> {
     let zeros = vec![0; MIB as usize];
     let mut buffer = zeros.clone();

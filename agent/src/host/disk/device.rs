@@ -26,9 +26,6 @@ pub struct Disk {
 
 impl Disk {
     /// Looks at a disk.
-    ///
-    /// # Errors
-    /// It cannot be opened.
     pub fn open(path: &Path, platform: &Platform) -> io::Result<Self> {
         let size = File::open(path)?.seek(SeekFrom::End(0))?;
         let directory = platform.sys_block(path);

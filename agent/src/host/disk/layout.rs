@@ -164,9 +164,6 @@ pub enum Progress {
 /// part of our table with this GUID? (UEFI 2.10, 5.3: a protective MBR in
 /// block 0, headers in block 1 and the last one, 16 KiB of entries after and
 /// before these.)
-///
-/// # Errors
-/// The disk cannot be read.
 pub fn table_progress(disk: &Path, guid: Uuid, size: u64, sector: u64) -> io::Result<Progress> {
     let sector = sector as usize;
     let file = File::open(disk)?;
@@ -192,9 +189,6 @@ pub fn table_progress(disk: &Path, guid: Uuid, size: u64, sector: u64) -> io::Re
 
 /// Whether both tables of a disk are whole and where they belong, the backup at the disk's very end (UEFI 2.10,
 /// 5.3.2): not so when the disk has grown since, or when power was lost while they were written.
-///
-/// # Errors
-/// The disk cannot be read.
 pub fn tables_are_whole(disk: &Path, size: u64, sector: u64) -> io::Result<bool> {
     let file = File::open(disk)?;
     let last = size / sector - 1;

@@ -16,9 +16,6 @@ use crate::host::command::{Command, Error, Runner};
 /// Whether an interrupted preparation may go on: all that is on the disk is
 /// what a preparation by this VM can have left there. Otherwise says what is
 /// in the way.
-///
-/// # Errors
-/// The disk cannot be read.
 pub(super) fn may_resume(
     disk: &Disk,
     preparation: &Preparation,

@@ -79,9 +79,6 @@ impl Disks {
 }
 
 /// The disks with local volumes that this VM has taken; one that cannot be read is none of them.
-///
-/// # Errors
-/// The disks cannot be listed.
 pub fn taken(platform: &Platform) -> std::io::Result<Vec<(Disk, Identity)>> {
     let disks = platform.data_disk_candidates(platform.root())?;
     let own = |path| {

@@ -15,9 +15,6 @@ use crate::status;
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
 
 /// Looks whether one leads.
-///
-/// # Errors
-/// The API does not answer.
 pub(super) fn look(api: &Api) -> anyhow::Result<Findings> {
     let of = |version: &str, kind: &str| {
         let metadata = json!({"namespace": "kaas-system", "name": "kaas-controller"});

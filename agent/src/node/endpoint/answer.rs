@@ -42,9 +42,6 @@ pub(crate) fn line(status: StatusCode, line: &str) -> Answer {
 }
 
 /// A file of the length that it has now.
-///
-/// # Errors
-/// Its length cannot be read.
 pub(crate) fn file(file: std::fs::File, media: &'static str) -> io::Result<Answer> {
     let left = file.metadata()?.len();
     let piece = vec![0; PIECE].into_boxed_slice();

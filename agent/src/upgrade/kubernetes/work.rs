@@ -23,9 +23,6 @@ use crate::upgrade::swap::manager::SwapManager;
 
 /// Goes on with an upgrade that was begun, up to the restart of the agent with the new minor. Says
 /// what is to be said of one that was given up.
-///
-/// # Errors
-/// The records cannot be read or written.
 pub fn go_on(context: &SwapContext) -> anyhow::Result<Findings> {
     let records = context.records();
     let Some(begun) = records.entry::<Begun>()? else { return Ok(Findings::default()) };

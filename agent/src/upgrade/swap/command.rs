@@ -163,9 +163,6 @@ impl Agent {
     }
 
     /// What the node says of itself.
-    ///
-    /// # Errors
-    /// It does not answer.
     pub(crate) fn node(&self) -> anyhow::Result<Node> {
         let answer = self.client.get("/v1/node")?;
         serde_json::from_slice(&expect(answer, &[200])?).context("understanding the agent's answer")

@@ -68,25 +68,16 @@ impl SwapContext {
     }
 
     /// Writes another swap into the identity.
-    ///
-    /// # Errors
-    /// The disk cannot be read or written.
     pub fn set_swap(&self, swap: Option<Swap>) -> anyhow::Result<()> {
         self.write(&Identity { swap, ..self.identity()? })
     }
 
     /// Writes another identity.
-    ///
-    /// # Errors
-    /// The disk cannot be read or written.
     pub fn write(&self, identity: &Identity) -> anyhow::Result<()> {
         slots::write(&self.disk, identity).with_context(|| format!("writing to {}", self.disk.display()))
     }
 
     /// This node's etcd member.
-    ///
-    /// # Errors
-    /// The keys cannot be read.
     pub fn etcd(&self) -> anyhow::Result<EtcdClient> {
         EtcdClient::new(&self.announcer.node, &self.pki, self.announcer.timeout)
     }

@@ -99,9 +99,6 @@ impl Evacuation<'_> {
     }
 
     /// Keeps new pods away. Notes first that it was us who cordoned the node.
-    ///
-    /// # Errors
-    /// The API does not take it.
     pub fn cordon(&self) -> anyhow::Result<()> {
         let (context, node) = (self.context, &self.context.config.node.name);
         let _turn = context.turn.take();
@@ -124,9 +121,6 @@ impl Evacuation<'_> {
     }
 
     /// What [`Evacuation::drain`] will delete for good, once the node is cordoned. Noted on the data disk.
-    ///
-    /// # Errors
-    /// It cannot be known.
     pub fn losses(&self) -> anyhow::Result<Losses> {
         let (config, node) = (&self.context.config, &self.context.config.node.name);
         let until = Instant::now() + config.timeout(MOVING);

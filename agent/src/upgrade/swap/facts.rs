@@ -19,9 +19,6 @@ use crate::host::at_once;
 const ASKING: Duration = Duration::from_secs(3);
 
 /// The node as it is now, with the swap and the evacuation that it was asked for.
-///
-/// # Errors
-/// The data disk's identity cannot be read.
 pub fn node(
     context: &SwapContext,
     swap: Option<SwapState>,

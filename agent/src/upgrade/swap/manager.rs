@@ -49,9 +49,6 @@ impl SwapManager {
     }
 
     /// This VM has taken the data disk: what that means is known from here on.
-    ///
-    /// # Errors
-    /// The identity cannot be read.
     pub fn taken(&self) -> anyhow::Result<()> {
         let mut inner = self.lock();
         if let Some(context) = inner.context.clone()

@@ -71,9 +71,6 @@ impl From<Restored> for Epoch {
 
 impl NodeRecord {
     /// What the disk itself knows.
-    ///
-    /// # Errors
-    /// A record cannot be read.
     pub fn of_disk(identity: &Identity, build: &str, records: &Records) -> anyhow::Result<Self> {
         Ok(Self {
             disk: identity.disk,
@@ -99,9 +96,6 @@ pub type Known = Vec<(String, NodeRecord)>;
 /// The nodes of which the member behind `etcd` knows anything: they have joined the cluster, whatever image they ran. In a
 /// cluster that was `restored`, those that have told of themselves since: what the snapshot says may be of nodes that are
 /// no more, with the names of those that are awaited.
-///
-/// # Errors
-/// It does not answer.
 pub fn joined(etcd: &EtcdClient, restored: Option<&Epoch>) -> anyhow::Result<BTreeSet<String>> {
     let since = |record: &serde_json::Result<NodeRecord>| match (restored, record) {
         (None, _) => true,
@@ -113,9 +107,6 @@ pub fn joined(etcd: &EtcdClient, restored: Option<&Epoch>) -> anyhow::Result<BTr
 
 /// What the member behind `etcd` knows. A record that is not understood is passed over: a
 /// newer image may have written it.
-///
-/// # Errors
-/// It does not answer.
 pub fn list(etcd: &EtcdClient) -> anyhow::Result<Known> {
     Ok(records(etcd)?.into_iter().filter_map(|(name, record)| Some((name, record.ok()?))).collect())
 }

@@ -63,9 +63,6 @@ impl KnownDisks {
     }
 
     /// What the node `own` tells: what it remembers of the others, and of itself what its disk says now.
-    ///
-    /// # Errors
-    /// A record cannot be read.
     pub fn told(own: &str, identity: &Identity, build: &str, records: &Records) -> anyhow::Result<Self> {
         let mut known = records.entry::<Self>()?.unwrap_or_default();
         known.nodes.insert(own.to_owned(), NodeRecord::of_disk(identity, build, records)?);
@@ -84,9 +81,6 @@ pub enum Verdict {
 }
 
 /// Asks the peers and decides whether the disk is the node's true one.
-///
-/// # Errors
-/// A record cannot be read.
 pub fn judge(
     config: &ControlPlane,
     identity: &Identity,

@@ -7,9 +7,6 @@ use crate::decisions::{SeenVCenter, SeenZone};
 use crate::objects::{VSphere, Zone};
 
 /// What is on the vCenter of a client of what a Provider names.
-///
-/// # Errors
-/// When it cannot be told.
 pub async fn look(client: &Client, described: &VSphere) -> Result<SeenVCenter> {
     let about = &client.service().about;
     let mut seen = SeenVCenter {

@@ -143,9 +143,6 @@ impl Providers {
     }
 
     /// The session on a Provider's vCenter, with the credentials that its Secret has now. Opened if there is none.
-    ///
-    /// # Errors
-    /// Why it cannot be asked.
     pub async fn session(&self, provider: &Provider) -> Result<Client, Unavailable> {
         self.opened(provider).await.map(|(_, client)| client)
     }
@@ -189,9 +186,6 @@ impl Providers {
 
     /// What there is on a Provider's vCenter of what it names. What was seen with the same credentials of the same spec a while ago
     /// stands for as long as the vCenter answers. Whoever fails again and again is left alone for a while, by all.
-    ///
-    /// # Errors
-    /// Why it cannot be asked.
     pub async fn look(&self, provider: &Provider) -> Result<Arc<SeenVCenter>, Unavailable> {
         let (name, generation) = (provider.name_any(), provider.metadata.generation);
         let (key, client) = self.opened(provider).await?;

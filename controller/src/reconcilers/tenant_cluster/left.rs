@@ -8,9 +8,6 @@ use crate::objects::TenantCluster;
 use crate::records::kept_of;
 
 /// What is to be said of each of these disks, by what is kept of the cluster: it stays there until the cluster's object goes.
-///
-/// # Errors
-/// When what is kept cannot be understood.
 pub(super) fn what_is_left(cluster: &TenantCluster) -> anyhow::Result<Vec<String>> {
     let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
     let Some(deployment) = deployment else { return Ok(Vec::new()) };

@@ -12,9 +12,6 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
 /// A client that connects to this server alone, and shows nothing of itself.
-///
-/// # Errors
-/// When the library refuses.
 pub(super) fn only(certificate: Fingerprint) -> anyhow::Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let pinned = Pinned { certificate, algorithms: provider.signature_verification_algorithms };

@@ -17,9 +17,6 @@ use crate::intake::config::ControlPlane;
 
 impl Api {
     /// Follows which workers there are, and begins to note them once control nodes `may`, which all of them do from then on.
-    ///
-    /// # Errors
-    /// The API does not answer.
     pub fn follow_workers(&self, config: &ControlPlane, may: bool, now: SystemTime) -> anyhow::Result<Findings> {
         let mut records = self.worker_records()?;
         let adopting = records.as_ref().is_some_and(|records| records.are_to_be_completed(now));

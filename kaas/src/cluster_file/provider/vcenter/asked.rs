@@ -28,9 +28,6 @@ pub struct Asked {
 
 impl Asked {
     /// From what is wanted.
-    ///
-    /// # Errors
-    /// When the OVA cannot be read.
     pub fn read(wanted: &Wanted) -> anyhow::Result<Self> {
         let descriptor = Archive::open(&wanted.ova).and_then(|archive| archive.descriptor());
         let descriptor = descriptor.with_context(|| format!("reading {}", wanted.ova.display()))?;

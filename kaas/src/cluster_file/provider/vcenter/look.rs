@@ -10,9 +10,6 @@ use super::asked::Asked;
 use super::seen::{AtCompute, AtDatastore, Object, Seen, SeenDatacenter, SeenHost};
 
 /// What is on the vCenter of a client, but for what belongs to the deployment.
-///
-/// # Errors
-/// When it cannot be told.
 pub async fn look(client: &Client, described: &VcenterProvider) -> Result<Seen> {
     let about = &client.service().about;
     let mut seen = Seen {
@@ -29,9 +26,6 @@ pub async fn look(client: &Client, described: &VcenterProvider) -> Result<Seen> 
 }
 
 /// What belongs to the deployment or is in its way: looked at once all that is named is there.
-///
-/// # Errors
-/// When it cannot be told.
 pub async fn look_around(
     client: &Client,
     described: &VcenterProvider,
@@ -64,9 +58,6 @@ pub async fn look_around(
 
 /// The storage policies that there are, where one is named, may be viewed, and is needed: VMs that are there are seen to without vCenter's
 /// storage policy service.
-///
-/// # Errors
-/// When it cannot be told.
 pub async fn look_at_policies(
     client: &Client,
     described: &VcenterProvider,
