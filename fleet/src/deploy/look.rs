@@ -127,7 +127,8 @@ async fn unproved(
     let mut gone: BTreeSet<Uuid> = met.chain(kept.going.iter().map(|gone| gone.uuid)).collect();
     gone.extend(upgraded.iter().flat_map(|noted| &noted.removed));
     // The VM that the last upgrade found a node in holds its data disk. It does not know a VM that an earlier one has destroyed.
-    let is_swapped = |node: &Node, vm: &Uuid| upgraded.is_some_and(|it| it.nodes.contains(&node.name) && !it.vms.contains(vm));
+    let is_swapped =
+        |node: &Node, vm: &Uuid| upgraded.is_some_and(|it| it.nodes.contains(&node.name) && !it.vms.contains(vm));
     let started = kept.nodes.iter().filter(|node| node.started);
     let started = started.filter_map(|node| node.vm.filter(|vm| !is_swapped(node, vm)));
     let missing: BTreeSet<Uuid> =
