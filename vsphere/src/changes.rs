@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
 
-use crate::client::Client;
+use crate::client::{Client, Pending};
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::method::{CLONE_VM, Method, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_COMPUTE_RESOURCE, RECONFIGURE_VM};
@@ -71,7 +71,7 @@ impl<'a> Changes<'a> {
             };
             let is_on_files = works_on_files(this);
             if is_on_files {
-                self.client.own_tasks().pending.push(task.clone());
+                self.client.own_tasks().pending.push(Pending::new(task.clone(), method, this));
             }
             let end = self.client.end_of(&task, self.limit, self.progress).await;
             if is_on_files && !matches!(end, TaskEnd::Unseen(_)) {

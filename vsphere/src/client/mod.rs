@@ -35,6 +35,7 @@ pub use tries::Tries;
 
 use limits::{Limit, Taken};
 use own_tasks::OwnTasks;
+pub(crate) use own_tasks::Pending;
 use returns::Returns;
 use session::Session;
 use wire::Wire;

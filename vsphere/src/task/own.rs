@@ -24,7 +24,7 @@ impl Client {
     pub(crate) async fn saw_end_of(&self, task: &MoRef) {
         let are_listed = {
             let mut own = self.own_tasks();
-            own.pending.retain(|pending| pending != task);
+            own.pending.retain(|pending| pending.task != *task);
             own.ended = Some(task.clone());
             own.are_listed
         };
