@@ -38,6 +38,9 @@ impl RestartPriority {
 
 /// The priority of a VM that has overrides and none of its priority (`ClusterDasVmSettingsRestartPriority`).
 const OF_CLUSTER: &str = "clusterRestartPriority";
+/// The values of settings that leave the decision to the cluster: `ClusterDasVmSettings`, `ClusterVmComponentProtectionSettings`.
+const OF_CLUSTERS: [&str; 6] =
+    ["", OF_CLUSTER, "clusterIsolationResponse", "-1", "clusterDefault", "useClusterDefault"];
 /// `ClusterDasVmSettings` and `ClusterDasVmConfigInfo` (vSphere Web Services API 8.0).
 const ORDER: [&str; 5] = [
     "restartPriority",
@@ -46,6 +49,18 @@ const ORDER: [&str; 5] = [
     "vmToolsMonitoringSettings",
     "vmComponentProtectionSettings",
 ];
+
+/// Whether a setting of an override leaves the decision to the cluster: vCenter may fill such settings in.
+fn is_of_cluster(setting: &Element) -> bool {
+    // Ignored in overrides (reference of `ClusterVmComponentProtectionSettings`).
+    if setting.name() == "enableAPDTimeoutForHosts" {
+        return true;
+    }
+    match setting.children() {
+        [] => OF_CLUSTERS.contains(&setting.value()),
+        settings => setting.flag("clusterSettings") || settings.iter().all(is_of_cluster),
+    }
+}
 
 /// What the cluster does otherwise with one VM (`ClusterDasVmConfigInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,17 +77,15 @@ impl Override {
     /// Whether it sets more than the priority.
     fn sets_more(&self) -> bool {
         let settings = self.info.child("dasSettings").map(Element::children).unwrap_or_default();
-        settings.iter().any(|setting| setting.name() != "restartPriority")
+        settings.iter().any(|setting| setting.name() != "restartPriority" && !is_of_cluster(setting))
     }
 
-    /// The whole override with another priority: an edit that leaves settings out may take them away.
+    /// All settings with another priority. `info.restartPriority` is deprecated, and has the former one.
     fn with(&self, priority: &str) -> Element {
         let settings = self.info.child("dasSettings").cloned().unwrap_or_else(|| Element::new("dasSettings"));
         let mut settings = settings.put_text("restartPriority", priority);
         settings.sort_by_schema(&ORDER);
-        let mut info = self.info.clone().named("info");
-        info.put(settings);
-        info
+        Element::new("info").with([Element::reference("key", &self.vm), settings])
     }
 }
 
