@@ -138,6 +138,8 @@ type Switches struct {
 	// which removes them at power-off. For ESXi none of this is documented.
 	NoSettingsLocks    bool `json:"no_settings_locks"`
 	KeepsSettingsLocks bool `json:"keeps_settings_locks"`
+	// EditsReplaceOverrides has an edit of an override of HA remove the settings that it leaves out.
+	EditsReplaceOverrides bool `json:"edits_replace_overrides"`
 	// LeavesAborted leaves the machine of a lease that is aborted.
 	LeavesAborted bool `json:"leaves_aborted"`
 }

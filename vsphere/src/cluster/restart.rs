@@ -107,13 +107,14 @@ impl Client {
         Ok(present.and_then(|present| known(present.said())))
     }
 
-    /// Whether a VM's override has this setting of `ClusterDasVmSettings`.
+    /// The value of this setting of `ClusterDasVmSettings` in a VM's override.
     ///
     /// # Errors
     /// As [`Client::restart_priority`].
-    pub async fn override_sets(&self, cluster: &MoRef, vm: &MoRef, setting: &str) -> Result<bool> {
+    pub async fn override_setting(&self, cluster: &MoRef, vm: &MoRef, setting: &str) -> Result<Option<String>> {
         let present = self.overrides(cluster).await?.into_iter().find(|present| present.vm == *vm);
-        Ok(present.is_some_and(|present| present.info.at(&["dasSettings", setting]).is_some()))
+        let value = present.and_then(|present| Some(present.info.at(&["dasSettings", setting])?.value().to_owned()));
+        Ok(value)
     }
 }
 
@@ -138,8 +139,8 @@ impl Changes<'_> {
                 return Ok(false);
             }
             Some(present) if priority.is_none() && !present.sets_more() => {
-                let key = Element::reference("removeKey", vm).of("ManagedObjectReference");
-                Element::new("dasVmConfigSpec").with([operation("remove"), key])
+                self.remove_override(cluster, vm).await?;
+                return Ok(true);
             }
             Some(present) => Element::new("dasVmConfigSpec").with([operation("edit"), present.with(said)]),
             None => {
@@ -149,6 +150,16 @@ impl Changes<'_> {
         };
         self.change_cluster(cluster, part).await?;
         Ok(true)
+    }
+
+    /// Removes a VM's override with all its settings.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the VM has none.
+    pub async fn remove_override(&self, cluster: &MoRef, vm: &MoRef) -> Result<()> {
+        let key = Element::reference("removeKey", vm).of("ManagedObjectReference");
+        let change = [Element::text("operation", "remove"), key];
+        self.change_cluster(cluster, Element::new("dasVmConfigSpec").with(change)).await
     }
 
     /// Adds (`add`) or edits (`edit`) an override with these settings of `ClusterDasVmSettings` and no others, in the order of that type.

@@ -31,7 +31,7 @@ enum Before {
 }
 
 /// Each switch, and the rows that it turns.
-const TURNED: [(&str, &[&str], Before); 34] = [
+const TURNED: [(&str, &[&str], Before); 35] = [
     (r#"{"no_settings_locks": true}"#, &["settings-lock"], Before::Nothing),
     (r#"{"keeps_settings_locks": true}"#, &["settings-lock-after-off"], Before::Nothing),
     (r#"{"edit_properties_while_on": true}"#, &["properties-while-on"], Before::Nothing),
@@ -64,6 +64,7 @@ const TURNED: [(&str, &[&str], Before); 34] = [
     (r#"{"decodes_names_twice": true}"#, &["file-name"], Before::Nothing),
     (r#"{"shortens_entries": true}"#, &["entry-length"], Before::Nothing),
     (r#"{"ignores_change_version": true}"#, &["guard"], Before::Nothing),
+    (r#"{"edits_replace_overrides": true}"#, &["ha-override"], Before::Nothing),
     (r#"{"leaves_aborted": true}"#, &["lease"], Before::Nothing),
     (r#"{"import_drops": ["uuid"], "clone_drops": ["uuid"]}"#, &["lease", "clone-uuid"], Before::Nothing),
 ];
