@@ -24,7 +24,7 @@ const MIB: (u64, u64) = (16, 32);
 const LOCKED: Duration = Duration::from_secs(60);
 
 rows! {
-    "object" "A First Class Disk is made and found by its identifier" |probe| {
+    "object" "A First Class Disk is made and found by its identifier" whole |probe| {
         probe.directory.write(OBJECT, "1", &probe.asking).await?;
         let made = probe.changes().create_storage_object(&probe.name, probe.datastore(), MIB.0).await?;
         let is_same = made == probe.client.storage_object(&made.id, probe.datastore()).await?;

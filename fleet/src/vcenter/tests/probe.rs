@@ -271,6 +271,24 @@ async fn an_ended_probe_removes_what_it_made() {
     }
 }
 
+#[tokio::test]
+async fn a_first_class_disk_is_removed_though_its_creation_was_cancelled() {
+    const DELAY: u64 = 1000;
+    let (bed, ova) = (bed().await, form_ova());
+    bed.spoil("CreateDisk_Task", "delay-task", json!({ "milliseconds": DELAY })).await;
+    let (cancel, cancelled) = watch::channel(false);
+    let cancels = async {
+        while bed.count("CreateDisk_Task").await == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        cancel.send_replace(true);
+    };
+    let (ended, ()) = tokio::join!(probe(&bed, IN_ROLE, &ova, cancelled, &|_| {}), cancels);
+    assert!(ended.is_cancelled && ended.left.is_empty(), "{ended:#?}");
+    tokio::time::sleep(Duration::from_millis(DELAY)).await;
+    assert_eq!((bed.machines().await, files(&bed)), (Vec::new(), Vec::new()));
+}
+
 /// A guest that states what it reads in `product_uuid`.
 const GUEST: &str = r#"while read -r line; do
  id=$(printf '%s\n' "$line" | sed 's/^{"id":\([0-9]*\).*/\1/'); printf '{"id":%s}\n' "$id"
