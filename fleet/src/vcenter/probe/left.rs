@@ -6,7 +6,7 @@ use uuid::Uuid;
 use vsphere::{ConfigSpec, DatastorePath, MoRef, Outcome, Power};
 
 use super::Probe;
-use crate::hypervisor::{DiskRef, Error, Hypervisor as _, Result};
+use crate::hypervisor::{DiskRef, Error, Hypervisor as _, Kind, Result};
 use crate::vcenter::stamp::{self, GOING};
 use crate::vcenter::trouble::changed;
 
@@ -126,11 +126,21 @@ impl Probe<'_> {
         for file in files.iter().filter(|file| is_lock(&file.name)) {
             self.changes().delete_file(&directory.join(&file.name), &self.hypervisor.places.datacenter).await?;
         }
-        self.hypervisor.try_remove_emptied(self.hypervisor.deployment, directory, self.permit).await?;
-        match self.hypervisor.is_empty(directory).await? {
-            None => Ok(()),
-            Some(_) => Err(changed("it has files that the probe did not make: move them".to_owned())),
+        let removed = self.hypervisor.try_remove_emptied(self.hypervisor.deployment, directory, self.permit).await;
+        let files = match self.client.files(&datastore, directory, "*").await {
+            Err(error) if error.outcome() == Outcome::NotFound => return removed,
+            files => files?,
+        };
+        if files.iter().any(|file| !file.name.starts_with('.')) {
+            return Err(changed("it has files that the probe did not make: move them".to_owned()));
         }
+        // vSAN keeps files such as `.sf` in each directory, and moves none.
+        match removed {
+            Err(error) if error.kind == Kind::Fenced => return Err(error),
+            Err(error) => log::warn!("{directory} is empty and stays: {error}"),
+            Ok(()) => log::warn!("{directory} is empty and stays"),
+        }
+        Ok(())
     }
 
     async fn remove_object(&self) -> Result<()> {

@@ -255,6 +255,22 @@ async fn next_probe_removes_what_could_not_be_removed_and_nothing_else() {
     assert_eq!(files(&bed).iter().filter(|path| own(path)).count(), 0, "{:#?}", files(&bed));
 }
 
+/// vSAN keeps files such as `.sdd.sf` in each directory.
+#[tokio::test]
+async fn an_empty_directory_that_stays_stops_no_probe() {
+    let (bed, ova) = (bed().await, form_ova());
+    bed.switch(json!({ "stale_locks": true })).await;
+    assert!(!probed(&bed, &ova).await.left.is_empty());
+    bed.switch(json!({ "stale_locks": false })).await;
+    let path = files(&bed).into_iter().find(|path| path.ends_with("-linked.vmx")).unwrap();
+    let kept = std::path::Path::new(&path).with_file_name(".sdd.sf");
+    std::fs::write(&kept, "").unwrap();
+    let again = probed(&bed, &ova).await;
+    assert_eq!((again.left, bed.machines().await), (Vec::new(), Vec::new()));
+    let directory = kept.parent().unwrap().display().to_string();
+    assert_eq!(files(&bed), [directory, kept.display().to_string()]);
+}
+
 #[tokio::test]
 async fn an_ended_probe_removes_what_it_made() {
     for last in ["clone", "object-attach", "disk-detach"] {
