@@ -10,7 +10,7 @@ use crate::hypervisor::{DiskRef, Error, Hypervisor as _, Kind, Result};
 use crate::vcenter::stamp::{self, GOING};
 use crate::vcenter::trouble::changed;
 
-/// The file that exists as long as a First Class Disk of the probe may exist.
+/// The file that exists as long as a First Class Disk of the probe may exist. It contains the ID of the disk once that is known.
 pub(super) const OBJECT: &str = "first-class-disk";
 /// The begin of the names of files. Each notes the BIOS UUID of a VM, and contains the path of its `.vmx` once vCenter has made it.
 const MADE: &str = "probe-vm-";
@@ -144,11 +144,17 @@ impl Probe<'_> {
     }
 
     async fn remove_object(&self) -> Result<()> {
-        if self.directory.read(OBJECT, 1).await?.is_none() {
-            return Ok(());
-        }
-        while let Some(object) = self.client.storage_object_named(&self.name, self.datastore()).await? {
-            self.changes().delete_storage_object(&object.id, self.datastore()).await?;
+        let Some(id) = self.directory.read(OBJECT, 4096).await? else { return Ok(()) };
+        let (changes, datastore) = (self.changes(), self.datastore());
+        if Uuid::parse_str(&id).is_ok() {
+            match changes.delete_storage_object(&id, datastore).await {
+                Err(error) if error.outcome() == Outcome::NotFound => {}
+                deleted => deleted?,
+            }
+        } else {
+            while let Some(object) = self.client.storage_object_named(&self.name, datastore).await? {
+                changes.delete_storage_object(&object.id, datastore).await?;
+            }
         }
         Ok(self.directory.remove_file(OBJECT, &self.asking).await?)
     }
