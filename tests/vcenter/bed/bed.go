@@ -102,6 +102,7 @@ type Switches struct {
 	// Traceless are the names of those of which no file and no datastore is shown either.
 	Traceless []string `json:"traceless"`
 	// DatastoresAway has for each datastore that is away, by its name, the fault that calls about its files end with, such as InvalidDatastore.
+	// With FileNotFound it says that no host reaches it.
 	DatastoresAway map[string]string `json:"datastores_away"`
 	// SimplePatterns has a datastore's browser take "*" at the begin or the end of a pattern alone, and "?" as itself. What it takes is not
 	// documented.
