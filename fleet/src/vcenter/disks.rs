@@ -184,7 +184,10 @@ impl VcenterHypervisor {
         if seen.accessible {
             return Ok(());
         }
-        Err(not_now(format!("no host reaches the datastore {}, where the disk {} is: connect one", seen.name, disk.uuid)))
+        Err(not_now(format!(
+            "no host reaches the datastore {}, where the disk {} is: connect one",
+            seen.name, disk.uuid
+        )))
     }
 
     /// Whether the data center has no datastore of the name in a disk's path: it was renamed or removed since. Where nobody can say, it
