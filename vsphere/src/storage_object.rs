@@ -70,8 +70,11 @@ impl Client {
             match self.storage_object(object, datastore).await {
                 Ok(object) if object.name == name => return Ok(Some(object)),
                 Ok(_) => {}
-                Err(error) if error.fault().is_none() || error.outcome() == Outcome::Transient => return Err(error),
-                Err(error) => log::info!("the First Class Disk {object} is skipped: {error}"),
+                Err(error) if error.outcome() == Outcome::NotFound => {}
+                Err(error) if error.fault().is_some() && error.outcome() != Outcome::Transient => {
+                    log::info!("the First Class Disk {object} is skipped: {error}");
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(None)
