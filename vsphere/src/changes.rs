@@ -10,7 +10,7 @@ use crate::guard::Guard;
 use crate::method::{CLONE_VM, Method, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_COMPUTE_RESOURCE, RECONFIGURE_VM};
 use crate::reference::MoRef;
 use crate::soap::Element;
-use crate::task::{Progress, TaskEnd, works_on_files};
+use crate::task::{Pending, Progress, TaskEnd, works_on_files};
 use crate::treatment::Again;
 
 /// Tasks that take moments, and that a node may wait for: they are begun whatever else is under way.
@@ -71,7 +71,7 @@ impl<'a> Changes<'a> {
             };
             let is_on_files = works_on_files(this);
             if is_on_files {
-                self.client.own_tasks().pending.push(task.clone());
+                self.client.own_tasks().pending.push(Pending::new(task.clone(), method, this));
             }
             let end = self.client.end_of(&task, self.limit, self.progress).await;
             if is_on_files && !matches!(end, TaskEnd::Unseen(_)) {

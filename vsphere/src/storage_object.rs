@@ -59,18 +59,22 @@ impl Client {
         read(found.need("returnval")?)
     }
 
-    /// A First Class Disk of this name. Reads the disks of the datastore one by one.
+    /// A First Class Disk of this name. Reads the disks of the datastore one by one, and skips those that vCenter cannot read.
     ///
     /// # Errors
-    /// The catalogue cannot be read.
+    /// The catalogue cannot be read, or vCenter cannot answer now.
     pub async fn storage_object_named(&self, name: &str, datastore: &MoRef) -> Result<Option<StorageObject>> {
         let of = vec![Element::reference("datastore", datastore)];
         let listed = self.call(LIST_STORAGE_OBJECTS, &self.objects()?, of).await?;
         for object in listed.all("returnval").filter_map(|one| one.text_of("id")) {
             match self.storage_object(object, datastore).await {
                 Ok(object) if object.name == name => return Ok(Some(object)),
-                Err(error) if error.outcome() != Outcome::NotFound => return Err(error),
-                _ => {}
+                Ok(_) => {}
+                Err(error) if error.outcome() == Outcome::NotFound => {}
+                Err(error) if error.fault().is_some() && error.outcome() != Outcome::Transient => {
+                    log::info!("the First Class Disk {object} is skipped: {error}");
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(None)
@@ -134,6 +138,18 @@ mod tests {
 
     const OBJECT: &str = "<config><id><id>d-1</id></id><name>n</name><keepAfterDeleteVm>true</keepAfterDeleteVm><backing><filePath>[ds] \
                           fcd/d-1.vmdk</filePath></backing><capacityInMB>16</capacityInMB></config>";
+
+    #[tokio::test]
+    async fn a_search_by_name_skips_disks_that_cannot_be_read() {
+        let fake = Fake::start().await;
+        let client = fake.client().await;
+        let datastore = MoRef::new("Datastore", "datastore-1");
+        let listed = ["d-0", "d-1"].map(|id| format!("<returnval><id>{id}</id></returnval>")).concat();
+        fake.says("ListVStorageObject", &listed);
+        let mine = Reply::Response(format!("<returnval>{OBJECT}</returnval>"));
+        fake.replies("RetrieveVStorageObject", [Reply::Fault("FileFault", String::new()), mine]);
+        assert_eq!(client.storage_object_named("n", &datastore).await.unwrap().unwrap().id, "d-1");
+    }
 
     #[tokio::test]
     async fn a_first_class_disk_is_made_used_and_deleted_by_its_identifier() {

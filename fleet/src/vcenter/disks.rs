@@ -139,6 +139,7 @@ impl VcenterHypervisor {
         let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
         let found = match self.client.disk_uuid(file).await {
             Err(error) if error.outcome() == vsphere::Outcome::NotFound => {
+                self.reaches_datastore_of(disk).await?;
                 return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
             }
             // `InvalidDatastore`, which says so of one that is there as well, and whatever else says that what is asked for cannot be.
@@ -174,6 +175,19 @@ impl VcenterHypervisor {
             Err(error) if error.outcome() == vsphere::Outcome::NotFound => Ok(disk.clone()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Fails if no host reaches the datastore of a disk: that a file is missing proves nothing then.
+    async fn reaches_datastore_of(&self, disk: &DiskRef) -> Result<()> {
+        let Some(datastore) = self.reference_of_datastore(disk).await? else { return Ok(()) };
+        let seen = self.client.datastore(&MoRef::new("Datastore", datastore)).await?;
+        if seen.accessible {
+            return Ok(());
+        }
+        Err(not_now(format!(
+            "no host reaches the datastore {}, where the disk {} is: connect one",
+            seen.name, disk.uuid
+        )))
     }
 
     /// Whether the data center has no datastore of the name in a disk's path: it was renamed or removed since. Where nobody can say, it

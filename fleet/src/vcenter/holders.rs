@@ -119,8 +119,7 @@ pub(super) fn holds_not(vm: &vsphere::Vm, disk: &DiskRef) -> Result<()> {
     match vm.devices.disk(&disk.uuid.to_string()) {
         None => Ok(()),
         Some(copy) => Err(Error::refused(format!(
-            "{} holds {}, which has the UUID of the disk {} and is a copy of it: detach it there, or remove that VM if it is a copy which is of \
-             no use",
+            "{} holds {}, a copy of the disk {} under its UUID: detach it there, remove that VM, or move it to another folder",
             vm.name,
             copy.path.as_deref().unwrap_or(&copy.label),
             disk.path

@@ -227,7 +227,7 @@ pub(super) fn snapshot(vm: &vsphere::Vm) -> Option<&MoRef> {
 }
 
 /// How the names of an image's templates begin.
-fn prefix(digest: &str) -> String {
+pub(super) fn prefix(digest: &str) -> String {
     format!("kaas-image-{}-", digest.get(..SHORT).unwrap_or(digest))
 }
 

@@ -8,12 +8,12 @@ use super::disks::first_controller;
 use super::image::Image;
 use super::laid::{CHANGED, Seal, is_by_host, snapshot};
 use super::look::uuid;
-use super::place::Place;
+use super::place::{Place, VmNetworks};
 use super::settings::{Wire, filled, taken_over, wired};
 use super::site::Clones;
 use super::stamp;
 use super::trouble::{Asking, after_it_began, changed};
-use crate::hypervisor::{Addition, Error, Permit, Replacement, Result, VmSize};
+use crate::hypervisor::{Addition, Error, Networks, Permit, Replacement, Result, VmSize};
 
 /// How the entries of `extraConfig` begin that a guest reads.
 const GUESTINFO: &str = "guestinfo.";
@@ -41,7 +41,10 @@ impl VcenterHypervisor {
             Some(vm) => Some(self.named(&vm.reference).await?),
             None => None,
         };
-        let place = self.place(beside.as_ref(), addition.placement).await?;
+        let mut place = self.place(beside.as_ref(), addition.placement).await?;
+        if let Networks::Named(paths) = addition.networks {
+            place.networks = VmNetworks::Named(paths.to_vec());
+        }
         for vm in self.all_own().await? {
             if stamp::read(&vm.name, &vm.extra)?.as_ref() == Some(&addition.stamp) {
                 return Err(Error::refused(format!(

@@ -38,12 +38,23 @@ pub(super) struct At {
     pub(super) name: String,
 }
 
+/// The networks that a new VM will be on.
+#[derive(Clone, Debug)]
+pub(super) enum VmNetworks {
+    /// Those of this VM.
+    Of(MoRef),
+    /// Those of these paths.
+    Named(Vec<String>),
+    These(Vec<MoRef>),
+}
+
 /// Where one VM is put.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) folder: MoRef,
     pub(super) pool: MoRef,
     pub(super) at: At,
+    pub(super) networks: VmNetworks,
     /// The host of the VM that the new one replaces.
     pub(super) host: Option<MoRef>,
 }
@@ -179,7 +190,11 @@ impl VcenterHypervisor {
             (None, Some(pool)) => pool.clone(),
             (None, None) => self.places.pool.clone(),
         };
-        Ok(Place { folder, pool, at: self.datastore(like, placement).await?, host: None })
+        let networks = match like {
+            Some(vm) => VmNetworks::Of(vm.reference.clone()),
+            None => VmNetworks::These(self.places.networks.iter().map(|(network, _)| network.clone()).collect()),
+        };
+        Ok(Place { folder, pool, at: self.datastore(like, placement).await?, networks, host: None })
     }
 
     pub(super) fn is_searched(&self, folder: &MoRef) -> bool {
@@ -219,8 +234,19 @@ impl VcenterHypervisor {
         }
         let hosts = self.client.look(&cluster, &["host"]).await?.references_at("host");
         let mut hosts = self.client.hosts(&hosts).await?;
+        let networks = match &place.networks {
+            VmNetworks::Of(vm) => self.client.look(vm, &["network"]).await?.references_at("network"),
+            VmNetworks::Named(paths) => {
+                let mut networks = Vec::new();
+                for path in paths {
+                    networks.push(self.network(path).await?);
+                }
+                networks
+            }
+            VmNetworks::These(networks) => networks.clone(),
+        };
         hosts.retain(|host| {
-            let has_networks = self.places.networks.iter().all(|(network, _)| host.networks.contains(network));
+            let has_networks = networks.iter().all(|network| host.networks.contains(network));
             host.takes_vms() && has_networks && host.datastores.contains(&place.at.datastore)
         });
         let own: Vec<MoRef> = self.all_own().await?.into_iter().filter_map(|vm| vm.host).collect();

@@ -10,7 +10,7 @@ use super::VcenterHypervisor;
 use super::image::{Package, Standing, as_staged};
 use super::laid::{Note, SNAPSHOT, Seal, parts};
 use super::patience::{Patience, may_be_made_later};
-use super::place::Place;
+use super::place::{Place, VmNetworks};
 use super::stamp::{GOING, IMAGE};
 use super::trouble::{Asking, LastLook, Looked, changed, not_now};
 use crate::hypervisor::{Error, Kind, Permit, Placement, Result, Staged, Vm};
@@ -246,7 +246,9 @@ impl VcenterHypervisor {
         if package.digest != digest {
             return Err(another());
         }
-        let (networks, host) = (self.networks_for(&package, like).await?, self.host_for(place).await?);
+        let networks = self.networks_for(&package, like).await?;
+        let of_template = VmNetworks::These(networks.values().cloned().collect());
+        let host = self.host_for(&Place { networks: of_template, ..place.clone() }).await?;
         let note = self.laid.new_note(digest, &place.at.datastore, package.defaults);
         self.laid.begin(&note, permit).await?;
         let config = ConfigSpec::new().bios_uuid(&note.uuid.to_string()).extra(IMAGE, digest).annotation(ANNOTATION);

@@ -102,6 +102,7 @@ type Switches struct {
 	// Traceless are the names of those of which no file and no datastore is shown either.
 	Traceless []string `json:"traceless"`
 	// DatastoresAway has for each datastore that is away, by its name, the fault that calls about its files end with, such as InvalidDatastore.
+	// With FileNotFound it says that no host reaches it.
 	DatastoresAway map[string]string `json:"datastores_away"`
 	// SimplePatterns has a datastore's browser take "*" at the begin or the end of a pattern alone, and "?" as itself. What it takes is not
 	// documented.
@@ -138,6 +139,8 @@ type Switches struct {
 	// which removes them at power-off. For ESXi none of this is documented.
 	NoSettingsLocks    bool `json:"no_settings_locks"`
 	KeepsSettingsLocks bool `json:"keeps_settings_locks"`
+	// EditsReplaceOverrides has an edit of an override of HA remove the settings that it leaves out.
+	EditsReplaceOverrides bool `json:"edits_replace_overrides"`
 	// LeavesAborted leaves the machine of a lease that is aborted.
 	LeavesAborted bool `json:"leaves_aborted"`
 }

@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -74,7 +75,7 @@ func (c *cluster) ReconfigureComputeResourceTask(ctx *vcsim.Context, asked *type
 			return c.ClusterComputeResource.ReconfigureComputeResourceTask(ctx, asked)
 		})
 		if failed == nil {
-			c.world.registry.WithLock(ctx, c.ClusterComputeResource, func() { replaceOverrides(c.ClusterComputeResource, asked.Spec) })
+			c.world.registry.WithLock(ctx, c.ClusterComputeResource, func() { c.world.editOverrides(c.ClusterComputeResource, asked.Spec) })
 		}
 		return result, failed
 	})
@@ -127,9 +128,9 @@ func (w *world) hasStranger(of *vcsim.ClusterComputeResource, changes []types.Cl
 	return false
 }
 
-// replaceOverrides makes overrides of HA that are edited what was sent, and no more. vcsim changes their restart priority and keeps all else;
-// that vCenter does is not documented.
-func replaceOverrides(of *vcsim.ClusterComputeResource, asked types.BaseComputeResourceConfigSpec) {
+// editOverrides edits overrides of HA: vcsim changes their restart priority and keeps all else. "If you set the modify
+// parameter to true [..], an unset property has no effect on the existing property value" (reference of ClusterDasVmSettings).
+func (w *world) editOverrides(of *vcsim.ClusterComputeResource, asked types.BaseComputeResourceConfigSpec) {
 	spec, is := asked.(*types.ClusterConfigSpecEx)
 	config, known := of.ConfigurationEx.(*types.ClusterConfigInfoEx)
 	if !is || !known {
@@ -137,9 +138,29 @@ func replaceOverrides(of *vcsim.ClusterComputeResource, asked types.BaseComputeR
 	}
 	for _, change := range spec.DasVmConfigSpec {
 		for i := range config.DasVmConfig {
-			if change.Operation == types.ArrayUpdateOperationEdit && config.DasVmConfig[i].Key == change.Info.Key {
-				config.DasVmConfig[i] = *change.Info
+			if change.Operation != types.ArrayUpdateOperationEdit || config.DasVmConfig[i].Key != change.Info.Key {
+				continue
 			}
+			if w.bed.Switches().EditsReplaceOverrides {
+				config.DasVmConfig[i] = *change.Info
+			} else {
+				setGiven(reflect.ValueOf(&config.DasVmConfig[i]).Elem(), reflect.ValueOf(change.Info).Elem())
+			}
+		}
+	}
+}
+
+// setGiven sets the fields that are given, also those of structures below.
+func setGiven(now, given reflect.Value) {
+	for i := range given.NumField() {
+		to, from := now.Field(i), given.Field(i)
+		below := from.Kind() == reflect.Pointer && from.Type().Elem().Kind() == reflect.Struct
+		switch {
+		case from.IsZero():
+		case below && !to.IsNil():
+			setGiven(to.Elem(), from.Elem())
+		default:
+			to.Set(from)
 		}
 	}
 }

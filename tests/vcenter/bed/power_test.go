@@ -289,7 +289,7 @@ func (p plain) Error() string { return string(p) }
 
 const errNoKernel = plain("no kernel")
 
-func TestAnOverrideOfHAThatIsEditedIsWhatWasSent(t *testing.T) {
+func TestAnEditOfAnOverrideOfHAKeepsWhatItLeavesOut(t *testing.T) {
 	s := opened(t)
 	vm := s.imported("node-1")
 	cluster, err := s.finder.DefaultClusterComputeResource(background)
@@ -301,12 +301,21 @@ func TestAnOverrideOfHAThatIsEditedIsWhatWasSent(t *testing.T) {
 		}}}, true))
 	}
 	set(types.ArrayUpdateOperationAdd, types.ClusterDasVmSettings{RestartPriority: "low", IsolationResponse: "shutdown"})
-	set(types.ArrayUpdateOperationEdit, types.ClusterDasVmSettings{RestartPriority: "high"})
-	config, err := cluster.Configuration(background)
-	s.must(err)
-	if now := config.DasVmConfig[0].DasSettings; now.RestartPriority != "high" || now.IsolationResponse != "" {
-		t.Errorf("%+v", now)
+	is := func(priority, isolation string) {
+		t.Helper()
+		config, err := cluster.Configuration(background)
+		s.must(err)
+		if now := config.DasVmConfig[0].DasSettings; now.RestartPriority != priority || now.IsolationResponse != isolation {
+			t.Errorf("%+v", now)
+		}
 	}
+	set(types.ArrayUpdateOperationEdit, types.ClusterDasVmSettings{RestartPriority: "high"})
+	is("high", "shutdown")
+	set(types.ArrayUpdateOperationEdit, types.ClusterDasVmSettings{IsolationResponse: "none"})
+	is("high", "none")
+	s.ask("PUT", "/switches", `{"edits_replace_overrides": true}`)
+	set(types.ArrayUpdateOperationEdit, types.ClusterDasVmSettings{RestartPriority: "low"})
+	is("low", "")
 }
 
 func TestARuleTakesMachinesOfItsClusterAlone(t *testing.T) {

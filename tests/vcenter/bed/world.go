@@ -185,7 +185,11 @@ func (w *world) account(ctx *vcsim.Context) {
 			left = min(left, most)
 		}
 		kind := w.bed.Switches().DatastoreType
+		accessible := w.bed.Switches().DatastoresAway[datastore.Name] != "FileNotFound"
 		w.registry.WithLock(ctx, datastore, func() {
+			if datastore.Summary.Accessible != accessible {
+				w.registry.Update(ctx, datastore, []types.PropertyChange{{Name: "summary.accessible", Val: accessible}})
+			}
 			if kind != "" && datastore.Summary.Type != kind {
 				w.registry.Update(ctx, datastore, []types.PropertyChange{{Name: "summary.type", Val: kind}})
 			}

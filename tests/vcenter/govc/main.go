@@ -11,6 +11,7 @@ import (
 	_ "github.com/vmware/govmomi/cli/cluster"
 	_ "github.com/vmware/govmomi/cli/device"
 	_ "github.com/vmware/govmomi/cli/folder"
+	_ "github.com/vmware/govmomi/cli/host/portgroup"
 	_ "github.com/vmware/govmomi/cli/importx"
 	_ "github.com/vmware/govmomi/cli/library"
 	_ "github.com/vmware/govmomi/cli/object"

@@ -24,6 +24,7 @@ use url::Url;
 
 use crate::connection::GONE;
 use crate::reference::MoRef;
+use crate::task::Pending;
 
 pub use clock::{Clock, Over, Until};
 pub(crate) use files::Transfer;
@@ -59,7 +60,7 @@ struct Inner {
 #[derive(Default)]
 pub(crate) struct OwnTasks {
     /// Those whose end was not seen.
-    pub(crate) pending: Vec<MoRef>,
+    pub(crate) pending: Vec<Pending>,
     /// The last one whose end was seen.
     pub(crate) ended: Option<MoRef>,
     /// Whether the client has found one of its own in vCenter's list.

@@ -38,6 +38,9 @@ impl RestartPriority {
 
 /// The priority of a VM that has overrides and none of its priority (`ClusterDasVmSettingsRestartPriority`).
 const OF_CLUSTER: &str = "clusterRestartPriority";
+/// The values of settings that leave the decision to the cluster: `ClusterDasVmSettings`, `ClusterVmComponentProtectionSettings`.
+const OF_CLUSTERS: [&str; 6] =
+    ["", OF_CLUSTER, "clusterIsolationResponse", "-1", "clusterDefault", "useClusterDefault"];
 /// `ClusterDasVmSettings` and `ClusterDasVmConfigInfo` (vSphere Web Services API 8.0).
 const ORDER: [&str; 5] = [
     "restartPriority",
@@ -46,6 +49,18 @@ const ORDER: [&str; 5] = [
     "vmToolsMonitoringSettings",
     "vmComponentProtectionSettings",
 ];
+
+/// Whether a setting of an override leaves the decision to the cluster: vCenter may fill such settings in.
+fn is_of_cluster(setting: &Element) -> bool {
+    // Ignored in overrides (reference of `ClusterVmComponentProtectionSettings`).
+    if setting.name() == "enableAPDTimeoutForHosts" {
+        return true;
+    }
+    match setting.children() {
+        [] => OF_CLUSTERS.contains(&setting.value()),
+        settings => setting.flag("clusterSettings") || settings.iter().all(is_of_cluster),
+    }
+}
 
 /// What the cluster does otherwise with one VM (`ClusterDasVmConfigInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,17 +77,15 @@ impl Override {
     /// Whether it sets more than the priority.
     fn sets_more(&self) -> bool {
         let settings = self.info.child("dasSettings").map(Element::children).unwrap_or_default();
-        settings.iter().any(|setting| setting.name() != "restartPriority")
+        settings.iter().any(|setting| setting.name() != "restartPriority" && !is_of_cluster(setting))
     }
 
-    /// The whole override with another priority: an edit that leaves settings out may take them away.
+    /// All settings with another priority. `info.restartPriority` is deprecated, and has the former one.
     fn with(&self, priority: &str) -> Element {
         let settings = self.info.child("dasSettings").cloned().unwrap_or_else(|| Element::new("dasSettings"));
         let mut settings = settings.put_text("restartPriority", priority);
         settings.sort_by_schema(&ORDER);
-        let mut info = self.info.clone().named("info");
-        info.put(settings);
-        info
+        Element::new("info").with([Element::reference("key", &self.vm), settings])
     }
 }
 
@@ -94,13 +107,14 @@ impl Client {
         Ok(present.and_then(|present| known(present.said())))
     }
 
-    /// Whether a VM's override has this setting of `ClusterDasVmSettings`.
+    /// The value of this setting of `ClusterDasVmSettings` in a VM's override.
     ///
     /// # Errors
     /// As [`Client::restart_priority`].
-    pub async fn override_sets(&self, cluster: &MoRef, vm: &MoRef, setting: &str) -> Result<bool> {
+    pub async fn override_setting(&self, cluster: &MoRef, vm: &MoRef, setting: &str) -> Result<Option<String>> {
         let present = self.overrides(cluster).await?.into_iter().find(|present| present.vm == *vm);
-        Ok(present.is_some_and(|present| present.info.at(&["dasSettings", setting]).is_some()))
+        let value = present.and_then(|present| Some(present.info.at(&["dasSettings", setting])?.value().to_owned()));
+        Ok(value)
     }
 }
 
@@ -125,8 +139,8 @@ impl Changes<'_> {
                 return Ok(false);
             }
             Some(present) if priority.is_none() && !present.sets_more() => {
-                let key = Element::reference("removeKey", vm).of("ManagedObjectReference");
-                Element::new("dasVmConfigSpec").with([operation("remove"), key])
+                self.remove_override(cluster, vm).await?;
+                return Ok(true);
             }
             Some(present) => Element::new("dasVmConfigSpec").with([operation("edit"), present.with(said)]),
             None => {
@@ -136,6 +150,16 @@ impl Changes<'_> {
         };
         self.change_cluster(cluster, part).await?;
         Ok(true)
+    }
+
+    /// Removes a VM's override with all its settings.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the VM has none.
+    pub async fn remove_override(&self, cluster: &MoRef, vm: &MoRef) -> Result<()> {
+        let key = Element::reference("removeKey", vm).of("ManagedObjectReference");
+        let change = [Element::text("operation", "remove"), key];
+        self.change_cluster(cluster, Element::new("dasVmConfigSpec").with(change)).await
     }
 
     /// Adds (`add`) or edits (`edit`) an override with these settings of `ClusterDasVmSettings` and no others, in the order of that type.

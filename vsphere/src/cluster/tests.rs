@@ -121,6 +121,40 @@ async fn other_overrides_of_a_vm_stay() {
 }
 
 #[tokio::test]
+async fn an_override_that_only_names_defaults_is_removed() {
+    let key = reference("key", "VirtualMachine", "vm-1");
+    let [tools, own_tools] = ["true", "false"].map(|of_cluster| {
+        format!(
+            "<vmToolsMonitoringSettings><clusterSettings>{of_cluster}</clusterSettings><failureInterval>30</failureInterval>\
+             </vmToolsMonitoringSettings>"
+        )
+    });
+    let [protection, own_protection] = ["clusterDefault", "warning"].map(|reaction| {
+        format!(
+            "<vmComponentProtectionSettings><vmStorageProtectionForAPD>{reaction}</vmStorageProtectionForAPD>\
+             <enableAPDTimeoutForHosts>false</enableAPDTimeoutForHosts><vmTerminateDelayForAPDSec>-1</vmTerminateDelayForAPDSec>\
+             <vmReactionOnAPDCleared>useClusterDefault</vmReactionOnAPDCleared></vmComponentProtectionSettings>"
+        )
+    });
+    let defaults = "<restartPriorityTimeout>-1</restartPriorityTimeout><isolationResponse>clusterIsolationResponse</isolationResponse>";
+    for (others, operation) in [
+        (format!("{defaults}{tools}{protection}"), "remove"),
+        ("<restartPriorityTimeout>600</restartPriorityTimeout>".to_owned(), "edit"),
+        (format!("{defaults}{own_tools}{protection}"), "edit"),
+        (format!("{defaults}{tools}{own_protection}"), "edit"),
+    ] {
+        let settings = format!("<dasSettings><restartPriority>disabled</restartPriority>{others}</dasSettings>");
+        let said = format!("<dasVmConfig>{key}<restartPriority>disabled</restartPriority>{settings}</dasVmConfig>");
+        let (fake, client) = configured(&said).await;
+        assert!(client.changes(&Unguarded).set_restart_priority(&cluster(), &MoRef::vm("vm-1"), None).await.unwrap());
+        let asked = fake.asked("ReconfigureComputeResource_Task")[0].call();
+        assert!(asked.contains(&format!("<operation>{operation}</operation>")), "{others}: {asked}");
+        // The deprecated setting is not sent beside the new one.
+        assert!(!asked.contains("disabled"), "{asked}");
+    }
+}
+
+#[tokio::test]
 async fn a_cluster_says_that_it_has_drs_turned_off_to_who_may_see_it() {
     for (configuration, lacks) in [
         ("<drsConfig><enabled>true</enabled></drsConfig>", false),

@@ -21,7 +21,7 @@ const STATE: &[&str] = &["info.state"];
 
 const DETAILS: &[&str] = &["info.state", "info.descriptionId", "info.entityName", "info.reason"];
 
-pub(crate) use own::works_on_files;
+pub(crate) use own::{Pending, works_on_files};
 
 /// Is told of a task's progress, in percent, or of an upload's.
 pub type Progress<'a> = &'a (dyn Fn(u32) + Send + Sync);
@@ -40,7 +40,7 @@ pub(crate) enum TaskEnd {
 pub struct Running {
     /// What names it.
     pub task: MoRef,
-    /// What it does, such as `VirtualMachine.powerOn`.
+    /// What it does, such as `VirtualMachine.powerOn`; empty if that cannot be read.
     pub what: String,
     /// The name of what it works on; empty where that has none, as a manager.
     pub on: String,
@@ -54,7 +54,7 @@ impl fmt::Display for Running {
         let named = |f: &mut fmt::Formatter<'_>, word: &str, name: &str| {
             if name.is_empty() { Ok(()) } else { write!(f, " {word} {name}") }
         };
-        f.write_str(&self.what)?;
+        f.write_str(if self.what.is_empty() { "a task" } else { &self.what })?;
         named(f, "of", &self.on)?;
         named(f, "by", &self.by)
     }
@@ -84,13 +84,20 @@ impl Client {
     pub async fn running_anywhere(&self) -> Result<Vec<Running>> {
         let mut recent = self.recent_tasks().await?;
         let own = self.own_tasks().pending.clone();
-        let unlisted: Vec<MoRef> = own.iter().filter(|own| !recent.contains(own)).cloned().collect();
+        let unlisted: Vec<MoRef> =
+            own.iter().map(|own| &own.task).filter(|own| !recent.contains(own)).cloned().collect();
         recent.extend(unlisted);
         // Most have ended: of those no more is read.
         let running = self.going_on(&recent, STATE).await?;
         let running: Vec<MoRef> = running.into_iter().map(|info| info.reference).collect();
-        self.own_tasks().pending.retain(|task| running.contains(task) || !own.contains(task));
-        self.running(&running).await
+        self.own_tasks().pending.retain(|pending| running.contains(&pending.task) || !own.contains(pending));
+        let mut running = self.running(&running).await?;
+        for unread in running.iter_mut().filter(|running| running.what.is_empty()) {
+            if let Some(own) = own.iter().find(|own| own.task == unread.task) {
+                (unread.what, unread.by) = (own.what.clone(), self.user_name().await);
+            }
+        }
+        Ok(running)
     }
 
     async fn recent_tasks(&self) -> Result<Vec<MoRef>> {
@@ -116,7 +123,8 @@ impl Client {
             Err(error) if error.outcome() == Outcome::NotFound => Vec::new(),
             seen => seen?,
         };
-        seen.retain(|info| matches!(info.text("info.state"), "queued" | "running"));
+        // A state that cannot be read says nothing of the end.
+        seen.retain(|info| !matches!(info.text("info.state"), "success" | "error"));
         Ok(seen)
     }
 

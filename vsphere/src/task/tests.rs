@@ -6,10 +6,11 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::fake::{
-    Fake, Reply, TASK, failure, object, others_had_their_turn, page, reference, service_content, success, updates,
+    Fake, Reply, TASK, failure, missing, object, others_had_their_turn, page, reference, service_content, success,
+    updates,
 };
 use crate::guard::Unguarded;
-use crate::method::{DELETE_VIRTUAL_DISK, DESTROY, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_VM};
+use crate::method::{COPY_VIRTUAL_DISK, DELETE_VIRTUAL_DISK, DESTROY, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_VM};
 
 fn vm() -> MoRef {
     MoRef::vm("vm-1")
@@ -260,6 +261,24 @@ async fn a_task_on_a_file_whose_end_was_not_seen_is_read_by_its_reference_though
     fake.replies("RetrievePropertiesEx", [none, goes_on.clone(), goes_on].map(Reply::Response));
     let found = client.running_anywhere().await.unwrap();
     assert!(matches!(found.as_slice(), [task] if task.task == MoRef::new("Task", "task-1")), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_task_whose_state_is_missing_counts_as_running() {
+    let fake = with_task_manager().await;
+    let client = fake.client().await;
+    let manager = MoRef::new("VirtualDiskManager", "manager");
+    fake.runs("CopyVirtualDisk_Task", [running("10"), running("20")]);
+    let begun = client.changes(&Unguarded).within(Duration::ZERO).run(COPY_VIRTUAL_DISK, &manager, vec![]).await;
+    assert_eq!(begun.unwrap_err().outcome(), Outcome::InDoubt);
+    let none = || page(&object("TaskManager", "TaskManager", &[("recentTask", "")]), None);
+    let unread = || page(&missing("Task", "task-1", "info.state", "NoPermission"), None);
+    for _ in 0..2 {
+        fake.replies("RetrievePropertiesEx", [none(), unread(), unread()].map(Reply::Response));
+        let found = client.running_anywhere().await.unwrap();
+        let [task] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((&*task.what, &task.by), ("VirtualDiskManager.copyVirtualDisk", &client.user_name().await));
+    }
 }
 
 /// Which object the tasks of managers have is not documented, and so not which account sees them.

@@ -2,7 +2,7 @@
 //! back from here: a node refuses an old one.
 
 use super::{StepOutcome, place};
-use crate::hypervisor::{DiskRef, Error, Kind};
+use crate::hypervisor::{DiskRef, Error, Kind, Vm};
 use crate::node::told;
 use crate::upgrade::context::StepContext;
 use crate::upgrade::copies::{kept, mark};
@@ -22,7 +22,9 @@ impl StepContext<'_> {
 
     /// Copies the disk, which is at `place`. Half of a copy, or one that nobody has heard the end of, is made anew.
     pub(super) async fn copy(&self, node: &PlannedNode, place: &DiskRef) -> Result<StepOutcome, StepError> {
-        if let Some(holder) = self.vms().await?.iter().find(|vm| vm.disk(node.disk.uuid).is_some()) {
+        // Another file under its UUID is a copy.
+        let holds = |vm: &&Vm| vm.disks.iter().any(|disk| disk.reference == *place);
+        if let Some(holder) = self.vms().await?.iter().find(holds) {
             return Err(StepError::pause(DISK_HELD, format!("{holder} holds the disk {}", node.disk.uuid)));
         }
         let names = [base_of(&node.old_name), base_of(&node.new_name)];

@@ -24,9 +24,10 @@ const MIB: (u64, u64) = (16, 32);
 const LOCKED: Duration = Duration::from_secs(60);
 
 rows! {
-    "object" "A First Class Disk is made and found by its identifier" |probe| {
-        probe.directory.write(OBJECT, "1", &probe.asking).await?;
+    "object" "A First Class Disk is made and found by its identifier" whole |probe| {
+        probe.directory.write(OBJECT, "-", &probe.asking).await?;
         let made = probe.changes().create_storage_object(&probe.name, probe.datastore(), MIB.0).await?;
+        probe.directory.write(OBJECT, &made.id, &probe.asking).await?;
         let is_same = made == probe.client.storage_object(&made.id, probe.datastore()).await?;
         probe.object = Some(made);
         saw(is_same, format!("as it was made: {is_same}"))

@@ -6,11 +6,11 @@ use uuid::Uuid;
 use vsphere::{ConfigSpec, DatastorePath, MoRef, Outcome, Power};
 
 use super::Probe;
-use crate::hypervisor::{DiskRef, Error, Hypervisor as _, Result};
+use crate::hypervisor::{DiskRef, Error, Hypervisor as _, Kind, Result};
 use crate::vcenter::stamp::{self, GOING};
 use crate::vcenter::trouble::changed;
 
-/// The file that exists as long as a First Class Disk of the probe may exist.
+/// The file that exists as long as a First Class Disk of the probe may exist. It contains the ID of the disk once that is known.
 pub(super) const OBJECT: &str = "first-class-disk";
 /// The begin of the names of files. Each notes the BIOS UUID of a VM, and contains the path of its `.vmx` once vCenter has made it.
 const MADE: &str = "probe-vm-";
@@ -126,19 +126,35 @@ impl Probe<'_> {
         for file in files.iter().filter(|file| is_lock(&file.name)) {
             self.changes().delete_file(&directory.join(&file.name), &self.hypervisor.places.datacenter).await?;
         }
-        self.hypervisor.try_remove_emptied(self.hypervisor.deployment, directory, self.permit).await?;
-        match self.hypervisor.is_empty(directory).await? {
-            None => Ok(()),
-            Some(_) => Err(changed("it has files that the probe did not make: move them".to_owned())),
+        let removed = self.hypervisor.try_remove_emptied(self.hypervisor.deployment, directory, self.permit).await;
+        let files = match self.client.files(&datastore, directory, "*").await {
+            Err(error) if error.outcome() == Outcome::NotFound => return removed,
+            files => files?,
+        };
+        if files.iter().any(|file| !file.name.starts_with('.')) {
+            return Err(changed("it has files that the probe did not make: move them".to_owned()));
         }
+        // vSAN keeps files such as `.sf` in each directory, and moves none.
+        match removed {
+            Err(error) if error.kind == Kind::Fenced => return Err(error),
+            Err(error) => log::warn!("{directory} is empty and stays: {error}"),
+            Ok(()) => log::warn!("{directory} is empty and stays"),
+        }
+        Ok(())
     }
 
     async fn remove_object(&self) -> Result<()> {
-        if self.directory.read(OBJECT, 1).await?.is_none() {
-            return Ok(());
-        }
-        while let Some(object) = self.client.storage_object_named(&self.name, self.datastore()).await? {
-            self.changes().delete_storage_object(&object.id, self.datastore()).await?;
+        let Some(id) = self.directory.read(OBJECT, 4096).await? else { return Ok(()) };
+        let (changes, datastore) = (self.changes(), self.datastore());
+        if Uuid::parse_str(&id).is_ok() {
+            match changes.delete_storage_object(&id, datastore).await {
+                Err(error) if error.outcome() == Outcome::NotFound => {}
+                deleted => deleted?,
+            }
+        } else {
+            while let Some(object) = self.client.storage_object_named(&self.name, datastore).await? {
+                changes.delete_storage_object(&object.id, datastore).await?;
+            }
         }
         Ok(self.directory.remove_file(OBJECT, &self.asking).await?)
     }

@@ -123,7 +123,12 @@ pub async fn run(
     let mut rows = Vec::new();
     let all = [rows::ROWS, vms::ROWS, disks::ROWS].concat();
     for row in &all {
-        let Ok(tried) = unless_cancelled(&cancelled, (row.run)(&mut probe)).await else { break };
+        if *cancelled.borrow() {
+            break;
+        }
+        let run = (row.run)(&mut probe);
+        let tried = if row.is_whole { Ok(run.await) } else { unless_cancelled(&cancelled, run).await };
+        let Ok(tried) = tried else { break };
         if tried.as_ref().is_err_and(|error| error.kind == Kind::Fenced) {
             anyhow::bail!("another probe has taken over the folder");
         }

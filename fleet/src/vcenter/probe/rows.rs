@@ -12,13 +12,22 @@ use super::answer::{Tried, saw, word};
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) assumption: &'static str,
+    /// Whether it runs to its end when the operator ends the probe: nothing would find what its request makes later.
+    pub(super) is_whole: bool,
     pub(super) run: for<'p> fn(&'p mut Probe<'_>) -> Pin<Box<dyn Future<Output = Tried> + 'p>>,
 }
 
 macro_rules! rows {
-    ($($name:literal $assumption:literal |$probe:ident| $answer:block)*) => {
+    (@) => { false };
+    (@ whole) => { true };
+    ($($name:literal $assumption:literal $($whole:ident)? |$probe:ident| $answer:block)*) => {
         pub(in crate::vcenter::probe) const ROWS: &[$crate::vcenter::probe::rows::Row] = &[$(
-            $crate::vcenter::probe::rows::Row { name: $name, assumption: $assumption, run: |$probe| Box::pin(async move $answer) },
+            $crate::vcenter::probe::rows::Row {
+                name: $name,
+                assumption: $assumption,
+                is_whole: rows!(@ $($whole)?),
+                run: |$probe| Box::pin(async move $answer),
+            },
         )*];
     };
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 
 use uuid::Uuid;
-use vsphere::{CloneDisks, CloneVm, ConfigSpec, Element, Import, MoRef, Outcome, Property};
+use vsphere::{CloneDisks, CloneVm, ConfigSpec, Element, Import, MoRef, Object, Outcome, Property};
 
 use super::Probe;
 use super::answer::{Tried, fault, made, saw, untried};
 use super::rows::rows;
 use crate::hypervisor::{Addition, Error, Hypervisor as _, Kind, Networks, Placement, Result, Size, Staged};
 use crate::vcenter::image::Package;
-use crate::vcenter::laid::{settings, snapshot};
+use crate::vcenter::laid::{prefix, settings, snapshot};
 
 /// The size of the probe's VMs. The agent of a node of this size starts.
 const SIZE: Size = Size { processors: 2, memory: 2048, data_disk: Some(64 << 20) };
@@ -83,7 +83,8 @@ rows! {
     "import" "The OVA becomes a template that comes to rest" |probe| {
         let ova = &probe.setup.ova;
         let digest = Package::read(ova).await?.digest;
-        let (staged, shown) = probe.watching(probe.hypervisor.stage(ova, &digest, None, &HERE, probe.permit)).await?;
+        let stage = probe.hypervisor.stage(ova, &digest, None, &HERE, probe.permit);
+        let (staged, shown) = probe.watching(&prefix(&digest), stage).await?;
         let staged = staged.map_err(|error| match error.kind {
             // An upload that no host takes is an answer.
             Kind::Transient => Error { kind: Kind::Refused, ..error },
@@ -157,29 +158,30 @@ rows! {
         let (version, settings) = (version == before.version, settings(&config) == before.settings);
         saw(version && settings, format!("the version stays: {version}, the settings stay: {settings}"))
     }
-    "ha-override" "An edit of an override of vSphere HA removes the settings that it leaves out" |probe| {
+    "ha-override" "An edit of an override of vSphere HA keeps the settings that it leaves out" |probe| {
         const SET: [(&str, &str); 2] = [("restartPriority", "low"), ("isolationResponse", "shutdown")];
         let (vm, changes) = (&made(&probe.linked)?.made.reference, probe.changes());
         let cluster = probe.hypervisor.cluster_over(&probe.hypervisor.places.pool).await?;
         let cluster = cluster.ok_or_else(|| untried("the resource pool is in no cluster"))?;
         changes.put_override(&cluster, vm, "add", &SET).await?;
         changes.put_override(&cluster, vm, "edit", &SET[..1]).await?;
-        let stays = probe.client.override_sets(&cluster, vm, SET[1].0).await?;
-        changes.set_restart_priority(&cluster, vm, None).await?;
-        saw(!stays, format!("they stay: {stays}"))
+        let stays = probe.client.override_setting(&cluster, vm, SET[1].0).await?.as_deref() == Some(SET[1].1);
+        changes.remove_override(&cluster, vm).await?;
+        saw(stays, format!("they stay: {stays}"))
     }
 }
 
 impl Probe<'_> {
-    /// Makes a VM, and looks at the folder meanwhile: what vCenter shows first of the VM.
-    async fn watching<T>(&self, make: impl Future<Output = T>) -> Result<(T, Option<Vec<&'static str>>)> {
+    /// Makes a VM whose name begins so, and looks at the folder meanwhile: what vCenter shows first of the VM.
+    async fn watching<T>(&self, begin: &str, make: impl Future<Output = T>) -> Result<(T, Option<Vec<&'static str>>)> {
         let look = || self.client.list(&self.hypervisor.places.templates, &["VirtualMachine"], false, &PATHS);
         let before: Vec<MoRef> = look().await?.into_iter().map(|vm| vm.reference).collect();
         let first = async {
             loop {
                 tokio::time::sleep(self.setup.rest / 10).await;
                 let seen = look().await.unwrap_or_default();
-                if let Some(vm) = seen.iter().find(|vm| !before.contains(&vm.reference)) {
+                let is_it = |vm: &&Object| vm.text("name").starts_with(begin) && !before.contains(&vm.reference);
+                if let Some(vm) = seen.iter().find(is_it) {
                     break PATHS.into_iter().filter(|path| vm.get(path).is_some()).collect();
                 }
             }
@@ -227,7 +229,7 @@ impl Probe<'_> {
         };
         let (changes, uuid) = (self.changes(), uuid.to_string());
         self.note(&uuid, None).await?;
-        let (made, shown) = self.watching(changes.clone_vm(&template.reference, &clone)).await?;
+        let (made, shown) = self.watching(&name, changes.clone_vm(&template.reference, &clone)).await?;
         let made = self.client.whole_vm(&made?).await?;
         self.note(&uuid, Some(&made.vmx_path)).await?;
         hypervisor.complete(&made.reference, &config, self.permit).await?;

@@ -120,3 +120,34 @@ async fn where_drs_only_recommends_new_vms_are_spread_and_replacements_stay() {
         assert_eq!(host_of(&new).await, host_of(&vm.name).await, "{}", vm.name);
     }
 }
+
+/// No host has the second network.
+#[tokio::test]
+async fn where_drs_only_recommends_a_host_has_the_networks_of_the_vm() {
+    const OTHER: &str = "other";
+    let (bed, ova) = (Bed::start(&[]), ova());
+    bed.govc(&["host.portgroup.add", "-host", "DC0_C0_H0", "-vswitch", "vSwitch0", OTHER]);
+    let hypervisor = bed.hypervisor().await;
+    let image = hypervisor.lay(&ova).await;
+    let (networks, form) = ([OTHER.to_owned()], properties("cp1"));
+    let addition = Addition {
+        name: "cp1",
+        uuid: None,
+        image: &image,
+        networks: Networks::Named(&networks),
+        size: &SIZE,
+        properties: &form,
+        stamp: stamp("cp1", None),
+        placement: &Placement::default(),
+    };
+    let vm = hypervisor.add(&addition, &Free).await.unwrap();
+    let vm = hypervisor.of_uuid(vm).await;
+    bed.govc(&["cluster.change", "-drs-enabled=true", "-drs-mode=manual", "DC0_C0"]);
+    hypervisor.added("cp2", &image).await;
+    let replaced = hypervisor.replaced(&vm, "cp1-new", &image).await.unwrap_err();
+    let added = Addition { name: "cp3", stamp: stamp("cp3", None), ..addition };
+    let added = hypervisor.add(&added, &Free).await.unwrap_err();
+    for error in [replaced, added] {
+        assert!(error.to_string().contains("no host that takes VMs now has the networks"), "{error}");
+    }
+}

@@ -219,6 +219,11 @@ async fn a_disk_whose_datastore_is_renamed_before_its_removal_is_named_as_left()
         let error = world.hypervisor.has_disk(&named).await.unwrap_err();
         assert_eq!(error.kind, Kind::Transient, "{fault}: {error}");
     }
+    // That a file is missing proves nothing while no host reaches its datastore.
+    world.bed.switch(json!({ "datastores_away": { "LocalDS_0": "FileNotFound" } })).await;
+    let error = world.hypervisor.has_disk(&named).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Transient, "{error}");
+    assert!(error.to_string().contains("no host reaches the datastore LocalDS_0"), "{error}");
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ enum Before {
 }
 
 /// Each switch, and the rows that it turns.
-const TURNED: [(&str, &[&str], Before); 34] = [
+const TURNED: [(&str, &[&str], Before); 35] = [
     (r#"{"no_settings_locks": true}"#, &["settings-lock"], Before::Nothing),
     (r#"{"keeps_settings_locks": true}"#, &["settings-lock-after-off"], Before::Nothing),
     (r#"{"edit_properties_while_on": true}"#, &["properties-while-on"], Before::Nothing),
@@ -64,6 +64,7 @@ const TURNED: [(&str, &[&str], Before); 34] = [
     (r#"{"decodes_names_twice": true}"#, &["file-name"], Before::Nothing),
     (r#"{"shortens_entries": true}"#, &["entry-length"], Before::Nothing),
     (r#"{"ignores_change_version": true}"#, &["guard"], Before::Nothing),
+    (r#"{"edits_replace_overrides": true}"#, &["ha-override"], Before::Nothing),
     (r#"{"leaves_aborted": true}"#, &["lease"], Before::Nothing),
     (r#"{"import_drops": ["uuid"], "clone_drops": ["uuid"]}"#, &["lease", "clone-uuid"], Before::Nothing),
 ];
@@ -262,6 +263,22 @@ async fn next_probe_removes_what_could_not_be_removed_and_nothing_else() {
     assert_eq!(files(&bed).iter().filter(|path| own(path)).count(), 0, "{:#?}", files(&bed));
 }
 
+/// vSAN keeps files such as `.sdd.sf` in each directory.
+#[tokio::test]
+async fn an_empty_directory_that_stays_stops_no_probe() {
+    let (bed, ova) = (bed().await, form_ova());
+    bed.switch(json!({ "stale_locks": true })).await;
+    assert!(!probed(&bed, &ova).await.left.is_empty());
+    bed.switch(json!({ "stale_locks": false })).await;
+    let path = files(&bed).into_iter().find(|path| path.ends_with("-linked.vmx")).unwrap();
+    let kept = std::path::Path::new(&path).with_file_name(".sdd.sf");
+    std::fs::write(&kept, "").unwrap();
+    let again = probed(&bed, &ova).await;
+    assert_eq!((again.left, bed.machines().await), (Vec::new(), Vec::new()));
+    let directory = kept.parent().unwrap().display().to_string();
+    assert_eq!(files(&bed), [directory, kept.display().to_string()]);
+}
+
 #[tokio::test]
 async fn an_ended_probe_removes_what_it_made() {
     for last in ["clone", "object-attach", "disk-detach"] {
@@ -276,6 +293,24 @@ async fn an_ended_probe_removes_what_it_made() {
         assert!(ended.is_cancelled && ended.rows.last().unwrap().row == last);
         assert_eq!((ended.left, bed.machines().await, files(&bed)), (Vec::new(), Vec::new(), Vec::new()), "{last}");
     }
+}
+
+#[tokio::test]
+async fn a_first_class_disk_is_removed_though_its_creation_was_cancelled() {
+    const DELAY: u64 = 1000;
+    let (bed, ova) = (bed().await, form_ova());
+    bed.spoil("CreateDisk_Task", "delay-task", json!({ "milliseconds": DELAY })).await;
+    let (cancel, cancelled) = watch::channel(false);
+    let cancels = async {
+        while bed.count("CreateDisk_Task").await == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        cancel.send_replace(true);
+    };
+    let (ended, ()) = tokio::join!(probe(&bed, IN_ROLE, &ova, cancelled, &|_| {}), cancels);
+    assert!(ended.is_cancelled && ended.left.is_empty(), "{ended:#?}");
+    tokio::time::sleep(Duration::from_millis(DELAY)).await;
+    assert_eq!((bed.machines().await, files(&bed)), (Vec::new(), Vec::new()));
 }
 
 /// A guest that states what it reads in `product_uuid`.

@@ -117,13 +117,14 @@ async fn a_clone_of_vsphere_client_is_refused_before_the_node_is_off() {
 /// It was made once the node was off: no file is held, and neither way is stopped.
 #[tokio::test]
 async fn a_copy_of_a_disk_under_its_uuid_is_no_holder_of_it() {
-    let cluster = Cluster::of(1).await;
-    let store = CutStore::at(&cluster.store, Some((12, Cut::Before)));
-    assert!(store.given(cluster.give_on(None, &store)).await.is_none());
-    assert_eq!(cluster.bed.machine("cp1").await.unwrap().power, "poweredOff");
-    clones(&cluster.bed, "cp1", "cp1-backup").await;
-    assert_eq!(cluster.give(Some(Verb::Resume)).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
-    assert_eq!(cluster.give(Some(Verb::Rollback)).await.unwrap(), Arrived::Ended(Outcome::RolledBack));
-    let backup = cluster.bed.machine("cp1-backup").await.unwrap();
-    assert_eq!((backup.power.as_str(), backup.disks.len()), ("poweredOff", 2));
+    for cluster in [Cluster::of(1).await, Cluster::of(1).await.copying()] {
+        let store = CutStore::at(&cluster.store, Some((12, Cut::Before)));
+        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+        assert_eq!(cluster.bed.machine("cp1").await.unwrap().power, "poweredOff");
+        clones(&cluster.bed, "cp1", "cp1-backup").await;
+        assert_eq!(cluster.give(Some(Verb::Resume)).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+        assert_eq!(cluster.give(Some(Verb::Rollback)).await.unwrap(), Arrived::Ended(Outcome::RolledBack));
+        let backup = cluster.bed.machine("cp1-backup").await.unwrap();
+        assert_eq!((backup.power.as_str(), backup.disks.len()), ("poweredOff", 2));
+    }
 }
