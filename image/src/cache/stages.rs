@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn all_that_makes_parts_is_among_their_sources() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/component");
-        for name in ["build.rs", "download.rs", "go.rs", "toolchain.rs"] {
+        for name in ["build.rs", "go.rs", "toolchain.rs"] {
             let text = fs::read_to_string(directory.join(name)).unwrap();
             assert!(Stage::COMPONENTS.sources.contains(&text.as_str()), "{name}");
         }
