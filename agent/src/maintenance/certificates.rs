@@ -36,18 +36,7 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
             log::info!("the control plane starts again with renewed credentials");
         }
     }
-    let mut findings = judge(&follow(node, users::units())?, now);
-    findings.extend(unusable(root, config));
-    Ok(findings)
-}
-
-/// Restarts the units that have new credentials, and shows the certificates that there are now.
-pub(super) fn follow(
-    node: &NodeContext,
-    units: impl Iterator<Item = &'static str>,
-) -> anyhow::Result<Vec<Certificate>> {
-    let root = node.root();
-    for unit in units {
+    for unit in users::units() {
         if users::have_new(root, unit)? {
             log::info!("{unit} starts again with renewed credentials");
             node.services().restart(unit)?;
@@ -55,8 +44,10 @@ pub(super) fn follow(
         }
     }
     let present = certificates::inventory(root);
-    node.reporter.update(|status| status.certificates.clone_from(&present));
-    Ok(present)
+    let mut findings = judge(&present, now);
+    findings.extend(unusable(root, config));
+    node.reporter.update(|status| status.certificates = present);
+    Ok(findings)
 }
 
 /// That the administrator's own certificate was damaged, if it was.

@@ -5,10 +5,9 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use contract::finding::Findings;
 
-use super::certificates::follow;
 use super::job::{Job, failed};
 use crate::cluster::REQUEST;
-use crate::cluster::certificates::users;
+use crate::cluster::certificates::{self, users};
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::join::{self, CERTIFICATE, Standing, credentials};
 use crate::cluster::kubernetes::api::Api;
@@ -24,7 +23,15 @@ pub(super) const CERTIFICATES: &str = "the certificates of workers";
 pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
     let (root, worker) = (node.root(), node.config.worker()?);
     credentials::renew(root, worker)?;
-    follow(node, users::units().filter(|unit| *unit != kubelet::UNIT))?;
+    for unit in users::units().filter(|unit| *unit != kubelet::UNIT) {
+        if users::have_new(root, unit)? {
+            log::info!("{unit} starts again with renewed credentials");
+            node.services().restart(unit)?;
+            users::note(root, unit)?;
+        }
+    }
+    let present = certificates::inventory(root);
+    node.reporter.update(|status| status.certificates = present);
     Ok(match join::standing(root, worker, SystemTime::now()) {
         Standing::Expired(ended) => {
             let action = "Check the clock. If it is right, give the worker a new join token: with `kaas-agent configure --from -`, or \
