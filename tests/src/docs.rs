@@ -41,12 +41,13 @@ fn links(page: &str) -> Vec<String> {
     prose.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
 }
 
-/// The anchors that GitHub gives a page's headings.
+/// The anchors that GitHub gives a page's headings, and those of lines `<a id="…"></a>`.
 fn anchors(page: &str) -> Vec<String> {
     let mut fenced = false;
     let mut found = Vec::new();
     for line in page.lines() {
         fenced ^= line.starts_with("```");
+        found.extend(line.strip_prefix("<a id=\"").and_then(|id| Some(id.strip_suffix("\"></a>")?.to_owned())));
         let Some(heading) = line.strip_prefix('#').filter(|_| !fenced) else { continue };
         let heading = heading.trim_start_matches('#').trim().to_lowercase();
         let kept = heading.chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
 
-use crate::client::Client;
+use crate::client::{Client, Pending};
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::method::{CLONE_VM, Method, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_COMPUTE_RESOURCE, RECONFIGURE_VM};
 use crate::reference::MoRef;
 use crate::soap::Element;
-use crate::task::{Pending, Progress, TaskEnd, works_on_files};
+use crate::task::{Progress, TaskEnd, works_on_files};
 use crate::treatment::Again;
 
 /// Tasks that take moments, and that a node may wait for: they are begun whatever else is under way.

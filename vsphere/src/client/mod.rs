@@ -4,6 +4,7 @@ mod clock;
 mod connect;
 mod files;
 mod limits;
+mod own_tasks;
 mod perform;
 mod returns;
 mod service;
@@ -24,7 +25,6 @@ use url::Url;
 
 use crate::connection::GONE;
 use crate::reference::MoRef;
-use crate::task::Pending;
 
 pub use clock::{Clock, Over, Until};
 pub(crate) use files::Transfer;
@@ -34,6 +34,8 @@ pub use settings::{CHANGE_LIMIT, Connect, Settings};
 pub use tries::Tries;
 
 use limits::{Limit, Taken};
+use own_tasks::OwnTasks;
+pub(crate) use own_tasks::Pending;
 use returns::Returns;
 use session::Session;
 use wire::Wire;
@@ -54,17 +56,6 @@ struct Inner {
     /// What the self-test of [`Client::sees_tasks_on_files`] found.
     files_test: OnceCell<bool>,
     keep_alive: JoinHandle<()>,
-}
-
-/// Tasks on files that this client began.
-#[derive(Default)]
-pub(crate) struct OwnTasks {
-    /// Those whose end was not seen.
-    pub(crate) pending: Vec<Pending>,
-    /// The last one whose end was seen.
-    pub(crate) ended: Option<MoRef>,
-    /// Whether the client has found one of its own in vCenter's list.
-    pub(crate) are_listed: bool,
 }
 
 /// A wait for a place that lasts longer is told.

@@ -21,7 +21,7 @@ const STATE: &[&str] = &["info.state"];
 
 const DETAILS: &[&str] = &["info.state", "info.descriptionId", "info.entityName", "info.reason"];
 
-pub(crate) use own::{Pending, works_on_files};
+pub(crate) use own::works_on_files;
 
 /// Is told of a task's progress, in percent, or of an upload's.
 pub type Progress<'a> = &'a (dyn Fn(u32) + Send + Sync);

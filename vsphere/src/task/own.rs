@@ -7,25 +7,8 @@ use crate::client::Client;
 use crate::datastore::DatastorePath;
 use crate::error::Result;
 use crate::guard::Unguarded;
-use crate::method::Method;
 use crate::reference::MoRef;
 use crate::treatment::Outcome;
-
-/// A task whose end was not seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pending {
-    pub(crate) task: MoRef,
-    /// What it does, as `TaskInfo.descriptionId` has it, such as `VirtualDiskManager.copyVirtualDisk`.
-    pub(crate) what: String,
-}
-
-impl Pending {
-    pub(crate) fn new(task: MoRef, method: Method, this: &MoRef) -> Self {
-        let name = method.name.trim_end_matches("_Task");
-        let (first, rest) = name.split_at(name.len().min(1));
-        Self { task, what: format!("{}.{}{rest}", this.kind, first.to_ascii_lowercase()) }
-    }
-}
 
 /// Whether an object is a manager whose tasks work on files.
 pub(crate) fn works_on_files(this: &MoRef) -> bool {
