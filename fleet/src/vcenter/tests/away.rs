@@ -126,7 +126,7 @@ async fn where_drs_only_recommends_new_vms_are_spread_and_replacements_stay() {
 async fn where_drs_only_recommends_a_host_has_the_networks_of_the_vm() {
     const OTHER: &str = "other";
     let (bed, ova) = (Bed::start(&[]), ova());
-    bed.govc(&["host.portgroup.add", "-host", "DC0_C0_H0", "-vswitch", "vSwitch0", OTHER]);
+    bed.govc(&["host.portgroup.add", "-host", "/DC0/host/DC0_C0/127.0.1.1", "-vswitch", "vSwitch0", OTHER]);
     let hypervisor = bed.hypervisor().await;
     let image = hypervisor.lay(&ova).await;
     let (networks, form) = ([OTHER.to_owned()], properties("cp1"));
