@@ -27,7 +27,10 @@ impl Probe<'_> {
         keep(&mut left, "the VMs of the probe", removed);
         keep(&mut left, "the First Class Disk", self.remove_object().await);
         keep(&mut left, "an incomplete template", self.hypervisor.tidy("", self.permit).await);
-        keep(&mut left, "the template", self.remove_templates().await);
+        // A linked clone that stays needs the disks of its template.
+        if left.is_empty() {
+            keep(&mut left, "the template", self.remove_templates().await);
+        }
         left
     }
 

@@ -15,19 +15,19 @@ async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it()
     let (hypervisor, ova) = (bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await, ova());
     let image = hypervisor.lay(&ova).await;
     let [goes, stays] = [hypervisor.added("cp1", &image).await, hypervisor.added("cp2", &image).await];
-    let starts = hypervisor.added("cp3", &image).await;
+    let copied = hypervisor.added("cp3", &image).await;
     let mut disks = Vec::new();
-    for vm in [&goes, &stays] {
+    for vm in [&goes, &stays, &copied] {
         let disk = vm.data_disks().next().unwrap().reference.clone();
         hypervisor.detach(vm, &disk, &Free).await.unwrap();
         disks.push(disk);
     }
     let (goes, other) = (hypervisor.again(&goes).await, bed.hypervisor().await);
     bed.count_anew().await;
-    bed.spoil("PowerOnVM_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
-    // The one place is a power-on's. A VM and the disk of another one are to go, and come as far as they can.
+    bed.spoil("CopyVirtualDisk_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
+    // The one place is a copy's. A VM and the disk of another one are to go, and come as far as they can.
     let going = async {
-        bed.reached("PowerOnVM_Task").await;
+        bed.reached("CopyVirtualDisk_Task").await;
         tokio::join!(hypervisor.destroy(&goes, &Free), hypervisor.delete_disk(&disks[1], &Free))
     };
     let somebody = async {
@@ -38,8 +38,9 @@ async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it()
         other.attach(&other.again(&stays).await, &disks[1], &Free).await.unwrap();
         bed.spoil_nothing().await;
     };
-    let (started, (gone, removed), ()) = tokio::join!(hypervisor.power_on(&starts, &Free), going, somebody);
-    started.unwrap();
+    let (copy, (gone, removed), ()) =
+        tokio::join!(hypervisor.copy_disk(&disks[2], "copy", &["cp3"], &Free), going, somebody);
+    copy.unwrap();
     let (gone, removed) = (gone.unwrap_err(), removed.unwrap_err());
     assert_eq!(gone.kind, Kind::Changed, "{gone}");
     assert!(gone.to_string().contains("those would go with it"), "{gone}");
