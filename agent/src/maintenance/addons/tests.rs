@@ -95,9 +95,8 @@ fn addons_of_another_build_are_renewed_and_looked_at_once() {
     let now = SystemTime::now();
     let cluster = Cluster::default();
     context.config.cluster.pod_security = PodSecurity::Privileged;
-    // Where pods may do everything, nothing is said of their priorities.
     for (level, build, commands) in [
-        (PodSecurity::Privileged, "one", 1),
+        (PodSecurity::Privileged, "one", 2),
         (PodSecurity::Privileged, "one", 0),
         (PodSecurity::Baseline, "one", 1),
         (PodSecurity::Baseline, "two", 2),
