@@ -36,6 +36,9 @@ pub fn build(component: &Component, tools: Option<&ToolsTree>, cache: &Cache, pr
 }
 
 /// Whether the programs of a component are made already.
+///
+/// # Errors
+/// When its source cannot be read.
 pub fn is_made(component: &Component, tools: Option<&ToolsTree>, cache: &Cache) -> Result<bool> {
     Ok(cache.has(&key(component, tools.map(ToolsTree::key))?))
 }
