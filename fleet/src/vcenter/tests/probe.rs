@@ -218,8 +218,9 @@ async fn a_slow_clone_shows_no_settings() {
     bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
     let looks = async {
         bed.reached("CloneVM_Task").await;
-        let before = bed.count("CreateContainerView").await;
-        while bed.count("CreateContainerView").await < before + 5 {
+        // Some look for the task, the others are the probe's.
+        let before = bed.count("RetrievePropertiesEx").await;
+        while bed.count("RetrievePropertiesEx").await < before + 50 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         bed.spoil_nothing().await;
