@@ -71,8 +71,12 @@ async fn kept_and_read(api: Api) {
     assert!(take().await.is_err(), "it is held");
     let mut records = Records::begin(&first, kept(false)).await.expect("a record");
     let mut journal = Journal::begin(&first, plan()).await.expect("a journal");
-    for event in [Event::Begun { step, disk: None, vm: None, copy: None }, paused("one"), paused("two"), paused("one")]
-    {
+    for event in [
+        Event::Begun { step, disk: None, vm: None, copy: None, datastore: None, settings: None },
+        paused("one"),
+        paused("two"),
+        paused("one"),
+    ] {
         journal.append(event).await.expect("an entry");
     }
     records.save(kept(true)).await.expect("a record");
