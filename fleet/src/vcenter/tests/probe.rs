@@ -220,7 +220,7 @@ async fn a_slow_clone_shows_no_settings() {
         bed.reached("CloneVM_Task").await;
         // Some look for the task, the others are the probe's.
         let before = bed.count("RetrievePropertiesEx").await;
-        while bed.count("RetrievePropertiesEx").await < before + 50 {
+        while bed.count("RetrievePropertiesEx").await < before + 5 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         bed.spoil_nothing().await;
