@@ -104,12 +104,10 @@ fn holds(traces: &Traces, disk: &DiskRef, lies: Option<&MoRef>, search: Search<'
     let is_elsewhere = !traces.datastores.is_empty() && lies.is_some_and(|lies| !traces.datastores.contains(lies));
     if traces.files.contains(&disk.path) {
         Holds::Yes
-    } else if is_elsewhere {
-        Holds::No
-    } else if !matches!(search, Search::Remove) && (makes(&traces.running) || !traces.files.is_empty()) {
-        Holds::No
+    } else if matches!(search, Search::Remove) || !makes(&traces.running) && traces.files.is_empty() {
+        if is_elsewhere { Holds::No } else { Holds::Perhaps }
     } else {
-        Holds::Perhaps
+        Holds::No
     }
 }
 

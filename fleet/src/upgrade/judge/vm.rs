@@ -51,7 +51,7 @@ pub(super) fn judge(
         judged.refuse(codes::VM_NAME, &node.name, reason);
     }
     for (code, reason) in inventory.kept.get(&vm.uuid()).into_iter().flatten().filter(|_| !is_there) {
-        judged.refuse(*code, &node.name, format!("the data disk of its VM {}: {reason}", vm.name));
+        judged.refuse(code, &node.name, format!("the data disk of its VM {}: {reason}", vm.name));
     }
     if judged.refusals.len() == refusals
         && let Some(disk) = vm.data_disks().next()
