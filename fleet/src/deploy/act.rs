@@ -18,7 +18,9 @@ use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
 use crate::ending::{Cancelled, last_look, unless_cancelled};
-use crate::hypervisor::{Addition, DiskRef, Error, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
+use crate::hypervisor::{
+    Addition, DiskRef, Error, Kind, Networks, Place, Placement, PowerState, ShutDown, Staged, Vm, VmRef,
+};
 use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted, NotedEnd, Noting, Unless};
 use crate::workers::Trouble;
 
@@ -130,7 +132,12 @@ impl Acting<'_> {
     /// Notes where VMs are, before anything is done with them.
     pub(super) async fn note_places(&self, records: &mut Records<'_>, seen: &Seen) -> Result<(), Trouble> {
         let Some(mut placed) = records.kept().placed(&seen.vms, self.upgraded.as_ref()) else { return Ok(()) };
-        for (uuid, place) in placed.places.iter_mut().filter(|(_, place)| place.datastore.is_none()) {
+        // Of a VM that is not seen, another datastore may have the name since.
+        let is_seen = |uuid: &Uuid, place: &Place| {
+            seen.vms.iter().any(|vm| vm.uuid() == *uuid && vm.settings.as_ref() == Some(&place.settings))
+        };
+        let unknown = |(uuid, place): &(&Uuid, &mut Place)| place.datastore.is_none() && is_seen(uuid, place);
+        for (uuid, place) in placed.places.iter_mut().filter(unknown) {
             let file = DiskRef { uuid: *uuid, path: place.settings.clone() };
             place.datastore = self.hypervisor.disk_datastore(&file).await?;
         }

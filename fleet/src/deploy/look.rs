@@ -116,7 +116,7 @@ pub(super) async fn look(
 }
 
 /// Why VMs may exist that the nodes were powered on in, first or by an upgrade, though none is shown: what is theirs would be given to others.
-/// Those whose removal was asked for, and those that the last upgrade has destroyed, are known to go. Where no place of a VM is noted, as by earlier versions, the inventory alone is asked.
+/// Those whose removal was asked for, and those that the last upgrade has destroyed, are known to go. Of an upgrade's VM without a noted place the inventory alone is asked.
 async fn unproved(
     hypervisor: &dyn Hypervisor,
     kept: &Kept,
@@ -126,9 +126,11 @@ async fn unproved(
     let met = seen.vms.iter().chain(&seen.restamped).chain(&seen.bystanders).map(Vm::uuid);
     let mut gone: BTreeSet<Uuid> = met.chain(kept.going.iter().map(|gone| gone.uuid)).collect();
     gone.extend(upgraded.iter().flat_map(|noted| &noted.removed));
-    // The VM that the last upgrade found a node in holds its data disk. It does not know a VM that an earlier one has destroyed.
-    let is_swapped =
-        |node: &Node, vm: &Uuid| upgraded.is_some_and(|it| it.nodes.contains(&node.name) && !it.vms.contains(vm));
+    // The last upgrade knows the node's data disk, and not this VM: an earlier one has destroyed it.
+    let is_swapped = |node: &Node, vm: &Uuid| {
+        let has_disk = |it: &Noted| it.disks.iter().any(|disk| Some(disk.uuid) == node.own_disk());
+        upgraded.is_some_and(|it| has_disk(it) && !it.vms.contains(vm))
+    };
     let started = kept.nodes.iter().filter(|node| node.started);
     let started = started.filter_map(|node| node.vm.filter(|vm| !is_swapped(node, vm)));
     let missing: BTreeSet<Uuid> =
@@ -141,7 +143,8 @@ async fn unproved(
         let mut at: Vec<(&str, LastSeen<'_>)> =
             noted.map(|place| (&*place.node, LastSeen::At(&place.settings, place.datastore.as_deref()))).collect();
         if at.is_empty() {
-            at.push((&kept.cluster, LastSeen::NeverOn));
+            let was_on = kept.nodes.iter().any(|node| node.started && node.vm == Some(vm));
+            at.push((&kept.cluster, if was_on { LastSeen::Unnoted } else { LastSeen::NeverOn }));
         }
         for (node, at) in at {
             let why = match hypervisor.absence(vm, &nodes, at).await {

@@ -47,18 +47,20 @@ impl VcenterHypervisor {
         let Some((path, directory)) = path.and_then(|path| path.parent().map(|directory| (path, directory))) else {
             return Ok(Some(format!("{settings} is no path of its settings")));
         };
-        let now = match datastore {
-            Some(id) => match self.client.datastore(&MoRef::new("Datastore", id)).await {
-                Err(error) if error.outcome() == Outcome::NotFound => None,
-                now => Some(now?),
-            },
-            None => None,
-        };
-        let Some(now) = now else {
+        let Some(id) = datastore else {
             return Ok(Some(format!(
-                "vCenter no longer has the datastore {} that its files were on. Add its host again, or register the VM",
+                "the identifier of its datastore {} was not noted. Register the VM again",
                 path.datastore
             )));
+        };
+        let now = match self.client.datastore(&MoRef::new("Datastore", id)).await {
+            Err(error) if error.outcome() == Outcome::NotFound => {
+                return Ok(Some(format!(
+                    "vCenter no longer has the datastore {} that its files were on. Add its host again, or register the VM",
+                    path.datastore
+                )));
+            }
+            now => now?,
         };
         if !now.accessible {
             return Ok(Some(format!("no host reaches the datastore {}, where its files are: connect one", now.name)));
