@@ -1,7 +1,7 @@
 //! The probe against the test vCenter: every row is as assumed, each switch turns its rows, and nothing is left.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -218,10 +218,14 @@ async fn a_slow_clone_shows_no_settings() {
     bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
     let looks = async {
         bed.reached("CloneVM_Task").await;
-        // Some look for the task, the others are the probe's.
-        let before = bed.count("RetrievePropertiesEx").await;
-        while bed.count("RetrievePropertiesEx").await < before + 5 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        // The probe looks again and again until it has seen the VM.
+        let (mut looks, mut since) = (0, Instant::now());
+        while since.elapsed() < Duration::from_secs(3) {
+            let now = bed.count("CreateContainerView").await;
+            if now != looks {
+                (looks, since) = (now, Instant::now());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         bed.spoil_nothing().await;
     };
