@@ -76,12 +76,16 @@ func (w *world) clone(ctx *vcsim.Context, source *vcsim.VirtualMachine, asked *t
 			return nil, failed
 		}
 	}
+	grown := w.isBorn(asked.Name)
 	made, failed := w.create(ctx, in, spec, *pool, location.Host)
 	if failed != nil {
+		grown()
 		return nil, failed
 	}
 	w.noteClone(from, made, location)
-	defer w.isMade(ctx, made)()
+	whole := w.isMade(ctx, made)
+	grown()
+	defer whole()
 	if failed = w.fill(made, copies); failed == nil {
 		failed = w.afterwards(ctx, made, asked)
 	}

@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -372,6 +373,8 @@ func (w *world) collecting(user string, method *vcsim.Method) mo.Reference {
 // For an entity's name and what it is in System.View is enough (vSphere Web Services API reference, ManagedEntity).
 func (c *collector) RetrievePropertiesEx(ctx *vcsim.Context, asked *types.RetrievePropertiesEx) soap.HasFault {
 	answer := c.PropertyCollector.RetrievePropertiesEx(ctx, asked)
+	// A machine may have come into the inventory meanwhile.
+	maps.Copy(c.hidden, c.world.unshown())
 	if body, is := answer.(*methods.RetrievePropertiesExBody); is && body.Res != nil && body.Res.Returnval != nil {
 		c.shown(body.Res.Returnval.Objects)
 	}

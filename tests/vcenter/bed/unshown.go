@@ -2,6 +2,7 @@ package bed
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,12 +34,16 @@ func (w *world) unshown() map[ref]hiding {
 	for at := range w.making {
 		hidden[at] = hiding{made: true}
 	}
+	born := maps.Clone(w.born)
 	w.mutex.Unlock()
-	if len(switches.Inaccessible)+len(switches.Traceless) == 0 {
+	if len(switches.Inaccessible)+len(switches.Traceless)+len(born) == 0 {
 		return hidden
 	}
 	for _, entity := range w.registry.All("VirtualMachine") {
 		machine := entity.(*vcsim.VirtualMachine)
+		if born[machine.Name] && !switches.ShowsSettingsWhileMade {
+			hidden[machine.Self] = hiding{made: true}
+		}
 		traceless := slices.Contains(switches.Traceless, machine.Name)
 		if traceless || slices.Contains(switches.Inaccessible, machine.Name) {
 			hidden[machine.Self] = hiding{traceless: traceless}
@@ -84,6 +89,18 @@ func (s *searchIndex) FindAllByUuid(ctx *vcsim.Context, asked *types.FindAllByUu
 		return is && !h.made
 	})
 	return answer
+}
+
+// isBorn begins the time in which a machine of this name comes into the inventory, and shows no settings; what it gives ends that.
+func (w *world) isBorn(name string) func() {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.born[name] = true
+	return func() {
+		w.mutex.Lock()
+		defer w.mutex.Unlock()
+		delete(w.born, name)
+	}
 }
 
 // isMade begins the time in which a machine is in the inventory, is worked on by the task of ctx, and shows no settings; what it gives ends
