@@ -115,8 +115,9 @@ pub(super) async fn look(
     Ok((seen, given))
 }
 
-/// Why VMs may exist that the nodes were powered on in, first or by an upgrade, though none is shown: what is theirs would be given to others.
-/// Those whose removal was asked for, and those that the last upgrade has destroyed, are known to go. Of an upgrade's VM without a noted place the inventory alone is asked.
+/// Why VMs of nodes that vCenter does not show may exist, by node. If they ran, others would get their addresses.
+/// VMs whose removal was requested, or that the last upgrade destroyed, are left out. An upgrade's VM without a noted place is gone if the
+/// inventory lacks it.
 async fn unproved(
     hypervisor: &dyn Hypervisor,
     kept: &Kept,

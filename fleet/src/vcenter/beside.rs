@@ -102,14 +102,14 @@ impl VcenterHypervisor {
         Ok(whose)
     }
 
-    /// Fails where a disk is there that its directory's list does not have: what else is missing in that list nobody knows.
+    /// Fails if a disk exists and the list of its directory lacks it: other files may be missing in that list too.
     async fn is_not_listed(&self, disk: &DiskRef) -> Result<()> {
         let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
         match self.client.disk_uuid(file).await {
             Err(error) if error.outcome() == Outcome::NotFound => Ok(()),
             Err(error) => Err(error.into()),
             Ok(_) => Err(not_now(format!(
-                "the disk {} is there, and vCenter does not list it: what else lies beside it cannot be told",
+                "the disk {} exists, and vCenter does not list it: the other files of its directory are unknown",
                 disk.path
             ))),
         }

@@ -1,4 +1,4 @@
-//! Which VMs hold a disk, among all in the folders of VMs and templates, whoever's they are: of one that is off no lock on the file tells.
+//! Which VMs hold a disk, among all VMs in the folders of VMs and templates. The file of a VM that is off has no lock.
 
 use vsphere::{MoRef, Outcome, Running, Traces, Unread};
 
@@ -8,7 +8,7 @@ use crate::hypervisor::{DiskRef, Error, Result, Vm};
 /// What a disk's holders are looked for, which decides what is in its way.
 #[derive(Clone, Copy)]
 pub(super) enum Search<'a> {
-    /// Its holder, this VM, is to be shut down: nobody else may hold it, or a copy under its UUID, as a clone by vSphere Client does
+    /// Its holder, this VM, is to be shut down: no other VM may hold it, or a copy under its UUID, as a clone by vSphere Client does
     /// (govmomi#1682). Of a VM that cannot be read the lock on the file tells once the disk moves.
     ShutDown(&'a MoRef),
     /// The file is given to a VM, and its node is off. Another file under its UUID is a copy, and stays. A VM that cannot be read was looked
@@ -66,7 +66,7 @@ impl VcenterHypervisor {
             Err(error) if error.outcome() == Outcome::NotFound => return Ok(()),
             traces => traces?,
         };
-        // Where it lies nobody asks before a VM may hold it.
+        // The datastore is looked up only if a VM may hold the disk.
         let lies = match disk.path.parse::<vsphere::DatastorePath>() {
             Ok(path) if !traces.datastores.is_empty() => self.datastore_named(&path.datastore).await.ok(),
             _ => None,

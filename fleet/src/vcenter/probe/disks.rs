@@ -82,7 +82,7 @@ rows! {
         let (is_shown, has_uuid) = (disk.first_class.as_ref() == Some(&object.id), disk.uuid.is_some());
         saw(is_shown, format!("the VM is {}; ID: {is_shown}, UUID: {has_uuid}, mode {}", vm.power, word(&disk.mode)))
     }
-    "object-snapshot" "An attached First Class Disk outside snapshots takes a snapshot of its own" |probe| {
+    "object-snapshot" "An attached First Class Disk outside snapshots takes a separate snapshot" |probe| {
         probe.changes().try_disk_snapshot(&made(&probe.object)?.id, probe.datastore()).await?;
         saw(true, "made and deleted")
     }
@@ -130,13 +130,13 @@ rows! {
         }
         saw(tries == 1, format!("attached after {tries} tries in {} s", begin.elapsed().as_secs()))
     }
-    "disk-copy" "A copied disk has a UUID of its own" |probe| {
+    "disk-copy" "A copied disk has another UUID" |probe| {
         let (copy, datacenter) = (probe.setup.directory.join("copy.vmdk").to_string(), &probe.hypervisor.places.datacenter);
         let (from, to) = (path(made(&probe.disk)?), DiskFile { path: &copy, datacenter });
         probe.changes().copy_disk(DiskFile { path: from, datacenter }, to).await?;
         let has_own = probe.uuid_at(from).await? != probe.uuid_at(&copy).await?;
         probe.changes().delete_disk(to).await?;
-        saw(has_own, format!("of its own: {has_own}"))
+        saw(has_own, format!("another UUID: {has_own}"))
     }
     "object-outlives" "A First Class Disk outlives a VM that is destroyed with it" |probe| {
         let (object, vm) = (made(&probe.object)?, probe.now(&probe.linked).await?.reference);

@@ -104,7 +104,7 @@ impl Probe<'_> {
         disk.first_class.is_none() && file.is_some_and(|file| file.starts_with(&self.name))
     }
 
-    /// The directories of a VM and of its own disks.
+    /// The directories of a VM and of the disks that were made for it.
     fn directories(&self, vm: &vsphere::Vm) -> Vec<DatastorePath> {
         let disks = vm.devices.disks.iter().filter(|disk| self.is_own(disk)).filter_map(|disk| disk.path.as_ref());
         disks.chain([&vm.vmx_path]).filter_map(|path| directory_of(path)).collect()

@@ -144,13 +144,13 @@ rows! {
         let kept = now.extra.get(key).map_or(0, str::len);
         saw(kept == length, format!("{kept} of {length} bytes are kept"))
     }
-    "full-clone" "The disk of a full clone has a UUID of its own" |probe| {
+    "full-clone" "The disk of a full clone has another UUID" |probe| {
         let full = probe.cloned("full", false).await?;
         let template = probe.client.vm(&MoRef::vm(&made(&probe.template)?.staged.reference)).await?;
         let mut of_template = template.devices.disks.iter().filter_map(|disk| disk.uuid.as_deref());
         let has_own = of_template.all(|uuid| full.made.devices.disk(uuid).is_none());
         probe.full = Some(full);
-        saw(has_own, format!("of its own: {has_own}"))
+        saw(has_own, format!("another UUID: {has_own}"))
     }
     "template" "Clones change neither the changeVersion nor the settings of their template" |probe| {
         let before = made(&probe.template)?;
