@@ -76,7 +76,7 @@ func (w *world) clone(ctx *vcsim.Context, source *vcsim.VirtualMachine, asked *t
 			return nil, failed
 		}
 	}
-	grown := w.isBorn(asked.Name)
+	grown := w.isBorn(child{asked.Folder, asked.Name})
 	made, failed := w.create(ctx, in, spec, *pool, location.Host)
 	if failed != nil {
 		grown()

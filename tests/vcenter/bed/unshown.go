@@ -21,6 +21,12 @@ type (
 	delayed struct{}
 )
 
+// child is a place in the inventory. Machines of the same name may be in other folders.
+type child struct {
+	folder ref
+	name   string
+}
+
 // hiding is how little is shown of a machine.
 type hiding struct {
 	// made has whether it is being made, and traceless that its files and its datastore are not shown.
@@ -41,7 +47,7 @@ func (w *world) unshown() map[ref]hiding {
 	}
 	for _, entity := range w.registry.All("VirtualMachine") {
 		machine := entity.(*vcsim.VirtualMachine)
-		if born[machine.Name] && !switches.ShowsSettingsWhileMade {
+		if machine.Parent != nil && born[child{*machine.Parent, machine.Name}] && !switches.ShowsSettingsWhileMade {
 			hidden[machine.Self] = hiding{made: true}
 		}
 		traceless := slices.Contains(switches.Traceless, machine.Name)
@@ -91,15 +97,15 @@ func (s *searchIndex) FindAllByUuid(ctx *vcsim.Context, asked *types.FindAllByUu
 	return answer
 }
 
-// isBorn begins the time in which a machine of this name comes into the inventory, and shows no settings; what it gives ends that.
-func (w *world) isBorn(name string) func() {
+// isBorn marks a machine that comes into the inventory: it shows no settings. The returned function removes the mark.
+func (w *world) isBorn(at child) func() {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	w.born[name] = true
+	w.born[at] = true
 	return func() {
 		w.mutex.Lock()
 		defer w.mutex.Unlock()
-		delete(w.born, name)
+		delete(w.born, at)
 	}
 }
 

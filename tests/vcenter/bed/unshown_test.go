@@ -62,6 +62,19 @@ func TestAMachineThatIsBeingClonedShowsNoSettings(t *testing.T) {
 	}
 }
 
+func TestAMachineOfTheSameNameInAnotherFolderIsShown(t *testing.T) {
+	s := opened(t)
+	s.imported("node-1")
+	world, other := s.bed.now(), ref{Type: "Folder", Value: "group-other"}
+	for folder, shows := range map[ref]bool{other: true, s.folder.Reference(): false} {
+		grown := world.isBorn(child{folder, "node-1"})
+		if (s.all()["node-1"].Config != nil) != shows {
+			s.Errorf("born in %v: shows %v", folder, !shows)
+		}
+		grown()
+	}
+}
+
 func TestAnInaccessibleMachineShowsFilesAndNoSettings(t *testing.T) {
 	s := opened(t)
 	s.imported("node-1")

@@ -46,8 +46,8 @@ type world struct {
 	policies policies
 	// making has the task of each machine that is being made.
 	making map[ref]ref
-	// born has the names of machines that come into the inventory now: their references are not known yet.
-	born map[string]bool
+	// born has the machines that come into the inventory now: their references are not known yet.
+	born map[child]bool
 	// objects are the First Class Disks, by their identifiers.
 	objects map[string]*firstClass
 	// stale are the holders of locks whose machines are off.
@@ -80,7 +80,7 @@ func newWorld(bed *Bed) (*world, error) {
 	}
 	w := &world{
 		bed: bed, model: model, service: model.Service, registry: model.Map(), disks: disks.New(),
-		busy: map[ref]ref{}, runs: map[string]*run{}, leases: map[string]*lease{}, sessions: map[string]string{}, making: map[ref]ref{}, born: map[string]bool{},
+		busy: map[ref]ref{}, runs: map[string]*run{}, leases: map[string]*lease{}, sessions: map[string]string{}, making: map[ref]ref{}, born: map[child]bool{},
 		objects: map[string]*firstClass{},
 	}
 	// vcsim's hosts have two processors and less than 4 GiB of memory.
