@@ -8,7 +8,7 @@ use super::disks::first_controller;
 use super::image::Image;
 use super::laid::{CHANGED, Seal, is_by_host, snapshot};
 use super::look::uuid;
-use super::place::{Place, VmNetworks};
+use super::place::Place;
 use super::settings::{Wire, filled, taken_over, wired};
 use super::site::Clones;
 use super::stamp;
@@ -32,7 +32,7 @@ impl VcenterHypervisor {
         let values = filled(form, &image.note.defaults, taken_over(form, &like.properties))?;
         let spec = spec.properties(form, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
         let spec = wired(spec, &image.template, &Self::wires_of(&like)?)?;
-        self.clone_of(&image, replacement.name, &place, (&spec, 0), permit).await
+        self.clone_of(&image, replacement.name, &place, Networks::Of(replacement.like), (&spec, 0), permit).await
     }
 
     pub(super) async fn make_addition(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
@@ -41,10 +41,7 @@ impl VcenterHypervisor {
             Some(vm) => Some(self.named(&vm.reference).await?),
             None => None,
         };
-        let mut place = self.place(beside.as_ref(), addition.placement).await?;
-        if let Networks::Named(paths) = addition.networks {
-            place.networks = VmNetworks::Named(paths.to_vec());
-        }
+        let place = self.place(beside.as_ref(), addition.placement).await?;
         for vm in self.all_own().await? {
             if stamp::read(&vm.name, &vm.extra)?.as_ref() == Some(&addition.stamp) {
                 return Err(Error::refused(format!(
@@ -55,7 +52,7 @@ impl VcenterHypervisor {
         }
         let spec = self.settings_of(&image, addition, &self.wires(addition.networks).await?).await?;
         let new_disks = usize::from(addition.size.data_disk.is_some());
-        self.clone_of(&image, addition.name, &place, (&spec, new_disks), permit).await
+        self.clone_of(&image, addition.name, &place, addition.networks, (&spec, new_disks), permit).await
     }
 
     /// The settings that a new VM is asked for with.
@@ -90,6 +87,7 @@ impl VcenterHypervisor {
         image: &Image,
         name: &str,
         place: &Place,
+        networks: Networks<'_>,
         (spec, new_disks): (&ConfigSpec, usize),
         permit: &dyn Permit,
     ) -> Result<Uuid> {
@@ -111,7 +109,7 @@ impl VcenterHypervisor {
         let policy =
             policy.map(|id| ClonePolicy { id, disks: &template.devices.disks, datastore: &place.at.datastore });
         self.takes_vms(&place.at).await?;
-        let host = self.host_for(place).await?;
+        let host = self.host_for(place, self.references_of(networks)).await?;
         let is_linked = matches!(disks, CloneDisks::LinkedTo(_));
         let clone = CloneVm {
             name,

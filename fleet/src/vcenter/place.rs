@@ -7,7 +7,7 @@ use vsphere::{Client, DatastorePath, Host, MoRef, RestartPriority};
 use super::VcenterHypervisor;
 use super::site::{Clones, Site};
 use super::trouble::not_now;
-use crate::hypervisor::{Error, Kind, Placement, Result};
+use crate::hypervisor::{Error, Kind, Networks, Placement, Result};
 
 /// A site's objects.
 #[derive(Clone, Debug)]
@@ -38,23 +38,12 @@ pub(super) struct At {
     pub(super) name: String,
 }
 
-/// The networks that a new VM will be on.
-#[derive(Clone, Debug)]
-pub(super) enum VmNetworks {
-    /// Those of this VM.
-    Of(MoRef),
-    /// Those of these paths.
-    Named(Vec<String>),
-    These(Vec<MoRef>),
-}
-
 /// Where one VM is put.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) folder: MoRef,
     pub(super) pool: MoRef,
     pub(super) at: At,
-    pub(super) networks: VmNetworks,
     /// The host of the VM that the new one replaces.
     pub(super) host: Option<MoRef>,
 }
@@ -167,6 +156,21 @@ impl VcenterHypervisor {
         self.below().network(path).await
     }
 
+    pub(super) async fn references_of(&self, networks: Networks<'_>) -> Result<Vec<MoRef>> {
+        match networks {
+            Networks::Of(vm) => {
+                Ok(self.client.look(&MoRef::vm(&vm.reference.id), &["network"]).await?.references_at("network"))
+            }
+            Networks::Named(paths) => {
+                let mut found = Vec::new();
+                for path in paths {
+                    found.push(self.network(path).await?);
+                }
+                Ok(found)
+            }
+        }
+    }
+
     /// Where a VM is put: what the placement says, and else as with `like`, and else as the site has it.
     ///
     /// # Errors
@@ -190,11 +194,7 @@ impl VcenterHypervisor {
             (None, Some(pool)) => pool.clone(),
             (None, None) => self.places.pool.clone(),
         };
-        let networks = match like {
-            Some(vm) => VmNetworks::Of(vm.reference.clone()),
-            None => VmNetworks::These(self.places.networks.iter().map(|(network, _)| network.clone()).collect()),
-        };
-        Ok(Place { folder, pool, at: self.datastore(like, placement).await?, networks, host: None })
+        Ok(Place { folder, pool, at: self.datastore(like, placement).await?, host: None })
     }
 
     pub(super) fn is_searched(&self, folder: &MoRef) -> bool {
@@ -223,8 +223,13 @@ impl VcenterHypervisor {
     }
 
     /// The host that a new VM names where DRS only recommends; vCenter's choice else, and where the account does not see how the cluster is
-    /// set. It is that of the replaced VM, else one with the fewest of the deployment's VMs and then the most free memory.
-    pub(super) async fn host_for(&self, place: &Place) -> Result<Option<MoRef>> {
+    /// set. It is that of the replaced VM, else one with the fewest of the deployment's VMs and then the most free memory. `networks` is read
+    /// only if a host is named.
+    pub(super) async fn host_for(
+        &self,
+        place: &Place,
+        networks: impl Future<Output = Result<Vec<MoRef>>>,
+    ) -> Result<Option<MoRef>> {
         let Some(cluster) = self.cluster_over(&place.pool).await? else { return Ok(None) };
         match self.client.only_recommends(&cluster).await {
             Ok(true) => {}
@@ -234,17 +239,7 @@ impl VcenterHypervisor {
         }
         let hosts = self.client.look(&cluster, &["host"]).await?.references_at("host");
         let mut hosts = self.client.hosts(&hosts).await?;
-        let networks = match &place.networks {
-            VmNetworks::Of(vm) => self.client.look(vm, &["network"]).await?.references_at("network"),
-            VmNetworks::Named(paths) => {
-                let mut networks = Vec::new();
-                for path in paths {
-                    networks.push(self.network(path).await?);
-                }
-                networks
-            }
-            VmNetworks::These(networks) => networks.clone(),
-        };
+        let networks = networks.await?;
         hosts.retain(|host| {
             let has_networks = networks.iter().all(|network| host.networks.contains(network));
             host.takes_vms() && has_networks && host.datastores.contains(&place.at.datastore)

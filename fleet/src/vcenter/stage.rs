@@ -2,6 +2,7 @@
 //! what has become of it meanwhile?
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::ready;
 use std::path::Path;
 
 use vsphere::{ConfigSpec, DatastorePath, Import, MoRef, Outcome, Power};
@@ -10,7 +11,7 @@ use super::VcenterHypervisor;
 use super::image::{Package, Standing, as_staged};
 use super::laid::{Note, SNAPSHOT, Seal, parts};
 use super::patience::{Patience, may_be_made_later};
-use super::place::{Place, VmNetworks};
+use super::place::Place;
 use super::stamp::{GOING, IMAGE};
 use super::trouble::{Asking, LastLook, Looked, changed, not_now};
 use crate::hypervisor::{Error, Kind, Permit, Placement, Result, Staged, Vm};
@@ -247,8 +248,8 @@ impl VcenterHypervisor {
             return Err(another());
         }
         let networks = self.networks_for(&package, like).await?;
-        let of_template = VmNetworks::These(networks.values().cloned().collect());
-        let host = self.host_for(&Place { networks: of_template, ..place.clone() }).await?;
+        let of_template = networks.values().cloned().collect();
+        let host = self.host_for(place, ready(Ok(of_template))).await?;
         let note = self.laid.new_note(digest, &place.at.datastore, package.defaults);
         self.laid.begin(&note, permit).await?;
         let config = ConfigSpec::new().bios_uuid(&note.uuid.to_string()).extra(IMAGE, digest).annotation(ANNOTATION);

@@ -264,7 +264,7 @@ async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken(
     let place = hypervisor.place(None, &Placement::default()).await.unwrap();
     let (looked_at, spec) = (hypervisor.image(&staged).await.unwrap(), ConfigSpec::new());
     assert!(!looked_at.template.devices.others.is_empty(), "the image has a CD drive");
-    hypervisor.clone_of(&looked_at, "whole", &place, (&spec, 0), &Free).await.unwrap();
+    hypervisor.clone_of(&looked_at, "whole", &place, Networks::Named(&[]), (&spec, 0), &Free).await.unwrap();
     // What was looked at had no drive, was on fewer networks, or had no disk: all that came in between.
     type Change = fn(&mut vsphere::Vm);
     let changes: [(&str, Change); 5] = [
@@ -281,7 +281,8 @@ async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken(
         let mut before = hypervisor.image(&staged).await.unwrap();
         change(&mut before.template);
         let name = format!("strange-{number}");
-        let refused = hypervisor.clone_of(&before, &name, &place, (&spec, 0), &Free).await.unwrap_err();
+        let refused =
+            hypervisor.clone_of(&before, &name, &place, Networks::Named(&[]), (&spec, 0), &Free).await.unwrap_err();
         assert_eq!(refused.kind, Kind::InDoubt, "{refused}");
         let words = refused.to_string();
         // That it is no whole template without a disk is found before.
@@ -289,7 +290,8 @@ async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken(
     }
     // Nor one that tells its guest what the template does not.
     let told = ConfigSpec::new().extra("guestinfo.told", "x");
-    let refused = hypervisor.clone_of(&looked_at, "told", &place, (&told, 0), &Free).await.unwrap_err();
+    let refused =
+        hypervisor.clone_of(&looked_at, "told", &place, Networks::Named(&[]), (&told, 0), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("the entry guestinfo.told"), "{refused}");
 }
 
@@ -305,15 +307,17 @@ async fn a_full_clone_of_a_template_whose_settings_were_changed_meanwhile_is_not
     // That it is cloned is no such change, where it was sealed with its settings.
     for name in ["one", "two"] {
         let looked_at = hypervisor.image(&staged).await.unwrap();
-        hypervisor.clone_of(&looked_at, name, &place, (&spec, 0), &Free).await.unwrap();
+        hypervisor.clone_of(&looked_at, name, &place, Networks::Named(&[]), (&spec, 0), &Free).await.unwrap();
     }
     let mut of_before = hypervisor.image(&staged).await.unwrap();
     of_before.note.seal.as_mut().unwrap().parts.clear();
-    let refused = hypervisor.clone_of(&of_before, "three", &place, (&spec, 0), &Free).await.unwrap_err();
+    let refused =
+        hypervisor.clone_of(&of_before, "three", &place, Networks::Named(&[]), (&spec, 0), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("was changed while three was made from it"), "{refused}");
     let looked_at = hypervisor.image(&staged).await.unwrap();
     change_template(&bed, &client, &MoRef::vm(&staged.reference), &ConfigSpec::new().memory(1 << 14)).await;
-    let refused = hypervisor.clone_of(&looked_at, "four", &place, (&spec, 0), &Free).await.unwrap_err();
+    let refused =
+        hypervisor.clone_of(&looked_at, "four", &place, Networks::Named(&[]), (&spec, 0), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("was changed while four was made from it"), "{refused}");
 }
 
