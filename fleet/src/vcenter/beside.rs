@@ -77,7 +77,7 @@ impl VcenterHypervisor {
     async fn whose(&self, directory: &DatastorePath, disk: &DiskRef) -> Result<Whose> {
         let datastore = self.datastore_named(&directory.datastore).await?;
         let mut settings = match self.client.files(&datastore, directory, "*").await {
-            Err(error) if error.outcome() == Outcome::NotFound => return Ok(Whose::Nobodys),
+            Err(error) if error.outcome() == Outcome::NotFound => Vec::new(),
             files => files?,
         };
         if !settings.iter().any(|file| directory.join(&file.name).to_string() == disk.path) {

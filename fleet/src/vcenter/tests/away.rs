@@ -92,6 +92,9 @@ async fn a_disk_beside_anothers_is_found_whatever_patterns_are_understood() {
     bed.govc(&["vm.unregister", "/DC0/vm/control/cp1"]);
     let error = hypervisor.delete_disk(&disk, &Free).await.unwrap_err();
     assert!(error.to_string().contains("cp1.vmx, which is registered with no VM"), "{error}");
+    bed.spoil("SearchDatastore_Task", "fault", json!({ "fault": "FileNotFound", "times": -1 })).await;
+    let error = hypervisor.delete_disk(&disk, &Free).await.unwrap_err();
+    assert!(error.to_string().contains("exists, and vCenter does not list it"), "{error}");
 }
 
 #[tokio::test]
