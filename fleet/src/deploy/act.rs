@@ -18,9 +18,7 @@ use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
 use crate::ending::{Cancelled, last_look, unless_cancelled};
-use crate::hypervisor::{
-    Addition, DiskRef, Error, Kind, Networks, Place, Placement, PowerState, ShutDown, Staged, Vm, VmRef,
-};
+use crate::hypervisor::{Addition, DiskRef, Error, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
 use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted, NotedEnd, Noting, Unless};
 use crate::workers::Trouble;
 
@@ -131,15 +129,17 @@ impl Acting<'_> {
 
     /// Notes where VMs are, before anything is done with them.
     pub(super) async fn note_places(&self, records: &mut Records<'_>, seen: &Seen) -> Result<(), Trouble> {
-        let Some(mut placed) = records.kept().placed(&seen.vms, self.upgraded.as_ref()) else { return Ok(()) };
-        // Of a VM that is not seen, another datastore may have the name since.
-        let is_seen = |uuid: &Uuid, place: &Place| {
-            seen.vms.iter().any(|vm| vm.uuid() == *uuid && vm.settings.as_ref() == Some(&place.settings))
-        };
-        let unknown = |(uuid, place): &(&Uuid, &mut Place)| place.datastore.is_none() && is_seen(uuid, place);
-        for (uuid, place) in placed.places.iter_mut().filter(unknown) {
-            let file = DiskRef { uuid: *uuid, path: place.settings.clone() };
-            place.datastore = self.hypervisor.disk_datastore(&file).await?;
+        let mut placed = records.kept().placed(&seen.vms, self.upgraded.as_ref());
+        // Another datastore may have the former name of the datastore of a VM that is not seen.
+        for vm in &seen.vms {
+            let Some(place) = placed.places.get_mut(&vm.uuid()) else { continue };
+            if place.datastore.is_none() && vm.settings.as_ref() == Some(&place.settings) {
+                let file = DiskRef { uuid: vm.uuid(), path: place.settings.clone() };
+                place.datastore = self.hypervisor.disk_datastore(&file).await?;
+            }
+        }
+        if placed == *records.kept() {
+            return Ok(());
         }
         records.save(placed).await.map_err(Trouble::store)
     }

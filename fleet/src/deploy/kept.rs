@@ -216,9 +216,9 @@ impl Kept {
         (kept != *self).then_some(kept)
     }
 
-    /// The same with the present places of VMs, where one has another place than before, and without those of VMs that an upgrade has
-    /// destroyed. The datastores of new places are not known yet.
-    pub(super) fn placed(&self, vms: &[Vm], upgraded: Option<&Noted>) -> Option<Self> {
+    /// The same with the present places of VMs, and without those of VMs that an upgrade has destroyed. The datastores of new places are not
+    /// known yet.
+    pub(super) fn placed(&self, vms: &[Vm], upgraded: Option<&Noted>) -> Self {
         let mut kept = self.clone();
         let is_removed = |vm: &Uuid| upgraded.is_some_and(|noted| noted.removed.contains(vm));
         kept.places.retain(|vm, _| !is_removed(vm));
@@ -233,7 +233,7 @@ impl Kept {
                 kept.places.insert(vm.uuid(), Place { node, settings, datastore: None });
             }
         }
-        (kept != *self).then_some(kept)
+        kept
     }
 
     pub fn node(&self, name: &str) -> Option<&Node> {

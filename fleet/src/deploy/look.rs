@@ -1,6 +1,6 @@
 //! Looks at what is there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -115,37 +115,40 @@ pub(super) async fn look(
     Ok((seen, given))
 }
 
-/// Why VMs of nodes that vCenter does not show may exist, by node. If they ran, others would get their addresses.
-/// VMs whose removal was requested, or that the last upgrade destroyed, are left out. An upgrade's VM without a noted place is gone if the
-/// inventory lacks it.
+/// Why VMs of nodes that vCenter does not show may exist, each with its node. If they ran, others would get their addresses.
+/// VMs whose removal was requested, or that the last upgrade destroyed, are left out. A VM that was never on is gone if the inventory lacks it.
 async fn unproved(
     hypervisor: &dyn Hypervisor,
     kept: &Kept,
     upgraded: Option<&Noted>,
     seen: &Seen,
-) -> Result<BTreeMap<String, String>, Trouble> {
-    let met = seen.vms.iter().chain(&seen.restamped).chain(&seen.bystanders).map(Vm::uuid);
+) -> Result<Vec<(String, String)>, Trouble> {
+    // A replica has the BIOS UUID of a VM that may run elsewhere.
+    let bystanders = seen.bystanders.iter().filter(|vm| !seen.replicas.contains(&vm.reference));
+    let met = seen.vms.iter().chain(&seen.restamped).chain(bystanders).map(Vm::uuid);
     let mut gone: BTreeSet<Uuid> = met.chain(kept.going.iter().map(|gone| gone.uuid)).collect();
     gone.extend(upgraded.iter().flat_map(|noted| &noted.removed));
-    // The last upgrade knows the node's data disk, and not this VM: an earlier one has destroyed it.
+    // At the last upgrade another VM held the node's data disk: an earlier upgrade has destroyed this one.
     let is_swapped = |node: &Node, vm: &Uuid| {
-        let has_disk = |it: &Noted| it.disks.iter().any(|disk| Some(disk.uuid) == node.own_disk());
-        upgraded.is_some_and(|it| has_disk(it) && !it.vms.contains(vm))
+        let was_planned = |it: &Noted| node.own_disk().is_some_and(|disk| it.planned.contains(&disk));
+        upgraded.is_some_and(|it| was_planned(it) && !it.vms.contains(vm))
     };
-    let started = kept.nodes.iter().filter(|node| node.started);
-    let started = started.filter_map(|node| node.vm.filter(|vm| !is_swapped(node, vm)));
-    let missing: BTreeSet<Uuid> =
-        started.chain(seen.upgraded.iter().copied()).filter(|vm| !gone.contains(vm)).collect();
+    let started = |vm: &Uuid| kept.nodes.iter().find(|node| node.started && node.vm == Some(*vm));
+    let is_left = |vm: &Uuid| !gone.contains(vm) && !started(vm).is_some_and(|node| is_swapped(node, vm));
+    let noted = kept.nodes.iter().filter(|node| node.started).filter_map(|node| node.vm);
+    let noted = noted.chain(kept.places.keys().copied()).chain(seen.upgraded.iter().copied());
+    let missing: BTreeSet<Uuid> = noted.filter(is_left).collect();
     let nodes: Vec<&str> = kept.nodes.iter().map(|node| &*node.name).collect();
-    let mut unproved = BTreeMap::new();
+    let mut unproved = Vec::new();
     for vm in missing {
         // The last upgrade and the last command of this kind have each noted a place. Which is newer is not known.
         let noted = [kept.places.get(&vm), upgraded.and_then(|noted| noted.places.get(&vm))].into_iter().flatten();
         let mut at: Vec<(&str, LastSeen<'_>)> =
             noted.map(|place| (&*place.node, LastSeen::At(&place.settings, place.datastore.as_deref()))).collect();
         if at.is_empty() {
-            let was_on = kept.nodes.iter().any(|node| node.started && node.vm == Some(vm));
-            at.push((&kept.cluster, if was_on { LastSeen::Unnoted } else { LastSeen::NeverOn }));
+            let was_on = started(&vm).is_some() || upgraded.is_some_and(|it| it.ran.contains(&vm));
+            let node = started(&vm).map_or(&*kept.cluster, |node| &node.name);
+            at.push((node, if was_on { LastSeen::Unnoted } else { LastSeen::NeverOn }));
         }
         for (node, at) in at {
             let why = match hypervisor.absence(vm, &nodes, at).await {
@@ -154,7 +157,7 @@ async fn unproved(
                 Err(error) if error.kind == Kind::Refused => format!("{:#}", error.source),
                 Err(error) => return Err(error.into()),
             };
-            unproved.insert(node.to_owned(), why);
+            unproved.push((node.to_owned(), why));
         }
     }
     Ok(unproved)

@@ -36,7 +36,8 @@ pub fn next(kept: &Kept, seen: &Seen) -> Next {
         Goal::Down => down(kept, seen, &mut next),
         Goal::Gone => return next,
     }
-    let unheld = kept.discarded.iter().filter(|disk| seen.is_free(disk));
+    // A VM that is not shown may hold it.
+    let unheld = kept.discarded.iter().filter(|disk| seen.unproved.is_empty() && seen.is_free(disk));
     next.actions.extend(unheld.cloned().map(Action::DeleteDisk));
     // Halves, and their blank disks as far as they can be, are removed before another VM is begun.
     next.actions.sort_by_key(|action| matches!(action, Action::Make(_)));
@@ -153,11 +154,11 @@ fn cut_off(node: &Node, vm: &Vm) -> Wait {
     Wait::lasting(&node.name, reason::VM_STATE, words)
 }
 
-/// What a node waits for that has no VM in sight, or only one of before an upgrade, and may be in one that cannot be read: nobody is told then that
-/// it is gone, or to power the other one on.
+/// What a node waits for that has no readable VM, or only one from before an upgrade, while another VM cannot be read. The message then does not
+/// say that the node is gone, and does not advise powering the other VM on.
 fn hidden(node: &Node, seen: &Seen) -> Option<Wait> {
     let why = seen.hidden.get(&node.name)?;
-    let words = format!("whether its VM is there cannot be told now: {why}");
+    let words = format!("the state of its VM is unknown: {why}");
     Some(Wait::passing(&node.name, reason::VM_ODD, words))
 }
 
@@ -287,7 +288,7 @@ fn copied(vm: &Vm, seen: &Seen) -> Option<Wait> {
     }
     let why = seen.unclear.get(&vm.uuid())?;
     let words = format!(
-        "whether another VM has the BIOS UUID of {vm} cannot be told now, so it is neither powered on nor removed: {why}"
+        "whether another VM has the BIOS UUID of {vm} is unknown, so it is neither powered on nor removed: {why}"
     );
     Some(Wait::passing(&vm.name, reason::VM_ODD, words))
 }

@@ -37,8 +37,8 @@ pub struct Seen {
     /// Why it cannot be told of a node of a cluster that has formed, by name, whether its VM is elsewhere. It counts where none is in sight, or one
     /// that is stale.
     pub hidden: BTreeMap<String, String>,
-    /// Why VMs of nodes that were powered on and are not shown may run all the same, by node, where the cluster goes.
-    pub unproved: BTreeMap<String, String>,
+    /// If the cluster is to be deleted: nodes whose VMs are not shown and may run, each with the reason.
+    pub unproved: Vec<(String, String)>,
     /// BIOS UUIDs of VMs that are off and hold other data disks than their node's, of a cluster that an upgrade has gone through: a backup may have
     /// brought them back.
     pub stale: BTreeSet<Uuid>,

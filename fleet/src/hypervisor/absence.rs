@@ -14,14 +14,14 @@ pub struct Place {
     pub datastore: Option<String>,
 }
 
-/// What is noted of a VM since it may run.
+/// What was noted of a VM that may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastSeen<'a> {
     /// It was never powered on.
     NeverOn,
-    /// Its settings were in this file when it was seen last, and the hypervisor called its datastore so, if that is noted.
+    /// The file of its settings when it was seen last, and the identifier of its datastore if that was noted.
     At(&'a str, Option<&'a str>),
-    /// Nothing: an earlier version has made it.
+    /// Where its settings were was not noted.
     Unnoted,
 }
 

@@ -47,6 +47,10 @@ pub struct Noted {
     /// The data disks of their nodes, each where it was when it was last taken from a VM, or when the plan was made. Also after an end: a
     /// node that was left out or replaced may have no VM that holds its own.
     pub disks: Vec<DiskRef>,
+    /// UUIDs of the data disks that its nodes' VMs held when it was planned. `disks` has those of earlier upgrades too.
+    pub planned: BTreeSet<Uuid>,
+    /// BIOS UUIDs of VMs that were on, at its plan or later.
+    pub ran: BTreeSet<Uuid>,
     /// Where the settings of those VMs were when they were seen last, and of which node each is, by BIOS UUID. Only what this upgrade has noted.
     pub places: BTreeMap<Uuid, Place>,
     /// Those of the VMs that the upgrade has destroyed.
@@ -95,18 +99,20 @@ impl Noted {
         let moved = nodes.map(|(index, node)| disk_of(entries, index).unwrap_or(&node.disk).clone());
         let progress = Progress::of(plan, entries);
         let outcome = progress.outcome;
-        let seen = plan.nodes.iter().enumerate().flat_map(|(index, node)| {
+        let (mut places, mut ran) = (BTreeMap::new(), BTreeSet::new());
+        for (index, node) in plan.nodes.iter().enumerate() {
             let new = progress.noted(index).map(|new| (new, progress.new_seen(index)));
-            let old = Some((node.old, progress.old_seen(index)));
-            [old, new].into_iter().flatten().map(move |(vm, seen)| (vm, &node.name, seen))
-        });
-        let places = seen.filter_map(|(vm, node, seen)| match seen {
-            LastSeen::At(settings, datastore) => {
-                let (node, settings, datastore) = (node.clone(), settings.to_owned(), datastore.map(str::to_owned));
-                Some((vm, Place { node, settings, datastore }))
+            for (vm, seen) in [Some((node.old, progress.old_seen(index))), new].into_iter().flatten() {
+                if seen != LastSeen::NeverOn {
+                    ran.insert(vm);
+                }
+                if let LastSeen::At(settings, datastore) = seen {
+                    let (node, settings, datastore) =
+                        (node.name.clone(), settings.to_owned(), datastore.map(str::to_owned));
+                    places.insert(vm, Place { node, settings, datastore });
+                }
             }
-            LastSeen::NeverOn | LastSeen::Unnoted => None,
-        });
+        }
         Self {
             id: plan.id,
             deployment: plan.deployment,
@@ -114,7 +120,9 @@ impl Noted {
             is_at_rest: is_at_rest(plan, &progress),
             vms: plan.nodes.iter().map(|node| node.old).chain(made).chain(plan.other_vms.iter().copied()).collect(),
             disks: moved.chain(plan.other_disks.iter().cloned()).collect(),
-            places: places.collect(),
+            planned: plan.nodes.iter().map(|node| node.disk.uuid).collect(),
+            ran,
+            places,
             removed: removed(plan, entries),
             nodes: noted_nodes(plan),
             copies: copies::of_all(plan, entries).into_iter().chain(plan.other_copies.iter().cloned()).collect(),

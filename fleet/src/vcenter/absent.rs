@@ -21,23 +21,28 @@ impl VcenterHypervisor {
             return unknown(why);
         }
         if let Some(vm) = self.of_bios_uuid(uuid).await?.iter().find(|vm| !vm.is_anothers(self.deployment)) {
-            return unknown(format!("vCenter has {vm}, which is {}", vm.power));
+            return unknown(format!(
+                "vCenter has {vm}, which is {}. If it is a copy, remove it from the inventory",
+                vm.power
+            ));
+        }
+        if seen == LastSeen::NeverOn {
+            return Ok(Absence::Gone);
+        }
+        let word = self.laid.word(uuid);
+        if word.exists().await? {
+            log::warn!("the VM {uuid} counts as gone, because an operator made the directory {word}");
+            return Ok(Absence::Gone);
         }
         let why = match seen {
-            LastSeen::NeverOn => return Ok(Absence::Gone),
-            LastSeen::Unnoted => {
-                "an earlier version has not noted where its files are. Register the VM again".to_owned()
-            }
             LastSeen::At(settings, datastore) => match self.files_of(settings, datastore).await? {
                 None => return Ok(Absence::Gone),
                 Some(why) => why,
             },
+            LastSeen::NeverOn | LastSeen::Unnoted => {
+                "where its files are was not noted. Register the VM again".to_owned()
+            }
         };
-        let word = self.laid.word(uuid);
-        if word.exists().await.unwrap_or(false) {
-            log::warn!("the VM {uuid} counts as gone, because an operator made the directory {word}");
-            return Ok(Absence::Gone);
-        }
         unknown(format!("{why}. If it is off for good, create the directory {word}"))
     }
 
@@ -97,7 +102,8 @@ impl VcenterHypervisor {
             for unread in self.client.entries_in(folder, false, &[]).await?.unread {
                 if self.may_be(&unread, nodes, noted).await? {
                     return Ok(Some(format!(
-                        "it may be the VM {}: {}. If that VM is another one, move it to another folder",
+                        "it may be the VM {}: {}. Connect its host and its datastore. If these are off for good, remove that VM from the inventory. \
+                         If that VM is another one, move it to another folder",
                         unread.name, unread.error
                     )));
                 }

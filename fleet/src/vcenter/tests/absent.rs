@@ -54,7 +54,7 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
     assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap(), []);
     let still = words(seen).await;
     assert!(still.contains("exists: the VM may run on a host that was removed"), "{still}");
-    assert!(words(LastSeen::Unnoted).await.contains("has not noted where its files are"));
+    assert!(words(LastSeen::Unnoted).await.contains("where its files are was not noted"));
     let another = LastSeen::At("[LocalDS_0] elsewhere/w1.vmx", Some("datastore-none"));
     assert!(words(another).await.contains("no longer has the datastore LocalDS_0"), "another one has its name");
     assert!(words(LastSeen::At(&settings, None)).await.contains("was not noted"));
@@ -235,9 +235,8 @@ async fn an_unread_node_is_not_lost() {
     assert!(matches!(deployed, crate::deploy::Arrived::Up(_)), "{deployed:?}");
 }
 
-/// An earlier version has not noted where the settings of VMs are.
-#[tokio::test]
-async fn a_cluster_without_noted_settings_is_not_gone_while_its_vm_is_unread() {
+/// A cluster of an earlier version, which noted no places of VMs.
+async fn without_places() -> super::cluster::World {
     let world = super::cluster::World::of(1).await;
     let deployed = world.give(crate::deploy::Wish::Deploy(&world.wanted)).await.unwrap();
     assert!(matches!(deployed, crate::deploy::Arrived::Up(_)), "{deployed:?}");
@@ -245,6 +244,25 @@ async fn a_cluster_without_noted_settings_is_not_gone_while_its_vm_is_unread() {
     let mut kept: serde_json::Value = serde_json::from_str(&note.text).unwrap();
     assert!(kept.as_object_mut().unwrap().remove("places").is_some());
     world.store.write(note.hold, &note.file, &kept.to_string()).await.unwrap();
+    world
+}
+
+#[tokio::test]
+async fn a_vm_without_a_noted_place_is_gone_by_the_operators_word_alone() {
+    let world = without_places().await;
+    let vm = world.hypervisor.vms().await.unwrap().remove(0);
+    loses_its_host(&world.bed, &vm).await;
+    let stopped = world.give(super::cluster::REMOVE).await.unwrap();
+    let crate::deploy::Arrived::Stopped(waits) = stopped else { panic!("{stopped:?}") };
+    let words = &waits.iter().find(|wait| wait.reason.words.contains("was not noted")).unwrap().reason.words;
+    let (_, word) = words.split_once("create the directory ").unwrap();
+    std::fs::create_dir(world.bed.file(word)).unwrap();
+    assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::deploy::Arrived::Gone);
+}
+
+#[tokio::test]
+async fn a_cluster_without_noted_settings_is_not_gone_while_its_vm_is_unread() {
+    let world = without_places().await;
     world.bed.switch(json!({ "inaccessible": ["cp1"] })).await;
     let stopped = world.give(super::cluster::REMOVE).await.unwrap();
     let crate::deploy::Arrived::Stopped(waits) = stopped else { panic!("{stopped:?}") };
