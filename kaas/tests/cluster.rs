@@ -59,7 +59,7 @@ fn a_cluster_is_asked_for_and_waited_for_until_it_and_its_workers_are_ready() {
     });
     let (out, err) = bed.says(0, CREATE);
     let expected = "the cluster shop with one pool is asked for\n\
-                    shop: nobody has judged it yet: the controller does that\n";
+                    shop: the controller has not reconciled it yet\n";
     assert!(out.starts_with(expected) && err.is_empty(), "{out}{err}");
     assert!(out.contains("shop: ControlPlaneReady is False (Forming): as it is\n"), "{out}");
     assert!(out.ends_with("the cluster shop is Ready: https://192.168.10.10:6443\n"), "{out}");
@@ -140,7 +140,7 @@ fn a_create_that_is_given_again_goes_on_and_undoes_nothing_that_other_commands_h
 fn a_cluster_that_needs_a_person_ends_the_wait_and_one_that_stands_still_pauses_it() {
     let bed = Bed::start();
     let paused = bed.json(3, &format!("{CREATE} --pause-limit 0"));
-    let why = "shop: nobody has judged it yet: the controller does that";
+    let why = "shop: the controller has not reconciled it yet";
     assert_eq!((&paused["arrived"], &paused["reasons"][0]), (&json!("paused"), &json!(why)));
     assert_eq!(paused["cluster"]["metadata"]["name"], "shop");
     bed.acts(|kept, _| {

@@ -309,8 +309,8 @@ pub trait Hypervisor: Send + Sync {
         Ok(None)
     }
 
-    /// Where a disk lies now that was on this [`Hypervisor::disk_datastore`] by another name. It is the same path where that name is the same, or
-    /// there is no such place any more.
+    /// The current path of a disk whose [`Hypervisor::disk_datastore`] may have been renamed. The path is unchanged if the name is, or if that
+    /// datastore no longer exists.
     async fn present_place(&self, disk: &DiskRef, _datastore: &str) -> Result<DiskRef> {
         Ok(disk.clone())
     }

@@ -96,9 +96,9 @@ impl VcenterHypervisor {
         }
         self.copies_ended().await?;
         let half = DiskRef { uuid: Uuid::nil(), path: path.to_owned() };
-        self.is_held_by_nobody(&half, Search::Remove).await?;
+        self.has_no_holder(&half, Search::Remove).await?;
         self.lies_beside_no_others(&half, nodes).await?;
-        let look = || -> Looked<'_> { Box::pin(self.is_held_by_nobody(&half, Search::Remove)) };
+        let look = || -> Looked<'_> { Box::pin(self.has_no_holder(&half, Search::Remove)) };
         match self.client.changes(&LastLook { permit, look: &look }).delete_disk(file).await {
             Err(error) if error.outcome() == Outcome::NotFound => Ok(true),
             removed => Ok(removed.map(|()| true)?),

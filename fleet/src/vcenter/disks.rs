@@ -97,13 +97,13 @@ impl VcenterHypervisor {
     }
 
     pub(super) async fn is_free_and_there(&self, disk: &DiskRef) -> Result<()> {
-        self.is_held_by_nobody(disk, Search::Remove).await?;
+        self.has_no_holder(disk, Search::Remove).await?;
         self.is_there(disk).await
     }
 
     /// Refuses a disk whose file a VM holds, or that is not there.
     pub(super) async fn may_move(&self, disk: &DiskRef) -> Result<()> {
-        self.is_held_by_nobody(disk, Search::Move).await?;
+        self.has_no_holder(disk, Search::Move).await?;
         self.is_there(disk).await
     }
 
@@ -142,7 +142,7 @@ impl VcenterHypervisor {
                 self.reaches_datastore_of(disk).await?;
                 return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
             }
-            // `InvalidDatastore`, which says so of one that is there as well, and whatever else says that what is asked for cannot be.
+            // vCenter also sends `InvalidDatastore` for a datastore that exists. Other refusals mean that the request cannot succeed.
             Err(error) if error.outcome() == vsphere::Outcome::Refused || error.is_fault("InvalidDatastore") => {
                 return Err(match self.lacks_datastore_of(disk).await {
                     true => Error::not_found(format!(

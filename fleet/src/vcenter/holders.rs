@@ -36,13 +36,13 @@ impl VcenterHypervisor {
     pub(super) async fn holds_its_disks_alone(&self, vm: &Vm) -> Result<()> {
         let own = MoRef::vm(&vm.reference.id);
         for disk in vm.data_disks() {
-            self.is_held_by_nobody(&disk.reference, Search::ShutDown(&own)).await?;
+            self.has_no_holder(&disk.reference, Search::ShutDown(&own)).await?;
         }
         Ok(())
     }
 
     /// Refuses a disk that a VM holds. The journal that names a disk is a file on a datastore: others may have written it.
-    pub(super) async fn is_held_by_nobody(&self, disk: &DiskRef, search: Search<'_>) -> Result<()> {
+    pub(super) async fn has_no_holder(&self, disk: &DiskRef, search: Search<'_>) -> Result<()> {
         let folders = self.places.folders.iter().map(|(folder, _)| folder).chain([&self.places.templates]);
         for folder in folders {
             let listed = self.client.vms_in(folder, false).await?;

@@ -23,8 +23,8 @@ impl VcenterHypervisor {
         Ok(self.telling_questions(&vms, changes.power_on(&vms[0])).await?)
     }
 
-    /// Takes away what the guest said before: guestinfo may outlive a power cycle (open-vm-tools issue 288), and whoever reads it takes it for
-    /// said since this power-on. A VM that vSphere HA or a person powers on keeps it until its guest speaks: its form is the one it spoke of.
+    /// Removes the guest's earlier statements. guestinfo may outlive a power cycle (open-vm-tools issue 288), and readers would take it for new.
+    /// A VM that vSphere HA or the operator powers on keeps it until its guest writes again: the statements fit its unchanged properties.
     async fn forget_said(&self, now: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
         let keys = [Statement::GUESTINFO, Fingerprints::GUESTINFO];
         let extra = self.client.vm_with(&now.reference, &keys).await?.extra;

@@ -49,7 +49,7 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
                 Ok(found) => found,
                 // One that cannot be read keeps this worker as it is, and no other one.
                 Err(error) => {
-                    let words = format!("whether its VM is there cannot be told now: {:#}", error.source);
+                    let words = format!("the state of its VM is unknown: {:#}", error.source);
                     copied.insert(machine.name.clone(), Wait::passing(machine, reason::VM_UNSEEN, words));
                     continue;
                 }
@@ -58,7 +58,7 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
             let (replicas, copies): (Vec<Vm>, Vec<Vm>) = found.into_iter().partition(is_left);
             let is_its = |vm: &Vm| !vm.is_anothers(deployment) || machine.has_released(vm);
             let is_there = replicas.iter().chain(&copies).any(is_its);
-            // Of one that a person has removed by an earlier version nothing more is known.
+            // An earlier version stored nothing more about a worker that the operator has removed.
             let is_known = machine.settings.is_some() || machine.state != State::Leaving;
             if machine.vm.is_some() && is_known && !is_there {
                 let seen = LastSeen::noted(machine.settings.as_deref(), machine.datastore.as_deref());

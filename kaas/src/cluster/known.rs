@@ -34,7 +34,7 @@ fn lines(object: &Value) -> Vec<(String, String)> {
     let name = text(object, "/metadata/name");
     let current: Vec<_> = said(object).into_iter().filter(|condition| condition.is_current).collect();
     if current.is_empty() {
-        return vec![(name.to_owned(), format!("{name}: nobody has judged it yet: the controller does that"))];
+        return vec![(name.to_owned(), format!("{name}: the controller has not reconciled it yet"))];
     }
     let others = current.iter().filter(|condition| condition.about != "Ready");
     others.map(|said| (format!("{name} {}", said.about), format!("{name}: {}", said.words()))).collect()
@@ -499,6 +499,6 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         let nobody = object("shop", &[]);
-        assert!(super::lines(&nobody)[0].1.contains("nobody has judged it yet"));
+        assert!(super::lines(&nobody)[0].1.contains("the controller has not reconciled it yet"));
     }
 }

@@ -21,7 +21,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
 pub fn conditions(object: &Value) -> String {
     let conditions = said(object);
     if conditions.is_empty() {
-        return "nobody has judged it yet: the controller does that".to_owned();
+        return "the controller has not reconciled it yet".to_owned();
     }
     conditions.iter().map(note).collect::<Vec<_>>().join("\n")
 }
@@ -33,7 +33,7 @@ pub fn lines(object: &Value) -> Vec<(String, String)> {
     let lines: Vec<_> =
         current.map(|said| (format!("{name} {}", said.about), format!("{name}: {}", said.words()))).collect();
     match lines.is_empty() {
-        true => vec![(name.to_owned(), format!("{name}: nobody has judged it yet: the controller does that"))],
+        true => vec![(name.to_owned(), format!("{name}: the controller has not reconciled it yet"))],
         false => lines,
     }
 }
@@ -66,6 +66,6 @@ mod tests {
         let rows = [vec!["NAME", "AGE"], vec!["sh\u{f6}p-two", "2m"]];
         let rows = rows.map(|row| row.into_iter().map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(table(&rows), "NAME      AGE\nsh\u{f6}p-two  2m");
-        assert_eq!(conditions(&json!({})), "nobody has judged it yet: the controller does that");
+        assert_eq!(conditions(&json!({})), "the controller has not reconciled it yet");
     }
 }

@@ -131,7 +131,7 @@ fn a_swap_from_a_released_image_and_back_finds_its_vms_in_either_order() {
         let there = on(&given, &new);
         assert_eq!((there.generation, holder(&there)), (2, Some(B.to_string())));
         assert_eq!(on(&off(&there, &new), &new), there, "a restart");
-        // The old VM takes it back with the agent that it had, which knows one order of its own UUID.
+        // On rollback the old VM runs its old agent. That agent knows one byte order of its UUID.
         for back in [off(&there, &new), there.clone()] {
             let from = back.swap.as_ref().unwrap().from.vm.unwrap();
             assert_eq!(from.as_bytes(), A.swapped().as_bytes());
@@ -149,7 +149,7 @@ fn a_vm_whose_reading_changes_releases_what_it_holds_and_takes_it_again() {
     assert_eq!((after.generation, holder(&after), &after.swap), (1, Some(A.to_string()), &None));
     let released = off(&before, &new);
     assert_eq!(on(&released, &new), after);
-    // A person takes it over for B, and A is known as who had it.
+    // The operator takes the disk over for B. A is kept as the former holder.
     let over = taken_over(&after, &vm(B, "1.0.0"), ID);
     assert_eq!((may_take(&over, &old), may_take(&over, &vm(C, "1.0.0"))), (Ok(()), held(B)));
 }
