@@ -66,7 +66,7 @@ pub struct Deployment {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::removals")]
     pub removals: Vec<String>,
-    /// VMs whose removal was asked for as the cluster goes, noted before: another one of the same BIOS UUID is a copy.
+    /// VMs whose removal was requested as the cluster goes. Another VM with such a BIOS UUID is a copy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub going: Vec<GoingVm>,
@@ -176,7 +176,7 @@ pub struct GoingVm {
     /// Its BIOS UUID.
     #[schemars(schema_with = "shapes::uuid")]
     pub vm: String,
-    /// What the vCenter calls it.
+    /// Its identifier in the vCenter. Empty for a VM that was gone before the cluster.
     #[schemars(length(max = 253))]
     pub id: String,
 }

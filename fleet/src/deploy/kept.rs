@@ -109,7 +109,8 @@ pub struct Kept {
     /// gone. None of them is removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<DiskCopy>,
-    /// VMs whose removal was asked for as the cluster goes, noted before: another one of the same BIOS UUID that is found afterwards is a copy.
+    /// VMs whose removal was requested as the cluster goes, saved before the request. Once it is gone, also its other VMs, with an empty `id`.
+    /// A VM with such a BIOS UUID that is found later is a copy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub going: Vec<VmRef>,
     /// Where VMs were when they were seen last, by BIOS UUID: those that nodes were made in, and those that the last upgrade knows.

@@ -10,7 +10,7 @@ use super::go::HeldDisk;
 use super::kept::{Goal, Granted, Kept, NONE_KNOWN, Node};
 use super::seen::Seen;
 use super::wanted::{Wanted, WantedNode};
-use crate::hypervisor::{DiskKind, DiskRef, Vm};
+use crate::hypervisor::{DiskKind, DiskRef, Vm, VmRef};
 use crate::upgrade::DiskCopy;
 use crate::workers::Image;
 
@@ -298,6 +298,11 @@ impl Kept {
         let is_nodes = |disk: &DiskRef| self.nodes.iter().any(|node| node.disk == Some(disk.uuid));
         let is_earlier = |vm: &Vm| self.granted.iter().any(|granted| granted.vm == vm.uuid() && granted.earlier);
         kept.left.retain(|disk| is_nodes(disk) || !seen.other_holder(disk).is_some_and(is_earlier));
+        // What proved them gone may go with the cluster, such as an upgrade's journal.
+        let mut proved: BTreeSet<Uuid> = std::mem::take(&mut kept.places).into_keys().collect();
+        proved.extend(self.nodes.iter().filter_map(|node| node.vm));
+        proved.retain(|vm| !self.going.iter().any(|gone| gone.uuid == *vm));
+        kept.going.extend(proved.into_iter().map(|uuid| VmRef { uuid, id: String::new() }));
         kept
     }
 

@@ -26,23 +26,19 @@ impl VcenterHypervisor {
                 vm.power
             ));
         }
-        if seen == LastSeen::NeverOn {
-            return Ok(Absence::Gone);
-        }
-        let word = self.laid.word(uuid);
-        if word.exists().await? {
-            log::warn!("the VM {uuid} counts as gone, because an operator made the directory {word}");
-            return Ok(Absence::Gone);
-        }
         let why = match seen {
+            LastSeen::NeverOn => return Ok(Absence::Gone),
+            LastSeen::Unnoted => "where its files are was not noted. Register the VM again".to_owned(),
             LastSeen::At(settings, datastore) => match self.files_of(settings, datastore).await? {
                 None => return Ok(Absence::Gone),
                 Some(why) => why,
             },
-            LastSeen::NeverOn | LastSeen::Unnoted => {
-                "where its files are was not noted. Register the VM again".to_owned()
-            }
         };
+        let word = self.laid.word(uuid);
+        if word.exists().await.unwrap_or(false) {
+            log::warn!("the VM {uuid} counts as gone, because an operator made the directory {word}");
+            return Ok(Absence::Gone);
+        }
         unknown(format!("{why}. If it is off for good, create the directory {word}"))
     }
 

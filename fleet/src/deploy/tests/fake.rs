@@ -157,6 +157,8 @@ pub struct State {
     pub unreadable: Option<Uuid>,
     /// Settings of VMs that are still on a datastore.
     pub settings: BTreeSet<String>,
+    /// Whether a VM without a noted place is not proved gone.
+    pub demands_places: bool,
     /// Whether nodes that are on speak for a cluster that has formed while others are not.
     pub speaks_alone: bool,
     /// The last kubeconfig that a run has handed over before its end.

@@ -131,6 +131,26 @@ async fn settled(world: &World) -> Uuid {
     first
 }
 
+/// The journal of the upgrade that destroyed the first VM goes with the cluster.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_gone_needs_no_second_proof() {
+    let world = World::with(1).await;
+    let first = settled(&world).await;
+    let plan = upgrade_of_its_own(&world).replace(&Uuid::from_u128(0xa0).to_string(), &first.to_string());
+    let destroyed = |node| {
+        format!("{{\"at\":1,\"hold\":1,\"event\":\"done\",\"node\":{node},\"action\":\"destroy-old\",\"note\":\"\"}}\n")
+    };
+    let ended = "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n";
+    let journal = [plan.lines().next().unwrap(), "\n"].concat() + &(0..3).map(destroyed).collect::<String>() + ended;
+    put(&world, "journal.jsonl", &journal);
+    world.lock().machines.retain(|machine| machine.vm.uuid() != first);
+    world.lock().demands_places = true;
+    for wish in [DESTROY, DESTROY_ALL] {
+        let (arrived, _) = world.give(wish).await.arrived();
+        assert!(matches!(arrived, Arrived::Gone), "{arrived:?}");
+    }
+}
+
 /// Backup software keeps a replica with the same BIOS UUID.
 #[tokio::test(start_paused = true)]
 async fn a_replica_is_no_proof_that_its_vm_is_gone() {

@@ -59,6 +59,7 @@ impl Hypervisor for World {
             LastSeen::At(settings, _) if self.lock().settings.contains(settings) => {
                 Absence::Unknown(format!("{settings} is still there"))
             }
+            LastSeen::Unnoted if self.lock().demands_places => Absence::Unknown("no place was noted".to_owned()),
             _ => Absence::Gone,
         })
     }
