@@ -21,7 +21,7 @@ pub const MARGIN: Duration = Duration::from_secs(20);
 /// How long after a confirmation the last request that it permits has arrived or failed: so long waits the successor of a
 /// command that may be alive.
 pub const REACH: Duration = WINDOW.saturating_add(MARGIN);
-/// How often a waiting command confirms its lease and shows that it lives. On a vCenter each time is a row in everybody's Recent Tasks.
+/// How often a waiting command confirms its lease and shows that it lives. On a vCenter each confirmation is a row in everybody's Recent Tasks.
 const INTERVAL: Duration = Duration::from_secs(20);
 /// After nobody could say in time, a command that only waits asks no sooner again, nor does one that cannot go on without an answer: what
 /// was asked may still be under way, and it loses nothing by it. When it was last seen to live ([`SEEN`]) is more than a minute ago then.

@@ -154,8 +154,8 @@ fn cut_off(node: &Node, vm: &Vm) -> Wait {
     Wait::lasting(&node.name, reason::VM_STATE, words)
 }
 
-/// What a node waits for that has no readable VM, or only one from before an upgrade, while another VM cannot be read. The message then does not
-/// say that the node is gone, and does not advise powering the other VM on.
+/// The wait of a node without a readable VM, or with only a VM from before an upgrade, if a VM that cannot be read may be its own. The message
+/// neither says that the node is gone nor advises powering the earlier VM on.
 fn hidden(node: &Node, seen: &Seen) -> Option<Wait> {
     let why = seen.hidden.get(&node.name)?;
     let words = format!("the state of its VM is unknown: {why}");

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::machine::Machine;
 use super::seen::Seen;
 
-/// How long a VM must be missing before it counts as gone, on the monotonic clock in addition to the proof. A hypervisor may hide a VM from an
-/// account for a while, and an API server that has just started knows no node yet.
+/// How long a VM must be missing, by the monotonic clock, before it counts as gone. The proof is required too. A hypervisor may hide a VM from
+/// an account for a while, and an API server that has just started knows no node yet.
 const GONE: Duration = Duration::from_secs(60);
 
 /// What is not seen, look after look.

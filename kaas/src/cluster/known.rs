@@ -5,7 +5,7 @@ use controller::objects::{NodePoolReason, OperationReason, Reason, TenantCluster
 use serde_json::{Value, json};
 
 use super::followers::Followers;
-use crate::control::{Come, Control, Place, Said, said, text};
+use crate::control::{Come, Control, Place, Said, UNRECONCILED, said, text};
 
 /// A cluster with its pools, and the Operation that is under way or was the last one.
 pub struct Known {
@@ -34,7 +34,7 @@ fn lines(object: &Value) -> Vec<(String, String)> {
     let name = text(object, "/metadata/name");
     let current: Vec<_> = said(object).into_iter().filter(|condition| condition.is_current).collect();
     if current.is_empty() {
-        return vec![(name.to_owned(), format!("{name}: the controller has not reconciled it yet"))];
+        return vec![(name.to_owned(), format!("{name}: {UNRECONCILED}"))];
     }
     let others = current.iter().filter(|condition| condition.about != "Ready");
     others.map(|said| (format!("{name} {}", said.about), format!("{name}: {}", said.words()))).collect()
@@ -498,7 +498,7 @@ mod tests {
              False (Waiting): as it is",
         ];
         assert_eq!(lines, expected);
-        let nobody = object("shop", &[]);
-        assert!(super::lines(&nobody)[0].1.contains("the controller has not reconciled it yet"));
+        let new = object("shop", &[]);
+        assert!(super::lines(&new)[0].1.contains("the controller has not reconciled it yet"));
     }
 }

@@ -12,7 +12,7 @@ pub use self::api::{Control, Place, Refused};
 pub use self::change::Change;
 pub use self::documents::read;
 pub use self::object::{Said, age, said, status, text};
-pub use self::shown::{come, conditions, lines, note, table};
+pub use self::shown::{UNRECONCILED, come, conditions, lines, note, table};
 pub use self::wait::{Arrived, Come, Look, Waiter};
 
 use std::path::PathBuf;

@@ -5,6 +5,9 @@ use serde_json::Value;
 use super::object::{Said, said, text};
 use super::wait::Come;
 
+/// The state of an object without a condition.
+pub const UNRECONCILED: &str = "the controller has not reconciled it yet";
+
 /// Columns, the widest cell of each with two spaces behind it.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
@@ -21,7 +24,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
 pub fn conditions(object: &Value) -> String {
     let conditions = said(object);
     if conditions.is_empty() {
-        return "the controller has not reconciled it yet".to_owned();
+        return UNRECONCILED.to_owned();
     }
     conditions.iter().map(note).collect::<Vec<_>>().join("\n")
 }
@@ -33,7 +36,7 @@ pub fn lines(object: &Value) -> Vec<(String, String)> {
     let lines: Vec<_> =
         current.map(|said| (format!("{name} {}", said.about), format!("{name}: {}", said.words()))).collect();
     match lines.is_empty() {
-        true => vec![(name.to_owned(), format!("{name}: the controller has not reconciled it yet"))],
+        true => vec![(name.to_owned(), format!("{name}: {UNRECONCILED}"))],
         false => lines,
     }
 }
