@@ -18,7 +18,7 @@ use contract::paths;
 use crate::boot::volumes::VolumesDisk;
 use crate::cluster::REQUEST;
 use crate::cluster::etcd::member;
-use crate::cluster::kubernetes::{PKI, api_server};
+use crate::cluster::kubernetes::PKI;
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
 use crate::host::disk::ownership::Claimant;
@@ -32,14 +32,13 @@ use crate::intake::config::{Config, ControlPlane};
 use crate::intake::environment::guestinfo::{self, GuestInfo};
 
 /// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
-const SCRATCH: [&str; 7] = [
+const SCRATCH: [&str; 6] = [
     "/var/lib/containerd",
     "/var/lib/kubelet",
     "/var/lib/cni",
     "/var/log/pods",
     "/var/log/containers",
     "/var/log/journal",
-    api_server::audit::LOGS,
 ];
 
 /// `kaas-agent reset`

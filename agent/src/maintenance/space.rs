@@ -16,6 +16,7 @@ use nix::sys::statvfs::statvfs;
 use super::ROOM;
 use super::job::{Job, failed};
 use crate::cluster::etcd::snapshot;
+use crate::cluster::kubernetes::api_server::audit;
 use crate::host::disk::is_mounted;
 use crate::host::files;
 use crate::node::context::NodeContext;
@@ -48,6 +49,7 @@ const DATA: Place = Place {
         ("etcd", "etcd"),
         ("snapshots", "snapshots of etcd"),
         ("tenants", "snapshots of tenants' stores"),
+        ("audit", "the audit log"),
         ("kaas", "the agent's records"),
         ("kubernetes", "certificates and manifests"),
     ],
@@ -60,7 +62,6 @@ const SCRATCH: Place = Place {
     users: &[
         ("log/journal", "the journal"),
         ("log/pods", "container logs"),
-        ("log/kubernetes", "the API server's audit log"),
         ("lib/containerd", "container images and writable layers"),
         ("lib/kubelet", "pods' volumes"),
     ],
@@ -96,8 +97,8 @@ fn looking(node: &NodeContext, places: &'static [&'static Place]) -> Job {
     })
 }
 
-/// Makes room for etcd before its disk is full, quicker than anybody could. It goes on for good: the main loop may be busy
-/// for longer than a small disk takes to fill.
+/// Makes room for etcd before its disk is full, quicker than anybody could, and writes the audit log to the disk. It goes on
+/// for good: the main loop may be busy for longer than a small disk takes to fill.
 pub(super) fn relieve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     Ok(Some(relieving(node.root().to_owned())))
 }
@@ -105,7 +106,7 @@ pub(super) fn relieve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
 fn relieving(root: PathBuf) -> Job {
     Box::new(move |report| {
         loop {
-            let relieved = snapshot::relieve(&root);
+            let relieved = snapshot::relieve(&root).and_then(|()| audit::trim(&root));
             report.set(relieved.map_or_else(|error| failed(ROOM, &error), |()| Findings::default()));
             thread::sleep(RELIEVE);
         }

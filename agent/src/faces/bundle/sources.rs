@@ -226,15 +226,19 @@ fn audit_logs(root: &Path) -> Vec<Source> {
     let directory = files::below(root, api_server::audit::LOGS);
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    // `audit.log`, and `audit-TIME.log` of those before it.
-    names.retain(|name| name.starts_with("audit") && name.ends_with(".log"));
+    // `audit.log`, and `audit-TIME.log` of those before it, which are compressed a moment later.
+    names.retain(|name| name.starts_with("audit") && name.trim_end_matches(".gz").ends_with(".log"));
     names.sort_by(|one, other| other.cmp(one));
-    let source = |name: String| Source {
-        what: "who asked the API server for what".to_owned(),
-        weight: 20,
-        keep: Keep::End,
-        get: Get::File(Path::new(api_server::audit::LOGS).join(&name)),
-        name: format!("kubernetes/{name}"),
+    let source = |name: String| {
+        let path = Path::new(api_server::audit::LOGS).join(&name);
+        let get = match name.ends_with(".gz") {
+            true => Get::Program(
+                ["sh", "-c", &format!("gzip -dc '{}' | tail -c {LONGEST}", path.display())].map(str::to_owned).to_vec(),
+            ),
+            false => Get::File(path),
+        };
+        let name = format!("kubernetes/{}", name.trim_end_matches(".gz"));
+        Source { what: "who asked the API server for what".to_owned(), weight: 20, keep: Keep::End, get, name }
     };
     names.into_iter().take(2).map(source).collect()
 }

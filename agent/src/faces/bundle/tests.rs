@@ -67,8 +67,8 @@ fn node() -> TempDir {
         "usr/lib/kaas/image.json",
         "proc/cmdline",
         "var/log/kubernetes/audit.log",
-        "var/log/kubernetes/audit-2026-11-21T10-00-00.000.log",
-        "var/log/kubernetes/audit-2026-11-20T10-00-00.000.log",
+        "var/log/kubernetes/audit-2026-11-21T10-00-00.000.log.gz",
+        "var/log/kubernetes/audit-2026-11-20T10-00-00.000.log.gz",
         "var/log/pods/kube-system_a_1/app/0.log",
         "var/log/pods/kube-system_b_2/app/3.log",
     ] {

@@ -1,19 +1,32 @@
 //! What the API server notes of requests: its audit policy (`audit.k8s.io/v1`), and the log that it writes.
 
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use crate::cluster::etcd::snapshot::room;
+use crate::host::files;
+
 pub const POLICY: &str = "/run/kaas/kube-apiserver/audit.json";
-/// The directory of the log.
-pub const LOGS: &str = "/var/log/kubernetes";
+/// The directory of the log: on the data disk, so that it survives an image swap.
+pub const LOGS: &str = contract::paths::AUDIT;
 
 /// The file that is written to, in [`LOGS`].
 const LOG: &str = "audit.log";
-/// A full file gives way to the next one at so many MB …
-const LOG_SIZE: u32 = 20;
-/// … of so many older ones stay …
-const LOG_FILES: u32 = 4;
-/// … for so many days at most.
-const LOG_DAYS: u32 = 30;
+/// The size at which the API server begins the next file, in MB.
+const LOG_SIZE: u32 = 100;
+/// The number of older files, in gzip, that the API server keeps. [`trim`] removes them earlier.
+const LOG_FILES: u32 = 200;
+/// The age at which the API server removes a file, in days.
+const LOG_DAYS: u32 = 365;
+
+/// The share of the data disk that the log may take: one in so many bytes …
+const SHARE: u64 = 20;
+/// … within these bounds, in bytes.
+const BOUNDS: (u64, u64) = (256 << 20, 2 << 30);
 
 /// What the API server notes: who did what to which object and when, never what was sent or answered. The first rule that
 /// fits counts.
@@ -32,6 +45,9 @@ pub(super) fn policy() -> Value {
         {"group": "authentication.k8s.io", "resources": ["tokenreviews"]},
     ]);
     let reading = ["get", "list", "watch"];
+    // A request without an accepted identity has no user and no group. The API server writes what no rule selects nowhere: such
+    // requests cannot flush the log. A rule for `system:unauthenticated` would not see an answer 401, which has no group.
+    let known = ["system:authenticated"];
     json!({
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -40,9 +56,9 @@ pub(super) fn policy() -> Value {
         "rules": [
             {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*", "/version", "/metrics", "/openapi*"]},
             // Whoever reads a Secret is noted, the system's own parts included.
-            {"level": "Metadata", "resources": secrets},
+            {"level": "Metadata", "userGroups": known, "resources": secrets},
             // Programs that are run in pods, and ways into them: over WebSocket these are `get`, as reading is.
-            {"level": "Metadata", "resources": [
+            {"level": "Metadata", "userGroups": known, "resources": [
                 {"group": "", "resources": ["pods/exec", "pods/attach", "pods/portforward", "nodes/proxy"]},
             ]},
             // What a cluster does all the time by itself.
@@ -56,7 +72,7 @@ pub(super) fn policy() -> Value {
             ]},
             {"level": "None", "users": components, "verbs": reading},
             {"level": "None", "userGroups": groups, "verbs": reading},
-            {"level": "Metadata"},
+            {"level": "Metadata", "userGroups": known},
         ],
     })
 }
@@ -69,15 +85,68 @@ pub(super) fn arguments() -> Vec<(&'static str, String)> {
         ("audit-log-maxsize", LOG_SIZE.to_string()),
         ("audit-log-maxbackup", LOG_FILES.to_string()),
         ("audit-log-maxage", LOG_DAYS.to_string()),
+        ("audit-log-compress", "true".to_owned()),
     ]
+}
+
+/// Writes the log to the disk, and removes its oldest files while all of them take more than their share of the data disk.
+/// Without a log nothing happens.
+///
+/// # Errors
+/// The disk cannot be measured, or a file cannot be written or removed.
+pub fn trim(root: &Path) -> anyhow::Result<()> {
+    let directory = files::below(root, LOGS);
+    match File::open(directory.join(LOG)) {
+        Ok(log) => log.sync_data().context("writing the audit log to the disk")?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).context("opening the audit log"),
+    }
+    let (_, whole) = room(&directory).context("measuring the data disk")?;
+    trim_to(&directory, (whole / SHARE).clamp(BOUNDS.0, BOUNDS.1)).context("removing old audit logs")
+}
+
+fn trim_to(directory: &Path, most: u64) -> io::Result<()> {
+    let mut older = Vec::new();
+    let mut sum = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        // The API server may have compressed or removed it since.
+        let Ok(size) = entry.metadata().map(|file| file.len()) else { continue };
+        sum += size;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // `audit-TIME.log`, and `audit-TIME.log.gz` once it is compressed.
+        if name.starts_with("audit-") {
+            older.push((name, size));
+        }
+    }
+    older.sort();
+    for (name, size) in older {
+        if sum <= most {
+            break;
+        }
+        files::remove(&directory.join(&name))?;
+        log::info!(
+            "removed the audit log {name}: the logs had {} MB, and may have {} MB",
+            sum / 1_000_000,
+            most / 1_000_000
+        );
+        sum -= size;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The level of the first rule that fits.
+    /// The level of the first rule that fits, as `policyRuleEvaluator` of k8s.io/apiserver finds it; `None` if none does. Without a
+    /// group nobody was authenticated: the request has no user.
     fn noted(user: &str, group: &str, verb: &str, resource: (&str, &str)) -> String {
+        let groups: Vec<&str> = match group {
+            "" => Vec::new(),
+            "system:unauthenticated" => vec![group],
+            group => vec![group, "system:authenticated"],
+        };
         let policy = policy();
         let has = |list: &Value, what: &str| list.as_array().is_some_and(|list| list.iter().any(|one| one == what));
         let fits = |rule: &&Value| {
@@ -88,11 +157,12 @@ mod tests {
             };
             rule.get("nonResourceURLs").is_none()
                 && names("users", user)
-                && names("userGroups", group)
+                && rule.get("userGroups").is_none_or(|list| groups.iter().any(|group| has(list, group)))
                 && names("verbs", verb)
                 && rule.get("resources").is_none_or(resources)
         };
-        policy["rules"].as_array().unwrap().iter().find(fits).unwrap()["level"].as_str().unwrap().to_owned()
+        let rule = policy["rules"].as_array().unwrap().iter().find(fits);
+        rule.map_or("None", |rule| rule["level"].as_str().unwrap()).to_owned()
     }
 
     #[test]
@@ -112,18 +182,52 @@ mod tests {
             ("system:node:cp1", "system:nodes", "get", ("", "nodes/proxy"), "Metadata"),
             ("system:serviceaccount:kube-system:x", "system:serviceaccounts:kube-system", "get", ("", "pods"), "None"),
             ("system:node:cp1", "system:nodes", "get", ("", "secrets"), "Metadata"),
-            ("system:kube-controller-manager", "", "list", ("", "secrets"), "Metadata"),
-            ("system:kube-controller-manager", "", "list", ("", "pods"), "None"),
-            ("system:kube-controller-manager", "", "create", ("", "pods"), "Metadata"),
+            ("system:kube-controller-manager", "none", "list", ("", "secrets"), "Metadata"),
+            ("system:kube-controller-manager", "none", "list", ("", "pods"), "None"),
+            ("system:kube-controller-manager", "none", "create", ("", "pods"), "Metadata"),
             ("system:node:cp1", "system:nodes", "patch", ("", "nodes/status"), "None"),
             ("system:node:cp1", "system:nodes", "delete", ("", "pods"), "Metadata"),
-            ("system:kube-scheduler", "", "update", ("coordination.k8s.io", "leases"), "None"),
+            ("system:kube-scheduler", "none", "update", ("coordination.k8s.io", "leases"), "None"),
         ];
         for (user, group, verb, resource, level) in table {
             assert_eq!(noted(user, group, verb, resource), level, "{user} {verb} {resource:?}");
         }
+        for verb in ["get", "create", "delete"] {
+            for resource in [("", "secrets"), ("", "pods/exec"), ("apps", "deployments")] {
+                assert_eq!(noted("", "", verb, resource), "None", "an answer 401: {verb} {resource:?}");
+                assert_eq!(noted("system:anonymous", "system:unauthenticated", verb, resource), "None");
+            }
+        }
         let rules = policy()["rules"].clone();
         let bodies = |rule: &Value| !["None", "Metadata"].contains(&rule["level"].as_str().unwrap());
         assert!(!rules.as_array().unwrap().iter().any(bodies), "bodies hold secrets: {rules:#}");
+    }
+    #[test]
+    fn the_oldest_files_go_until_the_log_has_its_share() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(trim(root.path()).is_ok(), "there is no log yet");
+        let directory = files::below(root.path(), LOGS);
+        fs::create_dir_all(&directory).unwrap();
+        let names = [
+            "audit-2026-11-20T10-00-00.000.log.gz",
+            "audit-2026-11-21T10-00-00.000.log.gz",
+            "audit.log",
+            "endpoint.log",
+        ];
+        for name in names {
+            fs::write(directory.join(name), [0u8; 100]).unwrap();
+        }
+        trim(root.path()).unwrap();
+        let left = || {
+            let entries = fs::read_dir(&directory).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(left(), names);
+        trim_to(&directory, 399).unwrap();
+        assert_eq!(left(), names[1..]);
+        trim_to(&directory, 0).unwrap();
+        assert_eq!(left(), names[2..], "what is written to stays");
     }
 }
