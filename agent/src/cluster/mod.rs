@@ -4,6 +4,7 @@
 //! [`crate::system`].
 
 pub mod addons;
+pub mod awaited;
 pub mod certificates;
 pub mod controller_end;
 pub mod encryption;

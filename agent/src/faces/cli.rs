@@ -19,7 +19,7 @@ use crate::cluster::pki::Authorities;
 use crate::cluster::pki::ssh::{self, SshAuthority};
 use crate::cluster::pod_network::desired::Settings;
 use crate::cluster::records::Records;
-use crate::cluster::{certificates, controller_end, pod_network};
+use crate::cluster::{awaited, certificates, controller_end, pod_network};
 use crate::faces::{bundle, console};
 use crate::host::command::Host;
 use crate::host::disk::scratch;
@@ -134,6 +134,11 @@ enum Command {
     /// one. With --alone this node goes on without them. What was written after the
     /// snapshot is lost; the old data are kept beside the new ones.
     Restore(restore::Options),
+    /// Let a control node that has not joined yet fetch its keys for another hour, on the first control node
+    ///
+    /// Until the hour is over, the deployment secret and the node's address give the keys of the
+    /// cluster's CAs. For example: `sudo kaas-agent await cp3`
+    Await(awaited::Options),
     /// Replace a control node that has lost its data disk, on one that is well
     ///
     /// Removes the lost node and says a one-time code with which a blank VM of the same
@@ -232,6 +237,9 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::SupportBundle(options) => bundle::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::Reset(options) => reset::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
+        Command::Await(options) => {
+            awaited::command(root, &options, SystemTime::now(), &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
         Command::ReplaceMember(options) => {
             replace::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }

@@ -4,6 +4,7 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use contract::image::ImageFacts;
@@ -11,6 +12,7 @@ use contract::properties::ControlNode;
 use contract::secret::Secret;
 
 use crate::cluster::REQUEST;
+use crate::cluster::awaited;
 use crate::cluster::firewall::Firewall;
 use crate::cluster::kubernetes;
 use crate::cluster::kubernetes::api::{self, Api};
@@ -166,7 +168,9 @@ impl NodeContext {
         let records = Records::new(self.root());
         let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
         let settings = Settings::new(self.control_plane()?.clone(), Proof::of(secret), self.forming_image());
-        Ok(Rendezvous::open(settings, record, keep)?)
+        let records = Records::new(self.root());
+        let window = Box::new(move |node: &str| awaited::is_open(&records, node, SystemTime::now()));
+        Ok(Rendezvous::open_within(settings, record, keep, window)?)
     }
 
     /// Leaves the open rendezvous to maintenance, which goes on with it.
