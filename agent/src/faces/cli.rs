@@ -105,13 +105,13 @@ enum Command {
     /// Say how Secrets are encrypted, or make a new key for them
     #[command(subcommand)]
     Encryption(Encryption),
-    /// List certificates, install or remove your own for the Kubernetes API
+    /// List, renew or revoke certificates, install or remove your own for the Kubernetes API
     Certificate(certificates::command::Options),
     /// Issue a kubeconfig for an administrator, or a certificate for monitoring
     ///
-    /// The key is printed once and kept nowhere. Each issue is noted in /data/kaas/issued.log. A credential
-    /// cannot be called back, so give it a short life; an administrator's loses its power when the cluster
-    /// role binding of the group kubeadm:cluster-admins is removed.
+    /// The key is printed once and kept nowhere. Each issue is noted in /data/kaas/issued.log.
+    /// `kaas-agent certificate revoke` has the nodes' endpoints refuse it; the Kubernetes API accepts it
+    /// until it expires, or until the cluster role binding of the group kubeadm:cluster-admins is removed.
     Kubeconfig(certificates::command::KubeconfigOptions),
     /// Show the line for known_hosts that vouches for SSH on all control nodes and on the virtual IP
     ///

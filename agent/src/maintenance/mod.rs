@@ -18,6 +18,8 @@ pub mod health;
 mod job;
 mod objects;
 mod pod_security;
+mod renewal;
+mod revoked;
 mod runtime;
 mod schedule;
 mod snapshots;
@@ -81,6 +83,8 @@ const STORE: &[Task] = &[
 const CONTROL_PLANE: &[Task] = &[
     Task { what: "the container runtime", every: MINUTE, work: Check(runtime::look) },
     Task { what: "the certificates", every: Duration::from_secs(600), work: Check(certificates::look) },
+    Task { what: "the renewal of certificates that was asked for", every: Duration::from_secs(2), work: Check(renewal::look) },
+    Task { what: "the revoked certificates", every: Duration::from_secs(10), work: Background(revoked::prepare) },
     Task { what: "the firewall", every: Duration::from_secs(10), work: Background(firewall::prepare) },
     Task { what: "the status endpoint", every: MINUTE, work: Check(endpoint::look) },
     Task { what: "the deployer's rights", every: Duration::from_secs(5), work: Background(deployer::prepare) },

@@ -78,6 +78,11 @@ pub(super) fn is_ours(name: &str) -> bool {
     !AUTHORITIES.contains(&name) && ![API, "kubelet-client"].contains(&name)
 }
 
+/// The files of the certificates that the agent renews.
+pub(super) fn ours() -> impl Iterator<Item = &'static str> {
+    PLACES.iter().filter(|(name, _)| is_ours(name)).map(|(_, path)| *path)
+}
+
 /// Those of `root`'s certificates that are there and can be read, in a fixed order.
 pub fn inventory(root: &Path) -> Vec<Certificate> {
     let read = |(name, path): &(&str, &str)| {

@@ -25,8 +25,8 @@ use crate::intake::config::ControlPlane;
 /// What was issued, a JSON object on each line, below [`paths::RECORDS`].
 const RECORD: &str = "issued.log";
 
-/// The longest life of a credential, in days.
-pub const LONGEST: u32 = 3650;
+/// The longest life of a credential, in days. Earlier images issued longer ones; these stay valid.
+pub const LONGEST: u32 = 90;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -85,12 +85,11 @@ pub fn issue(
     days: u32,
     now: SystemTime,
 ) -> anyhow::Result<Issued> {
-    let usable = |byte: u8| byte.is_ascii_alphanumeric() || b".@_-".contains(&byte);
+    ensure!(is_usable(name), "the name {name:?} cannot be used: it takes 1 to 63 letters, digits and . @ _ -");
     ensure!(
-        (1..=63).contains(&name.len()) && name.bytes().all(usable),
-        "the name {name:?} cannot be used: it takes 1 to 63 letters, digits and . @ _ -"
+        (1..=LONGEST).contains(&days),
+        "a credential lives 1 to {LONGEST} days, not {days}: issue the next one in time"
     );
-    ensure!((1..=LONGEST).contains(&days), "a credential lives 1 to {LONGEST} days, not {days}");
     let authority = Authorities::read(&files::below(root, PKI))?.kubernetes;
     let ends = now + DAY * days;
     let last = pki::expiry(&authority.certificate)?;
@@ -106,6 +105,12 @@ pub fn issue(
     let server = format!("https://{}:{}", config.cluster.api_address(), ports::API);
     let kubeconfig = pki::kubeconfig(server, authority.certificate, client);
     Ok(Issued { kubeconfig, context: format!("{name}@{}", config.cluster.name), ends, serial })
+}
+
+/// Whether a credential can be issued in this name: never in one of the system's own, which have a colon.
+pub fn is_usable(name: &str) -> bool {
+    let usable = |byte: u8| byte.is_ascii_alphanumeric() || b".@_-".contains(&byte);
+    (1..=63).contains(&name.len()) && name.bytes().all(usable)
 }
 
 /// Issues an administrator's certificate for a deployer who has proved his key, `from` an address. What the holder may do
@@ -213,8 +218,12 @@ mod tests {
         for name in ["", "system:admin", "a b", &"x".repeat(64)] {
             assert!(refused(name, 1).contains("cannot be used"));
         }
-        assert!(refused("a", 0).contains("1 to 3650 days"));
-        assert!(refused("a", 3650).contains("the cluster's authority ends before that"));
+        for days in [0, 91] {
+            assert!(refused("a", days).contains("1 to 90 days"));
+        }
+        let late = now + 3600 * DAY;
+        let error = issue(root.path(), &three_nodes(), Purpose::Monitoring, "a", 90, late).err().unwrap().to_string();
+        assert!(error.contains("the cluster's authority ends before that"), "{error}");
         std::fs::remove_dir(root.path().join("data/kaas")).unwrap();
         assert!(refused("a", 1).contains("noting what is issued"));
     }

@@ -5,9 +5,10 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::Context as _;
 use contract::ports;
 
-use super::inventory::{Certificate, inventory, is_ours};
+use super::inventory::{Certificate, inventory, is_ours, ours};
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::{PKI, api, kubelet, proxy};
 use crate::cluster::pki::{self, Authorities, Leaf, RENEW_BEFORE};
@@ -62,6 +63,23 @@ pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: 
     Ok(kubernetes(root, config, runner, true, now)? || etcd)
 }
 
+/// The kubelet's own certificate. Without it, the kubelet starts from `kubelet.conf` and asks the cluster for another one.
+const KUBELET_CLIENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+
+/// Makes all certificates of a running node again, etcd's included, however long they are still valid. Whoever has read an old
+/// one at its start must then be started again.
+///
+/// # Errors
+/// A file cannot be removed, or as [`kubernetes`]: what is missing then is made again by the next call, or at boot.
+pub fn all_now(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<()> {
+    for path in ours().chain([KUBELET_CLIENT]) {
+        files::remove(&files::below(root, path)).with_context(|| format!("removing {path}"))?;
+    }
+    // etcd and the API server read these for each connection.
+    pki::ensure_member(config.control_node()?, &files::below(root, PKI), now)?;
+    kubernetes(root, config, runner, false, now).map(drop)
+}
+
 /// The first of our certificates that is due, if one is. Control nodes are
 /// formed together and their certificates end together: each begins a day
 /// before the next one, so that their control planes do not restart at once.
@@ -80,7 +98,9 @@ fn due<'a>(certificates: &'a [Certificate], config: &ControlPlane, now: SystemTi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::kubernetes::kubeadm::fake::FakeKubeadm;
     use crate::intake::config::fixture::three_nodes;
+    use std::fs;
 
     #[test]
     fn nodes_renew_one_day_after_another_and_authorities_never() {
@@ -96,5 +116,24 @@ mod tests {
         assert_eq!(due(&listed, &config, now + DAY), None);
         assert_eq!(due(&listed, &config, now + DAY * 400), Some("scheduler.conf"), "long expired");
         assert_eq!(due(&[], &config, now), None);
+    }
+    #[test]
+    fn a_renewal_on_request_leaves_none_of_a_nodes_certificates_and_all_authorities() {
+        let (root, config, now) = (tempfile::tempdir().unwrap(), three_nodes(), SystemTime::now());
+        let (fake, pki) = (FakeKubeadm::new(root.path()), files::below(root.path(), PKI));
+        pki::ensure_member(config.control_node().unwrap(), &pki, now).unwrap();
+        kubernetes(root.path(), &config, &fake, false, now).unwrap();
+        let kubelets = files::below(root.path(), KUBELET_CLIENT);
+        files::write_atomically(&kubelets, b"rotated", 0o600).unwrap();
+        let read = |path: &str| fs::read(files::below(root.path(), path)).ok();
+        let (before, authority): (Vec<_>, _) = (ours().map(read).collect(), read("/etc/kubernetes/pki/ca.crt"));
+        all_now(root.path(), &config, &fake, now).unwrap();
+        for (path, before) in ours().zip(before) {
+            // The endpoint makes its own when it opens.
+            assert_eq!(read(path).is_some(), before.is_some(), "{path}");
+            assert!(before.is_none() || read(path) != before, "{path} is the old one");
+        }
+        assert_eq!(read("/etc/kubernetes/pki/ca.crt"), authority);
+        assert!(!kubelets.exists(), "the kubelet asks for another one");
     }
 }

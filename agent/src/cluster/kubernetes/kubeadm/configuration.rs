@@ -102,7 +102,8 @@ pub fn documents(config: &ControlPlane, platform: &Platform, version: &str, name
     format!("{node:#}\n---\n{whole:#}\n---\n{kubelet:#}\n")
 }
 
-const MARK: &str = "kaas.local/credentials";
+/// The annotation of a static pod that tells with which credentials it was started.
+pub const MARK: &str = "kaas.local/credentials";
 
 /// The API server's liveness probe, without etcd: to start it again does not bring a member or a quorum back,
 /// and the kubelet's growing pauses between such starts would keep it away after they have come back.
