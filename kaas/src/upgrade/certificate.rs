@@ -1,0 +1,62 @@
+//! `kaas certificate`: renews the certificates of a cluster's control-plane nodes, one node after the other.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Subcommand;
+use fleet::upgrade::NotRenewed;
+use serde_json::json;
+
+use super::arguments::At;
+use crate::output::{Output, PAUSED, json, say, warn};
+use crate::work::Over;
+
+/// What can be done with certificates.
+#[derive(Subcommand)]
+pub enum Certificate {
+    /// Renew the certificates of all control-plane nodes now, one node after the other
+    ///
+    /// The node that leads etcd or holds the virtual IP comes last. On each node the control plane, the kubelet and the pod network
+    /// start again; the next node is asked when that one is healthy. The agents renew certificates 90 days before they expire
+    /// without this command. Exit status: 0 if all nodes run with new certificates, 3 if a node was not healthy in time, 1 if
+    /// nothing was renewed.
+    ///
+    /// For example: kaas certificate renew --file cluster.toml
+    Renew {
+        #[command(flatten)]
+        at: At,
+        /// How long one node may take, in seconds
+        #[arg(long, default_value_t = 900, value_name = "SECONDS")]
+        limit: u64,
+        #[command(flatten)]
+        over: Over,
+        /// How to say it. With JSON, progress goes to standard error.
+        #[arg(long, default_value = "text")]
+        output: Output,
+    },
+}
+
+/// Renews certificates.
+///
+/// # Errors
+/// Why nothing was renewed.
+pub fn run(command: Certificate) -> anyhow::Result<ExitCode> {
+    let Certificate::Renew { at, limit, over, output } = command;
+    let at = At { output, ..at };
+    at.changing("certificate renew", None, Duration::ZERO, async |deployment, _| {
+        match deployment.renew_certificates(Duration::from_secs(limit), over.take()).await {
+            Ok(nodes) => {
+                match output {
+                    Output::Json => json(&json!({"renewed": nodes}))?,
+                    Output::Text => say(&format!("{} run with new certificates", nodes.join(", "))),
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(error) if error.is::<NotRenewed>() => {
+                warn(&format!("{error:#}"));
+                Ok(ExitCode::from(PAUSED))
+            }
+            Err(error) => Err(error),
+        }
+    })
+}
