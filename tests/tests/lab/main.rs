@@ -1,6 +1,7 @@
 //! All scenarios, in the order in which they are run. `cargo test --workspace --test lab -- NAME` runs those whose
 //! names contain NAME, `--list` shows them. `short` ones are part of `make test`, `long` ones of `make test-long`.
 
+mod access;
 mod bad_input;
 mod console;
 mod container;
@@ -69,6 +70,8 @@ const SCENARIOS: &[Entry] = entries![
     container::long::a_node_that_is_cut_off_at_every_step_forms_its_cluster,
     container::long::certificates_are_renewed_in_a_running_cluster,
     container::long::a_node_whose_certificates_have_expired_heals_itself_at_boot,
+    access::long::strangers_get_nothing_and_certificates_are_revoked_and_renewed_while_a_client_writes,
+    swap::long::the_audit_log_is_on_the_data_disk_after_a_swap,
     deployer::long::a_deployer_gets_in_by_his_key_and_what_is_shown_until_it_is_changed,
     maintenance::long::a_disk_that_fills_up_is_a_finding_until_it_is_freed,
     maintenance::long::a_reset_node_begins_as_freshly_deployed,
