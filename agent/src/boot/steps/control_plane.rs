@@ -129,9 +129,12 @@ impl StepContext {
         let (config, dns) = (&self.node.config, self.node.network()?.dns_address());
         let mut settings = kubelet::configuration(config.node(), dns, config.timeout_factor(), &self.node.platform);
         let mut arguments = Vec::new();
-        if let Config::Worker(worker) = config {
-            kubelet::of_worker(&mut settings, &worker.registration, self.node.platform.bios_uuid());
-            arguments.extend(kubelet::labels(&worker.registration, self.plan.volumes_disk().is_some()));
+        match config {
+            Config::ControlPlane(config) => kubelet::of_control_plane(&mut settings, config.role),
+            Config::Worker(worker) => {
+                kubelet::of_worker(&mut settings, &worker.registration, self.node.platform.bios_uuid());
+                arguments.extend(kubelet::labels(&worker.registration, self.plan.volumes_disk().is_some()));
+            }
         }
         let content = format!("{settings:#}\n");
         let mut changed = files::ensure_content(&self.node.path(kubelet::CONFIGURATION), content.as_bytes(), 0o644)?;

@@ -9,6 +9,7 @@ use contract::bios_uuid::BiosUuid;
 use contract::local_volumes;
 use contract::ports;
 use contract::properties::{ControlNode, Taint};
+use contract::role::Role;
 use serde_json::{Value, json};
 
 use super::{DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
@@ -88,6 +89,8 @@ pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: 
         "resolvConf": if node.dns_servers.is_empty() && !node.is_leased() { "" } else { RESOLVERS },
         "runtimeRequestTimeout": format!("{}s", 120 * timeout_factor),
         "nodeStatusUpdateFrequency": format!("{}s", 10 * timeout_factor.min(4)),
+        // How often an unchanged status is sent to the API server. Without it, the kubelet takes the line above, not its own 5 min.
+        "nodeStatusReportFrequency": "5m",
         // etcd, the runtime and the agent live beside the pods.
         "systemReserved": {"cpu": "200m", "memory": "400Mi", "pid": PIDS.to_string()},
         // No pod takes all processes, and before all pods together have what is theirs, those that take most are evicted:
@@ -105,6 +108,19 @@ pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: 
         kubelet["failCgroupV1"] = json!(false);
     }
     kubelet
+}
+
+/// The taints of a control-plane node of this role: none if workloads run on it.
+pub fn taints(role: Role) -> Vec<Value> {
+    match role.runs_workloads() {
+        true => Vec::new(),
+        false => vec![json!({"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"})],
+    }
+}
+
+/// Makes the configuration that of a control-plane node's kubelet: it registers with the taints, so that no pod comes before them.
+pub fn of_control_plane(kubelet: &mut Value, role: Role) {
+    kubelet["registerWithTaints"] = taints(role).into();
 }
 
 /// Stops the kubelet until it is [let go](let_go): its cluster calls the node not ready then, and its pods leave all

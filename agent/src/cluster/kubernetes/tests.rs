@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use contract::platform::CONTAINER_FILE;
+use contract::role::Role;
+use serde_json::json;
 
 use super::*;
 use crate::host::command::{self, Command, Runner};
@@ -110,6 +112,32 @@ fn a_registry_mirror_stands_for_all_registries_until_it_is_removed() {
     assert_eq!(std::fs::read_to_string(&own).unwrap(), nobody);
     assert!(containerd::lay_registries(&platform, None).unwrap());
     assert!(!mirrors.exists() && own.exists());
+}
+
+/// Upstream reports each look, every 10 s, once `nodeStatusUpdateFrequency` alone is set.
+#[test]
+fn an_unchanged_status_is_reported_every_five_minutes() {
+    for factor in [1, 8] {
+        let settings = kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), factor, &machine());
+        assert_eq!(settings["nodeStatusReportFrequency"], "5m");
+    }
+}
+
+#[test]
+fn a_tenants_control_node_registers_with_its_taint() {
+    for (role, taints) in [
+        (Role::ControlPlane, json!([])),
+        (Role::TenantControlPlane, json!([{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}])),
+    ] {
+        let mut settings = kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, &machine());
+        kubelet::of_control_plane(&mut settings, role);
+        assert_eq!(settings["registerWithTaints"], taints);
+        let mut config = one_node();
+        config.role = role;
+        let documents = kubeadm::configuration::documents(&config, &machine(), "1.36.3", &[]);
+        let registered: serde_json::Value = serde_json::from_str(documents.split("\n---\n").next().unwrap()).unwrap();
+        assert_eq!(registered["nodeRegistration"]["taints"], taints, "kubeadm marks it with the same");
+    }
 }
 
 #[test]

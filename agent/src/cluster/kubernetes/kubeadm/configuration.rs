@@ -3,7 +3,6 @@
 
 use contract::image;
 use contract::ports;
-use contract::role::Role;
 use serde_json::{Value, json};
 
 use crate::cluster::certificates;
@@ -14,14 +13,6 @@ use crate::intake::config::ControlPlane;
 
 /// Where the patches of the static pods are laid at each boot.
 pub const PATCHES: &str = "/run/kaas/kubeadm-patches";
-
-/// The taints of a control node: none where workloads run on it too.
-fn taints(role: Role) -> Vec<Value> {
-    match role.runs_workloads() {
-        true => Vec::new(),
-        false => vec![json!({"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"})],
-    }
-}
 
 /// kubeadm's configuration documents: `version` is the full version of the
 /// cluster's minor, without the leading v; `names` are those under which the
@@ -58,7 +49,7 @@ pub fn documents(config: &ControlPlane, platform: &Platform, version: &str, name
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "InitConfiguration",
         "localAPIEndpoint": {"advertiseAddress": config.address(), "bindPort": ports::API},
-        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": taints(config.role)},
+        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": kubelet::taints(config.role)},
         "patches": {"directory": PATCHES},
         "timeouts": {
             "controlPlaneComponentHealthCheck": format!("{}s", 240 * factor),
@@ -131,16 +122,4 @@ pub fn patches(config: &ControlPlane, marks: &[(&str, String)]) -> Vec<(String, 
     };
     let file = |(name, mark): &(&str, String)| (format!("{name}+strategic.json"), format!("{:#}\n", patch(name, mark)));
     marks.iter().map(file).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_tenants_control_nodes_keep_workloads_away() {
-        assert_eq!(taints(Role::ControlPlane), Vec::<Value>::new());
-        let tainted = taints(Role::TenantControlPlane);
-        assert_eq!(tainted, [json!({"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"})]);
-    }
 }
