@@ -103,7 +103,7 @@ pub const TABLE: &[Written] = &[
     kept("/var", Place::Scratch, "logs and caches: nothing here has to outlive the VM"),
     kept("/var/lib/containerd", Place::Scratch, "unpacked container images, laid again from the image after a swap"),
     kept("/var/lib/kubelet", Place::Scratch, "pod directories and checkpoints of running pods"),
-    kept("/var/lib/cni", Place::Scratch, "addresses handed to the pods that run here"),
+    kept("/var/lib/cni", Place::Scratch, "what CNI plugins did for the pods that run here"),
     kept(
         KEPT,
         Place::Scratch,

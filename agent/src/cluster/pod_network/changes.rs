@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use ipnet::Ipv4Net;
 
 use super::desired::{DEVICE, Desired};
-use super::observed::{Device, Observed};
+use super::observed::{Device, Observed, PROTOCOL};
 use crate::host::command::Command;
 
 /// The commands that make `observed` into `desired`; none when it is so already.
@@ -27,12 +27,23 @@ pub fn changes(desired: &Desired, observed: &Observed) -> Vec<Command> {
         // Router solicitations of a link-local address would go nowhere.
         commands.push(ip(&["link", "set", DEVICE, "addrgenmode", "none"]));
     }
+    own_range(&mut commands, desired.pod_cidr, &observed.unreachable);
     // A device that was made just now holds nothing.
     let nothing = Observed::default();
     let observed = if kept.is_some() { observed } else { &nothing };
     link(&mut commands, desired, kept);
     remotes(&mut commands, desired, observed);
     commands
+}
+
+/// Addresses that no pod has are unreachable. Packets to them would leave by the default route.
+fn own_range(commands: &mut Vec<Command>, own: Ipv4Net, observed: &BTreeSet<Ipv4Net>) {
+    for range in observed.iter().filter(|range| **range != own) {
+        commands.push(ip(&["route", "delete", "unreachable", &range.to_string(), "proto", PROTOCOL]));
+    }
+    if !observed.contains(&own) {
+        commands.push(ip(&["route", "add", "unreachable", &own.to_string(), "proto", PROTOCOL]));
+    }
 }
 
 fn link(commands: &mut Vec<Command>, desired: &Desired, kept: Option<&Device>) {

@@ -102,10 +102,10 @@ fn pods_of_two_nodes_reach_each_other() {
         namespace.ip("link set lo up");
         namespace.ip(&format!("address add 10.77.0.{number}/24 dev eth0"));
         namespace.ip("link set eth0 up");
-        // Stands for the pods' bridge.
-        namespace.ip("link add kaas.pods type bridge");
-        namespace.ip(&format!("address add 10.244.{number}.1/24 dev kaas.pods"));
-        namespace.ip("link set kaas.pods up");
+        // Stands for the device of a pod.
+        namespace.ip("link add veth7 type veth peer name pod");
+        namespace.ip(&format!("address add 10.244.{number}.1/32 dev veth7"));
+        namespace.ip("link set veth7 up");
     }
     let directory = tempfile::tempdir().unwrap();
     let authorities = Authorities::make(SystemTime::now()).unwrap();
