@@ -20,6 +20,7 @@ mod objects;
 mod pod_security;
 mod renewal;
 mod revoked;
+mod registration;
 mod runtime;
 mod schedule;
 mod snapshots;
@@ -92,6 +93,7 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
     Task { what: "what pods may ask for", every: MINUTE, work: Check(pod_security::look) },
+    Task { what: "the Node object of this node", every: Duration::from_secs(10), work: Background(registration::prepare) },
     Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },
     Task { what: "the encryption of Secrets", every: MINUTE, work: Background(encryption::prepare) },
     Task { what: ADD_ONS, every: MINUTE, work: Background(addons::prepare) },

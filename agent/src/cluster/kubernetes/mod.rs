@@ -22,7 +22,9 @@ pub mod objects;
 pub(in crate::cluster) mod pages;
 pub mod pods;
 pub mod proxy;
+pub mod registration;
 pub mod rollout;
+pub mod sandboxes;
 pub mod upgrade;
 
 /// The programs of this cluster's minor: a link that is laid at each boot.
