@@ -133,44 +133,8 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
 
 /// Does the steps in order, each until it is done, and looks after what the node has by then.
 pub(crate) fn carry_out(context: &mut StepContext, steps: &[Step], maintenance: &mut Maintenance, reporter: &Reporter) {
-    let total = steps.len();
     for (index, step) in steps.iter().enumerate() {
-        let work = Work { number: index + 1, total, step: step.to_string(), waiting: None };
-        let mut attempt = 0;
-        loop {
-            if attempt == 0 {
-                reporter.update(|status| {
-                    status.phase = Phase::Working;
-                    status.refusals = 0;
-                    status.work = Some(work.clone());
-                });
-            }
-            reporter.alive(LOOP, STEP);
-            let error = match context.run(step) {
-                Ok(done) => {
-                    let what = match (attempt, done) {
-                        (0, StepOutcome::Already) => "nothing to do",
-                        (0, StepOutcome::Changed) => "done",
-                        _ => "done in the end",
-                    };
-                    log::info!("{step}: {what}");
-                    break;
-                }
-                Err(error) => error,
-            };
-            let mut findings = context.findings();
-            findings.extend(context.passed_over().without(&findings));
-            findings.extend(maintenance.findings());
-            reporter.update(|status| show(status, &error, findings));
-            if let StepError::Failed(error) = &error {
-                log::warn!("{step}: {error:#}");
-            }
-            if let Some(health) = &context.health {
-                health.look_if_due();
-            }
-            wait(context, maintenance, error.pause(attempt));
-            attempt += 1;
-        }
+        carry_out_one(context, steps, index, maintenance, reporter);
         if let Some(needs) = gives(step) {
             maintenance.begin(context.node.config.role(), needs, Instant::now());
         }
@@ -183,6 +147,61 @@ pub(crate) fn carry_out(context: &mut StepContext, steps: &[Step], maintenance: 
         status.work = None;
         status.times.done = status.times.done.or_else(status::since_power_on);
     });
+}
+
+/// Does one step until it is done. If the clock was set while it waits, the steps before it that follow the clock are done again: the
+/// step may wait for certificates that are not valid.
+fn carry_out_one(
+    context: &mut StepContext,
+    steps: &[Step],
+    index: usize,
+    maintenance: &mut Maintenance,
+    reporter: &Reporter,
+) {
+    let step = &steps[index];
+    let work = Work { number: index + 1, total: steps.len(), step: step.to_string(), waiting: None };
+    let mut attempt = 0;
+    loop {
+        if attempt == 0 {
+            reporter.update(|status| {
+                status.phase = Phase::Working;
+                status.refusals = 0;
+                status.work = Some(work.clone());
+            });
+        }
+        reporter.alive(LOOP, STEP);
+        let error = match context.run(step) {
+            Ok(done) => {
+                let what = match (attempt, done) {
+                    (0, StepOutcome::Already) => "nothing to do",
+                    (0, StepOutcome::Changed) => "done",
+                    _ => "done in the end",
+                };
+                log::info!("{step}: {what}");
+                return;
+            }
+            Err(error) => error,
+        };
+        let mut findings = context.findings();
+        findings.extend(context.passed_over().without(&findings));
+        findings.extend(maintenance.findings());
+        reporter.update(|status| show(status, &error, findings));
+        if let StepError::Failed(error) = &error {
+            log::warn!("{step}: {error:#}");
+        }
+        if let Some(health) = &context.health {
+            health.look_if_due();
+        }
+        wait(context, maintenance, error.pause(attempt));
+        attempt += 1;
+        if context.clock.was_set() {
+            log::warn!("the clock was set while this step waits: the node looks at its certificates again");
+            for earlier in (0..index).filter(|earlier| steps[*earlier].follows_the_clock()) {
+                carry_out_one(context, steps, earlier, maintenance, reporter);
+            }
+            attempt = 0;
+        }
+    }
 }
 
 /// What of the needs of maintenance is there once this step is done.

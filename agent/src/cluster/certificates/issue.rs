@@ -198,7 +198,7 @@ mod tests {
         assert!(now + 30 * DAY - ends.min(now + 30 * DAY).duration_since(now).unwrap() <= now + DAY / 1000);
         let authority = Authorities::read(&root.path().join("etc/kubernetes/pki")).unwrap().kubernetes;
         let Kubeconfig { certificate, key, .. } = issued.kubeconfig.clone();
-        pki::verified(&pki::Certified { certificate, key }, &authority).unwrap();
+        pki::verified(&pki::Certified { certificate, key }, &authority, now).unwrap();
         let noted = std::fs::read_to_string(root.path().join("data/kaas/issued.log")).unwrap();
         let noted: serde_json::Value = serde_json::from_str(&noted).unwrap();
         assert_eq!((&noted["name"], &noted["serial"]), (&json!("anna@site"), &json!(issued.serial)));

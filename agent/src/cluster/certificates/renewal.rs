@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use contract::ports;
 
-use super::inventory::{Certificate, inventory, is_ours, ours};
+use super::inventory::{AUTHORITIES, Certificate, KUBELET_CLIENT, inventory, is_ours, ours};
+use super::users;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::{PKI, api, kubelet, proxy};
 use crate::cluster::pki::{self, Authorities, Leaf, RENEW_BEFORE};
@@ -18,6 +19,9 @@ use crate::host::files;
 use crate::intake::config::ControlPlane;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A certificate that is valid within this time is waited for: the clock of the node that has signed it may be ahead for good.
+const SOON: Duration = Duration::from_secs(60 * 60);
 
 /// Sees to all of Kubernetes' certificates and kubeconfigs on this node, and
 /// says whether any was made anew. kubeadm's configuration must be laid;
@@ -35,6 +39,7 @@ pub fn kubernetes(
 ) -> anyhow::Result<bool> {
     let node = config.control_node()?;
     let path = |path: &str| files::below(root, path);
+    forget_early(root, &inventory(root), now)?;
     let mut changed = Kubeadm::new(root, runner).credentials(complete, now)?;
     let authorities = Authorities::read(&path(PKI))?;
     let server = format!("https://{}:{}", config.address(), ports::API);
@@ -56,8 +61,9 @@ pub fn kubernetes(
 /// start must then be started again; etcd reads its own for each connection.
 pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<bool> {
     let present = inventory(root);
+    forget_early(root, &present, now)?;
     let Some(first) = due(&present, config, now) else { return Ok(false) };
-    log::info!("the certificate {first} ends soon: this node's certificates are renewed");
+    log::info!("the certificate {first} ends soon or is not valid yet: this node's certificates are renewed");
     let node = config.control_node()?;
     let etcd = pki::ensure_member(node, &files::below(root, PKI), now)?;
     Ok(kubernetes(root, config, runner, true, now)? || etcd)
@@ -89,10 +95,23 @@ fn due<'a>(certificates: &'a [Certificate], config: &ControlPlane, now: SystemTi
     let days = u32::try_from(position).unwrap_or_default();
     let limit = (now + RENEW_BEFORE).checked_sub(DAY * days).unwrap_or(now);
     let limit = limit.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let ours = certificates.iter().filter(|one| is_ours(&one.name));
-    ours.min_by_key(|one| one.ends)
-        .filter(|one| u64::try_from(one.ends).unwrap_or(0) < limit)
-        .map(|one| one.name.as_str())
+    let ours = || certificates.iter().filter(|one| is_ours(&one.name));
+    // New ones begin with their authority.
+    let authority = certificates.iter().filter(|one| AUTHORITIES.contains(&one.name.as_str())).map(|one| one.begins);
+    let authority = authority.max().unwrap_or_default();
+    let early = ours().find(|one| one.is_early(now) && one.begins > authority);
+    let ends = ours().min_by_key(|one| one.ends).filter(|one| u64::try_from(one.ends).unwrap_or(0) < limit);
+    early.or(ends).map(|one| one.name.as_str())
+}
+
+/// Removes the kubelet's own certificate if it is not valid yet: with it the kubelet would be refused until it is. The kubelet starts
+/// again from `kubelet.conf` and asks for another one.
+fn forget_early(root: &Path, certificates: &[Certificate], now: SystemTime) -> std::io::Result<()> {
+    if certificates.iter().any(|one| one.name == KUBELET_CLIENT && one.is_early(now + SOON)) {
+        files::remove(&files::below(root, kubelet::CLIENT))?;
+        users::forget(root, kubelet::UNIT)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -105,7 +124,7 @@ mod tests {
     #[test]
     fn nodes_renew_one_day_after_another_and_authorities_never() {
         let now = UNIX_EPOCH + DAY * 20_000;
-        let end = |name: &str, days: i64| Certificate { name: name.into(), ends: (20_000 + days) * 86_400 };
+        let end = |name: &str, days: i64| Certificate { name: name.into(), ends: (20_000 + days) * 86_400, begins: 0 };
         let mut config = three_nodes();
         let listed = [end("ca", 1), end("kubelet-client", 1), end("etcd-peer", 300), end("scheduler.conf", 89)];
         assert_eq!(due(&listed, &config, now), Some("scheduler.conf"));
@@ -117,6 +136,7 @@ mod tests {
         assert_eq!(due(&listed, &config, now + DAY * 400), Some("scheduler.conf"), "long expired");
         assert_eq!(due(&[], &config, now), None);
     }
+
     #[test]
     fn a_renewal_on_request_leaves_none_of_a_nodes_certificates_and_all_authorities() {
         let (root, config, now) = (tempfile::tempdir().unwrap(), three_nodes(), SystemTime::now());
@@ -135,5 +155,41 @@ mod tests {
         }
         assert_eq!(read("/etc/kubernetes/pki/ca.crt"), authority);
         assert!(!kubelets.exists(), "the kubelet asks for another one");
+    }
+
+    #[test]
+    fn certificates_of_a_clock_that_was_ahead_are_due() {
+        let now = UNIX_EPOCH + DAY * 20_000;
+        let with = |name: &str, begins: i64| Certificate {
+            name: name.into(),
+            ends: 21_000 * 86_400,
+            begins: (20_000 + begins) * 86_400,
+        };
+        let config = three_nodes();
+        let of = |authority: i64, peer: i64| {
+            let listed = [with("ca", authority), with("etcd-peer", peer), with("kubelet-client", peer)];
+            due(&listed, &config, now).map(str::to_owned)
+        };
+        assert_eq!(of(-400, 2).as_deref(), Some("etcd-peer"));
+        assert_eq!(of(-400, -1), None);
+        assert_eq!(of(2, 2), None, "a new one would begin with the authority as well");
+    }
+
+    #[test]
+    fn a_kubelet_with_a_certificate_of_the_future_begins_again() {
+        let root = tempfile::tempdir().unwrap();
+        let now = UNIX_EPOCH + DAY * 20_000;
+        let path = files::below(root.path(), kubelet::CLIENT);
+        let client = |begins: i64| {
+            files::write_atomically(&path, b"", 0o600).unwrap();
+            let begins = (20_000 + begins) * 86_400;
+            forget_early(root.path(), &[Certificate { name: KUBELET_CLIENT.into(), ends: i64::MAX, begins }], now)
+        };
+        files::write_atomically(&files::below(root.path(), kubelet::KUBECONFIG), b"", 0o600).unwrap();
+        users::note(root.path(), kubelet::UNIT).unwrap();
+        client(-1).unwrap();
+        assert!(path.exists() && !users::have_new(root.path(), kubelet::UNIT).unwrap());
+        client(1).unwrap();
+        assert!(!path.exists() && users::have_new(root.path(), kubelet::UNIT).unwrap());
     }
 }

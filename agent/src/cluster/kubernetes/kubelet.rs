@@ -34,6 +34,9 @@ pub const UNIT: &str = "kubelet.service";
 /// power cut has left them empty; and nobody could verify one that it signed itself.
 pub const SERVING: &str = "/var/lib/kubelet/pki/kubelet";
 
+/// The certificate and key that the kubelet gets from the cluster and renews.
+pub const CLIENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+
 /// There while the kubelet is stopped because the node has another address than its cluster knows.
 const HELD: &str = "/run/kaas/kubelet-held";
 

@@ -77,7 +77,7 @@ fn who_proves_the_key_becomes_an_administrator_until_it_is_changed() {
     assert_eq!((issued.server.as_str(), issued.cluster.as_str()), ("https://10.0.0.10:6443", "lab"));
     assert_eq!(issued.authority, stage.authorities.kubernetes.certificate);
     let certified = Certified { certificate: issued.certificate, key: mine.pem() };
-    pki::verified(&certified, &stage.authorities.kubernetes).unwrap();
+    pki::verified(&certified, &stage.authorities.kubernetes, SystemTime::now()).unwrap();
     let ends = pki::expiry(&certified.certificate).unwrap();
     let day = SystemTime::now() + Duration::from_secs(u64::from(HOURS) * 60 * 60);
     assert!(ends <= day && ends + HANGS > day, "good for a day");
