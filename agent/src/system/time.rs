@@ -11,8 +11,8 @@ use crate::host::files::ensure_content;
 use crate::host::platform::Platform;
 use crate::host::services::Services;
 
-const FILE: &str = "/etc/systemd/timesyncd.conf.d/50-kaas.conf";
-const UNIT: &str = "systemd-timesyncd.service";
+pub const FILE: &str = "/etc/systemd/timesyncd.conf.d/50-kaas.conf";
+pub const UNIT: &str = "systemd-timesyncd.service";
 
 /// timesyncd makes it when a server has given the time for the first time since
 /// power-on (systemd-timesyncd.service(8), FILES).

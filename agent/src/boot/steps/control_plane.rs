@@ -42,7 +42,9 @@ impl StepContext {
         let spec = containerd::container_spec(self.node.runner())?;
         changed |= files::ensure_content(&self.node.path(containerd::CONTAINER_SPEC), &spec, 0o644)?;
         containerd::lay_registries(&self.node.platform, self.node.config.node().registry_mirror.as_deref())?;
+        changed |= users::have_new(self.node.root(), containerd::UNIT)?;
         let started = self.node.services().start_with(containerd::UNIT, changed)?;
+        users::note(self.node.root(), containerd::UNIT)?;
         match self.node.services().state(containerd::UNIT)?.as_str() {
             "active" if !containerd::serves_kubernetes(self.node.runner())? => {
                 self.node.services().restart(containerd::UNIT)?;

@@ -102,7 +102,9 @@ pub fn wanted(config: &ControlPlane, image: &ImageFacts) -> Vec<AddOn> {
     let (chosen, build) = (&config.cluster.add_ons, &image.build);
     let mut wanted = Vec::new();
     if chosen.dns {
-        wanted.push(AddOn::new(CLUSTER_DNS, build.clone(), coredns::objects(config)));
+        let mark =
+            if config.node.dns_servers.is_empty() { format!("{build} without resolvers") } else { build.clone() };
+        wanted.push(AddOn::new(CLUSTER_DNS, mark, coredns::objects(config)));
     }
     if chosen.metrics {
         wanted.push(AddOn::new(CLUSTER_METRICS, build.clone(), metrics_server::objects()));
@@ -199,6 +201,15 @@ mod tests {
         for add_on in wanted(&with_all(), &facts()).into_iter().skip(1) {
             insta::assert_snapshot!(add_on.name, format!("{:#}", Value::from(add_on.objects)));
         }
+    }
+
+    #[test]
+    fn cluster_dns_differs_once_its_nodes_have_resolvers() {
+        let alone = cluster_dns(&three_nodes(), &facts()).unwrap();
+        let mut config = three_nodes();
+        config.node.dns_servers = vec![[10, 0, 0, 2].into()];
+        let asking = cluster_dns(&config, &facts()).unwrap();
+        assert!(asking.mark == facts().build && asking.mark != alone.mark && asking.objects != alone.objects);
     }
 
     #[test]

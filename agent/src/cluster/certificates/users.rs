@@ -1,5 +1,5 @@
-//! Which services read credentials when they start, and must be started again
-//! when those are renewed; Kubernetes' own ones also when their programs are of another
+//! Which services read credentials or [settings] when they start, and must be started again
+//! when those change; Kubernetes' own ones also when their programs are of another
 //! minor. What each has started with is noted in memory.
 
 use std::fs;
@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::cluster::kubernetes::{PROGRAMS, kubelet, proxy};
+use crate::cluster::kubernetes::{PROGRAMS, containerd, kubelet, proxy};
 use crate::cluster::pod_network;
+use crate::cluster::settings::{self, Reach};
 use crate::host::files;
 
 const DIRECTORY: &str = "run/kaas/credentials";
@@ -26,7 +27,8 @@ struct Reader {
     is_kubernetes: bool,
 }
 
-const READERS: [Reader; 3] = [
+const READERS: [Reader; 4] = [
+    Reader { unit: containerd::UNIT, credentials: &[], optional: &[], is_kubernetes: false },
     Reader {
         unit: kubelet::UNIT,
         credentials: &[kubelet::KUBECONFIG],
@@ -81,10 +83,13 @@ fn digest(root: &Path, unit: &str) -> io::Result<Vec<u8>> {
         for path in reader.credentials {
             hash.update(fs::read(files::below(root, path))?);
         }
-        for path in reader.optional {
+        for path in reader.optional.iter().copied().chain(settings::read_at_start(Reach::Unit(reader.unit))) {
             match fs::read(files::below(root, path)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                content => hash.update(content?),
+                content => {
+                    hash.update(path);
+                    hash.update(content?);
+                }
             }
         }
     }
@@ -106,6 +111,6 @@ mod tests {
         assert!(!have_new(root.path(), proxy::UNIT).unwrap());
         files::write_atomically(&kubeconfig, b"second", 0o600).unwrap();
         assert!(have_new(root.path(), proxy::UNIT).unwrap());
-        assert_eq!(units().count(), 3);
+        assert_eq!(units().count(), 4);
     }
 }

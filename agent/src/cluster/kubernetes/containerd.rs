@@ -15,6 +15,8 @@ pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";
 pub const CONTAINER_SPEC: &str = "/run/kaas/container.json";
 /// Where registry mirrors are described, one directory each.
 const REGISTRIES: &str = "/etc/containerd/certs.d";
+/// The description of the mirror.
+pub const MIRROR: &str = "/etc/containerd/certs.d/_default/hosts.toml";
 pub const UNIT: &str = "containerd.service";
 /// The plugins' programs, in the image.
 pub const NETWORK_PROGRAMS: &str = "/usr/lib/cni";
@@ -102,7 +104,7 @@ fn lay_own(platform: &Platform) -> anyhow::Result<bool> {
 }
 
 fn lay_mirror(platform: &Platform, mirror: Option<&str>) -> anyhow::Result<bool> {
-    let path = platform.path(REGISTRIES).join("_default/hosts.toml");
+    let path = platform.path(MIRROR);
     let result = match mirror {
         None => files::remove(&path),
         Some(mirror) => {

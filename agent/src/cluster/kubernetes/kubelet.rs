@@ -56,7 +56,7 @@ const CHECKPOINTS: [&str; 6] = [
 
 /// Where systemd-resolved lists the resolvers themselves, without its stub:
 /// pods cannot reach the stub on loopback.
-const RESOLVERS: &str = "/run/systemd/resolve/resolv.conf";
+pub const RESOLVERS: &str = "/run/systemd/resolve/resolv.conf";
 
 /// So many processes and threads are kept free of pods for etcd, the runtime and the agent, and no pod has more. The
 /// kernel allows some 31,000 with 4 GiB of memory (`kernel.threads-max`).

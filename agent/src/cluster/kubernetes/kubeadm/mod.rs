@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 use super::{DIRECTORY, MANIFESTS, PKI, PROGRAMS, SUPER_ADMINISTRATOR, api_server};
 use crate::cluster::certificates::api::ApiCertificate;
 use crate::cluster::pki;
+use crate::cluster::settings::{self, Reach};
 use crate::host::command::{Command, Runner};
 use crate::host::files;
 use crate::host::hex;
@@ -51,8 +52,8 @@ const MADE: [&str; 10] = [
     "pki/front-proxy-client.key",
 ];
 
-/// What the static pods read when they start, by component, below [`DIRECTORY`] or from the root: they keep using it
-/// until they are started again.
+/// What the static pods read when they start besides [settings], by component, below [`DIRECTORY`] or from the root: they keep
+/// using it until they are started again.
 const READ_AT_START: [(&str, &[&str]); 3] = [
     (
         "kube-apiserver",
@@ -72,15 +73,15 @@ const READ_AT_START: [(&str, &[&str]); 3] = [
 /// becomes an annotation of the pod: when it changes, the kubelet sees another
 /// pod and starts it in place of the old one.
 pub fn marks(root: &Path) -> Vec<(&'static str, String)> {
-    let mark = |names: &[&str]| {
+    let mark = |component: &'static str, names: &[&'static str]| {
         let mut hash = Sha256::new();
-        for name in names {
+        for name in names.iter().copied().chain(settings::read_at_start(Reach::StaticPod(component))) {
             // One that is not there yet will differ when it is.
             hash.update(fs::read(files::below(root, Path::new(DIRECTORY).join(name))).unwrap_or_default());
         }
         hex::lower(&hash.finalize()[..16])
     };
-    READ_AT_START.iter().map(|(component, names)| (*component, mark(names))).collect()
+    READ_AT_START.iter().map(|(component, names)| (*component, mark(component, names))).collect()
 }
 
 /// kubeadm as a tool of this node.

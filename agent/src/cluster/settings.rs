@@ -1,0 +1,195 @@
+//! Settings of the site that may change at any time, and the programs that read them. Each program uses the current ones.
+//!
+//! `kaas-agent configure` saves a setting and restarts the agent. The steps of its boot lay the files that are named here. A row says how a
+//! change reaches a program that runs already. Removing a setting is a change too.
+
+use crate::cluster::kubernetes::{containerd, kubelet};
+use crate::system::{proxy, time, trust};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// `extra-ca-certificates`.
+    Authorities,
+    /// `http-proxy`, `https-proxy`, `no-proxy`.
+    Proxy,
+    /// `dns-servers`.
+    DnsServers,
+    /// `ntp-servers`.
+    TimeServers,
+    /// `registry-mirror`.
+    Mirror,
+}
+
+/// How a change of a file reaches the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The program reads the file each time that it needs it.
+    EachTime,
+    /// The step that writes the file restarts this unit.
+    Written(&'static str),
+    /// The unit reads the file at its start. It is restarted if it started with another content
+    /// ([`crate::cluster::certificates::users`]).
+    Unit(&'static str),
+    /// The static pod reads the file at its start. Its manifest has a hash of the content ([`super::kubernetes::kubeadm::marks`]).
+    StaticPod(&'static str),
+    /// The kubelet gives each pod a copy when it starts. The node deletes pods with another copy (`maintenance/resolvers.rs`).
+    Pod(Pods),
+}
+
+/// Pods of a namespace with a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pods {
+    pub namespace: &'static str,
+    pub label: &'static str,
+}
+
+const COREDNS: Pods = Pods { namespace: "kube-system", label: "k8s-app=kube-dns" };
+const CONTROLLER: Pods = Pods { namespace: "kaas-system", label: "app=kaas-controller" };
+
+pub struct Reader {
+    pub program: &'static str,
+    pub setting: Setting,
+    pub file: &'static str,
+    pub reach: Reach,
+}
+
+#[rustfmt::skip]
+pub const READERS: &[Reader] = &[
+    Reader { program: "containerd", setting: Setting::Authorities, file: trust::BUNDLE, reach: Reach::Unit(containerd::UNIT) },
+    Reader { program: "API server", setting: Setting::Authorities, file: trust::BUNDLE, reach: Reach::StaticPod("kube-apiserver") },
+    Reader { program: "controller manager", setting: Setting::Authorities, file: trust::BUNDLE, reach: Reach::StaticPod("kube-controller-manager") },
+    Reader { program: "controller of tenant clusters", setting: Setting::Authorities, file: trust::BUNDLE, reach: Reach::EachTime },
+    Reader { program: "copies of snapshots", setting: Setting::Authorities, file: trust::BUNDLE, reach: Reach::EachTime },
+    Reader { program: "containerd", setting: Setting::Proxy, file: proxy::FILE, reach: Reach::Unit(containerd::UNIT) },
+    Reader { program: "kubelet", setting: Setting::DnsServers, file: kubelet::CONFIGURATION, reach: Reach::Written(kubelet::UNIT) },
+    Reader { program: "CoreDNS", setting: Setting::DnsServers, file: kubelet::RESOLVERS, reach: Reach::Pod(COREDNS) },
+    Reader { program: "controller of tenant clusters", setting: Setting::DnsServers, file: kubelet::RESOLVERS, reach: Reach::Pod(CONTROLLER) },
+    Reader { program: "time synchronization", setting: Setting::TimeServers, file: time::FILE, reach: Reach::Written(time::UNIT) },
+    Reader { program: "containerd", setting: Setting::Mirror, file: containerd::MIRROR, reach: Reach::EachTime },
+];
+
+/// The files that a program reads at its start.
+pub fn read_at_start(by: Reach) -> impl Iterator<Item = &'static str> {
+    READERS.iter().filter(move |reader| reader.reach == by).map(|reader| reader.file)
+}
+
+/// The pods that have a copy of the resolvers.
+pub fn pods() -> impl Iterator<Item = Pods> {
+    READERS.iter().filter_map(|reader| match reader.reach {
+        Reach::Pod(pods) => Some(pods),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::cluster::certificates::users;
+    use crate::cluster::kubernetes::kubeadm;
+    use crate::cluster::kubernetes::rollout::Workload;
+    use crate::cluster::{addons, kubernetes};
+    use crate::host::fake_systemd::FakeSystemd;
+    use crate::host::files;
+    use crate::host::platform::Platform;
+    use crate::host::services::Services;
+    use crate::intake::config::fixture::{image, three_nodes};
+
+    /// Gives a setting another value, then none: says whether the program was reached each time.
+    fn reached(root: &Path, mut write: impl FnMut(Option<&str>), mut reached: impl FnMut() -> bool) -> bool {
+        fs::create_dir_all(root).unwrap();
+        write(Some("first"));
+        reached();
+        assert!(!reached(), "nothing has changed");
+        [Some("second"), None].into_iter().all(|value| {
+            write(value);
+            reached()
+        })
+    }
+
+    #[test]
+    fn every_program_uses_the_current_settings() {
+        for setting in
+            [Setting::Authorities, Setting::Proxy, Setting::DnsServers, Setting::TimeServers, Setting::Mirror]
+        {
+            assert!(READERS.iter().any(|reader| reader.setting == setting), "nothing reads {setting:?}");
+        }
+        for Reader { program, setting, file, reach } in READERS {
+            let directory = tempfile::tempdir().unwrap();
+            let root = directory.path();
+            let path = files::below(root, file);
+            let write = |value: Option<&str>| match value {
+                Some(value) => files::write_atomically(&path, value.as_bytes(), 0o644).unwrap(),
+                None => drop(files::remove(&path).unwrap()),
+            };
+            let is_reached = match *reach {
+                Reach::EachTime => true,
+                Reach::Unit(unit) => {
+                    assert!(users::units().any(|known| known == unit), "{unit}");
+                    reached(root, write, || {
+                        let new = users::have_new(root, unit).unwrap();
+                        users::note(root, unit).unwrap();
+                        new
+                    })
+                }
+                Reach::StaticPod(component) => {
+                    let mark = || kubeadm::marks(root).into_iter().find(|(name, _)| *name == component).unwrap().1;
+                    let mut before = String::new();
+                    reached(root, write, || std::mem::replace(&mut before, mark()) != before)
+                }
+                Reach::Written(unit) if unit == time::UNIT => {
+                    let systemd = FakeSystemd::new(root);
+                    let (bus, platform) = (systemd.bus(), Platform::detect(root).unwrap());
+                    let services = Services::new(&bus);
+                    let ensure = |servers: &[&str]| {
+                        let servers: Vec<String> = servers.iter().map(|server| (*server).to_owned()).collect();
+                        time::ensure(&platform, &services, &servers).unwrap()
+                    };
+                    assert!(ensure(&["10.0.0.1"]) && !ensure(&["10.0.0.1"]) && ensure(&["10.0.0.2"]));
+                    ensure(&[]) && services.state(unit).unwrap() == "inactive"
+                }
+                Reach::Written(unit) => {
+                    assert_eq!(unit, kubelet::UNIT);
+                    let (mut config, platform) = (three_nodes(), Platform::detect(root).unwrap());
+                    let resolvers = |config: &crate::intake::config::ControlPlane| {
+                        let dns = config.cluster.dns_address();
+                        kubelet::configuration(&config.node, dns, 1, &platform)["resolvConf"].clone()
+                    };
+                    assert_eq!(resolvers(&config), "");
+                    config.node.dns_servers = vec![[10, 0, 0, 2].into()];
+                    resolvers(&config) == kubelet::RESOLVERS
+                }
+                Reach::Pod(pods) => is_of_an_add_on(pods),
+            };
+            assert!(is_reached, "{program} goes on with the former {setting:?}");
+        }
+    }
+
+    /// Whether pods that the appliance brings have the label, and the resolvers of their node.
+    fn is_of_an_add_on(named: Pods) -> bool {
+        let mut image = image();
+        image.programs = vec!["controller".to_owned()];
+        let all = addons::wanted(&three_nodes(), &image);
+        let mut pods = all.iter().flat_map(|add_on| &add_on.objects).filter(|object| Workload::of(object).is_some());
+        let (key, value) = named.label.split_once('=').unwrap();
+        pods.any(|object| {
+            let pod = &object["spec"]["template"];
+            object["metadata"]["namespace"] == named.namespace
+                && pod["metadata"]["labels"][key] == value
+                && pod["spec"]["dnsPolicy"] == "Default"
+        })
+    }
+
+    /// A file that nobody writes would reach nobody.
+    #[test]
+    fn the_files_are_those_that_are_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let platform = Platform::detect(directory.path()).unwrap();
+        kubernetes::containerd::lay_registries(&platform, Some("https://mirror.example")).unwrap();
+        assert!(files::below(directory.path(), containerd::MIRROR).exists());
+        assert!(kubernetes::containerd::lay_registries(&platform, None).unwrap());
+        assert!(!files::below(directory.path(), containerd::MIRROR).exists());
+    }
+}
