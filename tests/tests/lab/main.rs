@@ -22,6 +22,7 @@ mod object_tenants;
 mod objects;
 mod partition;
 mod qemu;
+mod returns;
 mod set_up;
 mod swap;
 mod tenant;
@@ -75,6 +76,7 @@ const SCENARIOS: &[Entry] = entries![
     deployer::long::a_deployer_gets_in_by_his_key_and_what_is_shown_until_it_is_changed,
     maintenance::long::a_disk_that_fills_up_is_a_finding_until_it_is_freed,
     maintenance::long::a_reset_node_begins_as_freshly_deployed,
+    returns::long::deleted_nodes_come_back_and_programs_use_current_settings,
     full_store::long::a_full_store_is_read_and_serves_again_once_objects_are_deleted,
     full_store::long::a_full_store_heals_without_a_node_that_is_away_and_with_one_that_comes_back,
     partition::long::a_node_that_is_silently_cut_off_slows_nobody,

@@ -70,7 +70,6 @@ pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: 
 }
 
 /// The kubelet's own certificate. Without it, the kubelet starts from `kubelet.conf` and asks the cluster for another one.
-const KUBELET_CLIENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 
 /// Makes all certificates of a running node again, etcd's included, however long they are still valid. Whoever has read an old
 /// one at its start must then be started again.
@@ -78,7 +77,7 @@ const KUBELET_CLIENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// # Errors
 /// A file cannot be removed, or as [`kubernetes`]: what is missing then is made again by the next call, or at boot.
 pub fn all_now(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<()> {
-    for path in ours().chain([KUBELET_CLIENT]) {
+    for path in ours().chain([kubelet::CLIENT]) {
         files::remove(&files::below(root, path)).with_context(|| format!("removing {path}"))?;
     }
     // etcd and the API server read these for each connection.
@@ -143,7 +142,7 @@ mod tests {
         let (fake, pki) = (FakeKubeadm::new(root.path()), files::below(root.path(), PKI));
         pki::ensure_member(config.control_node().unwrap(), &pki, now).unwrap();
         kubernetes(root.path(), &config, &fake, false, now).unwrap();
-        let kubelets = files::below(root.path(), KUBELET_CLIENT);
+        let kubelets = files::below(root.path(), kubelet::CLIENT);
         files::write_atomically(&kubelets, b"rotated", 0o600).unwrap();
         let read = |path: &str| fs::read(files::below(root.path(), path)).ok();
         let (before, authority): (Vec<_>, _) = (ours().map(read).collect(), read("/etc/kubernetes/pki/ca.crt"));

@@ -1,0 +1,162 @@
+//! What others take away of a node while it runs, and settings that change: the node has all of it again without a restart.
+
+use std::time::Duration;
+
+use scenarios::scenario::{ALL, MOMENT, Scenario};
+use scenarios::workload::Workload;
+use serde_json::json;
+
+use crate::maintenance::has;
+
+/// In this time a deleted Node object is back with all that belongs to it.
+const BACK: Duration = Duration::from_secs(120);
+
+/// A DNS server that no lab has: the address is what matters.
+const DNS: &str = "192.0.2.53";
+
+const PROXY: &str = "http://192.0.2.8:3128";
+
+pub mod long {
+    use super::*;
+
+    /// Node objects are deleted, one range is taken meanwhile, one role is removed; proxy and DNS servers are set and removed.
+    pub fn deleted_nodes_come_back_and_programs_use_current_settings() {
+        let scenario = Scenario::formed("returns");
+        a_deleted_node_object_returns_with_its_pods(&scenario, "cp2");
+        a_node_whose_range_was_taken_starts_pods(&scenario, "cp3");
+        a_removed_role_returns(&scenario, "cp1");
+        a_proxy_reaches_the_running_runtime(&scenario, "cp1");
+        dns_servers_reach_cluster_dns(&scenario);
+    }
+}
+
+fn of_node(scenario: &Scenario, node: &str, path: &str) -> anyhow::Result<String> {
+    scenario.lab().kubectl(&["get", "node", node, "--ignore-not-found", &format!("--output=jsonpath={{{path}}}")])
+}
+
+const ROLE: &str = r".metadata.labels.node-role\.kubernetes\.io/control-plane";
+
+/// Whether the node is ready, with the label of its role.
+fn is_whole(scenario: &Scenario, node: &str) -> anyhow::Result<bool> {
+    let labels = of_node(scenario, node, ".metadata.labels")?;
+    let ready = of_node(scenario, node, ".status.conditions[?(@.type==\"Ready\")].status")?;
+    Ok(labels.contains("node-role.kubernetes.io/control-plane") && ready == "True")
+}
+
+fn range(scenario: &Scenario, node: &str) -> anyhow::Result<String> {
+    of_node(scenario, node, ".spec.podCIDR")
+}
+
+fn a_deleted_node_object_returns_with_its_pods(scenario: &Scenario, node: &str) {
+    let workload = Workload::start(scenario, node, MOMENT);
+    let (address, had) = (workload.pod_address(), range(scenario, node).expect("a range"));
+    scenario.kubectl(&["delete", "node", node]);
+    scenario.wait("the node to be back", BACK, || is_whole(scenario, node));
+    assert_eq!(range(scenario, node).expect("a range"), had, "it has another range");
+    scenario.wait("no finding to be left", MOMENT, || Ok(!has(scenario, node, "node.not-registered")?));
+    for other in ALL {
+        scenario.wait(&format!("{other} to have a route to the pods of {node}"), BACK, || {
+            let asked = scenario.inside(other, &["ip", "route", "get", &address]);
+            Ok(asked.contains("kaas.vxlan") || other == node)
+        });
+    }
+    scenario.wait("add-ons to be whole", BACK, || {
+        let ready =
+            ["get", "deployment", "coredns", "--namespace=kube-system", "--output=jsonpath={.status.readyReplicas}"];
+        Ok(scenario.lab().kubectl(&ready)? == "2")
+    });
+    scenario.kubectl(&["delete", "deployment,service,configmap", "web"]);
+    scenario.reached("a deleted Node object is back");
+}
+
+fn a_node_whose_range_was_taken_starts_pods(scenario: &Scenario, node: &str) {
+    let had = range(scenario, node).expect("a range");
+    let thief = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "elsewhere"},
+        "spec": {"podCIDR": had, "podCIDRs": [had], "taints": [{"key": "nobody", "effect": "NoSchedule"}]},
+    });
+    scenario.kubectl(&["delete", "node", node]);
+    scenario.apply(&thief);
+    scenario.wait("the node to be back", BACK, || is_whole(scenario, node));
+    let has_now = scenario.obtain("another range", MOMENT, || {
+        let range = range(scenario, node)?;
+        Ok((!range.is_empty() && range != had).then_some(range))
+    });
+    let prefix = has_now.rsplit_once('.').expect("a range").0.to_owned();
+    let workload = Workload::start(scenario, node, BACK);
+    assert!(workload.pod_address().starts_with(&format!("{prefix}.")), "{} in {has_now}", workload.pod_address());
+    scenario.wait("no sandbox to have a former address", BACK, || {
+        let script = "for pod in $(crictl pods --quiet --state ready); do \
+                      crictl inspectp --output go-template --template '{{.status.network.ip}}' $pod; echo; done";
+        let former = had.rsplit_once('.').expect("a range").0;
+        Ok(!scenario.lab().run_inside(node, &["sh", "-c", script], MOMENT)?.contains(&format!("{former}.")))
+    });
+    scenario.kubectl(&["delete", "node", "elsewhere"]);
+    scenario.kubectl(&["delete", "deployment,service,configmap", "web"]);
+    scenario.reached("a node with another range starts pods");
+}
+
+fn a_removed_role_returns(scenario: &Scenario, node: &str) {
+    scenario.kubectl(&["label", "node", node, "node-role.kubernetes.io/control-plane-"]);
+    scenario.wait("the role to be back", MOMENT, || {
+        Ok(of_node(scenario, node, ".metadata.labels")?.contains("node-role.kubernetes.io/control-plane"))
+    });
+    assert_eq!(of_node(scenario, node, ROLE).expect("the node"), "", "the label has a value");
+    scenario.wait("the pod of the node's controller to be back", BACK, || {
+        let ready = [
+            "get",
+            "daemonset",
+            "kaas-controller",
+            "--namespace=kaas-system",
+            "--output=jsonpath={.status.numberReady}",
+        ];
+        Ok(scenario.lab().kubectl(&ready)? == "3")
+    });
+    scenario.reached("a removed role is back");
+}
+
+fn configure(scenario: &Scenario, node: &str, change: &str) {
+    scenario.inside(node, &["kaas-agent", "configure", change]);
+}
+
+fn a_proxy_reaches_the_running_runtime(scenario: &Scenario, node: &str) {
+    let sees = || -> anyhow::Result<bool> {
+        let script = "tr '\\0' '\\n' </proc/$(systemctl show --property=MainPID --value containerd)/environ";
+        Ok(scenario.lab().run_inside(node, &["sh", "-c", script], MOMENT)?.contains(PROXY))
+    };
+    let pods = || scenario.inside(node, &["crictl", "pods", "--quiet", "--state", "ready"]);
+    let before = pods();
+    assert!(!sees().expect("containerd's environment"));
+    configure(scenario, node, &format!("https-proxy={PROXY}"));
+    scenario.wait("containerd to use the proxy", BACK, sees);
+    assert_eq!(pods(), before, "pods were restarted with the runtime");
+    configure(scenario, node, "https-proxy=");
+    scenario.wait("containerd to use no proxy", BACK, || Ok(!sees()?));
+    scenario.reached("containerd uses the current proxy");
+}
+
+fn dns_servers_reach_cluster_dns(scenario: &Scenario) {
+    let copies = |node: &str| {
+        let script = "cd /var/lib/containerd/io.containerd.grpc.v1.cri/sandboxes; \
+                      for pod in $(crictl pods --quiet --state ready --label k8s-app=kube-dns); do \
+                      sed 's/$/./' $pod/resolv.conf; done";
+        scenario.lab().run_inside(node, &["sh", "-c", script], MOMENT)
+    };
+    let forwards = || {
+        let map = ["get", "configmap", "coredns", "--namespace=kube-system", "--output=jsonpath={.data.Corefile}"];
+        Ok::<_, anyhow::Error>(scenario.lab().kubectl(&map)?.contains("forward ."))
+    };
+    for (servers, copy) in [(DNS, DNS), ("", "127.0.0.1")] {
+        for node in ALL {
+            configure(scenario, node, &format!("dns-servers={servers}"));
+        }
+        scenario.wait(&format!("cluster DNS to ask {copy}"), 3 * BACK, || {
+            let all = ALL.map(copies).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+            let of_pods: Vec<_> =
+                all.iter().flat_map(|text| text.lines()).filter(|line| line.starts_with("nameserver")).collect();
+            let current = format!("nameserver {copy}.");
+            Ok(of_pods.len() == 2 && of_pods.iter().all(|line| **line == current) && forwards()? != servers.is_empty())
+        });
+    }
+    scenario.reached("cluster DNS asks the current DNS servers");
+}
