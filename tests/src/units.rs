@@ -26,6 +26,32 @@ fn no_service_of_ours_writes_core_dumps() {
     assert!(services > 10, "only {services} services");
 }
 
+/// After five starts within ten seconds systemd gives a unit up, unless the unit says otherwise.
+#[test]
+fn no_unit_that_comes_back_has_a_start_limit() {
+    let directory = workspace().join("systemd/system");
+    let mut restarted = Vec::new();
+    for entry in fs::read_dir(&directory).expect("the units") {
+        let path = entry.expect("the units").path();
+        // A drop-in may make a unit of Debian's come back.
+        let files = if path.is_dir() {
+            fs::read_dir(&path).expect("drop-ins").map(|one| one.expect("a drop-in").path()).collect()
+        } else {
+            vec![path]
+        };
+        for file in files {
+            let unit = fs::read_to_string(&file).expect("a unit");
+            if values(&unit, "Service", "Restart").iter().any(|restart| *restart != "no") {
+                assert_eq!(values(&unit, "Unit", "StartLimitIntervalSec"), ["0"], "{}", file.display());
+                restarted.push(file.strip_prefix(&directory).expect("below it").display().to_string());
+            }
+        }
+    }
+    for unit in ["containerd.service", "etcd.service", "kaas-console@.service", "ssh.service.d/kaas.conf"] {
+        assert!(restarted.iter().any(|one| one == unit), "{unit} is not among {restarted:?}");
+    }
+}
+
 #[test]
 fn a_setting_counts_in_its_section_alone() {
     let unit =
