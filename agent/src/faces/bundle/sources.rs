@@ -5,6 +5,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use contract::ports;
@@ -21,8 +22,8 @@ use crate::status::Status;
 /// At most so much of one source is looked at, in bytes before compression.
 const LONGEST: u64 = 24 << 20;
 
-/// How long one program may take, in seconds: a node in trouble has some that never answer.
-const PROGRAM_LIMIT: &str = "30";
+/// How long one program may take: a node in trouble has some that never answer.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(30);
 
 /// One file of the bundle.
 pub(super) struct Source {
@@ -53,8 +54,9 @@ impl Source {
         let bytes = match &self.get {
             Get::File(path) => tail(&files::below(root, path), self.keep)?,
             Get::Program(line) => {
-                let mut output =
-                    runner.run(&Command::new("timeout").arg(PROGRAM_LIMIT).args(line).env("LC_ALL", "C"))?;
+                let (program, arguments) = line.split_first().context("a source without a program")?;
+                let program = Command::new(program).args(arguments).env("LC_ALL", "C").within(PROGRAM_LIMIT);
+                let mut output = runner.run(&program)?;
                 if output.len() as u64 > LONGEST {
                     match self.keep {
                         Keep::End => drop(output.drain(..output.len() - LONGEST as usize)),
