@@ -258,6 +258,7 @@ codes! {
     WORKER_UNKNOWN, "worker.unknown", Warning, "The cluster has a node that no control node has let in: it was removed, and has come back with its old certificate, which is not renewed. It may get pods as long as it is there.";
     ADD_ON_NOT_READY, "add-on.not-ready", Warning, "An add-on that the appliance brings does not run, or not on each node that it is for; or something of what it brings was not there.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";
+    MAINTENANCE_STUCK, "maintenance.stuck", Warning, "A background job does not end: it has run for ten times its pace, and for at least 15 minutes. It does not run again until it ends.";
 }
 
 /// The documentation's table of codes, in Markdown.

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use contract::finding::Findings;
 use contract::role::Role;
-use schedule::Work::{Background, Check};
+use schedule::Work::{Background, Check, Lasting};
 use schedule::{Scheduled, Task};
 
 use crate::node::context::NodeContext;
@@ -71,13 +71,13 @@ fn tasks(role: Role, needs: Needs) -> &'static [Task] {
 #[rustfmt::skip]
 const DISK: &[Task] = &[
     Task { what: "the room on the disks", every: MINUTE, work: Background(space::look) },
-    Task { what: ROOM, every: space::RELIEVE, work: Background(space::relieve) },
+    Task { what: ROOM, every: space::RELIEVE, work: Lasting(space::relieve) },
 ];
 
 #[rustfmt::skip]
 const STORE: &[Task] = &[
     Task { what: "snapshots of etcd", every: MINUTE, work: Background(snapshots::prepare) },
-    Task { what: "the copies of snapshots", every: MINUTE, work: Background(snapshots::prepare_copies) },
+    Task { what: "the copies of snapshots", every: MINUTE, work: Lasting(snapshots::prepare_copies) },
     Task { what: "etcd", every: Duration::from_secs(120), work: Background(etcd::prepare) },
 ];
 
@@ -102,11 +102,11 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the network policies", every: MINUTE, work: Background(objects::network_policies) },
     Task { what: "the external IPs of Services", every: Duration::from_secs(600), work: Background(objects::external_ips) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
-    Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
-    Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Background(forming::prepare) },
+    Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Lasting(swap::upgrade) },
+    Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Lasting(forming::prepare) },
     Task { what: worker::CERTIFICATES, every: Duration::from_secs(2), work: Background(worker::approve) },
     Task { what: "the workers that there are", every: Duration::from_secs(20), work: Background(worker::follow) },
-    Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Background(admission::prepare) },
+    Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Lasting(admission::prepare) },
 ];
 
 #[rustfmt::skip]
@@ -185,7 +185,7 @@ impl Maintenance {
     pub fn findings(&self) -> Findings {
         let mut all = Findings::default();
         for scheduled in &self.0 {
-            all.extend(scheduled.report.findings());
+            all.extend(scheduled.findings());
         }
         all
     }
