@@ -174,6 +174,7 @@ codes! {
     DISK_ALMOST_FULL, "disk.almost-full", Warning, "Nine tenths of the data disk, or of the system disk's scratch partition, are used: etcd stops when nothing is left, and pods are evicted.";
     DISK_NOT_GROWN, "disk.not-grown", Warning, "The virtual data disk is larger than the partition or the file system on it, and making these larger failed. It is tried again.";
     CONFIG_NOT_UNDERSTOOD, "config.not-understood", Error, "The configuration on the data disk cannot be read: another version of the appliance has written it, or it is damaged. Nothing is changed.";
+    CONFIG_RESTORED, "config.restored", Warning, "The configuration on the data disk was damaged or missing. The node restored it from its copy.";
     ROLE_OTHER, "role.other", Error, "The data disk is that of a node of another role than the image makes or the form asks for, such as a tenant cluster's in a VM of the control cluster.";
     ROLE_NOT_IN_IMAGE, "role.not-in-image", Error, "The property role names a role that VMs of this image cannot have.";
     KUBERNETES_NOT_IN_IMAGE, "kubernetes.not-in-image", Error, "The image does not carry the Kubernetes minor that the cluster runs, or that an upgrade is to go to.";

@@ -114,8 +114,11 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
                     continue;
                 }
                 findings.extend(clock::raise(platform));
-                match records.config() {
-                    Ok(saved) => (Some(plan::Disk::Ours(disk.path.clone())), saved),
+                match records.recover_config() {
+                    Ok((saved, recovered)) => {
+                        findings.extend(recovered);
+                        (Some(plan::Disk::Ours(disk.path.clone())), saved)
+                    }
                     Err(error) => {
                         refuse(reporter, not_understood(&error, &identity.image_version).into(), DISKS_AGAIN);
                         continue;
@@ -234,9 +237,12 @@ fn worker(
         return Ok(None);
     }
     let mut findings = clock::raise(platform);
-    let saved = match records.config() {
-        Ok(Some(saved)) => saved,
-        Ok(None) => return Ok(None),
+    let saved = match records.recover_config() {
+        Ok((Some(saved), recovered)) => {
+            findings.extend(recovered);
+            saved
+        }
+        Ok((None, _)) => return Ok(None),
         Err(error) => {
             refuse(reporter, not_understood(&error, &image.version).into(), DISKS_AGAIN);
             return Ok(None);

@@ -6,6 +6,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use contract::codes;
+use contract::finding::Findings;
 use contract::json;
 use contract::paths;
 use contract::secret::Secret;
@@ -19,6 +21,8 @@ use crate::host::files;
 use crate::intake::config::Config;
 
 const CONFIG: &str = "config.json";
+const CONFIG_COPY: &str = "config-copy.json";
+const CONFIG_DAMAGED: &str = "config-damaged.json";
 const SECRET: &str = "secret";
 const ENVIRONMENT: &str = "environment";
 const RENDEZVOUS: &str = "rendezvous.json";
@@ -108,7 +112,9 @@ impl Records {
         let changed = self.save_secret(secret)?;
         // What a boot without another form saves is what it has read.
         let same = self.config()?.as_ref() == Some(config);
-        Ok((!same && self.put(CONFIG, config)?) || changed)
+        let changed = (!same && self.put(CONFIG, config)?) || changed;
+        self.copy_config();
+        Ok(changed)
     }
 
     /// Saves the node's configuration with what was changed in it, after the deployment secret, if it goes on with
@@ -119,7 +125,49 @@ impl Records {
     /// stands.
     pub fn update_config(&self, config: &Config, secret: Option<&Secret>) -> anyhow::Result<bool> {
         let changed = secret.map(|secret| self.save_secret(secret)).transpose()?.unwrap_or_default();
-        Ok(self.update(CONFIG, config)? || changed)
+        let changed = self.update(CONFIG, config)? || changed;
+        self.copy_config();
+        Ok(changed)
+    }
+
+    /// The saved configuration, if there is one. If it is damaged or missing, its copy takes its place, which a finding says;
+    /// the damaged one stays as `config-damaged.json`.
+    ///
+    /// # Errors
+    /// The configuration cannot be read or understood, and neither can its copy.
+    pub fn recover_config(&self) -> anyhow::Result<(Option<Config>, Findings)> {
+        let damaged = match self.config() {
+            Ok(Some(config)) => {
+                // An earlier image has kept none, or has changed the configuration since.
+                self.copy_config();
+                return Ok((Some(config), Findings::default()));
+            }
+            Ok(None) if !self.path(CONFIG_COPY).exists() => return Ok((None, Findings::default())),
+            Ok(None) => anyhow::anyhow!("{} is missing", self.path(CONFIG).display()),
+            Err(error) => error,
+        };
+        let Ok(Some(config)) = self.load::<Config>(CONFIG_COPY) else { return Err(damaged) };
+        if let Err(error) = fs::copy(self.path(CONFIG), self.path(CONFIG_DAMAGED)) {
+            log::warn!("keeping the damaged configuration: {error}");
+        }
+        let restored =
+            || files::write_atomically(&self.path(CONFIG), &Zeroizing::new(fs::read(self.path(CONFIG_COPY))?), 0o600);
+        restored().context("restoring the configuration from its copy")?;
+        let action = "Check the node's settings and the data disk's storage; then restart the VM";
+        let finding = codes::CONFIG_RESTORED.finding("data disk", format!("{damaged:#}"), action);
+        log::warn!("the configuration was restored from its copy: {damaged:#}");
+        Ok((Some(config), finding.into()))
+    }
+
+    /// Keeps the saved configuration a second time. A failure leaves the older copy.
+    fn copy_config(&self) {
+        let copy = || {
+            let text = Zeroizing::new(fs::read(self.path(CONFIG))?);
+            files::ensure_content(&self.path(CONFIG_COPY), &text, 0o600)
+        };
+        if let Err(error) = copy() {
+            log::warn!("copying the configuration: {error}");
+        }
     }
 
     fn save_secret(&self, secret: &Secret) -> anyhow::Result<bool> {
@@ -367,6 +415,38 @@ mod tests {
         std::os::unix::fs::symlink(&path, &path).unwrap();
         assert_eq!(refused(), format!("reading {}", path.display()));
         assert!(path.is_symlink());
+    }
+
+    #[test]
+    fn a_damaged_or_missing_configuration_is_restored_from_its_copy() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        assert!(records.recover_config().unwrap().0.is_none());
+        let mut three = crate::intake::config::fixture::three_nodes();
+        records.save_config(&Config::ControlPlane(three.clone()), &Secret::new("s".into())).unwrap();
+        three.timeout_factor = 3;
+        let config = Config::ControlPlane(three);
+        records.update_config(&config, None).unwrap();
+        note(&records, CONFIG);
+        assert!(records.recover_config().unwrap().1.is_empty());
+        let path = records.path(CONFIG);
+        for damaged in [Some("{"), Some("\0\0\0"), Some("[]"), None] {
+            match damaged {
+                Some(text) => fs::write(&path, text).unwrap(),
+                None => fs::remove_file(&path).unwrap(),
+            }
+            let (restored, findings) = records.recover_config().unwrap();
+            assert_eq!(restored.as_ref(), Some(&config), "{damaged:?}");
+            let found: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
+            assert_eq!(found, ["config.restored"], "{damaged:?}");
+            assert!(is_noted(&records, CONFIG) && records.recover_config().unwrap().1.is_empty());
+        }
+        assert_eq!(fs::read_to_string(records.path(CONFIG_DAMAGED)).unwrap(), "[]");
+        for file in [CONFIG, CONFIG_COPY] {
+            fs::write(records.path(file), "{").unwrap();
+        }
+        let error = format!("{:#}", records.recover_config().unwrap_err());
+        assert!(error.contains("config.json"), "{error}");
     }
 
     #[test]
