@@ -12,6 +12,7 @@ pub mod reset;
 pub mod run;
 pub mod steps;
 pub mod volumes;
+mod ways_in;
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@
 //! What of maintenance needs only the data disk or etcd begins between the steps: a boot may wait for long.
 //!
 //! Whatever is wrong is shown and looked at again: the agent never gives up,
-//! never restarts itself and changes nothing before it has a plan.
+//! never restarts itself and changes nothing before it has a plan, but for the ways in.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::boot::corrections::AGAIN;
 use crate::boot::learn::{introduce, learn, refuse};
 use crate::boot::plan::{self, Observed, Plan, Step};
 use crate::boot::steps::{StepContext, StepError, StepOutcome};
-use crate::boot::{LOOP, STEP};
+use crate::boot::{LOOP, STEP, ways_in};
 use crate::host::bus;
 use crate::host::command::Host;
 use crate::host::files;
@@ -57,6 +57,7 @@ pub fn run(root: &Path) -> ExitCode {
         let Err(error) = boot(root, &reporter);
         log::error!("{error:#}");
         failed(&reporter, &error);
+        ways_in::without_a_plan(root);
         thread::sleep(LATER);
     }
 }
@@ -89,7 +90,10 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
         match plan::decide(&known.config, &observed) {
             Ok(plan) => break (known, plan),
             // What it is made from may be corrected meanwhile.
-            Err(finding) => refuse(reporter, finding.into(), LATER),
+            Err(finding) => {
+                ways_in::without_a_plan(root);
+                refuse(reporter, finding.into(), LATER);
+            }
         }
     };
     save(root, &plan)?;
@@ -103,6 +107,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     let (config, secret) = config;
     let host = (bus::system()?, Box::new(Host) as _);
     let node = NodeContext::new(platform, image, config, data_disk, reporter.clone(), host);
+    ways_in::before_the_steps(&node.platform, node.runner(), node.bus());
     let mut context = StepContext::new(node, secret, progress, plan);
     context.environment = known.environment;
     context.warn(known.warnings);
