@@ -221,7 +221,8 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
         Err(error) => {
             Cluster::Ends(format!("its configuration cannot be read, so the others cannot be asked: {error:#}"))
         }
-        Ok(Some(Config::ControlPlane(_))) if !records.progress()?.etcd => Cluster::Never,
+        // One whose progress cannot be read counts as a member.
+        Ok(Some(Config::ControlPlane(_))) if records.progress().is_ok_and(|progress| !progress.etcd) => Cluster::Never,
         Ok(Some(Config::ControlPlane(config))) => survivors(&config, &platform.path(PKI)),
         Ok(Some(Config::Worker(_))) => bail!("the configuration on the data disk is a worker's"),
         Ok(None) if identity.state == disk::DiskState::Formed => {
