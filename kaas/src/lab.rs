@@ -6,7 +6,7 @@ mod vcenter;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -198,8 +198,8 @@ pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
         Lab::Kubectl(inside) => become_program(open(&inside.lab)?.kubectl_command()?.args(&inside.arguments)),
         Lab::Exec { vm, inside } => {
             let arguments: Vec<&str> = inside.arguments.iter().map(String::as_str).collect();
-            print!("{}", open(&inside.lab)?.run_inside(&vm, &arguments, Duration::from_secs(600))?);
-            Ok(())
+            // Output, errors and exit status are the program's own.
+            become_program(open(&inside.lab)?.command_inside(&vm, &arguments)?.stdin(Stdio::null()))
         }
         Lab::On(one) => open(&one.lab)?.power_on(&one.vm),
         Lab::Off(one) => open(&one.lab)?.shut_down(&one.vm, Duration::from_secs(180)),
