@@ -106,6 +106,17 @@ pub(super) fn objects(config: &ControlPlane) -> Vec<Value> {
                 "template": {"metadata": {"labels": labels}, "spec": pod()},
             },
         }),
+        // Two nodes that are drained at once leave one copy.
+        json!({
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": metadata("coredns"),
+            "spec": {
+                "maxUnavailable": 1,
+                "selector": {"matchLabels": labels},
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            },
+        }),
     ]
 }
 
@@ -126,6 +137,14 @@ fn pod() -> Value {
                 "topologyKey": "kubernetes.io/hostname",
             },
         }]}},
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": 65534,
+            "runAsGroup": 65534,
+            "seccompProfile": {"type": "RuntimeDefault"},
+            // Without root's rights, which a program of another user does not get from the container's capabilities.
+            "sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "53"}],
+        },
         "containers": [{
             "name": "coredns",
             "image": image::reference("coredns", image::CARRIED),
@@ -145,7 +164,7 @@ fn pod() -> Value {
             "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "timeoutSeconds": 5},
             "securityContext": {
                 "allowPrivilegeEscalation": false,
-                "capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]},
+                "capabilities": {"drop": ["ALL"]},
                 "readOnlyRootFilesystem": true,
             },
         }],
