@@ -71,6 +71,8 @@ fn the_kernel_is_set_as_the_image_says(scenario: &Scenario, vm: &str) {
         let file = format!("/proc/sys/{}", name.replace('.', "/"));
         Ok::<_, anyhow::Error>(scenario.lab().run_inside(vm, &["cat", &file], WORK)?.trim().to_owned())
     };
+    let lockdown = scenario.lab().run_inside(vm, &["cat", "/sys/kernel/security/lockdown"], WORK).unwrap();
+    assert!(lockdown.contains("[integrity]"), "{lockdown}");
     for (name, value) in settings {
         scenario.wait(&format!("{name} to be {value}"), WORK, || Ok(read(name)? == value));
     }

@@ -69,8 +69,6 @@ pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: 
     Ok(kubernetes(root, config, runner, true, now)? || etcd)
 }
 
-/// The kubelet's own certificate. Without it, the kubelet starts from `kubelet.conf` and asks the cluster for another one.
-
 /// Makes all certificates of a running node again, etcd's included, however long they are still valid. Whoever has read an old
 /// one at its start must then be started again.
 ///
