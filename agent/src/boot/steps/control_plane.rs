@@ -38,9 +38,9 @@ impl StepContext {
 
     pub(super) fn runtime(&mut self) -> Result<StepOutcome, StepError> {
         let content = containerd::configuration(&self.node.platform, &self.node.image.pause);
-        let mut changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
+        let mut changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o600)?;
         let spec = containerd::container_spec(self.node.runner())?;
-        changed |= files::ensure_content(&self.node.path(containerd::CONTAINER_SPEC), &spec, 0o644)?;
+        changed |= files::ensure_content(&self.node.path(containerd::CONTAINER_SPEC), &spec, 0o600)?;
         containerd::lay_registries(&self.node.platform, self.node.config.node().registry_mirror.as_deref())?;
         changed |= users::have_new(self.node.root(), containerd::UNIT)?;
         let started = self.node.services().start_with(containerd::UNIT, changed)?;
@@ -139,9 +139,9 @@ impl StepContext {
             }
         }
         let content = format!("{settings:#}\n");
-        let mut changed = files::ensure_content(&self.node.path(kubelet::CONFIGURATION), content.as_bytes(), 0o644)?;
+        let mut changed = files::ensure_content(&self.node.path(kubelet::CONFIGURATION), content.as_bytes(), 0o600)?;
         let content = kubelet::environment(self.node.address()?, &arguments);
-        changed |= files::ensure_content(&self.node.path(kubelet::ENVIRONMENT), content.as_bytes(), 0o644)?;
+        changed |= files::ensure_content(&self.node.path(kubelet::ENVIRONMENT), content.as_bytes(), 0o600)?;
         changed |= users::have_new(self.node.root(), kubelet::UNIT)?;
         let started = self.node.services().start_with(kubelet::UNIT, changed)?;
         users::note(self.node.root(), kubelet::UNIT)?;
@@ -173,7 +173,7 @@ impl StepContext {
         let pods = self.node.network()?.pod_cidr;
         let settings = proxy::configuration(&self.node.config, pods, &self.node.platform);
         let content = format!("{settings:#}\n");
-        let mut changed = files::ensure_content(&self.node.path(proxy::CONFIGURATION), content.as_bytes(), 0o644)?;
+        let mut changed = files::ensure_content(&self.node.path(proxy::CONFIGURATION), content.as_bytes(), 0o600)?;
         changed |= users::have_new(self.node.root(), proxy::UNIT)?;
         let started = self.node.services().start_with(proxy::UNIT, changed)?;
         users::note(self.node.root(), proxy::UNIT)?;

@@ -12,7 +12,7 @@ use contract::properties::{ControlNode, Taint};
 use contract::role::Role;
 use serde_json::{Value, json};
 
-use super::{DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
+use super::{CIPHER_SUITES, DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
 use crate::cluster::pki::Leaf;
 use crate::host::files;
 use crate::host::platform::Platform;
@@ -62,6 +62,25 @@ pub const RESOLVERS: &str = "/run/systemd/resolve/resolv.conf";
 /// kernel allows some 31,000 with 4 GiB of memory (`kernel.threads-max`).
 const PIDS: u32 = 4096;
 
+/// How long pods of a worker may take to end when it is shut down, those of the system included, and how much of it the
+/// system's have. systemd-logind delays the shutdown for at least as long (`systemd/logind.conf.d`).
+const GRACE: Duration = Duration::from_secs(180);
+const GRACE_OF_SYSTEM: Duration = Duration::from_secs(30);
+
+/// Memory kept free of pods, in MiB: the steps of Google Kubernetes Engine, and at least 400. A larger node has more pods, and
+/// so a larger runtime, kubelet and database.
+fn reserved_memory(memory: Option<u64>) -> u64 {
+    const STEPS: [(u64, u64); 5] = [(4 << 10, 25), (4 << 10, 20), (8 << 10, 10), (112 << 10, 6), (u64::MAX, 2)];
+    let mut left = memory.unwrap_or_default() >> 20;
+    let mut reserved = 0;
+    for (step, percent) in STEPS {
+        let part = left.min(step);
+        reserved += part * percent / 100;
+        left -= part;
+    }
+    reserved.max(400)
+}
+
 /// The kubelet's configuration as JSON, which YAML includes. `dns` is the address of cluster DNS.
 pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: &Platform) -> Value {
     let mut kubelet = json!({
@@ -95,7 +114,13 @@ pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: 
         // How often an unchanged status is sent to the API server. Without it, the kubelet takes the line above, not its own 5 min.
         "nodeStatusReportFrequency": "5m",
         // etcd, the runtime and the agent live beside the pods.
-        "systemReserved": {"cpu": "200m", "memory": "400Mi", "pid": PIDS.to_string()},
+        "systemReserved": {
+            "cpu": "200m",
+            "memory": format!("{}Mi", reserved_memory(platform.memory())),
+            "pid": PIDS.to_string(),
+        },
+        "protectKernelDefaults": platform.has_own_kernel_settings(),
+        "tlsCipherSuites": CIPHER_SUITES,
         // No pod takes all processes, and before all pods together have what is theirs, those that take most are evicted:
         // the static pods share it with them, and the kubelet leaves those alone.
         "podPidsLimit": PIDS,
@@ -184,6 +209,9 @@ pub fn of_worker(kubelet: &mut Value, registration: &Registration, bios_uuid: Op
         }
     }
     kubelet["serverTLSBootstrap"] = json!(true);
+    // A control node's virtual IP would move away only after its API server has ended.
+    kubelet["shutdownGracePeriod"] = json!(format!("{}s", GRACE.as_secs()));
+    kubelet["shutdownGracePeriodCriticalPods"] = json!(format!("{}s", GRACE_OF_SYSTEM.as_secs()));
     if let Some(id) = bios_uuid.map(BiosUuid::provider_id) {
         kubelet["providerID"] = json!(id);
     }

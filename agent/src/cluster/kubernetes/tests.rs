@@ -195,6 +195,61 @@ fn pods_leave_processes_to_the_node_and_the_greedy_go_before_they_take_the_last_
 }
 
 #[test]
+fn larger_nodes_keep_more_memory_free_of_pods() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("proc")).unwrap();
+    let reserved = |gib: u64| {
+        let text = format!("MemTotal: {} kB\n", gib << 20);
+        std::fs::write(root.path().join("proc/meminfo"), text).unwrap();
+        let platform = Platform::detect(root.path()).unwrap();
+        kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, &platform)["systemReserved"]["memory"]
+            .clone()
+    };
+    let steps =
+        [(1, "400Mi"), (2, "512Mi"), (4, "1024Mi"), (8, "1843Mi"), (16, "2662Mi"), (128, "9543Mi"), (256, "12164Mi")];
+    for (gib, memory) in steps {
+        assert_eq!(reserved(gib), memory, "{gib} GiB");
+    }
+}
+
+#[test]
+fn a_workers_pods_end_before_its_shutdown_and_a_control_nodes_after_its_virtual_ip_has_moved() {
+    let mut settings = kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, &machine());
+    assert!(settings.get("shutdownGracePeriod").is_none());
+    kubelet::of_worker(&mut settings, &joined().registration, None);
+    let seconds = |name: &str| settings[name].as_str().unwrap().trim_end_matches('s').parse::<u32>().unwrap();
+    let (whole, of_system) = (seconds("shutdownGracePeriod"), seconds("shutdownGracePeriodCriticalPods"));
+    assert!(0 < of_system && of_system < whole);
+    // Otherwise the kubelet writes its own file.
+    let logind = include_str!("../../../../systemd/logind.conf.d/kaas.conf");
+    let delay = logind.lines().find_map(|line| line.strip_prefix("InhibitDelayMaxSec=")).unwrap();
+    assert!(delay.parse::<u32>().unwrap() > whole);
+}
+
+/// The kubelet does not start where one of these differs (`pkg/util/sysctl` and `cm/container_manager_linux.go`).
+#[test]
+fn the_image_sets_what_the_kubelet_protects() {
+    let ours = include_str!("../../../../systemd/sysctl.d/60-kaas.conf");
+    for setting in [
+        "vm.overcommit_memory = 1",
+        "vm.panic_on_oom = 0",
+        "kernel.panic = 10",
+        "kernel.panic_on_oops = 1",
+        "kernel.keys.root_maxkeys = 1000000",
+        "kernel.keys.root_maxbytes = 25000000",
+    ] {
+        assert!(ours.lines().any(|line| line.trim_start_matches('-') == setting), "{setting}");
+    }
+    let protects = |platform: &Platform| {
+        kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, platform)["protectKernelDefaults"]
+            .clone()
+    };
+    assert_eq!(protects(&machine()), true);
+    let (_root, container) = container();
+    assert_eq!(protects(&container), false, "its settings are its host's");
+}
+
+#[test]
 fn the_kubelet_forgets_the_pods_of_an_earlier_boot() {
     let root = tempfile::tempdir().unwrap();
     let checkpoint = root.path().join("var/lib/kubelet/cpu_manager_state");

@@ -144,7 +144,7 @@ impl<'a> Keeper<'a> {
         }
         let conflist = self.root.join(cni::PATH);
         let content = cni::conflist(desired.pod_cidr, desired.mtu);
-        files::ensure_content(&conflist, content.as_bytes(), 0o644)
+        files::ensure_content(&conflist, content.as_bytes(), 0o600)
             .with_context(|| format!("writing {}", conflist.display()))?;
         self.done(&format!("pods {}, {} other nodes", desired.pod_cidr, desired.remotes.len()));
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -130,6 +131,8 @@ fn pods_of_two_nodes_reach_each_other() {
     assert!(!has_cni(2), "node-2 has no range yet");
     api.put("node-2", "10.77.0.2", "10.244.2.0/24");
     eventually("node-2's CNI configuration", || has_cni(2));
+    let mode = roots[0].join(cni::PATH).metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it is for root alone");
 
     let reached = |number: u8, expected: &'static [(u8, u8)]| {
         let nodes: Nodes = expected
