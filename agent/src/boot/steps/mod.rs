@@ -2,6 +2,8 @@
 //! only where something differs, and says whether it changed anything, so that
 //! running a plan again after a power cut completes it.
 
+#[cfg(test)]
+mod cis;
 mod cluster;
 mod control_plane;
 #[cfg(test)]
