@@ -22,7 +22,8 @@ pub const UNIT: &str = "containerd.service";
 pub const NETWORK_PROGRAMS: &str = "/usr/lib/cni";
 pub const NETWORK_CONFIGURATION: &str = "/etc/cni/net.d";
 
-/// The configuration; `pause` is the pause image's version.
+/// The configuration; `pause` is the pause image's version. The layers of a pulled image are on the disk before the image counts
+/// as complete: containerd never looks at them again (containerd issue 8895).
 pub fn configuration(platform: &Platform, pause: &str) -> String {
     let sandbox = image::reference("pause", &format!("v{pause}"));
     let systemd = kubelet::systemd_cgroups(platform);
@@ -31,6 +32,9 @@ pub fn configuration(platform: &Platform, pause: &str) -> String {
         "version = 3\n\
          root = '/var/lib/containerd'\n\
          state = '/run/containerd'\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.images']\n\
+         image_pull_with_sync_fs = true\n\
          \n\
          [plugins.'io.containerd.cri.v1.images'.pinned_images]\n\
          sandbox = '{sandbox}'\n\
