@@ -128,6 +128,7 @@ impl StepContext {
             // The first start since power-on.
             kubelet::forget_pods(self.node.root())?;
         }
+        kubelet::replace_damaged_certificates(self.node.root())?;
         let (config, dns) = (&self.node.config, self.node.network()?.dns_address());
         let mut settings = kubelet::configuration(config.node(), dns, config.timeout_factor(), &self.node.platform);
         let mut arguments = Vec::new();

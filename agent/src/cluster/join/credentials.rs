@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use contract::ports;
-use contract::secret::Secret;
 use rcgen::{KeyPair, PublicKeyData as _};
 use zeroize::Zeroizing;
 
@@ -18,12 +17,6 @@ use crate::cluster::pki::{self, Certified};
 use crate::cluster::pod_network;
 use crate::host::files;
 use crate::intake::config::Worker;
-
-/// The directory of the kubelet's own certificates.
-const KUBELET: &str = "/var/lib/kubelet/pki";
-
-/// The one that it renewed last, with its key: a link.
-const CURRENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 
 /// Those who show the kubelet's certificate, besides itself.
 const USERS: [&str; 3] = [api::KUBECONFIG, proxy::KUBECONFIG, pod_network::KUBECONFIG];
@@ -99,14 +92,15 @@ pub fn end(root: &Path) -> Option<SystemTime> {
     pki::expiry(&newest(root)?.certificate).ok()
 }
 
-/// Of the certificate that the worker joined with and the one that the kubelet renewed last, the one that ends later; none
-/// where it has not joined.
+/// Of the certificate that the worker joined with and those that the kubelet has renewed, the one that ends last; none where it
+/// has not joined.
 fn newest(root: &Path) -> Option<Certified> {
     let read = |path: &str| fs::read_to_string(files::below(root, path)).ok().map(Zeroizing::new);
     let first = pki::embedded(&read(kubelet::KUBECONFIG)?).ok()?;
-    let current = read(CURRENT).and_then(|text| pair(&text));
     let end = |pair: &Certified| pki::expiry(&pair.certificate).ok();
-    [Some(first), current].into_iter().flatten().max_by_key(end)
+    // A power cut may have damaged the last one.
+    let renewed = kubelet::renewed(root, kubelet::CLIENTS).into_iter().map(|(_, pair)| pair);
+    [first].into_iter().chain(renewed).max_by_key(end)
 }
 
 fn kubeconfig(worker: &Worker, authority: &str, own: &Certified) -> Zeroizing<String> {
@@ -115,21 +109,9 @@ fn kubeconfig(worker: &Worker, authority: &str, own: &Certified) -> Zeroizing<St
     pki::kubeconfig(server, authority.to_owned(), own.clone()).render(&user)
 }
 
-/// A certificate and its key out of one file.
-fn pair(text: &str) -> Option<Certified> {
-    let block = |label: &str| {
-        let (begin, end) = (format!("-----BEGIN {label}-----"), format!("-----END {label}-----"));
-        let from = text.find(&begin)?;
-        let to = text[from..].find(&end)? + from + end.len();
-        Some(format!("{}\n", &text[from..to]))
-    };
-    let key = ["EC PRIVATE KEY", "PRIVATE KEY", "RSA PRIVATE KEY"].into_iter().find_map(block)?;
-    Some(Certified { certificate: block("CERTIFICATE")?, key: Secret::new(key) })
-}
-
 /// The kubelet would go on with what it has of a former membership.
 fn forget_former(root: &Path) -> io::Result<()> {
-    let entries = match fs::read_dir(files::below(root, KUBELET)) {
+    let entries = match fs::read_dir(files::below(root, kubelet::CERTIFICATES)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
     };

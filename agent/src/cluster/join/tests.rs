@@ -208,6 +208,10 @@ fn what_the_kubelet_renews_is_shown_by_all() {
     let read = pki::read_kubeconfig(&files::below(root, api::KUBECONFIG)).unwrap();
     assert_eq!(read.certificate, renewed.certificate);
     assert_eq!(credentials::end(root), pki::expiry(&renewed.certificate).ok());
+    // The power was cut right after it has renewed that: it is a member by the one before.
+    fs::rename(&current, current.with_file_name("kubelet-client-2026-01-01-00-00-00.pem")).unwrap();
+    files::write_atomically(&current, b"", 0o600).unwrap();
+    assert_eq!(credentials::end(root), pki::expiry(&renewed.certificate).ok());
     // It joins again: what the kubelet has of before is gone.
     cluster.join().unwrap();
     assert!(!current.exists());

@@ -1,7 +1,10 @@
 //! The kubelet: its configuration (`kubelet.config.k8s.io/v1beta1`).
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,9 +14,10 @@ use contract::ports;
 use contract::properties::{ControlNode, Taint};
 use contract::role::Role;
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 use super::{CIPHER_SUITES, DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
-use crate::cluster::pki::Leaf;
+use crate::cluster::pki::{self, Certified, Leaf};
 use crate::host::files;
 use crate::host::platform::Platform;
 use crate::host::services::Services;
@@ -37,6 +41,13 @@ pub const SERVING: &str = "/var/lib/kubelet/pki/kubelet";
 /// The certificate and key that the kubelet gets from the cluster and renews.
 pub const CLIENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 
+/// The directory of the kubelet's own certificates.
+pub const CERTIFICATES: &str = "/var/lib/kubelet/pki";
+
+/// What the names of the files begin with that hold the client certificates the kubelet has renewed. The file of the newest is
+/// found by a link, `kubelet-client-current.pem`.
+pub const CLIENTS: &str = "kubelet-client";
+
 /// There while the kubelet is stopped because the node has another address than its cluster knows.
 const HELD: &str = "/run/kaas/kubelet-held";
 
@@ -53,6 +64,10 @@ const CHECKPOINTS: [&str; 6] = [
     "actuated_pods_state",
     "device-plugins/kubelet_internal_checkpoint",
 ];
+
+/// The addresses that the CNI plugin `host-local` has given to pods, a file each. A pod whose sandbox containerd has forgotten
+/// never gives its address back.
+const ADDRESSES: &str = "/var/lib/cni";
 
 /// Where systemd-resolved lists the resolvers themselves, without its stub:
 /// pods cannot reach the stub on loopback.
@@ -187,13 +202,47 @@ pub fn serving_leaf(node: &ControlNode) -> Leaf {
     }
 }
 
-/// Removes what the kubelet of an earlier boot remembered.
+/// Removes what the kubelet and the CNI plugins of an earlier boot remembered of its pods.
 ///
 /// # Errors
 /// The file system's.
 pub fn forget_pods(root: &Path) -> io::Result<()> {
     for name in CHECKPOINTS {
         files::remove(&root.join("var/lib/kubelet").join(name))?;
+    }
+    files::remove_directory(&files::below(root, ADDRESSES))
+}
+
+/// The whole ones of the certificates that the kubelet has renewed, with their keys, by the names of their files: the newest last.
+pub fn renewed(root: &Path, kind: &str) -> Vec<(String, Certified)> {
+    let directory = files::below(root, CERTIFICATES);
+    let begins = format!("{kind}-");
+    let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let names: BTreeSet<String> = names.filter(|name| name.starts_with(&begins) && name.ends_with(".pem")).collect();
+    let read = |name: &String| fs::read_to_string(directory.join(name)).map(Zeroizing::new).ok();
+    let pair = |name: String| pki::pair(&read(&name)?).map(|pair| (name, pair));
+    names.into_iter().filter_map(pair).collect()
+}
+
+/// Replaces a damaged certificate by the newest whole one. The kubelet writes what it renews without a flush and does not start
+/// with half of it; without any it starts with the one in its kubeconfig and asks for a new one.
+///
+/// # Errors
+/// The file system's.
+pub fn replace_damaged_certificates(root: &Path) -> io::Result<()> {
+    for kind in [CLIENTS, "kubelet-server"] {
+        let current = format!("{kind}-current.pem");
+        let link = files::below(root, CERTIFICATES).join(&current);
+        let mut whole = renewed(root, kind);
+        if link.symlink_metadata().is_err() || whole.iter().any(|(name, _)| *name == current) {
+            continue;
+        }
+        log::warn!("{} is damaged and replaced", link.display());
+        files::remove(&link)?;
+        if let Some((newest, _)) = whole.pop() {
+            symlink(newest, &link)?;
+        }
     }
     Ok(())
 }

@@ -252,11 +252,54 @@ fn the_image_sets_what_the_kubelet_protects() {
 #[test]
 fn the_kubelet_forgets_the_pods_of_an_earlier_boot() {
     let root = tempfile::tempdir().unwrap();
-    let checkpoint = root.path().join("var/lib/kubelet/cpu_manager_state");
     kubelet::forget_pods(root.path()).unwrap();
-    crate::host::files::write_atomically(&checkpoint, b"", 0o600).unwrap();
+    let remembered = ["lib/kubelet/cpu_manager_state", "lib/cni/networks/kaas/10.244.0.7", "lib/cni/results/kaas-1"];
+    let remembered = remembered.map(|path| root.path().join("var").join(path));
+    let volume = root.path().join("var/lib/kubelet/pods/1/volumes/kubernetes.io~empty-dir/data");
+    for path in remembered.iter().chain([&volume]) {
+        files::write_atomically(path, b"", 0o600).unwrap();
+    }
     kubelet::forget_pods(root.path()).unwrap();
-    assert!(!checkpoint.exists());
+    assert!(remembered.iter().all(|path| !path.exists()), "{remembered:?}");
+    assert!(volume.exists(), "pods keep their volumes");
+}
+
+#[test]
+fn a_damaged_certificate_gives_way_to_the_newest_whole_one() {
+    use crate::cluster::pki::{Authorities, Leaf};
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("var/lib/kubelet/pki");
+    let (now, at) = (std::time::SystemTime::now(), |name: &str| directory.join(name));
+    let authorities = Authorities::make(now).unwrap();
+    let pair = Leaf::client("system:node:worker1").issue(&authorities.kubernetes, now).unwrap();
+    let whole = [pair.certificate.as_str(), pair.key.expose()].concat();
+    let mut zeros = whole.clone().into_bytes();
+    zeros[100..].fill(0);
+    let damages: [&[u8]; 4] = [b"", &zeros, pair.certificate.as_bytes(), &whole.as_bytes()[..whole.len() - 40]];
+    for damaged in damages {
+        let _ = std::fs::remove_dir_all(&directory);
+        kubelet::replace_damaged_certificates(root.path()).unwrap();
+        for (name, content) in [
+            ("kubelet-client-2026-01-01-00-00-00.pem", b"".as_slice()),
+            ("kubelet-client-2026-02-01-00-00-00.pem", whole.as_bytes()),
+            ("kubelet-client-2026-03-01-00-00-00.pem", damaged),
+            ("kubelet-server-2026-03-01-00-00-00.pem", damaged),
+        ] {
+            files::write_atomically(&at(name), content, 0o600).unwrap();
+        }
+        for kind in ["client", "server"] {
+            let newest = at(&format!("kubelet-{kind}-2026-03-01-00-00-00.pem"));
+            std::os::unix::fs::symlink(newest, at(&format!("kubelet-{kind}-current.pem"))).unwrap();
+        }
+        kubelet::replace_damaged_certificates(root.path()).unwrap();
+        assert_eq!(std::fs::read(at("kubelet-client-current.pem")).unwrap(), whole.as_bytes());
+        assert!(at("kubelet-server-current.pem").symlink_metadata().is_err(), "the kubelet asks for a new one");
+        // What is whole stays.
+        files::write_atomically(&at("kubelet-client-2026-04-01-00-00-00.pem"), whole.as_bytes(), 0o600).unwrap();
+        kubelet::replace_damaged_certificates(root.path()).unwrap();
+        let link = std::fs::read_link(at("kubelet-client-current.pem")).unwrap();
+        assert_eq!(link, Path::new("kubelet-client-2026-02-01-00-00-00.pem"));
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use contract::secret::Secret;
 use rcgen::{KeyPair, PublicKeyData};
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
@@ -27,6 +28,19 @@ pub fn validity(certificate: &str) -> Result<(SystemTime, SystemTime), Error> {
     let pem = pem(certificate)?;
     let certificate = parse(&pem)?;
     Ok((time(certificate.validity().not_before), time(certificate.validity().not_after)))
+}
+
+/// A certificate and its key out of one text, as the kubelet keeps them; none if a part is missing or damaged.
+pub fn pair(text: &str) -> Option<Certified> {
+    let block = |label: &str| {
+        let (begin, end) = (format!("-----BEGIN {label}-----"), format!("-----END {label}-----"));
+        let from = text.find(&begin)?;
+        let to = text[from..].find(&end)? + from + end.len();
+        Some(format!("{}\n", &text[from..to]))
+    };
+    let key = ["EC PRIVATE KEY", "PRIVATE KEY", "RSA PRIVATE KEY"].into_iter().find_map(block)?;
+    let certificate = block("CERTIFICATE").filter(|certificate| expiry(certificate).is_ok())?;
+    Some(Certified { certificate, key: Secret::new(key) })
 }
 
 /// The serial number of a certificate in PEM, in hexadecimal as `openssl x509` writes it.

@@ -52,7 +52,7 @@ pub use bundle::{MemberBundle, ensure_member};
 pub use derive::derive;
 #[cfg(test)]
 pub(crate) use derive::fixed_authority;
-pub use examine::{expiry, serial, validity, verified};
+pub use examine::{expiry, pair, serial, validity, verified};
 pub use issue::RENEW_BEFORE;
 pub use kubeconfig::{embedded, ensure_kubeconfig, kubeconfig, point_at, read as read_kubeconfig};
 pub use leaf::Leaf;
