@@ -15,6 +15,7 @@ use crate::cluster::kubernetes::{AUTHORITY, MINORS, PROGRAMS, SUPER_ADMINISTRATO
 use crate::cluster::pod_network;
 use crate::cluster::virtual_address;
 use crate::host::files;
+use crate::host::services::FAILED_STARTS;
 use crate::intake::config::Config;
 use crate::maintenance::health::{HealthWatch, Watch};
 use crate::maintenance::worker_health::WorkerWatch;
@@ -37,6 +38,8 @@ impl StepContext {
     }
 
     pub(super) fn runtime(&mut self) -> Result<StepOutcome, StepError> {
+        // A removal that was cut off.
+        files::remove_directory(&self.node.path(containerd::DAMAGED))?;
         let content = containerd::configuration(&self.node.platform, &self.node.image.pause);
         let mut changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o600)?;
         let spec = containerd::container_spec(self.node.runner())?;
@@ -45,16 +48,33 @@ impl StepContext {
         changed |= users::have_new(self.node.root(), containerd::UNIT)?;
         let started = self.node.services().start_with(containerd::UNIT, changed)?;
         users::note(self.node.root(), containerd::UNIT)?;
+        if self.runtime_failures >= FAILED_STARTS || self.node.services().ends_at_each_start(containerd::UNIT)? {
+            return Err(self.recreate_runtime()?);
+        }
         match self.node.services().state(containerd::UNIT)?.as_str() {
             "active" if !containerd::serves_kubernetes(self.node.runner())? => {
+                self.runtime_failures += 1;
                 self.node.services().restart(containerd::UNIT)?;
                 Err(StepError::Waiting(
                     "the container runtime came up without its Kubernetes interface: restarting it".to_owned(),
                 ))
             }
-            "active" => Ok(started.into()),
+            "active" => {
+                self.runtime_failures = 0;
+                Ok(started.into())
+            }
             state => Err(StepError::Waiting(format!("waiting for the container runtime, which is {state}"))),
         }
+    }
+
+    /// A power cut may have damaged what containerd keeps. Before the kubelet's first start since power-on no container runs.
+    fn recreate_runtime(&mut self) -> anyhow::Result<StepError> {
+        self.runtime_failures = 0;
+        let begun = self.node.path(kubelet::CONFIGURATION).exists();
+        if begun || !containerd::recreate(self.node.root(), &self.node.services())? {
+            return Ok(containerd::failed().into());
+        }
+        Ok(StepError::Waiting("the container runtime starts without what it kept, which was damaged".to_owned()))
     }
 
     /// The store says which keys there are: what lies on the disk may be from before a restore.

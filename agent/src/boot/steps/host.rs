@@ -124,6 +124,8 @@ impl StepContext {
     }
 
     pub(super) fn images(&mut self) -> Result<StepOutcome, StepError> {
+        // containerd reads all of its database right after its start, and may end only then.
+        self.runtime()?;
         let mut payload = Payload::open(self.node.root()).map_err(anyhow::Error::from)?;
         let tag = |version: &str| format!("v{version}");
         let version = tag(self.node.kubernetes_version()?);

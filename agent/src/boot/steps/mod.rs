@@ -8,6 +8,8 @@ mod cluster;
 mod control_plane;
 #[cfg(test)]
 mod cuts;
+#[cfg(test)]
+mod damage_tests;
 mod error;
 mod etcd;
 mod host;
@@ -71,6 +73,8 @@ pub struct StepContext {
     pub environment: Option<String>,
     throttle: Throttle,
     time_asked: Option<Instant>,
+    /// How often in a row the container runtime came up without its Kubernetes interface.
+    runtime_failures: u32,
     /// Since when no other control node has answered about the data disk.
     unanswered: Option<Instant>,
     rendezvous: Option<Rendezvous>,
@@ -115,6 +119,7 @@ impl StepContext {
             environment: None,
             throttle: Throttle::default(),
             time_asked: None,
+            runtime_failures: 0,
             unanswered: None,
             rendezvous: None,
             warnings: Findings::default(),

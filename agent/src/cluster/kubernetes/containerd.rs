@@ -1,6 +1,12 @@
 //! containerd: its configuration (version 3, containerd 2).
 
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
 use anyhow::Context as _;
+use contract::codes;
+use contract::finding::Finding;
 use contract::image;
 use serde_json::Value;
 
@@ -8,6 +14,7 @@ use crate::cluster::kubernetes::kubelet;
 use crate::host::command::{Command, Runner};
 use crate::host::files;
 use crate::host::platform::Platform;
+use crate::host::services::Services;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";
@@ -18,6 +25,14 @@ const REGISTRIES: &str = "/etc/containerd/certs.d";
 /// The description of the mirror.
 pub const MIRROR: &str = "/etc/containerd/certs.d/_default/hosts.toml";
 pub const UNIT: &str = "containerd.service";
+/// What containerd keeps: images, snapshots of file systems and its databases of them. All of it can be made again.
+const STATE: &str = "/var/lib/containerd";
+/// Where it is while it is removed.
+pub const DAMAGED: &str = "/var/lib/containerd.damaged";
+/// Exists once that was removed since power-on.
+const RECREATED: &str = "/run/kaas/containerd-recreated";
+/// How long containerd may take to stop.
+const STOPPING: Duration = Duration::from_secs(100);
 /// The plugins' programs, in the image.
 pub const NETWORK_PROGRAMS: &str = "/usr/lib/cni";
 pub const NETWORK_CONFIGURATION: &str = "/etc/cni/net.d";
@@ -75,6 +90,53 @@ pub fn container_spec(runner: &dyn Runner) -> anyhow::Result<Vec<u8>> {
         capabilities.retain(|capability| capability != "CAP_NET_RAW");
     }
     Ok(serde_json::to_vec_pretty(&spec)?)
+}
+
+/// Removes what containerd keeps and cannot start with, and starts it without that: once since power-on. Containers must not run.
+/// Says whether it did. A run that is cut off is done again.
+///
+/// # Errors
+/// The file system's, or systemd's.
+pub fn recreate(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
+    let mark = files::below(root, RECREATED);
+    if mark.exists() {
+        return Ok(false);
+    }
+    log::warn!("containerd ends at each start: {STATE} is removed, and images are imported or pulled again");
+    services.stop(UNIT, STOPPING)?;
+    // All of it or nothing: a part alone would count as whole images.
+    let (state, damaged) = (files::below(root, STATE), files::below(root, DAMAGED));
+    if state.exists() {
+        fs::rename(&state, &damaged).with_context(|| format!("setting {STATE} aside"))?;
+    }
+    files::remove_directory(&damaged)?;
+    files::write_atomically(&mark, b"", 0o644)?;
+    services.forget_failures(UNIT)?;
+    services.start(UNIT)?;
+    Ok(true)
+}
+
+/// Says that containerd's state was removed since power-on.
+pub fn recreated(root: &Path) -> Option<Finding> {
+    files::below(root, RECREATED).exists().then(|| {
+        codes::RUNTIME_RECREATED.finding(
+            UNIT,
+            format!("containerd ended at each start with what it kept in {STATE}, which was removed"),
+            "Check the storage behind the system disk if the power was not cut",
+        )
+    })
+}
+
+/// Says that containerd does not run, and that the node does not repair it now.
+pub fn failed() -> Finding {
+    codes::RUNTIME_FAILED.finding(
+        UNIT,
+        "containerd ends at each start, or runs without its Kubernetes interface",
+        format!(
+            "Restart the VM once: the node then removes {STATE} and imports its images again. If it stays, look at \
+             `journalctl --unit={UNIT}` and check the storage behind the system disk"
+        ),
+    )
 }
 
 /// Whether the running runtime answers Kubernetes: it starts without its CRI
