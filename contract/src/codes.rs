@@ -148,6 +148,7 @@ codes! {
     MEMBER_LOST, "member.lost", Error, "This node had joined the cluster and has lost its data disk.";
     SECRET_LOST, "deployment-secret.lost", Error, "The deployment secret is gone from the data disk before the cluster is complete.";
     ETCD_DATA_LOST, "etcd.data-lost", Error, "This node's etcd member was part of the cluster, and its data is gone from the data disk.";
+    ETCD_DAMAGED, "etcd.damaged", Error, "This node's etcd ends at each start: its data on the data disk are damaged, as after a power cut or an error of the storage.";
 
     DISK_ABSENT, "disk.absent", Error, "The VM has no disk besides its system disk. No address is claimed.";
     DISK_BESIDE_WORKER, "disk.beside-worker", Error, "The data disk of a control node is attached to a VM that is a worker. Nothing of it is changed.";

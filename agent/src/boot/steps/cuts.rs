@@ -77,6 +77,8 @@ pub(super) struct Machine {
     etcd: FakeEtcd,
     /// Whether the API calls the node ready.
     pub(super) ready: Arc<AtomicBool>,
+    /// Whether etcd says that it is well.
+    pub(super) healthy: Arc<AtomicBool>,
     /// A program that fails whenever it is run.
     broken: Option<&'static str>,
 }
@@ -104,12 +106,13 @@ impl Machine {
         let node = config.control_node().unwrap().clone();
         let pki = files::below(root, PKI);
         fs::create_dir_all(&pki).unwrap();
-        serve_health();
+        let healthy = Arc::new(AtomicBool::new(true));
+        serve_health(Arc::clone(&healthy));
         let ready = Arc::new(AtomicBool::new(true));
         serve_api(node.address, &pki.join("apiserver"), Arc::clone(&ready));
         let etcd = FakeEtcd::start_one(&node, &pki);
         let secret = Secret::new("n7Q-vX2p-Lr9w-Tz4k-Hb8m-Cs5d".to_owned());
-        let machine = Self { directory, config, secret, image: image(), etcd, ready, broken: None };
+        let machine = Self { directory, config, secret, image: image(), etcd, ready, healthy, broken: None };
         machine.lay_blank();
         machine
     }
@@ -243,13 +246,15 @@ fn lay(root: &Path, path: &str, content: &[u8]) {
     fs::write(path, content).unwrap();
 }
 
-/// etcd's own word that it is well.
-fn serve_health() {
+/// etcd's own word that it is well, or not.
+fn serve_health(healthy: Arc<AtomicBool>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, ports::ETCD_METRICS)).unwrap();
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let _ = stream.read(&mut [0; 1024]);
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
+            let status = if healthy.load(Ordering::SeqCst) { "200 OK" } else { "503 Service Unavailable" };
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}");
+            let _ = stream.write_all(answer.as_bytes());
         }
     });
 }

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
-use super::cuts::{Machine, in_a_namespace, take};
+use super::cuts::{Machine, in_a_namespace, member, steps, take};
 use super::{StepContext, StepError};
 use crate::boot::plan::Step;
+use crate::cluster::etcd;
 use crate::cluster::kubernetes::{containerd, kubelet};
 use crate::host::fake_systemd::FakeSystemd;
 use crate::host::files;
@@ -75,4 +77,33 @@ fn a_removal_that_was_cut_off_is_done_again() {
         take(&mut context, &Step::Runtime).unwrap();
         assert!(!left.exists());
     });
+}
+
+#[test]
+fn a_damaged_member_is_named_with_the_command_that_replaces_it() {
+    for (name, is_alone, command) in [
+        ("damaged", false, "On another control node: `kaas-agent replace-member node1`"),
+        ("alone", true, "`kaas-agent restore FILE --confirm lab --alone`"),
+    ] {
+        in_a_namespace(name, move || {
+            let machine = if is_alone { Machine::new(one_node()) } else { member().0 };
+            if is_alone {
+                machine.boot().unwrap();
+            }
+            let systemd = FakeSystemd::new(machine.root());
+            let mut context = machine.decide_with(&systemd).unwrap();
+            let is_etcd = |step: &Step| matches!(step, Step::Etcd);
+            let all = steps(&context);
+            let until = all.iter().position(is_etcd).unwrap();
+            for step in &all[..until] {
+                take(&mut context, step).unwrap();
+            }
+            let data = files::below(machine.root(), etcd::DATA).join("member");
+            systemd.end_at_each_start(etcd::UNIT, &data);
+            take(&mut context, &Step::Etcd).unwrap();
+            machine.healthy.store(false, Ordering::SeqCst);
+            let refused = refusal(&mut context, &Step::Etcd);
+            assert!(refused.contains("etcd.damaged") && refused.contains(command), "{refused}");
+        });
+    }
 }

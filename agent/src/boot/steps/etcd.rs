@@ -10,6 +10,7 @@ use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::REQUEST;
 use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::etcd::damage;
 use crate::cluster::etcd::data_version;
 use crate::cluster::etcd::guard;
 use crate::cluster::etcd::member::{self, Beginning};
@@ -89,6 +90,13 @@ impl StepContext {
         // Somebody else's restart of it.
         if member::own_is_stopping(self.node.root()) {
             return Err(StepError::Waiting("waiting for etcd, which was told to stop, to start again".to_owned()));
+        }
+        let config = self.node.control_plane()?;
+        // One that has yet to come into its cluster ends as long as no member answers it.
+        if self.progress.etcd
+            && let Some(damaged) = damage::look(config, self.node.root(), &self.node.services(), self.node.runner())?
+        {
+            return Err(damaged.into());
         }
         if !member::own_healthy(self.node.config.timeout(REQUEST)) {
             return Err(StepError::Waiting(self.missing_members()));
