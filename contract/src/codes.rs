@@ -167,7 +167,7 @@ codes! {
     DISK_CLONED, "disk.cloned", Error, "The cluster has seen this node with the same data disk in another VM: this one is a copy. etcd is not started.";
     DISK_SUPERSEDED, "disk.superseded", Error, "The cluster goes on without this data disk: its store was restored from a snapshot, or another disk has taken the node's place. etcd is not started.";
     DISK_TOO_SMALL, "disk.too-small", Error, "The data disk is smaller than 4 GiB.";
-    DISK_READ_ONLY, "disk.read-only", Error, "The data disk refuses writes.";
+    DISK_READ_ONLY, "disk.read-only", Error, "The data disk, the disk of local volumes or the system disk's scratch partition refuses writes. A node that runs restarts by itself once the storage answers, at most once in ten minutes.";
     DISK_FAILED, "disk.failed", Error, "Preparing or mounting the data disk failed. It goes on where it stopped when the VM is powered on again.";
     DISK_DAMAGED, "disk.damaged", Error, "The data disk's file system cannot be repaired without losing data.";
     DISK_FULL, "disk.full", Error, "Less than 16 MiB are free on the data disk.";

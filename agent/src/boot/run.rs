@@ -31,7 +31,7 @@ use crate::host::files;
 use crate::host::image;
 use crate::host::platform::Platform;
 use crate::host::services;
-use crate::maintenance::{Maintenance, Needs};
+use crate::maintenance::{Maintenance, Needs, storage};
 use crate::node::context::NodeContext;
 use crate::status::{self, Phase, Reporter, Status, Work};
 
@@ -52,6 +52,9 @@ pub fn run(root: &Path) -> ExitCode {
     // start is over when it has begun to work.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     reporter.start_watchdog();
+    if let Err(error) = Platform::detect(root).and_then(|platform| Ok(storage::watch(platform, reporter.clone())?)) {
+        log::error!("watching the storage: {error:#}");
+    }
     loop {
         reporter.alive(LOOP, STEP);
         let Err(error) = boot(root, &reporter);

@@ -26,6 +26,7 @@ mod runtime;
 mod schedule;
 mod snapshots;
 pub(crate) mod space;
+pub mod storage;
 mod surroundings;
 mod swap;
 mod worker;

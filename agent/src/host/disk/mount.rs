@@ -91,14 +91,6 @@ pub fn mount_volumes(
     Ok(mounted)
 }
 
-/// Looks whether the mounted disk of a worker's local volumes still takes writes: it does not after an error of its storage.
-///
-/// # Errors
-/// A finding that says so.
-pub fn check_volumes(disk: &Disk, platform: &Platform) -> Result<(), Finding> {
-    room(&platform.path(paths::LOCAL_VOLUMES), &disk.path.display().to_string()).map(drop)
-}
-
 /// Mounts the data partition. Says how its identity stands now, and whether it was not mounted before.
 fn mount_partition(
     disk: &Disk,
