@@ -24,6 +24,7 @@ mod partition;
 mod qemu;
 mod returns;
 mod set_up;
+mod storage;
 mod swap;
 mod tenant;
 mod tenant_upgrade;
@@ -63,6 +64,7 @@ const SCENARIOS: &[Entry] = entries![
     qemu::long::a_node_on_vsphere_hardware_forms_a_cluster,
     qemu::long::a_virtual_machine_forms_a_cluster_with_two_containers,
     qemu::long::a_node_that_is_cut_off_while_forming_forms_its_cluster,
+    qemu::long::a_node_whose_disk_was_away_restarts_and_serves_again,
     three_nodes::long::a_first_node_that_is_lost_right_after_it_handed_out_is_replaced,
     three_nodes::long::two_nodes_are_maintained_while_they_wait_for_the_third,
     console::long::a_node_is_mended_kept_and_reset_from_its_console,
@@ -79,6 +81,8 @@ const SCENARIOS: &[Entry] = entries![
     returns::long::deleted_nodes_come_back_and_programs_use_current_settings,
     full_store::long::a_full_store_is_read_and_serves_again_once_objects_are_deleted,
     full_store::long::a_full_store_heals_without_a_node_that_is_away_and_with_one_that_comes_back,
+    storage::long::nodes_whose_storage_was_away_restart_and_serve_again,
+    storage::long::files_that_a_power_cut_has_damaged_are_made_again,
     partition::long::a_node_that_is_silently_cut_off_slows_nobody,
     etcd::long::a_lost_node_is_replaced_with_a_one_time_code,
     etcd::long::a_cluster_is_turned_back_to_a_backup_on_all_nodes,

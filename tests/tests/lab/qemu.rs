@@ -1,7 +1,7 @@
 //! One control node from the OVA in a virtual machine: firmware, kernel image,
 //! verity, disks.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use contract::properties::TIMEOUT_FACTOR;
 use lab::Hardware;
@@ -155,6 +155,39 @@ pub mod long {
             Ok(scenario.lab().run_inside("cp1", &["kaas-agent", "status"], WORK).is_ok())
         });
         workload.is_reached_by_name_from("cp1");
+    }
+
+    /// How long the data disk is away.
+    const AWAY: Duration = Duration::from_secs(300);
+
+    /// The data disk of a virtual machine answers with errors for five minutes. The node waits for it, restarts once, and
+    /// serves again with what was written before.
+    pub fn a_node_whose_disk_was_away_restarts_and_serves_again() {
+        let scenario = Scenario::prepare(&quick("vmaway"));
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
+        let boot = || scenario.lab().run_inside("cp1", &["cat", "/proc/sys/kernel/random/boot_id"], WORK);
+        let before = boot().unwrap();
+        // Linux gives an error for each request to a disk that is offline. The agent asks such a disk again, as after an outage.
+        let outage = format!(
+            "disk=$(lsblk --noheadings --output=PKNAME $(findmnt --noheadings --output=SOURCE /data))
+             cat >/run/outage <<'END'
+             end=$(( $(date +%s) + {} ))
+             while [ $(date +%s) -lt $end ]; do echo offline >/sys/block/$1/device/state; sleep 1; done
+END
+             systemd-run --no-block --unit=scenario-outage sh /run/outage $disk",
+            AWAY.as_secs()
+        );
+        scenario.lab().run_inside("cp1", &["sh", "-ec", &outage], WORK).unwrap();
+        let began = Instant::now();
+        scenario.wait("the node to restart", FORMING, || Ok(boot().is_ok_and(|now| now != before)));
+        assert!(began.elapsed() >= AWAY, "it did not wait for its disk");
+        scenario.wait("the node to be ready", FORMING, || {
+            Ok(scenario.lab().run_inside("cp1", &["kaas-agent", "status"], WORK).is_ok())
+        });
+        let written = ["get", "configmap", "before", "--output=jsonpath={.data.written}"];
+        scenario.wait("the API to have what was written", WORK, || Ok(scenario.lab().kubectl(&written)? == "yes"));
     }
 
     /// Numbers of steps at which the node loses its power: a seeded draw, so that every run cuts at the same ones. The
