@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::Sha256;
+use crate::digest::Digest;
 use crate::name::{self, InvalidName};
 
 /// More files than any package has.
@@ -39,7 +40,7 @@ pub enum Error {
         text: String,
     },
     /// Digests of another kind.
-    #[error("line {line} of the manifest has a digest of the kind {algorithm}; only SHA256 is accepted")]
+    #[error("line {line} of the manifest has a digest of the kind {algorithm}, which is not accepted")]
     Algorithm {
         /// Its number, from 1.
         line: usize,
@@ -118,6 +119,67 @@ impl Manifest {
     }
 }
 
+/// The manifest of a package of any vendor, with the digests and the forms of lines that vendors write.
+///
+/// `openssl dgst` and VirtualBox write `SHA1 (name) = digest`; some tools end lines with a carriage return or leave
+/// lines empty. A name has any characters, `)` included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LenientManifest {
+    entries: Vec<(String, Digest)>,
+}
+
+impl LenientManifest {
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// At the first line of no known form; when there are none, or too many; when a file is listed twice.
+    pub(crate) fn parse(text: &str) -> Result<LenientManifest, Error> {
+        let mut manifest = LenientManifest { entries: Vec::new() };
+        for (number, line) in text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty()) {
+            let line_of = number + 1;
+            let wrong = || Error::Form { line: line_of, text: line.chars().take(80).collect() };
+            let (algorithm, rest) = line.split_once('(').ok_or_else(wrong)?;
+            let (front, digest) = rest.rsplit_once('=').ok_or_else(wrong)?;
+            let name = front.trim_end().strip_suffix(')').ok_or_else(wrong)?;
+            let unknown =
+                || Error::Algorithm { line: line_of, algorithm: algorithm.trim_end().chars().take(80).collect() };
+            let algorithm = Digest::algorithm(algorithm.trim_end()).ok_or_else(unknown)?;
+            let digest = Digest::parse(algorithm, digest.trim_start()).ok_or_else(wrong)?;
+            name::check_relative(name)?;
+            if manifest.entries.len() == MOST_FILES {
+                return Err(Error::TooMany);
+            }
+            if manifest.digest(name).is_some() {
+                return Err(Error::Twice { name: name.into() });
+            }
+            manifest.entries.push((name.into(), digest));
+        }
+        if manifest.entries.is_empty() { Err(Error::Empty) } else { Ok(manifest) }
+    }
+
+    /// The digest of the file `name`, if it is listed.
+    pub(crate) fn digest(&self, name: &str) -> Option<&Digest> {
+        self.entries.iter().find(|(listed, _)| listed == name).map(|(_, digest)| digest)
+    }
+
+    /// The files that are listed.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Whether a digest is of an algorithm for which two files with one digest can be made.
+    pub(crate) fn is_weak(&self) -> bool {
+        self.entries.iter().any(|(_, digest)| digest.is_weak())
+    }
+}
+
+impl From<&Manifest> for LenientManifest {
+    fn from(manifest: &Manifest) -> LenientManifest {
+        let entries = manifest.entries.iter().map(|entry| (entry.name.clone(), entry.digest.into()));
+        LenientManifest { entries: entries.collect() }
+    }
+}
+
 /// The manifest as it stands in its file.
 impl fmt::Display for Manifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -165,10 +227,48 @@ mod tests {
         }
     }
 
+    #[test]
+    fn vendors_forms_and_digests_are_read() {
+        let (sha1, sha512) = ("a9".repeat(20), "dd".repeat(64));
+        let text = format!(
+            "SHA512(a.ovf)= {sha512}\nSHA1 (Kali (Workshop)-disk1.vmdk) = {sha1}\r\n\nSHA256(dir/a=b)= {}\n",
+            ABC.to_uppercase()
+        );
+        let manifest = LenientManifest::parse(&text).unwrap();
+        let listed = |name: &str| manifest.digest(name).map(ToString::to_string);
+        assert_eq!(listed("a.ovf"), Some(sha512));
+        assert_eq!(listed("Kali (Workshop)-disk1.vmdk"), Some(sha1.clone()));
+        assert_eq!(listed("dir/a=b"), Some(ABC.into()));
+        assert!(manifest.is_weak());
+        let exact = Manifest::parse(&format!("SHA256(a.ovf)= {ABC}\n")).unwrap();
+        let lenient = LenientManifest::parse(&exact.to_string()).unwrap();
+        assert_eq!((lenient == LenientManifest::from(&exact), lenient.is_weak()), (true, false));
+        for (text, expected) in [
+            (format!("MD5(a)= {}", "a".repeat(32)), "kind MD5"),
+            (format!("SHA1(a)= {sha1}0"), "line 1"),
+            (format!("SHA256(a)= {sha1}"), "line 1"),
+            (format!("SHA1 a = {sha1}"), "line 1"),
+            (format!("SHA1(a = {sha1}"), "line 1"),
+            (format!("SHA1(../a)= {sha1}"), "\"../a\""),
+            (format!("SHA1(a)= {sha1}\nSHA1(a)= {sha1}"), "twice"),
+            ("\n".into(), "no file"),
+        ] {
+            let error = LenientManifest::parse(&text).expect_err(&text).to_string();
+            assert!(error.contains(expected), "{expected:?} is not in {error:?}");
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "(?s)(SHA256\\(a\\)= )?.{0,100}") {
             let _ = Manifest::parse(&text);
+        }
+
+        #[test]
+        fn any_text_of_a_vendor_is_read_or_refused(text in "(?s)(SHA(1|256|512) ?\\(.{0,9}\\) ?= ?[0-9a-f]{40}\r?\n)?.{0,100}") {
+            if let Ok(manifest) = LenientManifest::parse(&text) {
+                proptest::prop_assert!(manifest.names().all(|name| manifest.digest(name).is_some()));
+            }
         }
     }
 }

@@ -1,3 +1,4 @@
+mod lenient;
 mod refused;
 
 use std::fs;

@@ -1,20 +1,55 @@
 //! Whether an OVA is whole: every byte is what the manifest says, and every disk what the descriptor says.
+//!
+//! [`Archive::examine`] finds all that can be said of any vendor's OVA; the two types of archives differ in what they
+//! accept of it.
 
-use std::io::Read;
+use std::io::{self, Read};
+use std::mem;
+
+use aws_lc_rs::digest::SHA256;
 
 use super::error::Error;
-use super::read::{Archive, Member};
-use crate::digest::HashingReader;
-use crate::manifest::Manifest;
-use crate::ovf::{Descriptor, DiskContent, FileReference, References};
-use crate::{Progress, vmdk};
+use super::read::{Archive, Member, MemberReader};
+use super::warning::Warning;
+use crate::digest::{Digest, HashingReader};
+use crate::manifest::{LenientManifest, Manifest};
+use crate::ovf::{Descriptor, FileReference, References};
+use crate::{Progress, name, vmdk};
 
 /// How the name of the one format of disks ends that vSphere imports (`ovf:format`). Tools write several addresses
 /// before it.
 const STREAM_OPTIMIZED: &str = "vmdk.html#streamOptimized";
 
+/// What is wrong with the contents of an archive, and what vSphere would refuse or ignore.
+#[derive(Default)]
+pub(super) struct Findings {
+    damaged: bool,
+    problems: Vec<String>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+impl Findings {
+    /// The warnings.
+    ///
+    /// # Errors
+    /// The problems, if there are any.
+    pub(super) fn accepted(self, archive: &Archive) -> Result<Vec<Warning>, Error> {
+        let Findings { damaged, problems, warnings } = self;
+        if problems.is_empty() {
+            return Ok(warnings);
+        }
+        Err(Error::Contents { path: archive.path().into(), damaged, problems })
+    }
+}
+
+/// A file of the package as the archive has it: in one member, or in chunks. Never empty.
+struct Stored<'a> {
+    file: Option<&'a FileReference>,
+    members: Vec<&'a Member>,
+}
+
 impl Archive {
-    /// Reads the whole archive once and checks it:
+    /// Reads the whole archive once and checks it as an OVA of this product:
     ///
     /// - the order of members, and that none is missing or too many. Manifest and signature stand behind the
     ///   descriptor or at the end (DSP0243 1.1 §5.3);
@@ -22,9 +57,9 @@ impl Archive {
     /// - each disk: that it is a streamOptimized VMDK, the only format that vSphere imports; its grains, all decoded;
     ///   its tables; its capacity and the size of its data against the descriptor.
     ///
-    /// OVF lets `ovf:populatedSize` be an estimate (DSP0243 1.1 §9.1), and what vSphere makes of it is documented as
-    /// a best guess. VMware's open-vmdk and this crate write the exact size of the grains. Here it has to be that: a
-    /// number that is not is of another disk, or made up.
+    /// Whatever would be a [`Warning`] refuses it. OVF lets `ovf:populatedSize` be an estimate (DSP0243 1.1 §9.1), and
+    /// what vSphere makes of it is documented as a best guess. This crate writes the exact size of the grains. Here it
+    /// has to be that: a number that is not is of another disk, or made up.
     ///
     /// Gives what was checked. `progress` counts bytes of members. Memory is bounded as [`vmdk::verify`] says.
     ///
@@ -36,138 +71,261 @@ impl Archive {
         let references = References::parse(&xml)?;
         let missing = || self.damaged(0, format!("it has no manifest {:?}", self.companion_name("mf")));
         let manifest = self.manifest()?.ok_or_else(missing)?;
-        let mut problems = self.layout_problems(&references);
-        problems.extend(self.missing_from(&manifest));
-        problems.extend(self.content_problems(&references, &manifest, progress)?);
-        if problems.is_empty() {
-            return Ok((descriptor, manifest));
-        }
-        Err(Error::Contents { path: self.path().into(), problems })
-    }
-
-    /// What is wrong with the members, their order and their sizes.
-    fn layout_problems(&self, references: &References) -> Vec<String> {
-        let found: Vec<_> = self.members().iter().map(|member| member.name.as_str()).collect();
-        let about: Vec<_> = self.about().filter(|name| self.find(name).is_some()).collect();
-        let about: Vec<_> = about.iter().map(String::as_str).collect();
-        let files: Vec<_> = references.files().iter().map(|file| file.name.as_str()).collect();
-        // Both in front, or both at the end.
-        let (front, end) = if found.get(1) == about.first() { (&about[..], &[][..]) } else { (&[][..], &about[..]) };
-        let expected = [&found[..1], front, &files, end].concat();
-
-        let unnamed = found.iter().filter(|name| !expected.contains(name));
-        let mut problems: Vec<_> =
-            unnamed.map(|name| format!("{name} is in the archive, but the descriptor does not name it")).collect();
-        let absent = files.iter().filter(|name| !found.contains(name));
-        problems.extend(absent.map(|name| format!("the descriptor names {name:?}, which is not in the archive")));
-        if problems.is_empty() && found != expected {
-            problems.push(format!("its members are {}, expected are {}", found.join(", "), expected.join(", ")));
-        }
+        let mut findings = self.examine(&references, Some(&LenientManifest::from(&manifest)), progress)?;
         for file in references.files() {
-            if let (Some(member), Some(size)) = (self.find(&file.name), file.size)
-                && member.size != size
-            {
-                problems.push(format!("{} has {} bytes, the descriptor says {size}", file.name, member.size));
-            }
+            findings.problems.extend(self.otherwise_stored(file));
         }
-        problems
+        let warnings = references.files().iter().filter_map(why_not_imported).chain(mem::take(&mut findings.warnings));
+        findings.problems.extend(warnings.map(|warning| warning.message));
+        findings.accepted(self)?;
+        Ok((descriptor, manifest))
     }
 
-    /// The names that manifest and signature have. No other file is left out of the manifest.
-    fn about(&self) -> impl Iterator<Item = String> {
-        ["mf", "cert"].map(|extension| self.companion_name(extension)).into_iter()
+    /// How a file is in the archive, if not in one member under the very name that the descriptor has: an import looks
+    /// for that.
+    fn otherwise_stored(&self, file: &FileReference) -> Option<String> {
+        let FileReference { name, chunk_size, .. } = file;
+        let in_chunks = chunk_size.map(|_| format!("{name} is said to be in chunks, which an archive has no use for"));
+        let renamed = || Some(format!("the descriptor names {name:?}, the archive has {:?}", self.file(name)?.name));
+        in_chunks.or_else(|| self.find(name).is_none().then(renamed)?)
     }
 
-    /// Files in the manifest that are not in the archive.
-    fn missing_from<'a>(&'a self, manifest: &'a Manifest) -> impl Iterator<Item = String> + 'a {
-        let missing = manifest.entries().iter().filter(|entry| self.find(&entry.name).is_none());
-        missing.map(|entry| format!("{} is in the manifest, but not in the archive", entry.name))
-    }
-
-    /// What is wrong with the bytes of the members.
-    fn content_problems(
+    /// Compares the members with descriptor and manifest, and reads all of them.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub(super) fn examine(
         &self,
         references: &References,
-        manifest: &Manifest,
+        manifest: Option<&LenientManifest>,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Vec<String>, Error> {
-        let about: Vec<_> = self.about().collect();
-        let listed: Vec<_> = self.members().iter().filter(|member| !about.contains(&member.name)).collect();
-        let total = listed.iter().map(|member| member.size).sum();
-        let mut before = 0;
-        let mut problems = Vec::new();
-        for member in listed {
-            let mut progress = |read| progress(Progress { done: before + read, total });
-            let mut reader = HashingReader::new(self.reader(member));
-            let file = references.files().iter().find(|file| file.name == member.name);
-            let in_disk = match file {
-                Some(file) if !file.disks.is_empty() => self.disk_problems(member, file, &mut reader, &mut progress)?,
-                _ => Vec::new(),
-            };
-            // What a disk's decoder left, and all of another file.
-            let mut buffer = vec![0; 1 << 20];
-            while reader.read(&mut buffer).map_err(Error::file("reading", self.path()))? > 0 {
-                progress(reader.read_bytes());
-            }
-            match (reader.finish(), manifest.digest(&member.name)) {
-                (_, None) => problems.push(format!("{} is not in the manifest", member.name)),
-                (found, Some(listed)) if found != listed => {
-                    problems.push(format!("{} has the digest {found}, the manifest says {listed}", member.name));
-                }
-                _ => {}
-            }
-            problems.extend(in_disk);
-            before += member.size;
+    ) -> Result<Findings, Error> {
+        let mut findings = Findings::default();
+        let stored = self.stored(references, &mut findings);
+        for name in manifest.into_iter().flat_map(LenientManifest::names).filter(|name| self.find(name).is_none()) {
+            findings.problems.push(format!("{name} is in the manifest, but not in the archive"));
         }
-        Ok(problems)
+        let total = stored.iter().flat_map(|file| &file.members).map(|member| member.size).sum();
+        let mut done = 0;
+        for file in &stored {
+            let mut progress = |read| progress(Progress { done: done + read, total });
+            self.check_content(file, manifest, &mut findings, &mut progress)?;
+            done += file.members.iter().map(|member| member.size).sum::<u64>();
+        }
+        Ok(findings)
     }
 
-    /// Decodes a disk and gives what is wrong with it. Of one that cannot be decoded `reader` is not read to its end.
-    fn disk_problems(
+    /// All files of the package but those about it, each once, in the order of the descriptor. Notes what is wrong with
+    /// the members, their order and their sizes.
+    fn stored<'a>(&'a self, references: &'a References, findings: &mut Findings) -> Vec<Stored<'a>> {
+        let about: Vec<_> = ["mf", "cert"].into_iter().filter_map(|extension| self.companion(extension)).collect();
+        let mut files = vec![Stored { file: None, members: vec![&self.members()[0]] }];
+        let mut expected = Vec::new();
+        let mut absent = Vec::new();
+        for file in references.files() {
+            let members = self.members_of(file).unwrap_or_else(|problem| {
+                absent.push(problem);
+                // What there is of its chunks is the descriptor's all the same.
+                let chunks = self.members().iter().filter(|member| is_chunk(&member.name, file));
+                files.extend(chunks.map(|member| Stored { file: None, members: vec![member] }));
+                Vec::new()
+            });
+            let size = members.iter().map(|member| member.size).sum::<u64>();
+            if let Some(said) = file.size.filter(|&said| !members.is_empty() && said != size) {
+                absent.push(format!("{} has {size} bytes, the descriptor says {said}", file.name));
+            }
+            expected.extend(members.iter().copied());
+            if !members.is_empty() && !files.iter().any(|known| known.members == members) {
+                files.push(Stored { file: Some(file), members });
+            }
+        }
+        let known =
+            |member: &Member| about.contains(&member) || files.iter().any(|file| file.members.contains(&member));
+        let unnamed: Vec<_> = self.members().iter().filter(|member| !known(member)).collect();
+        let names = unnamed.iter().map(|member| &member.name);
+        findings.problems.extend(
+            names.map(|name| format!("{name} is in the archive, but the descriptor does not name it")).chain(absent),
+        );
+        // Manifest and signature are both in front, or both at the end.
+        let descriptor = &self.members()[..1];
+        let in_front = self.members().get(1) == about.first().copied();
+        let (front, end) = if in_front { (&about[..], &[][..]) } else { (&[][..], &about[..]) };
+        let expected: Vec<_> =
+            descriptor.iter().chain(front.iter().copied()).chain(expected).chain(end.iter().copied()).collect();
+        if findings.problems.is_empty() && !self.members().iter().eq(expected.iter().copied()) {
+            let list = |members: &mut dyn Iterator<Item = &Member>| {
+                members.map(|member| member.name.as_str()).collect::<Vec<_>>().join(", ")
+            };
+            let (found, expected) = (list(&mut self.members().iter()), list(&mut expected.into_iter()));
+            findings.problems.push(format!("its members are {found}, expected are {expected}"));
+        }
+        files.extend(unnamed.into_iter().map(|member| Stored { file: None, members: vec![member] }));
+        files
+    }
+
+    /// The member with the name that a descriptor writes, as it is or percent-encoded.
+    fn file(&self, href: &str) -> Option<&Member> {
+        self.find(href).or_else(|| self.find(&name::percent_decoded(href)?))
+    }
+
+    /// The members that a file is in: one, or its chunks (DSP0243 1.1 §7.1). VMware's tools keep a file that is
+    /// smaller than a chunk under its own name.
+    fn members_of(&self, file: &FileReference) -> Result<Vec<&Member>, String> {
+        let name = &file.name;
+        if let Some(member) = self.file(name) {
+            return Ok(vec![member]);
+        }
+        let Some(chunk_size) = file.chunk_size else {
+            return Err(format!("the descriptor names {name:?}, which is not in the archive"));
+        };
+        let mut chunks = Vec::new();
+        let count = file.size.map(|size| size.div_ceil(chunk_size).max(1));
+        while count.is_none_or(|count| (chunks.len() as u64) < count) {
+            let chunk = format!("{name}.{:09}", chunks.len());
+            match self.file(&chunk) {
+                Some(member) => chunks.push(member),
+                None if count.is_none() && !chunks.is_empty() => break,
+                None => {
+                    return Err(format!(
+                        "the descriptor names {name:?} in chunks, of which {chunk:?} is not in the archive"
+                    ));
+                }
+            }
+        }
+        let (last, others) = chunks.split_last().expect("there is one, or an error");
+        let odd = others.iter().find(|chunk| chunk.size != chunk_size);
+        match odd.or_else(|| Some(last).filter(|last| last.size > chunk_size)) {
+            Some(odd) => {
+                Err(format!("{} has {} bytes, the descriptor says chunks of {chunk_size}", odd.name, odd.size))
+            }
+            None => Ok(chunks),
+        }
+    }
+
+    /// Notes what is wrong with the bytes of a file.
+    fn check_content(
         &self,
-        member: &Member,
-        file: &FileReference,
-        reader: &mut HashingReader<impl Read + Send>,
+        stored: &Stored<'_>,
+        manifest: Option<&LenientManifest>,
+        findings: &mut Findings,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<Vec<String>, Error> {
-        let name = &member.name;
-        if let Some(reason) = why_not_imported(file) {
-            return Ok(vec![format!("{name} {reason}")]);
+    ) -> Result<(), Error> {
+        let listed = |member: &Member| manifest.and_then(|manifest| manifest.digest(&member.name));
+        let members = stored.members.iter().map(|&member| {
+            // Without one in the manifest, what is computed is compared with nothing.
+            let algorithm = listed(member).map_or(&SHA256, |digest| digest.algorithm);
+            HashingReader::new(self.reader(member), algorithm)
+        });
+        let mut reader = FileReader { members: members.collect(), finished: Vec::new(), read: 0 };
+        let disk = stored.file.filter(|file| !file.disks.is_empty() && why_not_imported(file).is_none());
+        let size = stored.members.iter().map(|member| member.size).sum();
+        let decoded = disk.map(|file| (file, vmdk::verify(&mut reader, size, &mut |at| progress(at.done))));
+        // What a disk's decoder left, and all of another file.
+        let mut buffer = vec![0; 1 << 20];
+        while reader.read(&mut buffer).map_err(Error::file("reading", self.path()))? > 0 {
+            progress(reader.read);
         }
-        match vmdk::verify(reader, member.size, &mut |at| progress(at.done)) {
-            Ok(contents) => Ok(file.disks.iter().flat_map(|disk| differences(name, disk, contents)).collect()),
-            Err(vmdk::Error::Damaged { offset, reason }) => Ok(vec![format!("{name}, at byte {offset}: {reason}")]),
+        let mut as_made = manifest.is_some();
+        for (member, found) in stored.members.iter().zip(reader.finished) {
+            let problem = match listed(member) {
+                _ if manifest.is_none() => continue,
+                Some(listed) if *listed == found => continue,
+                Some(listed) => {
+                    findings.damaged = true;
+                    format!("{} has the digest {found}, the manifest says {listed}", member.name)
+                }
+                None => format!("{} is not in the manifest", member.name),
+            };
+            as_made = false;
+            findings.problems.push(problem);
+        }
+        let Some((file, decoded)) = decoded else { return Ok(()) };
+        let name = &file.name;
+        match decoded {
+            Ok(contents) => compare(file, contents, findings),
+            Err(vmdk::Error::Damaged { offset, reason }) => {
+                findings.damaged |= !as_made;
+                findings.problems.push(format!("{name}, at byte {offset}: {reason}"));
+            }
             Err(vmdk::Error::Unsupported { reason }) => {
-                Ok(vec![format!("{name} is not a streamOptimized VMDK that vSphere imports: {reason}")])
+                findings.problems.push(format!("{name} is not a streamOptimized VMDK that can be read: {reason}"));
             }
-            Err(vmdk::Error::Stream { source, .. }) => Err(Error::file("reading", self.path())(source)),
+            Err(vmdk::Error::Stream { source, .. }) => return Err(Error::file("reading", self.path())(source)),
             Err(other @ (vmdk::Error::File { .. } | vmdk::Error::Source { .. })) => {
-                Ok(vec![format!("{name}: {other}")])
+                findings.problems.push(format!("{name}: {other}"));
             }
         }
+        Ok(())
     }
 }
 
-/// Why vSphere does not import a disk, whatever is in its file.
-fn why_not_imported(file: &FileReference) -> Option<String> {
-    if let Some(compression) = &file.compression {
-        return Some(format!("is compressed as a whole ({compression:?}), which vSphere does not import"));
+/// Whether a name is that of a chunk of `file`.
+fn is_chunk(name: &str, file: &FileReference) -> bool {
+    let number = name.strip_prefix(&file.name).and_then(|rest| rest.strip_prefix('.'));
+    file.chunk_size.is_some() && number.is_some_and(|number| number.len() == 9 && number.parse::<u32>().is_ok())
+}
+
+/// The bytes of a file, member after member, each with its digest.
+struct FileReader<'a> {
+    members: Vec<HashingReader<MemberReader<'a>>>,
+    /// Digests of the members that were read to their ends.
+    finished: Vec<Digest>,
+    read: u64,
+}
+
+impl Read for FileReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = self.members.first_mut() {
+            let read = member.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                self.read += read as u64;
+                return Ok(read);
+            }
+            self.finished.push(self.members.remove(0).finish());
+        }
+        Ok(0)
     }
-    if file.in_chunks {
-        return Some("is said to be in chunks, which an archive has no use for".into());
+}
+
+/// Why vSphere does not import a disk, whatever is in its file. Its content is not read then. DSP0243 1.1 §7.1 allows
+/// compression, §9.1 leaves the format to its URI.
+pub(super) fn why_not_imported(file: &FileReference) -> Option<Warning> {
+    let name = &file.name;
+    if let Some(compression) = file.compression.as_ref().filter(|_| !file.disks.is_empty()) {
+        let reason = "which vSphere does not import: decompress it";
+        return Some(Warning::new(
+            "compressed",
+            format!("{name} is compressed as a whole ({compression:?}), {reason}"),
+        ));
     }
     let other = file.disks.iter().find(|disk| !disk.format.ends_with(STREAM_OPTIMIZED))?;
-    Some(format!("has the format {:?}; vSphere imports streamOptimized VMDKs alone: convert it", other.format))
+    let reason = "vSphere imports streamOptimized VMDKs alone: convert it";
+    Some(Warning::new("format", format!("{name} has the format {:?}; {reason}", other.format)))
 }
 
-/// How a disk differs from what the descriptor says of it.
-fn differences(name: &str, said: &DiskContent, found: vmdk::Contents) -> Vec<String> {
-    let mut problems = Vec::new();
-    if found.capacity != said.capacity {
-        problems.push(format!("{name} is a disk of {} bytes, the descriptor says {}", found.capacity, said.capacity));
+/// Notes how a disk differs from what the descriptor says of it and from what vSphere imports.
+fn compare(file: &FileReference, found: vmdk::Contents, findings: &mut Findings) {
+    let name = &file.name;
+    let mut warn = |code, message| findings.warnings.push(Warning::new(code, message));
+    for disk in &file.disks {
+        if let Some(said) = disk.capacity.filter(|&said| said != found.capacity) {
+            let problem = format!("{name} is a disk of {} bytes, the descriptor says {said}", found.capacity);
+            findings.problems.push(problem);
+        }
+        // An estimate in DSP0243 1.1 §9.1.
+        if let Some(said) = disk.populated.filter(|&said| said != found.populated) {
+            let populated = found.populated;
+            warn("populated-size", format!("{name} holds {populated} bytes of data, the descriptor says {said}"));
+        }
     }
-    if let Some(populated) = said.populated.filter(|&populated| populated != found.populated) {
-        problems.push(format!("{name} holds {} bytes of data, the descriptor says {populated}", found.populated));
+    if found.version != vmdk::IMPORTED_VERSION {
+        let (version, imported) = (found.version, vmdk::IMPORTED_VERSION);
+        let reason = format!("its version is {version}, vSphere imports version {imported} alone");
+        warn("old-version", format!("{name} is of an old format: {reason}"));
     }
-    problems
+    if !found.has_footer {
+        let reason = "its grain directory is in front, and importers of VMware may call it changed; \
+                      convert it with `kaas ova unpack` and `kaas ova pack`";
+        warn("no-footer", format!("{name} has no footer: {reason}"));
+    }
 }

@@ -32,7 +32,16 @@ pub struct Contents {
     pub capacity: u64,
     /// Bytes of the grains that are stored, uncompressed.
     pub populated: u64,
+    /// Version of the format, 1 to 3. vSphere imports [`IMPORTED_VERSION`] alone, and refuses others as "sparse VMDK
+    /// version too old".
+    pub version: u32,
+    /// Whether the grain directory is at the end, before a footer. VMware's importers want that: of a file with the
+    /// directory in front, as qemu-img makes it, some read and digest a part only, and call it changed.
+    pub has_footer: bool,
 }
+
+/// The version of the format that vSphere imports.
+pub const IMPORTED_VERSION: u32 = VERSION;
 
 /// Turns the streamOptimized VMDK `vmdk` into the sparse raw image `raw`.
 ///
@@ -84,9 +93,6 @@ pub fn read_stream(
 /// Reads all of a streamOptimized VMDK of `size` bytes, decodes each grain, and
 /// keeps nothing of it.
 ///
-/// Stricter than [`read_stream`] in one thing: the version has to be the one
-/// that vSphere imports. It refuses others as "sparse VMDK version too old".
-///
 /// Memory is bounded by what is really in the file, whatever its numbers claim:
 /// a few MiB of grains, the tables that stand before the grains (at most
 /// 256 MiB), and eight bytes for each grain, which takes at least 512 of the file.
@@ -95,11 +101,6 @@ pub fn read_stream(
 /// As [`read_stream`]. `input` may then have been read in part.
 pub fn verify(input: impl Read + Send, size: u64, progress: &mut dyn FnMut(Progress)) -> Result<Contents, Error> {
     let scan = Scan::begin(input, size)?;
-    let version = scan.header().version;
-    if version != VERSION {
-        let reason = format!("its version is {version}, vSphere imports version {VERSION} alone");
-        return Err(Error::Unsupported { reason });
-    }
     read_all(scan, progress, &|_, _| Ok(()))
 }
 
@@ -109,7 +110,8 @@ fn read_all<R: Read + Send>(
     progress: &mut dyn FnMut(Progress),
     sink: Sink<'_>,
 ) -> Result<Contents, Error> {
-    let capacity = scan.header().capacity;
+    let (capacity, version) = (scan.header().capacity, scan.header().version);
+    let has_footer = scan.is_streamed();
     let (mut ready, mut next) = (Batch::default(), Batch::default());
     loop {
         progress(scan.progress());
@@ -124,5 +126,5 @@ fn read_all<R: Read + Send>(
     }
     let populated = scan.finish()? * GRAIN_BYTES;
     progress(scan.progress());
-    Ok(Contents { capacity: capacity * SECTOR, populated })
+    Ok(Contents { capacity: capacity * SECTOR, populated, version, has_footer })
 }

@@ -50,7 +50,10 @@ impl<R: Read> Scan<R> {
         let first = input.sector()?;
         let header = Header::decode(&first).map_err(|reason| Error::Unsupported { reason })?;
         let descriptor_end = header.descriptor_offset.saturating_add(header.descriptor_size);
-        if header.descriptor_offset == 0 || descriptor_end > header.overhead {
+        if header.descriptor_offset == 0 {
+            return Err(Error::Unsupported { reason: "it has no descriptor, as a part of a larger disk".into() });
+        }
+        if descriptor_end > header.overhead {
             return Err(Error::damaged(0, "its descriptor does not lie between header and grains"));
         }
         check_overhead(&header)?;
@@ -103,7 +106,7 @@ impl<R: Read> Scan<R> {
     }
 
     /// Whether the tables stand among and behind the grains, in a file made without going back.
-    fn is_streamed(&self) -> bool {
+    pub fn is_streamed(&self) -> bool {
         self.header.directory == DIRECTORY_AT_END
     }
 

@@ -1,0 +1,109 @@
+//! OVAs of any vendor.
+
+use std::path::Path;
+
+use super::error::Error;
+use super::read::{Archive, Member};
+use super::verify::why_not_imported;
+use super::warning::Warning;
+use crate::manifest::LenientManifest;
+use crate::ovf::Envelope;
+use crate::signature::PublicKey;
+use crate::{Progress, name};
+
+/// An open OVA of any vendor, read as DSP0243 1.1 allows. Its members have been listed; nothing has been verified.
+///
+/// Apart from [`Archive`], so that what only has to be shown or judged never reaches an import: it gives no descriptor
+/// and no bytes.
+#[derive(Debug)]
+pub struct LenientArchive(Archive);
+
+/// What an OVA says of itself, and what vSphere would refuse or ignore of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The descriptor.
+    pub envelope: Envelope,
+    /// The key that the signature claims; none if there is no signature, or none that can be read.
+    pub claimed_key: Option<PublicKey>,
+    /// What vSphere would refuse or ignore.
+    pub warnings: Vec<Warning>,
+}
+
+impl LenientArchive {
+    /// Opens an OVA and lists its members.
+    ///
+    /// # Errors
+    /// As [`Archive::open`], but for names: each relative path is accepted.
+    pub fn open(path: &Path) -> Result<LenientArchive, Error> {
+        Archive::open_with(path, name::check_relative).map(LenientArchive)
+    }
+
+    /// The members, in order.
+    pub fn members(&self) -> &[Member] {
+        self.0.members()
+    }
+
+    /// Reads descriptor, manifest and signature, and verifies none of them. Gives the warnings that they lead to.
+    ///
+    /// # Errors
+    /// When the descriptor or the manifest cannot be read or used.
+    pub fn inspect(&self) -> Result<Report, Error> {
+        self.read().map(|(report, _)| report)
+    }
+
+    /// Reads the whole archive once and checks it: the members against the descriptor, each file's digest against the
+    /// manifest, and each streamOptimized VMDK, grain by grain.
+    ///
+    /// What DSP0243 allows and vSphere refuses or ignores is a warning. `progress` counts bytes of members. Memory is
+    /// bounded as [`crate::vmdk::verify`] says.
+    ///
+    /// # Errors
+    /// As [`LenientArchive::inspect`]; or all that is damaged or breaks the rules of DSP0243, at once.
+    pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Report, Error> {
+        let (mut report, manifest) = self.read()?;
+        let found = self.0.examine(&report.envelope.references, manifest.as_ref(), progress)?;
+        report.warnings.extend(found.accepted(&self.0)?);
+        Ok(report)
+    }
+
+    /// Checks that `trusted` signed the manifest.
+    ///
+    /// # Errors
+    /// As [`Archive::verify_signature`].
+    pub fn verify_signature(&self, trusted: &PublicKey) -> Result<(), Error> {
+        self.0.verify_signature(trusted)
+    }
+
+    fn read(&self) -> Result<(Report, Option<LenientManifest>), Error> {
+        let envelope = Envelope::parse(&self.0.descriptor_xml()?)?;
+        let manifest =
+            self.0.companion("mf").map(|member| Ok::<_, Error>(LenientManifest::parse(&self.0.text(member)?)?));
+        let manifest = manifest.transpose()?;
+        let mut warnings = Vec::new();
+        let mut warn = |code, message| warnings.push(Warning::new(code, message));
+        match &manifest {
+            Some(manifest) if manifest.is_weak() => {
+                let reason = "the manifest has SHA-1 digests, which do not show each change; ask for SHA-256";
+                warn("weak-digest", reason.into());
+            }
+            Some(_) => {}
+            // Optional in DSP0243 1.1 §5.1.
+            None => warn("no-manifest", "it has no manifest: nothing shows whether files were changed".into()),
+        }
+        let claimed_key = match self.0.signature() {
+            Ok(signature) => signature.map(|signature| signature.claimed_key().clone()),
+            Err(error @ Error::File { .. }) => return Err(error),
+            // Of another digest or kind of key, which DSP0243 1.1 §5.1 allows.
+            Err(error) => {
+                warn("signature", format!("the signature cannot be verified: {error}"));
+                None
+            }
+        };
+        if let count @ 2.. = envelope.hardware_sections {
+            let reason = format!("it has {count} hardware sections; vSphere may choose another one than the first");
+            warn("hardware-sections", reason);
+        }
+        warnings.extend(envelope.references.files().iter().filter_map(why_not_imported));
+        Ok((Report { envelope, claimed_key, warnings }, manifest))
+    }
+}

@@ -1,0 +1,230 @@
+//! What other vendors' OVAs may be, and what is said of each: read without a word, read with warnings, or refused. The
+//! product's own OVAs may be none of these.
+
+use super::refused::{MANIFEST, Ova, SYSTEM, TOOLS, lenient, verify, whole};
+use super::*;
+use crate::digest::{Digest, HashingReader};
+use crate::ovf::Capacity;
+
+/// Tests of one change each to a good OVA, with the codes of the warnings that it leads to. As an OVA of the product it
+/// is refused.
+macro_rules! read_with {
+    ($($difference:ident: $codes:expr, $change:expr;)+) => {
+        $(
+            #[test]
+            fn $difference() {
+                let mut ova = whole();
+                let change: fn(&mut Ova) = $change;
+                change(&mut ova);
+                let codes: &[&str] = &$codes;
+                assert_eq!(codes_of(&ova), codes);
+                verify(&ova.bytes()).expect_err("it is not as the product makes it");
+            }
+        )+
+    };
+}
+
+/// Tests of one change each to a good OVA, with what the error says and whether it speaks of damage.
+macro_rules! refused {
+    ($($mistake:ident: $damaged:literal $expected:literal, $change:expr;)+) => {
+        $(
+            #[test]
+            fn $mistake() {
+                let mut ova = whole();
+                let change: fn(&mut Ova) = $change;
+                change(&mut ova);
+                let error = lenient(&ova.bytes()).expect_err($expected).to_string();
+                assert!(error.contains($expected), "{:?} is not in {error:?}", $expected);
+                assert_eq!(error.contains("is damaged"), $damaged, "{error}");
+            }
+        )+
+    };
+}
+
+#[track_caller]
+fn codes_of(ova: &Ova) -> Vec<&'static str> {
+    let report = lenient(&ova.bytes()).unwrap();
+    report.warnings.iter().map(|warning| warning.code).collect()
+}
+
+/// By an algorithm's name in a manifest.
+fn digest(algorithm: &str, content: &[u8]) -> String {
+    let mut reader = HashingReader::new(content, Digest::algorithm(algorithm).unwrap());
+    std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
+    reader.finish().to_string()
+}
+
+impl Ova {
+    /// Gives the first disk another name: in the archive, and in the descriptor.
+    fn rename(&mut self, member: &str, href: &str) {
+        let place = self.place(SYSTEM);
+        self.members[place].0 = member.into();
+        self.describe("ovf:href=\"system.vmdk\"", &format!("ovf:href=\"{href}\""));
+        self.seal();
+    }
+
+    /// Splits the first disk.
+    fn split(&mut self, chunk: usize) {
+        let place = self.place(SYSTEM);
+        let (_, content) = self.members.remove(place);
+        for (number, bytes) in content.chunks(chunk).enumerate().rev() {
+            self.members.insert(place, (format!("{SYSTEM}.{number:09}"), bytes.into()));
+        }
+        self.describe("ovf:href=\"system.vmdk\"", &format!("ovf:href=\"system.vmdk\" ovf:chunkSize=\"{chunk}\""));
+        self.seal();
+    }
+}
+
+/// The descriptor does name the chunks that are there.
+#[test]
+fn a_missing_chunk_is_the_only_problem() {
+    let mut ova = whole();
+    ova.split(512);
+    ova.remove("system.vmdk.000000007");
+    ova.seal();
+    let Err(Error::Contents { problems, .. }) = lenient(&ova.bytes()) else { panic!("it was accepted") };
+    let expected =
+        "the descriptor names \"system.vmdk\" in chunks, of which \"system.vmdk.000000007\" is not in the archive";
+    assert_eq!(problems, [expected]);
+}
+
+#[test]
+fn an_ova_of_the_product_has_no_warnings() {
+    let report = lenient(&whole().bytes()).unwrap();
+    assert_eq!((report.warnings, report.claimed_key), (vec![], None));
+    let disk = &report.envelope.disks[0];
+    assert_eq!((&disk.capacity, disk.file.as_deref()), (&Capacity::Bytes(134_217_728), Some(SYSTEM)));
+}
+
+read_with! {
+    a_disk_of_qemu_img: ["no-footer"], |ova| {
+        ova.tables_in_front();
+        ova.seal();
+    };
+    a_disk_of_an_old_tool: ["old-version"], |ova| {
+        ova.old_version();
+        ova.seal();
+    };
+    an_estimated_size: ["populated-size"], |ova| {
+        ova.describe("ovf:populatedSize=\"262144\"", "ovf:populatedSize=\"4096\"");
+        ova.seal();
+    };
+    sha_1_digests: ["weak-digest"], |ova| {
+        ova.seal_with(|name, content| format!("SHA1({name})= {}\n", digest("SHA1", content)));
+    };
+    sha_512_digests: [], |ova| {
+        ova.seal_with(|name, content| format!("SHA512({name})= {}\n", digest("SHA512", content)));
+    };
+    a_manifest_of_virtualbox: ["weak-digest"], |ova| {
+        ova.seal_with(|name, content| format!("SHA1 ({name}) = {}\r\n", digest("SHA1", content)));
+    };
+    an_ova_without_a_manifest: ["no-manifest"], |ova| ova.remove(MANIFEST);
+    a_signature_of_another_kind: ["signature"], |ova| {
+        ova.add("example.cert", b"SHA1(example.mf)= 00\n");
+        let signature = ova.members.pop().unwrap();
+        ova.members.insert(2, signature);
+        ova.seal_with(|name, content| format!("SHA512({name})= {}\n", digest("SHA512", content)));
+    };
+    a_disk_that_is_a_qcow_image: ["format"], |ova| {
+        ova.system_disk(b"QFI\xfb");
+        let uri = "http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized\" ovf:populatedSize=\"262144\"";
+        ova.describe(uri, "http://www.gnome.org/~markmc/qcow-image-format.html\"");
+        ova.seal();
+    };
+    a_disk_that_is_compressed: ["compressed"], |ova| {
+        ova.system_disk(b"\x1f\x8b");
+        ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:compression=\"gzip\"");
+        ova.seal();
+    };
+    a_disk_in_chunks: [], |ova| ova.split(70_000);
+    a_disk_in_chunks_without_a_size: [], |ova| {
+        ova.describe("ovf:size=", "ovf:unknown=");
+        ova.split(512);
+    };
+    // VMware's sample nostalgia-chunkdisk.
+    a_disk_smaller_than_a_chunk: [], |ova| {
+        ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:chunkSize=\"2147483648\"");
+        ova.seal();
+    };
+    a_percent_encoded_name: [], |ova| ova.rename("disk 1.vmdk", "disk%201.vmdk");
+    // VMware's sample url-encoded-name.
+    a_name_with_a_percent_sign: [], |ova| ova.rename("url%24encoded%a-1.vmdk", "url%24encoded%a-1.vmdk");
+    a_name_with_parentheses: [], |ova| ova.rename("Kali (Workshop)-disk1.vmdk", "Kali (Workshop)-disk1.vmdk");
+    a_name_in_a_directory: [], |ova| ova.rename("subdir/测试.vmdk", "subdir/测试.vmdk");
+}
+
+// What the product's own OVAs may be, too: importers read the first section, and so does the product.
+#[test]
+fn a_second_hardware_section_is_a_warning() {
+    let mut ova = whole();
+    ova.describe("</VirtualHardwareSection>", "</VirtualHardwareSection><VirtualHardwareSection/>");
+    ova.seal();
+    assert_eq!(codes_of(&ova), ["hardware-sections"]);
+}
+
+refused! {
+    a_changed_byte_is_damage: true "tools.vmdk has the digest", |ova| *ova.content(TOOLS).last_mut().unwrap() ^= 1;
+    a_changed_byte_in_a_chunk_is_damage: true "system.vmdk.000000001 has the digest", |ova| {
+        ova.split(70_000);
+        ova.content("system.vmdk.000000001")[0] ^= 1;
+    };
+    a_broken_disk_without_a_manifest_is_damage: true "system.vmdk, at byte", |ova| {
+        let bytes = vmdk::whole().bytes;
+        ova.system_disk(&bytes[..bytes.len() - 1024]);
+        ova.remove(MANIFEST);
+    };
+    a_broken_disk_with_its_digest_was_made_so: false "system.vmdk, at byte", |ova| {
+        let bytes = vmdk::whole().bytes;
+        ova.system_disk(&bytes[..bytes.len() - 1024]);
+        ova.seal();
+    };
+    another_file_in_place_of_a_disk: false "was made wrongly: system.vmdk is not a streamOptimized VMDK", |ova| {
+        ova.system_disk(&b"# Disk DescriptorFile\n".repeat(100));
+        ova.seal();
+    };
+    the_capacity_of_another_disk: false "the descriptor says 134283264", |ova| {
+        ova.describe("ovf:capacity=\"134217728\"", "ovf:capacity=\"134283264\"");
+        ova.seal();
+    };
+    a_missing_disk: false "the descriptor names \"tools.vmdk\", which is not in the archive", |ova| {
+        ova.remove(TOOLS);
+        ova.seal();
+    };
+    a_missing_chunk: false "in chunks, of which \"system.vmdk.000000001\" is not in the archive", |ova| {
+        ova.split(70_000);
+        ova.remove("system.vmdk.000000001");
+        ova.seal();
+    };
+    a_missing_first_chunk: false "in chunks, of which \"system.vmdk.000000000\" is not in the archive", |ova| {
+        ova.describe("ovf:size=", "ovf:unknown=");
+        ova.split(512);
+        ova.remove("system.vmdk.000000000");
+        ova.seal();
+    };
+    a_chunk_of_another_size: false "system.vmdk.000000000 has 69488 bytes, the descriptor says chunks of 70000", |ova| {
+        ova.split(70_000);
+        ova.content("system.vmdk.000000000").truncate(69_488);
+        ova.seal();
+    };
+    a_chunk_too_many: false "system.vmdk.000000009 is in the archive, but", |ova| {
+        ova.split(70_000);
+        ova.add("system.vmdk.000000009", b"x");
+        ova.seal();
+    };
+    a_difference_disk: false "the disk \"system\" is a difference to the disk \"base\" (ovf:parentRef)", |ova| {
+        ova.describe("ovf:diskId=\"system\"", "ovf:diskId=\"system\" ovf:parentRef=\"base\"");
+        ova.seal();
+    };
+}
+
+/// The same bytes are one OVA as its publisher made it and one as it arrived: each is called what it is.
+#[test]
+fn words_of_damage_and_of_wrong_making() {
+    let mut ova = whole();
+    ova.refer_to("gone.iso");
+    let error = verify(&ova.bytes()).unwrap_err().to_string();
+    assert!(error.contains("is damaged: ") && error.ends_with("obtain it again"), "{error}");
+    ova.seal();
+    let error = verify(&ova.bytes()).unwrap_err().to_string();
+    assert!(error.contains("was made wrongly: ") && error.ends_with("ask its publisher for another one"), "{error}");
+}
