@@ -74,7 +74,7 @@ pub(super) struct Machine {
     config: ControlPlane,
     secret: Secret,
     image: ImageFacts,
-    etcd: FakeEtcd,
+    pub(super) etcd: FakeEtcd,
     /// Whether the API calls the node ready.
     pub(super) ready: Arc<AtomicBool>,
     /// Whether etcd says that it is well.

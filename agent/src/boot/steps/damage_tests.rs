@@ -107,3 +107,21 @@ fn a_damaged_member_is_named_with_the_command_that_replaces_it() {
         });
     }
 }
+
+#[test]
+fn a_restarted_node_says_that_the_members_data_differ() {
+    in_a_namespace("corrupt", || {
+        let machine = Machine::new(one_node());
+        machine.boot().unwrap();
+        let mut context = machine.decide().unwrap();
+        let all = steps(&context);
+        let until = all.iter().position(|step| matches!(step, Step::Etcd)).unwrap();
+        for step in &all[..until] {
+            take(&mut context, step).unwrap();
+        }
+        machine.healthy.store(false, Ordering::SeqCst);
+        machine.etcd.raise(0, etcd::upkeep::CORRUPT);
+        let refused = refusal(&mut context, &Step::Etcd);
+        assert!(refused.contains("etcd.corrupt") && refused.contains("`kaas-agent restore`"), "{refused}");
+    });
+}

@@ -17,6 +17,7 @@ use crate::cluster::etcd::member::{self, Beginning};
 use crate::cluster::etcd::quota;
 use crate::cluster::etcd::restore::{self, Restored};
 use crate::cluster::etcd::snapshot;
+use crate::cluster::etcd::upkeep;
 use crate::cluster::pki;
 use crate::cluster::rendezvous::Record;
 use crate::host::disk::ownership::Claimant;
@@ -99,6 +100,10 @@ impl StepContext {
             return Err(damaged.into());
         }
         if !member::own_healthy(self.node.config.timeout(REQUEST)) {
+            let own = self.own_etcd()?;
+            if own.status().is_ok_and(|status| upkeep::is_corrupt(&status)) {
+                return Err(upkeep::findings(&[], &own.alarms()?).into());
+            }
             return Err(StepError::Waiting(self.missing_members()));
         }
         // The API server here has no other member, and a learner answers it nothing.
