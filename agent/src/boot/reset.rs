@@ -477,7 +477,9 @@ mod tests {
         assert!(outlook.confirmed("worker2", None).is_err());
         assert!(outlook.words().contains("cluster lab goes on"), "{}", outlook.words());
         // One whose configuration cannot be read goes by the host's name.
-        fs::write(root.join("data/kaas/config.json"), "{").unwrap();
+        for copy in ["config.json", "config-copy.json"] {
+            fs::write(root.join("data/kaas").join(copy), "{").unwrap();
+        }
         fs::create_dir_all(root.join("proc/sys/kernel")).unwrap();
         fs::write(root.join("proc/sys/kernel/hostname"), "worker7\n").unwrap();
         let outlook = look(&platform, &NoPrograms).unwrap();

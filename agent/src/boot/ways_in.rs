@@ -92,7 +92,6 @@ mod tests {
         records.save_progress(Progress { etcd: true, ..Progress::default() }).unwrap();
         fs::write(at("/data/kaas/progress.json"), "{").unwrap();
         fs::write(at("/data/kaas/config.json"), "{").unwrap();
-        records.recover_config().unwrap();
 
         let (systemd, programs) = (FakeSystemd::new(root.path()), Programs::default());
         let bus = systemd.bus();

@@ -22,7 +22,6 @@ use crate::intake::config::Config;
 
 const CONFIG: &str = "config.json";
 const CONFIG_COPY: &str = "config-copy.json";
-const CONFIG_DAMAGED: &str = "config-damaged.json";
 const SECRET: &str = "secret";
 const ENVIRONMENT: &str = "environment";
 const RENDEZVOUS: &str = "rendezvous.json";
@@ -97,9 +96,19 @@ impl Records {
         fs::read(self.path(CONFIG)).ok().map(|text| Secret::new(String::from_utf8_lossy(&text).into_owned()))
     }
 
-    /// The saved configuration, if there is one.
+    /// The saved configuration, or its copy if it is damaged or missing; none if neither file exists.
+    ///
+    /// # Errors
+    /// Neither can be read and understood.
     pub fn config(&self) -> anyhow::Result<Option<Config>> {
-        self.load(CONFIG)
+        match self.load(CONFIG) {
+            Ok(Some(config)) => Ok(Some(config)),
+            saved => match self.load(CONFIG_COPY) {
+                Ok(Some(copy)) => Ok(Some(copy)),
+                Ok(None) => saved,
+                Err(error) => saved.and(Err(error)),
+            },
+        }
     }
 
     /// Saves the configuration that a form has given and the deployment secret, which comes first:
@@ -111,7 +120,7 @@ impl Records {
     pub fn save_config(&self, config: &Config, secret: &Secret) -> anyhow::Result<bool> {
         let changed = self.save_secret(secret)?;
         // What a boot without another form saves is what it has read.
-        let same = self.config()?.as_ref() == Some(config);
+        let same = self.load::<Config>(CONFIG)?.as_ref() == Some(config);
         let changed = (!same && self.put(CONFIG, config)?) || changed;
         self.copy_config();
         Ok(changed)
@@ -130,26 +139,21 @@ impl Records {
         Ok(changed)
     }
 
-    /// The saved configuration, if there is one. If it is damaged or missing, its copy takes its place, which a finding says;
-    /// the damaged one stays as `config-damaged.json`.
+    /// As [`Records::config`]. A copy takes the place of a configuration that is damaged or missing, which a finding says.
     ///
     /// # Errors
-    /// The configuration cannot be read or understood, and neither can its copy.
+    /// The configuration cannot be read or understood, and neither can its copy; or the file system's.
     pub fn recover_config(&self) -> anyhow::Result<(Option<Config>, Findings)> {
-        let damaged = match self.config() {
+        let damaged = match self.load::<Config>(CONFIG) {
             Ok(Some(config)) => {
                 // An earlier image has kept none, or has changed the configuration since.
                 self.copy_config();
                 return Ok((Some(config), Findings::default()));
             }
-            Ok(None) if !self.path(CONFIG_COPY).exists() => return Ok((None, Findings::default())),
             Ok(None) => anyhow::anyhow!("{} is missing", self.path(CONFIG).display()),
             Err(error) => error,
         };
-        let Ok(Some(config)) = self.load::<Config>(CONFIG_COPY) else { return Err(damaged) };
-        if let Err(error) = fs::copy(self.path(CONFIG), self.path(CONFIG_DAMAGED)) {
-            log::warn!("keeping the damaged configuration: {error}");
-        }
+        let Some(config) = self.config()? else { return Ok((None, Findings::default())) };
         let restored =
             || files::write_atomically(&self.path(CONFIG), &Zeroizing::new(fs::read(self.path(CONFIG_COPY))?), 0o600);
         restored().context("restoring the configuration from its copy")?;
@@ -435,18 +439,22 @@ mod tests {
                 Some(text) => fs::write(&path, text).unwrap(),
                 None => fs::remove_file(&path).unwrap(),
             }
+            assert_eq!(records.config().unwrap().as_ref(), Some(&config), "{damaged:?}");
             let (restored, findings) = records.recover_config().unwrap();
             assert_eq!(restored.as_ref(), Some(&config), "{damaged:?}");
             let found: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
             assert_eq!(found, ["config.restored"], "{damaged:?}");
             assert!(is_noted(&records, CONFIG) && records.recover_config().unwrap().1.is_empty());
         }
-        assert_eq!(fs::read_to_string(records.path(CONFIG_DAMAGED)).unwrap(), "[]");
-        for file in [CONFIG, CONFIG_COPY] {
-            fs::write(records.path(file), "{").unwrap();
-        }
-        let error = format!("{:#}", records.recover_config().unwrap_err());
-        assert!(error.contains("config.json"), "{error}");
+        // A damaged configuration may hold secrets that were changed since: nothing of it is kept.
+        let mut kept = fs::read_dir(root.path().join("data/kaas")).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(kept.all(|name| [CONFIG, CONFIG_COPY, SECRET].iter().any(|known| name == *known)));
+        fs::write(records.path(CONFIG_COPY), "{").unwrap();
+        fs::write(&path, "{").unwrap();
+        let errors = || [records.recover_config().unwrap_err(), records.config().unwrap_err()];
+        assert!(errors().iter().all(|error| error.to_string().contains("config.json")), "{:?}", errors());
+        fs::remove_file(&path).unwrap();
+        assert!(errors().iter().all(|error| error.to_string().contains("config-copy.json")), "{:?}", errors());
     }
 
     #[test]

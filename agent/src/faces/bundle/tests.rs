@@ -184,9 +184,11 @@ fn times_are_dates() {
 fn a_configuration_of_another_version_keeps_its_secrets_too() {
     for damaged in [false, true] {
         let root = node();
-        let path = root.path().join("data/kaas/config.json");
-        let text = fs::read_to_string(&path).unwrap().replace("timeout_factor", "once_named_otherwise");
-        fs::write(&path, if damaged { &text[..text.len() - 2] } else { &text }).unwrap();
+        for file in ["config.json", "config-copy.json"] {
+            let path = root.path().join("data/kaas").join(file);
+            let text = fs::read_to_string(&path).unwrap().replace("timeout_factor", "once_named_otherwise");
+            fs::write(&path, if damaged { &text[..text.len() - 2] } else { &text }).unwrap();
+        }
         assert!(Records::new(root.path()).config().is_err());
         let summary = write(root.path(), &Fake, None, 25 << 20, &mut |_| ()).unwrap();
         let config = &files(&fs::read(summary.file.as_ref().unwrap()).unwrap())["config.json"];

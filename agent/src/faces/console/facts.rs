@@ -238,6 +238,10 @@ mod tests {
         damage("progress.json");
         assert_eq!((gather().access, gather().damaged), (Access::Locked, true));
         damage("config.json");
+        assert_eq!((gather().access, gather().damaged), (Access::Locked, true), "the copy has the password");
+        damage("config-copy.json");
+        assert_eq!((gather().access, gather().damaged), (Access::ResetOnly, true));
+        fs::remove_file(files::below(root.path(), paths::RECORDS).join("config.json")).unwrap();
         assert_eq!((gather().access, gather().damaged), (Access::ResetOnly, true));
         assert!(!gather().unconfigured && !gather().settled);
     }

@@ -144,10 +144,10 @@ fn what_cannot_be_noted_is_not_given_out() {
     std::fs::create_dir(&log).unwrap();
     assert_eq!(refused(ask(&stage, &mine)), (500, "deployer.failed".to_owned()));
     std::fs::remove_dir(&log).unwrap();
-    std::fs::write(files::below(stage.root(), "/data/kaas/config.json"), "{").unwrap();
+    std::fs::write(files::below(stage.root(), "/data/kaas/progress.json"), "{").unwrap();
     let (status, answer) = ask(&stage, &mine);
     assert_eq!(status, 500);
-    assert!(!answer["reason"].as_str().unwrap().contains("config.json"), "strangers are told of no files");
+    assert!(!answer["reason"].as_str().unwrap().contains("progress.json"), "strangers are told of no files");
 }
 
 #[test]
