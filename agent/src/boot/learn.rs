@@ -269,7 +269,7 @@ fn worker(
     findings.extend(of_disks);
     if refused {
         introduce(reporter, &config);
-        ways_in::without_a_plan(platform.root());
+        ways_in::without_a_plan(platform.root(), Some(&config));
         refuse(reporter, findings, DISKS_AGAIN);
         return Ok(None);
     }

@@ -60,7 +60,7 @@ pub fn run(root: &Path) -> ExitCode {
         let Err(error) = boot(root, &reporter);
         log::error!("{error:#}");
         failed(&reporter, &error);
-        ways_in::without_a_plan(root);
+        ways_in::without_a_plan(root, None);
         thread::sleep(LATER);
     }
 }
@@ -94,7 +94,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
             Ok(plan) => break (known, plan),
             // What it is made from may be corrected meanwhile.
             Err(finding) => {
-                ways_in::without_a_plan(root);
+                ways_in::without_a_plan(root, Some(&known.config));
                 refuse(reporter, finding.into(), LATER);
             }
         }
@@ -110,7 +110,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     let (config, secret) = config;
     let host = (bus::system()?, Box::new(Host) as _);
     let node = NodeContext::new(platform, image, config, data_disk, reporter.clone(), host);
-    ways_in::before_the_steps(&node.platform, node.runner(), node.bus());
+    ways_in::before_the_steps(&node.platform, node.runner(), node.bus(), &node.config);
     let mut context = StepContext::new(node, secret, progress, plan);
     context.environment = known.environment;
     context.warn(known.warnings);
