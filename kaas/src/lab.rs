@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use fleet::hypervisor::PowerState;
+use fleet::hypervisor::{PowerState, SHUTTING_DOWN};
 use lab::{
     Asking, EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes,
     cache_directory, state_directory,
@@ -202,7 +202,7 @@ pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
             become_program(open(&inside.lab)?.command_inside(&vm, &arguments)?.stdin(Stdio::null()))
         }
         Lab::On(one) => open(&one.lab)?.power_on(&one.vm),
-        Lab::Off(one) => open(&one.lab)?.shut_down(&one.vm, Duration::from_secs(180)),
+        Lab::Off(one) => open(&one.lab)?.shut_down(&one.vm, SHUTTING_DOWN),
         Lab::Cut(one) => open(&one.lab)?.cut_power(&one.vm),
         Lab::Import(arguments) => import(&open(&arguments.lab)?, &arguments),
         Lab::MoveDisk { from, to, lab } => move_disks(&open(&lab)?, &from, &to),

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use fleet::hypervisor::SHUTTING_DOWN;
+
 use crate::places::workspace;
 
 /// The lines of a section that give a setting its value.
@@ -50,6 +52,13 @@ fn no_unit_that_comes_back_has_a_start_limit() {
     for unit in ["containerd.service", "etcd.service", "kaas-console@.service", "ssh.service.d/kaas.conf"] {
         assert!(restarted.iter().any(|one| one == unit), "{unit} is not among {restarted:?}");
     }
+}
+
+#[test]
+fn a_guest_has_more_time_to_shut_down_than_its_pods_to_end() {
+    let logind = fs::read_to_string(workspace().join("systemd/logind.conf.d/kaas.conf")).expect("the settings");
+    let delay: u64 = values(&logind, "Login", "InhibitDelayMaxSec")[0].parse().expect("seconds");
+    assert!(SHUTTING_DOWN.as_secs() >= delay + 30, "{SHUTTING_DOWN:?}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use contract::properties as keys;
+use fleet::hypervisor::SHUTTING_DOWN;
 use scenarios::by_hand::insert_cdrom;
 use scenarios::lost_node::{agent, lose, replace, three_members};
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
@@ -21,8 +22,6 @@ use crate::storage::{damage_what_the_kubelet_keeps, the_kubelet_keeps_nothing_da
 const FAILOVER: Duration = Duration::from_secs(300);
 /// Twice the pace of the check that renews certificates.
 const RENEWAL: Duration = Duration::from_secs(20 * 60);
-/// More than systemd gives a unit to stop.
-const SHUTTING_DOWN: Duration = Duration::from_secs(180);
 
 pub mod short {
     use super::*;
