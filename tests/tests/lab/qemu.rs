@@ -76,6 +76,10 @@ fn the_kernel_is_set_as_the_image_says(scenario: &Scenario, vm: &str) {
     for (name, value) in settings {
         scenario.wait(&format!("{name} to be {value}"), WORK, || Ok(read(name)? == value));
     }
+    // As a privileged pod may. The kubelet does not start with another value than its own.
+    let change = "echo 0 >/proc/sys/vm/overcommit_memory; systemctl restart kubelet";
+    scenario.lab().run_inside(vm, &["sh", "-ec", change], WORK).unwrap();
+    assert_eq!(read("vm.overcommit_memory").unwrap(), "1");
 }
 
 pub mod long {

@@ -230,6 +230,8 @@ fn a_workers_pods_end_before_its_shutdown_and_a_control_nodes_after_its_virtual_
 #[test]
 fn the_image_sets_what_the_kubelet_protects() {
     let ours = include_str!("../../../../systemd/sysctl.d/60-kaas.conf");
+    let unit = include_str!("../../../../systemd/system/kubelet.service");
+    let again = unit.lines().find(|line| line.starts_with("ExecStartPre=-/usr/lib/systemd/systemd-sysctl ")).unwrap();
     for setting in [
         "vm.overcommit_memory = 1",
         "vm.panic_on_oom = 0",
@@ -239,6 +241,8 @@ fn the_image_sets_what_the_kubelet_protects() {
         "kernel.keys.root_maxbytes = 25000000",
     ] {
         assert!(ours.lines().any(|line| line.trim_start_matches('-') == setting), "{setting}");
+        let place = setting.split('.').next().unwrap();
+        assert!(again.contains(&format!(" --prefix=/{place}")), "{setting} is not set again when the kubelet starts");
     }
     let protects = |platform: &Platform| {
         kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, platform)["protectKernelDefaults"]
