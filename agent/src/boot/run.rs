@@ -26,7 +26,7 @@ use crate::boot::plan::{self, Observed, Plan, Step};
 use crate::boot::steps::{StepContext, StepError, StepOutcome};
 use crate::boot::{LOOP, STEP, ways_in};
 use crate::host::bus;
-use crate::host::command::Host;
+use crate::host::command::SlowHost;
 use crate::host::files;
 use crate::host::image;
 use crate::host::platform::Platform;
@@ -42,7 +42,7 @@ const LATER: Duration = Duration::from_secs(30);
 /// looked at then is decided by the watch.
 const CALM: Duration = Duration::from_secs(5);
 
-/// How long a round of maintenance may last at the very most.
+/// How long a round of maintenance may last at the very most, times the timeout factor.
 const ROUND: Duration = Duration::from_secs(20 * 60);
 
 /// Runs until the process is ended: it never returns.
@@ -108,7 +108,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     });
     let (config, data_disk, progress) = ((known.config, known.secret), known.data_disk, known.progress);
     let (config, secret) = config;
-    let host = (bus::system()?, Box::new(Host) as _);
+    let host = (bus::system()?, Box::new(SlowHost(config.timeout_factor())) as _);
     let node = NodeContext::new(platform, image, config, data_disk, reporter.clone(), host);
     ways_in::before_the_steps(&node.platform, node.runner(), node.bus(), &node.config);
     let mut context = StepContext::new(node, secret, progress, plan);
@@ -126,7 +126,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     maintenance.begin(context.node.config.role(), Needs::Node, Instant::now());
     maintenance.remember(&context.passing);
     loop {
-        reporter.alive(LOOP, ROUND);
+        reporter.alive(LOOP, context.node.config.timeout(ROUND));
         if let Some(health) = &context.health {
             health.look_if_due();
         }

@@ -33,7 +33,7 @@ use crate::cluster::given_keys;
 use crate::cluster::kubernetes::{MANIFESTS, kubelet};
 use crate::cluster::records::{Entry, Records};
 use crate::host::bus;
-use crate::host::command::{Command, HOURS, Host, Runner};
+use crate::host::command::{Command, Host, LONG, Runner};
 use crate::host::files;
 use crate::host::hex;
 use crate::host::services::{AGENT, Services};
@@ -229,7 +229,7 @@ impl Restoring {
             .arg(format!("--initial-advertise-peer-urls={}", peer_url(&self.node)))
             .arg(format!("--bump-revision={BUMP}"))
             .arg("--mark-compacted")
-            .within(HOURS);
+            .within(LONG);
         runner.run(&command).context("restoring the snapshot")?;
         let members = self.members.iter().map(|node| node.name.clone()).collect();
         let note = serde_json::to_vec_pretty(&Restored { token: self.token.clone(), members, at: at.to_owned() })?;

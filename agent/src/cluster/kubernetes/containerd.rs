@@ -142,7 +142,9 @@ pub fn failed() -> Finding {
 /// Whether the running runtime answers Kubernetes: it starts without its CRI
 /// plugin when that fails, for example for want of inotify instances.
 pub fn serves_kubernetes(runner: &dyn Runner) -> anyhow::Result<bool> {
-    let output = runner.run(&Command::new("ctr").args(["plugins", "list"])).context("listing containerd's plugins")?;
+    // It is asked in passing, and `ctr` waits for a containerd that hangs.
+    let list = Command::new("ctr").args(["plugins", "list"]).within(Duration::from_secs(60));
+    let output = runner.run(&list).context("listing containerd's plugins")?;
     Ok(cri_is_ok(&String::from_utf8_lossy(&output)))
 }
 

@@ -96,6 +96,18 @@ fn containers_send_no_raw_packets_unless_they_ask_for_it_and_open_as_many_files_
 }
 
 #[test]
+fn a_runtime_that_hangs_is_not_waited_for_long() {
+    struct Limited;
+    impl Runner for Limited {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, command::Error> {
+            assert!(command.limit().as_secs() <= 60, "{:?}", command.limit());
+            Ok(b"io.containerd.grpc.v1 cri linux/amd64 ok".to_vec())
+        }
+    }
+    assert!(containerd::serves_kubernetes(&Limited).unwrap());
+}
+
+#[test]
 fn a_registry_mirror_stands_for_all_registries_until_it_is_removed() {
     let (root, platform) = container();
     let mirrors = root.path().join("etc/containerd/certs.d/_default/hosts.toml");

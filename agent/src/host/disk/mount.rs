@@ -17,7 +17,7 @@ use super::grow;
 use super::identity::Identity;
 use super::layout;
 use super::slots::{self, Slots};
-use crate::host::command::{Command, DAYS, Error, Runner};
+use crate::host::command::{Command, Error, LONG, Runner};
 use crate::host::platform::Platform;
 
 /// Below this much free space nothing can be relied on to be saved, in bytes.
@@ -175,7 +175,7 @@ fn keep_identity(disk: &Disk, identity: &Identity) -> io::Result<Identity> {
 /// Replays the journal and repairs what is safe to repair (e2fsck(8): status 1
 /// means repaired, 4 and more that something is left).
 fn check(node: &Path, disk: &str, salvage: &str, runner: &dyn Runner) -> Result<(), Finding> {
-    match runner.run(&Command::new("e2fsck").arg("-p").arg(node).within(DAYS)) {
+    match runner.run(&Command::new("e2fsck").arg("-p").arg(node).within(LONG)) {
         Ok(_) => Ok(()),
         Err(Error::Failed { status, tail, .. }) => match status.code() {
             Some(1 | 2) => {
