@@ -54,9 +54,9 @@ impl Source {
         let bytes = match &self.get {
             Get::File(path) => tail(&files::below(root, path), self.keep)?,
             Get::Program(line) => {
-                let (program, arguments) = line.split_first().context("a source without a program")?;
-                let program = Command::new(program).args(arguments).env("LC_ALL", "C").within(PROGRAM_LIMIT);
-                let mut output = runner.run(&program)?;
+                // It ends with this command also if Ctrl-C ends it: it is in a process group of its own.
+                let program = Command::new("setpriv").arg("--pdeathsig=KILL").args(line).env("LC_ALL", "C");
+                let mut output = runner.run(&program.within(PROGRAM_LIMIT))?;
                 if output.len() as u64 > LONGEST {
                     match self.keep {
                         Keep::End => drop(output.drain(..output.len() - LONGEST as usize)),
