@@ -73,6 +73,8 @@ fn the_kernel_is_set_as_the_image_says(scenario: &Scenario, vm: &str) {
     };
     let lockdown = scenario.lab().run_inside(vm, &["cat", "/sys/kernel/security/lockdown"], WORK).unwrap();
     assert!(lockdown.contains("[integrity]"), "{lockdown}");
+    let verity = scenario.lab().run_inside(vm, &["veritysetup", "status", "root"], WORK).unwrap();
+    assert!(verity.contains("panic_on_corruption"), "a damaged block of the root goes unnoticed: {verity}");
     for (name, value) in settings {
         scenario.wait(&format!("{name} to be {value}"), WORK, || Ok(read(name)? == value));
     }
