@@ -262,7 +262,7 @@ codes! {
     RUNTIME_FAILED, "runtime.failed", Error, "containerd ends at each start. The node has removed what containerd kept since power-on already, or pods may run.";
     ADD_ON_NOT_READY, "add-on.not-ready", Warning, "An add-on that the appliance brings does not run, or not on each node that it is for; or something of what it brings was not there.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";
-    MAINTENANCE_STUCK, "maintenance.stuck", Warning, "A background job does not end: it has run for ten times its pace, and for at least 15 minutes. It does not run again until it ends.";
+    MAINTENANCE_STUCK, "maintenance.stuck", Warning, "A background job does not end: it has run for ten times its pace, and for at least 15 minutes times `timeout-factor`. It does not run again until it ends.";
 }
 
 /// The documentation's table of codes, in Markdown.

@@ -157,7 +157,7 @@ impl Records {
         let restored =
             || files::write_atomically(&self.path(CONFIG), &Zeroizing::new(fs::read(self.path(CONFIG_COPY))?), 0o600);
         restored().context("restoring the configuration from its copy")?;
-        let action = "Check the node's settings and the data disk's storage; then restart the VM";
+        let action = "Check the node's settings and the data disk's storage. The next boot no longer says this";
         let finding = codes::CONFIG_RESTORED.finding("data disk", format!("{damaged:#}"), action);
         log::warn!("the configuration was restored from its copy: {damaged:#}");
         Ok((Some(config), finding.into()))

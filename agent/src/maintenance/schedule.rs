@@ -32,7 +32,7 @@ pub(super) enum Work {
     Lasting(fn(&NodeContext) -> anyhow::Result<Option<Job>>),
 }
 
-/// A job of [`Work::Background`] that runs for so many paces, and for this time, is stuck.
+/// A job of [`Work::Background`] that runs for so many paces, and for this time, times the timeout factor, is stuck.
 const PACES: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
@@ -43,6 +43,8 @@ pub(super) struct Scheduled {
     pub report: LastFound,
     /// The pause before it is looked at again, until a job of it has begun.
     pause: Duration,
+    /// How long a job may run at least.
+    patience: Duration,
     running: Option<Running>,
     stuck: Option<Finding>,
 }
@@ -61,12 +63,14 @@ impl Scheduled {
 
     /// Looked at after another pause, again and again, until there is something to do; at its own pace from then on.
     pub fn eager(task: &'static Task, pause: Duration, now: Instant) -> Self {
-        Self { task, due: now + pause, report: LastFound::default(), pause, running: None, stuck: None }
+        let report = LastFound::default();
+        Self { task, due: now + pause, report, pause, patience: PATIENCE, running: None, stuck: None }
     }
 
     /// Does or begins what is due and takes back what is done. Says whether a person may have something to learn.
     pub fn run(&mut self, node: &NodeContext, now: Instant) -> bool {
         let was_stuck = self.stuck.is_some();
+        self.patience = node.config.timeout(PATIENCE);
         match self.task.work {
             Work::Check(check) => self.check(now, || check(node)),
             Work::Background(prepare) | Work::Lasting(prepare) => self.background(now, || prepare(node)),
@@ -98,7 +102,7 @@ impl Scheduled {
             self.stuck = None;
         }
         if let Some(running) = &self.running {
-            let limit = PATIENCE.max(self.task.every * PACES);
+            let limit = self.patience.max(self.task.every * PACES);
             if matches!(self.task.work, Work::Background(_)) && now.duration_since(running.since) > limit {
                 self.stuck.get_or_insert_with(|| stuck(self.task.what, limit));
             }
@@ -130,8 +134,8 @@ impl Scheduled {
 
 /// Says that looking after something does not end.
 fn stuck(what: &str, limit: Duration) -> Finding {
-    let seen = format!("looking after it has not ended for more than {} minutes", limit.as_secs() / 60);
-    let action = "Restart the agent: `systemctl restart kaas-agent`. If it comes back, send a support bundle";
+    let seen = format!("its maintenance job has run for more than {} minutes and does not end", limit.as_secs() / 60);
+    let action = "Restart the agent: `sudo systemctl restart kaas-agent`. If this returns, make a support bundle";
     codes::MAINTENANCE_STUCK.finding(what, seen, action)
 }
 
@@ -236,6 +240,30 @@ mod tests {
                 thread::yield_now();
             }
         }
+    }
+
+    #[test]
+    fn a_job_of_a_slow_node_has_more_time() {
+        use crate::intake::config::{Config, fixture};
+        const HANGS: Task = Task {
+            work: Work::Background(|_| {
+                Ok(Some(Box::new(|_: &LastFound| -> anyhow::Result<Findings> {
+                    loop {
+                        thread::park();
+                    }
+                })))
+            }),
+            ..TASK
+        };
+        let (root, mut config, now) = (tempfile::tempdir().unwrap(), fixture::one_node(), Instant::now());
+        config.timeout_factor = 20;
+        let node = crate::node::fixture::node(root.path(), Config::ControlPlane(config));
+        let mut scheduled = Scheduled { due: now, ..Scheduled::new(&HANGS, now) };
+        let mut after = |time: Duration| {
+            scheduled.run(&node, now + time);
+            scheduled.findings().iter().count()
+        };
+        assert_eq!([Duration::ZERO, PATIENCE * 19, PATIENCE * 21].map(&mut after), [0, 0, 1]);
     }
 
     #[test]
