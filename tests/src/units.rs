@@ -28,7 +28,7 @@ fn no_service_of_ours_writes_core_dumps() {
     assert!(services > 10, "only {services} services");
 }
 
-/// After five starts within ten seconds systemd gives a unit up, unless it is told otherwise: Debian's units as well.
+/// After five starts within ten seconds systemd gives a unit up, unless a setting says otherwise: Debian's units as well.
 #[test]
 fn no_unit_has_a_start_limit() {
     let directory = workspace().join("systemd");
