@@ -48,6 +48,9 @@ pub(super) fn policy() -> Value {
     // A request without an accepted identity has no user and no group. The API server writes what no rule selects nowhere: such
     // requests cannot flush the log. A rule for `system:unauthenticated` would not see an answer 401, which has no group.
     let known = ["system:authenticated"];
+    // A client certificate may name this user, or the group `system:unauthenticated`, beside a group with rights. The API server
+    // adds `system:authenticated` to neither (`AuthenticatedGroupAdder`).
+    let anonymous = ["system:anonymous"];
     json!({
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -55,6 +58,12 @@ pub(super) fn policy() -> Value {
         "omitManagedFields": true,
         "rules": [
             {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*", "/version", "/metrics", "/openapi*"]},
+            // All that a stranger reaches beside those paths (`authentication`), with any verb.
+            {"level": "None", "users": anonymous, "namespaces": ["kube-public"], "resources": [
+                {"group": "", "resources": ["configmaps"], "resourceNames": ["cluster-info"]},
+            ]},
+            {"level": "Metadata", "users": anonymous},
+            {"level": "Metadata", "userGroups": ["system:unauthenticated"]},
             // Whoever reads a Secret is noted, the system's own parts included.
             {"level": "Metadata", "userGroups": known, "resources": secrets},
             // Programs that are run in pods, and ways into them: over WebSocket these are `get`, as reading is.
@@ -139,26 +148,35 @@ fn trim_to(directory: &Path, most: u64) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The level of the first rule that fits, as `policyRuleEvaluator` of k8s.io/apiserver finds it; `None` if none does. Without a
-    /// group nobody was authenticated: the request has no user.
+    /// The level for an object that no rule names.
     fn noted(user: &str, group: &str, verb: &str, resource: (&str, &str)) -> String {
-        let groups: Vec<&str> = match group {
-            "" => Vec::new(),
-            "system:unauthenticated" => vec![group],
-            group => vec![group, "system:authenticated"],
-        };
+        noted_of(user, &[group], verb, resource, ("default", "x"))
+    }
+
+    /// The level of the first rule that fits, as `policyRuleEvaluator` of k8s.io/apiserver finds it; `None` if none does. A request
+    /// with an accepted identity gets the group that `AuthenticatedGroupAdder` adds. One without has no user.
+    fn noted_of(user: &str, groups: &[&str], verb: &str, resource: (&str, &str), object: (&str, &str)) -> String {
+        let mut groups = groups.to_vec();
+        if !["", "system:anonymous"].contains(&user) && !groups.contains(&"system:unauthenticated") {
+            groups.push("system:authenticated");
+        }
         let policy = policy();
         let has = |list: &Value, what: &str| list.as_array().is_some_and(|list| list.iter().any(|one| one == what));
         let fits = |rule: &&Value| {
             let names = |field: &str, what: &str| rule.get(field).is_none_or(|list| has(list, what));
             let resources = |list: &Value| {
                 let mut list = list.as_array().unwrap().iter();
-                list.any(|one| one["group"] == resource.0 && has(&one["resources"], resource.1))
+                list.any(|one| {
+                    one["group"] == resource.0
+                        && has(&one["resources"], resource.1)
+                        && one.get("resourceNames").is_none_or(|names| has(names, object.1))
+                })
             };
             rule.get("nonResourceURLs").is_none()
                 && names("users", user)
                 && rule.get("userGroups").is_none_or(|list| groups.iter().any(|group| has(list, group)))
                 && names("verbs", verb)
+                && names("namespaces", object.0)
                 && rule.get("resources").is_none_or(resources)
         };
         let rule = policy["rules"].as_array().unwrap().iter().find(fits);
@@ -195,13 +213,22 @@ mod tests {
         for verb in ["get", "create", "delete"] {
             for resource in [("", "secrets"), ("", "pods/exec"), ("apps", "deployments")] {
                 assert_eq!(noted("", "", verb, resource), "None", "an answer 401: {verb} {resource:?}");
-                assert_eq!(noted("system:anonymous", "system:unauthenticated", verb, resource), "None");
+                // Certificates that leave the API server no group to add.
+                assert_eq!(noted("system:anonymous", admins, verb, resource), "Metadata", "{verb} {resource:?}");
+                let both = ["system:unauthenticated", admins];
+                assert_eq!(noted_of("anna", &both, verb, resource, ("default", "x")), "Metadata", "{verb}");
             }
+            let groups = ["system:unauthenticated"];
+            let of = |object| noted_of("system:anonymous", &groups, verb, ("", "configmaps"), object);
+            assert_eq!(of(("kube-public", "cluster-info")), "None", "what a stranger reaches: {verb}");
+            assert_eq!(of(("kube-public", "another")), "Metadata");
+            assert_eq!(of(("kube-system", "cluster-info")), "Metadata");
         }
         let rules = policy()["rules"].clone();
         let bodies = |rule: &Value| !["None", "Metadata"].contains(&rule["level"].as_str().unwrap());
         assert!(!rules.as_array().unwrap().iter().any(bodies), "bodies hold secrets: {rules:#}");
     }
+
     #[test]
     fn the_oldest_files_go_until_the_log_has_its_share() {
         let root = tempfile::tempdir().unwrap();
