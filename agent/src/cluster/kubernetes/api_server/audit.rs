@@ -1,10 +1,13 @@
 //! What the API server notes of requests: its audit policy (`audit.k8s.io/v1`), and the log that it writes.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
 use crate::cluster::etcd::snapshot::room;
@@ -18,7 +21,7 @@ pub const LOGS: &str = contract::paths::AUDIT;
 const LOG: &str = "audit.log";
 /// The size at which the API server begins the next file, in MB.
 const LOG_SIZE: u32 = 100;
-/// The number of older files, in gzip, that the API server keeps. [`trim`] removes them earlier.
+/// The number of older files that the API server keeps. [`trim`] compresses them, and removes them earlier.
 const LOG_FILES: u32 = 200;
 /// The age at which the API server removes a file, in days.
 const LOG_DAYS: u32 = 365;
@@ -94,15 +97,14 @@ pub(super) fn arguments() -> Vec<(&'static str, String)> {
         ("audit-log-maxsize", LOG_SIZE.to_string()),
         ("audit-log-maxbackup", LOG_FILES.to_string()),
         ("audit-log-maxage", LOG_DAYS.to_string()),
-        ("audit-log-compress", "true".to_owned()),
     ]
 }
 
-/// Writes the log to the disk, and removes its oldest files while all of them take more than their share of the data disk.
-/// Without a log nothing happens.
+/// Writes the log to the disk, compresses the oldest file that is not compressed, and removes the oldest files while all of them
+/// take more than their share of the data disk. Without a log nothing happens.
 ///
 /// # Errors
-/// The disk cannot be measured, or a file cannot be written or removed.
+/// The disk cannot be measured, or a file cannot be written or removed. A file that could not be compressed is left as it was.
 pub fn trim(root: &Path) -> anyhow::Result<()> {
     let directory = files::below(root, LOGS);
     match File::open(directory.join(LOG)) {
@@ -110,8 +112,34 @@ pub fn trim(root: &Path) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).context("opening the audit log"),
     }
+    // One at a time, which takes a second or two: etcd may need room.
+    let compressed = compress_oldest(&directory).context("compressing an audit log");
     let (_, whole) = room(&directory).context("measuring the data disk")?;
-    trim_to(&directory, (whole / SHARE).clamp(BOUNDS.0, BOUNDS.1)).context("removing old audit logs")
+    trim_to(&directory, (whole / SHARE).clamp(BOUNDS.0, BOUNDS.1)).context("removing old audit logs")?;
+    compressed
+}
+
+/// Puts the gzip form of a file in its place. After a power cut the file, its gzip form or both are whole: the API server itself
+/// (`--audit-log-compress`) would flush nothing and remove the file.
+fn compress_oldest(directory: &Path) -> io::Result<()> {
+    let names = fs::read_dir(directory)?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let Some(name) = names.filter(|name| name.starts_with("audit-") && name.ends_with(".log")).min() else {
+        return Ok(());
+    };
+    let (plain, packed) = (directory.join(&name), directory.join(format!("{name}.gz")));
+    let temporary = files::beside(&packed)?;
+    let pack = || -> io::Result<bool> {
+        files::remove(&temporary)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        let mut encoder = GzEncoder::new(file, Compression::default());
+        io::copy(&mut File::open(&plain)?, &mut encoder)?;
+        encoder.finish()?.sync_all()?;
+        files::put_in_place(&temporary, &packed)?;
+        files::remove(&plain)
+    };
+    pack().map(drop).inspect_err(|_| {
+        let _ = files::remove(&temporary);
+    })
 }
 
 fn trim_to(directory: &Path, most: u64) -> io::Result<()> {
@@ -119,7 +147,7 @@ fn trim_to(directory: &Path, most: u64) -> io::Result<()> {
     let mut sum = 0;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        // The API server may have compressed or removed it since.
+        // The API server may have removed it since.
         let Ok(size) = entry.metadata().map(|file| file.len()) else { continue };
         sum += size;
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -146,6 +174,11 @@ fn trim_to(directory: &Path, most: u64) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use flate2::read::GzDecoder;
+
     use super::*;
 
     /// The level for an object that no rule names.
@@ -227,6 +260,43 @@ mod tests {
         let rules = policy()["rules"].clone();
         let bodies = |rule: &Value| !["None", "Metadata"].contains(&rule["level"].as_str().unwrap());
         assert!(!rules.as_array().unwrap().iter().any(bodies), "bodies hold secrets: {rules:#}");
+    }
+
+    #[test]
+    fn a_power_cut_loses_nothing_of_a_file_that_is_compressed() {
+        for steps in 0.. {
+            let root = tempfile::tempdir().unwrap();
+            let directory = files::below(root.path(), LOGS);
+            fs::create_dir_all(&directory).unwrap();
+            let file = |hour: u32| directory.join(format!("audit-2026-11-21T{hour}-00-00.000.log"));
+            let (first, second) = (file(10), file(11));
+            for path in [&first, &second, &directory.join(LOG)] {
+                fs::write(path, path.display().to_string()).unwrap();
+            }
+            let packed = first.with_extension("log.gz");
+            let unpacked = || -> Option<String> {
+                let mut text = String::new();
+                GzDecoder::new(File::open(&packed).ok()?).read_to_string(&mut text).expect("it is whole");
+                Some(text)
+            };
+            let (trimmed, is_cut) = files::power::with(steps, || trim(root.path()));
+            assert!(trimmed.is_ok() || is_cut, "{trimmed:?}");
+            assert!(first.exists() || unpacked().is_some(), "nothing is left after {steps} steps");
+            assert!(second.exists(), "one at a time");
+            // After the power cut.
+            for _ in 0..2 {
+                trim(root.path()).unwrap();
+            }
+            assert_eq!(unpacked().unwrap(), first.display().to_string());
+            assert_eq!(fs::metadata(&packed).unwrap().permissions().mode() & 0o777, 0o600);
+            let mut left: Vec<_> = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+            left.sort();
+            assert_eq!(left, [packed, second.with_extension("log.gz"), directory.join(LOG)]);
+            if !is_cut {
+                break;
+            }
+        }
+        assert!(arguments().iter().all(|(name, _)| *name != "audit-log-compress"), "the API server does not flush");
     }
 
     #[test]
