@@ -97,8 +97,8 @@ fn looking(node: &NodeContext, places: &'static [&'static Place]) -> Job {
     })
 }
 
-/// Makes room for etcd before its disk is full, quicker than anybody could, and writes the audit log to the disk. It goes on
-/// for good: the main loop may be busy for longer than a small disk takes to fill.
+/// Makes room for etcd before its disk is full, quicker than anybody could, and sees to the audit log. It goes on for good: the
+/// main loop may be busy for longer than a small disk takes to fill.
 pub(super) fn relieve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     Ok(Some(relieving(node.root().to_owned())))
 }
@@ -106,11 +106,22 @@ pub(super) fn relieve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
 fn relieving(root: PathBuf) -> Job {
     Box::new(move |report| {
         loop {
-            let relieved = snapshot::relieve(&root).and_then(|()| audit::trim(&root));
-            report.set(relieved.map_or_else(|error| failed(ROOM, &error), |()| Findings::default()));
+            report.set(relieve_now(&root));
             thread::sleep(RELIEVE);
         }
     })
+}
+
+/// What the audit log has beyond its share goes before a snapshot. If one of both fails, the other goes on.
+fn relieve_now(root: &Path) -> Findings {
+    let mut findings = Findings::default();
+    if let Err(error) = audit::trim(root) {
+        findings.extend(failed("the audit log", &error));
+    }
+    if let Err(error) = snapshot::relieve(root) {
+        findings.extend(failed(ROOM, &error));
+    }
+    findings
 }
 
 /// How much of something is used.
@@ -210,9 +221,15 @@ pub(crate) fn scratch_users() -> impl Iterator<Item = String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::symlink;
     use std::time::SystemTime;
 
+    use nix::fcntl::{FallocateFlags, fallocate};
+
     use super::*;
+    use crate::host::command::{Command, Host, Runner as _};
+    use crate::host::disk::fixture::alone;
     use crate::host::fixture::{eventually, small_file_system};
     use crate::intake::config::Config;
     use crate::intake::config::fixture::joined;
@@ -298,6 +315,43 @@ mod tests {
             fs::remove_dir_all(directory).unwrap();
             fs::write(files::below(root.path(), paths::SNAPSHOTS), "").unwrap();
             eventually("a warning", || found.findings().to_string().contains(ROOM));
+            // The audit log keeps its share all the same.
+            let logs = files::below(root.path(), audit::LOGS);
+            let excess = logs.join("audit-2026-11-21T10-00-00.000.log.gz");
+            fs::create_dir_all(&logs).unwrap();
+            File::create(&excess).unwrap().set_len(3 << 30).unwrap();
+            File::create(logs.join("audit.log")).unwrap();
+            eventually("the audit log to have its share", || !excess.exists());
+        };
+        thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+
+    #[test]
+    fn the_audit_log_makes_room_before_snapshots_do() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().to_owned();
+        let (image, data) = (path.join("image"), files::below(&path, paths::DATA));
+        File::create(&image).unwrap().set_len(1 << 30).unwrap();
+        Host.run(&Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image)).unwrap();
+        fs::create_dir(&data).unwrap();
+        let test = move || {
+            // Gone with the thread, which unmounts the file system and frees the loop device.
+            alone();
+            Host.run(&Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(&image).arg(&data)).unwrap();
+            let (logs, snapshots) = (data.join("audit"), snapshot::directory(&path));
+            fs::create_dir_all(path.join("var/log")).unwrap();
+            symlink(&logs, files::below(&path, audit::LOGS)).unwrap();
+            for directory in [&logs, &snapshots] {
+                fs::create_dir(directory).unwrap();
+            }
+            let taken = [10, 11].map(|day| snapshots.join(format!("c-202001{day}T000000Z.db")));
+            for file in [&logs.join("audit.log"), &taken[0], &taken[1]] {
+                fs::write(file, "").unwrap();
+            }
+            let excess = logs.join("audit-2026-11-21T10-00-00.000.log.gz");
+            fallocate(File::create(&excess).unwrap(), FallocateFlags::empty(), 0, 800 << 20).unwrap();
+            assert!(relieve_now(&path).is_empty());
+            assert!(!excess.exists() && taken.iter().all(|snapshot| snapshot.exists()));
         };
         thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
