@@ -261,6 +261,7 @@ codes! {
     RUNTIME_RECREATED, "runtime.recreated", Warning, "containerd did not start with what it kept. The node removed that since power-on and imported its own images again. Pods pull other images again.";
     RUNTIME_FAILED, "runtime.failed", Error, "containerd ends at each start. The node has removed what containerd kept since power-on already, or pods may run.";
     ADD_ON_NOT_READY, "add-on.not-ready", Warning, "An add-on that the appliance brings does not run, or not on each node that it is for; or something of what it brings was not there.";
+    AUDIT_WINDOW_SHORT, "audit.window-short", Warning, "The audit log had reached its share of the data disk, and files of the last 24 hours were removed. The first file of each hour and the newest ones stay. The finding stays for a day.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";
     MAINTENANCE_STUCK, "maintenance.stuck", Warning, "A background job does not end: it has run for ten times its pace, and for at least 15 minutes times `timeout-factor`. It does not run again until it ends.";
 }

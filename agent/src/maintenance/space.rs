@@ -6,10 +6,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use contract::codes;
-use contract::finding::Findings;
+use contract::finding::{Finding, Findings};
 use contract::paths;
 use nix::sys::statvfs::statvfs;
 
@@ -29,6 +29,9 @@ const ALMOST: u64 = 90;
 
 /// The pause between two looks whether etcd is short of room.
 pub(super) const RELIEVE: Duration = Duration::from_secs(5);
+
+/// How long it is said that the audit log is too short.
+const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How many of the largest users are named.
 const NAMED: usize = 4;
@@ -105,18 +108,27 @@ pub(super) fn relieve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
 
 fn relieving(root: PathBuf) -> Job {
     Box::new(move |report| {
+        let mut short = None;
         loop {
-            report.set(relieve_now(&root));
+            report.set(relieve_now(&root, &mut short));
             thread::sleep(RELIEVE);
         }
     })
 }
 
-/// What the audit log has beyond its share goes before a snapshot. If one of both fails, the other goes on.
-fn relieve_now(root: &Path) -> Findings {
+/// What the audit log has beyond its share goes before a snapshot. If one of both fails, the other goes on. `short` has the last
+/// finding about the log and its time.
+fn relieve_now(root: &Path, short: &mut Option<(Instant, Finding)>) -> Findings {
     let mut findings = Findings::default();
-    if let Err(error) = audit::trim(root) {
-        findings.extend(failed("the audit log", &error));
+    match audit::trim(root) {
+        Ok(Some(finding)) => *short = Some((Instant::now(), finding)),
+        Ok(None) => {}
+        Err(error) => findings.extend(failed("the audit log", &error)),
+    }
+    if let Some((since, finding)) = short
+        && since.elapsed() < REMEMBERED
+    {
+        findings.push(finding.clone());
     }
     if let Err(error) = snapshot::relieve(root) {
         findings.extend(failed(ROOM, &error));
@@ -350,7 +362,11 @@ mod tests {
             }
             let excess = logs.join("audit-2026-11-21T10-00-00.000.log.gz");
             fallocate(File::create(&excess).unwrap(), FallocateFlags::empty(), 0, 800 << 20).unwrap();
-            assert!(relieve_now(&path).is_empty());
+            let mut short = None;
+            for look in ["the first", "the next"] {
+                let findings = relieve_now(&path, &mut short);
+                assert!(findings.iter().map(|one| &one.code).eq(["audit.window-short"]), "{look}: {findings}");
+            }
             assert!(!excess.exists() && taken.iter().all(|snapshot| snapshot.exists()));
         };
         thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -4,8 +4,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use contract::codes;
+use contract::finding::Finding;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
@@ -21,8 +24,10 @@ pub const LOGS: &str = contract::paths::AUDIT;
 const LOG: &str = "audit.log";
 /// The size at which the API server begins the next file, in MB.
 const LOG_SIZE: u32 = 100;
-/// The number of older files that the API server keeps. [`trim`] compresses them, and removes them earlier.
-const LOG_FILES: u32 = 200;
+/// The number of older files that [`trim`] keeps: it compresses them.
+const FILES: u32 = 500;
+/// The number of older files that the API server keeps. Its oldest ones go first, so that [`trim`] must be earlier.
+const LOG_FILES: u32 = 2 * FILES;
 /// The age at which the API server removes a file, in days.
 const LOG_DAYS: u32 = 365;
 
@@ -30,6 +35,9 @@ const LOG_DAYS: u32 = 365;
 const SHARE: u64 = 20;
 /// … within these bounds, in bytes.
 const BOUNDS: (u64, u64) = (256 << 20, 2 << 30);
+
+/// A file that is removed at an earlier age is a finding.
+const WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What the API server notes: who did what to which object and when, never what was sent or answered. The first rule that
 /// fits counts.
@@ -100,23 +108,29 @@ pub(super) fn arguments() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Writes the log to the disk, compresses the oldest file that is not compressed, and removes the oldest files while all of them
-/// take more than their share of the data disk. Without a log nothing happens.
+/// Writes the log to the disk, compresses the oldest file that is not compressed, and removes files while all of them take more
+/// than their share of the data disk. Returns a finding if it removed one of the last day. Without a log nothing happens.
 ///
 /// # Errors
 /// The disk cannot be measured, or a file cannot be written or removed. A file that could not be compressed is left as it was.
-pub fn trim(root: &Path) -> anyhow::Result<()> {
+pub fn trim(root: &Path) -> anyhow::Result<Option<Finding>> {
     let directory = files::below(root, LOGS);
     match File::open(directory.join(LOG)) {
         Ok(log) => log.sync_data().context("writing the audit log to the disk")?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).context("opening the audit log"),
     }
     // One at a time, which takes a second or two: etcd may need room.
     let compressed = compress_oldest(&directory).context("compressing an audit log");
     let (_, whole) = room(&directory).context("measuring the data disk")?;
-    trim_to(&directory, (whole / SHARE).clamp(BOUNDS.0, BOUNDS.1)).context("removing old audit logs")?;
-    compressed
+    let most = (whole / SHARE).clamp(BOUNDS.0, BOUNDS.1);
+    let is_short = trim_to(&directory, most, SystemTime::now()).context("removing old audit logs")?;
+    compressed?;
+    Ok(is_short.then(|| {
+        let seen = format!("files of the last 24 hours were removed: all files may have {} MiB", most >> 20);
+        let action = format!("Find the sender of most requests in {LOGS}. On a larger data disk the log has up to 2 GiB");
+        codes::AUDIT_WINDOW_SHORT.finding("the audit log", seen, action)
+    }))
 }
 
 /// Puts the gzip form of a file in its place. After a power cut the file, its gzip form or both are whole: the API server itself
@@ -142,34 +156,64 @@ fn compress_oldest(directory: &Path) -> io::Result<()> {
     })
 }
 
-fn trim_to(directory: &Path, most: u64) -> io::Result<()> {
-    let mut older = Vec::new();
-    let mut sum = 0;
+/// An older file of the log: `audit-TIME.log`, and `audit-TIME.log.gz` once it is compressed.
+struct Older {
+    name: String,
+    size: u64,
+    modified: SystemTime,
+}
+
+impl Older {
+    /// The hour in which the next file began, in UTC.
+    fn hour(&self) -> &str {
+        self.name.get(.."audit-2026-11-20T10".len()).unwrap_or(&self.name)
+    }
+}
+
+/// Removes files until all of them have `most` bytes. Returns whether one of them is younger than [`WINDOW`] at `now`.
+fn trim_to(directory: &Path, most: u64, now: SystemTime) -> io::Result<bool> {
+    let (mut older, mut sum, mut is_short) = (Vec::new(), 0, false);
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         // The API server may have removed it since.
-        let Ok(size) = entry.metadata().map(|file| file.len()) else { continue };
+        let Ok(file) = entry.metadata() else { continue };
+        // A small one counts as more than it has: there are never more than `FILES`.
+        let size = file.len().max(most / u64::from(FILES));
         sum += size;
         let name = entry.file_name().to_string_lossy().into_owned();
-        // `audit-TIME.log`, and `audit-TIME.log.gz` once it is compressed.
         if name.starts_with("audit-") {
-            older.push((name, size));
+            older.push(Older { name, size, modified: file.modified()? });
         }
     }
-    older.sort();
-    for (name, size) in older {
-        if sum <= most {
-            break;
-        }
-        files::remove(&directory.join(&name))?;
-        log::info!(
-            "removed the audit log {name}: the logs had {} MB, and may have {} MB",
-            sum / 1_000_000,
-            most / 1_000_000
-        );
-        sum -= size;
+    older.sort_by(|one, other| one.name.cmp(&other.name));
+    while sum > most && !older.is_empty() {
+        let file = older.remove(next_to_remove(&older, most / 2));
+        files::remove(&directory.join(&file.name))?;
+        log::info!("removed the audit log {}: all of them may have {} MiB", file.name, most >> 20);
+        sum -= file.size;
+        is_short |= file.modified + WINDOW > now;
     }
-    Ok(())
+    Ok(is_short)
+}
+
+/// The place of a file in `older`, which has the oldest one first. The newest files stay, up to `newest` bytes. Of the others, the
+/// hour with the most files loses its second one: a flood of requests pushes its own files out, and the first file of each hour
+/// stays. Once each hour has one file, the oldest goes.
+fn next_to_remove(older: &[Older], newest: u64) -> usize {
+    let mut kept = 0;
+    let recent = older.iter().rev().take_while(|file| {
+        kept += file.size;
+        kept <= newest
+    });
+    let others = &older[..older.len() - recent.count()];
+    let (mut begin, mut most, mut place) = (0, 1, 0);
+    for hour in others.chunk_by(|one, other| one.hour() == other.hour()) {
+        if hour.len() > most {
+            (most, place) = (hour.len(), begin + 1);
+        }
+        begin += hour.len();
+    }
+    place
 }
 
 #[cfg(test)]
@@ -178,6 +222,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use flate2::read::GzDecoder;
+    use tempfile::TempDir;
 
     use super::*;
 
@@ -299,32 +344,88 @@ mod tests {
         assert!(arguments().iter().all(|(name, _)| *name != "audit-log-compress"), "the API server does not flush");
     }
 
+    /// A directory with these files of the log, of 100 bytes each, beside the one that is written to.
+    fn directory(names: &[String]) -> TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for name in names.iter().map(String::as_str).chain([LOG]) {
+            fs::write(directory.path().join(name), [0u8; 100]).unwrap();
+        }
+        directory
+    }
+
+    /// The files of the log, without the one that is written to.
+    fn left(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        assert_eq!(names.pop().unwrap(), LOG, "what is written to stays");
+        names
+    }
+
+    /// The file that was ended in this minute of 21 November 2026.
+    fn ended(hour: u32, minute: u32) -> String {
+        format!("audit-2026-11-21T{hour:02}-{minute:02}-00.000.log.gz")
+    }
+
     #[test]
     fn the_oldest_files_go_until_the_log_has_its_share() {
         let root = tempfile::tempdir().unwrap();
-        assert!(trim(root.path()).is_ok(), "there is no log yet");
+        assert_eq!(trim(root.path()).unwrap(), None, "there is no log yet");
+        let names = [ended(8, 0), ended(9, 0), ended(10, 0)];
+        let directory = directory(&names);
+        let trim = |most| trim_to(directory.path(), most, SystemTime::now()).unwrap();
+        assert!(!trim(400));
+        assert_eq!(left(directory.path()), names);
+        assert!(trim(399));
+        assert_eq!(left(directory.path()), names[1..]);
+        assert!(trim(0));
+        assert!(left(directory.path()).is_empty());
+    }
+
+    #[test]
+    fn a_flood_of_requests_pushes_its_own_files_out() {
+        let flood = |hour| (0..20).map(move |minute| ended(hour, minute));
+        let names: Vec<String> = [ended(8, 30), ended(9, 30)].into_iter().chain(flood(10)).collect();
+        let directory = directory(&names);
+        trim_to(directory.path(), 1000, SystemTime::now()).unwrap();
+        let calm = [ended(8, 30), ended(9, 30), ended(10, 0)];
+        let newest = |hour| (15..20).map(move |minute| ended(hour, minute));
+        let expected: Vec<String> = calm.iter().cloned().chain([ended(10, 14)]).chain(newest(10)).collect();
+        assert_eq!(left(directory.path()), expected);
+        // Another hour of it.
+        for name in flood(11) {
+            fs::write(directory.path().join(name), [0u8; 100]).unwrap();
+        }
+        trim_to(directory.path(), 1000, SystemTime::now()).unwrap();
+        let expected: Vec<String> = calm.iter().cloned().chain([ended(11, 0)]).chain(newest(11)).collect();
+        assert_eq!(left(directory.path()), expected);
+    }
+
+    #[test]
+    fn many_small_files_are_no_way_around_that() {
+        let names: Vec<String> = (0..2 * FILES).map(|number| ended(number / 60, number % 60)).collect();
+        let directory = directory(&names);
+        trim_to(directory.path(), 1 << 30, SystemTime::now()).unwrap();
+        let left = left(directory.path());
+        assert!(left.len() < FILES as usize && left[0] == names[0], "{} files from {}", left.len(), left[0]);
+    }
+
+    #[test]
+    fn a_log_that_reaches_back_less_than_a_day_is_a_finding() {
+        let root = tempfile::tempdir().unwrap();
         let directory = files::below(root.path(), LOGS);
         fs::create_dir_all(&directory).unwrap();
-        let names = [
-            "audit-2026-11-20T10-00-00.000.log.gz",
-            "audit-2026-11-21T10-00-00.000.log.gz",
-            "audit.log",
-            "endpoint.log",
-        ];
-        for name in names {
-            fs::write(directory.join(name), [0u8; 100]).unwrap();
-        }
-        trim(root.path()).unwrap();
-        let left = || {
-            let entries = fs::read_dir(&directory).unwrap();
-            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-            names.sort();
-            names
+        File::create(directory.join(LOG)).unwrap();
+        let large = |age: Duration| {
+            let file = File::create(directory.join(ended(8, 0))).unwrap();
+            file.set_len(BOUNDS.1 + 1).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
         };
-        assert_eq!(left(), names);
-        trim_to(&directory, 399).unwrap();
-        assert_eq!(left(), names[1..]);
-        trim_to(&directory, 0).unwrap();
-        assert_eq!(left(), names[2..], "what is written to stays");
+        large(2 * WINDOW);
+        assert_eq!(trim(root.path()).unwrap(), None);
+        assert!(left(&directory).is_empty());
+        large(WINDOW / 2);
+        let finding = trim(root.path()).unwrap().unwrap().to_string();
+        assert!(finding.starts_with("warning audit.window-short: the audit log: files of the last 24 h"), "{finding}");
     }
 }
