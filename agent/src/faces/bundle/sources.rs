@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use contract::ports;
+use flate2::read::GzDecoder;
 
 use super::archive::Keep;
 use crate::cluster::kubernetes::{ADMINISTRATOR, PKI, PROGRAMS, api_server};
@@ -71,10 +72,17 @@ impl Source {
     }
 }
 
-/// A file, or what is kept of a long one.
+/// A file, or what is kept of a long one. Of one in gzip, the end of its content.
 fn tail(path: &Path, keep: Keep) -> anyhow::Result<Vec<u8>> {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
+        if path.extension().is_some_and(|end| end == "gz") {
+            let (mut content, mut bytes) = (GzDecoder::new(file), Vec::new());
+            while content.by_ref().take(LONGEST).read_to_end(&mut bytes)? > 0 {
+                bytes.drain(..bytes.len().saturating_sub(LONGEST as usize));
+            }
+            return Ok(bytes);
+        }
         // Files of /proc have no length.
         let length = file.metadata()?.len();
         if keep == Keep::End && length > LONGEST {
@@ -228,17 +236,11 @@ fn audit_logs(root: &Path) -> Vec<Source> {
     let directory = files::below(root, api_server::audit::LOGS);
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    // `audit.log`, and `audit-TIME.log` of those before it, which are compressed a moment later.
+    // `audit.log`, and `audit-TIME.log` of those before it, which the agent compresses a moment later.
     names.retain(|name| name.starts_with("audit") && name.trim_end_matches(".gz").ends_with(".log"));
     names.sort_by(|one, other| other.cmp(one));
     let source = |name: String| {
-        let path = Path::new(api_server::audit::LOGS).join(&name);
-        let get = match name.ends_with(".gz") {
-            true => Get::Program(
-                ["sh", "-c", &format!("gzip -dc '{}' | tail -c {LONGEST}", path.display())].map(str::to_owned).to_vec(),
-            ),
-            false => Get::File(path),
-        };
+        let get = Get::File(Path::new(api_server::audit::LOGS).join(&name));
         let name = format!("kubernetes/{}", name.trim_end_matches(".gz"));
         Source { what: "who asked the API server for what".to_owned(), weight: 20, keep: Keep::End, get, name }
     };
