@@ -117,6 +117,7 @@ fn the_documentation_says_how_a_node_differs_from_the_benchmark() {
     let (mut checked, mut modes) = (0, Vec::new());
     for [item, component, setting, value, result] in rows(page) {
         assert!(!result.is_empty(), "{item} has no result");
+        assert!(component != "–" || !setting.starts_with('`'), "{item}: the table names no component of {setting}");
         let setting = setting.trim_matches('`');
         if component == "mode" {
             modes.push((setting.to_owned(), value.to_owned()));
