@@ -39,8 +39,8 @@ const KUBELET: &str = r#"systemctl stop kubelet.service
         echo '{"damaged' >$file
     done
     range=$(sed -n 's/.*"subnet": "\([0-9.]*\)\.0\/24".*/\1/p' /etc/cni/net.d/10-kaas.conflist)
-    mkdir -p /var/lib/cni/networks/kaas
-    for last in $(seq 2 254); do echo lost >/var/lib/cni/networks/kaas/$range.$last; done
+    mkdir -p /run/kaas/cni/kaas
+    for last in $(seq 2 254); do echo lost >/run/kaas/cni/kaas/$range.$last; done
     sync"#;
 
 /// Damages what the kubelet of a control node keeps, before its power is cut.
@@ -51,7 +51,7 @@ pub fn damage_what_the_kubelet_keeps(scenario: &Scenario, node: &str) {
 /// The node has made that again, and the addresses are free.
 pub fn the_kubelet_keeps_nothing_damaged(scenario: &Scenario, node: &str) {
     let leases =
-        scenario.inside(node, &["sh", "-c", "grep --recursive --files-with-matches lost /var/lib/cni || true"]);
+        scenario.inside(node, &["sh", "-c", "grep --recursive --files-with-matches lost /run/kaas/cni || true"]);
     assert_eq!(leases, "", "pods of no boot hold addresses of {node}");
     let empty = ["find", "/var/lib/kubelet/pki/kubelet.crt", "/etc/kubernetes/manifests/", "-type", "f", "-empty"];
     assert_eq!(scenario.inside(node, &empty), "", "{node}");

@@ -65,10 +65,6 @@ const CHECKPOINTS: [&str; 6] = [
     "device-plugins/kubelet_internal_checkpoint",
 ];
 
-/// The addresses that the CNI plugin `host-local` has given to pods, a file each. A pod whose sandbox containerd has forgotten
-/// never gives its address back.
-const ADDRESSES: &str = "/var/lib/cni";
-
 /// Where systemd-resolved lists the resolvers themselves, without its stub:
 /// pods cannot reach the stub on loopback.
 pub const RESOLVERS: &str = "/run/systemd/resolve/resolv.conf";
@@ -202,7 +198,7 @@ pub fn serving_leaf(node: &ControlNode) -> Leaf {
     }
 }
 
-/// Removes what the kubelet and the CNI plugins of an earlier boot remembered of its pods.
+/// Removes what the kubelet of an earlier boot remembered.
 ///
 /// # Errors
 /// The file system's.
@@ -210,7 +206,7 @@ pub fn forget_pods(root: &Path) -> io::Result<()> {
     for name in CHECKPOINTS {
         files::remove(&root.join("var/lib/kubelet").join(name))?;
     }
-    files::remove_directory(&files::below(root, ADDRESSES))
+    Ok(())
 }
 
 /// The whole ones of the certificates that the kubelet has renewed, with their keys, by the names of their files: the newest last.
