@@ -5,11 +5,12 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use contract::ports;
 
 use super::inventory::{AUTHORITIES, Certificate, KUBELET_CLIENT, inventory, is_ours, ours};
 use super::users;
+use crate::cluster::etcd::snapshot;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::{PKI, api, kubelet, proxy};
 use crate::cluster::pki::{self, Authorities, Leaf, RENEW_BEFORE};
@@ -19,6 +20,9 @@ use crate::host::files;
 use crate::intake::config::ControlPlane;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The free space that a renewal of all certificates needs, in bytes. They take a tenth of it.
+const ROOM: u64 = 4 << 20;
 
 /// A certificate that is valid within this time is waited for: the clock of the node that has signed it may be ahead for good.
 const SOON: Duration = Duration::from_secs(60 * 60);
@@ -73,8 +77,11 @@ pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: 
 /// one at its start must then be started again.
 ///
 /// # Errors
-/// A file cannot be removed, or as [`kubernetes`]: what is missing then is made again by the next call, or at boot.
+/// The data disk has no room: all certificates stay. A file cannot be removed, or as [`kubernetes`]: what is missing then is made
+/// again by the next call, or at boot.
 pub fn all_now(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<()> {
+    let (free, _) = snapshot::room(&files::below(root, PKI)).context("looking at the free space")?;
+    ensure!(free >= ROOM, "the data disk has no room for new certificates, so the old ones stay: free space on it");
     for path in ours().chain([kubelet::CLIENT]) {
         files::remove(&files::below(root, path)).with_context(|| format!("removing {path}"))?;
     }
@@ -115,8 +122,10 @@ fn forget_early(root: &Path, certificates: &[Certificate], now: SystemTime) -> s
 mod tests {
     use super::*;
     use crate::cluster::kubernetes::kubeadm::fake::FakeKubeadm;
+    use crate::host::fixture::small_file_system;
     use crate::intake::config::fixture::three_nodes;
     use std::fs;
+    use std::thread;
 
     #[test]
     fn nodes_renew_one_day_after_another_and_authorities_never() {
@@ -152,6 +161,24 @@ mod tests {
         }
         assert_eq!(read("/etc/kubernetes/pki/ca.crt"), authority);
         assert!(!kubelets.exists(), "the kubelet asks for another one");
+    }
+
+    #[test]
+    fn a_full_disk_keeps_all_old_certificates() {
+        let test = || {
+            let (root, config, now) = (tempfile::tempdir().unwrap(), three_nodes(), SystemTime::now());
+            let _disk = small_file_system(&files::below(root.path(), "/etc/kubernetes"));
+            let (fake, pki) = (FakeKubeadm::new(root.path()), files::below(root.path(), PKI));
+            pki::ensure_member(config.control_node().unwrap(), &pki, now).unwrap();
+            kubernetes(root.path(), &config, &fake, false, now).unwrap();
+            let all = || ours().map(|path| fs::read(files::below(root.path(), path)).ok()).collect::<Vec<_>>();
+            let before = all();
+            fs::write(pki.join("full"), vec![1; 62 << 20]).unwrap();
+            let error = all_now(root.path(), &config, &fake, now).unwrap_err().to_string();
+            assert!(error.contains("no room for new certificates"), "{error}");
+            assert!(all() == before, "an old certificate is gone");
+        };
+        thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
 
     #[test]
