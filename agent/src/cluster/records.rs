@@ -1,7 +1,7 @@
 //! What the agent keeps on the data disk: one file for each thing, each
 //! written whole.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -89,6 +89,20 @@ impl Records {
     /// The records below `root` (`/` outside of tests). The data disk must be mounted.
     pub fn new(root: &Path) -> Self {
         Self { directory: files::below(root, paths::RECORDS) }
+    }
+
+    /// Waits until no other process or thread changes an entry that it has read. Others wait until what is returned is dropped.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn lock(&self) -> anyhow::Result<File> {
+        let lock = || {
+            fs::create_dir_all(&self.directory)?;
+            let directory = File::open(&self.directory)?;
+            directory.lock()?;
+            Ok::<_, io::Error>(directory)
+        };
+        lock().with_context(|| format!("locking {}", self.directory.display()))
     }
 
     /// The text of the saved configuration, whoever wrote it; none if it cannot be read.

@@ -68,7 +68,7 @@ enum Action {
     },
     /// Refuse certificates at the endpoint (port 9441) of all control-plane nodes
     ///
-    /// A user's certificates are refused as far as they were issued until now; later ones are accepted. The Kubernetes API accepts
+    /// All certificates of a revoked user are refused, later ones too: issue the next one to another name. The Kubernetes API accepts
     /// a revoked certificate until it expires. /data/kaas/issued.log on the node that issued it has serial number and user.
     ///
     /// For example: `sudo kaas-agent certificate revoke anna`
@@ -124,7 +124,7 @@ pub fn command(root: &Path, options: &Options, stdout: &mut dyn Write) -> anyhow
             Ok(writeln!(stdout, "Removed. The API on this node shows the cluster's certificate to everybody.")?)
         }
         Action::Renew { output } => renew(root, *output, stdout),
-        Action::Revoke { who, output } => revoke(root, who, *output, SystemTime::now(), stdout),
+        Action::Revoke { who, output } => revoke(root, who, *output, stdout),
     }
 }
 
@@ -153,9 +153,9 @@ fn renew(root: &Path, output: Output, stdout: &mut dyn Write) -> anyhow::Result<
     }
 }
 
-fn revoke(root: &Path, who: &str, output: Output, now: SystemTime, stdout: &mut dyn Write) -> anyhow::Result<()> {
+fn revoke(root: &Path, who: &str, output: Output, stdout: &mut dyn Write) -> anyhow::Result<()> {
     let (config, name) = (configuration(root)?, revoked::name(who)?);
-    revoked::revoke(root, &name, now)?;
+    revoked::revoke(root, &name)?;
     let shared = EtcdClient::new(config.control_node()?, &files::below(root, PKI), config.timeout(REQUEST));
     shared
         .and_then(|etcd| revoked::share(root, &etcd))
@@ -211,10 +211,15 @@ pub struct KubeconfigOptions {
 /// Issues a credential on the node below `root`.
 ///
 /// # Errors
-/// As [`issue::issue`], and the file cannot be written.
+/// As [`issue::issue`]; the user was revoked; and the file cannot be written.
 pub fn kubeconfig(root: &Path, options: &KubeconfigOptions, stdout: &mut dyn Write) -> anyhow::Result<()> {
     let config = configuration(root)?;
     let KubeconfigOptions { name, valid_days, purpose, pem, file } = options;
+    if revoked::refuses_user(root, name)? {
+        bail!(
+            "{name} was revoked, and the endpoints refuse later certificates too: choose another --name, such as {name}-2"
+        );
+    }
     let issued = issue::issue(root, &config, *purpose, name, *valid_days, SystemTime::now())?;
     log::info!("issued a credential for {name} ({purpose:?}), good for {valid_days} days, serial {}", issued.serial);
     let text = if *pem { issued.pem() } else { issued.kubeconfig.render(&issued.context) };
@@ -240,4 +245,30 @@ fn read(path: &Path) -> anyhow::Result<Zeroizing<String>> {
         bail!("{} is too large for a certificate or a key", path.display());
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::pki::Authorities;
+    use crate::intake::config::Config;
+    use crate::intake::config::fixture::three_nodes;
+    use contract::secret::Secret;
+
+    #[test]
+    fn a_revoked_user_gets_no_later_certificate() {
+        let root = tempfile::tempdir().unwrap();
+        let config = Config::ControlPlane(three_nodes());
+        Records::new(root.path()).save_config(&config, &Secret::new("secret".into())).unwrap();
+        Authorities::make(SystemTime::now()).unwrap().ensure(&files::below(root.path(), PKI)).unwrap();
+        let issued = |name: &str| {
+            let purpose = Purpose::Monitoring;
+            let options = KubeconfigOptions { name: name.to_owned(), valid_days: 1, purpose, pem: true, file: None };
+            kubeconfig(root.path(), &options, &mut Vec::new()).map_err(|error| error.to_string())
+        };
+        issued("anna").unwrap();
+        revoked::revoke(root.path(), &revoked::name("anna").unwrap()).unwrap();
+        assert!(issued("anna").unwrap_err().contains("choose another --name, such as anna-2"));
+        issued("anna-2").unwrap();
+    }
 }

@@ -28,6 +28,12 @@ const RECORD: &str = "issued.log";
 /// The longest life of a credential, in days. Earlier images issued longer ones; these stay valid.
 pub const LONGEST: u32 = 90;
 
+/// The user of each node's `admin.conf` (kubeadm's `cmd/kubeadm/app/phases/kubeconfig`), also after a renewal.
+pub const ADMINISTRATOR: &str = "kubernetes-admin";
+
+/// Fewer hexadecimal digits are a name. Serial numbers that nodes draw have 40. Those of kubeadm have 16, one in 128 has 14.
+const SHORTEST_SERIAL: usize = 14;
+
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -85,7 +91,11 @@ pub fn issue(
     days: u32,
     now: SystemTime,
 ) -> anyhow::Result<Issued> {
-    ensure!(is_usable(name), "the name {name:?} cannot be used: it takes 1 to 63 letters, digits and . @ _ -");
+    ensure!(
+        is_usable(name),
+        "the name {name:?} cannot be used: it takes 1 to 63 letters, digits and . @ _ -, and is neither a serial number nor \
+         {ADMINISTRATOR}"
+    );
     ensure!(
         (1..=LONGEST).contains(&days),
         "a credential lives 1 to {LONGEST} days, not {days}: issue the next one in time"
@@ -110,7 +120,12 @@ pub fn issue(
 /// Whether a credential can be issued in this name: never in one of the system's own, which have a colon.
 pub fn is_usable(name: &str) -> bool {
     let usable = |byte: u8| byte.is_ascii_alphanumeric() || b".@_-".contains(&byte);
-    (1..=63).contains(&name.len()) && name.bytes().all(usable)
+    (1..=63).contains(&name.len()) && name.bytes().all(usable) && !is_serial(name) && name != ADMINISTRATOR
+}
+
+/// Whether a text without colons is a certificate's serial number and no user's name.
+pub fn is_serial(digits: &str) -> bool {
+    digits.len() >= SHORTEST_SERIAL && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Issues an administrator's certificate for a deployer who has proved his key, `from` an address. What the holder may do
@@ -215,7 +230,7 @@ mod tests {
             Ok(_) => panic!("{name} for {days} days was issued"),
             Err(error) => format!("{error:#}"),
         };
-        for name in ["", "system:admin", "a b", &"x".repeat(64)] {
+        for name in ["", "system:admin", "a b", &"x".repeat(64), "20261129120000", ADMINISTRATOR] {
             assert!(refused(name, 1).contains("cannot be used"));
         }
         for days in [0, 91] {

@@ -132,7 +132,8 @@ fn find(method: &Method, path: &str, right: Option<Right>) -> Result<&'static Ro
             ),
             Some(Right::Revoked) => refuse(
                 StatusCode::FORBIDDEN,
-                "this certificate was revoked: issue another one, `kaas-agent kubeconfig`, on a control-plane node",
+                "this certificate was revoked: issue another one, `kaas-agent kubeconfig`, on a control-plane node; if the user was \
+                 revoked, to another name",
             ),
             Some(_) => refuse(StatusCode::FORBIDDEN, &format!("this takes another client certificate: {needed}")),
         };

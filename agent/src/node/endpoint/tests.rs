@@ -170,12 +170,12 @@ fn a_revoked_certificate_is_refused_from_the_next_connection_on() {
     assert_eq!(stage.get(Some(&administrator), "/v1/status").0, 200);
     let serial = pki::serial(&administrator.certificate).unwrap();
     fs::create_dir_all(stage.root().join("data/kaas")).unwrap();
-    revoked::revoke(stage.root(), &revoked::name(&serial).unwrap(), SystemTime::now()).unwrap();
+    revoked::revoke(stage.root(), &revoked::name(&serial).unwrap()).unwrap();
     let (code, body) = stage.get(Some(&administrator), "/v1/status");
     assert_eq!(code, 403);
     assert!(body.starts_with("this certificate was revoked: "), "{body}");
     assert_eq!(stage.get(Some(&other), "/v1/status").0, 200);
-    revoked::revoke(stage.root(), "user/somebody", SystemTime::now()).unwrap();
+    revoked::revoke(stage.root(), "user/somebody").unwrap();
     assert_eq!(stage.get(Some(&other), "/v1/status").0, 403);
     // Where the list cannot be read, whoever has no certificate is served as before.
     fs::write(stage.root().join("data/kaas/revoked.json"), "{").unwrap();
