@@ -80,6 +80,7 @@ const STORE: &[Task] = &[
     Task { what: "snapshots of etcd", every: MINUTE, work: Background(snapshots::prepare) },
     Task { what: "the copies of snapshots", every: MINUTE, work: Lasting(snapshots::prepare_copies) },
     Task { what: "etcd", every: Duration::from_secs(120), work: Background(etcd::prepare) },
+    Task { what: "the revoked certificates", every: Duration::from_secs(10), work: Background(revoked::prepare) },
 ];
 
 #[rustfmt::skip]
@@ -87,7 +88,6 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the container runtime", every: MINUTE, work: Check(runtime::look) },
     Task { what: "the certificates", every: Duration::from_secs(600), work: Check(certificates::look) },
     Task { what: "the renewal of certificates that was asked for", every: Duration::from_secs(2), work: Check(renewal::look) },
-    Task { what: "the revoked certificates", every: Duration::from_secs(10), work: Background(revoked::prepare) },
     Task { what: "the firewall", every: Duration::from_secs(10), work: Background(firewall::prepare) },
     Task { what: "the status endpoint", every: MINUTE, work: Check(endpoint::look) },
     Task { what: "the deployer's rights", every: Duration::from_secs(5), work: Background(deployer::prepare) },

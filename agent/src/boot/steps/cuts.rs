@@ -28,6 +28,7 @@ use uuid::Uuid;
 
 use super::{StepContext, StepError};
 use crate::boot::plan::{self, Disk as Found, Goal, Keeping, Observed, Step};
+use crate::cluster::certificates::revoked;
 use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::fake::FakeEtcd;
@@ -476,6 +477,20 @@ fn a_copy_of_a_data_disk_that_another_vm_has_starts_no_etcd() {
         let refused = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
         assert!(refused.contains("disk.cloned"), "{refused}");
         assert!(!files::below(machine.root(), "/var/lib/etcd/member").exists());
+    });
+}
+
+#[test]
+fn a_node_that_was_off_refuses_what_was_revoked_meanwhile_once_its_etcd_serves() {
+    in_a_namespace("revoked", || {
+        let machine = Machine::new(one_node());
+        machine.boot().unwrap();
+        machine.etcd.set("/kaas/revoked/user/anna", "revoked");
+        let mut context = machine.decide().unwrap();
+        let steps = steps(&context);
+        let etcd = steps.iter().position(|step| *step == Step::Etcd).unwrap();
+        steps[..=etcd].iter().try_for_each(|step| take(&mut context, step)).unwrap();
+        assert!(revoked::refuses_user(machine.root(), "anna").unwrap());
     });
 }
 

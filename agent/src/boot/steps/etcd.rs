@@ -8,6 +8,7 @@ use contract::codes;
 
 use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::REQUEST;
+use crate::cluster::certificates::revoked;
 use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::damage;
@@ -107,11 +108,16 @@ impl StepContext {
             return Err(StepError::Waiting(self.missing_members()));
         }
         // The API server here has no other member, and a learner answers it nothing.
-        if self.own_etcd()?.status()?.is_learner {
+        let own = self.own_etcd()?;
+        if own.status()?.is_learner {
             return Err(StepError::Waiting("waiting for this node's etcd, a learner, to be given its vote".to_owned()));
         }
         if joining {
             self.note_epoch()?;
+        }
+        // The endpoint is open, and a node that was off does not know what was revoked meanwhile. Maintenance tries it again.
+        if let Err(error) = revoked::share(self.node.root(), &own) {
+            log::warn!("learning which certificates are revoked: {error:#}");
         }
         self.node.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
         Ok((self.save_progress(|progress| progress.etcd = true)? || started).into())
