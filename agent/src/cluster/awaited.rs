@@ -1,28 +1,34 @@
-//! Until when the first node hands the CAs' keys to a control-plane node that has not joined: an hour after the cluster works, and
+//! For how long the first node hands the CAs' keys to a control-plane node that has not joined: an hour after the cluster works, and
 //! an hour after each `kaas-agent await NODE`. The deployment secret is in the VM's properties for as long as the VM exists:
 //! without a limit, a reader of them who takes the missing node's address gets the cluster.
+//!
+//! The seconds that are left are saved and counted by the time since power-on: a clock that is set changes nothing.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
+use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::cluster::records::{Entry, Records};
 use crate::intake::config::Output;
 
-/// For so long the keys are handed out.
-const WINDOW: Duration = Duration::from_secs(60 * 60);
+/// For so long the keys are handed out, in seconds.
+const HOUR: u64 = 60 * 60;
 
-/// Until when each node that has not joined is handed the keys, by its name, in seconds since 1970. Without this entry the
-/// cluster does not work yet, and there is no limit.
+/// How long each node that has not joined is still handed the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Awaited {
+    /// The seconds that were left when they were counted last, by the node's name; a node whose hour is over has none.
     #[serde(default)]
-    pub until: BTreeMap<String, u64>,
+    left: BTreeMap<String, u64>,
+    /// When that was, in seconds since power-on.
+    #[serde(default)]
+    counted: u64,
 }
 
 impl Entry for Awaited {
@@ -31,39 +37,78 @@ impl Entry for Awaited {
 }
 
 impl Awaited {
-    /// Begins the hour of these nodes, unless theirs has begun before.
+    /// Begins the hour of these nodes, unless theirs has begun before. `uptime` is that of [`uptime`].
     ///
     /// # Errors
     /// The file system's.
-    pub fn begin(records: &Records, nodes: &[&str], now: SystemTime) -> anyhow::Result<Self> {
-        if let Some(awaited) = records.entry::<Self>()? {
-            return Ok(awaited);
+    pub fn begin(records: &Records, nodes: &[&str], uptime: u64) -> anyhow::Result<()> {
+        if nodes.is_empty() || matches!(records.entry::<Self>(), Ok(Some(_))) {
+            return Ok(());
         }
-        let until = nodes.iter().map(|node| Ok(((*node).to_owned(), end(now)?)));
-        let awaited = Self { until: until.collect::<anyhow::Result<_>>()? };
-        records.begin_entry(&awaited)?;
+        let left = nodes.iter().map(|node| ((*node).to_owned(), HOUR)).collect();
+        records.begin_entry(&Self { left, counted: uptime }).map(drop)
+    }
+
+    /// Begins an hour for a node. A damaged entry is made again: the hours of other nodes are over then.
+    ///
+    /// # Errors
+    /// The file system's; nothing has changed then.
+    pub fn begin_again(records: &Records, node: &str, uptime: u64) -> anyhow::Result<()> {
+        let _lock = records.lock()?;
+        let known = records.entry::<Self>().unwrap_or_else(|error| {
+            log::warn!("{error:#}: the hours for joining are over");
+            None
+        });
+        let mut awaited = known.unwrap_or_default().counted_at(uptime);
+        awaited.left.insert(node.to_owned(), HOUR);
+        records.begin_entry(&awaited).map(drop)
+    }
+
+    /// Saves and returns what is left now.
+    ///
+    /// # Errors
+    /// The entry cannot be read or understood, or the file system's.
+    pub fn count(records: &Records, uptime: u64) -> anyhow::Result<Self> {
+        let _lock = records.lock()?;
+        let known = records.entry::<Self>()?.unwrap_or_default();
+        if known.left.is_empty() {
+            return Ok(known);
+        }
+        let awaited = known.counted_at(uptime);
+        records.update_entry(&awaited)?;
         Ok(awaited)
     }
 
-    /// When the node's hour ends; none if it is over. One that ends later than an hour from now was set by a clock that was
-    /// ahead, and counts as over.
-    pub fn ends(&self, node: &str, now: SystemTime) -> Option<SystemTime> {
-        let until = UNIX_EPOCH + Duration::from_secs(*self.until.get(node)?);
-        // A clock that is corrected by less is no reason to close.
-        (now < until && until <= now + 2 * WINDOW).then_some(until)
+    fn counted_at(mut self, uptime: u64) -> Self {
+        // The node may have started again since. Its uptime began at 0 then.
+        let passed = uptime.checked_sub(self.counted).unwrap_or(uptime);
+        self.left.values_mut().for_each(|left| *left = left.saturating_sub(passed));
+        self.left.retain(|_, left| *left > 0);
+        Self { counted: uptime, ..self }
+    }
+
+    /// The seconds that are left for a node; none if its hour is over.
+    pub fn left(&self, node: &str) -> Option<u64> {
+        self.left.get(node).copied()
     }
 }
 
-fn end(now: SystemTime) -> anyhow::Result<u64> {
-    Ok((now + WINDOW).duration_since(UNIX_EPOCH).context("the clock shows a time before 1970")?.as_secs())
+/// Seconds since power-on.
+///
+/// # Errors
+/// The kernel's.
+pub fn uptime() -> anyhow::Result<u64> {
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).context("reading the time since power-on")?;
+    Ok(Duration::from(now).as_secs())
 }
 
 /// Whether a node is handed the CAs' keys now.
 ///
 /// # Errors
-/// The entry cannot be read or understood.
-pub fn is_open(records: &Records, node: &str, now: SystemTime) -> anyhow::Result<bool> {
-    Ok(records.entry::<Awaited>()?.is_none_or(|awaited| awaited.ends(node, now).is_some()))
+/// The entry cannot be read, understood or saved.
+pub fn is_open(records: &Records, node: &str, uptime: u64) -> anyhow::Result<bool> {
+    // There is no limit before the cluster works. The first node of an earlier image has begun no hour: it is over.
+    Ok(!records.progress()?.formed || Awaited::count(records, uptime)?.left(node).is_some())
 }
 
 /// What `kaas-agent await` is given.
@@ -80,7 +125,13 @@ pub struct Options {
 ///
 /// # Errors
 /// This node hands no keys to that node, or the file system's: nothing has changed then.
-pub fn command(root: &Path, options: &Options, now: SystemTime, out: &mut impl Write) -> anyhow::Result<()> {
+pub fn command(
+    root: &Path,
+    options: &Options,
+    now: SystemTime,
+    uptime: u64,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     let (records, node) = (Records::new(root), options.node.as_str());
     let config = records.config()?.context("this node has no configuration yet")?;
     let config = config.control_plane()?;
@@ -103,13 +154,11 @@ pub fn command(root: &Path, options: &Options, now: SystemTime, out: &mut impl W
              replace-member {node}` on another control node"
         );
     }
-    let Some(mut awaited) = records.entry::<Awaited>()? else {
+    if !records.progress()?.formed {
         bail!("the cluster does not work yet, and {node} may join at any time: see `kaas-agent status`");
-    };
-    let until = end(now)?;
-    awaited.until.insert(node.to_owned(), until);
-    records.update_entry(&awaited)?;
-    let shown = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(until));
+    }
+    Awaited::begin_again(&records, node, uptime)?;
+    let shown = humantime::format_rfc3339_seconds(now + Duration::from_secs(HOUR));
     match options.output {
         Output::Json => writeln!(out, "{:#}", json!({"node": node, "until": shown.to_string()}))?,
         Output::Text => writeln!(
@@ -124,50 +173,89 @@ pub fn command(root: &Path, options: &Options, now: SystemTime, out: &mut impl W
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
+    use crate::cluster::records::Progress;
     use crate::cluster::rendezvous::Record;
     use crate::intake::config::Config;
     use crate::intake::config::fixture::three_nodes;
     use contract::secret::Secret;
 
-    #[test]
-    fn the_keys_are_handed_out_for_an_hour_and_for_another_one_on_request() {
-        let (root, now) = (tempfile::tempdir().unwrap(), UNIX_EPOCH + Duration::from_secs(1_800_000_000));
-        let (records, config) = (Records::new(root.path()), three_nodes());
+    /// What `kaas-agent await` says at a time.
+    fn asked(root: &Path, node: &str, uptime: u64) -> Result<String, String> {
+        let mut out = Vec::new();
+        let options = Options { node: node.to_owned(), output: Output::Text };
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let done = command(root, &options, now, uptime, &mut out);
+        done.map(|()| String::from_utf8(out).unwrap()).map_err(|error| error.to_string())
+    }
+
+    /// The first node of three, which waits for the others.
+    fn first_node() -> (tempfile::TempDir, Records) {
+        let (root, config) = (tempfile::tempdir().unwrap(), three_nodes());
+        let (records, now) = (Records::new(root.path()), SystemTime::now());
         let secret = Secret::new("secret".into());
         records.save_config(&Config::ControlPlane(config.clone()), &secret).unwrap();
-        let asked = |node: &str, at| {
-            let mut out = Vec::new();
-            let options = Options { node: node.to_owned(), output: Output::Text };
-            let done = command(root.path(), &options, at, &mut out);
-            done.map(|()| String::from_utf8(out).unwrap()).map_err(|error| error.to_string())
-        };
         records.save_rendezvous(&Record::decide(&config.cluster, "node1", now).unwrap()).unwrap();
-        let open = |at| is_open(&records, "node3", at).unwrap();
-        assert!(open(now + 9 * WINDOW), "there is no limit before the cluster works");
-        assert!(asked("node3", now).unwrap_err().contains("does not work yet"));
-        Awaited::begin(&records, &["node2", "node3"], now).unwrap();
-        let minute = Duration::from_secs(60);
-        assert!(open(now) && open(now + WINDOW - minute) && open(now - minute));
-        assert!(!open(now + WINDOW));
-        // After a restart the hour does not begin again.
-        Awaited::begin(&records, &["node2", "node3"], now + WINDOW).unwrap();
-        assert!(!open(now + WINDOW) && !open(now - 2 * WINDOW));
-        assert!(!is_open(&records, "node4", now).unwrap(), "it was never awaited");
+        (root, records)
+    }
 
-        let later = now + 5 * WINDOW;
-        let said = asked("node3", later).unwrap();
+    fn works(records: &Records) {
+        records.save_progress(Progress { formed: true, ..Progress::default() }).unwrap();
+    }
+
+    #[test]
+    fn the_keys_are_handed_out_for_an_hour_of_uptime() {
+        let (root, records) = first_node();
+        let open = |uptime| is_open(&records, "node3", uptime).unwrap();
+        assert!(open(9 * HOUR), "there is no limit before the cluster works");
+        assert!(asked(root.path(), "node3", 0).unwrap_err().contains("does not work yet"));
+        Awaited::begin(&records, &["node2", "node3"], 100).unwrap();
+        works(&records);
+        assert!(open(100) && open(40 * 60));
+        assert!(!is_open(&records, "node4", 40 * 60).unwrap(), "it was never awaited");
+        // The step is done again, and the node starts again: 20 minutes and 100 s are left.
+        Awaited::begin(&records, &["node2", "node3"], 40 * 60).unwrap();
+        assert!(open(10) && open(20 * 60 + 99));
+        assert!(!open(20 * 60 + 100));
+        assert_eq!(records.entry::<Awaited>().unwrap().unwrap().left("node2"), None, "its hour is deleted");
+    }
+
+    #[test]
+    fn an_earlier_images_first_node_hands_out_nothing_until_it_is_asked() {
+        let (root, records) = first_node();
+        works(&records);
+        assert!(!is_open(&records, "node3", 9 * HOUR).unwrap());
+        asked(root.path(), "node3", 9 * HOUR).unwrap();
+        assert!(is_open(&records, "node3", 10 * HOUR - 1).unwrap());
+        assert!(!is_open(&records, "node3", 10 * HOUR).unwrap());
+    }
+
+    #[test]
+    fn an_operator_opens_another_hour_also_after_damage() {
+        let (root, records) = first_node();
+        works(&records);
+        Awaited::begin(&records, &["node2"], 0).unwrap();
+        let (root, later) = (root.path(), 5 * HOUR);
+        let said = asked(root, "node3", later).unwrap();
         assert!(
-            said.starts_with("node3 may join until 2027-01-15T14:00:00Z. Until then, the deployment secret"),
+            said.starts_with("node3 may join until 2027-01-15T09:00:00Z. Until then, the deployment secret"),
             "{said}"
         );
-        assert!(open(later) && !open(later + WINDOW) && !is_open(&records, "node2", later).unwrap());
-        assert!(asked("node4", later).unwrap_err().starts_with("node4 is not awaited"));
+        let open = |node: &str, uptime| is_open(&records, node, uptime);
+        assert!(open("node3", later).unwrap() && !open("node2", later).unwrap());
+        std::fs::write(root.join("data/kaas/awaited.json"), "{").unwrap();
+        assert!(open("node3", later).is_err());
+        asked(root, "node3", later).unwrap();
+        assert!(open("node3", later).unwrap());
+
+        assert!(asked(root, "node4", later).unwrap_err().starts_with("node4 is not awaited"));
         records.erase_secret().unwrap();
-        assert!(asked("node3", later).unwrap_err().contains("replace-member node3"));
-        let mut second = config;
+        assert!(asked(root, "node3", later).unwrap_err().contains("replace-member node3"));
+        let mut second = three_nodes();
         second.node.name = "node2".into();
         records.update_config(&Config::ControlPlane(second), None).unwrap();
-        assert!(asked("node3", later).unwrap_err().contains("`sudo kaas-agent await node3` on node1"));
+        assert!(asked(root, "node3", later).unwrap_err().contains("`sudo kaas-agent await node3` on node1"));
     }
 }

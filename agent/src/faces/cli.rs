@@ -238,7 +238,8 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         Command::SupportBundle(options) => bundle::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::Reset(options) => reset::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::Await(options) => {
-            awaited::command(root, &options, SystemTime::now(), &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+            let (now, uptime) = (SystemTime::now(), awaited::uptime()?);
+            awaited::command(root, &options, now, uptime, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }
         Command::ReplaceMember(options) => {
             replace::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)

@@ -5,14 +5,13 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use contract::codes;
 use contract::finding::Findings;
 
 use super::job::{Job, LastFound};
 use crate::cluster::REQUEST;
-use crate::cluster::awaited::Awaited;
+use crate::cluster::awaited::{self, Awaited};
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::replace;
 use crate::cluster::etcd::restore::Restored;
@@ -31,7 +30,6 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         }
         return Ok(None);
     }
-    Awaited::begin(&node.records, &record.awaited(), SystemTime::now())?;
     let open = match (node.take_rendezvous(), secret) {
         (Some(open), _) => Some(open),
         (None, Some(secret)) => Some(node.open_rendezvous(&secret, record)?),
@@ -55,9 +53,9 @@ impl Waiting {
     fn for_joins(&self, open: &Rendezvous, out: &LastFound) -> anyhow::Result<Findings> {
         let records = Records::new(&self.root);
         let mut watch = |report: &Report| {
-            // Where it cannot be read, the rendezvous hands out nothing.
-            let awaited = records.entry().ok().flatten().unwrap_or_default();
-            out.set(findings(report, &awaited, SystemTime::now()));
+            // Where that fails, the rendezvous hands out nothing.
+            let awaited = awaited::uptime().and_then(|uptime| Awaited::count(&records, uptime)).unwrap_or_default();
+            out.set(findings(report, &awaited));
             ControlFlow::Continue(())
         };
         open.wait_for_joins(&mut || self.joined(), &mut watch)?;
@@ -105,7 +103,7 @@ impl Waiting {
 }
 
 /// Who is awaited, and what is wrong there. The cluster works all the same, so nothing of it is an error here.
-fn findings(report: &Report, awaited: &Awaited, now: SystemTime) -> Findings {
+fn findings(report: &Report, awaited: &Awaited) -> Findings {
     let mut all = Findings::default();
     for finding in report.findings.iter() {
         all.push(finding.clone().softened());
@@ -116,12 +114,12 @@ fn findings(report: &Report, awaited: &Awaited, now: SystemTime) -> Findings {
             let (node, why) = (&waiting.node, &waiting.why);
             let lost =
                 format!("if it is lost for good, run `sudo kaas-agent replace-member {node}` on another control node");
-            let (seen, action) = match awaited.ends(node, now) {
-                Some(until) => (
+            let (seen, action) = match awaited.left(node) {
+                Some(left) => (
                     format!(
-                        "it has not joined the cluster yet: {why}. Until {}, the deployment secret and its address give the keys \
-                         of the cluster's CAs",
-                        humantime::format_rfc3339_seconds(until)
+                        "it has not joined the cluster yet: {why}. For {} min, the deployment secret and its address give the \
+                         keys of the cluster's CAs",
+                        left.div_ceil(60)
                     ),
                     format!("Power it on; {lost}"),
                 ),
@@ -186,7 +184,7 @@ mod tests {
                 Settings { pace: Duration::from_millis(10), ..Settings::new(self.config.clone(), proof, "image") };
             let records = self.records();
             let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
-            Awaited::begin(&self.records(), &["node2", "node3"], SystemTime::now()).unwrap();
+            Awaited::begin(&self.records(), &["node2", "node3"], awaited::uptime().unwrap()).unwrap();
             Rendezvous::open(settings, self.records().rendezvous().unwrap(), keep).unwrap()
         }
 
@@ -241,7 +239,7 @@ mod tests {
             let said = out.findings().to_string();
             assert!(said.contains("member.awaited") && said.contains("replace-member node3"), "{said}");
             assert!(
-                said.contains("the deployment secret and its address give the keys of the cluster's CAs"),
+                said.contains(" min, the deployment secret and its address give the keys of the cluster's CAs"),
                 "{said}"
             );
             assert!(!first.is_over());
@@ -258,9 +256,7 @@ mod tests {
         let node = &three.cluster.control_nodes[2];
         let why = crate::cluster::rendezvous::Why::NoAnswer;
         report.waiting.push(rendezvous::Waiting { node: node.name.clone(), address: node.address, why });
-        let now = SystemTime::now();
-        let awaited = Awaited { until: [("node3".to_owned(), 1_700_000_000)].into() };
-        let said = findings(&report, &awaited, now).to_string();
+        let said = findings(&report, &Awaited::default()).to_string();
         assert!(said.contains("the hour for joining is over: no answer"), "{said}");
         assert!(said.contains("Run `sudo kaas-agent await node3` on this node") && !said.contains("CAs"), "{said}");
     }

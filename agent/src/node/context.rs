@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use contract::image::ImageFacts;
@@ -185,7 +185,7 @@ impl NodeContext {
         let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
         let settings = Settings::new(self.control_plane()?.clone(), Proof::of(secret), self.forming_image());
         let records = Records::new(self.root());
-        let window = Box::new(move |node: &str| awaited::is_open(&records, node, SystemTime::now()));
+        let window = Box::new(move |node: &str| awaited::is_open(&records, node, awaited::uptime()?));
         Ok(Rendezvous::open_within(settings, record, keep, window)?)
     }
 

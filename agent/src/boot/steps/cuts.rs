@@ -28,6 +28,7 @@ use uuid::Uuid;
 
 use super::{StepContext, StepError};
 use crate::boot::plan::{self, Disk as Found, Goal, Keeping, Observed, Step};
+use crate::cluster::awaited::{self, Awaited};
 use crate::cluster::certificates::revoked;
 use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
@@ -370,6 +371,17 @@ impl Other {
         self.open.meet(&mut patient).unwrap();
     }
 
+    /// Meets the others until it hears that the first node hands out no keys.
+    fn is_refused(&self) {
+        let until = Instant::now() + LIMIT;
+        let met = self.open.meet(&mut |report| {
+            assert!(Instant::now() < until, "still {report}");
+            let is_over = report.to_string().contains("the hour for joining is over");
+            if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert!(met.is_err(), "it has its keys");
+    }
+
     fn state(&self) -> Membership {
         self.disk.lock().unwrap().state()
     }
@@ -393,6 +405,9 @@ fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
         assert_eq!(machine.identity().state, DiskState::Formed);
         assert_eq!(records.rendezvous().unwrap().awaited(), ["node2", "node3"]);
         assert!(records.secret().unwrap().is_some());
+        assert!(records.entry::<Awaited>().unwrap().unwrap().left("node3").is_some(), "its hour has begun");
+        // An earlier image begins none.
+        records.forget::<Awaited>().unwrap();
 
         // After a restart as well, and from before etcd starts: the third may be who brings the quorum back.
         machine.another_answers("node2");
@@ -406,6 +421,8 @@ fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
                 None => assert!(Instant::now() < until, "the rendezvous is not open"),
             }
         };
+        third.is_refused();
+        Awaited::begin_again(&records, "node3", awaited::uptime().unwrap()).unwrap();
         third.fetch();
         assert_eq!(third.state().cluster(), machine.cluster());
         drop(open);
