@@ -51,11 +51,18 @@ pub fn command(root: &Path) -> anyhow::Result<()> {
 /// Ends the processes of pods that still run. In a VM systemd has ended all of them by their scopes; the pods of a node in a
 /// container have no scopes, and its API server writes its audit log to the data disk.
 fn end_pods(proc: &Path) {
+    // Without a cgroup namespace the groups of a node's container come first, and the container may be a pod itself.
+    let depth = |process: &Path| {
+        let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
+        groups.matches("/kubepods").count()
+    };
+    let own = depth(&proc.join("self"));
     for entry in fs::read_dir(proc).into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let is_pods = fs::read_to_string(entry.path().join("cgroup")).is_ok_and(|groups| groups.contains("/kubepods"));
         // One that has ended meanwhile is no longer there.
-        if is_pods && let Err(error) = kill(Pid::from_raw(pid), Signal::SIGKILL) {
+        if depth(&entry.path()) > own
+            && let Err(error) = kill(Pid::from_raw(pid), Signal::SIGKILL)
+        {
             println!("the process {pid} of a pod cannot be ended: {error}");
         }
     }
@@ -184,18 +191,27 @@ mod tests {
     }
     #[test]
     fn pods_that_systemd_does_not_know_end_before_the_disk_is_released() {
-        let proc = tempfile::tempdir().unwrap();
-        let [mut pod, mut other] = [0, 1].map(|_| Command::new("sleep").arg("600").spawn().unwrap());
-        for (child, group) in [(&pod, "/lab/node1/kubepods/burstable/pod1/2"), (&other, "/system.slice/etcd.service")] {
-            let directory = proc.path().join(child.id().to_string());
-            fs::create_dir(&directory).unwrap();
-            fs::write(directory.join("cgroup"), format!("0::{group}\n")).unwrap();
+        // A node with a cgroup namespace, one without, and one without that is a pod itself.
+        for node in ["", "/lab/node1", "/kubepods/burstable/pod9/lab/node1"] {
+            let proc = tempfile::tempdir().unwrap();
+            let [mut pod, mut other] = [0, 1].map(|_| Command::new("sleep").arg("600").spawn().unwrap());
+            let [of_pod, of_other] = [pod.id(), other.id()].map(|id| id.to_string());
+            for (process, group) in [
+                (of_pod.as_str(), "kubepods/burstable/pod1/2"),
+                (of_other.as_str(), "system.slice/etcd.service"),
+                ("self", "system.slice/kaas-release.service"),
+            ] {
+                let directory = proc.path().join(process);
+                fs::create_dir(&directory).unwrap();
+                fs::write(directory.join("cgroup"), format!("0::{node}/{group}\n")).unwrap();
+            }
+            fs::create_dir(proc.path().join("sys")).unwrap();
+            end_pods(proc.path());
+            let is_left = other.try_wait().unwrap().is_none();
+            other.kill().unwrap();
+            other.wait().unwrap();
+            assert!(is_left, "{node}: etcd was ended");
+            assert!(!pod.wait().unwrap().success(), "{node}");
         }
-        fs::create_dir(proc.path().join("sys")).unwrap();
-        end_pods(proc.path());
-        assert!(!pod.wait().unwrap().success());
-        assert!(other.try_wait().unwrap().is_none());
-        other.kill().unwrap();
-        other.wait().unwrap();
     }
 }
