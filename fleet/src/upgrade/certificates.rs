@@ -19,9 +19,10 @@ use super::reason::{self, Reason};
 use super::refusal::{NODE_SILENT, Refusal};
 use super::{Asked, Deployment, Nodes as _};
 use crate::authority::{Hold, TakeOver};
-use crate::ending::unless_cancelled;
+use crate::ending::{Cancelled, unless_cancelled};
 
-/// A node that did not run with its new certificates in time. Running the command again renews all nodes again.
+/// A node that did not run with its new certificates in time, or until the operator asked to end. Running the command again renews
+/// all nodes again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotRenewed(String);
@@ -30,8 +31,8 @@ impl Deployment<'_> {
     /// Renews the certificates of all control-plane nodes now. `limit` is the time for one node. Returns the nodes in their order.
     ///
     /// # Errors
-    /// A node is unhealthy, does not answer, or an upgrade is not committed: no certificate was renewed. [`NotRenewed`]: the nodes
-    /// after that one keep their certificates.
+    /// A node is unhealthy, does not answer, or an upgrade is not committed: no certificate was renewed. [`NotRenewed`], or a node
+    /// refuses: the error names the nodes that have new certificates, and those that keep theirs.
     pub async fn renew_certificates(&self, limit: Duration, over: TakeOver) -> anyhow::Result<Vec<String>> {
         let hold = self.take(over).await?;
         let renewed = self.renew_each(&hold, limit).await;
@@ -43,9 +44,13 @@ impl Deployment<'_> {
         let seen = unless_cancelled(&self.cancelled, self.cluster_seen(HoldView::Own(hold))).await??;
         let nodes = in_order(&seen)?;
         for (index, node) in nodes.iter().enumerate() {
-            self.renew_node(node, nodes.len(), limit, hold).await.with_context(|| {
-                format!("{} does not run with new certificates; run the command again once it is healthy", node.name)
-            })?;
+            let renewed = self.renew_node(node, nodes.len(), limit, hold).await;
+            // The command does not go on with the nodes that are left when it is given again.
+            let renewed = renewed.map_err(|error| match error.is::<Cancelled>() {
+                true => anyhow::Error::from(NotRenewed("asked to end".to_owned())),
+                false => error,
+            });
+            renewed.with_context(|| failed(&nodes, index))?;
             let note = format!("{}: its certificates are renewed ({} of {})", node.name, index + 1, nodes.len());
             self.tell(&Notice::Done { note: &note });
         }
@@ -127,6 +132,20 @@ fn in_order(seen: &ClusterSeen) -> anyhow::Result<Vec<&SeenNode>> {
     }
     nodes.sort_by_key(|(is_last, node)| (*is_last, node.name.clone()));
     Ok(nodes.into_iter().map(|(_, node)| node).collect())
+}
+
+/// Says which node failed, and which of the others have new certificates.
+fn failed(nodes: &[&SeenNode], index: usize) -> String {
+    let names = |nodes: &[&SeenNode]| match nodes {
+        [] => "none".to_owned(),
+        nodes => nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", "),
+    };
+    format!(
+        "cannot renew the certificates of {} (renewed: {}; not begun: {})",
+        nodes[index].name,
+        names(&nodes[..index]),
+        names(&nodes[index + 1..])
+    )
 }
 
 /// What the node lacks of being healthy, if anything.

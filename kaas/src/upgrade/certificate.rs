@@ -18,8 +18,9 @@ pub enum Certificate {
     ///
     /// The node that leads etcd or holds the virtual IP comes last. On each node the control plane, the kubelet and the pod network
     /// start again; the next node is asked when that one is healthy. The agents renew certificates 90 days before they expire
-    /// without this command. Exit status: 0 if all nodes run with new certificates, 3 if a node was not healthy in time, 1 if
-    /// nothing was renewed.
+    /// without this command. Exit status: 0 if all nodes run with new certificates, 3 if a node was not healthy in time or the
+    /// command was asked to end, 1 if it failed. The message names the nodes that have new certificates. Given again, the command
+    /// renews all nodes.
     ///
     /// For example: kaas certificate renew --file cluster.toml
     Renew {
@@ -39,7 +40,7 @@ pub enum Certificate {
 /// Renews certificates.
 ///
 /// # Errors
-/// Why nothing was renewed.
+/// Why not all nodes were renewed.
 pub fn run(command: Certificate) -> anyhow::Result<ExitCode> {
     let Certificate::Renew { at, limit, over, output } = command;
     let at = At { output, ..at };
@@ -48,12 +49,14 @@ pub fn run(command: Certificate) -> anyhow::Result<ExitCode> {
             Ok(nodes) => {
                 match output {
                     Output::Json => json(&json!({"renewed": nodes}))?,
-                    Output::Text => say(&format!("{} run with new certificates", nodes.join(", "))),
+                    Output::Text => say(&format!("renewed: {}", nodes.join(", "))),
                 }
                 Ok(ExitCode::SUCCESS)
             }
             Err(error) if error.is::<NotRenewed>() => {
-                warn(&format!("{error:#}"));
+                warn(&format!(
+                    "{error:#}\nhelp: see `kaas-agent status` on the node, then run the command again: it renews all nodes"
+                ));
                 Ok(ExitCode::from(PAUSED))
             }
             Err(error) => Err(error),

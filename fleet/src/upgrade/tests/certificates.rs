@@ -48,6 +48,39 @@ async fn the_next_node_waits_until_the_one_before_is_healthy() {
     let given = deployment(&world, &watch).renew_certificates(Duration::from_secs(30), TakeOver::FromTheDead).await;
     let error = given.unwrap_err();
     assert!(error.downcast_ref::<NotRenewed>().is_some(), "{error:#}");
-    assert!(format!("{error:#}").starts_with("cp2 does not run with new certificates"), "{error:#}");
+    let said = "cannot renew the certificates of cp2 (renewed: none; not begun: cp3, cp1): after 30 s";
+    assert!(format!("{error:#}").starts_with(said), "{error:#}");
     assert_eq!(asked(&world).0, ["cp2", "cp2"], "cp3 and cp1 keep theirs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_refuses_ends_it_with_the_names_of_the_renewed_ones() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    let watch = |notice: &Notice<'_>| {
+        if matches!(notice, Notice::Done { note } if note.starts_with("cp2")) {
+            world.lock().refusing.insert("cp3");
+        }
+    };
+    let given = deployment(&world, &watch).renew_certificates(Duration::from_secs(30), TakeOver::FromTheDead).await;
+    let error = given.unwrap_err();
+    assert!(!error.is::<NotRenewed>(), "{error:#}");
+    let said = "cannot renew the certificates of cp3 (renewed: cp2; not begun: cp1): it refuses: ";
+    assert!(format!("{error:#}").starts_with(said), "{error:#}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_is_asked_to_end_names_the_renewed_nodes() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    let (end, cancelled) = tokio::sync::watch::channel(false);
+    let watch = |notice: &Notice<'_>| {
+        if matches!(notice, Notice::Waiting { what, .. } if what.starts_with("cp3")) {
+            end.send_replace(true);
+        }
+    };
+    let deployment = Deployment { cancelled, ..deployment(&world, &watch) };
+    let given = deployment.renew_certificates(Duration::from_secs(30), TakeOver::FromTheDead).await;
+    let error = given.unwrap_err();
+    assert!(error.is::<NotRenewed>(), "{error:#}");
+    let said = "cannot renew the certificates of cp3 (renewed: cp2; not begun: cp1): asked to end";
+    assert_eq!(format!("{error:#}"), said);
 }

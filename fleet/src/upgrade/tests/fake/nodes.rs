@@ -287,6 +287,9 @@ impl Nodes for World {
     async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
         self.doing("renew_certificates", move |state| {
             let own = state.content_at(node)?.node;
+            if state.refusing.contains(own) {
+                return refuse("renewal.refused", "not now");
+            }
             let again = state.renewals.contains(&(own, id));
             state.renewals.push((own, id));
             Ok(if again { Asked::Done } else { Asked::Begun })
