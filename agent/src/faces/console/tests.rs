@@ -201,6 +201,27 @@ fn only_what_was_changed_is_saved_and_a_kept_secret_stays() {
 }
 
 #[test]
+fn a_password_in_an_address_is_hidden_from_its_first_letter() {
+    let mut form = super::form::Form::new(Scope::Site, &formed(), &[], &Findings::default());
+    let mut hidden = |key: &str, text: &str| {
+        form.focus = form.fields.iter().position(|field| field.property.key == key).unwrap();
+        form.focused().input = super::input::Input::new(text);
+        form.focused().hidden()
+    };
+    for shown in ["", "http:", "http:/", "http://", "http://proxy.example.com:3128", "http://proxy:3128/a:b"] {
+        assert!(!hidden(properties::HTTP_PROXY, shown), "{shown}");
+    }
+    let given = "http://me:hunter2@proxy.example.com:3128";
+    for length in "http://me:h".len()..=given.len() {
+        assert!(hidden(properties::HTTP_PROXY, &given[..length]), "{}", &given[..length]);
+    }
+    for typed in ["me:hunter2", "http://me:123456"] {
+        assert!(hidden(properties::SNAPSHOT_TARGET, typed), "{typed}");
+    }
+    assert!(!hidden(properties::REGISTRY_MIRROR, "http://me:hunter2"), "it takes no password");
+}
+
+#[test]
 fn what_is_refused_stays_in_the_form() {
     let mut state = mending();
     let mut findings = Findings::default();
