@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use scenarios::endpoint;
 use scenarios::places::kaas;
 use scenarios::scenario::{ALL, MOMENT, Scenario};
@@ -57,11 +59,21 @@ pub mod long {
         assert_eq!(mode.trim(), "700");
     }
 
+    /// Kubernetes extends a token to a year if a pod asks for so many seconds, as kubelets do
+    /// (`WarnOnlyBoundTokenExpirationPeriod` of `k8s.io/kubernetes/pkg/serviceaccount`).
     fn a_pods_token_is_valid_for_an_hour(scenario: &Scenario) {
-        let token = scenario.kubectl(&["create", "token", "default", "--duration=1h"]);
-        assert!(!token.trim().is_empty());
-        let manifest = scenario.inside("cp1", &["cat", "/etc/kubernetes/manifests/kube-apiserver.yaml"]);
-        assert!(manifest.contains("--service-account-extend-token-expiration=false"), "{manifest}");
+        const SECONDS: i64 = 3607;
+        let dns =
+            ["--namespace=kube-system", "--selector=k8s-app=kube-dns", "--output=jsonpath={.items[0].metadata.name}"];
+        let pod = scenario.kubectl(&[&["get", "pods"], &dns[..]].concat());
+        let (pod, duration) = (format!("--bound-object-name={}", pod.trim()), format!("--duration={SECONDS}s"));
+        let bound = ["--namespace=kube-system", "--bound-object-kind=Pod", &pod, &duration];
+        let token = scenario.kubectl(&[&["create", "token", "coredns"], &bound[..]].concat());
+        let claims = token.trim().split('.').nth(1).unwrap_or_else(|| panic!("{token} is no token"));
+        let claims = BASE64_URL_SAFE_NO_PAD.decode(claims).unwrap_or_else(|error| panic!("{token}: {error}"));
+        let claims: Value = serde_json::from_slice(&claims).unwrap_or_else(|error| panic!("{token}: {error}"));
+        let at = |claim: &str| claims[claim].as_i64().unwrap_or_else(|| panic!("no {claim} in {claims}"));
+        assert_eq!(at("exp") - at("iat"), SECONDS, "{claims}");
     }
 
     fn a_revoked_certificate_is_refused_by_each_node(scenario: &Scenario) {
