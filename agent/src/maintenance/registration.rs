@@ -15,7 +15,7 @@ use crate::cluster::kubernetes::api::Api;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::{kubelet, sandboxes};
 use crate::cluster::pod_network::cni;
-use crate::host::command::{Command, Host, Runner};
+use crate::host::command::{Host, Runner};
 use crate::intake::config::ControlPlane;
 use crate::node::context::{NodeContext, Registration};
 
@@ -89,7 +89,7 @@ impl Look<'_> {
     fn restart_kubelet(&self, memory: &mut Registration) -> anyhow::Result<()> {
         let lately = memory.restarted.is_some_and(|restarted| self.now.duration_since(restarted) < RESTART);
         if memory.restart && !lately {
-            self.runner.run(&Command::new("systemctl").args(["try-restart", kubelet::UNIT]))?;
+            kubelet::try_restart(self.runner)?;
             *memory = Registration { restart: false, restarted: Some(self.now), ..*memory };
         }
         Ok(())

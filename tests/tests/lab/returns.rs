@@ -23,6 +23,7 @@ pub mod long {
     pub fn deleted_nodes_come_back_and_programs_use_current_settings() {
         let scenario = Scenario::formed("returns");
         a_deleted_node_object_returns_with_its_pods(&scenario, "cp2");
+        a_node_object_returns_while_the_agent_restarts(&scenario, "cp2");
         a_node_whose_range_was_taken_starts_pods(&scenario, "cp3");
         a_removed_role_returns(&scenario, "cp1");
         a_proxy_reaches_the_running_runtime(&scenario, "cp1");
@@ -53,6 +54,7 @@ fn a_deleted_node_object_returns_with_its_pods(scenario: &Scenario, node: &str) 
     scenario.kubectl(&["delete", "node", node]);
     scenario.wait("the node to be back", BACK, || is_whole(scenario, node));
     assert_eq!(range(scenario, node).expect("a range"), had, "it has another range");
+    assert_eq!(workload.pod_address(), address, "its pod was deleted");
     scenario.wait("no finding to be left", MOMENT, || Ok(!has(scenario, node, "node.not-registered")?));
     for other in ALL {
         scenario.wait(&format!("{other} to have a route to the pods of {node}"), BACK, || {
@@ -67,6 +69,14 @@ fn a_deleted_node_object_returns_with_its_pods(scenario: &Scenario, node: &str) 
     });
     scenario.kubectl(&["delete", "deployment,service,configmap", "web"]);
     scenario.reached("a deleted Node object is back");
+}
+
+/// The boot of the agent waits for the node before the task that creates deleted objects begins.
+fn a_node_object_returns_while_the_agent_restarts(scenario: &Scenario, node: &str) {
+    scenario.kubectl(&["delete", "node", node]);
+    scenario.inside(node, &["systemctl", "restart", "kaas-agent"]);
+    scenario.wait("the node to be back", BACK, || is_whole(scenario, node));
+    scenario.reached("a Node object is back that was deleted before a restart of the agent");
 }
 
 fn a_node_whose_range_was_taken_starts_pods(scenario: &Scenario, node: &str) {

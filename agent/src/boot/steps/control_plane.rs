@@ -23,6 +23,9 @@ use crate::status;
 use crate::system::address;
 use crate::upgrade::kubernetes as kubernetes_upgrade;
 
+/// The kubelet is restarted after so many looks without a Node object, times the timeout factor: after 30 s, then each minute.
+pub(super) const UNREGISTERED: u32 = 30;
+
 impl StepContext {
     pub(super) fn programs(&mut self, minor: &str) -> Result<StepOutcome, StepError> {
         let target = Path::new(MINORS).join(minor);
@@ -219,7 +222,16 @@ impl StepContext {
                 Ok(StepOutcome::Already)
             }
             Some(_) => Err(StepError::Waiting("the node is registered and not ready yet".to_owned())),
-            None => Err(StepError::Waiting("the node is not registered yet".to_owned())),
+            None => {
+                self.unregistered += 1;
+                // Maintenance creates a deleted object, after the boot. If a worker's is deleted, the worker was removed.
+                let looks = UNREGISTERED * self.node.config.timeout_factor();
+                if self.unregistered.is_multiple_of(looks) && self.node.control_plane().is_ok() {
+                    log::warn!("the cluster has no Node object of this node: the kubelet is restarted to register it");
+                    kubelet::try_restart(self.node.runner())?;
+                }
+                Err(StepError::Waiting("the node is not registered yet".to_owned()))
+            }
         }
     }
 

@@ -79,6 +79,8 @@ pub(super) struct Machine {
     pub(super) etcd: FakeEtcd,
     /// Whether the API calls the node ready.
     pub(super) ready: Arc<AtomicBool>,
+    /// Whether the API has the node. A kubelet that starts again registers it.
+    pub(super) registered: Arc<AtomicBool>,
     /// Whether etcd says that it is well.
     pub(super) healthy: Arc<AtomicBool>,
     /// A program that fails whenever it is run.
@@ -111,10 +113,12 @@ impl Machine {
         let healthy = Arc::new(AtomicBool::new(true));
         serve_health(Arc::clone(&healthy));
         let ready = Arc::new(AtomicBool::new(true));
-        serve_api(node.address, &pki.join("apiserver"), Arc::clone(&ready));
+        let registered = Arc::new(AtomicBool::new(true));
+        serve_api(node.address, &pki.join("apiserver"), Arc::clone(&ready), Arc::clone(&registered));
         let etcd = FakeEtcd::start_one(&node, &pki);
         let secret = Secret::new("n7Q-vX2p-Lr9w-Tz4k-Hb8m-Cs5d".to_owned());
-        let machine = Self { directory, config, secret, image: image(), etcd, ready, healthy, broken: None };
+        let image = image();
+        let machine = Self { directory, config, secret, image, etcd, ready, registered, healthy, broken: None };
         machine.lay_blank();
         machine
     }
@@ -208,7 +212,8 @@ impl Machine {
         let disk = Disk { path: self.disk(), size: disk::MINIMUM_SIZE, sector: 512, read_only: false };
         let data_disk = DataDisk::Ours { disk, identity: self.identity() };
         let reporter = Reporter::new(self.root(), Status::default());
-        let programs = Box::new(Programs { root: self.root().to_owned(), broken: self.broken });
+        let registered = Arc::clone(&self.registered);
+        let programs = Box::new(Programs { root: self.root().to_owned(), broken: self.broken, registered });
         let host = (systemd.bus(), programs as _);
         let node = NodeContext::new(platform, self.image.clone(), config, data_disk, reporter, host);
         let secret = match records.config()? {
@@ -261,10 +266,11 @@ fn serve_health(healthy: Arc<AtomicBool>) {
     });
 }
 
-/// An API server that calls the node ready, or not.
-fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>) {
+/// An API server that has the node, or not, and calls it ready, or not.
+fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>, registered: Arc<AtomicBool>) {
     let answer = move |path: &str, _: &Value| match path.split('?').next().unwrap_or_default() {
         "/readyz" => (200, json!("ok")),
+        "/api/v1/nodes/node1" if !registered.load(Ordering::SeqCst) => (404, json!({})),
         "/api/v1/nodes" | "/api/v1/nodes/node1" => {
             let says = if ready.load(Ordering::SeqCst) { "True" } else { "False" };
             let status = json!({"conditions": [{"type": "Ready", "status": says}]});
@@ -280,6 +286,7 @@ fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>) {
 struct Programs {
     root: PathBuf,
     broken: Option<&'static str>,
+    registered: Arc<AtomicBool>,
 }
 
 impl Runner for Programs {
@@ -293,6 +300,10 @@ impl Runner for Programs {
                 Ok(Vec::new())
             }
             Some(_) => FakeKubeadm::new(&self.root).run(command),
+            None if line == "systemctl try-restart kubelet.service" => {
+                self.registered.store(true, Ordering::SeqCst);
+                Ok(Vec::new())
+            }
             None if line == "ctr oci spec" => Ok(br#"{"process": {"capabilities": {}}}"#.to_vec()),
             None if line == "ctr plugins list" => Ok(b"io.containerd.grpc.v1 cri linux/amd64 ok".to_vec()),
             None => Ok(Vec::new()),

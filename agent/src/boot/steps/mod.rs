@@ -75,6 +75,8 @@ pub struct StepContext {
     time_asked: Option<Instant>,
     /// How often in a row the container runtime came up without its Kubernetes interface.
     runtime_failures: u32,
+    /// How often the cluster had no Node object of this node.
+    unregistered: u32,
     /// Since when no other control node has answered about the data disk.
     unanswered: Option<Instant>,
     rendezvous: Option<Rendezvous>,
@@ -120,6 +122,7 @@ impl StepContext {
             throttle: Throttle::default(),
             time_asked: None,
             runtime_failures: 0,
+            unregistered: 0,
             unanswered: None,
             rendezvous: None,
             warnings: Findings::default(),

@@ -9,7 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::ClockWatch;
-use super::cuts::{Machine, in_a_namespace, steps};
+use super::control_plane::UNREGISTERED;
+use super::cuts::{Machine, in_a_namespace, steps, take};
+use crate::boot::plan::Step;
 use crate::boot::run;
 use crate::cluster::etcd::{guard, snapshot};
 use crate::host::files;
@@ -84,6 +86,26 @@ fn a_node_that_kubernetes_does_not_call_ready_looks_after_its_disk_and_its_store
         watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         assert!(maintenance.has_begun("etcd") && maintenance.has_begun("snapshots of etcd"));
         assert!(!maintenance.has_begun("the add-ons"), "that needs a node that works");
+    });
+}
+
+/// The kubelet registers at its start only.
+#[test]
+fn a_node_that_is_deleted_while_its_boot_waits_is_registered_again() {
+    in_a_namespace("deleted", || {
+        let machine = Machine::new(one_node());
+        let mut context = machine.decide().unwrap();
+        let all = steps(&context);
+        let waits = all.iter().position(|step| *step == Step::NodeReady).unwrap();
+        for step in &all[..waits] {
+            take(&mut context, step).unwrap();
+        }
+        machine.registered.store(false, Ordering::SeqCst);
+        for _ in 0..UNREGISTERED {
+            let waits = take(&mut context, &Step::NodeReady).unwrap_err().to_string();
+            assert!(waits.contains("not registered yet"), "{waits}");
+        }
+        take(&mut context, &Step::NodeReady).unwrap();
     });
 }
 

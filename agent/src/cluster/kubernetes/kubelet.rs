@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 
 use super::{CIPHER_SUITES, DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
 use crate::cluster::pki::{self, Certified, Leaf};
+use crate::host::command::{Command, Runner};
 use crate::host::files;
 use crate::host::platform::Platform;
 use crate::host::services::Services;
@@ -185,6 +186,15 @@ pub fn let_go(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
     services.start(UNIT)?;
     files::remove(&mark)?;
     Ok(true)
+}
+
+/// Restarts the kubelet, unless something has stopped it. It registers its node at its start only.
+///
+/// # Errors
+/// systemd's.
+pub fn try_restart(runner: &dyn Runner) -> anyhow::Result<()> {
+    runner.run(&Command::new("systemctl").args(["try-restart", UNIT]))?;
+    Ok(())
 }
 
 pub fn serving_leaf(node: &ControlNode) -> Leaf {
