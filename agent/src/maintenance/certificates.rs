@@ -11,6 +11,7 @@ use super::health::yield_virtual_address;
 use crate::cluster::certificates::api::ApiCertificate;
 use crate::cluster::certificates::{self, API, AUTHORITIES, Certificate, renewal, users};
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
+use crate::cluster::kubernetes::kubelet;
 use crate::intake::config::ControlPlane;
 use crate::intake::preflight::show;
 use crate::node::context::NodeContext;
@@ -36,6 +37,9 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
         if kubeadm.manifests()? {
             log::info!("the control plane starts again with renewed credentials");
         }
+    }
+    if kubelet::replace_unusable_certificates(root, now)? {
+        kubelet::try_restart(node.runner())?;
     }
     for unit in users::units() {
         if users::have_new(root, unit)? {

@@ -151,7 +151,7 @@ impl StepContext {
             // The first start since power-on.
             kubelet::forget_pods(self.node.root())?;
         }
-        kubelet::replace_damaged_certificates(self.node.root())?;
+        let replaced = kubelet::replace_unusable_certificates(self.node.root(), Self::now())?;
         let (config, dns) = (&self.node.config, self.node.network()?.dns_address());
         let mut settings = kubelet::configuration(config.node(), dns, config.timeout_factor(), &self.node.platform);
         let mut arguments = Vec::new();
@@ -167,7 +167,7 @@ impl StepContext {
         let content = kubelet::environment(self.node.address()?, &arguments);
         changed |= files::ensure_content(&self.node.path(kubelet::ENVIRONMENT), content.as_bytes(), 0o600)?;
         changed |= users::have_new(self.node.root(), kubelet::UNIT)?;
-        let started = self.node.services().start_with(kubelet::UNIT, changed)?;
+        let started = self.node.services().start_with(kubelet::UNIT, changed || replaced)?;
         users::note(self.node.root(), kubelet::UNIT)?;
         if self.health.is_none() {
             let (root, reporter) = (self.node.root(), self.node.reporter.clone());

@@ -76,7 +76,7 @@ const PLACES: &[(&str, &str)] = &[
 ];
 
 /// The name of the kubelet's own certificate.
-pub(super) const KUBELET_CLIENT: &str = "kubelet-client";
+const KUBELET_CLIENT: &str = "kubelet-client";
 
 /// The name of the operator's own certificate of the API. He renews it.
 pub const API: &str = "api";

@@ -8,8 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, ensure};
 use contract::ports;
 
-use super::inventory::{AUTHORITIES, Certificate, KUBELET_CLIENT, inventory, is_ours, ours};
-use super::users;
+use super::inventory::{AUTHORITIES, Certificate, inventory, is_ours, ours};
 use crate::cluster::etcd::snapshot;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::{PKI, api, kubelet, proxy};
@@ -23,9 +22,6 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The free space that a renewal of all certificates needs, in bytes. They take a tenth of it.
 const ROOM: u64 = 4 << 20;
-
-/// A certificate that is valid within this time is waited for: the clock of the node that has signed it may be ahead for good.
-const SOON: Duration = Duration::from_secs(60 * 60);
 
 /// Sees to all of Kubernetes' certificates and kubeconfigs on this node, and
 /// says whether any was made anew. kubeadm's configuration must be laid;
@@ -43,7 +39,6 @@ pub fn kubernetes(
 ) -> anyhow::Result<bool> {
     let node = config.control_node()?;
     let path = |path: &str| files::below(root, path);
-    forget_early(root, &inventory(root), now)?;
     let mut changed = Kubeadm::new(root, runner).credentials(complete, now)?;
     let authorities = Authorities::read(&path(PKI))?;
     let server = format!("https://{}:{}", config.address(), ports::API);
@@ -65,7 +60,6 @@ pub fn kubernetes(
 /// start must then be started again; etcd reads its own for each connection.
 pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<bool> {
     let present = inventory(root);
-    forget_early(root, &present, now)?;
     let Some(first) = due(&present, config, now) else { return Ok(false) };
     log::info!("the certificate {first} ends soon or is not valid yet: this node's certificates are renewed");
     let node = config.control_node()?;
@@ -106,16 +100,6 @@ fn due<'a>(certificates: &'a [Certificate], config: &ControlPlane, now: SystemTi
     let early = ours().find(|one| one.is_early(now) && one.begins > authority);
     let ends = ours().min_by_key(|one| one.ends).filter(|one| u64::try_from(one.ends).unwrap_or(0) < limit);
     early.or(ends).map(|one| one.name.as_str())
-}
-
-/// Removes the kubelet's own certificate if it is not valid yet: with it the kubelet would be refused until it is. The kubelet starts
-/// again from `kubelet.conf` and asks for another one.
-fn forget_early(root: &Path, certificates: &[Certificate], now: SystemTime) -> std::io::Result<()> {
-    if certificates.iter().any(|one| one.name == KUBELET_CLIENT && one.is_early(now + SOON)) {
-        files::remove(&files::below(root, kubelet::CLIENT))?;
-        users::forget(root, kubelet::UNIT)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -197,23 +181,5 @@ mod tests {
         assert_eq!(of(-400, 2).as_deref(), Some("etcd-peer"));
         assert_eq!(of(-400, -1), None);
         assert_eq!(of(2, 2), None, "a new one would begin with the authority as well");
-    }
-
-    #[test]
-    fn a_kubelet_with_a_certificate_of_the_future_begins_again() {
-        let root = tempfile::tempdir().unwrap();
-        let now = UNIX_EPOCH + DAY * 20_000;
-        let path = files::below(root.path(), kubelet::CLIENT);
-        let client = |begins: i64| {
-            files::write_atomically(&path, b"", 0o600).unwrap();
-            let begins = (20_000 + begins) * 86_400;
-            forget_early(root.path(), &[Certificate { name: KUBELET_CLIENT.into(), ends: i64::MAX, begins }], now)
-        };
-        files::write_atomically(&files::below(root.path(), kubelet::KUBECONFIG), b"", 0o600).unwrap();
-        users::note(root.path(), kubelet::UNIT).unwrap();
-        client(-1).unwrap();
-        assert!(path.exists() && !users::have_new(root.path(), kubelet::UNIT).unwrap());
-        client(1).unwrap();
-        assert!(!path.exists() && users::have_new(root.path(), kubelet::UNIT).unwrap());
     }
 }

@@ -60,14 +60,6 @@ pub fn note(root: &Path, unit: &str) -> io::Result<()> {
     files::ensure_content(&note_of(root, unit), &digest(root, unit)?, 0o600).map(drop)
 }
 
-/// Forgets what a unit was started with, so that it starts again.
-///
-/// # Errors
-/// The file system's.
-pub(super) fn forget(root: &Path, unit: &str) -> io::Result<()> {
-    files::remove(&note_of(root, unit)).map(drop)
-}
-
 fn note_of(root: &Path, unit: &str) -> PathBuf {
     root.join(DIRECTORY).join(unit)
 }

@@ -37,7 +37,7 @@ pub fn standing(root: &Path, worker: &Worker, now: SystemTime) -> Standing {
     let authority = fs::read_to_string(files::below(root, AUTHORITY)).ok();
     let pinned = authority.and_then(|text| discovery::hash_of(&text)).as_ref() == Some(&worker.cluster.authority_hash);
     let joined = pinned && worker.cluster.said.is_some();
-    match newest(root).and_then(|pair| pki::expiry(&pair.certificate).ok()).filter(|_| joined) {
+    match newest(root, now).and_then(|pair| pki::expiry(&pair.certificate).ok()).filter(|_| joined) {
         None => Standing::Outside,
         Some(ends) if ends <= now => Standing::Expired(ends),
         Some(_) => Standing::Member,
@@ -67,9 +67,9 @@ pub fn lay(joining: &Joining<'_>, authority: &str, own: &Certified) -> anyhow::R
 }
 
 /// Gives those who show the kubelet's certificate the one that it has renewed. Says whether it was news.
-pub fn renew(root: &Path, worker: &Worker) -> anyhow::Result<bool> {
+pub fn renew(root: &Path, worker: &Worker, now: SystemTime) -> anyhow::Result<bool> {
     let authority = fs::read_to_string(files::below(root, AUTHORITY)).context("reading the cluster's authority")?;
-    let own = newest(root).context("this worker has no certificate")?;
+    let own = newest(root, now).context("this worker has no certificate")?;
     let text = kubeconfig(worker, &authority, &own);
     let mut changed = false;
     for path in USERS {
@@ -88,18 +88,18 @@ pub fn key(root: &Path) -> Option<String> {
 }
 
 /// When the worker's certificate ends.
-pub fn end(root: &Path) -> Option<SystemTime> {
-    pki::expiry(&newest(root)?.certificate).ok()
+pub fn end(root: &Path, now: SystemTime) -> Option<SystemTime> {
+    pki::expiry(&newest(root, now)?.certificate).ok()
 }
 
-/// Of the certificate that the worker joined with and those that the kubelet has renewed, the one that ends last; none where it
-/// has not joined.
-fn newest(root: &Path) -> Option<Certified> {
+/// Of the certificate that the worker joined with and the usable ones that the kubelet has renewed, the one that ends last; none
+/// where it has not joined.
+fn newest(root: &Path, now: SystemTime) -> Option<Certified> {
     let read = |path: &str| fs::read_to_string(files::below(root, path)).ok().map(Zeroizing::new);
     let first = pki::embedded(&read(kubelet::KUBECONFIG)?).ok()?;
     let end = |pair: &Certified| pki::expiry(&pair.certificate).ok();
     // A power cut may have damaged the last one.
-    let renewed = kubelet::renewed(root, kubelet::CLIENTS).into_iter().map(|(_, pair)| pair);
+    let renewed = kubelet::renewed(root, kubelet::CLIENTS, now).into_iter().map(|(_, pair)| pair);
     [first].into_iter().chain(renewed).max_by_key(end)
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use contract::bios_uuid::BiosUuid;
 use contract::local_volumes;
@@ -48,6 +48,9 @@ pub const CERTIFICATES: &str = "/var/lib/kubelet/pki";
 /// What the names of the files begin with that hold the client certificates the kubelet has renewed. The file of the newest is
 /// found by a link, `kubelet-client-current.pem`.
 pub const CLIENTS: &str = "kubelet-client";
+
+/// A certificate that is valid within this time is waited for: the clock of the node that signed it may be ahead for good.
+const SOON: Duration = Duration::from_secs(60 * 60);
 
 /// There while the kubelet is stopped because the node has another address than its cluster knows.
 const HELD: &str = "/run/kaas/kubelet-held";
@@ -219,8 +222,9 @@ pub fn forget_pods(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The whole ones of the certificates that the kubelet has renewed, with their keys, by the names of their files: the newest last.
-pub fn renewed(root: &Path, kind: &str) -> Vec<(String, Certified)> {
+/// The usable ones of the certificates that the kubelet has renewed, with their keys, by the names of their files: the newest last.
+/// They are whole, and valid within an hour from `now` on.
+pub fn renewed(root: &Path, kind: &str, now: SystemTime) -> Vec<(String, Certified)> {
     let directory = files::below(root, CERTIFICATES);
     let begins = format!("{kind}-");
     let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
@@ -228,29 +232,34 @@ pub fn renewed(root: &Path, kind: &str) -> Vec<(String, Certified)> {
     let names: BTreeSet<String> = names.filter(|name| name.starts_with(&begins) && name.ends_with(".pem")).collect();
     let read = |name: &String| fs::read_to_string(directory.join(name)).map(Zeroizing::new).ok();
     let pair = |name: String| pki::pair(&read(&name)?).map(|pair| (name, pair));
-    names.into_iter().filter_map(pair).collect()
+    let begins = |pair: &Certified| pki::validity(&pair.certificate).map(|(begins, _)| begins);
+    let is_valid = |(_, pair): &(String, Certified)| begins(pair).is_ok_and(|begins| begins <= now + SOON);
+    names.into_iter().filter_map(pair).filter(is_valid).collect()
 }
 
-/// Replaces a damaged certificate by the newest whole one. The kubelet writes what it renews without a flush and does not start
-/// with half of it; without any it starts with the one in its kubeconfig and asks for a new one.
+/// Replaces a certificate that is damaged or not valid yet by the newest usable one. The kubelet writes what it renews without a flush
+/// and does not start with half of it. The API server refuses one that a clock made that was ahead. Without any certificate, the
+/// kubelet starts with the one in its kubeconfig and asks for a new one. Returns whether the kubelet has to start again.
 ///
 /// # Errors
 /// The file system's.
-pub fn replace_damaged_certificates(root: &Path) -> io::Result<()> {
+pub fn replace_unusable_certificates(root: &Path, now: SystemTime) -> io::Result<bool> {
+    let mut changed = false;
     for kind in [CLIENTS, "kubelet-server"] {
         let current = format!("{kind}-current.pem");
         let link = files::below(root, CERTIFICATES).join(&current);
-        let mut whole = renewed(root, kind);
-        if link.symlink_metadata().is_err() || whole.iter().any(|(name, _)| *name == current) {
+        let mut usable = renewed(root, kind, now);
+        if link.symlink_metadata().is_err() || usable.iter().any(|(name, _)| *name == current) {
             continue;
         }
-        log::warn!("{} is damaged and replaced", link.display());
+        log::warn!("{} is damaged or not valid yet, and replaced", link.display());
         files::remove(&link)?;
-        if let Some((newest, _)) = whole.pop() {
+        if let Some((newest, _)) = usable.pop() {
             symlink(newest, &link)?;
         }
+        changed = true;
     }
-    Ok(())
+    Ok(changed)
 }
 
 /// Makes the configuration that of a worker's kubelet, in the VM with this BIOS UUID.

@@ -282,25 +282,33 @@ fn the_kubelet_forgets_the_pods_of_an_earlier_boot() {
 }
 
 #[test]
-fn a_damaged_certificate_gives_way_to_the_newest_whole_one() {
+fn an_unusable_certificate_gives_way_to_the_newest_usable_one() {
     use crate::cluster::pki::{Authorities, Leaf};
     let root = tempfile::tempdir().unwrap();
     let directory = root.path().join("var/lib/kubelet/pki");
     let (now, at) = (std::time::SystemTime::now(), |name: &str| directory.join(name));
-    let authorities = Authorities::make(now).unwrap();
-    let pair = Leaf::client("system:node:worker1").issue(&authorities.kubernetes, now).unwrap();
+    let made = |at| {
+        let authorities = Authorities::make(at).unwrap();
+        Leaf::client("system:node:worker1").issue(&authorities.kubernetes, at).unwrap()
+    };
+    let pair = made(now);
     let whole = [pair.certificate.as_str(), pair.key.expose()].concat();
+    // By a clock that is ahead.
+    let early = made(now + std::time::Duration::from_secs(30 * 24 * 60 * 60));
+    let early = [early.certificate.as_str(), early.key.expose()].concat();
     let mut zeros = whole.clone().into_bytes();
     zeros[100..].fill(0);
-    let damages: [&[u8]; 4] = [b"", &zeros, pair.certificate.as_bytes(), &whole.as_bytes()[..whole.len() - 40]];
-    for damaged in damages {
+    let half = &whole.as_bytes()[..whole.len() - 40];
+    let unusable: [&[u8]; 5] = [b"", &zeros, pair.certificate.as_bytes(), half, early.as_bytes()];
+    let replace = || kubelet::replace_unusable_certificates(root.path(), now).unwrap();
+    for unusable in unusable {
         let _ = std::fs::remove_dir_all(&directory);
-        kubelet::replace_damaged_certificates(root.path()).unwrap();
+        assert!(!replace(), "there is none");
         for (name, content) in [
             ("kubelet-client-2026-01-01-00-00-00.pem", b"".as_slice()),
             ("kubelet-client-2026-02-01-00-00-00.pem", whole.as_bytes()),
-            ("kubelet-client-2026-03-01-00-00-00.pem", damaged),
-            ("kubelet-server-2026-03-01-00-00-00.pem", damaged),
+            ("kubelet-client-2026-03-01-00-00-00.pem", unusable),
+            ("kubelet-server-2026-03-01-00-00-00.pem", unusable),
         ] {
             files::write_atomically(&at(name), content, 0o600).unwrap();
         }
@@ -308,12 +316,12 @@ fn a_damaged_certificate_gives_way_to_the_newest_whole_one() {
             let newest = at(&format!("kubelet-{kind}-2026-03-01-00-00-00.pem"));
             std::os::unix::fs::symlink(newest, at(&format!("kubelet-{kind}-current.pem"))).unwrap();
         }
-        kubelet::replace_damaged_certificates(root.path()).unwrap();
+        assert!(replace(), "the kubelet has to start again");
         assert_eq!(std::fs::read(at("kubelet-client-current.pem")).unwrap(), whole.as_bytes());
         assert!(at("kubelet-server-current.pem").symlink_metadata().is_err(), "the kubelet asks for a new one");
-        // What is whole stays.
+        // What is usable stays.
         files::write_atomically(&at("kubelet-client-2026-04-01-00-00-00.pem"), whole.as_bytes(), 0o600).unwrap();
-        kubelet::replace_damaged_certificates(root.path()).unwrap();
+        assert!(!replace());
         let link = std::fs::read_link(at("kubelet-client-current.pem")).unwrap();
         assert_eq!(link, Path::new("kubelet-client-2026-02-01-00-00-00.pem"));
     }
