@@ -27,23 +27,23 @@ pub fn changes(desired: &Desired, observed: &Observed) -> Vec<Command> {
         // Router solicitations of a link-local address would go nowhere.
         commands.push(ip(&["link", "set", DEVICE, "addrgenmode", "none"]));
     }
-    own_range(&mut commands, desired.pod_cidr, &observed.unreachable);
+    let unreachable = &observed.unreachable;
+    // Before routes to other nodes: one of them may have the former range by now.
+    for range in unreachable.iter().filter(|range| **range != desired.pod_cidr) {
+        commands.push(ip(&["route", "delete", "unreachable", &range.to_string(), "proto", PROTOCOL]));
+    }
     // A device that was made just now holds nothing.
     let nothing = Observed::default();
     let observed = if kept.is_some() { observed } else { &nothing };
     link(&mut commands, desired, kept);
     remotes(&mut commands, desired, observed);
+    // Addresses that no pod has: packets to them would leave by the default route. After the routes to other nodes: one of them may
+    // have had the range.
+    if !unreachable.contains(&desired.pod_cidr) {
+        let range = desired.pod_cidr.to_string();
+        commands.push(ip(&["route", "replace", "unreachable", &range, "proto", PROTOCOL]));
+    }
     commands
-}
-
-/// Addresses that no pod has are unreachable. Packets to them would leave by the default route.
-fn own_range(commands: &mut Vec<Command>, own: Ipv4Net, observed: &BTreeSet<Ipv4Net>) {
-    for range in observed.iter().filter(|range| **range != own) {
-        commands.push(ip(&["route", "delete", "unreachable", &range.to_string(), "proto", PROTOCOL]));
-    }
-    if !observed.contains(&own) {
-        commands.push(ip(&["route", "add", "unreachable", &own.to_string(), "proto", PROTOCOL]));
-    }
 }
 
 fn link(commands: &mut Vec<Command>, desired: &Desired, kept: Option<&Device>) {

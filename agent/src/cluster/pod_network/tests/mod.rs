@@ -184,12 +184,12 @@ fn from_nothing_everything_is_made() {
             "ip link add kaas.vxlan address 02:6b:0a:00:00:0b mtu 1450 type vxlan id 1 local 10.0.0.11 dev ens192 \
              dstport 4789 nolearning",
             "ip link set kaas.vxlan addrgenmode none",
-            "ip route add unreachable 10.244.0.0/24 proto 107",
             "ip address add 10.244.0.0/32 dev kaas.vxlan",
             "ip link set kaas.vxlan up",
             "bridge fdb replace 02:6b:0a:00:00:0c dev kaas.vxlan dst 10.0.0.12 self permanent",
             "ip neighbour replace 10.244.1.0 lladdr 02:6b:0a:00:00:0c nud permanent dev kaas.vxlan",
             "ip route replace 10.244.1.0/24 via 10.244.1.0 dev kaas.vxlan onlink",
+            "ip route replace unreachable 10.244.0.0/24 proto 107",
         ]
     );
 }
@@ -249,21 +249,22 @@ fn a_device_is_mended_or_made_anew() {
     }
 }
 
-/// As of a node whose object was made again with another range: nothing of the former one stays.
+/// As of two nodes whose objects were made again, each with the range of the other: the kernel has one route to a range.
 #[test]
 fn another_range_replaces_the_former_one() {
-    let desired = wanted(&nodes(&[("node-1", "10.0.0.11", "10.244.7.0/24")]));
-    let mut observed = reached(&desired);
-    let former = "10.244.0.0/24".parse().unwrap();
-    observed.unreachable = [former].into();
-    observed.device.as_mut().unwrap().addresses = ["10.244.0.0/32".parse().unwrap()].into();
+    let before = wanted(&nodes(&[("node-1", "10.0.0.11", "10.244.0.0/24"), ("node-2", "10.0.0.12", "10.244.1.0/24")]));
+    let after = wanted(&nodes(&[("node-1", "10.0.0.11", "10.244.1.0/24"), ("node-2", "10.0.0.12", "10.244.0.0/24")]));
     assert_eq!(
-        commands(&desired, &observed),
+        commands(&after, &reached(&before)),
         [
             "ip route delete unreachable 10.244.0.0/24 proto 107",
-            "ip route add unreachable 10.244.7.0/24 proto 107",
             "ip address delete 10.244.0.0/32 dev kaas.vxlan",
-            "ip address add 10.244.7.0/32 dev kaas.vxlan",
+            "ip address add 10.244.1.0/32 dev kaas.vxlan",
+            "ip route delete 10.244.1.0/24 dev kaas.vxlan",
+            "ip neighbour delete 10.244.1.0 dev kaas.vxlan",
+            "ip neighbour replace 10.244.0.0 lladdr 02:6b:0a:00:00:0c nud permanent dev kaas.vxlan",
+            "ip route replace 10.244.0.0/24 via 10.244.0.0 dev kaas.vxlan onlink",
+            "ip route replace unreachable 10.244.1.0/24 proto 107",
         ]
     );
 }

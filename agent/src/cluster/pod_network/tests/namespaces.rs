@@ -178,6 +178,16 @@ fn pods_of_two_nodes_reach_each_other() {
     api.delete("node-3");
     reached(1, &[(1, 1), (2, 2)]);
 
+    // Two nodes swap their ranges, one after the other, and swap them back.
+    let swaps: [&'static [(u8, u8)]; 2] = [&[(1, 2), (2, 1)], &[(1, 1), (2, 2)]];
+    for nodes in swaps {
+        for (node, range) in nodes {
+            api.put(&format!("node-{node}"), &format!("10.77.0.{node}"), &format!("10.244.{range}.0/24"));
+        }
+        reached(1, nodes);
+        reached(2, nodes);
+    }
+
     // Without the process everything goes on; a new one finds nothing to do,
     // and mends what somebody has broken in between.
     drop(running);
