@@ -3,6 +3,9 @@
 //! `kaas-agent configure` saves a setting and restarts the agent. The steps of its boot lay the files that are named here. A row says how a
 //! change reaches a program that runs already. Removing a setting is a change too.
 
+use contract::properties::CLUSTER_DNS;
+
+use super::addons::CONTROLLER;
 use crate::cluster::kubernetes::{containerd, kubelet};
 use crate::system::{proxy, time, trust};
 
@@ -32,19 +35,10 @@ pub enum Reach {
     Unit(&'static str),
     /// The static pod reads the file at its start. Its manifest has a hash of the content ([`super::kubernetes::kubeadm::marks`]).
     StaticPod(&'static str),
-    /// The kubelet gives each pod a copy when it starts. The node deletes pods with another copy (`maintenance/resolvers.rs`).
-    Pod(Pods),
+    /// The file in the add-on's pods comes from its objects. A node applies these again if its own value changes: for the cluster the
+    /// node decides that was configured or restarted last ([`super::addons::resolvers`]).
+    AddOn(&'static str),
 }
-
-/// Pods of a namespace with a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pods {
-    pub namespace: &'static str,
-    pub label: &'static str,
-}
-
-const COREDNS: Pods = Pods { namespace: "kube-system", label: "k8s-app=kube-dns" };
-const CONTROLLER: Pods = Pods { namespace: "kaas-system", label: "app=kaas-controller" };
 
 pub struct Reader {
     pub program: &'static str,
@@ -62,8 +56,8 @@ pub const READERS: &[Reader] = &[
     Reader { program: "copies of snapshots", setting: Setting::Authorities, file: trust::BUNDLE, reach: Reach::EachTime },
     Reader { program: "containerd", setting: Setting::Proxy, file: proxy::FILE, reach: Reach::Unit(containerd::UNIT) },
     Reader { program: "kubelet", setting: Setting::DnsServers, file: kubelet::CONFIGURATION, reach: Reach::Written(kubelet::UNIT) },
-    Reader { program: "CoreDNS", setting: Setting::DnsServers, file: kubelet::RESOLVERS, reach: Reach::Pod(COREDNS) },
-    Reader { program: "controller of tenant clusters", setting: Setting::DnsServers, file: kubelet::RESOLVERS, reach: Reach::Pod(CONTROLLER) },
+    Reader { program: "CoreDNS", setting: Setting::DnsServers, file: "/etc/coredns/Corefile", reach: Reach::AddOn(CLUSTER_DNS) },
+    Reader { program: "controller of tenant clusters", setting: Setting::DnsServers, file: "/etc/resolv.conf", reach: Reach::AddOn(CONTROLLER) },
     Reader { program: "time synchronization", setting: Setting::TimeServers, file: time::FILE, reach: Reach::Written(time::UNIT) },
     Reader { program: "containerd", setting: Setting::Mirror, file: containerd::MIRROR, reach: Reach::EachTime },
 ];
@@ -73,24 +67,16 @@ pub fn read_at_start(by: Reach) -> impl Iterator<Item = &'static str> {
     READERS.iter().filter(move |reader| reader.reach == by).map(|reader| reader.file)
 }
 
-/// The pods that have a copy of the resolvers.
-pub fn pods() -> impl Iterator<Item = Pods> {
-    READERS.iter().filter_map(|reader| match reader.reach {
-        Reach::Pod(pods) => Some(pods),
-        _ => None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::path::Path;
 
     use super::*;
+    use crate::cluster::addons::{self, AddOn};
     use crate::cluster::certificates::users;
+    use crate::cluster::kubernetes;
     use crate::cluster::kubernetes::kubeadm;
-    use crate::cluster::kubernetes::rollout::Workload;
-    use crate::cluster::{addons, kubernetes};
     use crate::host::fake_systemd::FakeSystemd;
     use crate::host::files;
     use crate::host::platform::Platform;
@@ -161,25 +147,36 @@ mod tests {
                     config.node.dns_servers = vec![[10, 0, 0, 2].into()];
                     resolvers(&config) == kubelet::RESOLVERS
                 }
-                Reach::Pod(pods) => is_of_an_add_on(pods),
+                Reach::AddOn(name) => {
+                    let servers = [&["10.0.0.1"][..], &["10.0.0.2", "10.0.0.3"], &[]];
+                    let [one, two, none] = servers.map(|servers| add_on(name, servers));
+                    assert!(one.mark != two.mark && two.mark != none.mark, "it would not be applied again");
+                    asks(&one, &["10.0.0.1"]) && asks(&two, &["10.0.0.2", "10.0.0.3"]) && !asks(&none, &[])
+                }
             };
             assert!(is_reached, "{program} goes on with the former {setting:?}");
         }
     }
 
-    /// Whether pods that the appliance brings have the label, and the resolvers of their node.
-    fn is_of_an_add_on(named: Pods) -> bool {
-        let mut image = image();
+    /// An add-on of a node with these DNS servers.
+    fn add_on(name: &str, servers: &[&str]) -> AddOn {
+        let (mut config, mut image) = (three_nodes(), image());
+        config.node.dns_servers = servers.iter().map(|server| server.parse().unwrap()).collect();
         image.programs = vec!["controller".to_owned()];
-        let all = addons::wanted(&three_nodes(), &image);
-        let mut pods = all.iter().flat_map(|add_on| &add_on.objects).filter(|object| Workload::of(object).is_some());
-        let (key, value) = named.label.split_once('=').unwrap();
-        pods.any(|object| {
-            let pod = &object["spec"]["template"];
-            object["metadata"]["namespace"] == named.namespace
-                && pod["metadata"]["labels"][key] == value
-                && pod["spec"]["dnsPolicy"] == "Default"
-        })
+        addons::wanted(&config, &image).into_iter().find(|add_on| add_on.name == name).unwrap()
+    }
+
+    /// Whether its pods ask these DNS servers, or any if there are none of these.
+    fn asks(add_on: &AddOn, servers: &[&str]) -> bool {
+        let text = serde_json::Value::from(add_on.objects.clone()).to_string();
+        let nameservers = serde_json::json!({"nameservers": servers}).to_string();
+        match servers {
+            [] => text.contains("forward .") || text.contains("nameservers"),
+            _ => {
+                text.contains(&format!("forward . {} {{", servers.join(" ")))
+                    || text.contains(nameservers.trim_matches(['{', '}']))
+            }
+        }
     }
 
     /// A file that nobody writes would reach nobody.

@@ -49,8 +49,8 @@ fn seen(context: &SwapContext, now: SystemTime) -> anyhow::Result<String> {
     let cluster = &context.config.cluster;
     let restored = Records::new(&context.root).entry::<Restored>()?;
     let since = restored.map(|restored| format!(" restored {}", restored.token)).unwrap_or_default();
-    let dns = if context.config.node.dns_servers.is_empty() { "" } else { " dns" };
-    Ok(format!("{} {} {}{dns} month {month}{since}", context.image.build, cluster.pod_security, cluster.add_ons))
+    let (build, resolvers) = (&context.image.build, addons::resolvers(&context.config.node));
+    Ok(format!("{build} {} {} {resolvers} month {month}{since}", cluster.pod_security, cluster.add_ons))
 }
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {

@@ -20,7 +20,6 @@ mod objects;
 mod pod_security;
 mod registration;
 mod renewal;
-mod resolvers;
 mod revoked;
 mod runtime;
 mod schedule;
@@ -96,7 +95,6 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
     Task { what: "what pods may ask for", every: MINUTE, work: Check(pod_security::look) },
     Task { what: "the Node object of this node", every: Duration::from_secs(10), work: Background(registration::prepare) },
-    Task { what: RESOLVERS, every: MINUTE, work: Background(resolvers::prepare) },
     Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },
     Task { what: "the encryption of Secrets", every: MINUTE, work: Background(encryption::prepare) },
     Task { what: ADD_ONS, every: MINUTE, work: Background(addons::prepare) },
@@ -128,11 +126,7 @@ const WORKER: &[Task] = &[
     Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
-    Task { what: RESOLVERS, every: MINUTE, work: Background(resolvers::prepare) },
 ];
-
-/// The pods that are to have the node's current resolvers.
-const RESOLVERS: &str = "the resolvers of pods";
 
 /// The check that the boot flow has done for the first time.
 const SURROUNDINGS: &str = "the network around";

@@ -145,28 +145,34 @@ fn a_proxy_reaches_the_running_runtime(scenario: &Scenario, node: &str) {
     scenario.reached("containerd uses the current proxy");
 }
 
+/// The pods of cluster DNS read their file again and are not restarted. One that asked itself would end.
 fn dns_servers_reach_cluster_dns(scenario: &Scenario) {
-    let copies = |node: &str| {
-        let script = "cd /var/lib/containerd/io.containerd.grpc.v1.cri/sandboxes; \
-                      for pod in $(crictl pods --quiet --state ready --label k8s-app=kube-dns); do \
-                      sed 's/$/./' $pod/resolv.conf; done";
-        scenario.lab().run_inside(node, &["sh", "-c", script], MOMENT)
+    let of_dns = |arguments: &[&str]| {
+        let selected = ["--namespace=kube-system", "--selector=k8s-app=kube-dns"];
+        scenario.lab().kubectl(&[arguments, &selected].concat())
     };
-    let forwards = || {
+    let pods = || {
+        let each = "{range .items[*]}{.metadata.uid} {.status.containerStatuses[0].restartCount} \
+                    {.status.containerStatuses[0].ready} {end}";
+        of_dns(&["get", "pods", &format!("--output=jsonpath={each}")])
+    };
+    let reloads = || Ok::<_, anyhow::Error>(of_dns(&["logs", "--tail=-1"])?.matches("Reloading complete").count());
+    let asks = |servers: &str| {
         let map = ["get", "configmap", "coredns", "--namespace=kube-system", "--output=jsonpath={.data.Corefile}"];
-        Ok::<_, anyhow::Error>(scenario.lab().kubectl(&map)?.contains("forward ."))
+        let file = scenario.lab().kubectl(&map)?;
+        let forward = format!("forward . {servers} {{");
+        Ok::<_, anyhow::Error>(if servers.is_empty() { !file.contains("forward") } else { file.contains(&forward) })
     };
-    for (servers, copy) in [(DNS, DNS), ("", "127.0.0.1")] {
+    scenario.wait("cluster DNS to be ready", BACK, || Ok(pods()?.matches(" true").count() == 2));
+    let before = pods().expect("the pods of cluster DNS");
+    for servers in [DNS, ""] {
+        let had = reloads().expect("the logs of cluster DNS");
         for node in ALL {
             configure(scenario, node, &format!("dns-servers={servers}"));
+            scenario.wait(&format!("cluster DNS to ask {servers:?}"), BACK, || asks(servers));
         }
-        scenario.wait(&format!("cluster DNS to ask {copy}"), 3 * BACK, || {
-            let all = ALL.map(copies).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
-            let of_pods: Vec<_> =
-                all.iter().flat_map(|text| text.lines()).filter(|line| line.starts_with("nameserver")).collect();
-            let current = format!("nameserver {copy}.");
-            Ok(of_pods.len() == 2 && of_pods.iter().all(|line| **line == current) && forwards()? != servers.is_empty())
-        });
+        scenario.wait("cluster DNS to read that", 2 * BACK, || Ok(reloads()? >= had + 2));
+        assert_eq!(pods().expect("the pods of cluster DNS"), before, "pods of cluster DNS were restarted");
     }
     scenario.reached("cluster DNS asks the current DNS servers");
 }

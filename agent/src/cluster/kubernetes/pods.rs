@@ -73,20 +73,6 @@ impl Api {
         Ok(moved.map(Pod::from).collect())
     }
 
-    /// Deletes a pod if it has the resolvers of its node. Its workload creates another one. Returns whether it did.
-    ///
-    /// # Errors
-    /// The API does not answer, or refuses.
-    pub fn delete_with_resolvers_of_node(&self, namespace: &str, name: &str) -> anyhow::Result<bool> {
-        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-        let pod: Option<Value> = self.find(&path).with_context(|| format!("asking for the pod {namespace}/{name}"))?;
-        if pod.is_none_or(|pod| pod["spec"]["dnsPolicy"] != "Default") {
-            return Ok(false);
-        }
-        self.delete(&path).with_context(|| format!("deleting the pod {namespace}/{name}"))?;
-        Ok(true)
-    }
-
     /// The pods of a node that are in its own network and have not ended, as far as they matter to who asks.
     ///
     /// # Errors
