@@ -26,7 +26,7 @@ pub enum Setting {
 /// How a change of a file reaches the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// The program reads the file each time that it needs it.
+    /// The program reads the file when it connects. Open connections stay as they are.
     EachTime,
     /// The step that writes the file restarts this unit.
     Written(&'static str),
@@ -111,7 +111,15 @@ mod tests {
                 None => drop(files::remove(&path).unwrap()),
             };
             let is_reached = match *reach {
-                Reach::EachTime => true,
+                // If the pod had the file alone as a volume, it would keep the former one.
+                Reach::EachTime if *program == "controller of tenant clusters" => {
+                    let pods = add_on(CONTROLLER, &[]).objects.pop().unwrap();
+                    let volumes = pods["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+                    let directory = Path::new(file).parent().unwrap().to_str().unwrap();
+                    volumes.iter().any(|volume| volume["hostPath"]["path"] == directory)
+                }
+                // Nothing is between the program and the file.
+                Reach::EachTime => continue,
                 Reach::Unit(unit) => {
                     assert!(users::units().any(|known| known == unit), "{unit}");
                     reached(root, write, || {
@@ -188,5 +196,7 @@ mod tests {
         assert!(files::below(directory.path(), containerd::MIRROR).exists());
         assert!(kubernetes::containerd::lay_registries(&platform, None).unwrap());
         assert!(!files::below(directory.path(), containerd::MIRROR).exists());
+        let unit = include_str!("../../../systemd/system/containerd.service");
+        assert!(unit.contains(&format!("\nEnvironmentFile=-{}\n", proxy::FILE)));
     }
 }
