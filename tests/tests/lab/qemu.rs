@@ -66,7 +66,6 @@ fn the_kernel_is_set_as_the_image_says(scenario: &Scenario, vm: &str) {
     // A setting with a star is one for each adapter: the scenario of strangers reads those.
     let settings: Vec<_> = named.filter(|(name, _)| !name.contains('*')).collect();
     assert!(settings.contains(&("kernel.sysrq", "0")) && settings.len() > 20, "{settings:?}");
-    // The bridge's are there once its module is loaded: with the first pod at the latest.
     let read = |name: &str| {
         let file = format!("/proc/sys/{}", name.replace('.', "/"));
         Ok::<_, anyhow::Error>(scenario.lab().run_inside(vm, &["cat", &file], WORK)?.trim().to_owned())
