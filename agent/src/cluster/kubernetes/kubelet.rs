@@ -238,8 +238,8 @@ pub fn renewed(root: &Path, kind: &str, now: SystemTime) -> Vec<(String, Certifi
 }
 
 /// Replaces a certificate that is damaged or not valid yet by the newest usable one. The kubelet writes what it renews without a flush
-/// and does not start with half of it. The API server refuses one that a clock made that was ahead. Without any certificate, the
-/// kubelet starts with the one in its kubeconfig and asks for a new one. Returns whether the kubelet has to start again.
+/// and does not start with half of it. The API server refuses a certificate of the future. Without any certificate, the kubelet
+/// starts with the one in its kubeconfig and asks for a new one. Returns whether the kubelet has to start again.
 ///
 /// # Errors
 /// The file system's.
