@@ -146,7 +146,7 @@ async fn unproved(
         let mut at: Vec<(&str, LastSeen<'_>)> =
             noted.map(|place| (&*place.node, LastSeen::At(&place.settings, place.datastore.as_deref()))).collect();
         if at.is_empty() {
-            let was_on = started(&vm).is_some() || upgraded.is_some_and(|it| it.ran.contains(&vm));
+            let was_on = started(&vm).is_some() || !upgraded.is_some_and(|it| it.never_on.contains(&vm));
             let node = started(&vm).map_or(&*kept.cluster, |node| &node.name);
             at.push((node, if was_on { LastSeen::Unnoted } else { LastSeen::NeverOn }));
         }

@@ -49,9 +49,9 @@ pub struct Noted {
     pub disks: Vec<DiskRef>,
     /// UUIDs of the data disks that its nodes' VMs held when it was planned. `disks` has those of earlier upgrades too.
     pub planned: BTreeSet<Uuid>,
-    /// BIOS UUIDs of VMs that were on, at its plan or later.
-    pub ran: BTreeSet<Uuid>,
-    /// Where the settings of those VMs were when they were seen last, and of which node each is, by BIOS UUID. Only what this upgrade has noted.
+    /// BIOS UUIDs of the VMs that it made and never powered on. Of VMs that earlier upgrades made it knows nothing.
+    pub never_on: BTreeSet<Uuid>,
+    /// Where the settings of its nodes' VMs were when they were seen last, and of which node each is, by BIOS UUID. Only what this upgrade has noted.
     pub places: BTreeMap<Uuid, Place>,
     /// Those of the VMs that the upgrade has destroyed.
     pub removed: BTreeSet<Uuid>,
@@ -99,12 +99,12 @@ impl Noted {
         let moved = nodes.map(|(index, node)| disk_of(entries, index).unwrap_or(&node.disk).clone());
         let progress = Progress::of(plan, entries);
         let outcome = progress.outcome;
-        let (mut places, mut ran) = (BTreeMap::new(), BTreeSet::new());
+        let (mut places, mut never_on) = (BTreeMap::new(), BTreeSet::new());
         for (index, node) in plan.nodes.iter().enumerate() {
             let new = progress.noted(index).map(|new| (new, progress.new_seen(index)));
             for (vm, seen) in [Some((node.old, progress.old_seen(index))), new].into_iter().flatten() {
-                if seen != LastSeen::NeverOn {
-                    ran.insert(vm);
+                if seen == LastSeen::NeverOn {
+                    never_on.insert(vm);
                 }
                 if let LastSeen::At(settings, datastore) = seen {
                     let (node, settings, datastore) =
@@ -121,7 +121,7 @@ impl Noted {
             vms: plan.nodes.iter().map(|node| node.old).chain(made).chain(plan.other_vms.iter().copied()).collect(),
             disks: moved.chain(plan.other_disks.iter().cloned()).collect(),
             planned: plan.nodes.iter().map(|node| node.disk.uuid).collect(),
-            ran,
+            never_on,
             places,
             removed: removed(plan, entries),
             nodes: noted_nodes(plan),

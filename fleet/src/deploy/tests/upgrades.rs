@@ -131,18 +131,39 @@ async fn settled(world: &World) -> Uuid {
     first
 }
 
+/// The journal of a committed upgrade that destroyed the VM of the node. Another VM that it made was never on.
+fn committed(world: &World, first: Uuid) -> String {
+    let plan = upgrade_of_its_own(world).replace(&Uuid::from_u128(0xa0).to_string(), &first.to_string());
+    let made = Uuid::from_u128(0xb2);
+    let made =
+        format!("{{\"at\":1,\"hold\":1,\"event\":\"begun\",\"node\":0,\"action\":\"import\",\"vm\":\"{made}\"}}\n");
+    let destroyed = |node| {
+        format!("{{\"at\":1,\"hold\":1,\"event\":\"done\",\"node\":{node},\"action\":\"destroy-old\",\"note\":\"\"}}\n")
+    };
+    let ended = "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n";
+    [plan.lines().next().unwrap(), "\n", &made].concat() + &(0..3).map(destroyed).collect::<String>() + ended
+}
+
+/// The last upgrade left its node alone.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_an_earlier_upgrade_made_may_have_run() {
+    let world = World::with(1).await;
+    let first = settled(&world).await;
+    let other = format!("\"other_vms\":[\"{}\"],\"steps\":[", Uuid::from_u128(0xb1));
+    put(&world, "journal.jsonl", &committed(&world, first).replacen("\"steps\":[", &other, 1));
+    world.lock().machines.retain(|machine| machine.vm.uuid() != first);
+    world.lock().demands_places = true;
+    let (arrived, _) = world.give(DESTROY).await.arrived();
+    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    assert!(waits.len() == 1 && waits[0].reason.words.contains("no place was noted"), "{waits:?}");
+}
+
 /// The journal of the upgrade that destroyed the first VM goes with the cluster.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_is_gone_needs_no_second_proof() {
     let world = World::with(1).await;
     let first = settled(&world).await;
-    let plan = upgrade_of_its_own(&world).replace(&Uuid::from_u128(0xa0).to_string(), &first.to_string());
-    let destroyed = |node| {
-        format!("{{\"at\":1,\"hold\":1,\"event\":\"done\",\"node\":{node},\"action\":\"destroy-old\",\"note\":\"\"}}\n")
-    };
-    let ended = "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n";
-    let journal = [plan.lines().next().unwrap(), "\n"].concat() + &(0..3).map(destroyed).collect::<String>() + ended;
-    put(&world, "journal.jsonl", &journal);
+    put(&world, "journal.jsonl", &committed(&world, first));
     world.lock().machines.retain(|machine| machine.vm.uuid() != first);
     world.lock().demands_places = true;
     for wish in [DESTROY, DESTROY_ALL] {
