@@ -53,7 +53,7 @@ pub struct Noted {
     pub never_on: BTreeSet<Uuid>,
     /// Where the settings of its nodes' VMs were when they were seen last, and of which node each is, by BIOS UUID. Only what this upgrade has noted.
     pub places: BTreeMap<Uuid, Place>,
-    /// Those of the VMs that the upgrade has destroyed.
+    /// Those of the VMs that the upgrade has destroyed, except for nodes that an operator has replaced.
     pub removed: BTreeSet<Uuid>,
     /// Names of the nodes whose data disks its plan has noted.
     pub nodes: BTreeSet<String>,
@@ -138,7 +138,8 @@ fn removed(plan: &Plan, entries: &[Entry]) -> BTreeSet<Uuid> {
             Event::Begun { step, vm: Some(vm), .. } | Event::Done { step, vm: Some(vm), .. } => {
                 made.insert(step.node, *vm);
             }
-            Event::Done { step, .. } => match step.action {
+            // If an operator has replaced the node, its VM may have been missing from the inventory.
+            Event::Done { step, replaced: false, .. } => match step.action {
                 Action::DestroyOld => removed.extend(step.node.and_then(|node| Some(plan.nodes.get(node)?.old))),
                 Action::DestroyNew => removed.extend(made.get(&step.node)),
                 _ => {}
