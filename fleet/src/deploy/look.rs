@@ -154,7 +154,8 @@ async fn unproved(
             let why = match hypervisor.absence(vm, &nodes, at).await {
                 Ok(Absence::Gone) => continue,
                 Ok(Absence::Unknown(why)) => why,
-                Err(error) if error.kind == Kind::Refused => format!("{:#}", error.source),
+                // What fails for one VM keeps no other one.
+                Err(error) if error.kind != Kind::Fenced => error.to_string(),
                 Err(error) => return Err(error.into()),
             };
             unproved.push((node.to_owned(), why));

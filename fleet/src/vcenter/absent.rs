@@ -29,9 +29,11 @@ impl VcenterHypervisor {
         let why = match seen {
             LastSeen::NeverOn => return Ok(Absence::Gone),
             LastSeen::Unnoted => "where its files are was not noted. Register the VM again".to_owned(),
-            LastSeen::At(settings, datastore) => match self.files_of(settings, datastore).await? {
-                None => return Ok(Absence::Gone),
-                Some(why) => why,
+            LastSeen::At(settings, datastore) => match self.files_of(settings, datastore).await {
+                Ok(None) => return Ok(Absence::Gone),
+                Ok(Some(why)) => why,
+                // An operator's word counts all the same.
+                Err(error) => error.to_string(),
             },
         };
         let word = self.laid.word(uuid);
@@ -70,9 +72,6 @@ impl VcenterHypervisor {
             (DatastorePath::new(&now.name, path.path), DatastorePath::new(&now.name, directory.path));
         let files = match self.client.files(&now.reference, &directory, "*").await {
             Err(error) if error.is_fault("FileNotFound") => return Ok(None),
-            Err(error) if error.outcome() == Outcome::NotFound => {
-                return Ok(Some(format!("the files in {directory} cannot be listed: {error}")));
-            }
             files => files?,
         };
         // Seen on ESXi 8.0.2 with a VM that ran. `kaas provider probe` tries whether it goes with power-off.

@@ -159,6 +159,8 @@ pub struct State {
     pub settings: BTreeSet<String>,
     /// Whether a VM without a noted place is not proved gone.
     pub demands_places: bool,
+    /// Whether nobody can say that a VM is gone.
+    pub denies_absence: bool,
     /// Whether nodes that are on speak for a cluster that has formed while others are not.
     pub speaks_alone: bool,
     /// The last kubeconfig that a run has handed over before its end.

@@ -159,6 +159,18 @@ async fn a_vm_that_an_earlier_upgrade_made_may_have_run() {
     assert!(waits.len() == 1 && waits[0].reason.words.contains("no place was noted"), "{waits:?}");
 }
 
+/// The account may not browse the datastore that its files are on.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_cannot_be_proved_gone_keeps_no_other_vm() {
+    let world = World::with(3).await;
+    world.lock().machines.retain(|machine| machine.vm.name != "cp2");
+    world.lock().denies_absence = true;
+    let (arrived, _) = world.give(DESTROY).await.arrived();
+    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    assert!(waits.len() == 1 && waits[0].reason.words.contains("no privilege on the datastore"), "{waits:?}");
+    assert_eq!(world.own(), [""; 0]);
+}
+
 /// The journal of the upgrade that destroyed the first VM goes with the cluster.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_is_gone_needs_no_second_proof() {

@@ -55,6 +55,9 @@ impl Hypervisor for World {
     }
 
     async fn absence(&self, _: Uuid, _: &[&str], seen: LastSeen<'_>) -> Result<Absence> {
+        if self.lock().denies_absence {
+            return Err(Error::new(Kind::Denied, anyhow::anyhow!("no privilege on the datastore")));
+        }
         Ok(match seen {
             LastSeen::At(settings, _) if self.lock().settings.contains(settings) => {
                 Absence::Unknown(format!("{settings} is still there"))
