@@ -71,7 +71,13 @@ impl VcenterHypervisor {
         let (path, directory) =
             (DatastorePath::new(&now.name, path.path), DatastorePath::new(&now.name, directory.path));
         let files = match self.client.files(&now.reference, &directory, "*").await {
-            Err(error) if error.is_fault("FileNotFound") => return Ok(None),
+            // One answer is no proof: the directory above must not list it either.
+            Err(error) if error.is_fault("FileNotFound") => {
+                let above = directory.parent().unwrap_or_else(|| directory.clone());
+                let listed = self.client.files(&now.reference, &above, "*").await?;
+                let is_listed = listed.iter().any(|file| above.join(&file.name) == directory);
+                return Ok(is_listed.then(|| format!("{directory} exists, and its files cannot be listed: {error}")));
+            }
             files => files?,
         };
         // Seen on ESXi 8.0.2 with a VM that ran. `kaas provider probe` tries whether it goes with power-off.

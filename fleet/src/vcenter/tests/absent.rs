@@ -71,7 +71,7 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
     assert!(words(seen).await.contains("w1.vmx.lck exists"));
     std::fs::remove_file(lock).unwrap();
     // None of these says anything of the file.
-    for fault in ["ManagedObjectNotFound", "NoPermission"] {
+    for fault in ["ManagedObjectNotFound", "NoPermission", "FileNotFound"] {
         bed.spoil("SearchDatastore_Task", "fault", json!({ "fault": fault })).await;
         let why = words(seen).await;
         assert!(why.contains(fault) && why.contains("create the directory"), "{why}");
