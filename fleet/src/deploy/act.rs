@@ -127,9 +127,12 @@ impl Acting<'_> {
 
     /// Notes where VMs are, before anything is done with them.
     pub(super) async fn note_places(&self, records: &mut Records<'_>, seen: &Seen) -> Result<(), Trouble> {
-        let mut placed = records.kept().placed(&seen.vms, self.upgraded.as_ref());
+        let (kept, upgraded) = (records.kept(), self.upgraded.as_ref());
+        // The place of a copy says nothing of its VM.
+        let vms: Vec<Vm> = seen.vms.iter().filter(|vm| !is_copy(kept, upgraded, vm)).cloned().collect();
+        let mut placed = kept.placed(&vms, upgraded);
         // Another datastore may have the former name of the datastore of a VM that is not seen.
-        for vm in &seen.vms {
+        for vm in &vms {
             let Some(place) = placed.places.get_mut(&vm.uuid()) else { continue };
             if place.datastore.is_none() && vm.settings.as_ref() == Some(&place.settings) {
                 let file = DiskRef { uuid: vm.uuid(), path: place.settings.clone() };

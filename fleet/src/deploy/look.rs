@@ -29,6 +29,10 @@ pub(super) async fn look(
     let named = |earlier: bool| kept.granted.iter().filter(move |vm| vm.earlier == earlier).map(|vm| vm.vm);
     let swapped = swapped.into_iter().filter(|_| kept.goal == Goal::Down);
     let noted: BTreeSet<Uuid> = kept.nodes.iter().filter_map(Node::noted).chain(named(false)).chain(swapped).collect();
+    if kept.goal == Goal::Down {
+        // A copy in a searched folder is found below, as one elsewhere is.
+        seen.vms.retain(|vm| !noted.contains(&vm.uuid()) || !is_copy(kept, upgraded, vm));
+    }
     let mut unreadable = Vec::new();
     for uuid in noted.iter().copied().chain(named(true).filter(|uuid| !noted.contains(uuid))) {
         if seen.vms.iter().any(|vm| vm.uuid() == uuid) {

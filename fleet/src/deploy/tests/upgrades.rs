@@ -42,7 +42,8 @@ async fn an_upgrade_that_began_after_a_cluster_was_destroyed_outlives_a_destroy_
     world.give(DESTROY).await.arrived();
     assert_eq!(authority(&world, DEPLOYMENT).await.unwrap(), None, "it is gone");
     // Another one was imported by hand and adopted under the same file, and its upgrade has broken off.
-    let (_noted, unnoted) = (world.plant("cp2", "cp2", 0xa1), world.plant("cp9", "cp9", 0xa9));
+    let (noted, unnoted) = (world.plant("cp2", "cp2", 0xa1), world.plant("cp9", "cp9", 0xa9));
+    change(&world, noted.vm.uuid(), |vm| vm.disks.clear());
     let last = *world.lock().holds().keys().next_back().unwrap();
     world.put(last, "journal.jsonl", &upgrade_of(DEPLOYMENT));
     let refused = world.give(Wish::Deploy(&wanted(1))).await.failed();
@@ -185,21 +186,29 @@ async fn a_cluster_that_is_gone_needs_no_second_proof() {
     }
 }
 
-/// Backup software keeps a replica with the same BIOS UUID.
+/// Backup software keeps a replica with the same BIOS UUID, or brings one back to the folder of its VM.
 #[tokio::test(start_paused = true)]
 async fn a_replica_is_no_proof_that_its_vm_is_gone() {
-    let world = World::with(1).await;
-    let first = settled(&world).await;
-    let vm = world.lock().machines.iter().map(|machine| &machine.vm).find(|vm| vm.uuid() == first).unwrap().clone();
-    let journal = upgrade_of_its_own(&world).replace(&Uuid::from_u128(0xa0).to_string(), &first.to_string());
-    put(&world, "journal.jsonl", &journal.lines().take(1).map(|line| format!("{line}\n")).collect::<String>());
-    let replica = world.replicate(&vm);
-    world.lock().machines.retain(|machine| machine.vm.reference != vm.reference);
-    world.lock().settings = ["[ds] cp1/cp1.vmx".to_owned()].into();
-    let (arrived, _) = world.give(DESTROY).await.arrived();
-    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
-    assert!(waits.iter().any(|wait| wait.reason.words.contains("[ds] cp1/cp1.vmx is still there")), "{waits:?}");
-    assert!(world.lock().machines.contains(&replica));
+    for is_searched in [false, true] {
+        let world = World::with(1).await;
+        let first = settled(&world).await;
+        let vm = change(&world, first, |_| ()).vm;
+        let journal = upgrade_of_its_own(&world).replace(&Uuid::from_u128(0xa0).to_string(), &first.to_string());
+        put(&world, "journal.jsonl", &journal.lines().take(1).map(|line| format!("{line}\n")).collect::<String>());
+        world.replicate(&vm);
+        world.lock().machines.retain(|machine| machine.vm.reference != vm.reference);
+        let replica = change(&world, first, |vm| vm.settings = Some("[ds] replica/cp1.vmx".to_owned()));
+        if is_searched {
+            world.lock().away.clear();
+        }
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+        world.lock().settings = ["[ds] cp1/cp1.vmx".to_owned()].into();
+        let (arrived, status) = world.give(DESTROY).await.arrived();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        assert!(waits.iter().any(|wait| wait.reason.words.contains("[ds] cp1/cp1.vmx is still there")), "{waits:?}");
+        assert_eq!((world.lock().machines.contains(&replica), status.replicas.len()), (true, 1));
+    }
 }
 
 /// After an upgrade the node is in a VM that the deployment has not made. vCenter moves it, and its host is removed later.
@@ -213,7 +222,9 @@ async fn the_place_of_a_vm_that_an_upgrade_has_made_is_noted_again() {
         + &line("\"event\":\"begun\",\"node\":1,\"action\":\"power-on\",\"settings\":\"[ds] cp2-new/cp2-new.vmx\"")
         + &line("\"event\":\"ended\",\"outcome\":\"committed\"");
     put(&world, "journal.jsonl", &journal);
-    change(&world, made, |vm| vm.settings = Some("[moved] cp2-new/cp2-new.vmx".to_owned()));
+    change(&world, made, |vm| {
+        (vm.power, vm.settings) = (PowerState::On, Some("[moved] cp2-new/cp2-new.vmx".to_owned()));
+    });
     world.give(Wish::Deploy(&wanted(1))).await.arrived();
     put(&world, "journal.jsonl", &journal);
     world.lock().machines.retain(|machine| machine.vm.uuid() != made);
