@@ -127,8 +127,17 @@ async fn unproved(
     upgraded: Option<&Noted>,
     seen: &Seen,
 ) -> Result<Vec<(String, String)>, Trouble> {
-    // A replica has the BIOS UUID of a VM that may run elsewhere.
-    let bystanders = seen.bystanders.iter().filter(|vm| !seen.replicas.contains(&vm.reference));
+    // The last upgrade and the last command of this kind have each noted a place. Which is newer is not known.
+    let places = |vm: Uuid| {
+        let noted = [kept.places.get(&vm), upgraded.and_then(|noted| noted.places.get(&vm))];
+        noted.into_iter().flatten()
+    };
+    // A replica, or a copy that another deployment has, shares its BIOS UUID with a VM that may run elsewhere.
+    let is_itself = |vm: &&Vm| {
+        let is_there = places(vm.uuid()).any(|place| vm.settings.as_ref() == Some(&place.settings));
+        !seen.replicas.contains(&vm.reference) && (is_there || !vm.is_anothers(hypervisor.deployment()))
+    };
+    let bystanders = seen.bystanders.iter().filter(is_itself);
     let met = seen.vms.iter().chain(&seen.restamped).chain(bystanders).map(Vm::uuid);
     let mut gone: BTreeSet<Uuid> = met.chain(kept.going.iter().map(|gone| gone.uuid)).collect();
     gone.extend(upgraded.iter().flat_map(|noted| &noted.removed));
@@ -145,10 +154,8 @@ async fn unproved(
     let nodes: Vec<&str> = kept.nodes.iter().map(|node| &*node.name).collect();
     let mut unproved = Vec::new();
     for vm in missing {
-        // The last upgrade and the last command of this kind have each noted a place. Which is newer is not known.
-        let noted = [kept.places.get(&vm), upgraded.and_then(|noted| noted.places.get(&vm))].into_iter().flatten();
         let mut at: Vec<(&str, LastSeen<'_>)> =
-            noted.map(|place| (&*place.node, LastSeen::At(&place.settings, place.datastore.as_deref()))).collect();
+            places(vm).map(|place| (&*place.node, LastSeen::At(&place.settings, place.datastore.as_deref()))).collect();
         if at.is_empty() {
             let was_on = started(&vm).is_some() || !upgraded.is_some_and(|it| it.never_on.contains(&vm));
             let node = started(&vm).map_or(&*kept.cluster, |node| &node.name);

@@ -211,6 +211,22 @@ async fn a_replica_is_no_proof_that_its_vm_is_gone() {
     }
 }
 
+/// A clone with the same BIOS UUID, and then the VM itself, which was given to the other deployment.
+#[tokio::test(start_paused = true)]
+async fn a_vm_of_another_deployment_proves_nothing_from_another_place() {
+    let world = World::with(1).await;
+    let first = settled(&world).await;
+    world.lock().settings = ["[ds] cp1/cp1.vmx".to_owned()].into();
+    for (settings, is_itself) in [("[ds] clone/cp1.vmx", false), ("[ds] cp1/cp1.vmx", true)] {
+        change(&world, first, |vm| {
+            vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbb);
+            (vm.disks, vm.settings) = (Vec::new(), Some(settings.to_owned()));
+        });
+        let (arrived, _) = world.give(DESTROY).await.arrived();
+        assert_eq!(matches!(arrived, Arrived::Gone), is_itself, "{arrived:?}");
+    }
+}
+
 /// After an upgrade the node is in a VM that the deployment has not made. vCenter moves it, and its host is removed later.
 #[tokio::test(start_paused = true)]
 async fn the_place_of_a_vm_that_an_upgrade_has_made_is_noted_again() {
