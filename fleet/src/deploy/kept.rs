@@ -113,7 +113,8 @@ pub struct Kept {
     /// A VM with such a BIOS UUID that is found later is a copy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub going: Vec<VmRef>,
-    /// Where VMs were when they were seen last, by BIOS UUID: those that nodes were made in, and those that the last upgrade knows.
+    /// Where VMs were when they were seen last, by BIOS UUID: those that nodes were made in, that the last upgrade knows or that an operator
+    /// has named.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub places: BTreeMap<Uuid, Place>,
 }
@@ -226,7 +227,8 @@ impl Kept {
         for vm in vms {
             let is_made = kept.nodes.iter().any(|node| node.vm == Some(vm.uuid()) && node.owns(vm));
             let is_swapped = upgraded.is_some_and(|noted| noted.vms.contains(&vm.uuid()));
-            let is_known = (is_made || is_swapped) && !is_removed(&vm.uuid());
+            let is_named = kept.granted.iter().any(|granted| granted.vm == vm.uuid());
+            let is_known = (is_made || is_swapped || is_named) && !is_removed(&vm.uuid());
             let is_only = vms.iter().filter(|other| other.uuid() == vm.uuid()).count() == 1;
             let Some(settings) = vm.settings.clone().filter(|_| is_known && is_only) else { continue };
             if kept.places.get(&vm.uuid()).is_none_or(|place| place.settings != settings) {

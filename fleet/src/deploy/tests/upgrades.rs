@@ -172,6 +172,23 @@ async fn a_vm_that_cannot_be_proved_gone_keeps_no_other_vm() {
     assert_eq!(world.own(), [""; 0]);
 }
 
+/// It could not be removed by the command that named it. Its host was removed from vCenter since.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_an_operator_named_is_proved_gone_as_well() {
+    let world = World::with(1).await;
+    let named = world.plant("by hand", "cp1", 0xbad3).vm.uuid();
+    let named = change(&world, named, |vm| {
+        (vm.settings, vm.snapshots) = (Some("[ds] hand/hand.vmx".to_owned()), vec!["backup".to_owned()]);
+    });
+    let (arrived, _) = world.give(also(std::slice::from_ref(&named.vm), false)).await.arrived();
+    assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+    world.lock().machines.retain(|machine| *machine != named);
+    world.lock().settings = ["[ds] hand/hand.vmx".to_owned()].into();
+    let (arrived, _) = world.give(DESTROY).await.arrived();
+    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    assert!(waits.iter().any(|wait| wait.reason.words.contains("[ds] hand/hand.vmx is still there")), "{waits:?}");
+}
+
 /// The journal of the upgrade that destroyed the first VM goes with the cluster.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_is_gone_needs_no_second_proof() {
