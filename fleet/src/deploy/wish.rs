@@ -191,7 +191,7 @@ fn destroyed(
         let disks: BTreeSet<Uuid> = before.chain(held).collect();
         granted.push(Granted { vm: vm.uuid(), disks: disks.into_iter().collect(), earlier: false });
     }
-    let kept = match kept {
+    let mut kept = match kept {
         Some(kept) => kept,
         None => {
             let rest: Vec<String> =
@@ -207,6 +207,10 @@ fn destroyed(
         }
     };
     ensure!(kept.cluster == cluster, "the cluster here is {}, not {cluster}: nothing was changed", kept.cluster);
+    if kept.goal == Goal::Gone {
+        // An earlier version has not noted that.
+        kept.note_gone();
+    }
     let disks_went = kept.removes_disks;
     let mut kept = Kept { goal: Goal::Down, removes_disks: disks.is_some(), granted, ..kept };
     if let Some(shown) = disks {
@@ -298,12 +302,16 @@ impl Kept {
         let is_nodes = |disk: &DiskRef| self.nodes.iter().any(|node| node.disk == Some(disk.uuid));
         let is_earlier = |vm: &Vm| self.granted.iter().any(|granted| granted.vm == vm.uuid() && granted.earlier);
         kept.left.retain(|disk| is_nodes(disk) || !seen.other_holder(disk).is_some_and(is_earlier));
-        // What proved them gone may go with the cluster, such as an upgrade's journal.
-        let mut proved: BTreeSet<Uuid> = std::mem::take(&mut kept.places).into_keys().collect();
+        kept.note_gone();
+        kept
+    }
+
+    /// Notes all VMs as gone. What proved them gone may go with the cluster, such as an upgrade's journal.
+    fn note_gone(&mut self) {
+        let mut proved: BTreeSet<Uuid> = std::mem::take(&mut self.places).into_keys().collect();
         proved.extend(self.nodes.iter().filter_map(|node| node.vm));
         proved.retain(|vm| !self.going.iter().any(|gone| gone.uuid == *vm));
-        kept.going.extend(proved.into_iter().map(|uuid| VmRef { uuid, id: String::new() }));
-        kept
+        self.going.extend(proved.into_iter().map(|uuid| VmRef { uuid, id: String::new() }));
     }
 
     /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and never on is blank, and

@@ -203,6 +203,21 @@ async fn a_cluster_that_is_gone_needs_no_second_proof() {
     }
 }
 
+/// An earlier version noted neither places of VMs nor which of them are gone.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_an_earlier_version_destroyed_needs_no_proof() {
+    let world = World::with(1).await;
+    assert_eq!(world.give(DESTROY).await.arrived().0, Arrived::Gone);
+    world.rewrite(|text| {
+        let mut kept: serde_json::Value = serde_json::from_str(text).unwrap();
+        kept.as_object_mut().unwrap().remove("going");
+        kept.to_string()
+    });
+    world.lock().demands_places = true;
+    let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
+    assert!(matches!(arrived, Arrived::Gone), "{arrived:?}");
+}
+
 /// Backup software keeps a replica with the same BIOS UUID, or brings one back to the folder of its VM.
 #[tokio::test(start_paused = true)]
 async fn a_replica_is_no_proof_that_its_vm_is_gone() {
