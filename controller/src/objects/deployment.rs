@@ -176,7 +176,7 @@ pub struct GoingVm {
     /// Its BIOS UUID.
     #[schemars(schema_with = "shapes::uuid")]
     pub vm: String,
-    /// Its identifier in the vCenter. Empty for a VM that was gone before the cluster.
+    /// Its identifier in the vCenter. It is empty only in a TenantCluster, for a VM that was gone before the cluster.
     #[schemars(length(max = 253))]
     pub id: String,
 }

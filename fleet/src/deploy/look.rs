@@ -141,7 +141,8 @@ async fn unproved(
     let met = seen.vms.iter().chain(&seen.restamped).chain(bystanders).map(Vm::uuid);
     let mut gone: BTreeSet<Uuid> = met.chain(kept.going.iter().map(|gone| gone.uuid)).collect();
     gone.extend(upgraded.iter().flat_map(|noted| &noted.removed));
-    // At the last upgrade another VM held the node's data disk: an earlier upgrade has destroyed this one.
+    // At the last upgrade another VM held the node's data disk: an earlier upgrade has destroyed this one. That is known of first VMs alone. A VM
+    // that an earlier upgrade made is proved gone by its place.
     let is_swapped = |node: &Node, vm: &Uuid| {
         let was_planned = |it: &Noted| node.own_disk().is_some_and(|disk| it.planned.contains(&disk));
         upgraded.is_some_and(|it| was_planned(it) && !it.vms.contains(vm))
@@ -165,7 +166,7 @@ async fn unproved(
             let why = match hypervisor.absence(vm, &nodes, at).await {
                 Ok(Absence::Gone) => continue,
                 Ok(Absence::Unknown(why)) => why,
-                // What fails for one VM keeps no other one.
+                // A failure for one VM does not keep the others.
                 Err(error) if error.kind != Kind::Fenced => error.to_string(),
                 Err(error) => return Err(error.into()),
             };

@@ -159,7 +159,7 @@ pub struct State {
     pub settings: BTreeSet<String>,
     /// Whether a VM without a noted place is not proved gone.
     pub demands_places: bool,
-    /// Whether nobody can say that a VM is gone.
+    /// Whether the account may not ask whether a VM is gone.
     pub denies_absence: bool,
     /// Whether nodes that are on speak for a cluster that has formed while others are not.
     pub speaks_alone: bool,
