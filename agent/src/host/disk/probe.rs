@@ -25,15 +25,23 @@ pub fn refuses_writes(point: &Path) -> bool {
     write().is_err_and(|error| refused.contains(&error.raw_os_error()))
 }
 
-/// Whether the device below a mount point answers reads. One that is gone does: no wait brings it back to this mount.
+/// Whether the device below a mount point answers reads, or was removed: no wait brings a removed device back to this mount.
 pub fn device_answers(point: &Path) -> bool {
     let open = || -> io::Result<File> {
         let number = point.metadata()?.dev();
         let device = format!("/dev/block/{}:{}", major(number), minor(number));
         OpenOptions::new().read(true).custom_flags(OFlag::O_DIRECT.bits()).open(device)
     };
-    let mut block = Block([0; 4096]);
-    open().map_or(true, |device| device.read_exact_at(&mut block.0, 0).is_ok())
+    answers(open())
+}
+
+/// Linux opens no disk that it has set offline (`ENXIO`).
+fn answers(device: io::Result<File>) -> bool {
+    match device {
+        // It was removed, or the file system has no block device.
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+        Ok(device) => device.read_exact_at(&mut Block([0; 4096]).0, 0).is_ok(),
+    }
 }
 
 #[cfg(test)]
@@ -71,6 +79,13 @@ mod tests {
             assert!(refuses_writes(&point) && device_answers(&point));
         };
         thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+
+    #[test]
+    fn an_offline_disk_does_not_answer() {
+        let opened = |error: Errno| answers(Err(io::Error::from_raw_os_error(error as i32)));
+        assert!(!opened(Errno::ENXIO) && !opened(Errno::EIO));
+        assert!(opened(Errno::ENOENT), "a removed disk never answers this mount again");
     }
 
     #[test]
