@@ -258,8 +258,8 @@ codes! {
     WORKER_NOT_APPROVED, "worker.not-approved", Warning, "A certificate that a worker has asked for is not approved: its Node object has an address that is another's or not the one that the cluster knows it by, its token is not for that node, or it was removed from the cluster.";
     WORKER_NAME_HELD, "worker.name-held", Warning, "A join token has let somebody in by a name, and no node of that name has come since, or the one that is there has not served. No other worker is let in by it as long as the certificate may be good, a year, or until it serves.";
     WORKER_UNKNOWN, "worker.unknown", Warning, "The cluster has a node that no control node has let in: it was removed, and has come back with its old certificate, which is not renewed. It may get pods as long as it is there.";
-    RUNTIME_RECREATED, "runtime.recreated", Warning, "containerd did not start with what it kept. The node removed that since power-on and imported its own images again. Pods pull other images again.";
-    RUNTIME_FAILED, "runtime.failed", Error, "containerd ends at each start. The node has removed what containerd kept since power-on already, or pods may run.";
+    RUNTIME_RECREATED, "runtime.recreated", Warning, "containerd failed with what it kept. The node removed that since power-on and imported its own images again. Pods pull other images again.";
+    RUNTIME_FAILED, "runtime.failed", Error, "containerd ends at each start or takes no images. The node has removed what containerd kept since power-on already, or pods may run.";
     ADD_ON_NOT_READY, "add-on.not-ready", Warning, "An add-on that the appliance brings does not run, or not on each node that it is for; or something of what it brings was not there.";
     AUDIT_WINDOW_SHORT, "audit.window-short", Warning, "The audit log had reached its share of the data disk, and files of the last 24 hours were removed. The first file of each hour and the newest ones stay. The finding stays for a day.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";

@@ -62,10 +62,7 @@ impl StepContext {
                     "the container runtime came up without its Kubernetes interface: restarting it".to_owned(),
                 ))
             }
-            "active" => {
-                self.runtime_failures = 0;
-                Ok(started.into())
-            }
+            "active" => Ok(started.into()),
             state => Err(StepError::Waiting(format!("waiting for the container runtime, which is {state}"))),
         }
     }

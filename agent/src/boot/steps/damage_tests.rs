@@ -4,13 +4,19 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use super::cuts::{Machine, in_a_namespace, member, steps, take};
+use contract::image;
+use contract::payload::{Descriptor, IMAGE_NAME, Index};
+
+use super::cuts::{IMAGES, Machine, in_a_namespace, member, steps, take};
 use super::{StepContext, StepError};
 use crate::boot::plan::Step;
+use crate::cluster::addons;
 use crate::cluster::etcd;
-use crate::cluster::kubernetes::{containerd, kubelet};
+use crate::cluster::kubernetes::{containerd, kubeadm, kubelet};
+use crate::cluster::payload;
 use crate::host::fake_systemd::FakeSystemd;
 use crate::host::files;
+use crate::host::services::FAILED_STARTS;
 use crate::intake::config::fixture::one_node;
 
 /// What containerd cannot start with.
@@ -49,6 +55,58 @@ fn a_damaged_containerd_starts_over_once() {
         assert!(refused.contains("runtime.failed") && database.exists(), "{refused}");
         let mut context = machine.decide_with(&systemd).unwrap();
         take(&mut context, &Step::Runtime).unwrap_err();
+        assert!(!database.exists());
+    });
+}
+
+/// Gives a machine a payload whose index has all images of a node. Returns what `ctr images check` prints once containerd has
+/// them.
+fn lay_images(machine: &Machine, context: &StepContext) -> String {
+    let node = &context.node;
+    let version = format!("v{}", node.kubernetes_version().unwrap());
+    let mut names: Vec<String> = kubeadm::COMPONENTS.iter().map(|name| image::reference(name, &version)).collect();
+    names.push(image::reference("pause", &format!("v{}", node.image.pause)));
+    let parts = addons::images(node.control_plane().unwrap(), &node.image);
+    names.extend(parts.iter().map(|part| image::reference(part, "v1")));
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let descriptor = |name: &String| Descriptor {
+        media_type: String::new(),
+        digest: digest.clone(),
+        size: 1,
+        platform: None,
+        annotations: [(IMAGE_NAME.to_owned(), name.clone())].into(),
+    };
+    let index = Index { schema_version: 2, media_type: None, manifests: names.iter().map(descriptor).collect() };
+    let path = machine.root().join(payload::DIRECTORY).join("index.json");
+    files::write_atomically(&path, &serde_json::to_vec(&index).unwrap(), 0o644).unwrap();
+    names.extend(parts.iter().map(|part| image::reference(part, image::CARRIED)));
+    names.iter().map(|name| format!("{name} type {digest} complete (1/1) 1 B/1 B true\n")).collect()
+}
+
+/// As with a damaged database of snapshots, which containerd opens at the first request.
+#[test]
+fn a_containerd_that_takes_no_images_starts_over() {
+    in_a_namespace("images", || {
+        let machine = Machine::new(one_node());
+        let mut context = machine.decide().unwrap();
+        let (images, printed) = (lay_images(&machine, &context), machine.root().join(IMAGES));
+        let database = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/metadata.db";
+        let database = files::below(machine.root(), database);
+        let fail = |context: &mut StepContext, times: u32| {
+            for _ in 0..times {
+                let failed = context.run(&Step::Images);
+                assert!(matches!(failed, Err(StepError::Failed(_))), "{failed:?}");
+            }
+        };
+        files::write_atomically(&database, b"damaged", 0o600).unwrap();
+        fail(&mut context, FAILED_STARTS - 1);
+        fs::write(&printed, images).unwrap();
+        take(&mut context, &Step::Images).unwrap();
+        fs::remove_file(&printed).unwrap();
+        fail(&mut context, FAILED_STARTS);
+        assert!(database.exists(), "a success does not reset the count");
+        let waits = take(&mut context, &Step::Images).unwrap_err().to_string();
+        assert!(waits.contains("starts without what it kept"), "{waits}");
         assert!(!database.exists());
     });
 }

@@ -147,6 +147,8 @@ impl StepContext {
             _ => false,
         };
         let loaded = payload::ensure(&payload, &Containerd::default(), self.node.runner(), &wanted);
+        // A snapshotter opens its database at the first request only.
+        self.runtime_failures = if loaded.is_err() { self.runtime_failures + 1 } else { 0 };
         Ok((!loaded.map_err(anyhow::Error::from)?.is_empty() || laid).into())
     }
 

@@ -73,7 +73,7 @@ pub struct StepContext {
     pub environment: Option<String>,
     throttle: Throttle,
     time_asked: Option<Instant>,
-    /// How often in a row the container runtime came up without its Kubernetes interface.
+    /// How often in a row the container runtime came up without its Kubernetes interface, or took no images.
     runtime_failures: u32,
     /// How often the cluster had no Node object of this node.
     unregistered: u32,

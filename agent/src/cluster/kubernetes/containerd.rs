@@ -92,7 +92,7 @@ pub fn container_spec(runner: &dyn Runner) -> anyhow::Result<Vec<u8>> {
     Ok(serde_json::to_vec_pretty(&spec)?)
 }
 
-/// Removes what containerd keeps and cannot start with, and starts it without that: once since power-on. Containers must not run.
+/// Removes what containerd keeps and cannot work with, and starts it without that: once since power-on. Containers must not run.
 /// Says whether it did. A run that is cut off is done again.
 ///
 /// # Errors
@@ -102,7 +102,7 @@ pub fn recreate(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
     if mark.exists() {
         return Ok(false);
     }
-    log::warn!("containerd ends at each start: {STATE} is removed, and images are imported or pulled again");
+    log::warn!("containerd fails with what it keeps: {STATE} is removed, and images are imported or pulled again");
     services.stop(UNIT, STOPPING)?;
     // All of it or nothing: a part alone would count as whole images.
     let (state, damaged) = (files::below(root, STATE), files::below(root, DAMAGED));
@@ -121,17 +121,17 @@ pub fn recreated(root: &Path) -> Option<Finding> {
     files::below(root, RECREATED).exists().then(|| {
         codes::RUNTIME_RECREATED.finding(
             UNIT,
-            format!("containerd ended at each start with what it kept in {STATE}, which was removed"),
+            format!("containerd failed with what it kept in {STATE}, which was removed"),
             "Check the storage behind the system disk if the power was not cut",
         )
     })
 }
 
-/// Says that containerd does not run, and that the node does not repair it now.
+/// Says that containerd does not work, and that the node does not repair it now.
 pub fn failed() -> Finding {
     codes::RUNTIME_FAILED.finding(
         UNIT,
-        "containerd ends at each start, or runs without its Kubernetes interface",
+        "containerd ends at each start, runs without its Kubernetes interface, or takes no images",
         format!(
             "Restart the VM once: the node then removes {STATE} and imports its images again. If it stays, look at \
              `journalctl --unit={UNIT}` and check the storage behind the system disk"
