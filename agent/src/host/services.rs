@@ -14,7 +14,7 @@ const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
 const UNIT_OF_SERVICE: &str = "org.freedesktop.systemd1.Service";
 
-/// So many failed starts in a row are no accident.
+/// So many failed starts are no accident.
 pub const FAILED_STARTS: u32 = 5;
 
 /// A service that has started again within this time has not recovered. Reading a large etcd takes minutes.
@@ -127,7 +127,8 @@ impl<'a> Services<'a> {
         self.bus.property(SERVICE, self.path(unit)?.as_str(), UNIT, "ActiveState")
     }
 
-    /// Whether a service ends at each start: systemd has started it again [`FAILED_STARTS`] times, and less than five minutes ago.
+    /// Whether a service seems to end at each start: systemd has started it again [`FAILED_STARTS`] times, and less than five
+    /// minutes ago. systemd counts since the last start by hand, not in a row: a service that works may have failed months ago.
     ///
     /// # Errors
     /// systemd does not know the service or does not answer.

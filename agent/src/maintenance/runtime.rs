@@ -13,10 +13,11 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
         return Ok(recreated);
     }
     let services = node.services();
-    if services.ends_at_each_start(containerd::UNIT)? {
+    let serves = containerd::serves_kubernetes(node.runner());
+    if !matches!(serves, Ok(true)) && services.ends_at_each_start(containerd::UNIT)? {
         return Ok(containerd::failed().into());
     }
-    if !services.start(containerd::UNIT)? && !containerd::serves_kubernetes(node.runner())? {
+    if !services.start(containerd::UNIT)? && !serves? {
         log::warn!("the container runtime came up without its Kubernetes interface: it is restarted");
         services.restart(containerd::UNIT)?;
     }

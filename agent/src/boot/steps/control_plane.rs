@@ -51,8 +51,11 @@ impl StepContext {
         changed |= users::have_new(self.node.root(), containerd::UNIT)?;
         let started = self.node.services().start_with(containerd::UNIT, changed)?;
         users::note(self.node.root(), containerd::UNIT)?;
-        if self.runtime_failures >= FAILED_STARTS || self.node.services().ends_at_each_start(containerd::UNIT)? {
-            return Err(self.recreate_runtime()?);
+        let failing =
+            self.runtime_failures >= FAILED_STARTS || self.node.services().ends_at_each_start(containerd::UNIT)?;
+        let begun = self.node.path(kubelet::CONFIGURATION).exists();
+        if failing && !(begun && containerd::serves_kubernetes(self.node.runner()).unwrap_or(false)) {
+            return Err(self.recreate_runtime(begun)?);
         }
         match self.node.services().state(containerd::UNIT)?.as_str() {
             "active" if !containerd::serves_kubernetes(self.node.runner())? => {
@@ -67,10 +70,9 @@ impl StepContext {
         }
     }
 
-    /// A power cut may have damaged what containerd keeps. Before the kubelet's first start since power-on no container runs.
-    fn recreate_runtime(&mut self) -> anyhow::Result<StepError> {
+    /// A power cut may have damaged what containerd keeps. Until the kubelet has `begun` since power-on no container runs.
+    fn recreate_runtime(&mut self, begun: bool) -> anyhow::Result<StepError> {
         self.runtime_failures = 0;
-        let begun = self.node.path(kubelet::CONFIGURATION).exists();
         if begun || !containerd::recreate(self.node.root(), &self.node.services())? {
             return Ok(containerd::failed().into());
         }

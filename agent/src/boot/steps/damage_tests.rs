@@ -27,6 +27,11 @@ fn damage_containerd(machine: &Machine, systemd: &FakeSystemd) -> PathBuf {
     database
 }
 
+/// Has the kubelet start: from then on pods may run.
+fn begin_pods(machine: &Machine) {
+    files::write_atomically(&files::below(machine.root(), kubelet::CONFIGURATION), b"", 0o644).unwrap();
+}
+
 /// What a step refuses to go on for.
 fn refusal(context: &mut StepContext, step: &Step) -> String {
     match context.run(step) {
@@ -98,7 +103,8 @@ fn a_containerd_that_takes_no_images_starts_over() {
                 assert!(matches!(failed, Err(StepError::Failed(_))), "{failed:?}");
             }
         };
-        files::write_atomically(&database, b"damaged", 0o600).unwrap();
+        let damage = || files::write_atomically(&database, b"damaged", 0o600).unwrap();
+        damage();
         fail(&mut context, FAILED_STARTS - 1);
         fs::write(&printed, images).unwrap();
         take(&mut context, &Step::Images).unwrap();
@@ -108,20 +114,40 @@ fn a_containerd_that_takes_no_images_starts_over() {
         let waits = take(&mut context, &Step::Images).unwrap_err().to_string();
         assert!(waits.contains("starts without what it kept"), "{waits}");
         assert!(!database.exists());
+
+        // Pods may run: containerd serves them.
+        begin_pods(&machine);
+        damage();
+        fail(&mut context, FAILED_STARTS + 1);
+        assert!(database.exists());
     });
 }
 
 #[test]
 fn what_containerd_keeps_stays_while_pods_may_run() {
     in_a_namespace("pods", || {
-        let machine = Machine::new(one_node());
+        let mut machine = Machine::new(one_node());
+        machine.broken = Some("ctr plugins list");
         let systemd = FakeSystemd::new(machine.root());
         let mut context = machine.decide_with(&systemd).unwrap();
-        files::write_atomically(&files::below(machine.root(), kubelet::CONFIGURATION), b"", 0o644).unwrap();
+        begin_pods(&machine);
         let database = damage_containerd(&machine, &systemd);
         let refused = refusal(&mut context, &Step::Runtime);
         assert!(refused.contains("runtime.failed") && refused.contains("Restart the VM"), "{refused}");
         assert!(database.exists());
+    });
+}
+
+/// systemd counts the failures since a unit's last start by hand: these may be months apart.
+#[test]
+fn a_containerd_that_serves_pods_has_not_failed() {
+    in_a_namespace("serves", || {
+        let machine = Machine::new(one_node());
+        let systemd = FakeSystemd::new(machine.root());
+        let mut context = machine.decide_with(&systemd).unwrap();
+        begin_pods(&machine);
+        fs::remove_file(damage_containerd(&machine, &systemd)).unwrap();
+        take(&mut context, &Step::Runtime).unwrap();
     });
 }
 
