@@ -6,7 +6,7 @@ use contract::codes;
 use contract::finding::Finding;
 use serde_json::Value;
 
-use super::{DATA, UNIT, member};
+use super::{DATA, UNIT, member, snapshot};
 use crate::cluster::REQUEST;
 use crate::host::command::{Command, Runner};
 use crate::host::disk;
@@ -14,18 +14,24 @@ use crate::host::files;
 use crate::host::services::Services;
 use crate::intake::config::ControlPlane;
 
-/// Says that this node's member ends at each start. That of a disk which takes no writes does so, too: that is another finding.
+/// With less free space than a segment of its log, in bytes, etcd may end for want of room.
+const SEGMENT: u64 = 64 << 20;
+
+/// Says that this node's member ends at each start. A member whose disk is full or refuses writes does so, too: that is another
+/// finding.
 ///
 /// # Errors
-/// systemd does not answer.
+/// systemd does not answer, or the file system's.
 pub fn look(
     config: &ControlPlane,
     root: &Path,
     services: &Services<'_>,
     runner: &dyn Runner,
 ) -> anyhow::Result<Option<Finding>> {
+    let data = files::below(root, DATA);
     if !services.ends_at_each_start(UNIT)?
-        || disk::refuses_writes(&files::below(root, DATA))
+        || disk::refuses_writes(&data)
+        || snapshot::room(&data)?.0 < SEGMENT
         || member::own_healthy(config.timeout(REQUEST))
     {
         return Ok(None);
@@ -34,7 +40,8 @@ pub fn look(
     let action = match config.peers().next() {
         Some(_) => format!(
             "Power this VM off. On another control node: `kaas-agent replace-member {}`; then deploy a VM with a blank data disk \
-             and the code as its deployment secret",
+             and the code as its deployment secret. If no quorum is left, restore a snapshot (docs: Restore after the quorum \
+             was lost)",
             config.node.name
         ),
         None => format!(
@@ -66,6 +73,30 @@ fn fatal(line: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::host::command::Host;
+    use crate::host::fake_systemd::FakeSystemd;
+    use crate::host::fixture::small_file_system;
+    use crate::intake::config::fixture::one_node;
+
+    #[test]
+    fn a_member_on_a_full_disk_is_not_damaged() {
+        let test = || {
+            let root = tempfile::tempdir().unwrap();
+            let data = files::below(root.path(), DATA);
+            std::fs::create_dir_all(&data).unwrap();
+            let systemd = FakeSystemd::new(root.path());
+            systemd.end_at_each_start(UNIT, &data);
+            let bus = systemd.bus();
+            let damaged = || look(&one_node(), root.path(), &Services::new(&bus), &Host).unwrap().is_some();
+            assert!(damaged());
+            let _disk = small_file_system(&data);
+            std::fs::write(data.join("filling"), "full").unwrap();
+            assert!(!damaged());
+        };
+        std::thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+
     #[test]
     fn the_line_that_etcd_ends_with_is_found() {
         let fatal = |line| super::fatal(line).unwrap_or_default();
