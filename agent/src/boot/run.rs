@@ -52,17 +52,22 @@ pub fn run(root: &Path) -> ExitCode {
     // start is over when it has begun to work.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     reporter.start_watchdog();
-    if let Err(error) = Platform::detect(root).and_then(|platform| Ok(storage::watch(platform, reporter.clone())?)) {
-        log::error!("watching the storage: {error:#}");
-    }
+    let mut watching = false;
     loop {
         reporter.alive(LOOP, STEP);
+        watching = watching || watch_storage(root, &reporter);
         let Err(error) = boot(root, &reporter);
         log::error!("{error:#}");
         failed(&reporter, &error);
         ways_in::without_a_plan(root, None);
         thread::sleep(LATER);
     }
+}
+
+/// Begins to watch the storage. Says whether it did.
+fn watch_storage(root: &Path, reporter: &Reporter) -> bool {
+    let begun = Platform::detect(root).and_then(|platform| Ok(storage::watch(platform, reporter.clone())?));
+    begun.inspect_err(|error| log::error!("watching the storage: {error:#}")).is_ok()
 }
 
 /// Says that the agent came to no plan.
