@@ -37,15 +37,15 @@ const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 const NAMED: usize = 4;
 
 /// A file system that is written.
-struct Place {
-    point: &'static str,
-    name: &'static str,
+pub(super) struct Place {
+    pub(super) point: &'static str,
+    pub(super) name: &'static str,
     /// What is known to use it; the other directories are named by their paths.
     users: &'static [(&'static str, &'static str)],
     action: &'static str,
 }
 
-const DATA: Place = Place {
+pub(super) const DATA: Place = Place {
     point: paths::DATA,
     name: "the data disk",
     users: &[
@@ -59,7 +59,7 @@ const DATA: Place = Place {
     action: "Enlarge the data disk in the hypervisor (the node takes the new size by itself), or free space on it",
 };
 
-const SCRATCH: Place = Place {
+pub(super) const SCRATCH: Place = Place {
     point: "/var",
     name: "the system disk's scratch partition",
     users: &[
@@ -71,7 +71,7 @@ const SCRATCH: Place = Place {
     action: "Remove what pods wrote, or the pods that wrote it; images that no pod uses go by themselves",
 };
 
-const VOLUMES: Place = Place {
+pub(super) const VOLUMES: Place = Place {
     point: paths::LOCAL_VOLUMES,
     name: "the data disk with local volumes",
     users: &[],

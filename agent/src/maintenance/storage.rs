@@ -12,8 +12,8 @@ use std::{fs, io, thread};
 
 use contract::codes;
 use contract::finding::Finding;
-use contract::paths;
 
+use super::space::{DATA, Place, SCRATCH, VOLUMES};
 use crate::host::bus;
 use crate::host::disk::{device_answers, is_mounted, refuses_writes};
 use crate::host::files;
@@ -28,12 +28,8 @@ const EVERY: Duration = Duration::from_secs(20);
 /// not be noted.
 const BOUND: u64 = 10 * 60;
 
-/// What a node writes to, and its name. Of two on one file system the first is looked at.
-const PLACES: [(&str, &str); 3] = [
-    ("/var", "the system disk's scratch partition"),
-    (paths::DATA, "the data disk"),
-    (paths::LOCAL_VOLUMES, "the data disk with local volumes"),
-];
+/// File systems that a node writes. Of two places on one file system the first is looked at.
+const PLACES: [&Place; 3] = [&SCRATCH, &DATA, &VOLUMES];
 
 /// What is done about file systems that refuse writes.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,8 +52,8 @@ fn look_for_good(platform: &Platform, reporter: &Reporter) {
     let mut before = false;
     loop {
         let refusing = refusing(platform.root());
-        reporter.stand(refusing.iter().map(|(_, name)| finding(name)).collect());
-        let needed = refusing.iter().map(|(point, _)| *point).chain(["/"]);
+        reporter.set_lasting(refusing.iter().map(|place| finding(place.name)).collect());
+        let needed = refusing.iter().map(|place| place.point).chain(["/"]);
         let answers = || needed.map(|point| platform.path(point)).all(|point| device_answers(&point));
         match next(before && !refusing.is_empty(), answers, since_power_on()) {
             Next::Wait => {}
@@ -107,12 +103,12 @@ fn restart() {
 }
 
 /// The mounted places that refuse writes.
-fn refusing(root: &Path) -> Vec<(&'static str, &'static str)> {
+fn refusing(root: &Path) -> Vec<&'static Place> {
     let mut seen = BTreeSet::new();
     let mut another = |point: &Path| point.metadata().is_ok_and(|point| seen.insert(point.dev()));
     let mounted = |point: &Path| is_mounted(point).unwrap_or(false);
-    let places = PLACES.into_iter().filter(|(point, _)| {
-        let point = files::below(root, point);
+    let places = PLACES.into_iter().filter(|place| {
+        let point = files::below(root, place.point);
         mounted(&point) && another(&point) && refuses_writes(&point)
     });
     places.collect()
