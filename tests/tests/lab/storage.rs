@@ -30,7 +30,7 @@ const DAMAGES: [(&str, &str); 2] = [
     ),
 ];
 
-/// Damages what the kubelet keeps: certificates, checkpoints and static pods. Pods of no boot hold all addresses.
+/// Damages what the kubelet keeps: certificates, checkpoints and static pods; and what CNI plugins returned for pods.
 const KUBELET: &str = r#"systemctl stop kubelet.service
     cd /var/lib/kubelet
     truncate --size=0 pki/kubelet-client-*.pem pki/kubelet.crt pki/kubelet.key /etc/kubernetes/manifests/*.yaml
@@ -38,9 +38,7 @@ const KUBELET: &str = r#"systemctl stop kubelet.service
     for file in cpu_manager_state memory_manager_state device-plugins/kubelet_internal_checkpoint; do
         echo '{"damaged' >$file
     done
-    range=$(sed -n 's/.*"subnet": "\([0-9.]*\)\.0\/24".*/\1/p' /etc/cni/net.d/10-kaas.conflist)
-    mkdir -p /run/kaas/cni/kaas
-    for last in $(seq 2 254); do echo lost >/run/kaas/cni/kaas/$range.$last; done
+    truncate --no-create --size=0 /var/lib/cni/results/*
     sync"#;
 
 /// Damages what the kubelet of a control node keeps, before its power is cut.
@@ -48,11 +46,12 @@ pub fn damage_what_the_kubelet_keeps(scenario: &Scenario, node: &str) {
     scenario.inside(node, &["sh", "-ec", KUBELET]);
 }
 
-/// The node has made that again, and the addresses are free.
+/// The node has made that again, and has ended the pods of the former boot.
 pub fn the_kubelet_keeps_nothing_damaged(scenario: &Scenario, node: &str) {
-    let leases =
-        scenario.inside(node, &["sh", "-c", "grep --recursive --files-with-matches lost /run/kaas/cni || true"]);
-    assert_eq!(leases, "", "pods of no boot hold addresses of {node}");
+    scenario.wait(&format!("{node} to end its former pods"), FORMING, || {
+        let empty = ["sh", "-c", "find /var/lib/cni -type f -empty || true"];
+        Ok(scenario.lab().run_inside(node, &empty, MOMENT)?.is_empty())
+    });
     let empty = ["find", "/var/lib/kubelet/pki/kubelet.crt", "/etc/kubernetes/manifests/", "-type", "f", "-empty"];
     assert_eq!(scenario.inside(node, &empty), "", "{node}");
 }
@@ -69,10 +68,7 @@ pub mod long {
             scenario.inside("cp1", &["sh", "-ec", &format!("{damage}\nsync")]);
             comes_back_after_a_cut(&scenario, "cp1", what);
             workload.is_reached_by_name_from("cp2");
-            if what == "containerd's database" {
-                scenario
-                    .wait("cp1 to say that it has removed it", CHECK, || has(&scenario, "cp1", "runtime.recreated"));
-            }
+            scenario.wait("cp1 to say that it has removed it", CHECK, || has(&scenario, "cp1", "runtime.recreated"));
         }
 
         damage_what_the_kubelet_keeps(&scenario, "cp1");
@@ -157,6 +153,9 @@ fn fail(scenario: &Scenario, node: &str, mount: &str) {
         device.display()
     );
     let name = device.file_name().unwrap();
+    // With `errors=panic` this machine would restart.
+    let options = fs::read_to_string(Path::new("/proc/fs/ext4").join(name).join("options")).unwrap();
+    assert!(options.lines().any(|option| option == "errors=remount-ro"), "{mount} of {node}: {options}");
     fs::write(Path::new("/sys/fs/ext4").join(name).join("trigger_fs_error"), "tried by a scenario").unwrap();
     scenario.reached(&format!("{mount} of {node} refuses writes"));
 }
