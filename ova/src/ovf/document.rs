@@ -135,6 +135,14 @@ fn check_attributes(xml: &str) -> Result<(), ParseError> {
     }
 }
 
+/// A text that is copied for each use: with a bound, so that the copies of a hostile one stay small.
+pub(super) fn short<'t>(node: Node<'_, '_>, what: &str, text: &'t str, most: usize) -> Result<&'t str, ParseError> {
+    if text.len() > most {
+        return Err(wrong(node, format!("{what} has more than {most} bytes")));
+    }
+    Ok(text)
+}
+
 /// The number that a text is.
 pub(super) fn number<T: std::str::FromStr>(node: Node<'_, '_>, text: &str) -> Result<T, ParseError> {
     text.trim().parse().map_err(|_| wrong(node, format!("{text:?} is not a number that fits here")))

@@ -10,7 +10,7 @@ use roxmltree::Node;
 
 use super::capacity::{Capacity, capacity_or_property};
 use super::devices::resource;
-use super::document::{Look, ParseError, envelope, wrong};
+use super::document::{Look, ParseError, envelope, short, wrong};
 use super::items::{Items, cpus, memory_mib};
 use super::model::Product;
 use super::parse::{disk_id, name, options, product_of, system};
@@ -128,8 +128,10 @@ fn variants<'a>(envelope: Node<'a, 'a>, hardware: Node<'a, 'a>) -> Result<Vec<Va
     let variant = |id: Option<String>, label, default| {
         let devices = items.devices(id.as_deref());
         let drives = devices.iter().filter(|device| device.is(resource::DISK_DRIVE));
-        let hosts = drives.filter_map(|device| device.text("HostResource"));
-        let disks = hosts.filter_map(|host| disk_id(host.trim()).map(String::from)).collect();
+        let mut disks = Vec::new();
+        for host in drives.filter_map(|device| device.text("HostResource")) {
+            disks.extend(disk_id(short(hardware, "HostResource", host.trim(), 256)?).map(String::from));
+        }
         Ok(Variant { id, label, default, cpus: cpus(&devices)?, memory_mib: memory_mib(&devices)?, disks })
     };
     let options = options(envelope)?;

@@ -9,7 +9,7 @@ use super::devices::resource;
 use super::document::{Look, ParseError, RASD, number, wrong};
 
 /// More elements than any descriptor has: for each configuration, all are gone through.
-const MOST_ITEMS: usize = 10_000;
+const MOST_ITEMS: usize = 2000;
 
 /// An `Item` of the hardware section.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use roxmltree::Node;
 
 use super::capacity::capacity;
 use super::devices::resource;
-use super::document::{Look, OVF, ParseError, VMW, VSSD, envelope, number, wrong};
+use super::document::{Look, OVF, ParseError, VMW, VSSD, envelope, number, short, wrong};
 use super::items::{Item, Items, cpus, memory_mib};
 use super::model::{
     CdRomController, Descriptor, Disk, DiskFile, Eula, Firmware, HardDisk, Hardware, Network, NetworkAdapter,
@@ -91,9 +91,13 @@ fn product<'a>(system: Node<'a, 'a>) -> Result<Product, ParseError> {
 /// What a ProductSection holds.
 pub(super) fn product_of<'a>(section: Node<'a, 'a>) -> Result<Product, ParseError> {
     let text = |name| section.child_text(OVF, name);
+    let key_part = |name: &str| {
+        let what = format!("ovf:{name}");
+        section.ovf(name).map(|text| short(section, &what, text, 256).map(String::from)).transpose()
+    };
     let mut product = Product {
-        class: section.ovf("class").map(String::from),
-        instance: section.ovf("instance").map(String::from),
+        class: key_part("class")?,
+        instance: key_part("instance")?,
         name: text("Product").unwrap_or_default(),
         vendor: text("Vendor").unwrap_or_default(),
         version: text("Version").unwrap_or_default(),

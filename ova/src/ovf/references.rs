@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use roxmltree::Node;
 
 use super::capacity::{capacity, property};
-use super::document::{Look, ParseError, envelope, number, wrong};
+use super::document::{Look, ParseError, envelope, number, short, wrong};
 
 /// More files, or disks, than any package has.
 const MOST: usize = 1000;
@@ -82,9 +82,10 @@ impl References {
             if references.by_id.insert(id.into(), references.files.len()).is_some() {
                 return Err(wrong(node, format!("there are two files {id:?} among the References")));
             }
+            let name = short(node, "ovf:href", node.need_ovf("href")?, 1000)?.to_owned();
             let compression = node.ovf("compression").filter(|kind| !["", "identity"].contains(kind));
             references.files.push(FileReference {
-                name: node.need_ovf("href")?.into(),
+                name,
                 size: node.ovf("size").map(|text| number(node, text)).transpose()?,
                 compression: compression.map(String::from),
                 chunk_size: chunk_size(node)?,

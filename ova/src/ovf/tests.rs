@@ -390,9 +390,20 @@ fn envelopes_that_make_no_sense_are_refused() {
             good.replace("<ProductSection>", &format!("{}<ProductSection>", "<ProductSection/>".repeat(98)))
         }),
         (
-            "more than 10000 Items",
-            good.replace("</Item></Virtual", &format!("</Item>{}</Virtual", "<Item/>".repeat(9993))),
+            "more than 2000 Items",
+            good.replace("</Item></Virtual", &format!("</Item>{}</Virtual", "<Item/>".repeat(1993))),
         ),
+        // Texts that are copied for each property, disk or deployment option.
+        (
+            "ovf:class has more than 256 bytes",
+            good.replace("ovf:class=\"disk", &format!("ovf:class=\"{}", "x".repeat(257))),
+        ),
+        (
+            "ovf:instance has more than 256 bytes",
+            good.replace("instance=\"1", &format!("instance=\"{}", "x".repeat(257))),
+        ),
+        ("ovf:href has more than 1000 bytes", good.replace("disk%201", &"x".repeat(1000))),
+        ("HostResource has more than 256 bytes", good.replace("/disk/data", &format!("/disk/{}", "x".repeat(250)))),
     ];
     for (expected, xml) in cases {
         let error = Envelope::parse(&xml).expect_err(expected).to_string();
