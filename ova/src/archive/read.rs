@@ -15,7 +15,7 @@ use crate::signature::{PublicKey, Signature};
 /// The largest descriptor, manifest or signature that is read into memory.
 const LARGEST_TEXT: u64 = 4 << 20;
 /// More members than any OVA has.
-const MOST_MEMBERS: usize = 1000;
+pub(super) const MOST_MEMBERS: usize = 1000;
 /// The largest record that tar fills up with zeros: far more than the 10 KiB that it takes by itself.
 const LARGEST_RECORD: u64 = 1 << 20;
 
@@ -28,7 +28,7 @@ pub struct Member {
     pub name: String,
     /// Its bytes.
     pub size: u64,
-    offset: u64,
+    pub(super) offset: u64,
 }
 
 /// An open OVA of this product: held to the strict rules. Its members have been listed; nothing has been verified.

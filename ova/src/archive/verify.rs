@@ -3,13 +3,14 @@
 //! [`Archive::examine`] finds all that can be said of any vendor's OVA; the two types of archives differ in what they
 //! accept of it.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::mem;
 
 use aws_lc_rs::digest::SHA256;
 
 use super::error::Error;
-use super::read::{Archive, Member, MemberReader};
+use super::read::{Archive, MOST_MEMBERS, Member, MemberReader};
 use super::warning::Warning;
 use crate::digest::{Digest, HashingReader};
 use crate::manifest::{LenientManifest, Manifest};
@@ -42,8 +43,9 @@ impl Findings {
     }
 }
 
-/// A file of the package as the archive has it: in one member, or in chunks. Never empty.
+/// A file of the package as the archive has it: in one member, or in chunks.
 struct Stored<'a> {
+    /// What the descriptor says of it; none if the members are not the whole file.
     file: Option<&'a FileReference>,
     members: Vec<&'a Member>,
 }
@@ -120,31 +122,30 @@ impl Archive {
     fn stored<'a>(&'a self, references: &'a References, findings: &mut Findings) -> Vec<Stored<'a>> {
         let about: Vec<_> = ["mf", "cert"].into_iter().filter_map(|extension| self.companion(extension)).collect();
         let mut files = vec![Stored { file: None, members: vec![&self.members()[0]] }];
+        let mut taken = BTreeSet::from([self.members()[0].offset]);
         let mut expected = Vec::new();
-        let mut absent = Vec::new();
+        let mut problems = Vec::new();
         for file in references.files() {
-            let members = self.members_of(file).unwrap_or_else(|problem| {
-                absent.push(problem);
-                // What there is of its chunks is the descriptor's all the same.
-                let chunks = self.members().iter().filter(|member| is_chunk(&member.name, file));
-                files.extend(chunks.map(|member| Stored { file: None, members: vec![member] }));
-                Vec::new()
-            });
+            let before = problems.len();
+            let members = self.members_of(file, &mut problems);
+            // Under an href in other characters, or as a part of a longer file: it would be read once for each.
+            if members.iter().any(|member| !taken.insert(member.offset)) {
+                problems.push(format!("{:?} shares members with another file", file.name));
+                continue;
+            }
+            let whole = problems.len() == before;
             let size = members.iter().map(|member| member.size).sum::<u64>();
-            if let Some(said) = file.size.filter(|&said| !members.is_empty() && said != size) {
-                absent.push(format!("{} has {size} bytes, the descriptor says {said}", file.name));
+            if let Some(said) = file.size.filter(|&said| whole && said != size) {
+                problems.push(format!("{} has {size} bytes, the descriptor says {said}", file.name));
             }
             expected.extend(members.iter().copied());
-            if !members.is_empty() && !files.iter().any(|known| known.members == members) {
-                files.push(Stored { file: Some(file), members });
-            }
+            files.push(Stored { file: Some(file).filter(|_| whole), members });
         }
-        let known =
-            |member: &Member| about.contains(&member) || files.iter().any(|file| file.members.contains(&member));
+        let known = |member: &Member| about.contains(&member) || taken.contains(&member.offset);
         let unnamed: Vec<_> = self.members().iter().filter(|member| !known(member)).collect();
         let names = unnamed.iter().map(|member| &member.name);
         findings.problems.extend(
-            names.map(|name| format!("{name} is in the archive, but the descriptor does not name it")).chain(absent),
+            names.map(|name| format!("{name} is in the archive, but the descriptor does not name it")).chain(problems),
         );
         // Manifest and signature are both in front, or both at the end.
         let descriptor = &self.members()[..1];
@@ -169,37 +170,34 @@ impl Archive {
     }
 
     /// The members that a file is in: one, or its chunks (DSP0243 1.1 §7.1). VMware's tools keep a file that is
-    /// smaller than a chunk under its own name.
-    fn members_of(&self, file: &FileReference) -> Result<Vec<&Member>, String> {
+    /// smaller than a chunk under its own name. Notes what is wrong with them.
+    fn members_of(&self, file: &FileReference, problems: &mut Vec<String>) -> Vec<&Member> {
         let name = &file.name;
         if let Some(member) = self.file(name) {
-            return Ok(vec![member]);
+            return vec![member];
         }
         let Some(chunk_size) = file.chunk_size else {
-            return Err(format!("the descriptor names {name:?}, which is not in the archive"));
+            problems.push(format!("the descriptor names {name:?}, which is not in the archive"));
+            return Vec::new();
         };
-        let mut chunks = Vec::new();
+        let chunk = |number: u64| format!("{name}.{number:09}");
         let count = file.size.map(|size| size.div_ceil(chunk_size).max(1));
-        while count.is_none_or(|count| (chunks.len() as u64) < count) {
-            let chunk = format!("{name}.{:09}", chunks.len());
-            match self.file(&chunk) {
-                Some(member) => chunks.push(member),
-                None if count.is_none() && !chunks.is_empty() => break,
-                None => {
-                    return Err(format!(
-                        "the descriptor names {name:?} in chunks, of which {chunk:?} is not in the archive"
-                    ));
-                }
-            }
+        let most = count.unwrap_or(u64::MAX).min(MOST_MEMBERS as u64);
+        let found: Vec<_> = (0..most).filter_map(|number| Some((number, self.file(&chunk(number))?))).collect();
+        let count = count.unwrap_or(found.len().max(1) as u64);
+        let before_a_gap = (0u64..).zip(&found).take_while(|(wanted, (number, _))| wanted == number).count() as u64;
+        let odd = |(number, chunk): &&(u64, &Member)| {
+            chunk.size > chunk_size || chunk.size < chunk_size && number + 1 < count
+        };
+        if before_a_gap < count {
+            let missing = chunk(before_a_gap);
+            problems
+                .push(format!("the descriptor names {name:?} in chunks, of which {missing:?} is not in the archive"));
+        } else if let Some((_, odd)) = found.iter().find(odd) {
+            let Member { name, size, .. } = odd;
+            problems.push(format!("{name} has {size} bytes, the descriptor says chunks of {chunk_size}"));
         }
-        let (last, others) = chunks.split_last().expect("there is one, or an error");
-        let odd = others.iter().find(|chunk| chunk.size != chunk_size);
-        match odd.or_else(|| Some(last).filter(|last| last.size > chunk_size)) {
-            Some(odd) => {
-                Err(format!("{} has {} bytes, the descriptor says chunks of {chunk_size}", odd.name, odd.size))
-            }
-            None => Ok(chunks),
-        }
+        found.into_iter().map(|(_, member)| member).collect()
     }
 
     /// Notes what is wrong with the bytes of a file.
@@ -257,12 +255,6 @@ impl Archive {
         }
         Ok(())
     }
-}
-
-/// Whether a name is that of a chunk of `file`.
-fn is_chunk(name: &str, file: &FileReference) -> bool {
-    let number = name.strip_prefix(&file.name).and_then(|rest| rest.strip_prefix('.'));
-    file.chunk_size.is_some() && number.is_some_and(|number| number.len() == 9 && number.parse::<u32>().is_ok())
 }
 
 /// The bytes of a file, member after member, each with its digest.

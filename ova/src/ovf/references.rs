@@ -83,6 +83,9 @@ impl References {
                 return Err(wrong(node, format!("there are two files {id:?} among the References")));
             }
             let name = short(node, "ovf:href", node.need_ovf("href")?, 1000)?.to_owned();
+            if references.files.iter().any(|file| file.name == name) {
+                return Err(wrong(node, format!("there are two files at {name:?} among the References")));
+            }
             let compression = node.ovf("compression").filter(|kind| !["", "identity"].contains(kind));
             references.files.push(FileReference {
                 name,

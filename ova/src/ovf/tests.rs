@@ -393,6 +393,10 @@ fn envelopes_that_make_no_sense_are_refused() {
             "more than 2000 Items",
             good.replace("</Item></Virtual", &format!("</Item>{}</Virtual", "<Item/>".repeat(1993))),
         ),
+        (
+            "two files at \"disk%201.vmdk\"",
+            good.replace("</References>", "<File ovf:id=\"g\" ovf:href=\"disk%201.vmdk\"/></References>"),
+        ),
         // Texts that are copied for each property, disk or deployment option.
         (
             "ovf:class has more than 256 bytes",

@@ -88,6 +88,28 @@ fn a_missing_chunk_is_the_only_problem() {
     assert_eq!(problems, [expected]);
 }
 
+/// Else it would be read once for each file that names it or begins with it.
+#[test]
+fn a_member_belongs_to_one_file() {
+    let mut ova = whole();
+    ova.split(512);
+    ova.refer_to("tools%2evmdk");
+    for (href, size) in [("system%2evmdk", 512), ("%73ystem.vmdk", 1024)] {
+        let file = format!("<File ovf:href=\"{href}\" ovf:id=\"{href}\" ovf:size=\"{size}\" ovf:chunkSize=\"512\"/>");
+        ova.describe("</References>", &format!("{file}</References>"));
+    }
+    ova.seal();
+    let Err(Error::Contents { problems, .. }) = lenient(&ova.bytes()) else { panic!("it was accepted") };
+    let expected = ["tools%2evmdk", "system%2evmdk", "%73ystem.vmdk"]
+        .map(|href| format!("{href:?} shares members with another file"));
+    assert_eq!(problems, expected);
+    // The same of chunks without the first one.
+    ova.remove("system.vmdk.000000000");
+    ova.seal();
+    let Err(Error::Contents { problems, .. }) = lenient(&ova.bytes()) else { panic!("it was accepted") };
+    assert!(problems.contains(&expected[2]), "{problems:?}");
+}
+
 #[test]
 fn an_ova_of_the_product_has_no_warnings() {
     let report = lenient(&whole().bytes()).unwrap();

@@ -297,7 +297,7 @@ refused! {
     a_signature_apart_from_its_manifest: "expected are example.ovf, example.mf, example.cert, system", |ova| {
         ova.add(SIGNATURE, b"a signature");
     };
-    a_file_that_is_named_twice: "expected are example.ovf, example.mf, system.vmdk, tools.vmdk, tools.vmdk", |ova| {
+    a_file_that_is_named_twice: "there are two files at \"tools.vmdk\"", |ova| {
         ova.refer_to(TOOLS);
     };
     two_files_with_one_identifier: "two files \"further\"", |ova| {
