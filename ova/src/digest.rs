@@ -57,8 +57,8 @@ impl Digest {
     pub(crate) fn algorithm(name: &str) -> Option<&'static Algorithm> {
         match name {
             "SHA1" => Some(&SHA1_FOR_LEGACY_USE_ONLY),
-            "SHA256" => Some(&SHA256),
-            "SHA512" => Some(&SHA512),
+            "SHA256" | "SHA2-256" => Some(&SHA256),
+            "SHA512" | "SHA2-512" => Some(&SHA512),
             _ => None,
         }
     }
@@ -67,6 +67,11 @@ impl Digest {
     pub(crate) fn parse(algorithm: &'static Algorithm, text: &str) -> Option<Digest> {
         let bytes = from_hex(text)?;
         (bytes.len() == algorithm.output_len()).then_some(Digest { algorithm, bytes })
+    }
+
+    /// The digest if it is SHA-256, the only one of that length.
+    pub(crate) fn sha256(self) -> Option<Sha256> {
+        self.bytes.try_into().ok().map(Sha256)
     }
 
     /// Whether two files with one digest can be made.

@@ -96,36 +96,29 @@ impl Manifest {
     /// Reads a manifest.
     ///
     /// # Errors
-    /// At the first line that is not exactly of the form; or when there are none, or too many.
+    /// At the first line that is not exactly of the form; when there are none, or too many; when a file is listed twice.
     pub fn parse(text: &str) -> Result<Manifest, Error> {
+        let LenientManifest { entries, inexact } = LenientManifest::parse(text)?;
         let mut manifest = Manifest::new();
-        for (number, line) in text.lines().enumerate() {
-            let wrong = || Error::Form { line: number + 1, text: line.chars().take(80).collect() };
-            let (algorithm, rest) = line.split_once('(').ok_or_else(wrong)?;
-            if ["SHA1", "SHA384", "SHA512", "MD5"].contains(&algorithm.trim_end()) {
-                return Err(Error::Algorithm { line: number + 1, algorithm: algorithm.trim_end().into() });
-            }
-            let (name, digest) = rest.split_once(")= ").ok_or_else(wrong)?;
-            let digest = digest.parse().map_err(|_| wrong())?;
-            if algorithm != "SHA256" {
-                return Err(wrong());
-            }
-            if manifest.entries.len() == MOST_FILES {
-                return Err(Error::TooMany);
-            }
-            manifest.add(name, digest)?;
+        inexact.map_or(Ok(()), Err)?;
+        for (line, (name, digest)) in (1..).zip(entries) {
+            let algorithm = digest.algorithm;
+            let other = || Error::Algorithm { line, algorithm: format!("{algorithm:?}") };
+            manifest.add(&name, digest.sha256().ok_or_else(other)?)?;
         }
-        if manifest.entries.is_empty() { Err(Error::Empty) } else { Ok(manifest) }
+        Ok(manifest)
     }
 }
 
 /// The manifest of a package of any vendor, with the digests and the forms of lines that vendors write.
 ///
-/// `openssl dgst` and VirtualBox write `SHA1 (name) = digest`; some tools end lines with a carriage return or leave
-/// lines empty. A name has any characters, `)` included.
+/// VirtualBox and `sha256sum --tag` write `SHA1 (name) = digest`, others `SHA2-256(name)= digest`; some tools leave lines
+/// empty. vCenter refuses all of these. A name has any characters, `)` included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LenientManifest {
     entries: Vec<(String, Digest)>,
+    /// The first line that is not exactly of the form that vCenter accepts, as an error.
+    pub(crate) inexact: Option<Error>,
 }
 
 impl LenientManifest {
@@ -134,17 +127,23 @@ impl LenientManifest {
     /// # Errors
     /// At the first line of no known form; when there are none, or too many; when a file is listed twice.
     pub(crate) fn parse(text: &str) -> Result<LenientManifest, Error> {
-        let mut manifest = LenientManifest { entries: Vec::new() };
-        for (number, line) in text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty()) {
-            let line_of = number + 1;
-            let wrong = || Error::Form { line: line_of, text: line.chars().take(80).collect() };
+        let mut manifest = LenientManifest { entries: Vec::new(), inexact: None };
+        for (number, line) in (1..).zip(text.lines()) {
+            let wrong = || Error::Form { line: number, text: line.chars().take(80).collect() };
+            if line.trim().is_empty() {
+                manifest.inexact.get_or_insert_with(wrong);
+                continue;
+            }
             let (algorithm, rest) = line.split_once('(').ok_or_else(wrong)?;
             let (front, digest) = rest.rsplit_once('=').ok_or_else(wrong)?;
             let name = front.trim_end().strip_suffix(')').ok_or_else(wrong)?;
-            let unknown =
-                || Error::Algorithm { line: line_of, algorithm: algorithm.trim_end().chars().take(80).collect() };
-            let algorithm = Digest::algorithm(algorithm.trim_end()).ok_or_else(unknown)?;
-            let digest = Digest::parse(algorithm, digest.trim_start()).ok_or_else(wrong)?;
+            let (algorithm, digest) = (algorithm.trim(), digest.trim());
+            if algorithm.starts_with("SHA2-") || line != format!("{algorithm}({name})= {digest}") {
+                manifest.inexact.get_or_insert_with(wrong);
+            }
+            let unknown = || Error::Algorithm { line: number, algorithm: algorithm.chars().take(80).collect() };
+            let algorithm = Digest::algorithm(algorithm).ok_or_else(unknown)?;
+            let digest = Digest::parse(algorithm, digest).ok_or_else(wrong)?;
             name::check_relative(name)?;
             if manifest.entries.len() == MOST_FILES {
                 return Err(Error::TooMany);
@@ -176,7 +175,7 @@ impl LenientManifest {
 impl From<&Manifest> for LenientManifest {
     fn from(manifest: &Manifest) -> LenientManifest {
         let entries = manifest.entries.iter().map(|entry| (entry.name.clone(), entry.digest.into()));
-        LenientManifest { entries: entries.collect() }
+        LenientManifest { entries: entries.collect(), inexact: None }
     }
 }
 
@@ -213,8 +212,14 @@ mod tests {
             (good.replace(")= ", ") = "), "line 1"),
             (good.replace(")= ", ")=  "), "line 1"),
             (format!("{good}0"), "line 1"),
-            (format!("{good}\n\n{good}"), "line 2"),
-            (good.replace("SHA256", "SHA1"), "kind SHA1"),
+            (format!("{good}\n\n{}", good.replace("a.ovf", "b.ovf")), "line 2"),
+            (format!("{good}\n\n"), "line 2"),
+            (format!(" {good}"), "line 1"),
+            (
+                format!("{good}\nSHA1(b.ovf)= {}", "a".repeat(40)),
+                "line 2 of the manifest has a digest of the kind SHA1",
+            ),
+            (good.replace("a.ovf", "ä.ovf"), "\"ä.ovf\""),
             (format!("{good}\n{good}\n"), "twice"),
             (good.replace("a.ovf", "../a.ovf"), "\"../a.ovf\""),
             (String::new(), "no file"),
@@ -236,13 +241,26 @@ mod tests {
         );
         let manifest = LenientManifest::parse(&text).unwrap();
         let listed = |name: &str| manifest.digest(name).map(ToString::to_string);
-        assert_eq!(listed("a.ovf"), Some(sha512));
+        assert_eq!(listed("a.ovf"), Some(sha512.clone()));
         assert_eq!(listed("Kali (Workshop)-disk1.vmdk"), Some(sha1.clone()));
         assert_eq!(listed("dir/a=b"), Some(ABC.into()));
-        assert!(manifest.is_weak());
+        assert!(manifest.is_weak() && manifest.inexact.unwrap().to_string().contains("line 2"));
         let exact = Manifest::parse(&format!("SHA256(a.ovf)= {ABC}\n")).unwrap();
         let lenient = LenientManifest::parse(&exact.to_string()).unwrap();
         assert_eq!((lenient == LenientManifest::from(&exact), lenient.is_weak()), (true, false));
+        for (line, exact) in [
+            (format!("SHA256(a)= {ABC}"), true),
+            (format!("SHA512(a b)= {sha512}\r\n"), true),
+            (format!("SHA256 (a) = {ABC}"), false),
+            (format!("SHA256 (a)= {ABC}"), false),
+            (format!("SHA256(a) = {ABC}"), false),
+            (format!("SHA256(a)={ABC}"), false),
+            (format!("SHA2-256(a)= {ABC}"), false),
+            (format!("SHA2-512(a)= {sha512}"), false),
+            (format!("SHA256(a)= {ABC}\n\n"), false),
+        ] {
+            assert_eq!(LenientManifest::parse(&line).unwrap().inexact.is_none(), exact, "{line}");
+        }
         for (text, expected) in [
             (format!("MD5(a)= {}", "a".repeat(32)), "kind MD5"),
             (format!("SHA1(a)= {sha1}0"), "line 1"),

@@ -82,11 +82,15 @@ impl LenientArchive {
         let mut warnings = Vec::new();
         let mut warn = |code, message| warnings.push(Warning::new(code, message));
         match &manifest {
-            Some(manifest) if manifest.is_weak() => {
-                let reason = "the manifest has SHA-1 digests, which do not show each change; ask for SHA-256";
-                warn("weak-digest", reason.into());
+            Some(manifest) => {
+                if manifest.is_weak() {
+                    let reason = "the manifest has SHA-1 digests, which do not show each change; ask for SHA-256";
+                    warn("weak-digest", reason.into());
+                }
+                if let Some(error) = &manifest.inexact {
+                    warn("manifest-form", format!("{error}, and vCenter refuses others"));
+                }
             }
-            Some(_) => {}
             // Optional in DSP0243 1.1 §5.1.
             None => warn("no-manifest", "it has no manifest: nothing shows whether files were changed".into()),
         }

@@ -1,15 +1,15 @@
 //! What other vendors' OVAs may be, and what is said of each: read without a word, read with warnings, or refused. The
 //! product's own OVAs may be none of these.
 
-use super::refused::{MANIFEST, Ova, SYSTEM, TOOLS, lenient, verify, whole};
+use super::refused::{MANIFEST, Ova, SYSTEM, TOOLS, lenient, refused, verify, whole};
 use super::*;
 use crate::digest::{Digest, HashingReader};
 use crate::ovf::Capacity;
 
-/// Tests of one change each to a good OVA, with the codes of the warnings that it leads to. As an OVA of the product it
-/// is refused.
+/// Tests of one change each to a good OVA, with the codes of the warnings that it leads to, and why it is refused as an
+/// OVA of the product.
 macro_rules! read_with {
-    ($($difference:ident: $codes:expr, $change:expr;)+) => {
+    ($($difference:ident: $codes:expr, $refused:literal, $change:expr;)+) => {
         $(
             #[test]
             fn $difference() {
@@ -18,7 +18,7 @@ macro_rules! read_with {
                 change(&mut ova);
                 let codes: &[&str] = &$codes;
                 assert_eq!(codes_of(&ova), codes);
-                verify(&ova.bytes()).expect_err("it is not as the product makes it");
+                refused(&ova.bytes(), $refused);
             }
         )+
     };
@@ -119,60 +119,71 @@ fn an_ova_of_the_product_has_no_warnings() {
 }
 
 read_with! {
-    a_disk_of_qemu_img: ["no-footer"], |ova| {
+    a_disk_of_qemu_img: ["no-footer"], "has no footer", |ova| {
         ova.tables_in_front();
         ova.seal();
     };
-    a_disk_of_an_old_tool: ["old-version"], |ova| {
+    a_disk_of_an_old_tool: ["old-version"], "its version is 1", |ova| {
         ova.old_version();
         ova.seal();
     };
-    an_estimated_size: ["populated-size"], |ova| {
+    an_estimated_size: ["populated-size"], "holds 262144 bytes of data", |ova| {
         ova.describe("ovf:populatedSize=\"262144\"", "ovf:populatedSize=\"4096\"");
         ova.seal();
     };
-    sha_1_digests: ["weak-digest"], |ova| {
+    sha_1_digests: ["weak-digest"], "line 1 of the manifest has a digest of the kind SHA1", |ova| {
         ova.seal_with(|name, content| format!("SHA1({name})= {}\n", digest("SHA1", content)));
     };
-    sha_512_digests: [], |ova| {
+    sha_512_digests: [], "line 1 of the manifest has a digest of the kind SHA512", |ova| {
         ova.seal_with(|name, content| format!("SHA512({name})= {}\n", digest("SHA512", content)));
     };
-    a_manifest_of_virtualbox: ["weak-digest"], |ova| {
+    a_manifest_of_virtualbox: ["weak-digest", "manifest-form"], "lines have the form", |ova| {
         ova.seal_with(|name, content| format!("SHA1 ({name}) = {}\r\n", digest("SHA1", content)));
     };
-    an_ova_without_a_manifest: ["no-manifest"], |ova| ova.remove(MANIFEST);
-    a_signature_of_another_kind: ["signature"], |ova| {
+    a_manifest_of_sha256sum: ["manifest-form"], "line 1 of the manifest is", |ova| {
+        ova.seal_with(|name, content| format!("SHA256 ({name}) = {}\n", digest("SHA256", content)));
+    };
+    // As of Home Assistant; vCenter 8 refuses it.
+    a_manifest_with_another_name_of_sha_256: ["manifest-form"], "line 1 of the manifest is", |ova| {
+        ova.seal_with(|name, content| format!("SHA2-256({name})= {}\n", digest("SHA256", content)));
+    };
+    a_manifest_with_an_empty_line: ["manifest-form"], "line 4 of the manifest is \"\"", |ova| {
+        ova.seal();
+        ova.content(MANIFEST).push(b'\n');
+    };
+    an_ova_without_a_manifest: ["no-manifest"], "it has no manifest", |ova| ova.remove(MANIFEST);
+    a_signature_of_another_kind: ["signature"], "a digest of the kind SHA512", |ova| {
         ova.add("example.cert", b"SHA1(example.mf)= 00\n");
         let signature = ova.members.pop().unwrap();
         ova.members.insert(2, signature);
         ova.seal_with(|name, content| format!("SHA512({name})= {}\n", digest("SHA512", content)));
     };
-    a_disk_that_is_a_qcow_image: ["format"], |ova| {
+    a_disk_that_is_a_qcow_image: ["format"], "has the format", |ova| {
         ova.system_disk(b"QFI\xfb");
         let uri = "http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized\" ovf:populatedSize=\"262144\"";
         ova.describe(uri, "http://www.gnome.org/~markmc/qcow-image-format.html\"");
         ova.seal();
     };
-    a_disk_that_is_compressed: ["compressed"], |ova| {
+    a_disk_that_is_compressed: ["compressed"], "is compressed as a whole", |ova| {
         ova.system_disk(b"\x1f\x8b");
         ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:compression=\"gzip\"");
         ova.seal();
     };
-    a_disk_in_chunks: [], |ova| ova.split(70_000);
-    a_disk_in_chunks_without_a_size: [], |ova| {
+    a_disk_in_chunks: [], "is said to be in chunks", |ova| ova.split(70_000);
+    a_disk_in_chunks_without_a_size: [], "is said to be in chunks", |ova| {
         ova.describe("ovf:size=", "ovf:unknown=");
         ova.split(512);
     };
     // VMware's sample nostalgia-chunkdisk.
-    a_disk_smaller_than_a_chunk: [], |ova| {
+    a_disk_smaller_than_a_chunk: [], "is said to be in chunks", |ova| {
         ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:chunkSize=\"2147483648\"");
         ova.seal();
     };
-    a_percent_encoded_name: [], |ova| ova.rename("disk 1.vmdk", "disk%201.vmdk");
+    a_percent_encoded_name: [], "the archive has \"disk 1.vmdk\"", |ova| ova.rename("disk 1.vmdk", "disk%201.vmdk");
     // VMware's sample url-encoded-name.
-    a_name_with_a_percent_sign: [], |ova| ova.rename("url%24encoded%a-1.vmdk", "url%24encoded%a-1.vmdk");
-    a_name_with_parentheses: [], |ova| ova.rename("Kali (Workshop)-disk1.vmdk", "Kali (Workshop)-disk1.vmdk");
-    a_name_in_a_directory: [], |ova| ova.rename("subdir/测试.vmdk", "subdir/测试.vmdk");
+    a_name_with_a_percent_sign: [], "cannot name a file of an OVA", |ova| ova.rename("url%24encoded%a-1.vmdk", "url%24encoded%a-1.vmdk");
+    a_name_with_parentheses: [], "cannot name a file of an OVA", |ova| ova.rename("Kali (Workshop)-disk1.vmdk", "Kali (Workshop)-disk1.vmdk");
+    a_name_in_a_directory: [], "cannot name a file of an OVA", |ova| ova.rename("subdir/测试.vmdk", "subdir/测试.vmdk");
 }
 
 // What the product's own OVAs may be, too: importers read the first section, and so does the product.

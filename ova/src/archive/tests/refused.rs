@@ -137,7 +137,7 @@ pub(super) fn lenient(bytes: &[u8]) -> Result<Report, Error> {
 }
 
 #[track_caller]
-fn refused(bytes: &[u8], expected: &str) {
+pub(super) fn refused(bytes: &[u8], expected: &str) {
     let error = verify(bytes).expect_err(expected).to_string();
     assert!(error.contains(expected), "{expected:?} is not in {error:?}");
 }
