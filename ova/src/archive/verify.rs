@@ -315,9 +315,8 @@ fn compare(file: &FileReference, found: vmdk::Contents, findings: &mut Findings)
         let reason = format!("its version is {version}, vSphere imports version {imported} alone");
         warn("old-version", format!("{name} is of an old format: {reason}"));
     }
-    if !found.has_footer {
-        let reason = "its grain directory is in front, and importers of VMware may call it changed; \
-                      convert it with `kaas ova unpack` and `kaas ova pack`";
-        warn("no-footer", format!("{name} has no footer: {reason}"));
+    if !found.ends_with_marker {
+        let reason = "importers of VMware may call it changed; convert it with `kaas ova unpack` and `kaas ova pack`";
+        warn("no-end-marker", format!("{name} does not end with an end-of-stream marker: {reason}"));
     }
 }

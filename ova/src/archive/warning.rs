@@ -3,7 +3,7 @@
 /// What DSP0243 allows in a package, and vSphere refuses or ignores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// A stable name for scripts, such as `no-footer`; docs/reference.md lists them.
+    /// A stable name for scripts, such as `no-end-marker`; docs/reference.md lists them.
     pub code: &'static str,
     /// What is concerned, why, and what to do.
     pub message: String,

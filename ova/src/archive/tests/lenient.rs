@@ -119,8 +119,12 @@ fn an_ova_of_the_product_has_no_warnings() {
 }
 
 read_with! {
-    a_disk_of_qemu_img: ["no-footer"], "has no footer", |ova| {
-        ova.tables_in_front();
+    a_disk_of_qemu_img: ["no-end-marker"], "does not end with an end-of-stream marker", |ova| {
+        ova.tables_in_front(0);
+        ova.seal();
+    };
+    a_disk_of_an_old_qemu_img: ["no-end-marker"], "does not end with an end-of-stream marker", |ova| {
+        ova.tables_in_front(20);
         ova.seal();
     };
     a_disk_of_an_old_tool: ["old-version"], "its version is 1", |ova| {

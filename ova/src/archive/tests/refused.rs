@@ -78,9 +78,10 @@ impl Ova {
         *self.content(SYSTEM) = bytes.into();
     }
 
-    /// A first disk as qemu-img makes it.
-    pub(super) fn tables_in_front(&mut self) {
-        let made = Made::with_tables_in_front(&[0, 2, 4, 512].map(|number| MadeGrain::new(number, &[9; GRAIN])), true);
+    /// A first disk with its tables in front and so many sectors of zeros at its end.
+    pub(super) fn tables_in_front(&mut self, end: usize) {
+        let grains = [0, 2, 4, 512].map(|number| MadeGrain::new(number, &[9; GRAIN]));
+        let made = Made::with_tables_in_front(&grains, false, end);
         self.describe("ovf:capacity=\"134217728\"", &format!("ovf:capacity=\"{}\"", made.capacity()));
         self.system_disk(&made.bytes);
     }
@@ -217,6 +218,7 @@ accepted! {
         ova.describe("</DiskSection>", &format!("<Disk ovf:capacity=\"134217728\" ovf:diskId=\"copy\" \
             ovf:fileRef=\"file-system\" {format}/></DiskSection>"));
     };
+    a_disk_of_open_vmdk: |ova| ova.tables_in_front(1);
     zeros_that_fill_up_the_last_record: |ova| ova.end = vec![0; 20 * 512];
 }
 
@@ -246,7 +248,7 @@ refused! {
         ova.system_disk(&made.bytes);
     };
     a_disk_of_an_old_version: "its version is 1, vSphere imports version 3", Ova::old_version;
-    a_disk_with_tables_in_front: "system.vmdk has no footer", Ova::tables_in_front;
+    a_disk_without_an_end_of_stream_marker: "system.vmdk does not end with", |ova| ova.tables_in_front(0);
 }
 
 // What the descriptor says of the disks.

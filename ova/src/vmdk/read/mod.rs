@@ -35,9 +35,9 @@ pub struct Contents {
     /// Version of the format, 1 to 3. vSphere imports [`IMPORTED_VERSION`] alone, and refuses others as "sparse VMDK
     /// version too old".
     pub version: u32,
-    /// Whether the grain directory is at the end, before a footer. VMware's importers want that: of a file with the
-    /// directory in front, as qemu-img makes it, some read and digest a part only, and call it changed.
-    pub has_footer: bool,
+    /// Whether the file ends with an end-of-stream marker. Of a file without one, or with zeros behind it, as qemu-img
+    /// makes it, some of VMware's importers digest a part only, and call it changed.
+    pub ends_with_marker: bool,
 }
 
 /// The version of the format that vSphere imports.
@@ -111,7 +111,6 @@ fn read_all<R: Read + Send>(
     sink: Sink<'_>,
 ) -> Result<Contents, Error> {
     let (capacity, version) = (scan.header().capacity, scan.header().version);
-    let has_footer = scan.is_streamed();
     let (mut ready, mut next) = (Batch::default(), Batch::default());
     loop {
         progress(scan.progress());
@@ -124,7 +123,7 @@ fn read_all<R: Read + Send>(
         }
         std::mem::swap(&mut ready, &mut next);
     }
-    let populated = scan.finish()? * GRAIN_BYTES;
+    let (grains, ends_with_marker) = scan.finish()?;
     progress(scan.progress());
-    Ok(Contents { capacity: capacity * SECTOR, populated, version, has_footer })
+    Ok(Contents { capacity: capacity * SECTOR, populated: grains * GRAIN_BYTES, version, ends_with_marker })
 }

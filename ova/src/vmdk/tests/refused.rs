@@ -56,7 +56,7 @@ fn what_the_mistakes_are_made_in_is_whole() {
 }
 
 fn in_front(redundant: bool) -> Made {
-    Made::with_tables_in_front(&[0, 3, 512].map(|number| MadeGrain::new(number, &text(number, GRAIN))), redundant)
+    Made::with_tables_in_front(&[0, 3, 512].map(|number| MadeGrain::new(number, &text(number, GRAIN))), redundant, 20)
 }
 
 // What the file is.
@@ -260,12 +260,12 @@ fn a_last_grain_in_part_may_be_stored_as_a_whole() {
     let directory = Directory::new();
     let content = text(1, GRAIN);
     for stored in [512, GRAIN] {
-        let mut disk = Made::with_tables_in_front(&[MadeGrain::new(512, &content[..stored])], false);
+        let mut disk = Made::with_tables_in_front(&[MadeGrain::new(512, &content[..stored])], false, 1);
         let capacity = 512 * 128 + 1;
         disk.put_u64(12, capacity);
         disk.replace_in_descriptor("65664", &capacity.to_string());
         let contents = read_back(&disk.bytes, &directory.path("back")).unwrap();
-        assert_eq!(contents, contents_of(capacity * 512, GRAIN_BYTES, false));
+        assert_eq!(contents, contents_of(capacity * 512, GRAIN_BYTES, true));
         assert!(fs::read(directory.path("back")).unwrap()[512 * GRAIN..] == content[..512]);
     }
 }
