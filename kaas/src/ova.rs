@@ -181,7 +181,7 @@ fn verify(path: &Path, publisher: Option<&Path>, output: Output) -> Result<()> {
             PublicKey::from_pem(&pem).with_context(|| format!("using {} as the publisher's key", file.display()))
         })
         .transpose()?;
-    let report = archive.verify(&mut |_| {})?;
+    let report = archive.verify()?;
     let sbom = match &trusted {
         None => None,
         Some(key) => {

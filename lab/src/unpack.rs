@@ -50,7 +50,7 @@ impl Unpacked {
         let _lock = locked(cache)?;
         if !directory.exists() {
             say("checking the OVA");
-            let (descriptor, _) = archive.verify(&mut |_| {}).with_context(attempt)?;
+            let (descriptor, _) = archive.verify().with_context(attempt)?;
             let new = tempfile::Builder::new().prefix(NEW).tempdir_in(cache)?;
             fs::write(new.path().join("descriptor.ovf"), archive.descriptor_xml()?)?;
             unpack(&archive, &descriptor, new.path(), tools, say).with_context(attempt)?;

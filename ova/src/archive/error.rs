@@ -41,8 +41,7 @@ pub enum Error {
     Contents {
         /// The archive.
         path: PathBuf,
-        /// Whether a file was changed since it was made: its digest is not that of the manifest, or its content is
-        /// broken and no digest shows that it was made so.
+        /// Whether a file was changed since it was made: its digest is not that of the manifest.
         damaged: bool,
         /// All that is wrong; never empty.
         problems: Vec<String>,

@@ -7,9 +7,9 @@ use super::read::{Archive, Member};
 use super::verify::why_not_imported;
 use super::warning::Warning;
 use crate::manifest::LenientManifest;
+use crate::name;
 use crate::ovf::Envelope;
 use crate::signature::PublicKey;
-use crate::{Progress, name};
 
 /// An open OVA of any vendor, read as DSP0243 1.1 allows. Its members have been listed; nothing has been verified.
 ///
@@ -54,14 +54,13 @@ impl LenientArchive {
     /// Reads the whole archive once and checks it: the members against the descriptor, each file's digest against the
     /// manifest, and each streamOptimized VMDK, grain by grain.
     ///
-    /// What DSP0243 allows and vSphere refuses or ignores is a warning. `progress` counts bytes of members. Memory is
-    /// bounded as [`crate::vmdk::verify`] says.
+    /// What DSP0243 allows and vSphere refuses or ignores is a warning. Memory is bounded as [`crate::vmdk::verify`] says.
     ///
     /// # Errors
     /// As [`LenientArchive::inspect`]; or all that is damaged or breaks the rules of DSP0243, at once.
-    pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Report, Error> {
+    pub fn verify(&self) -> Result<Report, Error> {
         let (mut report, manifest) = self.read()?;
-        let found = self.0.examine(&report.envelope.references, manifest.as_ref(), progress)?;
+        let found = self.0.examine(&report.envelope.references, manifest.as_ref())?;
         report.warnings.extend(found.accepted(&self.0)?);
         Ok(report)
     }
@@ -75,10 +74,10 @@ impl LenientArchive {
     }
 
     fn read(&self) -> Result<(Report, Option<LenientManifest>), Error> {
-        let envelope = Envelope::parse(&self.0.descriptor_xml()?)?;
         let manifest =
             self.0.companion("mf").map(|member| Ok::<_, Error>(LenientManifest::parse(&self.0.text(member)?)?));
         let manifest = manifest.transpose()?;
+        let envelope = self.0.read_descriptor(manifest.as_ref(), Envelope::parse)?;
         let mut warnings = Vec::new();
         let mut warn = |code, message| warnings.push(Warning::new(code, message));
         match &manifest {

@@ -14,8 +14,8 @@ use super::read::{Archive, MOST_MEMBERS, Member, MemberReader};
 use super::warning::Warning;
 use crate::digest::{Digest, HashingReader};
 use crate::manifest::{LenientManifest, Manifest};
-use crate::ovf::{Descriptor, FileReference, References};
-use crate::{Progress, name, vmdk};
+use crate::ovf::{Descriptor, FileReference, ParseError, References};
+use crate::{name, vmdk};
 
 /// How the name of the one format of disks ends that vSphere imports (`ovf:format`). Tools write several addresses
 /// before it.
@@ -63,17 +63,17 @@ impl Archive {
     /// what vSphere makes of it is documented as a best guess. This crate writes the exact size of the grains. Here it
     /// has to be that: a number that is not is of another disk, or made up.
     ///
-    /// Gives what was checked. `progress` counts bytes of members. Memory is bounded as [`vmdk::verify`] says.
+    /// Gives what was checked. Memory is bounded as [`vmdk::verify`] says.
     ///
     /// # Errors
     /// When there is no manifest; or all that is wrong with the contents, at once.
-    pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<(Descriptor, Manifest), Error> {
-        let xml = self.descriptor_xml()?;
-        let descriptor = Descriptor::parse(&xml)?;
-        let references = References::parse(&xml)?;
+    pub fn verify(&self) -> Result<(Descriptor, Manifest), Error> {
         let missing = || self.damaged(0, format!("it has no manifest {:?}", self.companion_name("mf")));
         let manifest = self.manifest()?.ok_or_else(missing)?;
-        let mut findings = self.examine(&references, Some(&LenientManifest::from(&manifest)), progress)?;
+        let listed = LenientManifest::from(&manifest);
+        let (descriptor, references) =
+            self.read_descriptor(Some(&listed), |xml| Ok((Descriptor::parse(xml)?, References::parse(xml)?)))?;
+        let mut findings = self.examine(&references, Some(&listed))?;
         for file in references.files() {
             findings.problems.extend(self.otherwise_stored(file));
         }
@@ -92,6 +92,26 @@ impl Archive {
         in_chunks.or_else(|| self.find(name).is_none().then(renamed)?)
     }
 
+    /// What `read` makes of the descriptor.
+    ///
+    /// # Errors
+    /// What `read` fails with; or that the descriptor was changed, if its digest is not that of the manifest.
+    pub(super) fn read_descriptor<T>(
+        &self,
+        manifest: Option<&LenientManifest>,
+        read: impl FnOnce(&str) -> Result<T, ParseError>,
+    ) -> Result<T, Error> {
+        let found = self.descriptor_xml().and_then(|xml| Ok(read(&xml)?));
+        if found.is_err() {
+            let (descriptor, mut findings) = (vec![&self.members()[0]], Findings::default());
+            self.check_content(&Stored { file: None, members: descriptor }, manifest, &mut findings)?;
+            if findings.damaged {
+                findings.accepted(self)?;
+            }
+        }
+        found
+    }
+
     /// Compares the members with descriptor and manifest, and reads all of them.
     ///
     /// # Errors
@@ -100,19 +120,14 @@ impl Archive {
         &self,
         references: &References,
         manifest: Option<&LenientManifest>,
-        progress: &mut dyn FnMut(Progress),
     ) -> Result<Findings, Error> {
         let mut findings = Findings::default();
         let stored = self.stored(references, &mut findings);
         for name in manifest.into_iter().flat_map(LenientManifest::names).filter(|name| self.find(name).is_none()) {
             findings.problems.push(format!("{name} is in the manifest, but not in the archive"));
         }
-        let total = stored.iter().flat_map(|file| &file.members).map(|member| member.size).sum();
-        let mut done = 0;
         for file in &stored {
-            let mut progress = |read| progress(Progress { done: done + read, total });
-            self.check_content(file, manifest, &mut findings, &mut progress)?;
-            done += file.members.iter().map(|member| member.size).sum::<u64>();
+            self.check_content(file, manifest, &mut findings)?;
         }
         Ok(findings)
     }
@@ -206,7 +221,6 @@ impl Archive {
         stored: &Stored<'_>,
         manifest: Option<&LenientManifest>,
         findings: &mut Findings,
-        progress: &mut dyn FnMut(u64),
     ) -> Result<(), Error> {
         let listed = |member: &Member| manifest.and_then(|manifest| manifest.digest(&member.name));
         let members = stored.members.iter().map(|&member| {
@@ -214,35 +228,27 @@ impl Archive {
             let algorithm = listed(member).map_or(&SHA256, |digest| digest.algorithm);
             HashingReader::new(self.reader(member), algorithm)
         });
-        let mut reader = FileReader { members: members.collect(), finished: Vec::new(), read: 0 };
+        let mut reader = FileReader { members: members.collect(), finished: Vec::new() };
         let disk = stored.file.filter(|file| !file.disks.is_empty() && why_not_imported(file).is_none());
         let size = stored.members.iter().map(|member| member.size).sum();
-        let decoded = disk.map(|file| (file, vmdk::verify(&mut reader, size, &mut |at| progress(at.done))));
+        let decoded = disk.map(|file| (file, vmdk::verify(&mut reader, size, &mut |_| {})));
         // What a disk's decoder left, and all of another file.
-        let mut buffer = vec![0; 1 << 20];
-        while reader.read(&mut buffer).map_err(Error::file("reading", self.path()))? > 0 {
-            progress(reader.read);
-        }
-        let mut as_made = manifest.is_some();
+        io::copy(&mut reader, &mut io::sink()).map_err(Error::file("reading", self.path()))?;
         for (member, found) in stored.members.iter().zip(reader.finished) {
-            let problem = match listed(member) {
-                _ if manifest.is_none() => continue,
-                Some(listed) if *listed == found => continue,
-                Some(listed) => {
+            findings.problems.extend(match listed(member) {
+                Some(listed) if *listed != found => {
                     findings.damaged = true;
-                    format!("{} has the digest {found}, the manifest says {listed}", member.name)
+                    Some(format!("{} has the digest {found}, the manifest says {listed}", member.name))
                 }
-                None => format!("{} is not in the manifest", member.name),
-            };
-            as_made = false;
-            findings.problems.push(problem);
+                None if manifest.is_some() => Some(format!("{} is not in the manifest", member.name)),
+                _ => None,
+            });
         }
         let Some((file, decoded)) = decoded else { return Ok(()) };
         let name = &file.name;
         match decoded {
             Ok(contents) => compare(file, contents, findings),
             Err(vmdk::Error::Damaged { offset, reason }) => {
-                findings.damaged |= !as_made;
                 findings.problems.push(format!("{name}, at byte {offset}: {reason}"));
             }
             Err(vmdk::Error::Unsupported { reason }) => {
@@ -262,7 +268,6 @@ struct FileReader<'a> {
     members: Vec<HashingReader<MemberReader<'a>>>,
     /// Digests of the members that were read to their ends.
     finished: Vec<Digest>,
-    read: u64,
 }
 
 impl Read for FileReader<'_> {
@@ -270,7 +275,6 @@ impl Read for FileReader<'_> {
         while let Some(member) = self.members.first_mut() {
             let read = member.read(buffer)?;
             if read > 0 || buffer.is_empty() {
-                self.read += read as u64;
                 return Ok(read);
             }
             self.finished.push(self.members.remove(0).finish());

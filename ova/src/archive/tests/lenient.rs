@@ -205,7 +205,18 @@ refused! {
         ova.split(70_000);
         ova.content("system.vmdk.000000001")[0] ^= 1;
     };
-    a_broken_disk_without_a_manifest_is_damage: true "system.vmdk, at byte", |ova| {
+    a_broken_descriptor_is_damage: true "example.ovf has the digest", |ova| {
+        ova.describe("</References>", "</Reverences>");
+    };
+    a_descriptor_that_is_not_text_is_damage: true "example.ovf has the digest", |ova| {
+        ova.content("example.ovf")[0] = 0xff;
+    };
+    a_broken_descriptor_with_its_digest: false "is not XML that can be read", |ova| {
+        ova.describe("</References>", "</Reverences>");
+        ova.seal();
+    };
+    // Its tool may have made it so.
+    a_broken_disk_without_a_manifest: false "was made wrongly: system.vmdk, at byte", |ova| {
         let bytes = vmdk::whole().bytes;
         ova.system_disk(&bytes[..bytes.len() - 1024]);
         ova.remove(MANIFEST);

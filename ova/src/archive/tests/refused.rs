@@ -126,7 +126,7 @@ pub(super) fn verify(bytes: &[u8]) -> Result<(Descriptor, Manifest), Error> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.ova");
     fs::write(&path, bytes).unwrap();
-    Archive::open(&path)?.verify(&mut |_| {})
+    Archive::open(&path)?.verify()
 }
 
 /// The same as an OVA of any vendor.
@@ -134,7 +134,7 @@ pub(super) fn lenient(bytes: &[u8]) -> Result<Report, Error> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.ova");
     fs::write(&path, bytes).unwrap();
-    LenientArchive::open(&path)?.verify(&mut |_| {})
+    LenientArchive::open(&path)?.verify()
 }
 
 #[track_caller]
@@ -313,6 +313,7 @@ refused! {
 refused_by_the_manifest! {
     a_changed_byte_in_a_disk: "tools.vmdk has the digest", |ova| *ova.content(TOOLS).last_mut().unwrap() ^= 1;
     a_changed_byte_in_the_descriptor: "example.ovf has the digest", |ova| ova.describe("two lines", "two limes");
+    a_broken_descriptor: "is damaged: example.ovf has the digest", |ova| ova.describe("</References>", "</Reverences>");
     a_disk_that_the_manifest_does_not_list: "tools.vmdk is not in the manifest", |ova| {
         let text = String::from_utf8(ova.content(MANIFEST).clone()).unwrap();
         *ova.content(MANIFEST) = text.lines().take(2).map(|line| format!("{line}\n")).collect::<String>().into_bytes();
