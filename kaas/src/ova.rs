@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ::ova::archive::{LenientArchive, Report, Warning};
-use ::ova::ovf::{Capacity, Variant};
 use ::ova::signature::{PublicKey, Signature};
 use ::ova::vmdk;
 use anyhow::{Context, Result};
@@ -89,12 +88,11 @@ fn facts(archive: &LenientArchive, report: &Report) -> Value {
     let publisher = report.claimed_key.as_ref().map(|key| key.fingerprint().to_string());
     let members = archive.members().iter().map(|member| json!({ "name": member.name, "size": member.size }));
     let disks = envelope.disks.iter().map(|disk| {
-        let property = match &disk.capacity {
-            Capacity::Property { key, .. } => Some(key),
-            Capacity::Bytes(_) => None,
-        };
         json!({
-            "id": disk.id, "capacity": disk.capacity.bytes(), "capacity_property": property, "file": disk.file,
+            "id": disk.id,
+            "capacity": disk.capacity,
+            "capacity_property": disk.capacity_property,
+            "file": disk.file,
         })
     });
     let properties = envelope.products.iter().flat_map(|product| {

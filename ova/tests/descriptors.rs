@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ova::ovf::{Capacity, Envelope};
+use ova::ovf::Envelope;
 
 /// Names the directory `ovf/fixtures` of the module.
 const DESCRIPTORS: &str = "KAAS_TEST_DESCRIPTORS";
@@ -69,8 +69,8 @@ fn descriptors_of_govmomi_are_read_or_refused_by_class() {
     assert_eq!(read.len(), 585);
 
     // Facts of some, as they are in the files.
-    let by_property = &read["disk-capacity-property.ovf"].disks[0].capacity;
-    assert_eq!(*by_property, Capacity::Property { key: "disksize".into(), default: Some(5 << 30) });
+    let by_property = &read["disk-capacity-property.ovf"].disks[0];
+    assert_eq!((by_property.capacity, by_property.capacity_property.as_deref()), (Some(5 << 30), Some("disksize")));
     for bound in ["normalexplicit", "minonly", "maxonly", "valid"] {
         let path = format!("external/OVFToolTemplates/OVF/xmltestfiles/VirtualHardware_1_0/Pos/{bound}_bound.ovf");
         let hardware = &read[path.as_str()].variants[0];

@@ -4,56 +4,25 @@ use roxmltree::Node;
 
 use super::document::{Look, ParseError, number, wrong};
 
-/// A virtual disk's capacity (`ovf:capacity`, DSP0243 1.1 §9.1).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Capacity {
-    /// So many bytes.
-    Bytes(u64),
-    /// The value of a property, `${key}`, which the operator sets at import. Only a disk that begins empty has one.
-    Property {
-        /// The property's key, as the descriptor writes it.
-        key: String,
-        /// The bytes that its default value stands for. `None` if it has no default.
-        default: Option<u64>,
-    },
-}
-
-impl Capacity {
-    /// The bytes if the operator sets nothing, as far as they are known.
-    pub fn bytes(&self) -> Option<u64> {
-        match self {
-            Capacity::Bytes(bytes) => Some(*bytes),
-            Capacity::Property { default, .. } => *default,
-        }
-    }
-}
-
-/// A `Disk`'s capacity, in bytes.
+/// A `Disk`'s capacity (`ovf:capacity`, DSP0243 1.1 §9.1), in bytes.
 pub(super) fn capacity<'a>(node: Node<'a, 'a>) -> Result<u64, ParseError> {
-    bytes(node, node.need_ovf("capacity")?)
+    let amount: u64 = number(node, node.need_ovf("capacity")?)?;
+    let not_bytes = || wrong(node, format!("{amount} times {:?} is not a capacity in bytes", units(node)));
+    in_units(node, amount).ok_or_else(not_bytes)
 }
 
-/// A `Disk`'s capacity; `value` gives a property's default by its key.
-pub(super) fn capacity_or_property<'a>(
-    node: Node<'a, 'a>,
-    value: impl FnOnce(&str) -> Option<String>,
-) -> Result<Capacity, ParseError> {
-    let Some(key) = property(node) else { return capacity(node).map(Capacity::Bytes) };
-    let default = value(key).filter(|value| !value.trim().is_empty());
-    let default = default.map(|value| bytes(node, &value)).transpose()?;
-    Ok(Capacity::Property { key: key.into(), default })
-}
-
-/// The key of the property that a `Disk`'s capacity is the value of.
+/// The key of the property that a `Disk`'s capacity is the value of (`${key}`). Only a disk that begins empty has one.
 pub(super) fn property<'a>(node: Node<'a, 'a>) -> Option<&'a str> {
     node.ovf("capacity")?.trim().strip_prefix("${")?.strip_suffix('}')
 }
 
-/// The bytes of a `Disk` whose capacity is the number `amount` of its units.
-fn bytes<'a>(node: Node<'a, 'a>, amount: &str) -> Result<u64, ParseError> {
-    let units = node.ovf("capacityAllocationUnits").unwrap_or("byte");
-    let amount = number(node, amount)?;
-    in_bytes(amount, units).ok_or_else(|| wrong(node, format!("{amount} times {units:?} is not a capacity in bytes")))
+/// The bytes that `amount` times the unit of a `Disk`'s capacity is.
+pub(super) fn in_units<'a>(node: Node<'a, 'a>, amount: u64) -> Option<u64> {
+    in_bytes(amount, units(node))
+}
+
+fn units<'a>(node: Node<'a, 'a>) -> &'a str {
+    node.ovf("capacityAllocationUnits").unwrap_or("byte")
 }
 
 /// The bytes that `amount` times a programmatic unit is (DSP0004 2.5 annex C.1): `byte` or `bit`, then up to two

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use roxmltree::Node;
 
-use super::capacity::{Capacity, capacity_or_property};
+use super::capacity::{capacity, in_units, property};
 use super::devices::resource;
 use super::document::{Look, ParseError, envelope, short, wrong};
 use super::items::{Items, cpus, memory_mib};
@@ -41,8 +41,10 @@ pub struct Envelope {
 pub struct VirtualDisk {
     /// `ovf:diskId`.
     pub id: String,
-    /// Size as the guest sees it.
-    pub capacity: Capacity,
+    /// Size as the guest sees it, in bytes; of a property its default. None if that is unknown.
+    pub capacity: Option<u64>,
+    /// The key of the property that has the capacity, as the descriptor writes it; the operator sets it at import.
+    pub capacity_property: Option<String>,
     /// The name of the file with its content (`ovf:href`); none if it begins empty.
     pub file: Option<String>,
 }
@@ -109,14 +111,24 @@ fn disks<'a>(
     let mut values = BTreeMap::new();
     for (product, property) in products.iter().flat_map(|product| product.properties().map(move |own| (product, own))) {
         for key in [property.key.clone(), product.environment_key(property)] {
-            values.entry(key).or_insert_with(|| property.default.clone());
+            values.entry(key).or_insert(property.default.as_deref());
         }
     }
     let disk = |node: Node<'a, 'a>| {
         let file = file_of(node).map(|id| references.file(id).ok_or_else(|| no_file(node, id))).transpose()?;
+        let key = property(node);
+        let capacity = match key {
+            // A default that is no number, such as "40GB", concerns the import alone.
+            Some(key) => {
+                let amount = values.get(key).copied().flatten().and_then(|value| value.trim().parse().ok());
+                amount.and_then(|amount| in_units(node, amount))
+            }
+            None => Some(capacity(node)?),
+        };
         Ok(VirtualDisk {
             id: node.need_ovf("diskId")?.into(),
-            capacity: capacity_or_property(node, |key| values.get(key).cloned().flatten())?,
+            capacity,
+            capacity_property: key.map(String::from),
             file: file.map(|file| file.name.clone()),
         })
     };

@@ -27,7 +27,6 @@ pub(crate) mod tests;
 mod write;
 mod xml;
 
-pub use capacity::Capacity;
 pub use check::{InvalidDescriptor, Problem};
 pub use document::ParseError;
 pub use envelope::{Envelope, Variant, VirtualDisk};

@@ -340,9 +340,8 @@ fn an_envelope_of_a_vendor_is_read_whole() {
     let keys =
         envelope.products.iter().flat_map(|product| product.properties().map(|own| product.environment_key(own)));
     assert_eq!(keys.collect::<Vec<_>>(), ["name", "disk.size", "com.example.key.1"]);
-    let by_property = |default| Capacity::Property { key: "disk.size".into(), default };
-    let capacities = envelope.disks.iter().map(|disk| disk.capacity.clone());
-    assert_eq!(capacities.collect::<Vec<_>>(), [Capacity::Bytes(16 << 30), by_property(Some(40 << 30))]);
+    let capacities = envelope.disks.iter().map(|disk| (disk.capacity, disk.capacity_property.as_deref()));
+    assert_eq!(capacities.collect::<Vec<_>>(), [(Some(16 << 30), None), (Some(40 << 30), Some("disk.size"))]);
     let variants = envelope.variants.iter().map(|variant| {
         (variant.id.as_deref().unwrap(), variant.default, variant.cpus, variant.memory_mib, variant.disks.concat())
     });
@@ -359,10 +358,15 @@ fn an_envelope_of_a_vendor_is_read_whole() {
         .replace("<Configuration", "<Other")
         .replace("<Item ><rasd:AllocationUnits>", "<Item ovf:bound=\"max\"><rasd:AllocationUnits>");
     let envelope = Envelope::parse(&other).unwrap();
-    assert_eq!(envelope.disks[1].capacity, by_property(None));
+    assert_eq!((envelope.disks[1].capacity, envelope.disks[1].capacity_property.as_deref()), (None, Some("disk.size")));
     let [Variant { id: None, default: true, cpus: None, memory_mib: Some(512), .. }] = &envelope.variants[..] else {
         panic!("{:?}", envelope.variants)
     };
+
+    for default in ["40GB", "", "18446744073709551615"] {
+        let other = vendors().replace("ovf:value=\"40\"", &format!("ovf:value=\"{default}\""));
+        assert_eq!(Envelope::parse(&other).unwrap().disks[1].capacity, None, "{default:?}");
+    }
 
     // None of it is the product's own.
     Descriptor::parse(&vendors()).unwrap_err();
@@ -373,7 +377,7 @@ fn envelopes_that_make_no_sense_are_refused() {
     let good = vendors();
     let cases = [
         ("ovf:bound is \"low\"", good.replace("ovf:bound=\"min\"", "ovf:bound=\"low\"")),
-        ("\"many\" is not a number", good.replace("ovf:value=\"40\"", "ovf:value=\"many\"")),
+        ("\"many\" is not a number", good.replace("ovf:capacity=\"16\"", "ovf:capacity=\"many\"")),
         ("times \"metre\" is not a capacity", good.replace("bit * 2^33", "metre")),
         ("is not an amount of memory", good.replace("byte * 2^20", "hertz")),
         ("ovf:chunkSize is 0", good.replace("ovf:href=", "ovf:chunkSize=\"0\" ovf:href=")),

@@ -4,7 +4,6 @@
 use super::refused::{MANIFEST, Ova, SYSTEM, TOOLS, lenient, refused, verify, whole};
 use super::*;
 use crate::digest::{Digest, HashingReader};
-use crate::ovf::Capacity;
 
 /// Tests of one change each to a good OVA, with the codes of the warnings that it leads to, and why it is refused as an
 /// OVA of the product.
@@ -115,7 +114,7 @@ fn an_ova_of_the_product_has_no_warnings() {
     let report = lenient(&whole().bytes()).unwrap();
     assert_eq!((report.warnings, report.claimed_key), (vec![], None));
     let disk = &report.envelope.disks[0];
-    assert_eq!((&disk.capacity, disk.file.as_deref()), (&Capacity::Bytes(134_217_728), Some(SYSTEM)));
+    assert_eq!((disk.capacity, disk.file.as_deref()), (Some(134_217_728), Some(SYSTEM)));
 }
 
 read_with! {
