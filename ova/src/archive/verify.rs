@@ -291,12 +291,12 @@ pub(super) fn why_not_imported(file: &FileReference) -> Option<Warning> {
         let reason = "which vSphere does not import: decompress it";
         return Some(Warning::new(
             "compressed",
-            format!("{name} is compressed as a whole ({compression:?}), {reason}"),
+            format!("{name:?} is compressed as a whole ({compression:?}), {reason}"),
         ));
     }
     let other = file.disks.iter().find(|disk| !disk.format.ends_with(STREAM_OPTIMIZED))?;
     let reason = "vSphere imports streamOptimized VMDKs alone: convert it";
-    Some(Warning::new("format", format!("{name} has the format {:?}; {reason}", other.format)))
+    Some(Warning::new("format", format!("{name:?} has the format {:?}; {reason}", other.format)))
 }
 
 /// Notes how a disk differs from what the descriptor says of it and from what vSphere imports.
@@ -305,8 +305,13 @@ fn compare(file: &FileReference, found: vmdk::Contents, findings: &mut Findings)
     let mut warn = |code, message| findings.warnings.push(Warning::new(code, message));
     for disk in &file.disks {
         if let Some(said) = disk.capacity.filter(|&said| said != found.capacity) {
-            let problem = format!("{name} is a disk of {} bytes, the descriptor says {said}", found.capacity);
-            findings.problems.push(problem);
+            let differs = format!("{name} is a disk of {} bytes, the descriptor says {said}", found.capacity);
+            // open-vmdk rounds to the unit of the descriptor.
+            if said.abs_diff(found.capacity) < disk.unit {
+                warn("capacity", differs);
+            } else {
+                findings.problems.push(differs);
+            }
         }
         // An estimate in DSP0243 1.1 §9.1.
         if let Some(said) = disk.populated.filter(|&said| said != found.populated) {

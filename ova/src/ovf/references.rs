@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use roxmltree::Node;
 
-use super::capacity::{capacity, property};
+use super::capacity::{capacity, in_units, property};
 use super::document::{Look, ParseError, envelope, number, short, wrong};
 
 /// More files, or disks, than any package has.
@@ -42,7 +42,9 @@ pub struct FileReference {
 pub struct DiskContent {
     /// Size as the guest sees it, in bytes; none if a property has it.
     pub capacity: Option<u64>,
-    /// The file's format as a URI (`ovf:format`), which OVF demands.
+    /// The unit in which the descriptor gives the capacity, in bytes; at least 1.
+    pub unit: u64,
+    /// The file's format as a URI (`ovf:format`), which OVF demands; empty if the descriptor has none.
     pub format: String,
     /// Bytes of data in it (`ovf:populatedSize`), if the descriptor says.
     pub populated: Option<u64>,
@@ -105,7 +107,8 @@ impl References {
             let index = *self.by_id.get(id).ok_or_else(|| no_file(node, id))?;
             self.files[index].disks.push(DiskContent {
                 capacity: if property(node).is_some() { None } else { Some(capacity(node)?) },
-                format: node.need_ovf("format")?.into(),
+                unit: in_units(node, 1).unwrap_or(1),
+                format: node.ovf("format").unwrap_or_default().into(),
                 populated: populated(node)?,
             });
         }

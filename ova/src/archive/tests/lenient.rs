@@ -134,6 +134,16 @@ read_with! {
         ova.describe("ovf:populatedSize=\"262144\"", "ovf:populatedSize=\"4096\"");
         ova.seal();
     };
+    // 134.2 MB, rounded.
+    a_rounded_capacity: ["capacity"], "is a disk of 134217728 bytes, the descriptor says 134000000", |ova| {
+        ova.describe("ovf:capacity=\"134217728\" ovf:capacityAllocationUnits=\"byte\"",
+            "ovf:capacity=\"134\" ovf:capacityAllocationUnits=\"byte * 10^6\"");
+        ova.seal();
+    };
+    disks_without_a_format: ["format", "format"], "\"system.vmdk\" has the format \"\"", |ova| {
+        ova.describe("ovf:format=", "ovf:unknown=");
+        ova.seal();
+    };
     sha_1_digests: ["weak-digest"], "line 1 of the manifest has a digest of the kind SHA1", |ova| {
         ova.seal_with(|name, content| format!("SHA1({name})= {}\n", digest("SHA1", content)));
     };

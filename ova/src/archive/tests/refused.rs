@@ -267,12 +267,17 @@ refused! {
         let size = format!("ovf:size=\"{}\"", ova.content(TOOLS).len());
         ova.describe(&size, "ovf:size=\"7\"");
     };
-    a_disk_of_another_format: "system.vmdk has the format \"http://www.gnome.org/~markmc/qcow-image-format.html\"", |ova| {
+    a_disk_of_another_format: "\"system.vmdk\" has the format \"http://www.gnome.org/", |ova| {
         let uri = "http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized";
         ova.describe(uri, "http://www.gnome.org/~markmc/qcow-image-format.html");
     };
     a_sparse_disk: "vSphere imports streamOptimized VMDKs alone", |ova| ova.describe("#streamOptimized", "#sparse");
-    a_disk_without_a_format: "Disk has no ovf:format", |ova| ova.describe("ovf:format=", "ovf:unknown=");
+    a_disk_without_a_format: "\"system.vmdk\" has the format \"\"", |ova| ova.describe("ovf:format=", "ovf:unknown=");
+    a_file_name_of_two_lines: "\"a\\nb\" has the format", |ova| {
+        ova.refer_to("a&#10;b");
+        let disk = "<Disk ovf:capacity=\"1\" ovf:diskId=\"further\" ovf:fileRef=\"further\"/>";
+        ova.describe("</DiskSection>", &format!("{disk}</DiskSection>"));
+    };
     a_disk_under_gzip: "compressed as a whole (\"gzip\")", |ova| {
         ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:compression=\"gzip\"");
     };
