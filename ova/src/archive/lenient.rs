@@ -46,7 +46,7 @@ impl LenientArchive {
     /// Reads descriptor, manifest and signature, and verifies none of them. Gives the warnings that they lead to.
     ///
     /// # Errors
-    /// When the descriptor or the manifest cannot be read or used.
+    /// When the descriptor cannot be read or used.
     pub fn inspect(&self) -> Result<Report, Error> {
         self.read().map(|(report, _)| report)
     }
@@ -57,10 +57,11 @@ impl LenientArchive {
     /// What DSP0243 allows and vSphere refuses or ignores is a warning. Memory is bounded as [`crate::vmdk::verify`] says.
     ///
     /// # Errors
-    /// As [`LenientArchive::inspect`]; or all that is damaged or breaks the rules of DSP0243, at once.
+    /// As [`LenientArchive::inspect`]; when the manifest cannot be read or used; or all that is damaged or breaks the
+    /// rules of DSP0243, at once.
     pub fn verify(&self) -> Result<Report, Error> {
         let (mut report, manifest) = self.read()?;
-        let found = self.0.examine(&report.envelope.references, manifest.as_ref())?;
+        let found = self.0.examine(&report.envelope.references, manifest?.as_ref())?;
         report.warnings.extend(found.accepted(&self.0)?);
         Ok(report)
     }
@@ -73,15 +74,15 @@ impl LenientArchive {
         self.0.verify_signature(trusted)
     }
 
-    fn read(&self) -> Result<(Report, Option<LenientManifest>), Error> {
-        let manifest =
-            self.0.companion("mf").map(|member| Ok::<_, Error>(LenientManifest::parse(&self.0.text(member)?)?));
-        let manifest = manifest.transpose()?;
-        let envelope = self.0.read_descriptor(manifest.as_ref(), Envelope::parse)?;
+    fn read(&self) -> Result<(Report, Result<Option<LenientManifest>, Error>), Error> {
+        let member = self.0.companion("mf");
+        let manifest = member.map(|member| Ok::<_, Error>(LenientManifest::parse(&self.0.text(member)?)?)).transpose();
+        let listed = manifest.as_ref().ok().and_then(Option::as_ref);
+        let envelope = self.0.read_descriptor(listed, Envelope::parse)?;
         let mut warnings = Vec::new();
         let mut warn = |code, message| warnings.push(Warning::new(code, message));
         match &manifest {
-            Some(manifest) => {
+            Ok(Some(manifest)) => {
                 if manifest.is_weak() {
                     let reason = "the manifest has SHA-1 digests, which do not show each change; ask for SHA-256";
                     warn("weak-digest", reason.into());
@@ -91,9 +92,11 @@ impl LenientArchive {
                 }
             }
             // Optional in DSP0243 1.1 §5.1.
-            None => warn("no-manifest", "it has no manifest: nothing shows whether files were changed".into()),
+            Ok(None) => warn("no-manifest", "it has no manifest: nothing shows whether files were changed".into()),
+            Err(error) => warn("manifest", format!("files cannot be verified against the manifest: {error}")),
         }
-        let claimed_key = match self.0.signature() {
+        // A signature is one of the manifest.
+        let claimed_key = match member.map_or(Ok(None), |_| self.0.signature()) {
             Ok(signature) => signature.map(|signature| signature.claimed_key().clone()),
             Err(error @ Error::File { .. }) => return Err(error),
             // Of another digest or kind of key, which DSP0243 1.1 §5.1 allows.

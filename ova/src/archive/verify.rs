@@ -74,22 +74,16 @@ impl Archive {
         let (descriptor, references) =
             self.read_descriptor(Some(&listed), |xml| Ok((Descriptor::parse(xml)?, References::parse(xml)?)))?;
         let mut findings = self.examine(&references, Some(&listed))?;
-        for file in references.files() {
-            findings.problems.extend(self.otherwise_stored(file));
+        // An import looks for that.
+        for FileReference { name, chunk_size, .. } in references.files() {
+            if chunk_size.is_some() || self.find(name).is_none() {
+                findings.problems.push(format!("{name:?} has to be one member of this name, without ovf:chunkSize"));
+            }
         }
         let warnings = references.files().iter().filter_map(why_not_imported).chain(mem::take(&mut findings.warnings));
         findings.problems.extend(warnings.map(|warning| warning.message));
         findings.accepted(self)?;
         Ok((descriptor, manifest))
-    }
-
-    /// How a file is in the archive, if not in one member under the very name that the descriptor has: an import looks
-    /// for that.
-    fn otherwise_stored(&self, file: &FileReference) -> Option<String> {
-        let FileReference { name, chunk_size, .. } = file;
-        let in_chunks = chunk_size.map(|_| format!("{name} is said to be in chunks, which an archive has no use for"));
-        let renamed = || Some(format!("the descriptor names {name:?}, the archive has {:?}", self.file(name)?.name));
-        in_chunks.or_else(|| self.find(name).is_none().then(renamed)?)
     }
 
     /// What `read` makes of the descriptor.

@@ -10,14 +10,11 @@ use roxmltree::Node;
 
 use super::capacity::{capacity, in_units, property};
 use super::devices::resource;
-use super::document::{Look, ParseError, envelope, short, wrong};
+use super::document::{Look, ParseError, envelope, short};
 use super::items::{Items, cpus, memory_mib};
 use super::model::Product;
 use super::parse::{disk_id, name, options, product_of, system};
 use super::references::{References, disk_nodes, file_of, no_file};
-
-/// More products than any descriptor has.
-const MOST_PRODUCTS: usize = 100;
 
 /// What a descriptor of any vendor says.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +77,7 @@ impl Envelope {
         let system = system(envelope)?;
         let hardware = system.need("VirtualHardwareSection")?;
         let mut references = References::read(envelope)?;
-        let products = products(system)?;
+        let products = system.children_named("ProductSection").map(product_of).collect::<Result<Vec<_>, _>>()?;
         let disks = disks(envelope, &references, &products)?;
         references.read_disks(envelope)?;
         Ok(Envelope {
@@ -92,14 +89,6 @@ impl Envelope {
             references,
         })
     }
-}
-
-fn products<'a>(system: Node<'a, 'a>) -> Result<Vec<Product>, ParseError> {
-    let sections = system.children_named("ProductSection").enumerate().map(|(number, section)| match number {
-        MOST_PRODUCTS => Err(wrong(section, format!("there are more than {MOST_PRODUCTS} ProductSections"))),
-        _ => product_of(section),
-    });
-    sections.collect()
 }
 
 fn disks<'a>(

@@ -117,6 +117,32 @@ fn an_ova_of_the_product_has_no_warnings() {
     assert_eq!((disk.capacity, disk.file.as_deref()), (Some(134_217_728), Some(SYSTEM)));
 }
 
+/// What is shown of an OVA needs no digests.
+#[test]
+fn a_manifest_of_other_digests_is_a_warning_to_inspect() {
+    let mut ova = whole();
+    ova.seal_with(|name, _| format!("SHA384({name})= {}\n", "0".repeat(96)));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.ova");
+    fs::write(&path, ova.bytes()).unwrap();
+    let archive = LenientArchive::open(&path).unwrap();
+    let codes: Vec<_> = archive.inspect().unwrap().warnings.iter().map(|warning| warning.code).collect();
+    assert_eq!(codes, ["manifest"]);
+    let error = archive.verify().unwrap_err().to_string();
+    assert!(error.contains("a digest of the kind SHA384"), "{error}");
+}
+
+#[test]
+fn a_signature_without_a_manifest_claims_nothing() {
+    let mut ova = whole();
+    let (signer, _) = signer();
+    let signed = signer.sign(MANIFEST, ova.content(MANIFEST)).unwrap();
+    ova.add("example.cert", signed.as_bytes());
+    ova.remove(MANIFEST);
+    let report = lenient(&ova.bytes()).unwrap();
+    assert_eq!((report.claimed_key, report.warnings.len()), (None, 1));
+}
+
 read_with! {
     a_disk_of_qemu_img: ["no-end-marker"], "does not end with an end-of-stream marker", |ova| {
         ova.tables_in_front(0);
@@ -182,17 +208,17 @@ read_with! {
         ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:compression=\"gzip\"");
         ova.seal();
     };
-    a_disk_in_chunks: [], "is said to be in chunks", |ova| ova.split(70_000);
-    a_disk_in_chunks_without_a_size: [], "is said to be in chunks", |ova| {
+    a_disk_in_chunks: [], "without ovf:chunkSize", |ova| ova.split(70_000);
+    a_disk_in_chunks_without_a_size: [], "without ovf:chunkSize", |ova| {
         ova.describe("ovf:size=", "ovf:unknown=");
         ova.split(512);
     };
     // VMware's sample nostalgia-chunkdisk.
-    a_disk_smaller_than_a_chunk: [], "is said to be in chunks", |ova| {
+    a_disk_smaller_than_a_chunk: [], "without ovf:chunkSize", |ova| {
         ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:chunkSize=\"2147483648\"");
         ova.seal();
     };
-    a_percent_encoded_name: [], "the archive has \"disk 1.vmdk\"", |ova| ova.rename("disk 1.vmdk", "disk%201.vmdk");
+    a_percent_encoded_name: [], "\"disk%201.vmdk\" has to be one member", |ova| ova.rename("disk 1.vmdk", "disk%201.vmdk");
     // VMware's sample url-encoded-name.
     a_name_with_a_percent_sign: [], "cannot name a file of an OVA", |ova| ova.rename("url%24encoded%a-1.vmdk", "url%24encoded%a-1.vmdk");
     a_name_with_parentheses: [], "cannot name a file of an OVA", |ova| ova.rename("Kali (Workshop)-disk1.vmdk", "Kali (Workshop)-disk1.vmdk");

@@ -281,7 +281,7 @@ refused! {
     a_disk_under_gzip: "compressed as a whole (\"gzip\")", |ova| {
         ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:compression=\"gzip\"");
     };
-    a_disk_in_chunks: "is said to be in chunks", |ova| {
+    a_disk_in_chunks: "\"system.vmdk\" has to be one member of this name, without ovf:chunkSize", |ova| {
         ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:chunkSize=\"1000\"");
     };
 }
