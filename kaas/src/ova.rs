@@ -105,16 +105,17 @@ fn facts(archive: &LenientArchive, report: &Report) -> Value {
             })
         })
     });
-    let hardware =
-        |variant: &Variant| json!({ "cpus": variant.cpus, "memory_mib": variant.memory_mib, "disks": variant.disks });
-    let profiles = envelope.variants.iter().filter_map(|variant| {
-        let mut profile = hardware(variant);
-        profile["id"] = variant.id.as_deref()?.into();
-        profile["label"] = variant.label.as_str().into();
-        profile["default"] = variant.default.into();
-        Some(profile)
+    // One without an identifier if the hardware is fixed.
+    let profiles = envelope.variants.iter().map(|variant| {
+        json!({
+            "id": variant.id,
+            "label": variant.label,
+            "default": variant.default,
+            "cpus": variant.cpus,
+            "memory_mib": variant.memory_mib,
+            "disks": variant.disks,
+        })
     });
-    let only = envelope.variants.iter().find(|variant| variant.id.is_none());
     let product = envelope.products.first();
     json!({
         "name": envelope.name,
@@ -123,7 +124,6 @@ fn facts(archive: &LenientArchive, report: &Report) -> Value {
         "claimed_publisher": publisher,
         "members": members.collect::<Vec<_>>(),
         "disks": disks.collect::<Vec<_>>(),
-        "hardware": only.map(hardware),
         "profiles": profiles.collect::<Vec<_>>(),
         "properties": properties.collect::<Vec<_>>(),
         "warnings": warnings(&report.warnings),
@@ -142,7 +142,7 @@ fn text(facts: &Value) -> String {
         None if rows("warnings").iter().any(|warning| warning["code"] == "signature") => {
             "signed in a form that `kaas ova verify` does not check\n".to_owned()
         }
-        None => "not signed: a development image\n".to_owned(),
+        None => "not signed\n".to_owned(),
     };
     for member in rows("members") {
         text += &format!("member    {:>10} bytes  {}\n", member["size"], word(&member["name"]));
@@ -154,12 +154,11 @@ fn text(facts: &Value) -> String {
         }
         text += &format!("disk      {:>10} MiB    {}, {content}\n", mib(&disk["capacity"]), word(&disk["id"]));
     }
-    let variants = rows("profiles").into_iter().map(|profile| ("profile ", profile));
-    let only = Some(&facts["hardware"]).filter(|hardware| !hardware.is_null());
-    for (kind, variant) in only.map(|hardware| ("hardware", hardware.clone())).into_iter().chain(variants) {
-        let disks = variant["disks"].as_array().into_iter().flatten().map(word).collect::<Vec<_>>().join(", ");
-        let (id, cpus, memory) = (word(&variant["id"]), number(&variant["cpus"]), number(&variant["memory_mib"]));
-        let chosen = if variant["default"] == true { ", the default" } else { "" };
+    for profile in rows("profiles") {
+        let disks = profile["disks"].as_array().into_iter().flatten().map(word).collect::<Vec<_>>().join(", ");
+        let (id, cpus, memory) = (word(&profile["id"]), number(&profile["cpus"]), number(&profile["memory_mib"]));
+        let kind = if profile["id"].is_null() { "hardware" } else { "profile " };
+        let chosen = if !profile["id"].is_null() && profile["default"] == true { ", the default" } else { "" };
         text += &format!("{kind}  {id:24} {cpus:>3} vCPU {memory:>7} MiB  {disks}{chosen}\n");
     }
     for property in rows("properties") {

@@ -157,7 +157,7 @@ fn an_ova_is_described_in_words_and_as_json() {
     let ova = made.ova(None);
     let text = says(&["inspect"], &[&ova]);
     for words in [
-        "An example 1.2.3 (example)\nnot signed: a development image\n",
+        "An example 1.2.3 (example)\nnot signed\n",
         "  example.ovf\n",
         "data, empty\n",
         "profile   control-small              2 vCPU    4096 MiB  system, data, the default\n",
@@ -176,7 +176,17 @@ fn an_ova_is_described_in_words_and_as_json() {
     assert_eq!(facts["profiles"][1], profile);
     let disk = serde_json::json!({"id": "data", "capacity": CAPACITY, "capacity_property": null, "file": null});
     assert_eq!(facts["disks"][1], disk);
-    assert_eq!((&facts["hardware"], &facts["warnings"]), (&serde_json::Value::Null, &serde_json::json!([])));
+    assert_eq!(facts["warnings"], serde_json::json!([]));
+    // Without deployment options.
+    let mut fixed = made.descriptor();
+    fixed.sizing = Sizing::Fixed(Size { cpus: 2, memory_mib: 4096 });
+    fixed.hardware.disks[1].profiles.clear();
+    let (path, disks) = (made.path("fixed.ova"), [made.vmdk.clone()]);
+    let package = Package { name: "fixed", descriptor: &fixed, disks: &disks, modified: 1_700_000_000, signer: None };
+    ova::archive::write(&path, &package, &mut |_| {}).unwrap();
+    let text = says(&["inspect"], &[&path]);
+    let hardware = format!("hardware  {:24}   2 vCPU    4096 MiB  system, data\n", "");
+    assert!(text.contains(&hardware), "{text}");
     let (signer, _) = publisher(&made, "ours.pem");
     let text = says(&["inspect"], &[&made.ova(Some(&signer))]);
     let fingerprint = signer.public_key().fingerprint().to_string();
