@@ -89,10 +89,7 @@ fn facts(archive: &LenientArchive, report: &Report) -> Value {
     let members = archive.members().iter().map(|member| json!({ "name": member.name, "size": member.size }));
     let disks = envelope.disks.iter().map(|disk| {
         json!({
-            "id": disk.id,
-            "capacity": disk.capacity,
-            "capacity_property": disk.capacity_property,
-            "file": disk.file,
+            "id": disk.id, "capacity": disk.capacity, "capacity_property": disk.capacity_property, "file": disk.file,
         })
     });
     let properties = envelope.products.iter().flat_map(|product| {
@@ -108,12 +105,8 @@ fn facts(archive: &LenientArchive, report: &Report) -> Value {
     // One without an identifier if the hardware is fixed.
     let profiles = envelope.variants.iter().map(|variant| {
         json!({
-            "id": variant.id,
-            "label": variant.label,
-            "default": variant.default,
-            "cpus": variant.cpus,
-            "memory_mib": variant.memory_mib,
-            "disks": variant.disks,
+            "id": variant.id, "label": variant.label, "default": variant.default, "cpus": variant.cpus,
+            "memory_mib": variant.memory_mib, "disks": variant.disks,
         })
     });
     let product = envelope.products.first();
@@ -232,7 +225,7 @@ fn pack(raw: &Path, vmdk: &Path) -> Result<()> {
 }
 
 fn unpack(vmdk: &Path, raw: &Path) -> Result<()> {
-    let contents = vmdk::to_raw(vmdk, raw, &mut |_| {}).with_context(|| format!("unpacking {}", vmdk.display()))?;
+    let contents = vmdk::to_raw(vmdk, raw).with_context(|| format!("unpacking {}", vmdk.display()))?;
     say!("{}: {} of {} bytes hold data", raw.display(), contents.populated, contents.capacity);
     Ok(())
 }

@@ -196,7 +196,7 @@ fn unpack(
     let raw = into.join("system.raw");
     say("expanding the system disk");
     let (member, bytes) = archive.member(&system.name)?;
-    ova::vmdk::read_stream(bytes, member.size, &raw, &mut |_| {})?;
+    ova::vmdk::read_stream(bytes, member.size, &raw)?;
     let partitions = system_disk::partitions(&raw, tools)?;
     say("taking out the kernel image");
     let esp = system_disk::efi_system(&partitions)?;

@@ -80,12 +80,6 @@ impl Digest {
     }
 }
 
-impl From<Sha256> for Digest {
-    fn from(digest: Sha256) -> Digest {
-        Digest { algorithm: &SHA256, bytes: digest.0.into() }
-    }
-}
-
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&to_hex(&self.bytes))

@@ -172,13 +172,6 @@ impl LenientManifest {
     }
 }
 
-impl From<&Manifest> for LenientManifest {
-    fn from(manifest: &Manifest) -> LenientManifest {
-        let entries = manifest.entries.iter().map(|entry| (entry.name.clone(), entry.digest.into()));
-        LenientManifest { entries: entries.collect(), inexact: None }
-    }
-}
-
 /// The manifest as it stands in its file.
 impl fmt::Display for Manifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -247,7 +240,7 @@ mod tests {
         assert!(manifest.is_weak() && manifest.inexact.unwrap().to_string().contains("line 2"));
         let exact = Manifest::parse(&format!("SHA256(a.ovf)= {ABC}\n")).unwrap();
         let lenient = LenientManifest::parse(&exact.to_string()).unwrap();
-        assert_eq!((lenient == LenientManifest::from(&exact), lenient.is_weak()), (true, false));
+        assert_eq!((lenient.inexact.is_none(), lenient.is_weak()), (true, false));
         for (line, exact) in [
             (format!("SHA256(a)= {ABC}"), true),
             (format!("SHA512(a b)= {sha512}\r\n"), true),

@@ -70,7 +70,7 @@ impl Archive {
     pub fn verify(&self) -> Result<(Descriptor, Manifest), Error> {
         let missing = || self.damaged(0, format!("it has no manifest {:?}", self.companion_name("mf")));
         let manifest = self.manifest()?.ok_or_else(missing)?;
-        let listed = LenientManifest::from(&manifest);
+        let listed = LenientManifest::parse(&manifest.to_string())?;
         let (descriptor, references) =
             self.read_descriptor(Some(&listed), |xml| Ok((Descriptor::parse(xml)?, References::parse(xml)?)))?;
         let mut findings = self.examine(&references, Some(&listed))?;
@@ -225,7 +225,7 @@ impl Archive {
         let mut reader = FileReader { members: members.collect(), finished: Vec::new() };
         let disk = stored.file.filter(|file| !file.disks.is_empty() && why_not_imported(file).is_none());
         let size = stored.members.iter().map(|member| member.size).sum();
-        let decoded = disk.map(|file| (file, vmdk::verify(&mut reader, size, &mut |_| {})));
+        let decoded = disk.map(|file| (file, vmdk::verify(&mut reader, size)));
         // What a disk's decoder left, and all of another file.
         io::copy(&mut reader, &mut io::sink()).map_err(Error::file("reading", self.path()))?;
         for (member, found) in stored.members.iter().zip(reader.finished) {
@@ -242,16 +242,11 @@ impl Archive {
         let name = &file.name;
         match decoded {
             Ok(contents) => compare(file, contents, findings),
+            Err(vmdk::Error::Stream { source, .. }) => return Err(Error::file("reading", self.path())(source)),
             Err(vmdk::Error::Damaged { offset, reason }) => {
                 findings.problems.push(format!("{name}, at byte {offset}: {reason}"));
             }
-            Err(vmdk::Error::Unsupported { reason }) => {
-                findings.problems.push(format!("{name} is not a streamOptimized VMDK that can be read: {reason}"));
-            }
-            Err(vmdk::Error::Stream { source, .. }) => return Err(Error::file("reading", self.path())(source)),
-            Err(other @ (vmdk::Error::File { .. } | vmdk::Error::Source { .. })) => {
-                findings.problems.push(format!("{name}: {other}"));
-            }
+            Err(other) => findings.problems.push(format!("{name}: {other}")),
         }
         Ok(())
     }
@@ -283,10 +278,8 @@ pub(super) fn why_not_imported(file: &FileReference) -> Option<Warning> {
     let name = &file.name;
     if let Some(compression) = file.compression.as_ref().filter(|_| !file.disks.is_empty()) {
         let reason = "which vSphere does not import: decompress it";
-        return Some(Warning::new(
-            "compressed",
-            format!("{name:?} is compressed as a whole ({compression:?}), {reason}"),
-        ));
+        let message = format!("{name:?} is compressed as a whole ({compression:?}), {reason}");
+        return Some(Warning::new("compressed", message));
     }
     let other = file.disks.iter().find(|disk| !disk.format.ends_with(STREAM_OPTIMIZED))?;
     let reason = "vSphere imports streamOptimized VMDKs alone: convert it";

@@ -42,7 +42,7 @@ impl Directory {
 }
 
 fn read_back(vmdk: &[u8], raw: &Path) -> Result<Contents, Error> {
-    read_stream(Cursor::new(vmdk), vmdk.len() as u64, raw, &mut |_| {})
+    read_stream(Cursor::new(vmdk), vmdk.len() as u64, raw)
 }
 
 /// Contents of a disk of the version that vSphere imports.
@@ -51,7 +51,7 @@ fn contents_of(capacity: u64, populated: u64, ends_with_marker: bool) -> Content
 }
 
 fn verified(vmdk: &[u8]) -> Result<Contents, Error> {
-    verify(Cursor::new(vmdk), vmdk.len() as u64, &mut |_| {})
+    verify(Cursor::new(vmdk), vmdk.len() as u64)
 }
 
 fn sample(directory: &Directory) -> PathBuf {
@@ -170,9 +170,6 @@ fn progress_ends_at_its_total() {
     assert!(seen.is_sorted_by_key(|p| p.done) && seen.iter().all(|p| p.total == total && p.done <= total));
     assert_eq!((seen[0].done, seen.last().unwrap().done), (0, total));
     assert!(total >= (3 + 1 + 2 + 3 + 1) * GRAIN_BYTES - GRAIN_BYTES);
-    seen.clear();
-    to_raw(&directory.path("disk.vmdk"), &directory.path("back"), &mut |p| seen.push(p)).unwrap();
-    assert_eq!(seen.last().unwrap().done, fs::metadata(directory.path("disk.vmdk")).unwrap().len());
 }
 
 #[test]

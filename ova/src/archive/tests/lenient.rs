@@ -261,7 +261,7 @@ refused! {
         ova.system_disk(&bytes[..bytes.len() - 1024]);
         ova.seal();
     };
-    another_file_in_place_of_a_disk: false "was made wrongly: system.vmdk is not a streamOptimized VMDK", |ova| {
+    another_file_in_place_of_a_disk: false "was made wrongly: system.vmdk: this file is not a streamOptimized VMDK", |ova| {
         ova.system_disk(&b"# Disk DescriptorFile\n".repeat(100));
         ova.seal();
     };

@@ -224,7 +224,7 @@ accepted! {
 
 // What is in the disks, all with right digests.
 refused! {
-    a_text_file_named_like_a_disk: "system.vmdk is not a streamOptimized VMDK", |ova| ova.system_disk(&[b'x'; 5000]);
+    a_text_file_named_like_a_disk: "system.vmdk: this file is not a streamOptimized VMDK", |ova| ova.system_disk(&[b'x'; 5000]);
     an_empty_disk: "system.vmdk, at byte 0: the file ends too early", |ova| ova.system_disk(b"");
     a_cut_disk: "system.vmdk, at byte 67184: the file ends too early", |ova| {
         ova.system_disk(&vmdk::whole().bytes[..67184]);

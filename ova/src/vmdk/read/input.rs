@@ -23,11 +23,6 @@ impl<R: Read> Input<R> {
         self.offset
     }
 
-    /// Bytes there ought to be.
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
     /// The current place as an entry of a table would have it.
     ///
     /// # Errors

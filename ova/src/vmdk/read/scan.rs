@@ -5,7 +5,6 @@ use std::io::Read;
 use super::batch::Batch;
 use super::input::Input;
 use super::places::{self, Entry, Places};
-use crate::Progress;
 use crate::vmdk::descriptor;
 use crate::vmdk::error::Error;
 use crate::vmdk::format::{
@@ -70,11 +69,6 @@ impl<R: Read> Scan<R> {
     /// The header.
     pub fn header(&self) -> &Header {
         &self.header
-    }
-
-    /// Bytes read, of all there are.
-    pub fn progress(&self) -> Progress {
-        Progress { done: self.input.offset().min(self.input.size()), total: self.input.size() }
     }
 
     /// Puts the next grains into `batch`; none when the file has ended.
