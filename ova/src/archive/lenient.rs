@@ -48,7 +48,7 @@ impl LenientArchive {
     /// # Errors
     /// When the descriptor cannot be read or used.
     pub fn inspect(&self) -> Result<Report, Error> {
-        self.read().map(|(report, _)| report)
+        self.report(&self.manifest())
     }
 
     /// Reads the whole archive once and checks it: the members against the descriptor, each file's digest against the
@@ -60,7 +60,8 @@ impl LenientArchive {
     /// As [`LenientArchive::inspect`]; when the manifest cannot be read or used; or all that is damaged or breaks the
     /// rules of DSP0243, at once.
     pub fn verify(&self) -> Result<Report, Error> {
-        let (mut report, manifest) = self.read()?;
+        let manifest = self.manifest();
+        let mut report = self.report(&manifest)?;
         let found = self.0.examine(&report.envelope.references, manifest?.as_ref())?;
         report.warnings.extend(found.accepted(&self.0)?);
         Ok(report)
@@ -74,14 +75,16 @@ impl LenientArchive {
         self.0.verify_signature(trusted)
     }
 
-    fn read(&self) -> Result<(Report, Result<Option<LenientManifest>, Error>), Error> {
-        let member = self.0.companion("mf");
-        let manifest = member.map(|member| Ok::<_, Error>(LenientManifest::parse(&self.0.text(member)?)?)).transpose();
+    fn manifest(&self) -> Result<Option<LenientManifest>, Error> {
+        self.0.companion("mf").map(|member| Ok(LenientManifest::parse(&self.0.text(member)?)?)).transpose()
+    }
+
+    fn report(&self, manifest: &Result<Option<LenientManifest>, Error>) -> Result<Report, Error> {
         let listed = manifest.as_ref().ok().and_then(Option::as_ref);
         let envelope = self.0.read_descriptor(listed, Envelope::parse)?;
         let mut warnings = Vec::new();
         let mut warn = |code, message| warnings.push(Warning::new(code, message));
-        match &manifest {
+        match manifest {
             Ok(Some(manifest)) => {
                 if manifest.is_weak() {
                     let reason = "the manifest has SHA-1 digests, which do not show each change; ask for SHA-256";
@@ -95,8 +98,8 @@ impl LenientArchive {
             Ok(None) => warn("no-manifest", "it has no manifest: nothing shows whether files were changed".into()),
             Err(error) => warn("manifest", format!("files cannot be verified against the manifest: {error}")),
         }
-        // A signature is one of the manifest.
-        let claimed_key = match member.map_or(Ok(None), |_| self.0.signature()) {
+        // It is the manifest that is signed.
+        let claimed_key = match self.0.companion("mf").map_or(Ok(None), |_| self.0.signature()) {
             Ok(signature) => signature.map(|signature| signature.claimed_key().clone()),
             Err(error @ Error::File { .. }) => return Err(error),
             // Of another digest or kind of key, which DSP0243 1.1 §5.1 allows.
@@ -110,6 +113,6 @@ impl LenientArchive {
             warn("hardware-sections", reason);
         }
         warnings.extend(envelope.references.files().iter().filter_map(why_not_imported));
-        Ok((Report { envelope, claimed_key, warnings }, manifest))
+        Ok(Report { envelope, claimed_key, warnings })
     }
 }

@@ -45,7 +45,7 @@ impl Findings {
 
 /// A file of the package as the archive has it: in one member, or in chunks.
 struct Stored<'a> {
-    /// What the descriptor says of it; none if the members are not the whole file.
+    /// The descriptor's entry; none if the members are not the whole file.
     file: Option<&'a FileReference>,
     members: Vec<&'a Member>,
 }
@@ -74,7 +74,7 @@ impl Archive {
         let (descriptor, references) =
             self.read_descriptor(Some(&listed), |xml| Ok((Descriptor::parse(xml)?, References::parse(xml)?)))?;
         let mut findings = self.examine(&references, Some(&listed))?;
-        // An import looks for that.
+        // Imports look for a member of that name.
         for FileReference { name, chunk_size, .. } in references.files() {
             if chunk_size.is_some() || self.find(name).is_none() {
                 findings.problems.push(format!("{name:?} has to be one member of this name, without ovf:chunkSize"));
@@ -86,10 +86,10 @@ impl Archive {
         Ok((descriptor, manifest))
     }
 
-    /// What `read` makes of the descriptor.
+    /// Reads the descriptor with `read`.
     ///
     /// # Errors
-    /// What `read` fails with; or that the descriptor was changed, if its digest is not that of the manifest.
+    /// Those of `read`. If the digest is not that of the manifest, the error says so instead.
     pub(super) fn read_descriptor<T>(
         &self,
         manifest: Option<&LenientManifest>,
@@ -137,7 +137,7 @@ impl Archive {
         for file in references.files() {
             let before = problems.len();
             let members = self.members_of(file, &mut problems);
-            // Under an href in other characters, or as a part of a longer file: it would be read once for each.
+            // Two files can name one member: percent-encoded, or as chunks. It is read once.
             if members.iter().any(|member| !taken.insert(member.offset)) {
                 problems.push(format!("{:?} shares members with another file", file.name));
                 continue;

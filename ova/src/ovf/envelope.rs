@@ -107,7 +107,7 @@ fn disks<'a>(
         let file = file_of(node).map(|id| references.file(id).ok_or_else(|| no_file(node, id))).transpose()?;
         let key = property(node);
         let capacity = match key {
-            // A default that is no number, such as "40GB", concerns the import alone.
+            // A default that is no number, such as "40GB", matters at import only.
             Some(key) => {
                 let amount = values.get(key).copied().flatten().and_then(|value| value.trim().parse().ok());
                 amount.and_then(|amount| in_units(node, amount))

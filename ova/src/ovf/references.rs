@@ -42,7 +42,7 @@ pub struct FileReference {
 pub struct DiskContent {
     /// Size as the guest sees it, in bytes; none if a property has it.
     pub capacity: Option<u64>,
-    /// The unit in which the descriptor gives the capacity, in bytes; at least 1.
+    /// Bytes of the unit in which the descriptor gives the capacity; 1 if the unit is smaller.
     pub unit: u64,
     /// The file's format as a URI (`ovf:format`), which OVF demands; empty if the descriptor has none.
     pub format: String,

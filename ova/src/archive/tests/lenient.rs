@@ -87,7 +87,7 @@ fn a_missing_chunk_is_the_only_problem() {
     assert_eq!(problems, [expected]);
 }
 
-/// Else it would be read once for each file that names it or begins with it.
+/// A member with several names would be read once for each.
 #[test]
 fn a_member_belongs_to_one_file() {
     let mut ova = whole();
@@ -117,7 +117,7 @@ fn an_ova_of_the_product_has_no_warnings() {
     assert_eq!((disk.capacity, disk.file.as_deref()), (Some(134_217_728), Some(SYSTEM)));
 }
 
-/// What is shown of an OVA needs no digests.
+/// `inspect` compares no digests.
 #[test]
 fn a_manifest_of_other_digests_is_a_warning_to_inspect() {
     let mut ova = whole();
@@ -182,7 +182,7 @@ read_with! {
     a_manifest_of_sha256sum: ["manifest-form"], "line 1 of the manifest is", |ova| {
         ova.seal_with(|name, content| format!("SHA256 ({name}) = {}\n", digest("SHA256", content)));
     };
-    // As of Home Assistant; vCenter 8 refuses it.
+    // Home Assistant wrote it; vCenter 8 refuses it.
     a_manifest_with_another_name_of_sha_256: ["manifest-form"], "line 1 of the manifest is", |ova| {
         ova.seal_with(|name, content| format!("SHA2-256({name})= {}\n", digest("SHA256", content)));
     };
