@@ -218,11 +218,19 @@ read_with! {
         ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:chunkSize=\"2147483648\"");
         ova.seal();
     };
-    a_percent_encoded_name: [], "\"disk%201.vmdk\" has to be one member", |ova| ova.rename("disk 1.vmdk", "disk%201.vmdk");
+    a_percent_encoded_name: [], "\"disk%201.vmdk\" has to be one member", |ova| {
+        ova.rename("disk 1.vmdk", "disk%201.vmdk");
+    };
     // VMware's sample url-encoded-name.
-    a_name_with_a_percent_sign: [], "cannot name a file of an OVA", |ova| ova.rename("url%24encoded%a-1.vmdk", "url%24encoded%a-1.vmdk");
-    a_name_with_parentheses: [], "cannot name a file of an OVA", |ova| ova.rename("Kali (Workshop)-disk1.vmdk", "Kali (Workshop)-disk1.vmdk");
-    a_name_in_a_directory: [], "cannot name a file of an OVA", |ova| ova.rename("subdir/测试.vmdk", "subdir/测试.vmdk");
+    a_name_with_a_percent_sign: [], "cannot name a file of an OVA", |ova| {
+        ova.rename("url%24encoded%a-1.vmdk", "url%24encoded%a-1.vmdk");
+    };
+    a_name_with_parentheses: [], "cannot name a file of an OVA", |ova| {
+        ova.rename("Kali (Workshop)-disk1.vmdk", "Kali (Workshop)-disk1.vmdk");
+    };
+    a_name_in_a_directory: [], "cannot name a file of an OVA", |ova| {
+        ova.rename("subdir/测试.vmdk", "subdir/测试.vmdk");
+    };
 }
 
 // What the product's own OVAs may be, too: importers read the first section, and so does the product.
