@@ -233,7 +233,8 @@ codes! {
     CLOCK_IMPLAUSIBLE, "clock.implausible", Error, "The clock shows a time before the image was made, or decades after. A warning where a time server will correct it, and on a node that is part of a cluster.";
     CLOCK_BEHIND, "clock.behind", Warning, "At power-on the clock was behind the last time that this node has seen. In a VM it is set to that.";
     CLOCK_HOST, "clock.host", Warning, "On VMware: the clock of the ESXi host could not be made the one to follow (no time servers are given), or could not be left alone (time servers are given).";
-    CLOCK_UNSYNCHRONIZED, "clock.unsynchronized", Warning, "No time server has given the time since power-on.";
+    CLOCK_UNSYNCHRONIZED, "clock.unsynchronized", Warning, "The clock follows no time server: none answers, or too few agree.";
+    CLOCK_DIFFERS, "clock.differs", Warning, "A time server is more than ten minutes away from the clock. The node follows it only if it restarts.";
     GATEWAY_SILENT, "gateway.no-answer", Warning, "Nobody on the network has the default gateway's address.";
     DNS_SILENT, "dns-servers.no-answer", Warning, "A DNS server does not answer.";
     NTP_SILENT, "ntp-servers.no-answer", Warning, "A time server does not answer, or does not know the time.";

@@ -186,9 +186,9 @@ impl StepContext {
     pub(super) fn time(&mut self) -> Result<StepOutcome, StepError> {
         let servers = &self.node.config.node().time_servers();
         let changed = time::ensure(&self.node.platform, &self.node.services(), servers)?;
-        let unsynchronized = time::unsynchronized(&self.node.platform, servers);
+        let (followed, finding) = time::look(&self.node.platform, self.node.runner(), servers);
         let asked = *self.time_asked.get_or_insert_with(Instant::now);
-        if unsynchronized.is_some() && asked.elapsed() < self.node.config.timeout(time::FIRST_ANSWER) {
+        if !followed && finding.is_some() && asked.elapsed() < self.node.config.timeout(time::FIRST_ANSWER) {
             return Err(StepError::Waiting("waiting for a time server".to_owned()));
         }
         let now = Clock::of(self.node.root());
@@ -197,7 +197,7 @@ impl StepContext {
             Config::ControlPlane(_) => self.node.records.rendezvous()? == Record::Unformed,
             Config::Worker(_) => !self.progress.formed,
         };
-        let mut passing = Findings::from(unsynchronized);
+        let mut passing = Findings::from(finding);
         let earliest = clock::earliest(self.node.root(), now.image);
         let changed = match host_clock::ensure(&self.node.platform, self.node.runner(), servers, earliest) {
             Ok(switched) => changed || switched,
@@ -216,7 +216,7 @@ impl StepContext {
         if let Some(finding) = refused {
             return Err(finding.into());
         }
-        clock::keep(self.node.root(), now, time::synchronized(&self.node.platform))?;
+        clock::keep(self.node.root(), now, followed)?;
         Ok(changed.into())
     }
 

@@ -166,7 +166,7 @@ fn host() -> Vec<Source> {
         list("system/failed.txt", "units that failed", "systemctl list-units --failed --no-pager --plain --full"),
         list("system/timers.txt", "timers", "systemctl list-timers --all --no-pager"),
         list("system/processes.txt", "processes", "ps -eo pid,ppid,user,stat,etime,time,pcpu,rss,args --sort=-rss"),
-        list("system/time.txt", "clock and time servers", "timedatectl show-timesync --all"),
+        list("system/time.txt", "clock and time servers", "chronyc -n -m tracking sources"),
         list("network/addresses.txt", "interfaces and addresses", "ip -details -statistics address"),
         list("network/routes.txt", "routes", "ip route show table all"),
         list("network/neighbours.txt", "the neighbour table", "ip neighbour"),
