@@ -11,6 +11,7 @@ use scenarios::guest_cuts;
 use scenarios::scenario::{Scenario, Setting};
 use scenarios::upgrade::Upgrade;
 use scenarios::workload::Workload;
+use serde_json::json;
 
 use crate::maintenance::a_data_disk_is_made_larger;
 
@@ -41,6 +42,7 @@ pub mod short {
         let new = scenario.vm_of("cp1");
         assert_ne!(new, "cp1");
         has_vsphere_drivers(&scenario, &new);
+        containers_are_confined(&scenario, &new);
         assert_eq!((scenario.cluster_identity(), upgrade.kept()), (identity, kept));
         assert_ne!(upgrade.kubernetes(), kubernetes);
         workload.is_reached_by_name_from("cp1");
@@ -56,6 +58,35 @@ fn has_vsphere_drivers(scenario: &Scenario, vm: &str) {
     scenario.wait("the drivers of both devices", WORK, || {
         Ok(scenario.lab().run_inside(vm, &drivers, WORK)?.matches("0000:").count() == 2)
     });
+}
+
+/// Prints the AppArmor profile of the container of this name.
+const PROFILE: &str = r#"
+container=$(crictl ps --quiet --name "^$1\$")
+pid=$(crictl inspect --output go-template --template '{{.info.pid}}' "$container")
+cat "/proc/$pid/attr/current""#;
+
+/// Containers run with containerd's AppArmor profile: the workload's and the API server's. A privileged one runs without.
+fn containers_are_confined(scenario: &Scenario, vm: &str) {
+    scenario.apply(&json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "privileged", "namespace": "kube-system"},
+        "spec": {
+            "nodeName": "cp1",
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "privileged", "image": scenario.carried("cp1", "pause"), "imagePullPolicy": "Never",
+                "securityContext": {"privileged": true},
+            }],
+        },
+    }));
+    let confined = "cri-containerd.apparmor.d (enforce)";
+    for (container, profile) in [("web", confined), ("kube-apiserver", confined), ("privileged", "unconfined")] {
+        scenario.wait(&format!("{container} to be {profile}"), WORK, || {
+            let said = scenario.lab().run_inside(vm, &["sh", "-ec", PROFILE, "profile", container], WORK)?;
+            Ok(said.trim() == profile)
+        });
+    }
 }
 
 /// Each setting of ours holds on a kernel of the node's own, whatever other files say and whoever came later.
