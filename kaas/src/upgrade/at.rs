@@ -181,6 +181,7 @@ impl Reached<'_> {
         ending: Ending,
         act: impl AsyncFnOnce(&Deployment<'_>, &dyn Site) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
+        let output = self.output;
         self.site.run(ending, async |cancelled| {
             let deployment = Deployment {
                 hypervisor: &*self.place.hypervisor,
@@ -188,7 +189,7 @@ impl Reached<'_> {
                 store: &*self.place.store,
                 snapshots: &*self.place.snapshots,
                 what: self.what,
-                watch: &|notice: &Notice<'_>| words::tell(self.output, notice),
+                watch: &|notice: &Notice<'_>| words::tell(output, notice),
                 pace: Duration::from_secs(1),
                 pause_limit: self.pause_limit,
                 other_cluster: self.other_cluster,
