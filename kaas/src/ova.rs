@@ -190,7 +190,7 @@ fn verify(path: &Path, publisher: Option<&Path>, output: Output) -> Result<()> {
     for warning in &report.warnings {
         output::warn(&format!("warning: {}", clean(&warning.message)));
     }
-    let state = if report.warnings.is_empty() { "whole, with its disks" } else { "not damaged, but see the warnings" };
+    let state = if report.warnings.is_empty() { "whole, with its disks" } else { "read, but see the warnings" };
     match trusted {
         None => say!("{}: {state}; who made it was not checked", path.display()),
         Some(key) => say!("{}: {state}, and signed with the key {}", path.display(), key.fingerprint()),

@@ -134,7 +134,7 @@ enum Command {
     /// one. With --alone this node goes on without them. What was written after the
     /// snapshot is lost; the old data are kept beside the new ones.
     Restore(restore::Options),
-    /// Let a control node that has not joined yet fetch its keys for another hour, on the first control node
+    /// Let a control-plane node that has not joined yet fetch its keys for another hour, on the first control-plane node
     ///
     /// Until the hour is over, the deployment secret and the node's address give the keys of the
     /// cluster's CAs. For example: `sudo kaas-agent await cp3`

@@ -31,7 +31,7 @@ pub enum Certificate {
         limit: u64,
         #[command(flatten)]
         over: Over,
-        /// How to say it. With JSON, progress goes to standard error.
+        /// Format of the result; with json, progress goes to standard error
         #[arg(long, default_value = "text")]
         output: Output,
     },

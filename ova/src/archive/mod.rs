@@ -6,8 +6,8 @@
 //! from the front. Others may put manifest and signature behind the disks.
 //!
 //! Two types read OVAs. [`Archive`] is for the product's own: it accepts only what the product writes, and a
-//! [`Warning`] refuses it. [`LenientArchive`] is for those of any vendor: it accepts what DSP0243 allows, and gives
-//! the warnings.
+//! [`Warning`] refuses it, but for `hardware-sections` and `signature`. [`LenientArchive`] is for those of any vendor: it
+//! accepts what DSP0243 allows, and gives the warnings.
 
 use std::path::{Path, PathBuf};
 

@@ -59,7 +59,7 @@ impl Archive {
     /// - each disk: that it is a streamOptimized VMDK, the only format that vSphere imports; its grains, all decoded;
     ///   its tables; its capacity and the size of its data against the descriptor.
     ///
-    /// Whatever would be a [`Warning`] refuses it. OVF lets `ovf:populatedSize` be an estimate (DSP0243 1.1 §9.1), and
+    /// Each [`Warning`] refuses it, but for `hardware-sections` and `signature`. OVF lets `ovf:populatedSize` be an estimate (DSP0243 1.1 §9.1), and
     /// what vSphere makes of it is documented as a best guess. This crate writes the exact size of the grains. Here it
     /// has to be that: a number that is not is of another disk, or made up.
     ///
@@ -189,10 +189,14 @@ impl Archive {
             problems.push(format!("the descriptor names {name:?}, which is not in the archive"));
             return Vec::new();
         };
+        let decoded = name::percent_decoded(name);
         let chunk = |number: u64| format!("{name}.{number:09}");
+        let chunk_of = |number: u64| {
+            self.find(&chunk(number)).or_else(|| self.find(&format!("{}.{number:09}", decoded.as_deref()?)))
+        };
         let count = file.size.map(|size| size.div_ceil(chunk_size).max(1));
         let most = count.unwrap_or(u64::MAX).min(MOST_MEMBERS as u64);
-        let found: Vec<_> = (0..most).filter_map(|number| Some((number, self.file(&chunk(number))?))).collect();
+        let found: Vec<_> = (0..most).filter_map(|number| Some((number, chunk_of(number)?))).collect();
         let count = count.unwrap_or(found.len().max(1) as u64);
         let before_a_gap = (0u64..).zip(&found).take_while(|(wanted, (number, _))| wanted == number).count() as u64;
         let odd = |(number, chunk): &&(u64, &Member)| {

@@ -194,7 +194,7 @@ pub struct KubeconfigOptions {
     /// The holder's name, as it appears in the API's audit log
     #[arg(long, default_value = "administrator")]
     name: String,
-    /// How long it is good, in days: 90 at most
+    /// Days until it expires, 90 at most
     #[arg(long, default_value_t = issue::LONGEST, value_name = "DAYS")]
     valid_days: u32,
     /// What the holder may do

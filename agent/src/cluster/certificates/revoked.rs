@@ -78,7 +78,8 @@ pub fn name(text: &str) -> anyhow::Result<String> {
     }
     ensure!(
         text != issue::ADMINISTRATOR,
-        "{text} is the user of each node's admin.conf: run `kaas certificate renew`, then revoke the serial number of the former one"
+        "{text} is the user of each node's admin.conf: note the serial number of the certificate in it, \
+         run `kaas certificate renew`, then revoke that number"
     );
     ensure!(
         issue::is_usable(text),
@@ -159,7 +160,7 @@ mod tests {
         for text in ["", "system:kaas:deployer:1", "a b"] {
             assert!(said(text).unwrap_err().contains("issued.log lists both"), "{text}");
         }
-        assert!(said("kubernetes-admin").unwrap_err().contains("revoke the serial number"), "all later ones of a node");
+        assert!(said("kubernetes-admin").unwrap_err().contains("revoke that number"), "all later ones of a node");
     }
 
     #[test]
