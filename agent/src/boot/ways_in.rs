@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use anyhow::anyhow;
+
 use crate::cluster::firewall::{Firewall, Rules};
 use crate::cluster::records::Records;
 use crate::host::bus::{self, Bus};
@@ -32,14 +34,8 @@ fn open(platform: &Platform, runner: &dyn Runner, bus: &Bus, known: Option<&Conf
     let Some(saved) = Records::new(platform.root()).config()? else { return Ok(()) };
     let config = known.unwrap_or(&saved);
     before_the_steps(platform, runner, bus, config);
-    go_online(platform, runner, bus, config)
-}
-
-fn go_online(platform: &Platform, runner: &dyn Runner, bus: &Bus, config: &Config) -> anyhow::Result<()> {
-    let words = |finding: &dyn std::fmt::Display| anyhow::anyhow!("{finding}");
-    Firewall::new(platform.root()).ensure(runner, &Rules::of(config)).map_err(|finding| words(&finding))?;
-    network::ensure(platform, runner, bus, config, true).map_err(|findings| words(&findings))?;
-    Ok(())
+    Firewall::new(platform.root()).ensure(runner, &Rules::of(config)).map_err(|finding| anyhow!("{finding}"))?;
+    network::ensure(platform, runner, bus, config, true).map(drop).map_err(|findings| anyhow!("{findings}"))
 }
 
 fn log_failure(opened: anyhow::Result<()>) {

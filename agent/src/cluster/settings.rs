@@ -3,25 +3,11 @@
 //! `kaas-agent configure` saves a setting and restarts the agent. The steps of its boot lay the files that are named here. A row says how a
 //! change reaches a program that runs already. Removing a setting is a change too.
 
-use contract::properties::CLUSTER_DNS;
+use contract::properties::{CLUSTER_DNS, DNS_SERVERS, EXTRA_CA_CERTIFICATES, HTTP_PROXY, NTP_SERVERS, REGISTRY_MIRROR};
 
 use super::addons::CONTROLLER;
 use crate::cluster::kubernetes::{containerd, kubelet};
 use crate::system::{proxy, time, trust};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Setting {
-    /// `extra-ca-certificates`.
-    Authorities,
-    /// `http-proxy`, `https-proxy`, `no-proxy`.
-    Proxy,
-    /// `dns-servers`.
-    DnsServers,
-    /// `ntp-servers`.
-    TimeServers,
-    /// `registry-mirror`.
-    Mirror,
-}
 
 /// How a change of a file reaches the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,24 +28,25 @@ pub enum Reach {
 
 pub struct Reader {
     pub program: &'static str,
-    pub setting: Setting,
+    /// The key of the property; of the proxy's the first one.
+    pub setting: &'static str,
     pub file: &'static str,
     pub reach: Reach,
 }
 
 #[rustfmt::skip]
 pub const READERS: &[Reader] = &[
-    Reader { program: "containerd", setting: Setting::Authorities, file: trust::BUNDLE, reach: Reach::Unit(containerd::UNIT) },
-    Reader { program: "API server", setting: Setting::Authorities, file: trust::BUNDLE, reach: Reach::StaticPod("kube-apiserver") },
-    Reader { program: "controller manager", setting: Setting::Authorities, file: trust::BUNDLE, reach: Reach::StaticPod("kube-controller-manager") },
-    Reader { program: "controller of tenant clusters", setting: Setting::Authorities, file: trust::BUNDLE, reach: Reach::EachTime },
-    Reader { program: "copies of snapshots", setting: Setting::Authorities, file: trust::BUNDLE, reach: Reach::EachTime },
-    Reader { program: "containerd", setting: Setting::Proxy, file: proxy::FILE, reach: Reach::Unit(containerd::UNIT) },
-    Reader { program: "kubelet", setting: Setting::DnsServers, file: kubelet::CONFIGURATION, reach: Reach::Written(kubelet::UNIT) },
-    Reader { program: "CoreDNS", setting: Setting::DnsServers, file: "/etc/coredns/Corefile", reach: Reach::AddOn(CLUSTER_DNS) },
-    Reader { program: "controller of tenant clusters", setting: Setting::DnsServers, file: "/etc/resolv.conf", reach: Reach::AddOn(CONTROLLER) },
-    Reader { program: "time synchronization", setting: Setting::TimeServers, file: time::FILE, reach: Reach::Written(time::UNIT) },
-    Reader { program: "containerd", setting: Setting::Mirror, file: containerd::MIRROR, reach: Reach::EachTime },
+    Reader { program: "containerd", setting: EXTRA_CA_CERTIFICATES, file: trust::BUNDLE, reach: Reach::Unit(containerd::UNIT) },
+    Reader { program: "API server", setting: EXTRA_CA_CERTIFICATES, file: trust::BUNDLE, reach: Reach::StaticPod("kube-apiserver") },
+    Reader { program: "controller manager", setting: EXTRA_CA_CERTIFICATES, file: trust::BUNDLE, reach: Reach::StaticPod("kube-controller-manager") },
+    Reader { program: "controller of tenant clusters", setting: EXTRA_CA_CERTIFICATES, file: trust::BUNDLE, reach: Reach::EachTime },
+    Reader { program: "copies of snapshots", setting: EXTRA_CA_CERTIFICATES, file: trust::BUNDLE, reach: Reach::EachTime },
+    Reader { program: "containerd", setting: HTTP_PROXY, file: proxy::FILE, reach: Reach::Unit(containerd::UNIT) },
+    Reader { program: "kubelet", setting: DNS_SERVERS, file: kubelet::CONFIGURATION, reach: Reach::Written(kubelet::UNIT) },
+    Reader { program: "CoreDNS", setting: DNS_SERVERS, file: "/etc/coredns/Corefile", reach: Reach::AddOn(CLUSTER_DNS) },
+    Reader { program: "controller of tenant clusters", setting: DNS_SERVERS, file: "/etc/resolv.conf", reach: Reach::AddOn(CONTROLLER) },
+    Reader { program: "time synchronization", setting: NTP_SERVERS, file: time::FILE, reach: Reach::Written(time::UNIT) },
+    Reader { program: "containerd", setting: REGISTRY_MIRROR, file: containerd::MIRROR, reach: Reach::EachTime },
 ];
 
 /// The files that a program reads at its start.
@@ -97,9 +84,7 @@ mod tests {
 
     #[test]
     fn every_program_uses_the_current_settings() {
-        for setting in
-            [Setting::Authorities, Setting::Proxy, Setting::DnsServers, Setting::TimeServers, Setting::Mirror]
-        {
+        for setting in [EXTRA_CA_CERTIFICATES, HTTP_PROXY, DNS_SERVERS, NTP_SERVERS, REGISTRY_MIRROR] {
             assert!(READERS.iter().any(|reader| reader.setting == setting), "nothing reads {setting:?}");
         }
         for Reader { program, setting, file, reach } in READERS {

@@ -168,11 +168,6 @@ impl Platform {
         Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
     }
 
-    /// The kubelet's `protectKernelDefaults`: a container has its host's settings.
-    pub fn has_own_kernel_settings(&self) -> bool {
-        !self.is_container()
-    }
-
     /// The kubelet's `failCgroupV1`.
     pub fn fail_cgroup_v1(&self) -> bool {
         match &self.carrier {

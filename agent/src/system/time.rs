@@ -55,22 +55,20 @@ pub fn look(platform: &Platform, runner: &dyn Runner, servers: &[String]) -> (bo
         format!("{server} is {:.0} s {}", offset.abs(), if *offset > 0.0 { "behind" } else { "ahead" })
     });
     let far: Vec<String> = far.collect();
-    let finding = if !far.is_empty() {
-        Some(codes::CLOCK_DIFFERS.finding(
-            "clock",
-            format!("the node does not follow time servers that are far from its own time: {}", far.join(", ")),
-            "Correct the time servers. If their time is right, restart the node: it takes their time when it starts",
-        ))
-    } else if !followed {
-        Some(codes::CLOCK_UNSYNCHRONIZED.finding(
-            "clock",
+    let (code, seen, action) = match (far.is_empty(), followed) {
+        (true, true) => return (true, None),
+        (true, false) => (
+            &codes::CLOCK_UNSYNCHRONIZED,
             format!("the clock follows none of the time servers {}", servers.join(", ")),
             "Make one of them reachable, or of three at least two that agree, or correct the time servers",
-        ))
-    } else {
-        None
+        ),
+        (false, _) => (
+            &codes::CLOCK_DIFFERS,
+            format!("the node does not follow time servers that are far from its own time: {}", far.join(", ")),
+            "Correct the time servers. If their time is right, restart the node: it takes their time when it starts",
+        ),
     };
-    (followed, finding)
+    (followed, Some(code.finding("clock", seen, action)))
 }
 
 /// State and address of a server, and the seconds that the clock is ahead of it: a line of `chronyc -c sources`.

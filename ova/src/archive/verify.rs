@@ -59,9 +59,9 @@ impl Archive {
     /// - each disk: that it is a streamOptimized VMDK, the only format that vSphere imports; its grains, all decoded;
     ///   its tables; its capacity and the size of its data against the descriptor.
     ///
-    /// Each [`Warning`] refuses it, but for `hardware-sections` and `signature`. OVF lets `ovf:populatedSize` be an estimate (DSP0243 1.1 §9.1), and
-    /// what vSphere makes of it is documented as a best guess. This crate writes the exact size of the grains. Here it
-    /// has to be that: a number that is not is of another disk, or made up.
+    /// Each [`Warning`] refuses it, but for `hardware-sections` and `signature`. OVF lets `ovf:populatedSize` be an
+    /// estimate (DSP0243 1.1 §9.1), and what vSphere makes of it is documented as a best guess. This crate writes the
+    /// exact size of the grains. Here it has to be that: a number that is not is of another disk, or made up.
     ///
     /// Gives what was checked. Memory is bounded as [`vmdk::verify`] says.
     ///
@@ -173,37 +173,34 @@ impl Archive {
         files
     }
 
-    /// The member with the name that a descriptor writes, as it is or percent-encoded.
-    fn file(&self, href: &str) -> Option<&Member> {
-        self.find(href).or_else(|| self.find(&name::percent_decoded(href)?))
-    }
-
     /// The members that a file is in: one, or its chunks (DSP0243 1.1 §7.1). VMware's tools keep a file that is
     /// smaller than a chunk under its own name. Notes what is wrong with them.
     fn members_of(&self, file: &FileReference, problems: &mut Vec<String>) -> Vec<&Member> {
         let name = &file.name;
-        if let Some(member) = self.file(name) {
+        // Descriptors write names as they are or percent-encoded.
+        let decoded = name::percent_decoded(name);
+        let find = |end: &str| {
+            let plain = self.find(&format!("{name}{end}"));
+            plain.or_else(|| self.find(&format!("{}{end}", decoded.as_deref()?)))
+        };
+        if let Some(member) = find("") {
             return vec![member];
         }
         let Some(chunk_size) = file.chunk_size else {
             problems.push(format!("the descriptor names {name:?}, which is not in the archive"));
             return Vec::new();
         };
-        let decoded = name::percent_decoded(name);
-        let chunk = |number: u64| format!("{name}.{number:09}");
-        let chunk_of = |number: u64| {
-            self.find(&chunk(number)).or_else(|| self.find(&format!("{}.{number:09}", decoded.as_deref()?)))
-        };
+        let end = |number: u64| format!(".{number:09}");
         let count = file.size.map(|size| size.div_ceil(chunk_size).max(1));
         let most = count.unwrap_or(u64::MAX).min(MOST_MEMBERS as u64);
-        let found: Vec<_> = (0..most).filter_map(|number| Some((number, chunk_of(number)?))).collect();
+        let found: Vec<_> = (0..most).filter_map(|number| Some((number, find(&end(number))?))).collect();
         let count = count.unwrap_or(found.len().max(1) as u64);
         let before_a_gap = (0u64..).zip(&found).take_while(|(wanted, (number, _))| wanted == number).count() as u64;
         let odd = |(number, chunk): &&(u64, &Member)| {
             chunk.size > chunk_size || chunk.size < chunk_size && number + 1 < count
         };
         if before_a_gap < count {
-            let missing = chunk(before_a_gap);
+            let missing = format!("{name}{}", end(before_a_gap));
             problems
                 .push(format!("the descriptor names {name:?} in chunks, of which {missing:?} is not in the archive"));
         } else if let Some((_, odd)) = found.iter().find(odd) {

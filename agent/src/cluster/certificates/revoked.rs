@@ -31,14 +31,6 @@ impl Entry for Revoked {
     const WHAT: &'static str = "the list of revoked certificates";
 }
 
-impl Revoked {
-    fn refuses(&self, certificate: &X509Certificate<'_>) -> bool {
-        let digits: String = certificate.raw_serial().iter().map(|byte| format!("{byte:02X}")).collect();
-        let user = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
-        self.names.contains(&serial(&digits)) || user.is_some_and(|name| self.names.contains(&user_named(name)))
-    }
-}
-
 /// OpenSSL leaves leading zeros out in some places.
 fn serial(digits: &str) -> String {
     format!("serial/{}", digits.trim_start_matches('0').to_ascii_uppercase())
@@ -53,9 +45,11 @@ fn user_named(name: &str) -> String {
 /// # Errors
 /// The list cannot be read or understood: whether it was is not known.
 pub fn refuses(root: &Path, certificate: &[u8]) -> anyhow::Result<bool> {
-    let Some(revoked) = Records::new(root).entry::<Revoked>()? else { return Ok(false) };
+    let Some(Revoked { names }) = Records::new(root).entry::<Revoked>()? else { return Ok(false) };
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| anyhow!("reading it: {error}"))?;
-    Ok(revoked.refuses(&certificate))
+    let digits: String = certificate.raw_serial().iter().map(|byte| format!("{byte:02X}")).collect();
+    let user = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+    Ok(names.contains(&serial(&digits)) || user.is_some_and(|name| names.contains(&user_named(name))))
 }
 
 /// Whether a user was revoked.

@@ -134,7 +134,8 @@ pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: 
             "memory": format!("{}Mi", reserved_memory(platform.memory())),
             "pid": PIDS.to_string(),
         },
-        "protectKernelDefaults": platform.has_own_kernel_settings(),
+        // A container has its host's settings.
+        "protectKernelDefaults": !platform.is_container(),
         "tlsCipherSuites": CIPHER_SUITES,
         // No pod takes all processes, and before all pods together have what is theirs, those that take most are evicted:
         // the static pods share it with them, and the kubelet leaves those alone.

@@ -4,34 +4,9 @@ use std::net::Ipv4Addr;
 
 use anyhow::Context as _;
 use ipnet::Ipv4Net;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::host::command::{Command, Runner};
-
-/// A sandbox that runs, as `crictl pods` lists it.
-#[derive(Deserialize)]
-struct Sandbox {
-    id: String,
-    metadata: Pod,
-}
-
-#[derive(Deserialize)]
-struct Pod {
-    namespace: String,
-    name: String,
-}
-
-fn running(runner: &dyn Runner) -> anyhow::Result<Vec<Sandbox>> {
-    #[derive(Deserialize)]
-    struct List {
-        #[serde(default)]
-        items: Vec<Sandbox>,
-    }
-    let list: List = ask(runner, Command::new("crictl").args(["pods", "--state=ready", "--output=json"]))
-        .context("listing the sandboxes of pods")?;
-    Ok(list.items)
-}
 
 /// Stops the sandboxes with addresses that are not of `range`. The kubelet makes them again, with addresses of the range that the CNI
 /// configuration has. Returns the names of their pods.
@@ -39,43 +14,27 @@ fn running(runner: &dyn Runner) -> anyhow::Result<Vec<Sandbox>> {
 /// # Errors
 /// The first of crictl's; calling again completes it.
 pub fn stop_outside(runner: &dyn Runner, range: Ipv4Net) -> anyhow::Result<Vec<String>> {
+    let list = ask(runner, ["pods", "--state=ready", "--output=json"]).context("listing the sandboxes of pods")?;
     let mut stopped = Vec::new();
-    for sandbox in running(runner)? {
+    for sandbox in list["items"].as_array().into_iter().flatten() {
+        let word = |pointer: &str| sandbox.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let id = word("/id");
+        let inspected = ask(runner, ["inspectp", "--output=json", id]);
+        let inspected = inspected.with_context(|| format!("looking at the sandbox {id}"))?;
         // A sandbox in the network of the node has no address.
-        if address(runner, &sandbox)?.is_some_and(|address| !range.contains(&address)) {
-            let name = format!("{}/{}", sandbox.metadata.namespace, sandbox.metadata.name);
-            runner
-                .run(&Command::new("crictl").arg("stopp").arg(&sandbox.id))
-                .with_context(|| format!("stopping {name}"))?;
+        let address = inspected["status"]["network"]["ip"].as_str().and_then(|ip| ip.parse::<Ipv4Addr>().ok());
+        if address.is_some_and(|address| !range.contains(&address)) {
+            let name = format!("{}/{}", word("/metadata/namespace"), word("/metadata/name"));
+            let stop = Command::new("crictl").args(["stopp", id]);
+            runner.run(&stop).with_context(|| format!("stopping {name}"))?;
             stopped.push(name);
         }
     }
     Ok(stopped)
 }
 
-fn address(runner: &dyn Runner, sandbox: &Sandbox) -> anyhow::Result<Option<Ipv4Addr>> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Inspected {
-        status: Status,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Status {
-        network: Option<Network>,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Network {
-        ip: String,
-    }
-    let inspected: Inspected = ask(runner, Command::new("crictl").args(["inspectp", "--output=json"]).arg(&sandbox.id))
-        .with_context(|| format!("looking at the sandbox {}", sandbox.id))?;
-    Ok(inspected.status.network.and_then(|network| network.ip.parse().ok()))
-}
-
-fn ask<T: DeserializeOwned>(runner: &dyn Runner, command: Command) -> anyhow::Result<T> {
-    Ok(serde_json::from_slice(&runner.run(&command)?)?)
+fn ask(runner: &dyn Runner, arguments: [&str; 3]) -> anyhow::Result<Value> {
+    Ok(serde_json::from_slice(&runner.run(&Command::new("crictl").args(arguments))?)?)
 }
 
 #[cfg(test)]
