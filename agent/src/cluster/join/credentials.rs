@@ -81,9 +81,7 @@ pub fn renew(root: &Path, worker: &Worker, now: SystemTime) -> anyhow::Result<bo
 /// What tells the key from others that the worker has joined with, whatever its kubelet has renewed since; none where it has not
 /// joined.
 pub fn key(root: &Path) -> Option<String> {
-    let text = fs::read_to_string(files::below(root, kubelet::KUBECONFIG)).map(Zeroizing::new).ok()?;
-    let own = pki::embedded(&text).ok()?;
-    let key = KeyPair::from_pem(own.key.expose()).ok()?;
+    let key = KeyPair::from_pem(kubelet::given(root)?.key.expose()).ok()?;
     Some(pki::digits(&key.subject_public_key_info()))
 }
 
@@ -95,8 +93,7 @@ pub fn end(root: &Path, now: SystemTime) -> Option<SystemTime> {
 /// Of the certificate that the worker joined with and the usable ones that the kubelet has renewed, the one that ends last; none
 /// where it has not joined.
 fn newest(root: &Path, now: SystemTime) -> Option<Certified> {
-    let read = |path: &str| fs::read_to_string(files::below(root, path)).ok().map(Zeroizing::new);
-    let first = pki::embedded(&read(kubelet::KUBECONFIG)?).ok()?;
+    let first = kubelet::given(root)?;
     let end = |pair: &Certified| pki::expiry(&pair.certificate).ok();
     // A power cut may have damaged the last one.
     let renewed = kubelet::renewed(root, kubelet::CLIENTS, now).into_iter().map(|(_, pair)| pair);

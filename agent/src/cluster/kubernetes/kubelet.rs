@@ -238,9 +238,16 @@ pub fn renewed(root: &Path, kind: &str, now: SystemTime) -> Vec<(String, Certifi
     names.into_iter().filter_map(pair).filter(is_valid).collect()
 }
 
-/// Replaces a certificate that is damaged or not valid yet by the newest usable one. The kubelet writes what it renews without a flush
-/// and does not start with half of it. The API server refuses a certificate of the future. Without any certificate, the kubelet
-/// starts with the one in its kubeconfig and asks for a new one. Returns whether the kubelet has to start again.
+/// The certificate in the kubelet's kubeconfig, and its key.
+pub fn given(root: &Path) -> Option<Certified> {
+    let text = fs::read_to_string(files::below(root, KUBECONFIG)).map(Zeroizing::new).ok()?;
+    pki::embedded(&text).ok()
+}
+
+/// Links the usable certificate that ends last. The kubelet writes what it renews without a flush and does not start with half of it.
+/// The API server refuses a certificate of the future. Without a link, the kubelet starts with the certificate in its kubeconfig and
+/// links it. A worker's may have expired there, so a wrong time must not hide the others for good. Returns whether the kubelet has to
+/// start again.
 ///
 /// # Errors
 /// The file system's.
@@ -249,14 +256,23 @@ pub fn replace_unusable_certificates(root: &Path, now: SystemTime) -> io::Result
     for kind in [CLIENTS, "kubelet-server"] {
         let current = format!("{kind}-current.pem");
         let link = files::below(root, CERTIFICATES).join(&current);
-        let mut usable = renewed(root, kind, now);
-        if link.symlink_metadata().is_err() || usable.iter().any(|(name, _)| *name == current) {
+        let usable = renewed(root, kind, now);
+        let end = |pair: &Certified| pki::expiry(&pair.certificate).ok();
+        let best = usable.iter().filter(|(name, _)| *name != current).max_by_key(|(_, pair)| end(pair));
+        let linked = link.symlink_metadata().is_ok();
+        let held = match linked {
+            true => usable.iter().find(|(name, _)| *name == current).and_then(|(_, pair)| end(pair)),
+            // A renewal of all certificates removes the link and makes a new kubeconfig.
+            false if kind == CLIENTS => given(root).and_then(|pair| end(&pair)),
+            false => None,
+        };
+        if held >= best.and_then(|(_, pair)| end(pair)) && (held.is_some() || !linked) {
             continue;
         }
-        log::warn!("{} is damaged or not valid yet, and replaced", link.display());
+        log::warn!("{} is not the usable certificate that ends last: it is replaced", link.display());
         files::remove(&link)?;
-        if let Some((newest, _)) = usable.pop() {
-            symlink(newest, &link)?;
+        if let Some((name, _)) = best {
+            symlink(name, &link)?;
         }
         changed = true;
     }

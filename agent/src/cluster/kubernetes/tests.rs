@@ -328,6 +328,53 @@ fn an_unusable_certificate_gives_way_to_the_newest_usable_one() {
 }
 
 #[test]
+fn after_a_wrong_time_the_certificate_that_ends_last_is_linked_again() {
+    use crate::cluster::pki::{self, Authorities, Certified, Leaf};
+    const YEAR: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 60 * 60);
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("var/lib/kubelet/pki");
+    let (now, link) = (std::time::SystemTime::now(), directory.join("kubelet-client-current.pem"));
+    let made = |at| {
+        let authorities = Authorities::make(at).unwrap();
+        Leaf::client("system:node:worker1").issue(&authorities.kubernetes, at).unwrap()
+    };
+    let lay = |name: &str, pair: &Certified| {
+        let text = [pair.certificate.as_str(), pair.key.expose()].concat();
+        files::write_atomically(&directory.join(name), text.as_bytes(), 0o600).unwrap();
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(name, &link).unwrap();
+    };
+    let give = |pair: Certified| {
+        let kubeconfig = pki::kubeconfig("https://10.0.0.10:6443".into(), "CA".into(), pair).render("worker1");
+        files::write_atomically(&files::below(root.path(), kubelet::KUBECONFIG), kubeconfig.as_bytes(), 0o600).unwrap();
+    };
+    let replace = |at| kubelet::replace_unusable_certificates(root.path(), at).unwrap();
+    let linked = || std::fs::read_link(&link).ok();
+    let newest = Some(Path::new("kubelet-client-2026-02-01-00-00-00.pem").to_owned());
+    let joined = made(now - 2 * YEAR);
+    give(joined.clone());
+    lay("kubelet-client-2026-02-01-00-00-00.pem", &made(now));
+    assert!(!replace(now));
+    assert!(replace(now - 20 * YEAR) && linked().is_none(), "none is valid yet");
+    // The kubelet did not start meanwhile.
+    assert!(replace(now));
+    assert_eq!(linked(), newest);
+    // The kubelet starts with the certificate that the worker joined with.
+    lay("kubelet-client-2006-02-01-00-00-00.pem", &joined);
+    assert!(replace(now));
+    assert_eq!(linked(), newest);
+    assert!(!replace(now));
+    // The link is dangling, or was removed for a newer certificate.
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("kubelet-client-2026-03-01-00-00-00.pem", &link).unwrap();
+    assert!(replace(now));
+    assert_eq!(linked(), newest);
+    std::fs::remove_file(&link).unwrap();
+    give(made(now + YEAR));
+    assert!(!replace(now) && linked().is_none());
+}
+
+#[test]
 fn a_worker_with_a_disk_for_local_volumes_registers_with_the_label_that_their_class_wants() {
     use crate::intake::config::Registration;
     let pool = Registration { pool: Some("edge".to_owned()), ..Registration::default() };
