@@ -18,7 +18,8 @@ pub mod pki;
 pub mod pod_network;
 pub mod records;
 pub mod rendezvous;
-pub mod settings;
+#[cfg(test)]
+mod settings;
 pub mod surroundings;
 pub mod tenants;
 pub mod virtual_address;

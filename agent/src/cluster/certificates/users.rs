@@ -1,4 +1,4 @@
-//! Which services read credentials or [settings] when they start, and must be started again
+//! Which services read credentials or settings of the site when they start, and must be started again
 //! when those change; Kubernetes' own ones also when their programs are of another
 //! minor. What each has started with is noted in memory.
 
@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 
 use crate::cluster::kubernetes::{PROGRAMS, containerd, kubelet, proxy};
 use crate::cluster::pod_network;
-use crate::cluster::settings::{self, Reach};
 use crate::host::files;
+use crate::system;
 
 const DIRECTORY: &str = "run/kaas/credentials";
 
@@ -28,7 +28,12 @@ struct Reader {
 }
 
 const READERS: [Reader; 4] = [
-    Reader { unit: containerd::UNIT, credentials: &[], optional: &[], is_kubernetes: false },
+    Reader {
+        unit: containerd::UNIT,
+        credentials: &[],
+        optional: &[system::trust::BUNDLE, system::proxy::FILE],
+        is_kubernetes: false,
+    },
     Reader {
         unit: kubelet::UNIT,
         credentials: &[kubelet::KUBECONFIG],
@@ -75,7 +80,7 @@ fn digest(root: &Path, unit: &str) -> io::Result<Vec<u8>> {
         for path in reader.credentials {
             hash.update(fs::read(files::below(root, path))?);
         }
-        for path in reader.optional.iter().copied().chain(settings::read_at_start(Reach::Unit(reader.unit))) {
+        for path in reader.optional {
             match fs::read(files::below(root, path)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 content => {

@@ -18,12 +18,12 @@ use zeroize::Zeroizing;
 use super::{DIRECTORY, MANIFESTS, PKI, PROGRAMS, SUPER_ADMINISTRATOR, api_server};
 use crate::cluster::certificates::api::ApiCertificate;
 use crate::cluster::pki;
-use crate::cluster::settings::{self, Reach};
 use crate::host::command::{Command, Runner};
 use crate::host::files;
 use crate::host::hex;
 use crate::host::platform::Platform;
 use crate::intake::config::ControlPlane;
+use crate::system::trust;
 use configuration::{PATCHES, documents, patches};
 
 /// Where the configuration is laid at each boot.
@@ -52,8 +52,8 @@ const MADE: [&str; 10] = [
     "pki/front-proxy-client.key",
 ];
 
-/// What the static pods read when they start besides [settings], by component, below [`DIRECTORY`] or from the root: they keep
-/// using it until they are started again.
+/// What the static pods read when they start, by component, below [`DIRECTORY`] or from the root: they keep using it until they are
+/// started again.
 const READ_AT_START: [(&str, &[&str]); 3] = [
     (
         "kube-apiserver",
@@ -63,9 +63,10 @@ const READ_AT_START: [(&str, &[&str]); 3] = [
             "pki/front-proxy-client.crt",
             api_server::admission::CONFIGURATION,
             api_server::audit::POLICY,
+            trust::BUNDLE,
         ],
     ),
-    ("kube-controller-manager", &["controller-manager.conf"]),
+    ("kube-controller-manager", &["controller-manager.conf", trust::BUNDLE]),
     ("kube-scheduler", &["scheduler.conf"]),
 ];
 
@@ -73,15 +74,15 @@ const READ_AT_START: [(&str, &[&str]); 3] = [
 /// becomes an annotation of the pod: when it changes, the kubelet sees another
 /// pod and starts it in place of the old one.
 pub fn marks(root: &Path) -> Vec<(&'static str, String)> {
-    let mark = |component: &'static str, names: &[&'static str]| {
+    let mark = |names: &[&str]| {
         let mut hash = Sha256::new();
-        for name in names.iter().copied().chain(settings::read_at_start(Reach::StaticPod(component))) {
+        for name in names {
             // One that is not there yet will differ when it is.
             hash.update(fs::read(files::below(root, Path::new(DIRECTORY).join(name))).unwrap_or_default());
         }
         hex::lower(&hash.finalize()[..16])
     };
-    READ_AT_START.iter().map(|(component, names)| (*component, mark(component, names))).collect()
+    READ_AT_START.iter().map(|(component, names)| (*component, mark(names))).collect()
 }
 
 /// kubeadm as a tool of this node.
