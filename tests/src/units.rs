@@ -60,9 +60,3 @@ fn a_setting_counts_in_its_section_alone() {
     assert_eq!(values(unit, "Service", "LimitCORE"), ["infinity"]);
     assert_eq!(values(unit, "Unit", "LimitCORE"), ["0"]);
 }
-
-#[test]
-fn a_crash_of_systemd_restarts_the_node() {
-    let settings = fs::read_to_string(workspace().join("systemd/system.conf.d/kaas.conf")).expect("the settings");
-    assert_eq!(values(&settings, "Manager", "CrashAction"), ["reboot"]);
-}

@@ -248,11 +248,22 @@ pub mod long {
         };
         is_right();
 
+        // chronyd follows any time in its first three updates. The third answer is the first update, and the register has eight answers.
+        scenario.wait("chronyd to have updated the clock three times", FORMING, || {
+            let said = scenario.lab().run_inside("cp1", &["chronyc", "-n", "-c", "sources"], WORK)?;
+            Ok(said.split(',').nth(5) == Some("377"))
+        });
         // chronyd no longer sets the clock: the server's time is named, and not followed.
         drop(server);
         let _server = TimeServer::start(&scenario, 3600);
         scenario.wait("the node to name a time server that is far away", FORMING, || {
             Ok(scenario.lab().status("cp1")?.to_string().contains("clock.differs"))
+        });
+        // The finding comes with an answer, chronyd judges several: it logs the update that it refuses.
+        scenario.wait("chronyd to refuse the server's time", FORMING, || {
+            let journal = ["journalctl", "--boot", "--unit=chronyd-restricted", "--output=cat"];
+            let said = scenario.lab().run_inside("cp1", &journal, WORK)?;
+            Ok(said.contains("exceeds the allowed maximum of"))
         });
         is_right();
     }
