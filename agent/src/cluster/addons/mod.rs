@@ -154,8 +154,8 @@ pub fn unwanted(config: &ControlPlane, wanted: &[AddOn]) -> Vec<&'static str> {
 
 /// The kinds of objects that an add-on is taken away by, as kubectl names them. Namespaces stay, and so do the kinds that it
 /// has brought: there may be objects of others in them.
-pub const REMOVED: &str = "apiservice,storageclass,deployment,daemonset,service,configmap,secret,serviceaccount,rolebinding,role,\
-                           clusterrolebinding,clusterrole";
+pub const REMOVED: &str = "apiservice,storageclass,poddisruptionbudget,deployment,daemonset,service,configmap,secret,serviceaccount,\
+                           rolebinding,role,clusterrolebinding,clusterrole";
 
 /// The container images of the add-ons that a control node runs, by name.
 pub fn images(config: &ControlPlane, image: &ImageFacts) -> Vec<&'static str> {
