@@ -261,7 +261,9 @@ fn delete_node(config: &ControlPlane, name: &str, runner: &dyn Runner) -> anyhow
     let command = api::kubectl(config.address())
         .args(["delete", "node", name, "--ignore-not-found", "--wait=false"])
         .arg(format!("--request-timeout={}s", config.timeout(REQUEST).as_secs()));
-    runner.run(&command).with_context(|| format!("deleting the node {name} from Kubernetes"))?;
+    runner.run(&command).with_context(|| {
+        format!("deleting the node {name} from Kubernetes (run the command again: it gives a new code)")
+    })?;
     Ok(())
 }
 
@@ -337,7 +339,7 @@ mod tests {
         let options = Options { node: "node3".into(), output: Output::Text };
         let failed = command(root.path(), &options, &mut Vec::new()).unwrap_err().to_string();
         // There is no kubectl in the test.
-        assert_eq!(failed, "deleting the node node3 from Kubernetes");
+        assert!(failed.starts_with("deleting the node node3 from Kubernetes (run the command again"), "{failed}");
         assert_eq!((etcd.names(), etcd.alarmed()), (vec!["node1".to_owned(), "node2".to_owned()], Vec::new()));
         assert_eq!(records.entry::<Admission>().unwrap().unwrap().node, "node3");
     }
