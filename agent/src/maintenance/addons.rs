@@ -26,7 +26,7 @@ use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::kubernetes::rollout::{Trouble, Workload};
 use crate::cluster::pki::Authorities;
 use crate::cluster::records::Records;
-use crate::host::command::{Host, Runner};
+use crate::host::command::{Runner, SlowHost};
 use crate::host::files;
 use crate::node::context::NodeContext;
 use crate::status::{self, Times};
@@ -71,7 +71,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         };
         let care = Care {
             context: &context,
-            runner: &Host,
+            runner: &SlowHost(config.timeout_factor),
             find: &|object| api.like(object),
             may: &|| if is_swapped { Ok(false) } else { settled() },
             now: SystemTime::now(),

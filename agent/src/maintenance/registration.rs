@@ -15,7 +15,7 @@ use crate::cluster::kubernetes::api::Api;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::{kubelet, sandboxes};
 use crate::cluster::pod_network::cni;
-use crate::host::command::{Host, Runner};
+use crate::host::command::{Runner, SlowHost};
 use crate::intake::config::ControlPlane;
 use crate::node::context::{NodeContext, Registration};
 
@@ -35,7 +35,8 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     Ok(Some(Box::new(move |_| {
         let api = Api::as_administrator(config.address(), &root, config.timeout(REQUEST))?;
         let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-        Look { api: &api, config: &config, root: &root, runner: &Host, now: Instant::now() }.take(&mut memory)
+        let runner = SlowHost(config.timeout_factor);
+        Look { api: &api, config: &config, root: &root, runner: &runner, now: Instant::now() }.take(&mut memory)
     })))
 }
 

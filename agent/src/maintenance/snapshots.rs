@@ -19,7 +19,7 @@ use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::snapshot::{self, Snapshot};
 use crate::cluster::etcd::target::Target;
 use crate::cluster::etcd::upkeep;
-use crate::host::command::Host;
+use crate::host::command::SlowHost;
 use crate::host::files;
 use crate::intake::config::{ControlPlane, clear_text};
 use crate::node::context::NodeContext;
@@ -72,7 +72,8 @@ fn take_if_due(config: &ControlPlane, pki: &Path, root: &Path) -> anyhow::Result
     if upkeep::is_corrupt(&status) {
         bail!("the data of etcd's members differ: see the finding etcd.corrupt");
     }
-    let taken = snapshot::take(&config.cluster.name, node, root, &Host, status.db_size, SystemTime::now())?;
+    let host = SlowHost(config.timeout_factor);
+    let taken = snapshot::take(&config.cluster.name, node, root, &host, status.db_size, SystemTime::now())?;
     log::info!("took the snapshot {}: revision {}, {} keys", taken.0.name(), taken.1.revision, taken.1.total_key);
     Ok(())
 }
