@@ -22,10 +22,11 @@ pub const LOGS: &str = contract::paths::AUDIT;
 
 /// The file that is written to, in [`LOGS`].
 const LOG: &str = "audit.log";
-/// The size at which the API server begins the next file, in MB.
-const LOG_SIZE: u32 = 100;
+/// The size at which the API server begins the next file, in MB. It is small, so that a flood of requests has more files in an hour
+/// than other hours have: see [`next_to_remove`].
+const LOG_SIZE: u32 = 10;
 /// The number of older files that [`trim`] keeps: it compresses them.
-const FILES: u32 = 500;
+const FILES: u32 = 5000;
 /// The number of older files that the API server keeps. Its oldest ones go first, so that [`trim`] must be earlier.
 const LOG_FILES: u32 = 2 * FILES;
 /// The age at which the API server removes a file, in days.
@@ -59,7 +60,7 @@ pub(super) fn policy() -> Value {
     // A request without an accepted identity has no user and no group. The API server writes what no rule selects nowhere: such
     // requests cannot flush the log. A rule for `system:unauthenticated` would not see an answer 401, which has no group.
     let known = ["system:authenticated"];
-    // A client certificate may name this user, or the group `system:unauthenticated`, beside a group with rights. The API server
+    // A client certificate may name this user, or the group `system:unauthenticated`, as well as a group with rights. The API server
     // adds `system:authenticated` to neither (`AuthenticatedGroupAdder`).
     let anonymous = ["system:anonymous"];
     json!({
@@ -69,7 +70,7 @@ pub(super) fn policy() -> Value {
         "omitManagedFields": true,
         "rules": [
             {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*", "/version", "/metrics", "/openapi*"]},
-            // All that a stranger reaches beside those paths (`authentication`), with any verb.
+            // All else that a stranger reaches (`authentication`), with any verb.
             {"level": "None", "users": anonymous, "namespaces": ["kube-public"], "resources": [
                 {"group": "", "resources": ["configmaps"], "resourceNames": ["cluster-info"]},
             ]},
@@ -219,6 +220,7 @@ fn next_to_remove(older: &[Older], newest: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
+    use std::ops::Range;
     use std::os::unix::fs::PermissionsExt as _;
 
     use flate2::read::GzDecoder;
@@ -344,7 +346,7 @@ mod tests {
         assert!(arguments().iter().all(|(name, _)| *name != "audit-log-compress"), "the API server does not flush");
     }
 
-    /// A directory with these files of the log, of 100 bytes each, beside the one that is written to.
+    /// A directory with these files of the log and the one that is written to, of 100 bytes each.
     fn directory(names: &[String]) -> TempDir {
         let directory = tempfile::tempdir().unwrap();
         for name in names.iter().map(String::as_str).chain([LOG]) {
@@ -384,26 +386,27 @@ mod tests {
 
     #[test]
     fn a_flood_of_requests_pushes_its_own_files_out() {
-        let flood = |hour| (0..20).map(move |minute| ended(hour, minute));
-        let names: Vec<String> = [ended(8, 30), ended(9, 30)].into_iter().chain(flood(10)).collect();
-        let directory = directory(&names);
-        trim_to(directory.path(), 1000, SystemTime::now()).unwrap();
-        let calm = [ended(8, 30), ended(9, 30), ended(10, 0)];
-        let newest = |hour| (15..20).map(move |minute| ended(hour, minute));
-        let expected: Vec<String> = calm.iter().cloned().chain([ended(10, 14)]).chain(newest(10)).collect();
-        assert_eq!(left(directory.path()), expected);
-        // Another hour of it.
-        for name in flood(11) {
-            fs::write(directory.path().join(name), [0u8; 100]).unwrap();
-        }
-        trim_to(directory.path(), 1000, SystemTime::now()).unwrap();
-        let expected: Vec<String> = calm.iter().cloned().chain([ended(11, 0)]).chain(newest(11)).collect();
-        assert_eq!(left(directory.path()), expected);
+        let calm = [ended(8, 30), ended(9, 30)];
+        let directory = directory(&calm);
+        // Long random URIs compress badly: its files have 12 times the size.
+        let flood = |hour| {
+            for minute in 0..20 {
+                fs::write(directory.path().join(ended(hour, minute)), [0u8; 1200]).unwrap();
+            }
+            trim_to(directory.path(), 9000, SystemTime::now()).unwrap();
+            left(directory.path())
+        };
+        let of_flood = |hour, minutes: Range<u32>| minutes.map(move |minute| ended(hour, minute));
+        let expected: Vec<String> = calm.iter().cloned().chain([ended(10, 0)]).chain(of_flood(10, 14..20)).collect();
+        assert_eq!(flood(10), expected);
+        let firsts = [ended(10, 0), ended(10, 19), ended(11, 0)];
+        let expected: Vec<String> = calm.iter().cloned().chain(firsts).chain(of_flood(11, 16..20)).collect();
+        assert_eq!(flood(11), expected);
     }
 
     #[test]
     fn many_small_files_are_no_way_around_that() {
-        let names: Vec<String> = (0..2 * FILES).map(|number| ended(number / 60, number % 60)).collect();
+        let names: Vec<String> = (0..FILES + 100).map(|number| ended(number / 60, number % 60)).collect();
         let directory = directory(&names);
         trim_to(directory.path(), 1 << 30, SystemTime::now()).unwrap();
         let left = left(directory.path());
