@@ -3,6 +3,7 @@
 
 use std::time::SystemTime;
 
+use anyhow::{Context as _, bail};
 use contract::finding::Findings;
 
 use super::{certificates, endpoint};
@@ -29,12 +30,12 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     }
     endpoint::look(node)?;
     certificates::look(node)?;
-    match restarting(node) {
-        Ok(None) => node.records.update_entry(&Renewal { stage: Stage::Done, ..renewal }).map(drop)?,
-        Ok(Some(waiting)) => log::debug!("{waiting}"),
-        // The API server here starts again.
-        Err(error) => log::debug!("looking whether the control plane runs with the new certificates: {error:#}"),
+    // The API server here starts again. As long as it does not answer, or one of them waits, that is a finding.
+    let waiting = restarting(node).context("looking whether the control plane runs with the new certificates")?;
+    if let Some(waiting) = waiting {
+        bail!("{waiting}");
     }
+    node.records.update_entry(&Renewal { stage: Stage::Done, ..renewal })?;
     Ok(Findings::default())
 }
 
@@ -131,8 +132,9 @@ mod tests {
             look(&node).unwrap_err();
             assert!(peer() == renewed, "they are made again and again");
             broken.store(false, Ordering::SeqCst);
-            look(&node).unwrap();
-            assert_eq!(stage(), Stage::Renewed, "the control plane still runs with the old ones");
+            let waiting = look(&node).unwrap_err().to_string();
+            assert!(waiting.contains("does not run with the new certificates yet"), "{waiting}");
+            assert_eq!(stage(), Stage::Renewed);
             restarted.store(true, Ordering::SeqCst);
             look(&node).unwrap();
             assert!(renew::ask(&node.records, id).unwrap());

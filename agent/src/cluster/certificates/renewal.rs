@@ -2,6 +2,7 @@
 //! node's data disk: no peer is asked, so that expired certificates are healed
 //! at boot as well.
 
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +12,7 @@ use contract::ports;
 use super::inventory::{AUTHORITIES, Certificate, inventory, is_ours, ours};
 use crate::cluster::etcd::snapshot;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
-use crate::cluster::kubernetes::{PKI, api, kubelet, proxy};
+use crate::cluster::kubernetes::{ADMINISTRATOR, PKI, api, kubelet, proxy};
 use crate::cluster::pki::{self, Authorities, Leaf, RENEW_BEFORE};
 use crate::cluster::pod_network;
 use crate::host::command::Runner;
@@ -76,6 +77,10 @@ pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: 
 pub fn all_now(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<()> {
     let (free, _) = snapshot::room(&files::below(root, PKI)).context("looking at the free space")?;
     ensure!(free >= ROOM, "the data disk has no room for new certificates, so the old ones stay: free space on it");
+    let former = fs::read_to_string(files::below(root, ADMINISTRATOR)).unwrap_or_default();
+    if let Ok(serial) = pki::embedded(&former).and_then(|former| pki::serial(&former.certificate)) {
+        log::info!("the certificate of the former admin.conf has the serial number {serial}");
+    }
     for path in ours().chain([kubelet::CLIENT]) {
         files::remove(&files::below(root, path)).with_context(|| format!("removing {path}"))?;
     }
@@ -108,7 +113,6 @@ mod tests {
     use crate::cluster::kubernetes::kubeadm::fake::FakeKubeadm;
     use crate::host::fixture::small_file_system;
     use crate::intake::config::fixture::three_nodes;
-    use std::fs;
     use std::thread;
 
     #[test]
