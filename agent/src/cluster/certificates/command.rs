@@ -211,15 +211,10 @@ pub struct KubeconfigOptions {
 /// Issues a credential on the node below `root`.
 ///
 /// # Errors
-/// As [`issue::issue`]; the user was revoked; and the file cannot be written.
+/// As [`issue::issue`], and the file cannot be written.
 pub fn kubeconfig(root: &Path, options: &KubeconfigOptions, stdout: &mut dyn Write) -> anyhow::Result<()> {
     let config = configuration(root)?;
     let KubeconfigOptions { name, valid_days, purpose, pem, file } = options;
-    if revoked::refuses_user(root, name)? {
-        bail!(
-            "{name} was revoked, and the endpoints refuse later certificates too: choose another --name, such as {name}-2"
-        );
-    }
     let issued = issue::issue(root, &config, *purpose, name, *valid_days, SystemTime::now())?;
     log::info!("issued a credential for {name} ({purpose:?}), good for {valid_days} days, serial {}", issued.serial);
     let text = if *pem { issued.pem() } else { issued.kubeconfig.render(&issued.context) };
@@ -245,30 +240,4 @@ fn read(path: &Path) -> anyhow::Result<Zeroizing<String>> {
         bail!("{} is too large for a certificate or a key", path.display());
     }
     Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cluster::pki::Authorities;
-    use crate::intake::config::Config;
-    use crate::intake::config::fixture::three_nodes;
-    use contract::secret::Secret;
-
-    #[test]
-    fn a_revoked_user_gets_no_later_certificate() {
-        let root = tempfile::tempdir().unwrap();
-        let config = Config::ControlPlane(three_nodes());
-        Records::new(root.path()).save_config(&config, &Secret::new("secret".into())).unwrap();
-        Authorities::make(SystemTime::now()).unwrap().ensure(&files::below(root.path(), PKI)).unwrap();
-        let issued = |name: &str| {
-            let purpose = Purpose::Monitoring;
-            let options = KubeconfigOptions { name: name.to_owned(), valid_days: 1, purpose, pem: true, file: None };
-            kubeconfig(root.path(), &options, &mut Vec::new()).map_err(|error| error.to_string())
-        };
-        issued("anna").unwrap();
-        revoked::revoke(root.path(), &revoked::name("anna").unwrap()).unwrap();
-        assert!(issued("anna").unwrap_err().contains("choose another --name, such as anna-2"));
-        issued("anna-2").unwrap();
-    }
 }

@@ -52,15 +52,6 @@ pub fn refuses(root: &Path, certificate: &[u8]) -> anyhow::Result<bool> {
     Ok(names.contains(&serial(&digits)) || user.is_some_and(|name| names.contains(&user_named(name))))
 }
 
-/// Whether a user was revoked.
-///
-/// # Errors
-/// The list cannot be read or understood.
-pub fn refuses_user(root: &Path, name: &str) -> anyhow::Result<bool> {
-    let revoked = Records::new(root).entry::<Revoked>()?;
-    Ok(revoked.is_some_and(|revoked| revoked.names.contains(&user_named(name))))
-}
-
 /// What the list calls a serial number, as `openssl x509 -serial` or `issued.log` writes it, or a user.
 ///
 /// # Errors

@@ -71,8 +71,7 @@ pub(super) struct Field {
 impl Field {
     /// Whether what is typed is hidden.
     pub(super) fn hidden(&self) -> bool {
-        let text = self.input.text();
-        self.property.betrays(text) || (self.property.scrubbed() && may_begin_password(text))
+        self.property.scrubbed()
     }
 
     /// A secret that is set stays unless another one is typed.
@@ -84,15 +83,6 @@ impl Field {
         };
         changed.then(|| (self.property.key, Secret::new(text.to_owned())))
     }
-}
-
-/// Whether the password of an address may have begun though `@` is not typed yet: the first colon of the host is followed by
-/// something else than a port.
-fn may_begin_password(address: &str) -> bool {
-    let rest = address.split_once("//").map_or(address, |(_, rest)| rest);
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let is_port = |text: &str| text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    host.split_once(':').is_some_and(|(_, after)| !is_port(after))
 }
 
 /// A form that is being filled in.

@@ -208,15 +208,8 @@ fn a_password_in_an_address_is_hidden_from_its_first_letter() {
         form.focused().input = super::input::Input::new(text);
         form.focused().hidden()
     };
-    for shown in ["", "http:", "http:/", "http://", "http://proxy.example.com:3128", "http://proxy:3128/a:b"] {
-        assert!(!hidden(properties::HTTP_PROXY, shown), "{shown}");
-    }
-    let given = "http://me:hunter2@proxy.example.com:3128";
-    for length in "http://me:h".len()..=given.len() {
-        assert!(hidden(properties::HTTP_PROXY, &given[..length]), "{}", &given[..length]);
-    }
-    for typed in ["me:hunter2", "http://me:123456"] {
-        assert!(hidden(properties::SNAPSHOT_TARGET, typed), "{typed}");
+    for typed in ["h", "http://me:h", "http://me:123456", "http://me:hunter2@proxy.example.com:3128"] {
+        assert!(hidden(properties::HTTP_PROXY, typed) && hidden(properties::SNAPSHOT_TARGET, typed), "{typed}");
     }
     assert!(!hidden(properties::REGISTRY_MIRROR, "http://me:hunter2"), "it takes no password");
 }
