@@ -74,14 +74,12 @@ impl Look<'_> {
             Kubeadm::new(self.root, self.runner).mark()?;
         }
         let range = cni::range(self.root).filter(|range| node.range() == Some(*range));
-        if range.is_some() && range != memory.range {
-            if let Some(range) = range {
-                let stopped = sandboxes::stop_outside(self.runner, range)?;
-                if !stopped.is_empty() {
-                    log::warn!("this node has the pod range {range} now; restarted: {}", stopped.join(", "));
-                }
+        if let Some(range) = range.filter(|range| memory.range != Some(*range)) {
+            let stopped = sandboxes::stop_outside(self.runner, range)?;
+            if !stopped.is_empty() {
+                log::warn!("this node has the pod range {range} now; restarted: {}", stopped.join(", "));
             }
-            memory.range = range;
+            memory.range = Some(range);
         }
         Ok(Findings::default())
     }

@@ -1,7 +1,6 @@
 //! Renews the certificates of the control-plane nodes, one node after the other. Each node must run with its new certificates and be
 //! healthy again before the next one is asked.
 
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -69,13 +68,7 @@ impl Deployment<'_> {
         let (mut is_renewed, mut said) = (false, None);
         loop {
             self.may_go_on(hold).await?;
-            let waiting = match self.step(node.address, id, &mut is_renewed, hold).await? {
-                Ok(facts) => match lacking(&facts, node, expected) {
-                    None => return Ok(()),
-                    Some(lacks) => Reason::new(reason::WAITING, lacks),
-                },
-                Err(waiting) => waiting,
-            };
+            let Some(waiting) = self.step(node, expected, id, &mut is_renewed, hold).await? else { return Ok(()) };
             if started.elapsed() >= limit {
                 return Err(NotRenewed(format!("after {} s: {}", limit.as_secs(), waiting.words)).into());
             }
@@ -87,20 +80,21 @@ impl Deployment<'_> {
         }
     }
 
-    /// Asks the node once. What is waited for is the inner error.
+    /// Asks the node once. Returns what is waited for, if anything.
     async fn step(
         &self,
-        node: Ipv4Addr,
+        node: &SeenNode,
+        expected: usize,
         id: Uuid,
         is_renewed: &mut bool,
         hold: &Hold<'_>,
-    ) -> anyhow::Result<Result<Node, Reason>> {
-        let silent = |error: &anyhow::Error| Ok(Err(Reason::new(NODE_SILENT, format!("{error:#}"))));
+    ) -> anyhow::Result<Option<Reason>> {
+        let silent = |error: &anyhow::Error| Ok(Some(Reason::new(NODE_SILENT, format!("{error:#}"))));
         if !*is_renewed {
-            match GuardedNodes::new(self.nodes, hold).renew_certificates(node, id).await {
+            match GuardedNodes::new(self.nodes, hold).renew_certificates(node.address, id).await {
                 Ok(Asked::Done) => *is_renewed = true,
                 Ok(Asked::Begun) => {
-                    return Ok(Err(Reason::new(reason::WAITING, "its control plane starts with them")));
+                    return Ok(Some(Reason::new(reason::WAITING, "its control plane starts with them")));
                 }
                 Ok(Asked::Refused(refused)) => bail!("it refuses: {refused}"),
                 Ok(Asked::Unknown) => bail!("its image cannot do it from outside: upgrade the image first"),
@@ -108,8 +102,8 @@ impl Deployment<'_> {
                 Err(error) => return silent(&error),
             }
         }
-        match self.nodes.facts(node).await {
-            Ok(facts) => Ok(Ok(facts)),
+        match self.nodes.facts(node.address).await {
+            Ok(facts) => Ok(lacking(&facts, node, expected).map(|lacks| Reason::new(reason::WAITING, lacks))),
             Err(error) => silent(&error),
         }
     }

@@ -29,10 +29,9 @@ impl VcenterHypervisor {
         let why = match seen {
             LastSeen::NeverOn => return Ok(Absence::Gone),
             LastSeen::Unnoted => Ok("where its files are was not noted. Register the VM again".to_owned()),
-            LastSeen::At(settings, datastore) => match self.files_of(settings, datastore).await {
-                Ok(None) => return Ok(Absence::Gone),
-                Ok(Some(why)) => Ok(why),
-                Err(error) => Err(error),
+            LastSeen::At(settings, datastore) => match self.files_of(settings, datastore).await.transpose() {
+                None => return Ok(Absence::Gone),
+                Some(why) => why,
             },
         };
         // An operator's word counts also if the files cannot be read.

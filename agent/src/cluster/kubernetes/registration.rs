@@ -36,42 +36,23 @@ fn object(name: &str, role: Role, range: Option<Ipv4Net>) -> Value {
     node
 }
 
-/// What of a Node object matters here.
+/// A Node object of the cluster.
 #[derive(Debug, Deserialize)]
-pub struct Registered {
-    metadata: Metadata,
-    #[serde(default)]
-    spec: Spec,
-}
-
-#[derive(Debug, Deserialize)]
-struct Metadata {
-    name: String,
-    #[serde(default)]
-    labels: serde_json::Map<String, Value>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    #[serde(rename = "podCIDR")]
-    pod_cidr: Option<String>,
-    #[serde(default)]
-    taints: Vec<Value>,
-}
+pub struct Registered(Value);
 
 impl Registered {
     /// Whether it has the label and the taints of a control-plane node of this role.
     pub fn is_marked(&self, role: Role) -> bool {
         let has = |wanted: &Value| {
-            self.spec.taints.iter().any(|taint| taint["key"] == wanted["key"] && taint["effect"] == wanted["effect"])
+            let mut taints = self.0["spec"]["taints"].as_array().into_iter().flatten();
+            taints.any(|taint| taint["key"] == wanted["key"] && taint["effect"] == wanted["effect"])
         };
-        self.metadata.labels.contains_key(ROLE) && kubelet::taints(role).iter().all(has)
+        self.0["metadata"]["labels"].get(ROLE).is_some() && kubelet::taints(role).iter().all(has)
     }
 
     /// The range of its pods' addresses, once it has one.
     pub fn range(&self) -> Option<Ipv4Net> {
-        self.spec.pod_cidr.as_ref()?.parse().ok()
+        self.0["spec"]["podCIDR"].as_str()?.parse().ok()
     }
 }
 
@@ -91,7 +72,8 @@ impl Api {
     pub fn register(&self, name: &str, role: Role, range: Option<Ipv4Net>) -> anyhow::Result<()> {
         let others: Vec<Registered> = self.list(NODES).context("listing the nodes")?;
         let is_free = |range: &Ipv4Net| {
-            let mut taken = others.iter().filter(|node| node.metadata.name != name).filter_map(Registered::range);
+            let mut taken =
+                others.iter().filter(|node| node.0["metadata"]["name"] != name).filter_map(Registered::range);
             !taken.any(|other| other.contains(range) || range.contains(&other))
         };
         let answer = self.post(NODES, &object(name, role, range.filter(is_free)))?;

@@ -70,10 +70,7 @@ impl Facts {
     /// Looks at the node below `root`. What cannot be read is left out.
     pub(super) fn gather(root: &Path, now: SystemTime) -> Self {
         let lifecycle = Lifecycle::of(root);
-        let saved = match &lifecycle {
-            Err(_) => Records::new(root).config().ok().flatten(),
-            Ok(_) => None,
-        };
+        let saved = if lifecycle.is_err() { Records::new(root).config().ok().flatten() } else { None };
         let config = match &lifecycle {
             Ok(Lifecycle::Unformed(config) | Lifecycle::Settled(config)) => Some(config),
             _ => saved.as_ref(),

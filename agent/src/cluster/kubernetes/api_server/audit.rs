@@ -129,7 +129,8 @@ pub fn trim(root: &Path) -> anyhow::Result<Option<Finding>> {
     compressed?;
     Ok(is_short.then(|| {
         let seen = format!("files of the last 24 hours were removed: all files may have {} MiB", most >> 20);
-        let action = format!("Find the sender of most requests in {LOGS}. On a larger data disk the log has up to 2 GiB");
+        let action =
+            format!("Find the sender of most requests in {LOGS}. On a larger data disk the log has up to 2 GiB");
         codes::AUDIT_WINDOW_SHORT.finding("the audit log", seen, action)
     }))
 }
