@@ -137,15 +137,12 @@ pub fn command(
     let config = config.control_plane()?;
     let first = config.cluster.control_nodes.first().map(|node| node.name.as_str()).unwrap_or_default();
     if !config.is_first() {
-        bail!(
-            "this is {}, and {first} hands out the keys: run `sudo kaas-agent await {node}` on {first}",
-            config.node.name
-        );
+        bail!("this is {}, and {first} hands out the keys: run `kaas-agent await {node}` on {first}", config.node.name);
     }
     if !records.rendezvous()?.awaited().contains(&node) {
         bail!(
             "{node} is not awaited: it has joined, was removed, or is not in the list of control nodes. If it has lost its data \
-             disk, run `sudo kaas-agent replace-member {node}`"
+             disk, run `kaas-agent replace-member {node}`"
         );
     }
     if !records.progress()?.formed {
@@ -248,6 +245,6 @@ mod tests {
         let mut second = three_nodes();
         second.node.name = "node2".into();
         records.update_config(&Config::ControlPlane(second), None).unwrap();
-        assert!(asked(root, "node3", later).unwrap_err().contains("`sudo kaas-agent await node3` on node1"));
+        assert!(asked(root, "node3", later).unwrap_err().contains("`kaas-agent await node3` on node1"));
     }
 }

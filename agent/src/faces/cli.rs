@@ -137,7 +137,7 @@ enum Command {
     /// Let a control-plane node that has not joined yet fetch its keys for another hour, on the first control-plane node
     ///
     /// Until the hour is over, the deployment secret and the node's address give the keys of the
-    /// cluster's CAs. For example: `sudo kaas-agent await cp3`
+    /// cluster's CAs. For example: `kaas-agent await cp3`
     Await(awaited::Options),
     /// Replace a control node that has lost its data disk, on one that is well
     ///

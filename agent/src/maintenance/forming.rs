@@ -113,7 +113,7 @@ fn findings(report: &Report, awaited: &Awaited) -> Findings {
         if !all.iter().any(|finding| finding.subject == subject) {
             let (node, why) = (&waiting.node, &waiting.why);
             let lost =
-                format!("if it is lost for good, run `sudo kaas-agent replace-member {node}` on another control node");
+                format!("if it is lost for good, run `kaas-agent replace-member {node}` on another control node");
             let (seen, action) = match awaited.left(node) {
                 Some(left) => (
                     format!(
@@ -125,7 +125,7 @@ fn findings(report: &Report, awaited: &Awaited) -> Findings {
                 ),
                 None => (
                     format!("it has not joined the cluster, and the hour for joining is over: {why}"),
-                    format!("Run `sudo kaas-agent await {node}` on this node and power it on within an hour; {lost}"),
+                    format!("Run `kaas-agent await {node}` on this node and power it on within an hour; {lost}"),
                 ),
             };
             all.push(codes::MEMBER_AWAITED.finding(subject, seen, action));
@@ -258,7 +258,7 @@ mod tests {
         report.waiting.push(rendezvous::Waiting { node: node.name.clone(), address: node.address, why });
         let said = findings(&report, &Awaited::default()).to_string();
         assert!(said.contains("the hour for joining is over: no answer"), "{said}");
-        assert!(said.contains("Run `sudo kaas-agent await node3` on this node") && !said.contains("CAs"), "{said}");
+        assert!(said.contains("Run `kaas-agent await node3` on this node") && !said.contains("CAs"), "{said}");
     }
 
     #[test]

@@ -60,7 +60,7 @@ enum Action {
     /// The virtual IP moves to another node, and control plane, kubelet and pod network of this node start again. The command ends
     /// when they run with the new certificates. `kaas certificate renew` renews one node of a cluster after the other.
     ///
-    /// For example: `sudo kaas-agent certificate renew`
+    /// For example: `kaas-agent certificate renew`
     Renew {
         /// The form of the answer: JSON lists the new certificates
         #[arg(long, value_enum, default_value_t = Output::Text)]
@@ -71,7 +71,7 @@ enum Action {
     /// All certificates of a revoked user are refused, later ones too: issue the next one to another name. The Kubernetes API accepts
     /// a revoked certificate until it expires. /data/kaas/issued.log on the node that issued it has serial number and user.
     ///
-    /// For example: `sudo kaas-agent certificate revoke anna`
+    /// For example: `kaas-agent certificate revoke anna`
     Revoke {
         /// A certificate's serial number in hexadecimal digits, or a user of `kaas-agent kubeconfig`
         #[arg(value_name = "SERIAL|USER")]

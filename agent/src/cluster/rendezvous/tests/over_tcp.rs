@@ -467,7 +467,7 @@ fn after_its_hour_a_node_is_handed_keys_only_when_it_is_awaited_again() {
     let (first, third) = (machines.start_within(0, window), machines.start(2));
     assert_eq!(meet(&first).cluster, cluster);
     let is_refused = |report: &Report| {
-        let command = "the hour for joining is over: run `sudo kaas-agent await node-3` on node-1";
+        let command = "the hour for joining is over: run `kaas-agent await node-3` on node-1";
         why(report, "node-1") == Some(Why::Busy(command.to_owned()))
     };
     let report = meet_until(&third, is_refused);
