@@ -59,7 +59,6 @@ impl Look<'_> {
                     Ok(()) => {
                         log::warn!("the Node object of this node was deleted: it was created again");
                         *memory = Registration { missing: 0, restart: true, ..*memory };
-                        self.restart_kubelet(memory)?;
                     }
                     Err(error) => seen = format!("{seen}. Creating it failed: {error:#}"),
                 }
@@ -68,7 +67,9 @@ impl Look<'_> {
             return Ok(codes::NODE_NOT_REGISTERED.finding("node", seen, action).into());
         };
         memory.missing = 0;
-        self.restart_kubelet(memory)?;
+        if node.is_reported() {
+            self.restart_kubelet(memory)?;
+        }
         if !node.is_marked(role) {
             log::warn!("the Node object of this node had lost its role or its taints: they are set again");
             Kubeadm::new(self.root, self.runner).mark()?;
@@ -185,6 +186,11 @@ mod tests {
         std::fs::write(path, cni::conflist(range.parse().unwrap(), 1450)).unwrap();
     }
 
+    /// The kubelet reports the state of the node that was made last.
+    fn report(nodes: &Nodes) {
+        nodes.lock().unwrap().last_mut().unwrap()["status"]["allocatable"]["pods"] = json!("110");
+    }
+
     fn other(range: &str) -> Value {
         json!({"metadata": {"name": "node2"}, "spec": {"podCIDR": range}})
     }
@@ -199,7 +205,10 @@ mod tests {
             let mut task = Task::of(root, in_a_tenant(three_nodes()), Vec::new());
             let missing = || vec!["node.not-registered".to_owned()];
             assert_eq!(task.look(0), (missing(), vec![]), "the first look only notes it");
-            assert_eq!(task.look(10), (missing(), vec![RESTARTED.to_owned()]));
+            assert_eq!(task.look(10), (missing(), vec![]));
+            assert_eq!(task.look(12), (vec![], vec![]), "a kubelet that starts now refuses its static pods");
+            report(nodes);
+            assert_eq!(task.look(15), (vec![], vec![RESTARTED.to_owned()]));
             let made = nodes.lock().unwrap().pop().unwrap();
             assert_eq!(made["spec"]["podCIDR"], "10.244.0.0/24");
             assert_eq!(made["spec"]["taints"][0]["effect"], "NoSchedule");
@@ -208,8 +217,9 @@ mod tests {
             // Deleted again at once: the object comes back, and the kubelet is restarted when five minutes are over.
             assert_eq!((task.look(20), task.look(30)), ((missing(), vec![]), (missing(), vec![])));
             assert_eq!(nodes.lock().unwrap().len(), 2);
+            report(nodes);
             assert_eq!(task.look(40), (vec![], vec![]));
-            assert_eq!(task.look(311), (vec![], vec![RESTARTED.to_owned()]));
+            assert_eq!(task.look(316), (vec![], vec![RESTARTED.to_owned()]));
             assert_eq!(task.look(700), (vec![], vec![]));
         });
     }

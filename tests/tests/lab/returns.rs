@@ -51,10 +51,18 @@ fn range(scenario: &Scenario, node: &str) -> anyhow::Result<String> {
 fn a_deleted_node_object_returns_with_its_pods(scenario: &Scenario, node: &str) {
     let workload = Workload::start(scenario, node, MOMENT);
     let (address, had) = (workload.pod_address(), range(scenario, node).expect("a range"));
+    let kubelet = || scenario.lab().run_inside(node, &["systemctl", "show", "--value", "-P", "MainPID", "kubelet"], MOMENT);
+    let former = kubelet().expect("the kubelet's process");
     scenario.kubectl(&["delete", "node", node]);
     scenario.wait("the node to be back", BACK, || is_whole(scenario, node));
     assert_eq!(range(scenario, node).expect("a range"), had, "it has another range");
     assert_eq!(workload.pod_address(), address, "its pod was deleted");
+    scenario.wait("the kubelet to start again", BACK, || Ok(kubelet()? != former));
+    scenario.wait("the kubelet to run its static pods", BACK, || {
+        let pod = format!("kube-apiserver-{node}");
+        let ready = "--output=jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+        Ok(scenario.lab().kubectl(&["get", "pod", &pod, "--namespace=kube-system", ready])? == "True")
+    });
     scenario.wait("no finding to be left", MOMENT, || Ok(!has(scenario, node, "node.not-registered")?));
     for other in ALL {
         scenario.wait(&format!("{other} to have a route to the pods of {node}"), BACK, || {

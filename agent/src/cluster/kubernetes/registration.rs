@@ -50,6 +50,11 @@ impl Registered {
         self.0["metadata"]["labels"].get(ROLE).is_some() && kubelet::taints(role).iter().all(has)
     }
 
+    /// Whether the kubelet has reported what the node can hold. A kubelet that starts before that refuses static pods.
+    pub fn is_reported(&self) -> bool {
+        self.0["status"]["allocatable"]["pods"].is_string()
+    }
+
     /// The range of its pods' addresses, once it has one.
     pub fn range(&self) -> Option<Ipv4Net> {
         self.0["spec"]["podCIDR"].as_str()?.parse().ok()
