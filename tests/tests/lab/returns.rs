@@ -51,7 +51,8 @@ fn range(scenario: &Scenario, node: &str) -> anyhow::Result<String> {
 fn a_deleted_node_object_returns_with_its_pods(scenario: &Scenario, node: &str) {
     let workload = Workload::start(scenario, node, MOMENT);
     let (address, had) = (workload.pod_address(), range(scenario, node).expect("a range"));
-    let kubelet = || scenario.lab().run_inside(node, &["systemctl", "show", "--value", "-P", "MainPID", "kubelet"], MOMENT);
+    let kubelet =
+        || scenario.lab().run_inside(node, &["systemctl", "show", "--value", "-P", "MainPID", "kubelet"], MOMENT);
     let former = kubelet().expect("the kubelet's process");
     scenario.kubectl(&["delete", "node", node]);
     scenario.wait("the node to be back", BACK, || is_whole(scenario, node));
