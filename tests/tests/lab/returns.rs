@@ -143,12 +143,12 @@ fn a_proxy_reaches_the_running_runtime(scenario: &Scenario, node: &str) {
         let script = "tr '\\0' '\\n' </proc/$(systemctl show --property=MainPID --value containerd)/environ";
         Ok(scenario.lab().run_inside(node, &["sh", "-c", script], MOMENT)?.contains(PROXY))
     };
-    let pods = || scenario.inside(node, &["crictl", "pods", "--quiet", "--state", "ready"]);
-    let before = pods();
+    let pods = || scenario.lab().run_inside(node, &["crictl", "pods", "--quiet", "--state", "ready"], MOMENT);
+    let before = pods().expect("the node's pods");
     assert!(!sees().expect("containerd's environment"));
     configure(scenario, node, &format!("https-proxy={PROXY}"));
     scenario.wait("containerd to use the proxy", BACK, sees);
-    assert_eq!(pods(), before, "pods were restarted with the runtime");
+    scenario.wait("its pods to have run on", MOMENT, || Ok(pods()? == before));
     configure(scenario, node, "https-proxy=");
     scenario.wait("containerd to use no proxy", BACK, || Ok(!sees()?));
     scenario.reached("containerd uses the current proxy");
