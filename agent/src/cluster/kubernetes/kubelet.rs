@@ -244,10 +244,10 @@ pub fn given(root: &Path) -> Option<Certified> {
     pki::embedded(&text).ok()
 }
 
-/// Links the usable certificate that ends last. The kubelet writes what it renews without a flush and does not start with half of it.
-/// The API server refuses a certificate of the future. Without a link, the kubelet starts with the certificate in its kubeconfig and
-/// links it. A worker's may have expired there, so a wrong time must not hide the others for good. Returns whether the kubelet has to
-/// start again.
+/// Links the newest usable certificate if the linked one is not usable, or has expired. The kubelet writes what it renews without a
+/// flush and does not start with half of it. The API server refuses a certificate of the future. Without a link, the kubelet starts
+/// with the certificate in its kubeconfig and links it, although a worker's may have expired: so a wrong time must not hide the others
+/// for good. Returns whether the kubelet has to start again.
 ///
 /// # Errors
 /// The file system's.
@@ -257,19 +257,20 @@ pub fn replace_unusable_certificates(root: &Path, now: SystemTime) -> io::Result
         let current = format!("{kind}-current.pem");
         let link = files::below(root, CERTIFICATES).join(&current);
         let usable = renewed(root, kind, now);
-        let end = |pair: &Certified| pki::expiry(&pair.certificate).ok();
-        let best = usable.iter().filter(|(name, _)| *name != current).max_by_key(|(_, pair)| end(pair));
+        let lasts = |pair: &Certified| pki::expiry(&pair.certificate).is_ok_and(|end| end > now);
+        // Of those that last, the newest.
+        let best = usable.iter().filter(|(name, _)| *name != current).max_by_key(|(_, pair)| lasts(pair));
         let linked = link.symlink_metadata().is_ok();
         let held = match linked {
-            true => usable.iter().find(|(name, _)| *name == current).and_then(|(_, pair)| end(pair)),
+            true => usable.iter().find(|(name, _)| *name == current).map(|(_, pair)| lasts(pair)),
             // A renewal of all certificates removes the link and makes a new kubeconfig.
-            false if kind == CLIENTS => given(root).and_then(|pair| end(&pair)),
+            false if kind == CLIENTS => given(root).map(|pair| lasts(&pair)),
             false => None,
         };
-        if held >= best.and_then(|(_, pair)| end(pair)) && (held.is_some() || !linked) {
+        if held >= best.map(|(_, pair)| lasts(pair)) && (held.is_some() || !linked) {
             continue;
         }
-        log::warn!("{} is not the usable certificate that ends last: it is replaced", link.display());
+        log::warn!("{} is not usable or has expired: it is replaced", link.display());
         files::remove(&link)?;
         if let Some((name, _)) = best {
             symlink(name, &link)?;

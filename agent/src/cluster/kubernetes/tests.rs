@@ -328,7 +328,7 @@ fn an_unusable_certificate_gives_way_to_the_newest_usable_one() {
 }
 
 #[test]
-fn after_a_wrong_time_the_certificate_that_ends_last_is_linked_again() {
+fn after_a_wrong_time_a_certificate_that_lasts_is_linked_again() {
     use crate::cluster::pki::{self, Authorities, Certified, Leaf};
     const YEAR: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 60 * 60);
     let root = tempfile::tempdir().unwrap();

@@ -471,7 +471,10 @@ fn after_its_hour_a_node_is_handed_keys_only_when_it_is_awaited_again() {
         why(report, "node-1") == Some(Why::Busy(command.to_owned()))
     };
     let report = meet_until(&third, is_refused);
-    assert!(report.to_string().contains("run `kaas-agent await node-3` on node-1"), "its console says what to run: {report}");
+    assert!(
+        report.to_string().contains("run `kaas-agent await node-3` on node-1"),
+        "its console says what to run: {report}"
+    );
     *open.lock().unwrap() = Err("the data disk cannot be read".to_owned());
     meet_until(&third, is_refused);
     assert_eq!(machines.disk(2), Record::Unformed);
