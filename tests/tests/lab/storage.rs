@@ -46,12 +46,8 @@ pub fn damage_what_the_kubelet_keeps(scenario: &Scenario, node: &str) {
     scenario.inside(node, &["sh", "-ec", KUBELET]);
 }
 
-/// The node has made that again, and has ended the pods of the former boot.
+/// The node has made that again.
 pub fn the_kubelet_keeps_nothing_damaged(scenario: &Scenario, node: &str) {
-    scenario.wait(&format!("{node} to end its former pods"), FORMING, || {
-        let empty = ["sh", "-c", "find /var/lib/cni -type f -empty || true"];
-        Ok(scenario.lab().run_inside(node, &empty, MOMENT)?.is_empty())
-    });
     let empty = ["find", "/var/lib/kubelet/pki/kubelet.crt", "/etc/kubernetes/manifests/", "-type", "f", "-empty"];
     assert_eq!(scenario.inside(node, &empty), "", "{node}");
 }
@@ -74,6 +70,7 @@ pub mod long {
         damage_what_the_kubelet_keeps(&scenario, "cp1");
         comes_back_after_a_cut(&scenario, "cp1", "what the kubelet keeps");
         the_kubelet_keeps_nothing_damaged(&scenario, "cp1");
+        workload.is_reached_by_name_from("cp2");
 
         scenario.inside(
             "cp2",
