@@ -8,7 +8,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kaas
 # as root, Cargo itself never: what it keeps in the user's directories stays the user's.
 AS_ROOT := $(CURDIR)/.ci/as-root
 # Always of the whole workspace: of a part, Cargo builds some dependencies once more, with other features.
-TEST := KAAS_TEST_VCENTER="$(CURDIR)/build/vcenter" \
+TEST := KAAS_TEST_VCENTER="$(CURDIR)/build/vcenter" KAAS_TEST_DESCRIPTORS="$(CURDIR)/build/descriptors" \
 	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" .ci/cargo test --locked --workspace
 # Of two crates alone, and optimised: for loops over thousands of points.
 THOROUGH := $(subst --workspace,--profile thorough -p fleet -p controller,$(TEST))
@@ -51,7 +51,7 @@ earlier: setup
 
 # How many scenarios there are of each length: another number is a mistake, and fails.
 SHORT := 10
-LONG := 55
+LONG := 61
 
 test: ova-earlier lint test-fast ## Build what is needed and pass the tests that must never break
 	$(LAB) KAAS_SCENARIOS=$(SHORT) $(TEST) --test lab -- ::short:: --test-threads=2
@@ -68,6 +68,7 @@ vcenter: setup root ## Build the vCenter that is tested against, and govc, into 
 	@$(IN_GO) sh -ec '\
 		unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w: $$unformatted" >&2; exit 1; }; \
 		go build -trimpath -o ../../build/ . ./govc; go test ./...; \
+		ln -sfn "$$(go list -m -f "{{.Dir}}" github.com/vmware/govmomi)/ovf/fixtures" ../../build/descriptors; \
 		cd ../../image/components/local-path-helper; test -z "$$(gofmt -l .)"; go test ./...'
 
 vcenter-program: setup root ## Build the vCenter that is tested against, for `kaas lab vcenter`, and govc into build/

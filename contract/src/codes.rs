@@ -148,6 +148,7 @@ codes! {
     MEMBER_LOST, "member.lost", Error, "This node had joined the cluster and has lost its data disk.";
     SECRET_LOST, "deployment-secret.lost", Error, "The deployment secret is gone from the data disk before the cluster is complete.";
     ETCD_DATA_LOST, "etcd.data-lost", Error, "This node's etcd member was part of the cluster, and its data is gone from the data disk.";
+    ETCD_DAMAGED, "etcd.damaged", Error, "This node's etcd ends at each start: its data on the data disk are damaged, as after a power cut or an error of the storage.";
 
     DISK_ABSENT, "disk.absent", Error, "The VM has no disk besides its system disk. No address is claimed.";
     DISK_BESIDE_WORKER, "disk.beside-worker", Error, "The data disk of a control node is attached to a VM that is a worker. Nothing of it is changed.";
@@ -166,7 +167,7 @@ codes! {
     DISK_CLONED, "disk.cloned", Error, "The cluster has seen this node with the same data disk in another VM: this one is a copy. etcd is not started.";
     DISK_SUPERSEDED, "disk.superseded", Error, "The cluster goes on without this data disk: its store was restored from a snapshot, or another disk has taken the node's place. etcd is not started.";
     DISK_TOO_SMALL, "disk.too-small", Error, "The data disk is smaller than 4 GiB.";
-    DISK_READ_ONLY, "disk.read-only", Error, "The data disk refuses writes.";
+    DISK_READ_ONLY, "disk.read-only", Error, "The data disk, the disk of local volumes or the system disk's scratch partition refuses writes. A node that runs restarts by itself once the storage answers, at most once in ten minutes.";
     DISK_FAILED, "disk.failed", Error, "Preparing or mounting the data disk failed. It goes on where it stopped when the VM is powered on again.";
     DISK_DAMAGED, "disk.damaged", Error, "The data disk's file system cannot be repaired without losing data.";
     DISK_FULL, "disk.full", Error, "Less than 16 MiB are free on the data disk.";
@@ -174,6 +175,7 @@ codes! {
     DISK_ALMOST_FULL, "disk.almost-full", Warning, "Nine tenths of the data disk, or of the system disk's scratch partition, are used: etcd stops when nothing is left, and pods are evicted.";
     DISK_NOT_GROWN, "disk.not-grown", Warning, "The virtual data disk is larger than the partition or the file system on it, and making these larger failed. It is tried again.";
     CONFIG_NOT_UNDERSTOOD, "config.not-understood", Error, "The configuration on the data disk cannot be read: another version of the appliance has written it, or it is damaged. Nothing is changed.";
+    CONFIG_RESTORED, "config.restored", Warning, "The configuration on the data disk was damaged or missing. The node restored it from its copy.";
     ROLE_OTHER, "role.other", Error, "The data disk is that of a node of another role than the image makes or the form asks for, such as a tenant cluster's in a VM of the control cluster.";
     ROLE_NOT_IN_IMAGE, "role.not-in-image", Error, "The property role names a role that VMs of this image cannot have.";
     KUBERNETES_NOT_IN_IMAGE, "kubernetes.not-in-image", Error, "The image does not carry the Kubernetes minor that the cluster runs, or that an upgrade is to go to.";
@@ -231,7 +233,8 @@ codes! {
     CLOCK_IMPLAUSIBLE, "clock.implausible", Error, "The clock shows a time before the image was made, or decades after. A warning where a time server will correct it, and on a node that is part of a cluster.";
     CLOCK_BEHIND, "clock.behind", Warning, "At power-on the clock was behind the last time that this node has seen. In a VM it is set to that.";
     CLOCK_HOST, "clock.host", Warning, "On VMware: the clock of the ESXi host could not be made the one to follow (no time servers are given), or could not be left alone (time servers are given).";
-    CLOCK_UNSYNCHRONIZED, "clock.unsynchronized", Warning, "No time server has given the time since power-on.";
+    CLOCK_UNSYNCHRONIZED, "clock.unsynchronized", Warning, "The clock follows no time server: none answers, or too few agree.";
+    CLOCK_DIFFERS, "clock.differs", Warning, "A time server is more than ten minutes away from the clock. The node follows it only if it restarts.";
     GATEWAY_SILENT, "gateway.no-answer", Warning, "Nobody on the network has the default gateway's address.";
     DNS_SILENT, "dns-servers.no-answer", Warning, "A DNS server does not answer.";
     NTP_SILENT, "ntp-servers.no-answer", Warning, "A time server does not answer, or does not know the time.";
@@ -251,12 +254,17 @@ codes! {
     POD_SECURITY_PRIVILEGED, "pod-security.privileged", Warning, "No level of the Pod Security Standards is enforced where a namespace does not name one: clusters that an image without the property has formed.";
     NETWORK_POLICY_NOT_ENFORCED, "network-policy.not-enforced", Warning, "There are NetworkPolicies. Kubernetes accepts them, and this version enforces none: every pod reaches every pod.";
     SERVICE_EXTERNAL_IPS, "service.external-ips", Warning, "There are Services with external IPs, from an image that allowed them: whoever may write a Service takes over any address with them. New ones are refused.";
+    NODE_NOT_REGISTERED, "node.not-registered", Warning, "The cluster has no Node object of this control-plane node. The node creates it again within a minute.";
     NODE_POD_RANGE, "node.pod-range", Warning, "A node has a range of addresses for its pods that the cluster has not given it: outside of the pod CIDR, of another size, or another node's. Its pods are reached from no other node, and beside one outside of the pod CIDR kube-controller-manager does not start.";
     WORKER_NOT_APPROVED, "worker.not-approved", Warning, "A certificate that a worker has asked for is not approved: its Node object has an address that is another's or not the one that the cluster knows it by, its token is not for that node, or it was removed from the cluster.";
     WORKER_NAME_HELD, "worker.name-held", Warning, "A join token has let somebody in by a name, and no node of that name has come since, or the one that is there has not served. No other worker is let in by it as long as the certificate may be good, a year, or until it serves.";
     WORKER_UNKNOWN, "worker.unknown", Warning, "The cluster has a node that no control node has let in: it was removed, and has come back with its old certificate, which is not renewed. It may get pods as long as it is there.";
+    RUNTIME_RECREATED, "runtime.recreated", Warning, "containerd failed with what it kept. The node removed that since power-on and imported its own images again. Pods pull other images again.";
+    RUNTIME_FAILED, "runtime.failed", Error, "containerd ends at each start or takes no images. The node has removed what containerd kept since power-on already, or pods may run.";
     ADD_ON_NOT_READY, "add-on.not-ready", Warning, "An add-on that the appliance brings does not run, or not on each node that it is for; or something of what it brings was not there.";
+    AUDIT_WINDOW_SHORT, "audit.window-short", Warning, "The audit log had reached its share of the data disk, and files of the last 24 hours were removed. The first file of each hour and the newest ones stay. The finding stays for a day.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";
+    MAINTENANCE_STUCK, "maintenance.stuck", Warning, "A background job does not end: it has run for ten times its pace, and for at least 15 minutes times `timeout-factor`. It does not run again until it ends.";
 }
 
 /// The documentation's table of codes, in Markdown.

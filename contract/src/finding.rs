@@ -113,6 +113,12 @@ impl From<Finding> for Findings {
     }
 }
 
+impl FromIterator<Finding> for Findings {
+    fn from_iter<T: IntoIterator<Item = Finding>>(findings: T) -> Self {
+        Self(findings.into_iter().collect())
+    }
+}
+
 impl From<Option<Finding>> for Findings {
     fn from(finding: Option<Finding>) -> Self {
         Self(finding.into_iter().collect())

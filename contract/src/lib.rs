@@ -38,6 +38,7 @@ pub mod pod_security;
 pub mod ports;
 pub mod properties;
 pub mod recovery;
+pub mod renewal;
 pub mod replacement;
 pub mod role;
 pub mod secret;

@@ -26,6 +26,9 @@ pub const LOCAL_VOLUMES: &str = "/data/local-volumes";
 /// etcd's store.
 const ETCD: &str = "/var/lib/etcd";
 
+/// The API server's audit log.
+pub const AUDIT: &str = "/var/log/kubernetes";
+
 /// Where what is written at a path is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -93,19 +96,20 @@ pub const TABLE: &[Written] = &[
     bind(ETCD, "etcd", 0o700, "the etcd member: all of the cluster's state"),
     bind("/etc/kubernetes", "kubernetes", 0o755, "certificate authorities, certificates and kubeconfigs of the node"),
     bind("/var/lib/kubelet/pki", "kubelet-pki", 0o700, "the kubelet's client and serving certificates"),
+    bind(AUDIT, "audit", 0o700, "the audit log of the API server, on control nodes"),
     kept("/etc", Place::Memory, "an overlay over the image's /etc, laid anew at each boot from the data disk"),
     kept("/run", Place::Memory, "sockets and state of this boot; /run/kaas is the agent's"),
     kept("/tmp", Place::Memory, "temporary files"),
     kept("/var", Place::Scratch, "logs and caches: nothing here has to outlive the VM"),
     kept("/var/lib/containerd", Place::Scratch, "unpacked container images, laid again from the image after a swap"),
     kept("/var/lib/kubelet", Place::Scratch, "pod directories and checkpoints of running pods"),
-    kept("/var/lib/cni", Place::Scratch, "addresses handed to the pods that run here"),
+    kept("/var/lib/cni", Place::Scratch, "what CNI plugins did for the pods that run here"),
     kept(
         KEPT,
         Place::Scratch,
         "a worker's, in place of a data disk: what it needs until its VM is gone, mounted on /data",
     ),
-    kept("/var/log", Place::Scratch, "the journal, container logs and the API server's audit log, all capped"),
+    kept("/var/log", Place::Scratch, "the journal and container logs, all capped"),
 ];
 
 /// The bind mounts from the data partition: directory, mode and mount point, in
@@ -117,9 +121,9 @@ pub fn binds() -> impl Iterator<Item = (&'static str, u32, &'static str)> {
     })
 }
 
-/// The same of a worker, which has no etcd.
+/// The same of a worker, which has no etcd and no API server.
 pub fn binds_of_workers() -> impl Iterator<Item = (&'static str, u32, &'static str)> {
-    binds().filter(|(.., point)| *point != ETCD)
+    binds().filter(|(.., point)| ![ETCD, AUDIT].contains(point))
 }
 
 /// The table for the documentation.

@@ -269,13 +269,12 @@ pub fn find<'b>(components: &'b [Built], name: &str) -> Result<&'b Built> {
     found.with_context(|| format!("component {name} was not built"))
 }
 
-/// Removes what matches, and directories that it leaves empty.
+/// Removes what matches, directories with their content. A pattern whose last part is `*` removes no directory.
 fn leave_out(tree: &mut Tree, pattern: &str) {
-    let mut gone = Vec::new();
-    for (path, node) in tree.iter().filter(|(path, _)| matches(pattern, path)) {
-        gone.push((path.to_owned(), node.kind == Kind::Directory));
-    }
-    for (path, _) in gone {
+    let files = pattern.ends_with("/*");
+    let gone = tree.iter().filter(|(path, node)| matches(pattern, path) && !(files && node.kind == Kind::Directory));
+    let gone: Vec<PathBuf> = gone.map(|(path, _)| path.to_owned()).collect();
+    for path in gone {
         tree.remove(&path);
     }
 }
@@ -317,6 +316,20 @@ mod tests {
         assert_eq!(read(AUTHORITIES), format!("debian\n{pem}{pem}"));
         assert_eq!(read(TRUSTED), "mozilla/a.crt\nkaas/0.crt\nkaas/1.crt\n");
         assert_eq!(read(&format!("{KNOWN}/kaas/1.crt")), pem.trim_end());
+    }
+
+    #[test]
+    fn a_star_alone_leaves_directories_in() {
+        let left = |pattern: &str| {
+            let mut tree = Tree::default();
+            tree.text("etc/apparmor.d/tunables/global", "");
+            tree.text("etc/apparmor.d/firefox", "");
+            leave_out(&mut tree, pattern);
+            ["etc/apparmor.d/tunables/global", "etc/apparmor.d/firefox"].map(|path| tree.get(path).is_some())
+        };
+        assert_eq!(left("/etc/apparmor.d/*"), [true, false]);
+        assert_eq!(left("/etc/apparmor.d/t*"), [false, true]);
+        assert_eq!(left("/etc/apparmor.d"), [false, false]);
     }
 
     #[test]

@@ -6,12 +6,12 @@ mod vcenter;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use fleet::hypervisor::PowerState;
+use fleet::hypervisor::{PowerState, SHUTTING_DOWN};
 use lab::{
     Asking, EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes,
     cache_directory, state_directory,
@@ -198,11 +198,11 @@ pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
         Lab::Kubectl(inside) => become_program(open(&inside.lab)?.kubectl_command()?.args(&inside.arguments)),
         Lab::Exec { vm, inside } => {
             let arguments: Vec<&str> = inside.arguments.iter().map(String::as_str).collect();
-            print!("{}", open(&inside.lab)?.run_inside(&vm, &arguments, Duration::from_secs(600))?);
-            Ok(())
+            // Output, errors and exit status are the program's own.
+            become_program(open(&inside.lab)?.command_inside(&vm, &arguments)?.stdin(Stdio::null()))
         }
         Lab::On(one) => open(&one.lab)?.power_on(&one.vm),
-        Lab::Off(one) => open(&one.lab)?.shut_down(&one.vm, Duration::from_secs(180)),
+        Lab::Off(one) => open(&one.lab)?.shut_down(&one.vm, SHUTTING_DOWN),
         Lab::Cut(one) => open(&one.lab)?.cut_power(&one.vm),
         Lab::Import(arguments) => import(&open(&arguments.lab)?, &arguments),
         Lab::MoveDisk { from, to, lab } => move_disks(&open(&lab)?, &from, &to),

@@ -46,6 +46,9 @@ enum Command {
     Adopt(upgrade::Adopt),
     /// Pulls a fresh snapshot of a cluster's store from a control node.
     Backup(backup::Backup),
+    /// Renew the certificates of a control cluster's nodes
+    #[command(subcommand)]
+    Certificate(upgrade::Certificate),
     /// Manage tenant clusters, which are objects of a control cluster
     #[command(subcommand)]
     Cluster(cluster::Cluster),
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Adopt(arguments) => upgrade::adopt(&arguments),
         Command::Backup(arguments) => backup::run(&arguments).map(done),
+        Command::Certificate(command) => upgrade::certificate::run(command),
         Command::Cluster(command) => cluster::run(command),
         Command::Completions(arguments) => completions::run(&arguments).map(done),
         Command::Deploy(arguments) => deploy::deploy(&arguments),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ::ova::archive::Archive;
+use ::ova::archive::{LenientArchive, Report, Warning};
 use ::ova::signature::{PublicKey, Signature};
 use ::ova::vmdk;
 use anyhow::{Context, Result};
@@ -16,28 +16,30 @@ use crate::output::{self, Output};
 /// Commands on OVAs.
 #[derive(Subcommand)]
 pub enum Ova {
-    /// Says what an OVA is: product, hardware, disks, properties, publisher. Verifies nothing.
+    /// Show what an OVA of any vendor is: product, hardware, disks, properties, publisher. Verifies nothing
     Inspect {
-        /// The OVA.
+        /// OVA
         ova: PathBuf,
-        /// How to say it.
+        /// Format of the result
         #[arg(long, default_value = "text")]
         output: Output,
     },
-    /// Reads all of an OVA and checks it: files against the manifest, disks against the descriptor, the manifest against a publisher.
+    /// Read all of an OVA of any vendor and check it: files against the manifest, disks against the descriptor, the manifest against a publisher
     ///
-    /// Each disk is decoded, grain by grain: it has to be a streamOptimized VMDK that vSphere imports, whole, with
-    /// the capacity and the size of data that the descriptor says. Ends with 0 when everything matches and with 1
-    /// when anything does not.
+    /// Each streamOptimized VMDK is decoded, grain by grain. The exit status is 1 if a file is damaged or breaks the rules
+    /// of OVF (DSP0243). It is 0 with warnings about what OVF allows and vSphere refuses or ignores.
     ///
     /// If the list of parts NAME.spdx.json is next to the OVA, its signature NAME.spdx.cert is checked too. With
     /// `--publisher` a list without a signature is refused.
     Verify {
-        /// The OVA.
+        /// OVA
         ova: PathBuf,
-        /// The publisher's certificate or public key in PEM: the OVA must be signed with it.
+        /// Publisher's certificate or public key in PEM: the OVA must be signed with it
         #[arg(long, value_name = "FILE")]
         publisher: Option<PathBuf>,
+        /// Format of the result
+        #[arg(long, default_value = "text")]
+        output: Output,
     },
     /// Compresses a raw disk into a streamOptimized VMDK.
     Pack {
@@ -59,14 +61,15 @@ pub enum Ova {
 pub fn run(command: Ova) -> Result<()> {
     match command {
         Ova::Inspect { ova, output } => inspect(&ova, output),
-        Ova::Verify { ova, publisher } => verify(&ova, publisher.as_deref()),
+        Ova::Verify { ova, publisher, output } => verify(&ova, publisher.as_deref(), output),
         Ova::Pack { raw, vmdk } => pack(&raw, &vmdk),
         Ova::Unpack { vmdk, raw } => unpack(&vmdk, &raw),
     }
 }
 
 fn inspect(path: &Path, output: Output) -> Result<()> {
-    let facts = facts(&Archive::open(path)?)?;
+    let archive = LenientArchive::open(path)?;
+    let facts = facts(&archive, &archive.inspect()?);
     match output {
         Output::Json => output::json(&facts)?,
         Output::Text => output::result(&text(&facts))?,
@@ -74,87 +77,126 @@ fn inspect(path: &Path, output: Output) -> Result<()> {
     Ok(())
 }
 
+/// The warnings as JSON.
+fn warnings(warnings: &[Warning]) -> Value {
+    warnings.iter().map(|warning| json!({ "code": warning.code, "message": warning.message })).collect()
+}
+
 /// What an archive says of itself.
-fn facts(archive: &Archive) -> Result<Value> {
-    let descriptor = archive.descriptor()?;
-    let publisher = archive.signature()?.map(|signature| signature.claimed_key().fingerprint().to_string());
+fn facts(archive: &LenientArchive, report: &Report) -> Value {
+    let envelope = &report.envelope;
+    let publisher = report.claimed_key.as_ref().map(|key| key.fingerprint().to_string());
     let members = archive.members().iter().map(|member| json!({ "name": member.name, "size": member.size }));
-    let disks = descriptor.disks.iter().map(
-        |disk| json!({ "id": disk.id, "capacity": disk.capacity, "file": disk.file.as_ref().map(|file| &file.name) }),
-    );
-    let properties = descriptor.product.properties().map(|property| {
-        json!({ "key": property.key, "label": property.label, "default": property.default, "password": property.password })
-    });
-    let profiles = descriptor.sizing.profiles().iter().map(|profile| {
+    let disks = envelope.disks.iter().map(|disk| {
         json!({
-            "id": profile.id,
-            "label": profile.label,
-            "default": profile.default,
-            "cpus": profile.size.cpus,
-            "memory_mib": profile.size.memory_mib,
-            "disks": descriptor.disks_of(&profile.id).map(|disk| &disk.id).collect::<Vec<_>>(),
+            "id": disk.id, "capacity": disk.capacity, "capacity_property": disk.capacity_property, "file": disk.file,
         })
     });
-    Ok(json!({
-        "name": descriptor.name,
-        "product": descriptor.product.name,
-        "version": descriptor.product.version,
+    let properties = envelope.products.iter().flat_map(|product| {
+        product.properties().map(move |property| {
+            json!({
+                "key": product.environment_key(property),
+                "label": property.label,
+                "default": property.default,
+                "password": property.password,
+            })
+        })
+    });
+    // One without an identifier if the hardware is fixed.
+    let profiles = envelope.variants.iter().map(|variant| {
+        json!({
+            "id": variant.id, "label": variant.label, "default": variant.default, "cpus": variant.cpus,
+            "memory_mib": variant.memory_mib, "disks": variant.disks,
+        })
+    });
+    let product = envelope.products.first();
+    json!({
+        "name": envelope.name,
+        "product": product.map_or("", |product| product.name.as_str()),
+        "version": product.map_or("", |product| product.version.as_str()),
         "claimed_publisher": publisher,
         "members": members.collect::<Vec<_>>(),
         "disks": disks.collect::<Vec<_>>(),
         "profiles": profiles.collect::<Vec<_>>(),
         "properties": properties.collect::<Vec<_>>(),
-    }))
+        "warnings": warnings(&report.warnings),
+    })
 }
 
 fn text(facts: &Value) -> String {
     let word = |value: &Value| clean(value.as_str().unwrap_or_default());
     let rows = |key: &str| facts[key].as_array().cloned().unwrap_or_default();
-    let mib = |value: &Value| value.as_u64().unwrap_or_default() >> 20;
+    // What a descriptor of another vendor does not say.
+    let number = |value: &Value| value.as_u64().map_or("-".to_owned(), |number| number.to_string());
+    let mib = |value: &Value| number(&value.as_u64().map(|bytes| bytes >> 20).into());
     let mut text = format!("{} {} ({})\n", word(&facts["product"]), word(&facts["version"]), word(&facts["name"]));
     text += &match facts["claimed_publisher"].as_str() {
         Some(fingerprint) => format!("says that the key {fingerprint} signed it; `kaas ova verify` checks that\n"),
-        None => "not signed: a development image\n".to_owned(),
+        None if rows("warnings").iter().any(|warning| warning["code"] == "signature") => {
+            "signed in a form that `kaas ova verify` does not check\n".to_owned()
+        }
+        None => "not signed\n".to_owned(),
     };
     for member in rows("members") {
         text += &format!("member    {:>10} bytes  {}\n", member["size"], word(&member["name"]));
     }
     for disk in rows("disks") {
-        let content = disk["file"].as_str().unwrap_or("empty");
+        let mut content = disk["file"].as_str().map_or("empty".to_owned(), clean);
+        if !disk["capacity_property"].is_null() {
+            content += &format!(", its capacity is the property {}", word(&disk["capacity_property"]));
+        }
         text += &format!("disk      {:>10} MiB    {}, {content}\n", mib(&disk["capacity"]), word(&disk["id"]));
     }
     for profile in rows("profiles") {
         let disks = profile["disks"].as_array().into_iter().flatten().map(word).collect::<Vec<_>>().join(", ");
-        let number = |key: &str| profile[key].as_u64().unwrap_or_default();
-        let (id, cpus, memory) = (word(&profile["id"]), number("cpus"), number("memory_mib"));
-        let chosen = if profile["default"] == true { ", the default" } else { "" };
-        text += &format!("profile   {id:24} {cpus:>3} vCPU {memory:>7} MiB  {disks}{chosen}\n");
+        let (id, cpus, memory) = (word(&profile["id"]), number(&profile["cpus"]), number(&profile["memory_mib"]));
+        let kind = if profile["id"].is_null() { "hardware" } else { "profile " };
+        let chosen = if !profile["id"].is_null() && profile["default"] == true { ", the default" } else { "" };
+        text += &format!("{kind}  {id:24} {cpus:>3} vCPU {memory:>7} MiB  {disks}{chosen}\n");
     }
     for property in rows("properties") {
         text += &format!("property  {:24} {}\n", word(&property["key"]), word(&property["label"]));
     }
+    for warning in rows("warnings") {
+        text += &format!("warning   {}\n", word(&warning["message"]));
+    }
     text
 }
 
-fn verify(path: &Path, publisher: Option<&Path>) -> Result<()> {
-    let archive = Archive::open(path)?;
+fn verify(path: &Path, publisher: Option<&Path>, output: Output) -> Result<()> {
+    let archive = LenientArchive::open(path)?;
     let trusted = publisher
         .map(|file| {
             let pem = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
             PublicKey::from_pem(&pem).with_context(|| format!("using {} as the publisher's key", file.display()))
         })
         .transpose()?;
-    archive.verify(&mut |_| {})?;
-    match trusted {
-        None => say!("{}: whole, with its disks; who made it was not checked", path.display()),
+    let report = archive.verify()?;
+    let sbom = match &trusted {
+        None => None,
         Some(key) => {
-            archive.verify_signature(&key)?;
-            let sbom = verify_sbom(path, &key)?;
-            say!("{}: whole, with its disks, and signed with the key {}", path.display(), key.fingerprint());
-            if let Some(sbom) = sbom {
-                say!("{}: signed with the same key", sbom.display());
-            }
+            archive.verify_signature(key)?;
+            verify_sbom(path, key)?
         }
+    };
+    if let Output::Json = output {
+        return output::json(&json!({
+            "ova": path.to_string_lossy(),
+            "signed_by": trusted.map(|key| key.fingerprint().to_string()),
+            "signed_sbom": sbom.as_deref().map(Path::to_string_lossy),
+            "warnings": warnings(&report.warnings),
+        }));
+    }
+    for warning in &report.warnings {
+        output::warn(&format!("warning: {}", clean(&warning.message)));
+    }
+    let state = if report.warnings.is_empty() { "whole, with its disks" } else { "read, but see the warnings" };
+    match trusted {
+        None => say!("{}: {state}; who made it was not checked", path.display()),
+        Some(key) => say!("{}: {state}, and signed with the key {}", path.display(), key.fingerprint()),
+    }
+    if let Some(sbom) = sbom {
+        say!("{}: signed with the same key", sbom.display());
     }
     Ok(())
 }
@@ -183,7 +225,7 @@ fn pack(raw: &Path, vmdk: &Path) -> Result<()> {
 }
 
 fn unpack(vmdk: &Path, raw: &Path) -> Result<()> {
-    let contents = vmdk::to_raw(vmdk, raw, &mut |_| {}).with_context(|| format!("unpacking {}", vmdk.display()))?;
+    let contents = vmdk::to_raw(vmdk, raw).with_context(|| format!("unpacking {}", vmdk.display()))?;
     say!("{}: {} of {} bytes hold data", raw.display(), contents.populated, contents.capacity);
     Ok(())
 }

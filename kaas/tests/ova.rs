@@ -157,7 +157,7 @@ fn an_ova_is_described_in_words_and_as_json() {
     let ova = made.ova(None);
     let text = says(&["inspect"], &[&ova]);
     for words in [
-        "An example 1.2.3 (example)\nnot signed: a development image\n",
+        "An example 1.2.3 (example)\nnot signed\n",
         "  example.ovf\n",
         "data, empty\n",
         "profile   control-small              2 vCPU    4096 MiB  system, data, the default\n",
@@ -174,7 +174,19 @@ fn an_ova_is_described_in_words_and_as_json() {
         "disks": ["system"],
     });
     assert_eq!(facts["profiles"][1], profile);
-    assert_eq!(facts["disks"][1], serde_json::json!({"id": "data", "capacity": CAPACITY, "file": null}));
+    let disk = serde_json::json!({"id": "data", "capacity": CAPACITY, "capacity_property": null, "file": null});
+    assert_eq!(facts["disks"][1], disk);
+    assert_eq!(facts["warnings"], serde_json::json!([]));
+    // Without deployment options.
+    let mut fixed = made.descriptor();
+    fixed.sizing = Sizing::Fixed(Size { cpus: 2, memory_mib: 4096 });
+    fixed.hardware.disks[1].profiles.clear();
+    let (path, disks) = (made.path("fixed.ova"), [made.vmdk.clone()]);
+    let package = Package { name: "fixed", descriptor: &fixed, disks: &disks, modified: 1_700_000_000, signer: None };
+    ova::archive::write(&path, &package, &mut |_| {}).unwrap();
+    let text = says(&["inspect"], &[&path]);
+    let hardware = format!("hardware  {:24}   2 vCPU    4096 MiB  system, data\n", "");
+    assert!(text.contains(&hardware), "{text}");
     let (signer, _) = publisher(&made, "ours.pem");
     let text = says(&["inspect"], &[&made.ova(Some(&signer))]);
     let fingerprint = signer.public_key().fingerprint().to_string();
@@ -205,6 +217,34 @@ fn an_ova_is_verified_against_itself_and_a_publisher() {
     let why = refuses(&["verify"], &[&ova]);
     assert!(why.contains("system.vmdk"), "{why}");
     assert!(refuses(&["verify"], &[&made.path("missing.ova")]).contains("missing.ova"));
+}
+
+/// An OVA that DSP0243 allows, and of which vSphere shows a wrong size.
+#[test]
+fn a_warning_is_printed_and_the_ova_is_accepted() {
+    let made = Made::new();
+    let ova = made.ova(None);
+    let text = String::from_utf8_lossy(&fs::read(&ova).unwrap()).into_owned();
+    let descriptor = &text[text.find("<?xml").unwrap()..text.find("</Envelope>").unwrap() + "</Envelope>\n".len()];
+    let exact = format!("ovf:populatedSize=\"{GRAIN}\"");
+    let changed = descriptor.replace(&exact, &format!("ovf:populatedSize=\"{}\"", GRAIN - 1));
+    assert_ne!(descriptor, changed);
+    let digests = [descriptor, &changed].map(|text| ova::Sha256::of(text.as_bytes()).to_string());
+    let mut bytes = fs::read(&ova).unwrap();
+    for (from, to) in [(descriptor, changed.as_str()), (&digests[0], &digests[1])] {
+        let at = bytes.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
+        bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
+    }
+    fs::write(&ova, bytes).unwrap();
+
+    let output = kaas(&["verify"], &[&ova]);
+    let warning = "system.vmdk holds 65536 bytes of data, the descriptor says 65535";
+    let shown = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && shown.starts_with(&format!("warning: {warning}")), "{shown}");
+    assert!(String::from_utf8(output.stdout).unwrap().contains("read, but see the warnings"));
+    let json: serde_json::Value = serde_json::from_str(&says(&["verify", "--output=json"], &[&ova])).unwrap();
+    assert_eq!(json["warnings"][0], serde_json::json!({"code": "populated-size", "message": warning}));
+    assert_eq!(json["signed_by"], serde_json::Value::Null);
 }
 
 #[test]

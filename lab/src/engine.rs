@@ -1,7 +1,7 @@
 //! What a lab asks of whatever runs its VMs: system containers or QEMU. The lab itself keeps the
 //! inventory, the disks and the network.
 
-use std::time::Duration;
+use std::process::Command;
 
 use contract::deployer::Fingerprints;
 use contract::statement::Statement;
@@ -76,9 +76,9 @@ pub trait Engine {
     /// When what it says cannot be looked at.
     fn statement(&self, vm: &VmRecord) -> anyhow::Result<Option<Statement>>;
 
-    /// Runs a program inside the guest as root and returns what it printed.
+    /// A program inside the guest as root, begun by another one outside if there is one; not started yet.
     ///
     /// # Errors
-    /// When the guest cannot be entered, the program fails, or it takes longer than `limit`.
-    fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String>;
+    /// When the guest cannot be entered.
+    fn command_inside(&self, vm: &VmRecord, by: &[&str], arguments: &[&str]) -> anyhow::Result<Command>;
 }

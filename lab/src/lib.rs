@@ -63,6 +63,7 @@ use contract::properties::ADDRESS;
 use contract::properties::parse::addresses::DHCP;
 use engines::Engines;
 use fleet::hypervisor::Stamp;
+use host::run;
 use network::Network;
 use qemu::VirtualMachines;
 use records::{LabDirectory, VmRecord};
@@ -444,22 +445,22 @@ impl Lab {
     /// # Errors
     /// When the guest cannot be entered, the program fails, or it takes longer than `limit`.
     pub fn run_inside(&self, vm: &str, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
-        let mut record = self.directory.load_vm(vm)?;
-        record.address = self.reached_at(&record)?;
-        self.engines.of(&record).run_inside(&record, arguments, limit)
+        let limit = limit.as_secs().max(1).to_string();
+        run(&mut self.begun_inside(vm, &["timeout", &limit], arguments)?)
     }
 
-    /// A program inside a VM of the container engine, as root: to be started by whoever has a terminal for it. Virtual
-    /// machines have a [terminal](Lab::terminal) of their own.
+    /// A program inside a guest as root, not started yet.
     ///
     /// # Errors
-    /// When the VM is off, or a virtual machine.
+    /// When the guest cannot be entered.
     pub fn command_inside(&self, vm: &str, arguments: &[&str]) -> anyhow::Result<Command> {
-        let record = self.directory.load_vm(vm)?;
-        match record.engine.unwrap_or(self.record.engine) {
-            EngineRecord::Container => self.engines.containers.command_inside(&record, arguments),
-            EngineRecord::Qemu { .. } => bail!("{vm} is a virtual machine, with a terminal of its own"),
-        }
+        self.begun_inside(vm, &[], arguments)
+    }
+
+    fn begun_inside(&self, vm: &str, by: &[&str], arguments: &[&str]) -> anyhow::Result<Command> {
+        let mut record = self.directory.load_vm(vm)?;
+        record.address = self.reached_at(&record)?;
+        self.engines.of(&record).command_inside(&record, by, arguments)
     }
 
     /// Ends the lab: cuts every VM's power and removes everything, disks included; the tenants on its network first.

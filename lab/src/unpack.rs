@@ -50,7 +50,7 @@ impl Unpacked {
         let _lock = locked(cache)?;
         if !directory.exists() {
             say("checking the OVA");
-            let (descriptor, _) = archive.verify(&mut |_| {}).with_context(attempt)?;
+            let (descriptor, _) = archive.verify().with_context(attempt)?;
             let new = tempfile::Builder::new().prefix(NEW).tempdir_in(cache)?;
             fs::write(new.path().join("descriptor.ovf"), archive.descriptor_xml()?)?;
             unpack(&archive, &descriptor, new.path(), tools, say).with_context(attempt)?;
@@ -196,7 +196,7 @@ fn unpack(
     let raw = into.join("system.raw");
     say("expanding the system disk");
     let (member, bytes) = archive.member(&system.name)?;
-    ova::vmdk::read_stream(bytes, member.size, &raw, &mut |_| {})?;
+    ova::vmdk::read_stream(bytes, member.size, &raw)?;
     let partitions = system_disk::partitions(&raw, tools)?;
     say("taking out the kernel image");
     let esp = system_disk::efi_system(&partitions)?;

@@ -1,10 +1,10 @@
-//! SHA-256 digests as the manifest writes them.
+//! Digests as manifests write them: SHA-256 of the product's packages, SHA-1 and SHA-512 of other vendors'.
 
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::str::FromStr;
 
-use aws_lc_rs::digest::{Context, SHA256};
+use aws_lc_rs::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512};
 
 /// A SHA-256 digest (FIPS 180-4). Shown and parsed as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,6 +42,47 @@ impl FromStr for Sha256 {
     fn from_str(text: &str) -> Result<Sha256, ParseSha256Error> {
         let bytes = from_hex(text).ok_or(ParseSha256Error)?;
         Ok(Sha256(bytes.try_into().map_err(|_| ParseSha256Error)?))
+    }
+}
+
+/// A digest and how it was computed (FIPS 180-4). Shown as hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Digest {
+    pub(crate) algorithm: &'static Algorithm,
+    bytes: Vec<u8>,
+}
+
+impl Digest {
+    /// An algorithm by its name in a manifest.
+    pub(crate) fn algorithm(name: &str) -> Option<&'static Algorithm> {
+        match name {
+            "SHA1" => Some(&SHA1_FOR_LEGACY_USE_ONLY),
+            "SHA256" | "SHA2-256" => Some(&SHA256),
+            "SHA512" | "SHA2-512" => Some(&SHA512),
+            _ => None,
+        }
+    }
+
+    /// A digest in hexadecimal digits; `None` if there are others, or not as many as the algorithm makes.
+    pub(crate) fn parse(algorithm: &'static Algorithm, text: &str) -> Option<Digest> {
+        let bytes = from_hex(text)?;
+        (bytes.len() == algorithm.output_len()).then_some(Digest { algorithm, bytes })
+    }
+
+    /// The digest if it is SHA-256, the only one of that length.
+    pub(crate) fn sha256(self) -> Option<Sha256> {
+        self.bytes.try_into().ok().map(Sha256)
+    }
+
+    /// Whether two files with one digest can be made.
+    pub(crate) fn is_weak(&self) -> bool {
+        *self.algorithm == SHA1_FOR_LEGACY_USE_ONLY
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&to_hex(&self.bytes))
     }
 }
 
@@ -95,30 +136,23 @@ impl<W: Write> Write for HashingWriter<W> {
 /// Digests what is read from `inner`.
 pub(crate) struct HashingReader<R> {
     inner: R,
-    hasher: Hasher,
-    read: u64,
+    context: Context,
 }
 
 impl<R: Read> HashingReader<R> {
-    pub(crate) fn new(inner: R) -> HashingReader<R> {
-        HashingReader { inner, hasher: Hasher::new(), read: 0 }
+    pub(crate) fn new(inner: R, algorithm: &'static Algorithm) -> HashingReader<R> {
+        HashingReader { inner, context: Context::new(algorithm) }
     }
 
-    /// Bytes read.
-    pub(crate) fn read_bytes(&self) -> u64 {
-        self.read
-    }
-
-    pub(crate) fn finish(self) -> Sha256 {
-        self.hasher.finish()
+    pub(crate) fn finish(self) -> Digest {
+        Digest { algorithm: self.context.algorithm(), bytes: self.context.finish().as_ref().into() }
     }
 }
 
 impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
-        self.hasher.update(&buffer[..read]);
-        self.read += read as u64;
+        self.context.update(&buffer[..read]);
         Ok(read)
     }
 }
@@ -147,9 +181,16 @@ mod tests {
         let mut writer = HashingWriter::new(io::sink());
         io::copy(&mut &b"abc"[..], &mut writer).unwrap();
         assert_eq!(writer.finish().to_string(), expected);
-        let mut reader = HashingReader::new(&b"abc"[..]);
-        io::copy(&mut reader, &mut io::sink()).unwrap();
-        assert_eq!((reader.read_bytes(), reader.finish().to_string().as_str()), (3, expected));
+        let sha1 = "a9993e364706816aba3e25717850c26c9cd0d89d";
+        let sha512 = "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a\
+                      2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f";
+        for (name, expected) in [("SHA1", sha1), ("SHA256", expected), ("SHA512", sha512)] {
+            let algorithm = Digest::algorithm(name).unwrap();
+            let mut reader = HashingReader::new(&b"abc"[..], algorithm);
+            io::copy(&mut reader, &mut io::sink()).unwrap();
+            assert_eq!(Some(reader.finish()), Digest::parse(algorithm, &expected.to_uppercase()));
+            assert_eq!(Digest::parse(algorithm, &expected[2..]), None);
+        }
     }
 
     #[test]

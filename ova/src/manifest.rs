@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::Sha256;
+use crate::digest::Digest;
 use crate::name::{self, InvalidName};
 
 /// More files than any package has.
@@ -39,7 +40,7 @@ pub enum Error {
         text: String,
     },
     /// Digests of another kind.
-    #[error("line {line} of the manifest has a digest of the kind {algorithm}; only SHA256 is accepted")]
+    #[error("line {line} of the manifest has a digest of the kind {algorithm}, which is not accepted")]
     Algorithm {
         /// Its number, from 1.
         line: usize,
@@ -95,26 +96,79 @@ impl Manifest {
     /// Reads a manifest.
     ///
     /// # Errors
-    /// At the first line that is not exactly of the form; or when there are none, or too many.
+    /// At the first line that is not exactly of the form; when there are none, or too many; when a file is listed twice.
     pub fn parse(text: &str) -> Result<Manifest, Error> {
+        let LenientManifest { entries, inexact } = LenientManifest::parse(text)?;
         let mut manifest = Manifest::new();
-        for (number, line) in text.lines().enumerate() {
-            let wrong = || Error::Form { line: number + 1, text: line.chars().take(80).collect() };
+        inexact.map_or(Ok(()), Err)?;
+        for (line, (name, digest)) in (1..).zip(entries) {
+            let algorithm = digest.algorithm;
+            let other = || Error::Algorithm { line, algorithm: format!("{algorithm:?}") };
+            manifest.add(&name, digest.sha256().ok_or_else(other)?)?;
+        }
+        Ok(manifest)
+    }
+}
+
+/// The manifest of a package of any vendor, with the digests and the forms of lines that vendors write.
+///
+/// VirtualBox and `sha256sum --tag` write `SHA1 (name) = digest`, others `SHA2-256(name)= digest`; some tools leave lines
+/// empty. vCenter refuses all of these. A name has any characters, `)` included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LenientManifest {
+    entries: Vec<(String, Digest)>,
+    /// The first line that is not exactly of the form that vCenter accepts, as an error.
+    pub(crate) inexact: Option<Error>,
+}
+
+impl LenientManifest {
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// At the first line of no known form; when there are none, or too many; when a file is listed twice.
+    pub(crate) fn parse(text: &str) -> Result<LenientManifest, Error> {
+        let mut manifest = LenientManifest { entries: Vec::new(), inexact: None };
+        for (number, line) in (1..).zip(text.lines()) {
+            let wrong = || Error::Form { line: number, text: line.chars().take(80).collect() };
+            if line.trim().is_empty() {
+                manifest.inexact.get_or_insert_with(wrong);
+                continue;
+            }
             let (algorithm, rest) = line.split_once('(').ok_or_else(wrong)?;
-            if ["SHA1", "SHA384", "SHA512", "MD5"].contains(&algorithm.trim_end()) {
-                return Err(Error::Algorithm { line: number + 1, algorithm: algorithm.trim_end().into() });
+            let (front, digest) = rest.rsplit_once('=').ok_or_else(wrong)?;
+            let name = front.trim_end().strip_suffix(')').ok_or_else(wrong)?;
+            let (algorithm, digest) = (algorithm.trim(), digest.trim());
+            if algorithm.starts_with("SHA2-") || line != format!("{algorithm}({name})= {digest}") {
+                manifest.inexact.get_or_insert_with(wrong);
             }
-            let (name, digest) = rest.split_once(")= ").ok_or_else(wrong)?;
-            let digest = digest.parse().map_err(|_| wrong())?;
-            if algorithm != "SHA256" {
-                return Err(wrong());
-            }
+            let unknown = || Error::Algorithm { line: number, algorithm: algorithm.chars().take(80).collect() };
+            let algorithm = Digest::algorithm(algorithm).ok_or_else(unknown)?;
+            let digest = Digest::parse(algorithm, digest).ok_or_else(wrong)?;
+            name::check_relative(name)?;
             if manifest.entries.len() == MOST_FILES {
                 return Err(Error::TooMany);
             }
-            manifest.add(name, digest)?;
+            if manifest.digest(name).is_some() {
+                return Err(Error::Twice { name: name.into() });
+            }
+            manifest.entries.push((name.into(), digest));
         }
         if manifest.entries.is_empty() { Err(Error::Empty) } else { Ok(manifest) }
+    }
+
+    /// The digest of the file `name`, if it is listed.
+    pub(crate) fn digest(&self, name: &str) -> Option<&Digest> {
+        self.entries.iter().find(|(listed, _)| listed == name).map(|(_, digest)| digest)
+    }
+
+    /// The files that are listed.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Whether a digest is of an algorithm for which two files with one digest can be made.
+    pub(crate) fn is_weak(&self) -> bool {
+        self.entries.iter().any(|(_, digest)| digest.is_weak())
     }
 }
 
@@ -151,8 +205,14 @@ mod tests {
             (good.replace(")= ", ") = "), "line 1"),
             (good.replace(")= ", ")=  "), "line 1"),
             (format!("{good}0"), "line 1"),
-            (format!("{good}\n\n{good}"), "line 2"),
-            (good.replace("SHA256", "SHA1"), "kind SHA1"),
+            (format!("{good}\n\n{}", good.replace("a.ovf", "b.ovf")), "line 2"),
+            (format!("{good}\n\n"), "line 2"),
+            (format!(" {good}"), "line 1"),
+            (
+                format!("{good}\nSHA1(b.ovf)= {}", "a".repeat(40)),
+                "line 2 of the manifest has a digest of the kind SHA1",
+            ),
+            (good.replace("a.ovf", "ä.ovf"), "\"ä.ovf\""),
             (format!("{good}\n{good}\n"), "twice"),
             (good.replace("a.ovf", "../a.ovf"), "\"../a.ovf\""),
             (String::new(), "no file"),
@@ -165,10 +225,61 @@ mod tests {
         }
     }
 
+    #[test]
+    fn vendors_forms_and_digests_are_read() {
+        let (sha1, sha512) = ("a9".repeat(20), "dd".repeat(64));
+        let text = format!(
+            "SHA512(a.ovf)= {sha512}\nSHA1 (Kali (Workshop)-disk1.vmdk) = {sha1}\r\n\nSHA256(dir/a=b)= {}\n",
+            ABC.to_uppercase()
+        );
+        let manifest = LenientManifest::parse(&text).unwrap();
+        let listed = |name: &str| manifest.digest(name).map(ToString::to_string);
+        assert_eq!(listed("a.ovf"), Some(sha512.clone()));
+        assert_eq!(listed("Kali (Workshop)-disk1.vmdk"), Some(sha1.clone()));
+        assert_eq!(listed("dir/a=b"), Some(ABC.into()));
+        assert!(manifest.is_weak() && manifest.inexact.unwrap().to_string().contains("line 2"));
+        let exact = Manifest::parse(&format!("SHA256(a.ovf)= {ABC}\n")).unwrap();
+        let lenient = LenientManifest::parse(&exact.to_string()).unwrap();
+        assert_eq!((lenient.inexact.is_none(), lenient.is_weak()), (true, false));
+        for (line, exact) in [
+            (format!("SHA256(a)= {ABC}"), true),
+            (format!("SHA512(a b)= {sha512}\r\n"), true),
+            (format!("SHA256 (a) = {ABC}"), false),
+            (format!("SHA256 (a)= {ABC}"), false),
+            (format!("SHA256(a) = {ABC}"), false),
+            (format!("SHA256(a)={ABC}"), false),
+            (format!("SHA2-256(a)= {ABC}"), false),
+            (format!("SHA2-512(a)= {sha512}"), false),
+            (format!("SHA256(a)= {ABC}\n\n"), false),
+        ] {
+            assert_eq!(LenientManifest::parse(&line).unwrap().inexact.is_none(), exact, "{line}");
+        }
+        for (text, expected) in [
+            (format!("MD5(a)= {}", "a".repeat(32)), "kind MD5"),
+            (format!("SHA1(a)= {sha1}0"), "line 1"),
+            (format!("SHA256(a)= {sha1}"), "line 1"),
+            (format!("SHA1 a = {sha1}"), "line 1"),
+            (format!("SHA1(a = {sha1}"), "line 1"),
+            (format!("SHA1(../a)= {sha1}"), "\"../a\""),
+            (format!("SHA1(a)= {sha1}\nSHA1(a)= {sha1}"), "twice"),
+            ("\n".into(), "no file"),
+        ] {
+            let error = LenientManifest::parse(&text).expect_err(&text).to_string();
+            assert!(error.contains(expected), "{expected:?} is not in {error:?}");
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "(?s)(SHA256\\(a\\)= )?.{0,100}") {
             let _ = Manifest::parse(&text);
+        }
+
+        #[test]
+        fn any_text_of_a_vendor_is_read_or_refused(text in "(?s)(SHA(1|256|512) ?\\(.{0,9}\\) ?= ?[0-9a-f]{40}\r?\n)?.{0,100}") {
+            if let Ok(manifest) = LenientManifest::parse(&text) {
+                proptest::prop_assert!(manifest.names().all(|name| manifest.digest(name).is_some()));
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ const LONGEST: usize = 100;
 
 /// A name that cannot be that of a file in an OVA.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} cannot name a file of an OVA: {reason}; choose a plain file name")]
+#[error("{name:?} cannot name a file of an OVA: {reason}; choose another name")]
 pub struct InvalidName {
     /// The name refused.
     pub name: String,
@@ -13,8 +13,9 @@ pub struct InvalidName {
     pub reason: &'static str,
 }
 
-/// Checks that `name` is a plain file name that the tar header, the manifest's
-/// `SHA256(name)= …` and a URI reference (`ovf:href`) carry unchanged.
+/// Checks a name that the product writes or imports: a plain file name that the tar header and the manifest's
+/// `SHA256(name)= …` carry unchanged, and the URI reference in `ovf:href` as VMware's tools write it: with its spaces,
+/// which RFC 3986 would have percent-encoded.
 ///
 /// # Errors
 /// When it is empty, longer than 100 bytes, has a directory in it, or has a
@@ -36,9 +37,75 @@ pub(crate) fn check(name: &str) -> Result<(), InvalidName> {
     Err(InvalidName { name: name.into(), reason })
 }
 
+/// Checks a name in another vendor's package: any relative path of printable characters (DSP0243 1.1 §5.3 and §7.1).
+/// The file is never created under it.
+///
+/// # Errors
+/// When it is empty, absolute, leaves its directory, or has a control character.
+pub(crate) fn check_relative(name: &str) -> Result<(), InvalidName> {
+    let reason = if name.is_empty() {
+        "it is empty"
+    } else if name.starts_with('/') || name.split(['/', '\\']).any(|part| part == "..") {
+        "it leaves the package"
+    } else if name.chars().any(char::is_control) {
+        "it has a control character"
+    } else {
+        return Ok(());
+    };
+    Err(InvalidName { name: name.into(), reason })
+}
+
+/// A URI reference with its percent-encoded bytes decoded (RFC 3986 §2.1). `None` if nothing in it is encoded, or the
+/// result is not UTF-8.
+pub(crate) fn percent_decoded(href: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = href.as_bytes();
+    while let [first, after @ ..] = rest {
+        let encoded = after.get(..2).filter(|_| *first == b'%').and_then(|pair| std::str::from_utf8(pair).ok());
+        match encoded.and_then(crate::digest::from_hex) {
+            Some(byte) => {
+                bytes.extend(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok().filter(|decoded| decoded != href)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn percent_encoding_is_decoded_once() {
+        for (href, expected) in [
+            ("disk%201.vmdk", Some("disk 1.vmdk")),
+            ("a%2520b", Some("a%20b")),
+            ("%c3%A4.vmdk", Some("ä.vmdk")),
+            ("url%24encoded%a-1.vmdk", Some("url$encoded%a-1.vmdk")),
+            ("disk 1.vmdk", None),
+            ("100%", None),
+            ("%ff", None),
+            ("%+1%é", None),
+        ] {
+            assert_eq!(percent_decoded(href).as_deref(), expected, "{href}");
+        }
+    }
+
+    #[test]
+    fn vendors_names_are_relative_paths() {
+        for name in ["Kali 2016.2 x64 (Workshop).ovf", "subdir/data.vmdk", "测试-1.vmdk", ".hidden", &"x".repeat(200)]
+        {
+            check_relative(name).unwrap();
+        }
+        for name in ["", "/etc/passwd", "../a", "a/../b", "a\\..\\b", "a\nb"] {
+            assert!(check_relative(name).is_err(), "{name:?}");
+        }
+    }
 
     #[test]
     fn plain_names_pass() {

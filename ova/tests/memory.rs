@@ -27,7 +27,7 @@ fn disk() -> Vec<u8> {
 }
 
 fn verify(disk: &[u8]) -> Result<vmdk::Contents, vmdk::Error> {
-    vmdk::verify(Cursor::new(disk), disk.len() as u64, &mut |_| {})
+    vmdk::verify(Cursor::new(disk), disk.len() as u64)
 }
 
 /// Bytes of address space that the process has.

@@ -1,14 +1,11 @@
 //! What a person with only the hypervisor's client does: the swap of an image, a CD-ROM.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
+use fleet::hypervisor::SHUTTING_DOWN;
 use lab::{NewVm, Source};
 
 use crate::scenario::{MOMENT, Scenario};
-
-/// More than systemd gives a unit to stop.
-const STOPPING: Duration = Duration::from_secs(180);
 
 /// Makes a VM without a data disk that is to take over a node's. Its form stays as it comes: the node's configuration is
 /// on the disk.
@@ -59,7 +56,7 @@ pub fn move_disk(scenario: &Scenario, from: &str, to: &str) {
 /// # Panics
 /// It does not end.
 pub fn shut_down(scenario: &Scenario, vm: &str) {
-    scenario.lab().shut_down(vm, STOPPING).unwrap_or_else(|error| panic!("{error:#}"));
+    scenario.lab().shut_down(vm, SHUTTING_DOWN).unwrap_or_else(|error| panic!("{error:#}"));
     scenario.reached(&format!("{vm} is off"));
 }
 

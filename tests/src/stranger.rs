@@ -33,28 +33,34 @@ impl Stranger {
         let lab = scenario.lab().network_namespace();
         let address = beside(scenario.lab().plan().nodes[0].address, 240);
         let stranger = Self { namespace: lab.with_added_extension("stranger"), address };
-        stranger.plug(&name(&lab), "stranger", "lab", 24);
+        stranger.connect(&name(&lab), "stranger", 24);
+        ip(&format!("-n {} link set stranger master lab up", name(&lab)));
         stranger
     }
 
-    /// On the bridge of a node's pods, with an address of that node's range, and with all rights in its namespace.
+    /// Connected as a node's pods are, with an address of that node's range, and with all rights in its namespace.
     pub fn among_the_pods_of(scenario: &Scenario, node: &str) -> Self {
         let lab = scenario.lab().network_namespace();
         let address = pod_address(scenario, node, 250);
         let stranger = Self { namespace: lab.with_added_extension("pod"), address };
         let vm = scenario.lab().namespace_of(&scenario.vm_of(node)).unwrap_or_else(|error| panic!("{error:#}"));
-        stranger.plug(&name(&vm), "scenario", "kaas.pods", 24);
-        ip(&format!("-n {} route add default via {}", name(&stranger.namespace), beside(address, 1)));
+        let (vm, own, gateway) = (name(&vm), name(&stranger.namespace), beside(address, 1));
+        stranger.connect(&vm, "vethscenario", 32);
+        // As the CNI plugin `ptp` does it.
+        ip(&format!("-n {vm} address add {gateway}/32 dev vethscenario"));
+        ip(&format!("-n {vm} link set vethscenario up"));
+        ip(&format!("-n {vm} route add {address} dev vethscenario"));
+        ip(&format!("-n {own} route add {gateway} dev eth0"));
+        ip(&format!("-n {own} route add default via {gateway}"));
         stranger
     }
 
-    /// Makes the namespace, with a cable to a bridge in another one.
-    fn plug(&self, other: &str, port: &str, bridge: &str, prefix: u8) {
+    /// Makes the namespace, with a cable to another one.
+    fn connect(&self, other: &str, port: &str, prefix: u8) {
         let own = name(&self.namespace);
         ip(&format!("netns add {own}"));
         ip(&format!("-n {own} link set lo up"));
         ip(&format!("-n {other} link add {port} type veth peer name eth0 netns {own}"));
-        ip(&format!("-n {other} link set {port} master {bridge} up"));
         ip(&format!("-n {own} address add {}/{prefix} dev eth0", self.address));
         ip(&format!("-n {own} link set eth0 up"));
     }

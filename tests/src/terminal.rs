@@ -36,8 +36,6 @@ pub mod key {
     pub const SAVE: &str = "\x13";
     /// Draws everything anew.
     pub const REDRAW: &str = "\x0c";
-    /// Leaves the console.
-    pub const INTERRUPT: &str = "\x03";
 }
 
 /// The terminal of one VM. It answers no question about itself, as some viewers of serial ports
@@ -172,8 +170,7 @@ impl<'a> Terminal<'a> {
 impl Drop for Terminal<'_> {
     fn drop(&mut self) {
         let Some(console) = &mut self.console else { return };
-        // It ends as a person ends it; one that does not is gone with its terminal.
-        let _ = self.stream.write_all(key::INTERRUPT.as_bytes());
+        // No key ends it. Without its terminal it ends.
         let _ = console.kill();
         let _ = console.wait();
     }

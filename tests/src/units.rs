@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use fleet::hypervisor::SHUTTING_DOWN;
+
 use crate::places::workspace;
 
 /// The lines of a section that give a setting its value.
@@ -24,6 +26,31 @@ fn no_service_of_ours_writes_core_dumps() {
         }
     }
     assert!(services > 10, "only {services} services");
+}
+
+/// After five starts within ten seconds systemd gives a unit up, unless a setting says otherwise: Debian's units as well.
+#[test]
+fn no_unit_has_a_start_limit() {
+    let directory = workspace().join("systemd");
+    let manager = fs::read_to_string(directory.join("system.conf.d/kaas.conf")).expect("the settings");
+    assert_eq!(values(&manager, "Manager", "DefaultStartLimitIntervalSec"), ["0"]);
+    let mut units = 0;
+    for entry in walkdir::WalkDir::new(directory.join("system")) {
+        let entry = entry.expect("the units");
+        if entry.file_type().is_file() {
+            let unit = fs::read_to_string(entry.path()).expect("a unit");
+            assert!(!unit.contains("StartLimit"), "{}", entry.path().display());
+            units += 1;
+        }
+    }
+    assert!(units > 20, "only {units} units");
+}
+
+#[test]
+fn a_guest_has_more_time_to_shut_down_than_its_pods_to_end() {
+    let logind = fs::read_to_string(workspace().join("systemd/logind.conf.d/kaas.conf")).expect("the settings");
+    let delay: u64 = values(&logind, "Login", "InhibitDelayMaxSec")[0].parse().expect("seconds");
+    assert!(SHUTTING_DOWN.as_secs() >= delay + 30, "{SHUTTING_DOWN:?}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::boot::corrections::{AGAIN, Found, asked_elsewhere, corrected, from_en
 use crate::boot::plan::{self, Keeping};
 use crate::boot::reset;
 use crate::boot::volumes;
+use crate::boot::ways_in;
 use crate::boot::{LOOP, STEP};
 use crate::cluster::join;
 use crate::cluster::kubernetes::upgrade::Begun;
@@ -114,8 +115,11 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
                     continue;
                 }
                 findings.extend(clock::raise(platform));
-                match records.config() {
-                    Ok(saved) => (Some(plan::Disk::Ours(disk.path.clone())), saved),
+                match records.recover_config() {
+                    Ok((saved, recovered)) => {
+                        findings.extend(recovered);
+                        (Some(plan::Disk::Ours(disk.path.clone())), saved)
+                    }
                     Err(error) => {
                         refuse(reporter, not_understood(&error, &identity.image_version).into(), DISKS_AGAIN);
                         continue;
@@ -234,9 +238,12 @@ fn worker(
         return Ok(None);
     }
     let mut findings = clock::raise(platform);
-    let saved = match records.config() {
-        Ok(Some(saved)) => saved,
-        Ok(None) => return Ok(None),
+    let saved = match records.recover_config() {
+        Ok((Some(saved), recovered)) => {
+            findings.extend(recovered);
+            saved
+        }
+        Ok((None, _)) => return Ok(None),
         Err(error) => {
             refuse(reporter, not_understood(&error, &image.version).into(), DISKS_AGAIN);
             return Ok(None);
@@ -262,6 +269,7 @@ fn worker(
     findings.extend(of_disks);
     if refused {
         introduce(reporter, &config);
+        ways_in::without_a_plan(platform.root(), Some(&config));
         refuse(reporter, findings, DISKS_AGAIN);
         return Ok(None);
     }
@@ -332,7 +340,7 @@ fn wait_for_environment(
 fn not_understood(error: &anyhow::Error, last: &str) -> Finding {
     let action = format!(
         "Give the disk back to a VM of the image that last used it, {last}; if this is that image, the record is damaged: \
-         reset the node and replace it"
+         reset the node at its console, which needs no password then, and replace it"
     );
     codes::CONFIG_NOT_UNDERSTOOD.finding("data disk", format!("{error:#}"), action)
 }

@@ -12,6 +12,7 @@ pub mod reset;
 pub mod run;
 pub mod steps;
 pub mod volumes;
+mod ways_in;
 
 use std::time::Duration;
 
@@ -21,3 +22,15 @@ const LOOP: &str = "the main loop";
 /// How long a step, or looking at the disks, may last at the very most before
 /// the agent counts as hung: checking a large, damaged file system takes its time.
 const STEP: Duration = Duration::from_secs(2 * 60 * 60);
+
+#[cfg(test)]
+mod tests {
+    use super::STEP;
+    use crate::host::command::LONG;
+
+    /// The watchdog ends the agent, and with it the program.
+    #[test]
+    fn programs_end_before_the_watchdog_acts() {
+        assert!(LONG.as_secs() + 60 < STEP.as_secs());
+    }
+}

@@ -18,7 +18,7 @@ use contract::paths;
 use crate::boot::volumes::VolumesDisk;
 use crate::cluster::REQUEST;
 use crate::cluster::etcd::member;
-use crate::cluster::kubernetes::{PKI, api_server};
+use crate::cluster::kubernetes::PKI;
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
 use crate::host::disk::ownership::Claimant;
@@ -32,14 +32,13 @@ use crate::intake::config::{Config, ControlPlane};
 use crate::intake::environment::guestinfo::{self, GuestInfo};
 
 /// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
-const SCRATCH: [&str; 7] = [
+const SCRATCH: [&str; 6] = [
     "/var/lib/containerd",
     "/var/lib/kubelet",
     "/var/lib/cni",
     "/var/log/pods",
     "/var/log/containers",
     "/var/log/journal",
-    api_server::audit::LOGS,
 ];
 
 /// `kaas-agent reset`
@@ -222,7 +221,8 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
         Err(error) => {
             Cluster::Ends(format!("its configuration cannot be read, so the others cannot be asked: {error:#}"))
         }
-        Ok(Some(Config::ControlPlane(_))) if !records.progress()?.etcd => Cluster::Never,
+        // One whose progress cannot be read counts as a member.
+        Ok(Some(Config::ControlPlane(_))) if records.progress().is_ok_and(|progress| !progress.etcd) => Cluster::Never,
         Ok(Some(Config::ControlPlane(config))) => survivors(&config, &platform.path(PKI)),
         Ok(Some(Config::Worker(_))) => bail!("the configuration on the data disk is a worker's"),
         Ok(None) if identity.state == disk::DiskState::Formed => {
@@ -477,7 +477,9 @@ mod tests {
         assert!(outlook.confirmed("worker2", None).is_err());
         assert!(outlook.words().contains("cluster lab goes on"), "{}", outlook.words());
         // One whose configuration cannot be read goes by the host's name.
-        fs::write(root.join("data/kaas/config.json"), "{").unwrap();
+        for copy in ["config.json", "config-copy.json"] {
+            fs::write(root.join("data/kaas").join(copy), "{").unwrap();
+        }
         fs::create_dir_all(root.join("proc/sys/kernel")).unwrap();
         fs::write(root.join("proc/sys/kernel/hostname"), "worker7\n").unwrap();
         let outlook = look(&platform, &NoPrograms).unwrap();

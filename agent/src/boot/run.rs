@@ -8,7 +8,7 @@
 //! What of maintenance needs only the data disk or etcd begins between the steps: a boot may wait for long.
 //!
 //! Whatever is wrong is shown and looked at again: the agent never gives up,
-//! never restarts itself and changes nothing before it has a plan.
+//! never restarts itself and changes nothing before it has a plan, but for the ways in.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -24,14 +24,14 @@ use crate::boot::corrections::AGAIN;
 use crate::boot::learn::{introduce, learn, refuse};
 use crate::boot::plan::{self, Observed, Plan, Step};
 use crate::boot::steps::{StepContext, StepError, StepOutcome};
-use crate::boot::{LOOP, STEP};
+use crate::boot::{LOOP, STEP, ways_in};
 use crate::host::bus;
-use crate::host::command::Host;
+use crate::host::command::SlowHost;
 use crate::host::files;
 use crate::host::image;
 use crate::host::platform::Platform;
 use crate::host::services;
-use crate::maintenance::{Maintenance, Needs};
+use crate::maintenance::{Maintenance, Needs, storage};
 use crate::node::context::NodeContext;
 use crate::status::{self, Phase, Reporter, Status, Work};
 
@@ -42,7 +42,7 @@ const LATER: Duration = Duration::from_secs(30);
 /// looked at then is decided by the watch.
 const CALM: Duration = Duration::from_secs(5);
 
-/// How long a round of maintenance may last at the very most.
+/// How long a round of maintenance may last at the very most, times the timeout factor.
 const ROUND: Duration = Duration::from_secs(20 * 60);
 
 /// Runs until the process is ended: it never returns.
@@ -52,13 +52,22 @@ pub fn run(root: &Path) -> ExitCode {
     // start is over when it has begun to work.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     reporter.start_watchdog();
+    let mut watching = false;
     loop {
         reporter.alive(LOOP, STEP);
+        watching = watching || watch_storage(root, &reporter);
         let Err(error) = boot(root, &reporter);
         log::error!("{error:#}");
         failed(&reporter, &error);
+        ways_in::without_a_plan(root, None);
         thread::sleep(LATER);
     }
+}
+
+/// Begins to watch the storage. Says whether it did.
+fn watch_storage(root: &Path, reporter: &Reporter) -> bool {
+    let begun = Platform::detect(root).and_then(|platform| Ok(storage::watch(platform, reporter.clone())?));
+    begun.inspect_err(|error| log::error!("watching the storage: {error:#}")).is_ok()
 }
 
 /// Says that the agent came to no plan.
@@ -89,7 +98,10 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
         match plan::decide(&known.config, &observed) {
             Ok(plan) => break (known, plan),
             // What it is made from may be corrected meanwhile.
-            Err(finding) => refuse(reporter, finding.into(), LATER),
+            Err(finding) => {
+                ways_in::without_a_plan(root, Some(&known.config));
+                refuse(reporter, finding.into(), LATER);
+            }
         }
     };
     save(root, &plan)?;
@@ -101,8 +113,9 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     });
     let (config, data_disk, progress) = ((known.config, known.secret), known.data_disk, known.progress);
     let (config, secret) = config;
-    let host = (bus::system()?, Box::new(Host) as _);
+    let host = (bus::system()?, Box::new(SlowHost(config.timeout_factor())) as _);
     let node = NodeContext::new(platform, image, config, data_disk, reporter.clone(), host);
+    ways_in::before_the_steps(&node.platform, node.runner(), node.bus(), &node.config);
     let mut context = StepContext::new(node, secret, progress, plan);
     context.environment = known.environment;
     context.warn(known.warnings);
@@ -118,7 +131,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     maintenance.begin(context.node.config.role(), Needs::Node, Instant::now());
     maintenance.remember(&context.passing);
     loop {
-        reporter.alive(LOOP, ROUND);
+        reporter.alive(LOOP, context.node.config.timeout(ROUND));
         if let Some(health) = &context.health {
             health.look_if_due();
         }
@@ -133,44 +146,8 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
 
 /// Does the steps in order, each until it is done, and looks after what the node has by then.
 pub(crate) fn carry_out(context: &mut StepContext, steps: &[Step], maintenance: &mut Maintenance, reporter: &Reporter) {
-    let total = steps.len();
     for (index, step) in steps.iter().enumerate() {
-        let work = Work { number: index + 1, total, step: step.to_string(), waiting: None };
-        let mut attempt = 0;
-        loop {
-            if attempt == 0 {
-                reporter.update(|status| {
-                    status.phase = Phase::Working;
-                    status.refusals = 0;
-                    status.work = Some(work.clone());
-                });
-            }
-            reporter.alive(LOOP, STEP);
-            let error = match context.run(step) {
-                Ok(done) => {
-                    let what = match (attempt, done) {
-                        (0, StepOutcome::Already) => "nothing to do",
-                        (0, StepOutcome::Changed) => "done",
-                        _ => "done in the end",
-                    };
-                    log::info!("{step}: {what}");
-                    break;
-                }
-                Err(error) => error,
-            };
-            let mut findings = context.findings();
-            findings.extend(context.passed_over().without(&findings));
-            findings.extend(maintenance.findings());
-            reporter.update(|status| show(status, &error, findings));
-            if let StepError::Failed(error) = &error {
-                log::warn!("{step}: {error:#}");
-            }
-            if let Some(health) = &context.health {
-                health.look_if_due();
-            }
-            wait(context, maintenance, error.pause(attempt));
-            attempt += 1;
-        }
+        carry_out_one(context, steps, index, maintenance, reporter);
         if let Some(needs) = gives(step) {
             maintenance.begin(context.node.config.role(), needs, Instant::now());
         }
@@ -183,6 +160,61 @@ pub(crate) fn carry_out(context: &mut StepContext, steps: &[Step], maintenance: 
         status.work = None;
         status.times.done = status.times.done.or_else(status::since_power_on);
     });
+}
+
+/// Does one step until it is done. If the clock was set while it waits, the steps before it that follow the clock are done again: the
+/// step may wait for certificates that are not valid.
+fn carry_out_one(
+    context: &mut StepContext,
+    steps: &[Step],
+    index: usize,
+    maintenance: &mut Maintenance,
+    reporter: &Reporter,
+) {
+    let step = &steps[index];
+    let work = Work { number: index + 1, total: steps.len(), step: step.to_string(), waiting: None };
+    let mut attempt = 0;
+    loop {
+        if attempt == 0 {
+            reporter.update(|status| {
+                status.phase = Phase::Working;
+                status.refusals = 0;
+                status.work = Some(work.clone());
+            });
+        }
+        reporter.alive(LOOP, STEP);
+        let error = match context.run(step) {
+            Ok(done) => {
+                let what = match (attempt, done) {
+                    (0, StepOutcome::Already) => "nothing to do",
+                    (0, StepOutcome::Changed) => "done",
+                    _ => "done in the end",
+                };
+                log::info!("{step}: {what}");
+                return;
+            }
+            Err(error) => error,
+        };
+        let mut findings = context.findings();
+        findings.extend(context.passed_over().without(&findings));
+        findings.extend(maintenance.findings());
+        reporter.update(|status| show(status, &error, findings));
+        if let StepError::Failed(error) = &error {
+            log::warn!("{step}: {error:#}");
+        }
+        if let Some(health) = &context.health {
+            health.look_if_due();
+        }
+        wait(context, maintenance, error.pause(attempt));
+        attempt += 1;
+        if context.clock.was_set() {
+            log::warn!("the clock was set while this step waits: the node looks at its certificates again");
+            for earlier in (0..index).filter(|earlier| steps[*earlier].follows_the_clock()) {
+                carry_out_one(context, steps, earlier, maintenance, reporter);
+            }
+            attempt = 0;
+        }
+    }
 }
 
 /// What of the needs of maintenance is there once this step is done.

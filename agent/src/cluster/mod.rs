@@ -4,6 +4,7 @@
 //! [`crate::system`].
 
 pub mod addons;
+pub mod awaited;
 pub mod certificates;
 pub mod controller_end;
 pub mod encryption;
@@ -17,6 +18,8 @@ pub mod pki;
 pub mod pod_network;
 pub mod records;
 pub mod rendezvous;
+#[cfg(test)]
+mod settings;
 pub mod surroundings;
 pub mod tenants;
 pub mod virtual_address;

@@ -1,11 +1,13 @@
 //! What the agent keeps on the data disk: one file for each thing, each
 //! written whole.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use contract::codes;
+use contract::finding::Findings;
 use contract::json;
 use contract::paths;
 use contract::secret::Secret;
@@ -19,6 +21,7 @@ use crate::host::files;
 use crate::intake::config::Config;
 
 const CONFIG: &str = "config.json";
+const CONFIG_COPY: &str = "config-copy.json";
 const SECRET: &str = "secret";
 const ENVIRONMENT: &str = "environment";
 const RENDEZVOUS: &str = "rendezvous.json";
@@ -88,14 +91,38 @@ impl Records {
         Self { directory: files::below(root, paths::RECORDS) }
     }
 
+    /// Waits until no other process or thread changes an entry that it has read. Others wait until what is returned is dropped.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn lock(&self) -> anyhow::Result<File> {
+        let lock = || {
+            fs::create_dir_all(&self.directory)?;
+            let directory = File::open(&self.directory)?;
+            directory.lock()?;
+            Ok::<_, io::Error>(directory)
+        };
+        lock().with_context(|| format!("locking {}", self.directory.display()))
+    }
+
     /// The text of the saved configuration, whoever wrote it; none if it cannot be read.
     pub fn config_text(&self) -> Option<Secret> {
         fs::read(self.path(CONFIG)).ok().map(|text| Secret::new(String::from_utf8_lossy(&text).into_owned()))
     }
 
-    /// The saved configuration, if there is one.
+    /// The saved configuration, or its copy if it is damaged or missing; none if neither file exists.
+    ///
+    /// # Errors
+    /// Neither can be read and understood.
     pub fn config(&self) -> anyhow::Result<Option<Config>> {
-        self.load(CONFIG)
+        match self.load(CONFIG) {
+            Ok(Some(config)) => Ok(Some(config)),
+            saved => match self.load(CONFIG_COPY) {
+                Ok(Some(copy)) => Ok(Some(copy)),
+                Ok(None) => saved,
+                Err(error) => saved.and(Err(error)),
+            },
+        }
     }
 
     /// Saves the configuration that a form has given and the deployment secret, which comes first:
@@ -107,8 +134,10 @@ impl Records {
     pub fn save_config(&self, config: &Config, secret: &Secret) -> anyhow::Result<bool> {
         let changed = self.save_secret(secret)?;
         // What a boot without another form saves is what it has read.
-        let same = self.config()?.as_ref() == Some(config);
-        Ok((!same && self.put(CONFIG, config)?) || changed)
+        let same = self.load::<Config>(CONFIG)?.as_ref() == Some(config);
+        let changed = (!same && self.put(CONFIG, config)?) || changed;
+        self.copy_config();
+        Ok(changed)
     }
 
     /// Saves the node's configuration with what was changed in it, after the deployment secret, if it goes on with
@@ -119,7 +148,44 @@ impl Records {
     /// stands.
     pub fn update_config(&self, config: &Config, secret: Option<&Secret>) -> anyhow::Result<bool> {
         let changed = secret.map(|secret| self.save_secret(secret)).transpose()?.unwrap_or_default();
-        Ok(self.update(CONFIG, config)? || changed)
+        let changed = self.update(CONFIG, config)? || changed;
+        self.copy_config();
+        Ok(changed)
+    }
+
+    /// As [`Records::config`]. A copy takes the place of a configuration that is damaged or missing, which a finding says.
+    ///
+    /// # Errors
+    /// The configuration cannot be read or understood, and neither can its copy; or the file system's.
+    pub fn recover_config(&self) -> anyhow::Result<(Option<Config>, Findings)> {
+        let damaged = match self.load::<Config>(CONFIG) {
+            Ok(Some(config)) => {
+                // An earlier image has kept none, or has changed the configuration since.
+                self.copy_config();
+                return Ok((Some(config), Findings::default()));
+            }
+            Ok(None) => anyhow::anyhow!("{} is missing", self.path(CONFIG).display()),
+            Err(error) => error,
+        };
+        let Some(config) = self.config()? else { return Ok((None, Findings::default())) };
+        let restored =
+            || files::write_atomically(&self.path(CONFIG), &Zeroizing::new(fs::read(self.path(CONFIG_COPY))?), 0o600);
+        restored().context("restoring the configuration from its copy")?;
+        let action = "Check the node's settings and the data disk's storage. The next boot no longer says this";
+        let finding = codes::CONFIG_RESTORED.finding("data disk", format!("{damaged:#}"), action);
+        log::warn!("the configuration was restored from its copy: {damaged:#}");
+        Ok((Some(config), finding.into()))
+    }
+
+    /// Keeps the saved configuration a second time. A failure leaves the older copy.
+    fn copy_config(&self) {
+        let copy = || {
+            let text = Zeroizing::new(fs::read(self.path(CONFIG))?);
+            files::ensure_content(&self.path(CONFIG_COPY), &text, 0o600)
+        };
+        if let Err(error) = copy() {
+            log::warn!("copying the configuration: {error}");
+        }
     }
 
     fn save_secret(&self, secret: &Secret) -> anyhow::Result<bool> {
@@ -367,6 +433,42 @@ mod tests {
         std::os::unix::fs::symlink(&path, &path).unwrap();
         assert_eq!(refused(), format!("reading {}", path.display()));
         assert!(path.is_symlink());
+    }
+
+    #[test]
+    fn a_damaged_or_missing_configuration_is_restored_from_its_copy() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        assert!(records.recover_config().unwrap().0.is_none());
+        let mut three = crate::intake::config::fixture::three_nodes();
+        records.save_config(&Config::ControlPlane(three.clone()), &Secret::new("s".into())).unwrap();
+        three.timeout_factor = 3;
+        let config = Config::ControlPlane(three);
+        records.update_config(&config, None).unwrap();
+        note(&records, CONFIG);
+        assert!(records.recover_config().unwrap().1.is_empty());
+        let path = records.path(CONFIG);
+        for damaged in [Some("{"), Some("\0\0\0"), Some("[]"), None] {
+            match damaged {
+                Some(text) => fs::write(&path, text).unwrap(),
+                None => fs::remove_file(&path).unwrap(),
+            }
+            assert_eq!(records.config().unwrap().as_ref(), Some(&config), "{damaged:?}");
+            let (restored, findings) = records.recover_config().unwrap();
+            assert_eq!(restored.as_ref(), Some(&config), "{damaged:?}");
+            let found: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
+            assert_eq!(found, ["config.restored"], "{damaged:?}");
+            assert!(is_noted(&records, CONFIG) && records.recover_config().unwrap().1.is_empty());
+        }
+        // A damaged configuration may hold secrets that were changed since: nothing of it is kept.
+        let mut kept = fs::read_dir(root.path().join("data/kaas")).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(kept.all(|name| [CONFIG, CONFIG_COPY, SECRET].iter().any(|known| name == *known)));
+        fs::write(records.path(CONFIG_COPY), "{").unwrap();
+        fs::write(&path, "{").unwrap();
+        let errors = || [records.recover_config().unwrap_err(), records.config().unwrap_err()];
+        assert!(errors().iter().all(|error| error.to_string().contains("config.json")), "{:?}", errors());
+        fs::remove_file(&path).unwrap();
+        assert!(errors().iter().all(|error| error.to_string().contains("config-copy.json")), "{:?}", errors());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::cluster::pki::Authorities;
 use crate::cluster::pki::ssh::{self, SshAuthority};
 use crate::cluster::pod_network::desired::Settings;
 use crate::cluster::records::Records;
-use crate::cluster::{certificates, controller_end, pod_network};
+use crate::cluster::{awaited, certificates, controller_end, pod_network};
 use crate::faces::{bundle, console};
 use crate::host::command::Host;
 use crate::host::disk::scratch;
@@ -105,13 +105,13 @@ enum Command {
     /// Say how Secrets are encrypted, or make a new key for them
     #[command(subcommand)]
     Encryption(Encryption),
-    /// List certificates, install or remove your own for the Kubernetes API
+    /// List, renew or revoke certificates, install or remove your own for the Kubernetes API
     Certificate(certificates::command::Options),
     /// Issue a kubeconfig for an administrator, or a certificate for monitoring
     ///
-    /// The key is printed once and kept nowhere. Each issue is noted in /data/kaas/issued.log. A credential
-    /// cannot be called back, so give it a short life; an administrator's loses its power when the cluster
-    /// role binding of the group kubeadm:cluster-admins is removed.
+    /// The key is printed once and kept nowhere. Each issue is noted in /data/kaas/issued.log.
+    /// `kaas-agent certificate revoke` has the nodes' endpoints refuse it; the Kubernetes API accepts it
+    /// until it expires, or until the cluster role binding of the group kubeadm:cluster-admins is removed.
     Kubeconfig(certificates::command::KubeconfigOptions),
     /// Show the line for known_hosts that vouches for SSH on all control nodes and on the virtual IP
     ///
@@ -134,6 +134,11 @@ enum Command {
     /// one. With --alone this node goes on without them. What was written after the
     /// snapshot is lost; the old data are kept beside the new ones.
     Restore(restore::Options),
+    /// Let a control-plane node that has not joined yet fetch its keys for another hour, on the first control-plane node
+    ///
+    /// Until the hour is over, the deployment secret and the node's address give the keys of the
+    /// cluster's CAs. For example: `kaas-agent await cp3`
+    Await(awaited::Options),
     /// Replace a control node that has lost its data disk, on one that is well
     ///
     /// Removes the lost node and says a one-time code with which a blank VM of the same
@@ -232,6 +237,10 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::SupportBundle(options) => bundle::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::Reset(options) => reset::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
+        Command::Await(options) => {
+            let (now, uptime) = (SystemTime::now(), awaited::uptime()?);
+            awaited::command(root, &options, now, uptime, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
         Command::ReplaceMember(options) => {
             replace::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }

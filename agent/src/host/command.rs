@@ -4,11 +4,24 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt as _;
 use std::panic::resume_unwind;
 use std::process::{self, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 /// How much of a failing program's output its error carries, in bytes.
 const TAIL: usize = 2000;
+
+/// How long a program may run that asks or sets something.
+const USUAL: Duration = Duration::from_secs(10 * 60);
+
+/// How long a program may run whose work grows with the cluster's data, images or a disk. No program may run longer: the
+/// watchdog of the main loop ends the agent.
+pub const LONG: Duration = Duration::from_secs(110 * 60);
 
 /// A program, its arguments and what it is given on standard input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +30,13 @@ pub struct Command {
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
     input: Option<Vec<u8>>,
+    limit: Duration,
 }
 
 impl Command {
     /// A program without arguments.
     pub fn new(program: impl Into<OsString>) -> Self {
-        Self { program: program.into(), arguments: Vec::new(), environment: Vec::new(), input: None }
+        Self { program: program.into(), arguments: Vec::new(), environment: Vec::new(), input: None, limit: USUAL }
     }
 
     pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
@@ -46,12 +60,22 @@ impl Command {
         self.input = Some(input.into());
         self
     }
+
+    /// Ends the program, and all that it has started, after this time.
+    pub fn within(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
 }
 
 #[cfg(test)]
 impl Command {
     pub(crate) fn given(&self) -> &[u8] {
         self.input.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
     }
 }
 
@@ -86,6 +110,13 @@ pub enum Error {
         /// The last lines it wrote to standard error (or output).
         tail: String,
     },
+    /// It ran for too long and was killed.
+    #[error("{command}: killed because it did not end within {} s", .limit.as_secs())]
+    Late {
+        /// The command line.
+        command: String,
+        limit: Duration,
+    },
     /// What it was to read on standard input could not be produced.
     #[error("feeding {command}: {source}")]
     Feed {
@@ -104,7 +135,7 @@ pub trait Runner: Send + Sync {
     /// Runs to the end and returns standard output.
     ///
     /// # Errors
-    /// [`Error`] when it cannot be started or ends with a failure; whatever it
+    /// [`Error`] when it cannot be started, ends with a failure or does not end in time; whatever it
     /// did until then remains.
     fn run(&self, command: &Command) -> Result<Vec<u8>, Error>;
 
@@ -138,6 +169,25 @@ impl Runner for Host {
     }
 }
 
+/// The host of a node with this timeout factor.
+pub struct SlowHost(pub u32);
+
+impl SlowHost {
+    fn slow(&self, command: &Command) -> Command {
+        command.clone().within((command.limit * self.0).min(LONG))
+    }
+}
+
+impl Runner for SlowHost {
+    fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
+        Host.run(&self.slow(command))
+    }
+
+    fn run_fed(&self, command: &Command, feed: Feed<'_>) -> Result<Vec<u8>, Error> {
+        Host.run_fed(&self.slow(command), feed)
+    }
+}
+
 fn run(command: &Command, feed: Option<Feed<'_>>) -> Result<Vec<u8>, Error> {
     let start = |source| Error::Start { command: command.to_string(), source };
     let mut child = process::Command::new(&command.program)
@@ -146,17 +196,31 @@ fn run(command: &Command, feed: Option<Feed<'_>>) -> Result<Vec<u8>, Error> {
         .stdin(if feed.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        .process_group(0)
         .spawn()
         .map_err(start)?;
-    let stdin = child.stdin.take();
-    let (fed, output) = std::thread::scope(|scope| {
+    let (stdin, group) = (child.stdin.take(), i32::try_from(child.id()).map(Pid::from_raw));
+    let (ended, end) = channel::<()>();
+    let (fed, output, late) = std::thread::scope(|scope| {
+        let watch = scope.spawn(move || {
+            let late = end.recv_timeout(command.limit) == Err(RecvTimeoutError::Timeout);
+            if late && let Ok(group) = group {
+                // What it has started may hold its pipes open.
+                let _ = killpg(group, Signal::SIGKILL);
+            }
+            late
+        });
         // A program may fill its output pipe before it has read all its input:
         // feed it from a thread of its own.
         let feeding = stdin.zip(feed).map(|(mut stdin, feed)| scope.spawn(move || feed(&mut stdin)));
         let output = child.wait_with_output();
+        drop(ended);
         let fed = feeding.map_or(Ok(()), |thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        (fed, output)
+        (fed, output, watch.join().unwrap_or_else(|panic| resume_unwind(panic)))
     });
+    if late {
+        return Err(Error::Late { command: command.to_string(), limit: command.limit });
+    }
     let output = output.map_err(start)?;
     if let Err(source) = fed
         && source.kind() != io::ErrorKind::BrokenPipe
@@ -173,4 +237,49 @@ fn run(command: &Command, feed: Option<Feed<'_>>) -> Result<Vec<u8>, Error> {
         status: output.status,
         tail: String::from_utf8_lossy(tail).trim().to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_program_that_hangs_is_killed_with_its_children() {
+        let begun = Instant::now();
+        // The child holds the pipes open after its parent has ended.
+        for script in ["sleep 600 & wait", "sleep 600 & exit 0"] {
+            let hangs = Command::new("sh").args(["-c", script]).within(Duration::from_millis(100));
+            let error = Host.run(&hangs).unwrap_err();
+            assert!(matches!(error, Error::Late { .. }), "{error}");
+            assert!(error.to_string().starts_with("sh -c sleep 600"), "{error}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(300));
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_fed_no_longer() {
+        let hangs = Command::new("sleep").arg("600").within(Duration::from_millis(100));
+        let mut endless = |to: &mut dyn Write| -> io::Result<()> {
+            loop {
+                to.write_all(&[0; 4096])?;
+            }
+        };
+        assert!(matches!(Host.run_fed(&hangs, &mut endless), Err(Error::Late { .. })));
+    }
+
+    #[test]
+    fn a_program_that_ends_in_time_is_not_late() {
+        let echo = Command::new("cat").input("said").within(LONG);
+        assert_eq!(Host.run(&echo).unwrap(), b"said");
+    }
+
+    #[test]
+    fn programs_of_a_slow_host_have_more_time() {
+        let waits = Command::new("sleep").arg("1").within(Duration::from_millis(50));
+        assert!(matches!(Host.run(&waits), Err(Error::Late { .. })));
+        SlowHost(1000).run(&waits).unwrap();
+        let slow = |command: Command| SlowHost(20).slow(&command).limit();
+        assert_eq!([slow(Command::new("kubeadm")), slow(Command::new("e2fsck").within(LONG))], [LONG, LONG]);
+    }
 }

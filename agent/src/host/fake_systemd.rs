@@ -14,6 +14,7 @@ use zbus::OwnedObjectPath;
 
 use super::bus::{self, Bus};
 use super::files;
+use super::services::FAILED_STARTS;
 
 const SYSTEMD: &str = "/org/freedesktop/systemd1";
 const HOSTNAMED: &str = "/org/freedesktop/hostname1";
@@ -46,8 +47,25 @@ struct Units {
     stopping: BTreeMap<String, bool>,
     /// Those of these that start again then.
     again: BTreeSet<String>,
+    ending: BTreeMap<String, Ending>,
     asked: String,
     etcd: String,
+}
+
+/// A service that ends at each start.
+struct Ending {
+    /// As long as this exists.
+    cause: PathBuf,
+    /// systemd starts it again and again.
+    tries: bool,
+    /// How often it has done so.
+    restarts: u32,
+}
+
+impl Ending {
+    fn ends(&self) -> bool {
+        self.tries && self.cause.exists()
+    }
 }
 
 impl FakeSystemd {
@@ -72,6 +90,14 @@ impl FakeSystemd {
         self.link.lock().unwrap().reconfigured
     }
 
+    /// Has a service end at each start as long as this file exists.
+    pub(crate) fn end_at_each_start(&self, service: &str, cause: &Path) {
+        let mut units = self.units.lock().unwrap();
+        units.active.remove(service);
+        let ending = Ending { cause: cause.to_owned(), tries: true, restarts: FAILED_STARTS };
+        units.ending.insert(service.to_owned(), ending);
+    }
+
     pub(crate) fn bus(&self) -> Bus {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let systemd = self.clone();
@@ -84,6 +110,7 @@ impl FakeSystemd {
                     .p2p()
                     .serve_at(SYSTEMD, Manager(systemd.clone()))
                     .serve_at(UNIT, Unit(systemd.clone()))
+                    .serve_at(UNIT, Service(systemd.clone()))
                     .serve_at(NETWORKD, Networkd(systemd.clone()))
                     .serve_at(LINK, Link(systemd))
                     .serve_at(HOSTNAMED, HostName)
@@ -110,6 +137,9 @@ impl FakeSystemd {
 
     fn stop(&self, unit: &str, again: bool) {
         let mut units = self.units.lock().unwrap();
+        if let Some(ending) = units.ending.get_mut(unit) {
+            ending.tries = false;
+        }
         if units.active.contains(unit) {
             units.stopping.entry(unit.to_owned()).or_default();
             units.again.remove(unit);
@@ -126,6 +156,13 @@ impl FakeSystemd {
             // From its first moment on it has a log.
             fs::create_dir_all(files::below(&self.root, "/var/lib/etcd/member/wal")).unwrap();
             units.etcd = fs::read_to_string(files::below(&self.root, "/run/kaas/etcd.yaml")).unwrap_or_default();
+        }
+        if let Some(ending) = units.ending.get_mut(unit) {
+            ending.tries = true;
+            if ending.ends() {
+                ending.restarts += FAILED_STARTS;
+                return;
+            }
         }
         units.active.insert(unit.to_owned());
     }
@@ -144,6 +181,8 @@ impl FakeSystemd {
             "deactivating"
         } else if units.active.contains(&unit) {
             "active"
+        } else if units.ending.get(&unit).is_some_and(Ending::ends) {
+            "activating"
         } else {
             "inactive"
         }
@@ -177,6 +216,12 @@ impl Manager {
         self.0.stop(&name, false);
         found()
     }
+
+    fn reset_failed_unit(&self, name: String) {
+        if let Some(ending) = self.0.units.lock().unwrap().ending.get_mut(&name) {
+            ending.restarts = 0;
+        }
+    }
 }
 
 struct Unit(FakeSystemd);
@@ -186,6 +231,23 @@ impl Unit {
     #[zbus(property)]
     fn active_state(&self) -> String {
         self.0.state().to_owned()
+    }
+}
+
+struct Service(FakeSystemd);
+
+#[zbus::interface(name = "org.freedesktop.systemd1.Service")]
+impl Service {
+    #[zbus(property)]
+    fn n_restarts(&self) -> u32 {
+        let units = self.0.units.lock().unwrap();
+        units.ending.get(&units.asked).map_or(0, |ending| ending.restarts)
+    }
+
+    #[zbus(property)]
+    fn exec_main_start_timestamp_monotonic(&self) -> u64 {
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
+        u64::try_from(std::time::Duration::from(now).as_micros()).unwrap()
     }
 }
 

@@ -98,6 +98,17 @@ pub fn remove(path: &Path) -> io::Result<bool> {
     }
 }
 
+/// Removes a directory and all that is in it, if it is there.
+///
+/// # Errors
+/// Any error of the file system but that the directory is missing; a part of it may be left.
+pub fn remove_directory(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// SHA-256 of a file's content, however large it is.
 pub fn sha256(path: &Path) -> io::Result<[u8; 32]> {
     let (mut file, mut sum, mut part) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);

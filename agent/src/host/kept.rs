@@ -22,10 +22,11 @@ const MADE: [(&str, u32); 2] = [("kaas", 0o700), ("ssh", 0o700)];
 const ERASED: &str = "erase";
 
 const CONFIG: &str = "kaas/config.json";
+const CONFIG_COPY: &str = "kaas/config-copy.json";
 
 /// Whether an earlier boot has kept a configuration.
 pub fn is_there(platform: &Platform) -> bool {
-    platform.path(paths::KEPT).join(CONFIG).exists()
+    [CONFIG, CONFIG_COPY].iter().any(|config| platform.path(paths::KEPT).join(config).exists())
 }
 
 /// Marks it as to be erased at the next start: until then it is in use. Where there is no room for a file, the configuration

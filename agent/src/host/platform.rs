@@ -160,6 +160,14 @@ impl Platform {
         }
     }
 
+    /// Memory that the kernel manages, in bytes; none if the kernel does not say it.
+    pub fn memory(&self) -> Option<u64> {
+        // proc_meminfo(5): `MemTotal:       16384 kB`, where kB are KiB.
+        let text = fs::read_to_string(self.path("/proc/meminfo")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+    }
+
     /// The kubelet's `failCgroupV1`.
     pub fn fail_cgroup_v1(&self) -> bool {
         match &self.carrier {

@@ -12,6 +12,13 @@ const SERVICE: &str = "org.freedesktop.systemd1";
 const PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
+const UNIT_OF_SERVICE: &str = "org.freedesktop.systemd1.Service";
+
+/// So many failed starts are no accident.
+pub const FAILED_STARTS: u32 = 5;
+
+/// A service that has started again within this time has not recovered. Reading a large etcd takes minutes.
+const LATELY: Duration = Duration::from_secs(5 * 60);
 
 /// The agent's own unit. What is saved for it is taken up at its start: its plan
 /// is decided and done anew.
@@ -117,16 +124,51 @@ impl<'a> Services<'a> {
 
     /// systemd's `ActiveState` of a unit, such as `active` or `failed`.
     pub fn state(&self, unit: &str) -> anyhow::Result<String> {
-        let path: zbus::OwnedObjectPath =
-            self.bus.call(SERVICE, PATH, MANAGER, "LoadUnit", &(unit,)).with_context(|| format!("finding {unit}"))?;
-        self.bus.property(SERVICE, path.as_str(), UNIT, "ActiveState")
+        self.bus.property(SERVICE, self.path(unit)?.as_str(), UNIT, "ActiveState")
+    }
+
+    /// Whether a service seems to end at each start: systemd has started it again [`FAILED_STARTS`] times, and less than five
+    /// minutes ago. systemd counts since the last start by hand, not in a row: a service that works may have failed months ago.
+    ///
+    /// # Errors
+    /// systemd does not know the service or does not answer.
+    pub fn ends_at_each_start(&self, service: &str) -> anyhow::Result<bool> {
+        let path = self.path(service)?;
+        let restarts: u32 = self.bus.property(SERVICE, path.as_str(), UNIT_OF_SERVICE, "NRestarts")?;
+        // In microseconds of CLOCK_MONOTONIC.
+        let started: u64 =
+            self.bus.property(SERVICE, path.as_str(), UNIT_OF_SERVICE, "ExecMainStartTimestampMonotonic")?;
+        let now = Duration::from(nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)?);
+        Ok(restarts >= FAILED_STARTS && now < Duration::from_micros(started) + LATELY)
+    }
+
+    /// Forgets how often systemd has started a unit again.
+    ///
+    /// # Errors
+    /// systemd does not know the unit or does not answer.
+    pub fn forget_failures(&self, unit: &str) -> anyhow::Result<()> {
+        self.bus.call(SERVICE, PATH, MANAGER, "ResetFailedUnit", &(unit,)).with_context(|| format!("resetting {unit}"))
+    }
+
+    /// Restarts the system. systemd alone does it: programs may not be readable.
+    ///
+    /// # Errors
+    /// systemd does not answer, or the system shuts down already.
+    pub fn reboot(&self) -> anyhow::Result<()> {
+        self.job_in("StartUnit", "reboot.target", "replace-irreversibly")
+    }
+
+    fn path(&self, unit: &str) -> anyhow::Result<zbus::OwnedObjectPath> {
+        self.bus.call(SERVICE, PATH, MANAGER, "LoadUnit", &(unit,)).with_context(|| format!("finding {unit}"))
     }
 
     fn job(&self, method: &str, unit: &str) -> anyhow::Result<()> {
-        let _: zbus::OwnedObjectPath = self
-            .bus
-            .call(SERVICE, PATH, MANAGER, method, &(unit, "replace"))
-            .with_context(|| format!("{method} {unit}"))?;
+        self.job_in(method, unit, "replace")
+    }
+
+    fn job_in(&self, method: &str, unit: &str, mode: &str) -> anyhow::Result<()> {
+        let _: zbus::OwnedObjectPath =
+            self.bus.call(SERVICE, PATH, MANAGER, method, &(unit, mode)).with_context(|| format!("{method} {unit}"))?;
         Ok(())
     }
 }

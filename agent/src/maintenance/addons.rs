@@ -26,7 +26,7 @@ use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::kubernetes::rollout::{Trouble, Workload};
 use crate::cluster::pki::Authorities;
 use crate::cluster::records::Records;
-use crate::host::command::{Host, Runner};
+use crate::host::command::{Runner, SlowHost};
 use crate::host::files;
 use crate::node::context::NodeContext;
 use crate::status::{self, Times};
@@ -49,7 +49,8 @@ fn seen(context: &SwapContext, now: SystemTime) -> anyhow::Result<String> {
     let cluster = &context.config.cluster;
     let restored = Records::new(&context.root).entry::<Restored>()?;
     let since = restored.map(|restored| format!(" restored {}", restored.token)).unwrap_or_default();
-    Ok(format!("{} {} {} month {month}{since}", context.image.build, cluster.pod_security, cluster.add_ons))
+    let (build, resolvers) = (&context.image.build, addons::resolvers(&context.config.node));
+    Ok(format!("{build} {} {} {resolvers} month {month}{since}", cluster.pod_security, cluster.add_ons))
 }
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
@@ -70,7 +71,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         };
         let care = Care {
             context: &context,
-            runner: &Host,
+            runner: &SlowHost(config.timeout_factor),
             find: &|object| api.like(object),
             may: &|| if is_swapped { Ok(false) } else { settled() },
             now: SystemTime::now(),

@@ -2,7 +2,7 @@
 //! that use them, and says which ones nobody here can renew.
 
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use contract::codes;
 use contract::finding::Findings;
@@ -11,7 +11,9 @@ use super::health::yield_virtual_address;
 use crate::cluster::certificates::api::ApiCertificate;
 use crate::cluster::certificates::{self, API, AUTHORITIES, Certificate, renewal, users};
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
+use crate::cluster::kubernetes::kubelet;
 use crate::intake::config::ControlPlane;
+use crate::intake::preflight::show;
 use crate::node::context::NodeContext;
 
 /// How many days before its end an authority becomes a finding: a year.
@@ -35,6 +37,9 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
         if kubeadm.manifests()? {
             log::info!("the control plane starts again with renewed credentials");
         }
+    }
+    if kubelet::replace_unusable_certificates(root, now)? {
+        kubelet::try_restart(node.runner())?;
     }
     for unit in users::units() {
         if users::have_new(root, unit)? {
@@ -76,6 +81,15 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
             _ => {}
         }
     }
+    for one in certificates.iter().filter(|one| one.is_early(now)) {
+        let begins = show(UNIX_EPOCH + Duration::from_secs(one.begins.unsigned_abs()));
+        findings.push(codes::CERTIFICATE_EARLY.finding(
+            format!("certificate {}", one.name),
+            format!("it begins {begins}, and nothing accepts it before"),
+            "Check the clocks of this node and of those that it asks for the time. If they are right, the clock was ahead when the \
+             certificate was made: the node makes its own again, and you install yours again with `kaas-agent certificate install`",
+        ));
+    }
     for one in certificates.iter().filter(|one| one.name == API) {
         let code = match one.days_left(now) {
             ..0 => &codes::API_CERTIFICATE_EXPIRED,
@@ -95,7 +109,6 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
 mod tests {
     use super::*;
     use crate::host::files;
-    use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn a_certificate_that_was_damaged_is_named_with_what_to_do() {
@@ -111,9 +124,25 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_that_is_not_valid_yet_is_named() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let begins =
+            |seconds: i64| Certificate { name: "ca".into(), ends: 3_000_000_000, begins: 1_800_000_000 + seconds };
+        assert!(judge(&[begins(-1)], now).is_empty());
+        let findings = judge(&[begins(60)], now);
+        let found: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
+        assert_eq!(found, ["certificate.not-yet-valid"]);
+        assert!(findings.to_string().contains("certificate ca: it begins Jan 15 08:01:00 2027"), "{findings}");
+    }
+
+    #[test]
     fn authorities_are_told_of_a_year_before_their_end() {
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        let end = |name: &str, days: i64| Certificate { name: name.into(), ends: 1_800_000_000 + days * 24 * 60 * 60 };
+        let end = |name: &str, days: i64| Certificate {
+            name: name.into(),
+            ends: 1_800_000_000 + days * 24 * 60 * 60,
+            begins: 0,
+        };
         assert!(judge(&[end("ca", 366), end("apiserver", 1)], now).is_empty());
         let findings = judge(&[end("ca", 364), end("etcd-ca", -2)], now);
         let codes: Vec<&str> = findings.iter().map(|finding| finding.code.as_str()).collect();

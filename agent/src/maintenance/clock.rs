@@ -1,5 +1,5 @@
 //! The clock: keeps the time on the data disk, sees that just one source corrects
-//! it, and says when it is not right or no time server has been heard.
+//! it, and says when it is not right or follows no time server.
 
 use contract::finding::Findings;
 
@@ -10,9 +10,9 @@ use crate::system::{clock, host_clock, time};
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     let (platform, servers) = (&node.platform, &node.config.node().time_servers());
     let now = Clock::of(platform.root());
-    clock::keep(platform.root(), now, time::synchronized(platform))?;
-    let mut findings = Findings::default();
-    findings.extend(time::unsynchronized(platform, servers).into());
+    let (followed, finding) = time::look(platform, node.runner(), servers);
+    clock::keep(platform.root(), now, followed)?;
+    let mut findings = Findings::from(finding);
     findings.extend(clock::judge(now, false).into());
     let earliest = clock::earliest(platform.root(), now.image);
     findings.extend(host_clock::ensure(platform, node.runner(), servers, earliest).err().into());

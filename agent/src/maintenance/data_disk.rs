@@ -4,18 +4,13 @@
 use contract::codes;
 use contract::finding::Findings;
 
-use crate::host::disk::{self, DataDisk, Disk, grow};
+use crate::host::disk::{DataDisk, Disk, grow};
 use crate::node::context::NodeContext;
 
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     let DataDisk::Ours { disk, identity } = &node.data_disk else { return Ok(Findings::default()) };
     grow::rescan(disk, &node.platform);
     let disk = Disk::open(&disk.path, &node.platform)?;
-    if identity.local_volumes.is_some()
-        && let Err(finding) = disk::check_volumes(&disk, &node.platform)
-    {
-        return Ok(finding.into());
-    }
     Ok(match grow::online(&disk, identity.disk, &node.platform, node.runner()) {
         Ok(_) => Findings::default(),
         Err(error) => codes::DISK_NOT_GROWN

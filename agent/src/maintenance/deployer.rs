@@ -13,7 +13,7 @@ use super::job::Job;
 use crate::cluster::addons;
 use crate::cluster::kubernetes::api;
 use crate::cluster::records::{DeployerRights, Records};
-use crate::host::command::{Host, Runner};
+use crate::host::command::{Runner, SlowHost};
 use crate::host::files;
 use crate::node::context::NodeContext;
 
@@ -28,10 +28,11 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     if is_done(&root, current.as_deref())? {
         return Ok(None);
     }
+    let host = SlowHost(config.timeout_factor);
     Ok(Some(Box::new(move |_| {
-        see_to(&root, current.as_deref(), &|objects| api::apply(&Host, address, objects).map(drop), &|user| {
+        see_to(&root, current.as_deref(), &|objects| api::apply(&host, address, objects).map(drop), &|user| {
             let delete = ["delete", "clusterrolebinding", user, "--ignore-not-found"];
-            Ok(Host.run(&api::kubectl(address).args(delete)).map(drop)?)
+            Ok(host.run(&api::kubectl(address).args(delete)).map(drop)?)
         })?;
         Ok(Findings::default())
     })))

@@ -8,7 +8,7 @@ use contract::finding::Findings;
 
 use super::job::Job;
 use crate::cluster::encryption::drive::{EncryptingNode, Laid};
-use crate::host::command::{Host, Runner};
+use crate::host::command::{Runner, SlowHost};
 use crate::node::context::NodeContext;
 use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::node_record;
@@ -18,7 +18,8 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let Some(context) = manager.context().filter(|context| context.reporter.status().is_ready()) else {
         return Ok(None);
     };
-    Ok(Some(Box::new(move |_| look(&context, manager.state().is_some(), &Host, SystemTime::now()))))
+    let host = SlowHost(context.config.timeout_factor);
+    Ok(Some(Box::new(move |_| look(&context, manager.state().is_some(), &host, SystemTime::now()))))
 }
 
 fn look(context: &SwapContext, swap_open: bool, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<Findings> {

@@ -6,6 +6,7 @@ use super::health::yield_virtual_address;
 use super::job::Job;
 use crate::cluster::REQUEST;
 use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::etcd::damage;
 use crate::cluster::etcd::listens;
 use crate::cluster::etcd::upkeep::{self, Member, Task};
 use crate::node::context::NodeContext;
@@ -14,6 +15,9 @@ use crate::node::context::NodeContext;
 const WORK: Duration = Duration::from_secs(600);
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    if let Some(damaged) = damage::look(node.control_plane()?, node.root(), &node.services(), node.runner())? {
+        return Ok(Some(Box::new(move |_| Ok(damaged.into()))));
+    }
     let (config, pki, root, reporter) =
         (node.control_plane()?.clone(), node.pki(), node.platform.root().to_owned(), node.reporter.clone());
     let Ok(node) = config.control_node().cloned() else { return Ok(None) };

@@ -8,7 +8,7 @@ use crate::cluster::REQUEST;
 use crate::cluster::firewall::{HostPorts, Rules};
 use crate::cluster::kubernetes::ADMINISTRATOR;
 use crate::cluster::kubernetes::api::{self, Api};
-use crate::host::command::Host;
+use crate::host::command::SlowHost;
 use crate::host::files;
 use crate::intake::config::Config;
 use crate::node::context::NodeContext;
@@ -32,7 +32,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
                 Err(error) => log::debug!("the pods' host ports stay as they are: {error:#}"),
             }
         }
-        match firewall.ensure(&Host, &Rules::of(&config)) {
+        match firewall.ensure(&SlowHost(config.timeout_factor()), &Rules::of(&config)) {
             Ok(true) => log::info!("the firewall has been laid again"),
             Ok(false) => {}
             Err(finding) => return Ok(finding.into()),

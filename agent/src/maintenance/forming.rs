@@ -1,5 +1,6 @@
-//! On a first node whose cluster works: hands those that have not joined yet what they need, for days if need be, and
-//! says who is awaited. When nobody is any more, it closes the rendezvous for good and erases the deployment secret.
+//! On a first node whose cluster works: hands those that have not joined yet what they need, for an hour and whenever the
+//! operator asks for another one, and says who is awaited. When nobody is any more, it closes the rendezvous for good and
+//! erases the deployment secret.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -10,6 +11,7 @@ use contract::finding::Findings;
 
 use super::job::{Job, LastFound};
 use crate::cluster::REQUEST;
+use crate::cluster::awaited::{self, Awaited};
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::replace;
 use crate::cluster::etcd::restore::Restored;
@@ -49,12 +51,16 @@ struct Waiting {
 impl Waiting {
     /// Ends when all have joined.
     fn for_joins(&self, open: &Rendezvous, out: &LastFound) -> anyhow::Result<Findings> {
+        let records = Records::new(&self.root);
         let mut watch = |report: &Report| {
-            out.set(findings(report));
+            // Where that fails, the rendezvous hands out nothing.
+            let awaited = awaited::uptime().and_then(|uptime| Awaited::count(&records, uptime)).unwrap_or_default();
+            out.set(findings(report, &awaited));
             ControlFlow::Continue(())
         };
         open.wait_for_joins(&mut || self.joined(), &mut watch)?;
-        Records::new(&self.root).erase_secret()?;
+        records.erase_secret()?;
+        records.forget::<Awaited>()?;
         log::info!("all control nodes have joined: the rendezvous is closed for good, the deployment secret is erased");
         Ok(Findings::default())
     }
@@ -97,7 +103,7 @@ impl Waiting {
 }
 
 /// Who is awaited, and what is wrong there. The cluster works all the same, so nothing of it is an error here.
-fn findings(report: &Report) -> Findings {
+fn findings(report: &Report, awaited: &Awaited) -> Findings {
     let mut all = Findings::default();
     for finding in report.findings.iter() {
         all.push(finding.clone().softened());
@@ -105,8 +111,23 @@ fn findings(report: &Report) -> Findings {
     for waiting in &report.waiting {
         let subject = format!("{} ({})", waiting.node, waiting.address);
         if !all.iter().any(|finding| finding.subject == subject) {
-            let seen = format!("it has not joined the cluster yet: {}", waiting.why);
-            let action = format!("Power it on; if it is lost for good: `kaas-agent replace-member {}`", waiting.node);
+            let (node, why) = (&waiting.node, &waiting.why);
+            let lost =
+                format!("if it is lost for good, run `kaas-agent replace-member {node}` on another control node");
+            let (seen, action) = match awaited.left(node) {
+                Some(left) => (
+                    format!(
+                        "it has not joined the cluster yet: {why}. For {} min, the deployment secret and its address give the \
+                         keys of the cluster's CAs",
+                        left.div_ceil(60)
+                    ),
+                    format!("Power it on; {lost}"),
+                ),
+                None => (
+                    format!("it has not joined the cluster, and the hour for joining is over: {why}"),
+                    format!("Run `kaas-agent await {node}` on this node and power it on within an hour; {lost}"),
+                ),
+            };
             all.push(codes::MEMBER_AWAITED.finding(subject, seen, action));
         }
     }
@@ -118,7 +139,7 @@ mod tests {
     use super::*;
     use crate::cluster::etcd::fake::FakeEtcd;
     use crate::cluster::kubernetes::PKI;
-    use crate::cluster::rendezvous::{Proof, Settings};
+    use crate::cluster::rendezvous::{self, Proof, Settings};
     use crate::host::files;
     use crate::intake::config::Config;
     use crate::intake::config::fixture::three_nodes;
@@ -163,6 +184,7 @@ mod tests {
                 Settings { pace: Duration::from_millis(10), ..Settings::new(self.config.clone(), proof, "image") };
             let records = self.records();
             let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
+            Awaited::begin(&self.records(), &["node2", "node3"], awaited::uptime().unwrap()).unwrap();
             Rendezvous::open(settings, self.records().rendezvous().unwrap(), keep).unwrap()
         }
 
@@ -216,11 +238,27 @@ mod tests {
             first.awaits(&out, &["node3"]);
             let said = out.findings().to_string();
             assert!(said.contains("member.awaited") && said.contains("replace-member node3"), "{said}");
+            assert!(
+                said.contains(" min, the deployment secret and its address give the keys of the cluster's CAs"),
+                "{said}"
+            );
             assert!(!first.is_over());
             first.joins("node3");
             assert!(job.join().unwrap().unwrap().is_empty());
         });
         assert!(first.is_over());
+        assert_eq!(first.records().entry::<Awaited>().unwrap(), None);
+    }
+
+    #[test]
+    fn after_the_hour_the_finding_says_how_to_begin_another_one() {
+        let (three, mut report) = (three_nodes(), Report::default());
+        let node = &three.cluster.control_nodes[2];
+        let why = crate::cluster::rendezvous::Why::NoAnswer;
+        report.waiting.push(rendezvous::Waiting { node: node.name.clone(), address: node.address, why });
+        let said = findings(&report, &Awaited::default()).to_string();
+        assert!(said.contains("the hour for joining is over: no answer"), "{said}");
+        assert!(said.contains("Run `kaas-agent await node3` on this node") && !said.contains("CAs"), "{said}");
     }
 
     #[test]

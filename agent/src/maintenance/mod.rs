@@ -18,10 +18,14 @@ pub mod health;
 mod job;
 mod objects;
 mod pod_security;
+mod registration;
+mod renewal;
+mod revoked;
 mod runtime;
 mod schedule;
 mod snapshots;
 pub(crate) mod space;
+pub mod storage;
 mod surroundings;
 mod swap;
 mod worker;
@@ -31,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use contract::finding::Findings;
 use contract::role::Role;
-use schedule::Work::{Background, Check};
+use schedule::Work::{Background, Check, Lasting};
 use schedule::{Scheduled, Task};
 
 use crate::node::context::NodeContext;
@@ -67,20 +71,22 @@ fn tasks(role: Role, needs: Needs) -> &'static [Task] {
 #[rustfmt::skip]
 const DISK: &[Task] = &[
     Task { what: "the room on the disks", every: MINUTE, work: Background(space::look) },
-    Task { what: ROOM, every: space::RELIEVE, work: Background(space::relieve) },
+    Task { what: ROOM, every: space::RELIEVE, work: Lasting(space::relieve) },
 ];
 
 #[rustfmt::skip]
 const STORE: &[Task] = &[
     Task { what: "snapshots of etcd", every: MINUTE, work: Background(snapshots::prepare) },
-    Task { what: "the copies of snapshots", every: MINUTE, work: Background(snapshots::prepare_copies) },
+    Task { what: "the copies of snapshots", every: MINUTE, work: Lasting(snapshots::prepare_copies) },
     Task { what: "etcd", every: Duration::from_secs(120), work: Background(etcd::prepare) },
+    Task { what: "the revoked certificates", every: Duration::from_secs(10), work: Background(revoked::prepare) },
 ];
 
 #[rustfmt::skip]
 const CONTROL_PLANE: &[Task] = &[
     Task { what: "the container runtime", every: MINUTE, work: Check(runtime::look) },
     Task { what: "the certificates", every: Duration::from_secs(600), work: Check(certificates::look) },
+    Task { what: "the renewal of certificates that was asked for", every: Duration::from_secs(2), work: Check(renewal::look) },
     Task { what: "the firewall", every: Duration::from_secs(10), work: Background(firewall::prepare) },
     Task { what: "the status endpoint", every: MINUTE, work: Check(endpoint::look) },
     Task { what: "the deployer's rights", every: Duration::from_secs(5), work: Background(deployer::prepare) },
@@ -88,17 +94,18 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
     Task { what: "what pods may ask for", every: MINUTE, work: Check(pod_security::look) },
+    Task { what: "the Node object of this node", every: Duration::from_secs(10), work: Background(registration::prepare) },
     Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },
     Task { what: "the encryption of Secrets", every: MINUTE, work: Background(encryption::prepare) },
     Task { what: ADD_ONS, every: MINUTE, work: Background(addons::prepare) },
     Task { what: "the network policies", every: MINUTE, work: Background(objects::network_policies) },
     Task { what: "the external IPs of Services", every: Duration::from_secs(600), work: Background(objects::external_ips) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
-    Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
-    Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Background(forming::prepare) },
+    Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Lasting(swap::upgrade) },
+    Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Lasting(forming::prepare) },
     Task { what: worker::CERTIFICATES, every: Duration::from_secs(2), work: Background(worker::approve) },
     Task { what: "the workers that there are", every: Duration::from_secs(20), work: Background(worker::follow) },
-    Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Background(admission::prepare) },
+    Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Lasting(admission::prepare) },
 ];
 
 #[rustfmt::skip]
@@ -173,7 +180,7 @@ impl Maintenance {
     pub fn findings(&self) -> Findings {
         let mut all = Findings::default();
         for scheduled in &self.0 {
-            all.extend(scheduled.report.findings());
+            all.extend(scheduled.findings());
         }
         all
     }

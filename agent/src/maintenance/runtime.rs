@@ -1,5 +1,5 @@
-//! containerd goes on without a plugin that failed to start, and the kubelet
-//! then asks in vain for ever: a runtime without CRI is restarted.
+//! The container runtime of a node that is not ready: it is started where systemd has given it up, and started again where it
+//! runs without its Kubernetes interface, for which the kubelet would wait for ever.
 
 use contract::finding::Findings;
 
@@ -7,13 +7,19 @@ use crate::cluster::kubernetes::containerd;
 use crate::node::context::NodeContext;
 
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
+    let recreated = containerd::recreated(node.root()).into();
     // While the node is Ready, the kubelet reaches it.
     if node.reporter.status().is_ready() {
-        return Ok(Findings::default());
+        return Ok(recreated);
     }
-    if !containerd::serves_kubernetes(node.runner())? {
+    let services = node.services();
+    let serves = containerd::serves_kubernetes(node.runner());
+    if !matches!(serves, Ok(true)) && services.ends_at_each_start(containerd::UNIT)? {
+        return Ok(containerd::failed().into());
+    }
+    if !services.start(containerd::UNIT)? && !serves? {
         log::warn!("the container runtime came up without its Kubernetes interface: it is restarted");
-        node.services().restart(containerd::UNIT)?;
+        services.restart(containerd::UNIT)?;
     }
-    Ok(Findings::default())
+    Ok(recreated)
 }

@@ -4,7 +4,8 @@
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use contract::finding::Findings;
+use contract::codes;
+use contract::finding::{Finding, Findings};
 
 use super::job::{Job, LastFound, failed};
 use crate::node::context::NodeContext;
@@ -26,7 +27,14 @@ pub(super) enum Work {
     /// Takes longer than the watch over the node may wait. This part is quick and gives the job, if there is anything
     /// to do.
     Background(fn(&NodeContext) -> anyhow::Result<Option<Job>>),
+    /// The same for a job that waits for other nodes, for pods or for a server, each with its own limit, or that goes
+    /// on for good: it may run for long.
+    Lasting(fn(&NodeContext) -> anyhow::Result<Option<Job>>),
 }
+
+/// A job of [`Work::Background`] that runs for so many paces, and for this time, times the timeout factor, is stuck.
+const PACES: u32 = 10;
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// A task and how it stands.
 pub(super) struct Scheduled {
@@ -35,7 +43,16 @@ pub(super) struct Scheduled {
     pub report: LastFound,
     /// The pause before it is looked at again, until a job of it has begun.
     pause: Duration,
-    thread: Option<JoinHandle<anyhow::Result<Findings>>>,
+    /// How long a job may run at least.
+    patience: Duration,
+    running: Option<Running>,
+    stuck: Option<Finding>,
+}
+
+/// A job that has begun.
+struct Running {
+    thread: JoinHandle<anyhow::Result<Findings>>,
+    since: Instant,
 }
 
 impl Scheduled {
@@ -46,16 +63,28 @@ impl Scheduled {
 
     /// Looked at after another pause, again and again, until there is something to do; at its own pace from then on.
     pub fn eager(task: &'static Task, pause: Duration, now: Instant) -> Self {
-        Self { task, due: now + pause, report: LastFound::default(), pause, thread: None }
+        let report = LastFound::default();
+        Self { task, due: now + pause, report, pause, patience: PATIENCE, running: None, stuck: None }
     }
 
     /// Does or begins what is due and takes back what is done. Says whether a person may have something to learn.
     pub fn run(&mut self, node: &NodeContext, now: Instant) -> bool {
+        let was_stuck = self.stuck.is_some();
+        self.patience = node.config.timeout(PATIENCE);
         match self.task.work {
             Work::Check(check) => self.check(now, || check(node)),
-            Work::Background(prepare) => self.background(now, || prepare(node)),
+            Work::Background(prepare) | Work::Lasting(prepare) => self.background(now, || prepare(node)),
         }
-        self.report.take_news()
+        self.report.take_news() || was_stuck != self.stuck.is_some()
+    }
+
+    /// What it has last found, and whether it is stuck.
+    pub fn findings(&self) -> Findings {
+        let mut all = self.report.findings();
+        if let Some(stuck) = &self.stuck {
+            all.push(stuck.clone());
+        }
+        all
     }
 
     fn check(&mut self, now: Instant, check: impl FnOnce() -> anyhow::Result<Findings>) {
@@ -66,12 +95,20 @@ impl Scheduled {
     }
 
     fn background(&mut self, now: Instant, prepare: impl FnOnce() -> anyhow::Result<Option<Job>>) {
-        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
-            let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        if let Some(running) = self.running.take_if(|running| running.thread.is_finished()) {
+            let done = running.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             self.report(done);
             self.due = now + self.task.every;
+            self.stuck = None;
         }
-        if self.thread.is_some() || self.due > now {
+        if let Some(running) = &self.running {
+            let limit = self.patience.max(self.task.every * PACES);
+            if matches!(self.task.work, Work::Background(_)) && now.duration_since(running.since) > limit {
+                self.stuck.get_or_insert_with(|| stuck(self.task.what, limit));
+            }
+            return;
+        }
+        if self.due > now {
             return;
         }
         self.due = now + self.pause;
@@ -84,7 +121,7 @@ impl Scheduled {
             Ok(None) => self.report(Ok(Findings::default())),
             Ok(thread) => {
                 self.pause = self.task.every;
-                self.thread = thread;
+                self.running = thread.map(|thread| Running { thread, since: now });
             }
             Err(error) => self.report(Err(error)),
         }
@@ -93,6 +130,13 @@ impl Scheduled {
     fn report(&self, result: anyhow::Result<Findings>) {
         self.report.set(result.unwrap_or_else(|error| failed(self.task.what, &error)));
     }
+}
+
+/// Says that looking after something does not end.
+fn stuck(what: &str, limit: Duration) -> Finding {
+    let seen = format!("its maintenance job has run for more than {} minutes and does not end", limit.as_secs() / 60);
+    let action = "Restart the agent: `sudo systemctl restart kaas-agent`. If this returns, make a support bundle";
+    codes::MAINTENANCE_STUCK.finding(what, seen, action)
 }
 
 #[cfg(test)]
@@ -120,7 +164,7 @@ mod tests {
         });
         scheduled.background(now + Duration::from_secs(3600), || panic!("begun twice"));
         end.send(()).unwrap();
-        while scheduled.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        while scheduled.running.as_ref().is_some_and(|running| !running.thread.is_finished()) {
             thread::yield_now();
         }
         scheduled.background(now, || panic!("begun too early"));
@@ -142,7 +186,7 @@ mod tests {
             Ok(Some(Box::new(|_: &LastFound| Ok(Findings::default()))))
         });
         assert_eq!(looks, 1, "it had nothing to do before");
-        while scheduled.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        while scheduled.running.as_ref().is_some_and(|running| !running.thread.is_finished()) {
             thread::yield_now();
         }
         let done = now + soon * 3;
@@ -166,6 +210,60 @@ mod tests {
         assert!(findings.to_string().contains("the door: looking after it failed: no credentials"), "{findings}");
         assert!(findings.iter().all(|finding| finding.code == "maintenance.failed"), "{findings}");
         assert!(!findings.has_errors());
+    }
+
+    #[test]
+    fn a_job_that_does_not_end_is_stuck_until_it_ends() {
+        const LASTING: Task = Task { work: Work::Lasting(|_| Ok(None)), ..TASK };
+        const SLOW: Task = Task { every: Duration::from_secs(600), ..TASK };
+        for (task, limit) in [(&TASK, Some(PATIENCE)), (&SLOW, Some(SLOW.every * PACES)), (&LASTING, None)] {
+            let (now, (end, ended)) = (Instant::now(), mpsc::channel::<()>());
+            let mut scheduled = Scheduled { due: now, ..Scheduled::new(task, now) };
+            scheduled.background(now, || {
+                Ok(Some(Box::new(move |_| {
+                    let _ = ended.recv();
+                    Ok(Findings::default())
+                })))
+            });
+            let mut after = |time: Duration| {
+                scheduled.background(now + time, || Ok(None));
+                scheduled.findings().iter().map(|finding| finding.code.clone()).collect::<Vec<_>>()
+            };
+            if let Some(limit) = limit {
+                assert!(after(limit).is_empty());
+                assert_eq!(after(limit + Duration::from_secs(1)), ["maintenance.stuck"]);
+            }
+            let days = Duration::from_secs(3 * 24 * 3600);
+            assert_eq!(after(days).len(), usize::from(limit.is_some()));
+            drop(end);
+            while !after(days).is_empty() {
+                thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn a_job_of_a_slow_node_has_more_time() {
+        use crate::intake::config::{Config, fixture};
+        const HANGS: Task = Task {
+            work: Work::Background(|_| {
+                Ok(Some(Box::new(|_: &LastFound| -> anyhow::Result<Findings> {
+                    loop {
+                        thread::park();
+                    }
+                })))
+            }),
+            ..TASK
+        };
+        let (root, mut config, now) = (tempfile::tempdir().unwrap(), fixture::one_node(), Instant::now());
+        config.timeout_factor = 20;
+        let node = crate::node::fixture::node(root.path(), Config::ControlPlane(config));
+        let mut scheduled = Scheduled { due: now, ..Scheduled::new(&HANGS, now) };
+        let mut after = |time: Duration| {
+            scheduled.run(&node, now + time);
+            scheduled.findings().iter().count()
+        };
+        assert_eq!([Duration::ZERO, PATIENCE * 19, PATIENCE * 21].map(&mut after), [0, 0, 1]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use std::{fs, io};
 
+use anyhow::bail;
 use contract::codes;
 use contract::finding::Findings;
 use contract::properties::Period;
@@ -17,7 +18,8 @@ use crate::cluster::REQUEST;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::snapshot::{self, Snapshot};
 use crate::cluster::etcd::target::Target;
-use crate::host::command::Host;
+use crate::cluster::etcd::upkeep;
+use crate::host::command::SlowHost;
 use crate::host::files;
 use crate::intake::config::{ControlPlane, clear_text};
 use crate::node::context::NodeContext;
@@ -66,7 +68,12 @@ fn take_if_due(config: &ControlPlane, pki: &Path, root: &Path) -> anyhow::Result
     if !status.is_leader() {
         return Ok(());
     }
-    let taken = snapshot::take(&config.cluster.name, node, root, &Host, status.db_size, SystemTime::now())?;
+    // A snapshot has the alarms, too: a cluster that is restored from it would refuse writes.
+    if upkeep::is_corrupt(&status) {
+        bail!("the data of etcd's members differ: see the finding etcd.corrupt");
+    }
+    let host = SlowHost(config.timeout_factor);
+    let taken = snapshot::take(&config.cluster.name, node, root, &host, status.db_size, SystemTime::now())?;
     log::info!("took the snapshot {}: revision {}, {} keys", taken.0.name(), taken.1.revision, taken.1.total_key);
     Ok(())
 }
@@ -150,6 +157,16 @@ mod tests {
         };
         assert!(is_due(Period::minutes(15)));
         assert!(!is_due(Period::hours(6)) && !is_due(Period::days(7)));
+    }
+
+    #[test]
+    fn no_snapshot_is_taken_while_the_members_data_differ() {
+        let (root, mut config) = (tempfile::tempdir().unwrap(), crate::intake::config::fixture::three_nodes());
+        let pki = files::below(root.path(), PKI);
+        let etcd = fake::FakeEtcd::start(&mut config, &pki);
+        etcd.raise(0, upkeep::CORRUPT);
+        let refused = take_if_due(&config, &pki, root.path()).unwrap_err().to_string();
+        assert!(refused.contains("etcd.corrupt") && !snapshot::directory(root.path()).exists(), "{refused}");
     }
 
     #[test]

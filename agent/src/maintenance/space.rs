@@ -6,16 +6,17 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use contract::codes;
-use contract::finding::Findings;
+use contract::finding::{Finding, Findings};
 use contract::paths;
 use nix::sys::statvfs::statvfs;
 
 use super::ROOM;
 use super::job::{Job, failed};
 use crate::cluster::etcd::snapshot;
+use crate::cluster::kubernetes::api_server::audit;
 use crate::host::disk::is_mounted;
 use crate::host::files;
 use crate::node::context::NodeContext;
@@ -29,45 +30,48 @@ const ALMOST: u64 = 90;
 /// The pause between two looks whether etcd is short of room.
 pub(super) const RELIEVE: Duration = Duration::from_secs(5);
 
+/// How long it is said that the audit log is too short.
+const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// How many of the largest users are named.
 const NAMED: usize = 4;
 
 /// A file system that is written.
-struct Place {
-    point: &'static str,
-    name: &'static str,
+pub(super) struct Place {
+    pub(super) point: &'static str,
+    pub(super) name: &'static str,
     /// What is known to use it; the other directories are named by their paths.
     users: &'static [(&'static str, &'static str)],
     action: &'static str,
 }
 
-const DATA: Place = Place {
+pub(super) const DATA: Place = Place {
     point: paths::DATA,
     name: "the data disk",
     users: &[
         ("etcd", "etcd"),
         ("snapshots", "snapshots of etcd"),
         ("tenants", "snapshots of tenants' stores"),
+        ("audit", "the audit log"),
         ("kaas", "the agent's records"),
         ("kubernetes", "certificates and manifests"),
     ],
     action: "Enlarge the data disk in the hypervisor (the node takes the new size by itself), or free space on it",
 };
 
-const SCRATCH: Place = Place {
+pub(super) const SCRATCH: Place = Place {
     point: "/var",
     name: "the system disk's scratch partition",
     users: &[
         ("log/journal", "the journal"),
         ("log/pods", "container logs"),
-        ("log/kubernetes", "the API server's audit log"),
         ("lib/containerd", "container images and writable layers"),
         ("lib/kubelet", "pods' volumes"),
     ],
     action: "Remove what pods wrote, or the pods that wrote it; images that no pod uses go by themselves",
 };
 
-const VOLUMES: Place = Place {
+pub(super) const VOLUMES: Place = Place {
     point: paths::LOCAL_VOLUMES,
     name: "the data disk with local volumes",
     users: &[],
@@ -96,20 +100,40 @@ fn looking(node: &NodeContext, places: &'static [&'static Place]) -> Job {
     })
 }
 
-/// Makes room for etcd before its disk is full, quicker than anybody could. It goes on for good: the main loop may be busy
-/// for longer than a small disk takes to fill.
+/// Makes room for etcd before its disk is full, quicker than anybody could, and sees to the audit log. It goes on for good: the
+/// main loop may be busy for longer than a small disk takes to fill.
 pub(super) fn relieve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     Ok(Some(relieving(node.root().to_owned())))
 }
 
 fn relieving(root: PathBuf) -> Job {
     Box::new(move |report| {
+        let mut short = None;
         loop {
-            let relieved = snapshot::relieve(&root);
-            report.set(relieved.map_or_else(|error| failed(ROOM, &error), |()| Findings::default()));
+            report.set(relieve_now(&root, &mut short));
             thread::sleep(RELIEVE);
         }
     })
+}
+
+/// What the audit log has beyond its share goes before a snapshot. If one of both fails, the other goes on. `short` has the last
+/// finding about the log and its time.
+fn relieve_now(root: &Path, short: &mut Option<(Instant, Finding)>) -> Findings {
+    let mut findings = Findings::default();
+    match audit::trim(root) {
+        Ok(Some(finding)) => *short = Some((Instant::now(), finding)),
+        Ok(None) => {}
+        Err(error) => findings.extend(failed("the audit log", &error)),
+    }
+    if let Some((since, finding)) = short
+        && since.elapsed() < REMEMBERED
+    {
+        findings.push(finding.clone());
+    }
+    if let Err(error) = snapshot::relieve(root) {
+        findings.extend(failed(ROOM, &error));
+    }
+    findings
 }
 
 /// How much of something is used.
@@ -209,9 +233,15 @@ pub(crate) fn scratch_users() -> impl Iterator<Item = String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::symlink;
     use std::time::SystemTime;
 
+    use nix::fcntl::{FallocateFlags, fallocate};
+
     use super::*;
+    use crate::host::command::{Command, Host, Runner as _};
+    use crate::host::disk::fixture::alone;
     use crate::host::fixture::{eventually, small_file_system};
     use crate::intake::config::Config;
     use crate::intake::config::fixture::joined;
@@ -297,6 +327,47 @@ mod tests {
             fs::remove_dir_all(directory).unwrap();
             fs::write(files::below(root.path(), paths::SNAPSHOTS), "").unwrap();
             eventually("a warning", || found.findings().to_string().contains(ROOM));
+            // The audit log keeps its share all the same.
+            let logs = files::below(root.path(), audit::LOGS);
+            let excess = logs.join("audit-2026-11-21T10-00-00.000.log.gz");
+            fs::create_dir_all(&logs).unwrap();
+            File::create(&excess).unwrap().set_len(3 << 30).unwrap();
+            File::create(logs.join("audit.log")).unwrap();
+            eventually("the audit log to have its share", || !excess.exists());
+        };
+        thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+
+    #[test]
+    fn the_audit_log_makes_room_before_snapshots_do() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().to_owned();
+        let (image, data) = (path.join("image"), files::below(&path, paths::DATA));
+        File::create(&image).unwrap().set_len(1 << 30).unwrap();
+        Host.run(&Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image)).unwrap();
+        fs::create_dir(&data).unwrap();
+        let test = move || {
+            // Gone with the thread, which unmounts the file system and frees the loop device.
+            alone();
+            Host.run(&Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(&image).arg(&data)).unwrap();
+            let (logs, snapshots) = (data.join("audit"), snapshot::directory(&path));
+            fs::create_dir_all(path.join("var/log")).unwrap();
+            symlink(&logs, files::below(&path, audit::LOGS)).unwrap();
+            for directory in [&logs, &snapshots] {
+                fs::create_dir(directory).unwrap();
+            }
+            let taken = [10, 11].map(|day| snapshots.join(format!("c-202001{day}T000000Z.db")));
+            for file in [&logs.join("audit.log"), &taken[0], &taken[1]] {
+                fs::write(file, "").unwrap();
+            }
+            let excess = logs.join("audit-2026-11-21T10-00-00.000.log.gz");
+            fallocate(File::create(&excess).unwrap(), FallocateFlags::empty(), 0, 800 << 20).unwrap();
+            let mut short = None;
+            for look in ["the first", "the next"] {
+                let findings = relieve_now(&path, &mut short);
+                assert!(findings.iter().map(|one| &one.code).eq(["audit.window-short"]), "{look}: {findings}");
+            }
+            assert!(!excess.exists() && taken.iter().all(|snapshot| snapshot.exists()));
         };
         thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }

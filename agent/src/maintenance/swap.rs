@@ -6,7 +6,7 @@ use contract::finding::Findings;
 use super::job::Job;
 use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::records::Cordon;
-use crate::host::command::Host;
+use crate::host::command::SlowHost;
 use crate::node::context::NodeContext;
 use crate::upgrade::kubernetes;
 use crate::upgrade::swap::evacuate::uncordon_unless;
@@ -41,7 +41,7 @@ pub(super) fn uncordon(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         return Ok(None);
     }
     Ok(Some(Box::new(move |_| {
-        if uncordon_unless(&context, &Host, || manager.under_way().is_some())? {
+        if uncordon_unless(&context, &SlowHost(context.config.timeout_factor), || manager.under_way().is_some())? {
             context.note("the node is ready after its swap: pods may come back");
         }
         Ok(Findings::default())

@@ -21,8 +21,11 @@ pub(super) const CERTIFICATES: &str = "the certificates of workers";
 
 /// The kubelet renews its certificate, and those who show the same follow it.
 pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
-    let (root, worker) = (node.root(), node.config.worker()?);
-    credentials::renew(root, worker)?;
+    let (root, worker, now) = (node.root(), node.config.worker()?, SystemTime::now());
+    if kubelet::replace_unusable_certificates(root, now)? {
+        kubelet::try_restart(node.runner())?;
+    }
+    credentials::renew(root, worker, now)?;
     for unit in users::units().filter(|unit| *unit != kubelet::UNIT) {
         if users::have_new(root, unit)? {
             log::info!("{unit} starts again with renewed credentials");
@@ -32,7 +35,7 @@ pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
     }
     let present = certificates::inventory(root);
     node.reporter.update(|status| status.certificates = present);
-    Ok(match join::standing(root, worker, SystemTime::now()) {
+    Ok(match join::standing(root, worker, now) {
         Standing::Expired(ended) => {
             let action = "Check the clock. If it is right, give the worker a new join token: with `kaas-agent configure --from -`, or \
                           in the form, and restart it";

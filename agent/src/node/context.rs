@@ -4,13 +4,16 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use contract::image::ImageFacts;
 use contract::properties::ControlNode;
 use contract::secret::Secret;
+use ipnet::Ipv4Net;
 
 use crate::cluster::REQUEST;
+use crate::cluster::awaited;
 use crate::cluster::firewall::Firewall;
 use crate::cluster::kubernetes;
 use crate::cluster::kubernetes::api::{self, Api};
@@ -28,6 +31,19 @@ use crate::status::Reporter;
 /// What is missing where a worker is asked for what its cluster says.
 const NOT_JOINED: &str = "this worker has not joined its cluster";
 
+/// What was seen of the Node object of a control-plane node (`maintenance/registration.rs`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Registration {
+    /// The number of looks in succession that missed it.
+    pub missing: u32,
+    /// Whether the kubelet has yet to start again with a new object.
+    pub restart: bool,
+    /// When it did so last.
+    pub restarted: Option<Instant>,
+    /// The range that all sandboxes were held against.
+    pub range: Option<Ipv4Net>,
+}
+
 pub struct NodeContext {
     pub platform: Platform,
     pub image: ImageFacts,
@@ -41,6 +57,7 @@ pub struct NodeContext {
     /// Answers over HTTPS, once it is opened.
     pub endpoint: Endpoint,
     pub firewall: Arc<Firewall>,
+    pub registration: Arc<Mutex<Registration>>,
     /// The rendezvous of the forming, from when this node's own part is done until nobody needs it any more.
     rendezvous: Mutex<Option<Rendezvous>>,
     bus: Bus,
@@ -61,6 +78,7 @@ impl NodeContext {
             records: Records::new(platform.root()),
             endpoint: Endpoint::new(platform.root(), reporter.clone()),
             firewall: Arc::new(Firewall::new(platform.root())),
+            registration: Arc::default(),
             rendezvous: Mutex::default(),
             bus,
             platform,
@@ -166,7 +184,9 @@ impl NodeContext {
         let records = Records::new(self.root());
         let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
         let settings = Settings::new(self.control_plane()?.clone(), Proof::of(secret), self.forming_image());
-        Ok(Rendezvous::open(settings, record, keep)?)
+        let records = Records::new(self.root());
+        let window = Box::new(move |node: &str| awaited::is_open(&records, node, awaited::uptime()?));
+        Ok(Rendezvous::open_within(settings, record, keep, window)?)
     }
 
     /// Leaves the open rendezvous to maintenance, which goes on with it.

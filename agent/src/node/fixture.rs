@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::context::NodeContext;
-use crate::host::command::Host;
+use crate::host::command::{Host, Runner};
 use crate::host::disk::{self, DataDisk, Disk};
 use crate::host::fake_systemd::FakeSystemd;
 use crate::host::platform::Platform;
@@ -14,6 +14,11 @@ use crate::status::{Reporter, Status};
 
 /// The node below `root`, whose data disk is a file with an identity and nothing else.
 pub(crate) fn node(root: &Path, config: Config) -> NodeContext {
+    with_runner(root, config, Box::new(Host))
+}
+
+/// The same, whose programs `runner` runs.
+pub(crate) fn with_runner(root: &Path, config: Config, runner: Box<dyn Runner>) -> NodeContext {
     let path = root.join("disk");
     File::create(&path).unwrap().set_len(disk::MINIMUM_SIZE).unwrap();
     let identity = disk::fixture::identity();
@@ -21,6 +26,5 @@ pub(crate) fn node(root: &Path, config: Config) -> NodeContext {
     let platform = Platform::detect(root).unwrap();
     let data_disk = DataDisk::Ours { disk: Disk::open(&path, &platform).unwrap(), identity };
     let reporter = Reporter::new(root, Status::default());
-    let host = (FakeSystemd::new(root).bus(), Box::new(Host) as _);
-    NodeContext::new(platform, image(), config, data_disk, reporter, host)
+    NodeContext::new(platform, image(), config, data_disk, reporter, (FakeSystemd::new(root).bus(), runner))
 }

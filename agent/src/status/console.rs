@@ -49,7 +49,7 @@ impl Consoles {
         if let Some((told, line)) = statement
             && told != self.told
         {
-            // Where a worker says that it has joined, the kernel says that ports of its bridge come up.
+            // Where a worker says that it has joined, the kernel says that devices of its pods come up.
             write(&self.lines, &format!("{line}\r\n{line}\r\n{summary}{findings}"));
             (self.summary, self.findings, self.told) = (summary, findings, told);
             return;

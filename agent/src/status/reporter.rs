@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use contract::codes;
+use contract::finding::Findings;
 use sd_notify::NotifyState;
 
 use super::console::Consoles;
@@ -33,6 +34,8 @@ struct Inner {
     /// Where the hypervisor has things read.
     shown: Shown<Hardware>,
     sayings: Sayings,
+    /// Findings that outlive each change of the status.
+    lasting: Findings,
 }
 
 /// Where whoever manages the hypervisor finds the summary and the findings.
@@ -52,6 +55,7 @@ impl Reporter {
             consoles: Consoles::new(root),
             shown: Shown::new(GuestInfo::of_this_machine(), file),
             sayings: Sayings::new(root),
+            lasting: Findings::default(),
         };
         Self { inner: Arc::new(Mutex::new(inner)), watchdog: Watchdog::default() }
     }
@@ -72,12 +76,27 @@ impl Reporter {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let before = inner.status.clone();
         change(&mut inner.status);
+        // The part that set the findings does not know these.
+        let mut all = std::mem::take(&mut inner.status.findings).without(&inner.lasting);
+        all.extend(inner.lasting.clone());
+        inner.status.findings = all;
         // It may hold what somebody has answered. It stands on consoles, on a page and in a file.
         if let Some(waiting) = inner.status.work.as_mut().and_then(|work| work.waiting.as_mut()) {
             *waiting = codes::plain(std::mem::take(waiting));
         }
         if before != inner.status || inner.summary.is_empty() {
             inner.tell(&before);
+        }
+    }
+
+    /// Shows these findings together with all others, in place of those of the last call.
+    pub fn set_lasting(&self, findings: Findings) {
+        let before = {
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut inner.lasting, findings.clone())
+        };
+        if before != findings {
+            self.update(|status| status.findings = std::mem::take(&mut status.findings).without(&before));
         }
     }
 

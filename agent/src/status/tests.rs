@@ -43,6 +43,25 @@ fn the_page_of_bad_input() {
 }
 
 #[test]
+fn a_lasting_finding_is_shown_once_with_others() {
+    let root = tempfile::tempdir().unwrap();
+    let reporter = Reporter::new(root.path(), Status::default());
+    let of = |subject: &str| Findings::from(codes::DISK_READ_ONLY.finding(subject, "it refuses writes", "Wait"));
+    let mut both = of("other");
+    both.extend(of("/var"));
+    reporter.set_lasting(of("/var"));
+    for _ in 0..2 {
+        reporter.update(|status| status.findings = of("other"));
+        reporter.set_lasting(of("/var"));
+        assert_eq!(reporter.status().findings, both);
+        reporter.update(|status| status.refusals += 1);
+        assert_eq!(reporter.status().findings, both);
+    }
+    reporter.set_lasting(Findings::default());
+    assert_eq!(reporter.status().findings, of("other"));
+}
+
+#[test]
 fn a_node_is_ready_by_its_own_api_and_node_alone() {
     let mut status = formed();
     assert!(status.is_ready());

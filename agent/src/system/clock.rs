@@ -17,8 +17,7 @@ use crate::host::files;
 use crate::host::platform::Platform;
 use crate::intake::preflight::{Clock, show};
 
-/// An empty file: its time of modification is the floor, as with
-/// systemd-timesyncd's own.
+/// An empty file: its time of modification is the floor.
 pub const FLOOR: &str = "/data/kaas/clock";
 
 /// A hardware clock counts whole seconds and drifts while the VM is off.

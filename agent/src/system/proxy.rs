@@ -12,8 +12,7 @@ use crate::intake::config::Config;
 /// The environment file; absent without a proxy.
 pub const FILE: &str = "/run/kaas/proxy.env";
 
-/// Writes the environment file, or removes it if there is no proxy. After a
-/// change containerd has to be restarted if it runs.
+/// Writes the environment file, or removes it if there is no proxy.
 pub fn ensure(platform: &Platform, config: &Config) -> anyhow::Result<bool> {
     let path = platform.path(FILE);
     let result = match environment(config) {

@@ -1,4 +1,4 @@
-//! Time servers, for timesyncd.
+//! Time servers, for chronyd.
 
 use std::io;
 use std::time::Duration;
@@ -7,22 +7,23 @@ use anyhow::Context;
 use contract::codes;
 use contract::finding::Finding;
 
+use crate::host::command::{Command, Runner};
 use crate::host::files::ensure_content;
 use crate::host::platform::Platform;
 use crate::host::services::Services;
 
-const FILE: &str = "/etc/systemd/timesyncd.conf.d/50-kaas.conf";
-const UNIT: &str = "systemd-timesyncd.service";
+pub const FILE: &str = "/etc/chrony/chrony.conf";
+/// Debian's unit of a chronyd that never has root's rights.
+pub const UNIT: &str = "chronyd-restricted.service";
 
-/// timesyncd makes it when a server has given the time for the first time since
-/// power-on (systemd-timesyncd.service(8), FILES).
-const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
-
-/// How long the first answer of a time server is waited for, times the timeout factor. Certificates
-/// are made after that.
+/// How long the first answer of a time server is waited for, times the timeout factor. Certificates are made after that.
+/// chronyd sets the clock by the third answer, 4 s after the first one.
 pub const FIRST_ANSWER: Duration = Duration::from_secs(15);
 
-/// Hands the time servers to timesyncd. A container's clock is its host's.
+/// The largest difference between clock and servers, in seconds, that chronyd corrects after its first three updates.
+const LARGEST: f64 = 600.0;
+
+/// Hands the time servers to chronyd. A container's clock is its host's.
 ///
 /// # Errors
 /// The file cannot be written, or systemd does not answer.
@@ -38,58 +39,143 @@ pub fn ensure(platform: &Platform, services: &Services<'_>, servers: &[String]) 
     services.start_with(UNIT, changed)
 }
 
-/// Whether a server has given the time since power-on.
-pub fn synchronized(platform: &Platform) -> bool {
-    platform.sets_clock() && platform.path(SYNCHRONIZED).exists()
+/// Whether the clock follows a time server. A finding names servers that are too far away to be followed, or says that none is followed.
+pub fn look(platform: &Platform, runner: &dyn Runner, servers: &[String]) -> (bool, Option<Finding>) {
+    if !platform.sets_clock() || servers.is_empty() {
+        return (false, None);
+    }
+    // chronyc fails while chronyd does not run.
+    let said = runner.run(&Command::new("chronyc").args(["-n", "-c", "sources"])).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    // A server in the state `?` has not given enough answers.
+    let known: Vec<_> = said.lines().filter_map(source).filter(|(state, ..)| *state != "?").collect();
+    let is_far = |offset: f64| offset.abs() > LARGEST;
+    let followed = known.iter().any(|(state, _, offset)| *state == "*" && !is_far(*offset));
+    let far = known.iter().filter(|(_, _, offset)| is_far(*offset)).map(|(_, server, offset)| {
+        format!("{server} is {:.0} s {}", offset.abs(), if *offset > 0.0 { "behind" } else { "ahead" })
+    });
+    let far: Vec<String> = far.collect();
+    let (code, seen, action) = match (far.is_empty(), followed) {
+        (true, true) => return (true, None),
+        (true, false) => (
+            &codes::CLOCK_UNSYNCHRONIZED,
+            format!("the clock follows none of the time servers {}", servers.join(", ")),
+            "Make one of them reachable, or of three at least two that agree, or correct the time servers",
+        ),
+        (false, _) => (
+            &codes::CLOCK_DIFFERS,
+            format!("the node does not follow time servers that are far from its own time: {}", far.join(", ")),
+            "Correct the time servers. If their time is right, restart the node: it takes their time when it starts",
+        ),
+    };
+    (followed, Some(code.finding("clock", seen, action)))
 }
 
-/// A finding while none of the servers has given the time.
-pub fn unsynchronized(platform: &Platform, servers: &[String]) -> Option<Finding> {
-    let expected = platform.sets_clock() && !servers.is_empty();
-    (expected && !synchronized(platform)).then(|| {
-        codes::CLOCK_UNSYNCHRONIZED.finding(
-            "clock",
-            format!("none of the time servers {} has given the time since power-on", servers.join(", ")),
-            "Make one of them reachable, or correct the time servers",
-        )
-    })
+/// State and address of a server, and the seconds that the clock is ahead of it: a line of `chronyc -c sources`.
+fn source(line: &str) -> Option<(&str, &str, f64)> {
+    let fields: Vec<&str> = line.split(',').collect();
+    Some((*fields.get(1)?, *fields.get(2)?, fields.get(7)?.parse().ok()?))
 }
 
+/// chronyd sets the clock at once in its first three updates only. Later it corrects differences up to [`LARGEST`] gradually and
+/// ignores larger ones. It opens no port. Of three servers two must agree.
 fn lay(platform: &Platform, servers: &[String]) -> io::Result<bool> {
-    let path = platform.path(FILE);
-    let text = format!("[Time]\nNTP={}\n", servers.join(" "));
-    ensure_content(&path, text.as_bytes(), 0o644)
+    let sources: String = servers.iter().map(|server| format!("server {server} iburst ipv4\n")).collect();
+    let quorum = if servers.len() >= 3 { "minsources 2\n" } else { "" };
+    let text = format!(
+        "{sources}{quorum}\
+         makestep 1 3\n\
+         maxchange {LARGEST} 3 -1\n\
+         driftfile /var/lib/chrony/drift\n\
+         rtcsync\n\
+         port 0\n\
+         cmdport 0\n"
+    );
+    ensure_content(&platform.path(FILE), text.as_bytes(), 0o644)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
-    use crate::host::files;
+    use crate::host::command::Error;
+    use contract::platform::CONTAINER_FILE;
+
+    fn named(servers: &[&str]) -> Vec<String> {
+        servers.iter().map(|server| (*server).to_owned()).collect()
+    }
 
     #[test]
     fn servers_are_written_once_and_taken_back() {
         let directory = tempfile::tempdir().unwrap();
         let platform = Platform::detect(directory.path()).unwrap();
-        let servers = ["10.0.0.1".to_owned(), "time.example".to_owned()];
+        let text = || fs::read_to_string(platform.path(FILE)).unwrap();
+        let servers = named(&["10.0.0.1", "time.example"]);
         assert!(lay(&platform, &servers).unwrap());
         assert!(!lay(&platform, &servers).unwrap());
-        let text = std::fs::read_to_string(files::below(directory.path(), FILE)).unwrap();
-        assert_eq!(text, "[Time]\nNTP=10.0.0.1 time.example\n");
+        let settings =
+            "makestep 1 3\nmaxchange 600 3 -1\ndriftfile /var/lib/chrony/drift\nrtcsync\nport 0\ncmdport 0\n";
+        assert_eq!(text(), format!("server 10.0.0.1 iburst ipv4\nserver time.example iburst ipv4\n{settings}"));
+        assert!(lay(&platform, &named(&["10.0.0.1", "10.0.0.2", "10.0.0.3"])).unwrap());
+        assert!(text().ends_with(&format!("server 10.0.0.3 iburst ipv4\nminsources 2\n{settings}")), "{}", text());
         assert!(lay(&platform, &[]).unwrap());
+        assert_eq!(text(), settings);
+    }
+
+    /// What chronyc prints.
+    struct Chronyc(&'static str);
+
+    impl Runner for Chronyc {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
+            assert_eq!(command.to_string(), "chronyc -n -c sources");
+            Ok(self.0.into())
+        }
+    }
+
+    const UNKNOWN: &str = "^,?,10.0.0.1,0,6,0,4294967295,0.000000000,0.000000000,0.000000000\n";
+    const FOLLOWED: &str = "^,*,10.0.0.1,1,6,17,12,-0.000012000,-0.000023000,0.000200000\n";
+    const FAR: &str = "^,*,10.0.0.1,1,6,377,12,3600.100000000,3600.100000000,0.000200000\n";
+
+    #[test]
+    fn a_server_that_is_far_away_is_named_and_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let platform = Platform::detect(directory.path()).unwrap();
+        let servers = named(&["10.0.0.1", "10.0.0.2"]);
+        let look = |said| {
+            let (followed, finding) = look(&platform, &Chronyc(said), &servers);
+            (followed, finding.map(|finding| finding.to_string()).unwrap_or_default())
+        };
+        assert_eq!(look(FOLLOWED), (true, String::new()));
+        // Far away as well, before its first answers are judged.
+        let first = "^,?,10.0.0.1,1,6,1,2,3600.100000000,3600.100000000,0.000200000\n";
+        for none in ["", UNKNOWN, first, "506 Cannot talk to daemon\n"] {
+            let (followed, finding) = look(none);
+            assert!(!followed && finding.contains("clock.unsynchronized") && finding.contains("10.0.0.1, 10.0.0.2"));
+        }
+        let (followed, finding) = look(FAR);
+        assert!(
+            !followed && finding.contains("clock.differs") && finding.contains("10.0.0.1 is 3600 s behind"),
+            "{finding}"
+        );
+        let both = "^,*,10.0.0.1,1,6,377,12,0.1,0.1,0.1\n^,x,10.0.0.2,1,6,377,12,-86400.2,-86400.2,0.1\n";
+        let (followed, finding) = look(both);
+        assert!(
+            followed && finding.contains("clock.differs") && finding.contains("10.0.0.2 is 86400 s ahead"),
+            "{finding}"
+        );
     }
 
     #[test]
-    fn servers_that_have_not_given_the_time_are_named() {
+    fn without_servers_or_in_a_container_chronyd_is_not_asked() {
         let directory = tempfile::tempdir().unwrap();
-        let platform = Platform::detect(directory.path()).unwrap();
-        assert_eq!(unsynchronized(&platform, &[]), None);
-        let servers = ["10.0.0.1".to_owned()];
-        let finding = unsynchronized(&platform, &servers).unwrap();
-        assert!(finding.code == "clock.unsynchronized" && finding.seen.contains("10.0.0.1"), "{finding}");
-        let file = platform.path(SYNCHRONIZED);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(file, "").unwrap();
-        assert_eq!(unsynchronized(&platform, &servers), None);
-        assert!(synchronized(&platform));
+        let look =
+            |servers: &[&str]| look(&Platform::detect(directory.path()).unwrap(), &Chronyc(FAR), &named(servers));
+        assert_eq!(look(&[]), (false, None));
+        let container = directory.path().join(CONTAINER_FILE.trim_start_matches('/'));
+        fs::create_dir_all(container.parent().unwrap()).unwrap();
+        let text = r#"{"cdrom": null, "data_disks": [], "bios_uuid": "420f1a2b-0000-4000-8000-000000000001"}"#;
+        fs::write(container, text).unwrap();
+        assert_eq!(look(&["10.0.0.1"]), (false, None));
     }
 }

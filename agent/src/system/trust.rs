@@ -10,6 +10,8 @@ use crate::host::command::{Command, Runner};
 use crate::host::files::ensure_content;
 use crate::host::platform::Platform;
 
+/// What `update-ca-certificates` makes: the authorities that programs of this host trust.
+pub const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 const DIRECTORY: &str = "/etc/kaas/trust";
 /// Says that the bundle was made of what is in [`DIRECTORY`] now.
 const DONE: &str = "/etc/kaas/trust/.done";

@@ -99,12 +99,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether values are hidden in forms.
+    /// Whether every value is a secret.
     pub fn is_secret(self) -> bool {
         matches!(self, Self::Secret | Self::PasswordHash | Self::JoinToken)
     }
 
-    /// Whether values are secrets or may contain one.
+    /// Whether values are secrets or may contain one: the OVF names such a property a password, so that vCenter does not show its
+    /// value.
     pub fn may_hold_secret(self) -> bool {
         self.is_secret() || matches!(self, Self::Url { credentials: true } | Self::DirectoryUrl)
     }

@@ -114,13 +114,12 @@ impl Property {
         self.need(role) == Some(Need::Required)
     }
 
-    /// Whether the value is hidden in the form and never shown anywhere.
+    /// Whether every value is a secret, which is never shown.
     pub fn secret(&self) -> bool {
         self.kind.is_secret()
     }
 
-    /// Whether the value is removed from guestinfo once it was read: it is, or
-    /// may contain, a secret.
+    /// Whether the value is, or may contain, a secret: it is hidden in the form, and removed from guestinfo once it was read.
     pub fn scrubbed(&self) -> bool {
         self.kind.may_hold_secret()
     }

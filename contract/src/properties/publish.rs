@@ -56,7 +56,7 @@ fn form_of(table: &[Property], roles: &Roles, kubernetes_minors: &[String]) -> V
             description: [property.description, &when].concat(),
             ovf_type: property.kind.ovf_type(),
             qualifiers: property.kind.ovf_qualifiers(roles, kubernetes_minors),
-            password: property.secret(),
+            password: property.scrubbed(),
             default: match property.kind {
                 Kind::KubernetesMinor => minor::newest(kubernetes_minors.iter().map(String::as_str)).map(str::to_owned),
                 Kind::Role => Some(roles.first().to_string()),
@@ -169,7 +169,10 @@ fn without_value(property: &Property) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CLUSTER_NAME, NODE_NAME, POD_CIDR, ROLE, SNAPSHOT_TARGET, find};
+    use super::super::{
+        CLUSTER_NAME, CONSOLE_PASSWORD_HASH, DEPLOYMENT_SECRET, HTTP_PROXY, HTTPS_PROXY, NODE_NAME, POD_CIDR, ROLE,
+        SNAPSHOT_TARGET, find,
+    };
     use super::*;
 
     fn minors() -> Vec<String> {
@@ -189,6 +192,9 @@ mod tests {
         let version = form.iter().find(|property| property.key == "kubernetes-version").unwrap();
         assert_eq!(version.qualifiers.as_deref(), Some(r#"ValueMap{"1.36","1.35"}"#));
         assert_eq!(version.default.as_deref(), Some("1.36"));
+        // vCenter shows all other values to its readers.
+        let hidden: Vec<&str> = form.iter().filter(|property| property.password).map(|property| property.key).collect();
+        assert_eq!(hidden, [DEPLOYMENT_SECRET, CONSOLE_PASSWORD_HASH, HTTP_PROXY, HTTPS_PROXY, SNAPSHOT_TARGET]);
         let secret = form.iter().find(|property| property.key == "deployment-secret").unwrap();
         assert!(secret.password && secret.qualifiers.as_deref() == Some("MaxLen(1024)"));
     }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
-use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use tokio::sync::{Mutex, watch};
@@ -18,12 +17,11 @@ use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
 use crate::ending::{Cancelled, last_look, unless_cancelled};
-use crate::hypervisor::{Addition, DiskRef, Error, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
+use crate::hypervisor::{
+    Addition, DiskRef, Error, Kind, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Staged, Vm, VmRef,
+};
 use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted, NotedEnd, Noting, Unless};
 use crate::workers::Trouble;
-
-/// How long a node may take to shut down before its power is cut: its cluster goes with it.
-const SHUTTING_DOWN: Duration = Duration::from_secs(120);
 
 /// What actions work with.
 pub(super) struct Acting<'a> {

@@ -7,7 +7,9 @@ use zeroize::Zeroizing;
 
 use super::guests::Guests;
 use super::kept::{Goal, Kept, Node};
+use super::reason;
 use super::seen::{Found, Said, Seen};
+use super::wait::Wait;
 use crate::hypervisor::{Absence, Error, Hypervisor, Kind, LastSeen, PowerState, Vm, doubles};
 use crate::upgrade::Noted;
 use crate::workers::Trouble;
@@ -119,14 +121,14 @@ pub(super) async fn look(
     Ok((seen, given))
 }
 
-/// Why VMs of nodes that vCenter does not show may exist, each with its node. If they ran, others would get their addresses.
+/// The waits for VMs of nodes that vCenter does not show and nothing proves gone. If they ran, others would get their addresses.
 /// VMs whose removal was requested, or that the last upgrade destroyed, are left out. A VM that was never on is gone if the inventory lacks it.
 async fn unproved(
     hypervisor: &dyn Hypervisor,
     kept: &Kept,
     upgraded: Option<&Noted>,
     seen: &Seen,
-) -> Result<Vec<(String, String)>, Trouble> {
+) -> Result<Vec<Wait>, Trouble> {
     // The last upgrade and the last command of this kind have each noted a place. Which is newer is not known.
     let places = |vm: Uuid| {
         let noted = [kept.places.get(&vm), upgraded.and_then(|noted| noted.places.get(&vm))];
@@ -163,14 +165,15 @@ async fn unproved(
             at.push((node, if was_on { LastSeen::Unnoted } else { LastSeen::NeverOn }));
         }
         for (node, at) in at {
-            let why = match hypervisor.absence(vm, &nodes, at).await {
+            let (lasting, why) = match hypervisor.absence(vm, &nodes, at).await {
                 Ok(Absence::Gone) => continue,
-                Ok(Absence::Unknown(why)) => why,
+                Ok(Absence::Unknown(why)) => (true, why),
                 // A failure for one VM does not keep the others.
-                Err(error) if error.kind != Kind::Fenced => error.to_string(),
+                Err(error) if error.kind != Kind::Fenced => (error.kind != Kind::Transient, error.to_string()),
                 Err(error) => return Err(error.into()),
             };
-            unproved.push((node.to_owned(), why));
+            let words = format!("its VM is not shown, and may run: {why}");
+            unproved.push(Wait { lasting, ..Wait::passing(node, reason::VM_STATE, words) });
         }
     }
     Ok(unproved)

@@ -238,10 +238,7 @@ fn formed(kept: &Kept, seen: &Seen, next: &mut Next) {
 
 fn down(kept: &Kept, seen: &Seen, next: &mut Next) {
     let mut known = Vec::new();
-    for (node, why) in &seen.unproved {
-        let words = format!("its VM is not shown, and may run: {why}");
-        next.waits.push(Wait::lasting(node, reason::VM_STATE, words));
-    }
+    next.waits.extend(seen.unproved.iter().cloned());
     for vm in &seen.restamped {
         let words = format!(
             "{vm} was made for the cluster and holds a disk of it, and carries another deployment's stamp: it stays, and \

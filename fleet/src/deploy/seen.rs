@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::kept::{Kept, Node};
 use super::replica::LeftVm;
+use super::wait::Wait;
 use crate::hypervisor::{DiskKind, DiskRef, Vm, VmRef};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +38,8 @@ pub struct Seen {
     /// Why it cannot be told of a node of a cluster that has formed, by name, whether its VM is elsewhere. It counts where none is in sight, or one
     /// that is stale.
     pub hidden: BTreeMap<String, String>,
-    /// If the cluster is to be deleted: nodes whose VMs are not shown and may run, each with the reason.
-    pub unproved: Vec<(String, String)>,
+    /// If the cluster is to be deleted: what is waited for because VMs of nodes are not shown and may run.
+    pub unproved: Vec<Wait>,
     /// BIOS UUIDs of VMs that are off and hold other data disks than their node's, of a cluster that an upgrade has gone through: a backup may have
     /// brought them back.
     pub stale: BTreeSet<Uuid>,

@@ -66,6 +66,10 @@ pub struct Addition<'a> {
     pub placement: &'a Placement,
 }
 
+/// How long a guest may take to shut down before its power is cut. A worker's pods have 180 s to end, and systemd stops the rest after
+/// that (`systemd/logind.conf.d`).
+pub const SHUTTING_DOWN: Duration = Duration::from_secs(240);
+
 /// How a request to shut down ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShutDown {

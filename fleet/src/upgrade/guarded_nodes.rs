@@ -80,6 +80,11 @@ impl Nodes for GuardedNodes<'_> {
         self.nodes.upgrade_kubernetes(node, request).await
     }
 
+    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
+        self.may().await?;
+        self.nodes.renew_certificates(node, id).await
+    }
+
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
         self.nodes.snapshot(node, to, room).await
     }

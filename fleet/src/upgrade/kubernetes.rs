@@ -130,7 +130,7 @@ impl Deployment<'_> {
     }
 
     /// Whether this command is still the one, and wanted.
-    async fn may_go_on(&self, hold: &Hold<'_>) -> anyhow::Result<()> {
+    pub(super) async fn may_go_on(&self, hold: &Hold<'_>) -> anyhow::Result<()> {
         Ok(unless_cancelled(&self.cancelled, hold.still()).await??)
     }
 

@@ -122,7 +122,8 @@ fn is_begun(facts: &Node) -> bool {
     facts.kubernetes.upgrade.as_ref().is_some_and(|upgrade| upgrade.error.is_none())
 }
 
-fn is_last(facts: &Node) -> bool {
+/// Whether it leads etcd or holds the virtual IP: it comes last.
+pub(super) fn is_last(facts: &Node) -> bool {
     let leads = facts.etcd.as_ref().is_some_and(|etcd| etcd.leader);
     leads || facts.virtual_address.as_ref().is_some_and(|address| address.held)
 }

@@ -16,6 +16,7 @@ mod abandon_unread;
 mod abandoned_unread;
 mod act;
 mod adopt;
+mod certificates;
 mod cluster_seen;
 mod context;
 mod copies;
@@ -60,6 +61,7 @@ pub(crate) mod tests;
 
 pub use abandoned_unread::AbandonedUnread;
 pub use adopt::Adoption;
+pub use certificates::NotRenewed;
 pub use cluster_seen::{ClusterSeen, Earlier, SeenNode};
 pub use decide::plan;
 pub use deployment::{Deployment, OtherCluster};

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use contract::kubernetes_upgrade;
 use contract::node::Node;
 use contract::ports;
+use contract::renewal;
 use contract::swap::{self, Refused};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -73,6 +74,9 @@ pub trait Nodes: Send + Sync {
     /// Lets a node go to another minor of Kubernetes, or go on with that, or only judge it.
     async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked>;
 
+    /// Lets a node renew its certificates, or says how far that is: done is a node whose control plane runs with the new ones.
+    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked>;
+
     /// Pulls a fresh snapshot of etcd into a file and returns its size in bytes.
     ///
     /// # Errors
@@ -123,6 +127,11 @@ impl Nodes for Client {
 
     async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
         asked(&self.ask_node(node, Method::POST, "/v1/kubernetes", Some(&serde_json::to_value(request)?)).await?)
+    }
+
+    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
+        let request = serde_json::to_value(renewal::Request { id })?;
+        asked(&self.ask_node(node, Method::POST, renewal::PATH, Some(&request)).await?)
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {

@@ -184,6 +184,10 @@ impl Nodes for Renewed<'_> {
         self.at_hand()?.upgrade_kubernetes(node, request).await
     }
 
+    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
+        self.at_hand()?.renew_certificates(node, id).await
+    }
+
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
         self.nodes().await?.snapshot(node, to, room).await
     }

@@ -48,7 +48,7 @@ impl Target {
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let path = path.canonicalize().with_context(|| format!("looking for the OVA {}", path.display()))?;
         let archive = Archive::open(&path)?;
-        let (descriptor, manifest) = archive.verify(&mut |_| {})?;
+        let (descriptor, manifest) = archive.verify()?;
         let signer = signer(&archive)?;
         let full = full_version(&descriptor).with_context(|| {
             format!("{} does not say clearly which image it holds; build it anew with this release", path.display())

@@ -70,6 +70,10 @@ impl Nodes for Unasked {
         self.is_not_asked()
     }
 
+    async fn renew_certificates(&self, _: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
+        self.is_not_asked()
+    }
+
     async fn snapshot(&self, _: Ipv4Addr, _: &Path, _: &Room) -> anyhow::Result<u64> {
         self.is_not_asked()
     }

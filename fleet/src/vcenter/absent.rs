@@ -6,7 +6,7 @@ use vsphere::{DatastorePath, MoRef, Outcome, Unread};
 use super::VcenterHypervisor;
 use super::emptied::is_of;
 use super::holders::makes;
-use crate::hypervisor::{Absence, LastSeen, Result};
+use crate::hypervisor::{Absence, Kind, LastSeen, Result};
 use crate::upgrade::base_of;
 
 impl VcenterHypervisor {
@@ -28,19 +28,22 @@ impl VcenterHypervisor {
         }
         let why = match seen {
             LastSeen::NeverOn => return Ok(Absence::Gone),
-            LastSeen::Unnoted => "where its files are was not noted. Register the VM again".to_owned(),
-            LastSeen::At(settings, datastore) => match self.files_of(settings, datastore).await {
-                Ok(None) => return Ok(Absence::Gone),
-                Ok(Some(why)) => why,
-                // An operator's word counts all the same.
-                Err(error) => error.to_string(),
+            LastSeen::Unnoted => Ok("where its files are was not noted. Register the VM again".to_owned()),
+            LastSeen::At(settings, datastore) => match self.files_of(settings, datastore).await.transpose() {
+                None => return Ok(Absence::Gone),
+                Some(why) => why,
             },
         };
+        // An operator's word counts also if the files cannot be read.
         let word = self.laid.word(uuid);
         if word.exists().await.unwrap_or(false) {
             log::warn!("the VM {uuid} counts as gone, because an operator made the directory {word}");
             return Ok(Absence::Gone);
         }
+        let why = match why {
+            Err(error) if error.kind == Kind::Transient => return Err(error),
+            why => why.unwrap_or_else(|error| error.to_string()),
+        };
         unknown(format!("{why}. If it is off for good, create the directory {word}"))
     }
 

@@ -125,8 +125,12 @@ mod tests {
     use super::*;
 
     fn property(id: &str, value: &str, is_given: bool, is_configurable: bool) -> Property {
+        property_of("string", id, value, is_given, is_configurable)
+    }
+
+    fn property_of(kind: &str, id: &str, value: &str, is_given: bool, is_configurable: bool) -> Property {
         let value = Element::text(if is_given { "value" } else { "defaultValue" }, value);
-        let parts = [Element::text("key", 0), Element::text("id", id), Element::text("type", "string"), value];
+        let parts = [Element::text("key", 0), Element::text("id", id), Element::text("type", kind), value];
         let info = Element::new("info").with(parts).with([Element::text("userConfigurable", is_configurable)]);
         Property::read(&info).expect("a property with a key")
     }
@@ -160,5 +164,20 @@ mod tests {
             property("gone", "x", true, true),
         ];
         assert_eq!(taken_over(&image, &like), BTreeMap::from([("name".to_owned(), "cp1")]));
+    }
+    /// Earlier images have addresses with a user's password in them as plain strings. vCenter shows the value of a password to
+    /// nobody: what the next swap cannot take over is on the data disk.
+    #[test]
+    fn a_string_is_taken_over_into_a_password_and_none_back() {
+        let (target, given) = ("snapshot-target", "https://kaas:secret@backup.example.com/one/");
+        let hidden = |value: &str| [property_of("password", target, value, !value.is_empty(), true)];
+        let earlier = [property(target, given, true, true)];
+        assert_eq!(taken_over(&hidden(""), &earlier), BTreeMap::from([(target.to_owned(), given)]));
+        assert_eq!(taken_over(&hidden(""), &hidden("")), BTreeMap::new());
+        assert_eq!(
+            taken_over(&[property(target, "", false, true)], &hidden("")),
+            BTreeMap::new(),
+            "back to the earlier image"
+        );
     }
 }

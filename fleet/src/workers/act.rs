@@ -24,11 +24,8 @@ use super::seen::{Found, Node, Seen};
 use super::token::Token;
 use super::trouble::Trouble;
 use crate::authority::Drawn;
-use crate::hypervisor::{Addition, Networks, Placement, PowerState, ShutDown, Staged, Vm};
+use crate::hypervisor::{Addition, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Staged, Vm};
 use crate::upgrade::{GuardedHypervisor, Reason};
-
-/// How long a worker may take to shut down before its power is cut, times its timeout factor: nothing on it has to outlive it.
-const SHUTTING_DOWN: Duration = Duration::from_secs(60);
 
 /// How long a round asks the pods of one worker to move away, and one request more: the others of that round wait meanwhile.
 const EVICTING: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! `kaas lab vcenter …`: a vCenter to try everything against, whose machines are system containers.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Stdio;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
@@ -103,8 +103,7 @@ pub fn run(state: &Path, command: VCenter) -> anyhow::Result<()> {
         VCenter::Console { machine, vcenter } => console(&open(&vcenter)?, &machine),
         VCenter::Exec { machine, vcenter, arguments } => {
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            print!("{}", open(&vcenter)?.run_inside(&machine, &arguments, Duration::from_secs(600))?);
-            Ok(())
+            become_program(open(&vcenter)?.command_inside(&machine, &arguments)?.stdin(Stdio::null()))
         }
         VCenter::Run { vcenter, arguments } => {
             let (program, arguments) = arguments.split_first().context("give a program")?;

@@ -125,6 +125,9 @@ pub struct At {
     /// file names, or the kubeconfig that it names.
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
+    /// How progress is said: with JSON it goes to standard error.
+    #[arg(skip = Output::Text)]
+    pub(super) output: Output,
 }
 
 /// Which cluster the deployment's is.

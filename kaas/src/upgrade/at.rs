@@ -18,7 +18,7 @@ use super::arguments::{At, GoingOn, Whose};
 use super::words;
 use crate::cluster_file::{ClusterFile, LabSite, Opened, Place, Site};
 use crate::deploy::deployer_key_there;
-use crate::output::{PAUSED, warn};
+use crate::output::{Output, PAUSED, warn};
 use crate::signals::Ending;
 
 /// What a command does that cannot ask nodes now: without credentials, or with all VMs off.
@@ -152,7 +152,8 @@ impl At {
             (Err(error), Lacking::Fails) => return Err(error),
         }
         let other_cluster = whose.and_then(|whose| whose.other_cluster);
-        let reached = Reached { site, place: &place, nodes: &nodes, what, pause_limit, other_cluster };
+        let output = self.output;
+        let reached = Reached { site, place: &place, nodes: &nodes, what, pause_limit, other_cluster, output };
         match act(&reached) {
             Err(error) if error.is::<Cancelled>() => {
                 warn(&format!("{error:#}"));
@@ -170,6 +171,7 @@ struct Reached<'a> {
     what: &'a str,
     pause_limit: Duration,
     other_cluster: Option<Uuid>,
+    output: Output,
 }
 
 impl Reached<'_> {
@@ -179,6 +181,7 @@ impl Reached<'_> {
         ending: Ending,
         act: impl AsyncFnOnce(&Deployment<'_>, &dyn Site) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
+        let output = self.output;
         self.site.run(ending, async |cancelled| {
             let deployment = Deployment {
                 hypervisor: &*self.place.hypervisor,
@@ -186,7 +189,7 @@ impl Reached<'_> {
                 store: &*self.place.store,
                 snapshots: &*self.place.snapshots,
                 what: self.what,
-                watch: &|notice: &Notice<'_>| words::tell(notice),
+                watch: &|notice: &Notice<'_>| words::tell(output, notice),
                 pace: Duration::from_secs(1),
                 pause_limit: self.pause_limit,
                 other_cluster: self.other_cluster,

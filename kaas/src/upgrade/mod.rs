@@ -3,6 +3,7 @@
 mod adopt;
 mod arguments;
 mod at;
+pub mod certificate;
 mod describe;
 mod words;
 
@@ -15,6 +16,7 @@ use self::arguments::Confirmed;
 pub use self::arguments::{Adopt, Upgrade};
 use self::at::Lacking;
 pub use self::at::{client_by_key, within};
+pub use self::certificate::Certificate;
 pub use self::words::advised;
 use crate::output::{Output, PAUSED, STOPPED, ended, json, result, say};
 use crate::signals::Ending;

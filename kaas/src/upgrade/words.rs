@@ -7,39 +7,43 @@ use fleet::upgrade::{
 };
 
 use super::describe;
+use crate::output::Output;
 
 /// A line or two of what is happening.
-pub fn tell(notice: &Notice<'_>) {
+pub fn tell(output: Output, notice: &Notice<'_>) {
+    let say = |line: String| output.tell(&line);
     match notice {
         Notice::Step { plan, step, index, total, again } => {
             let again = if *again { ", again" } else { "" };
-            say!("{:>2}/{total} {}{again}", index + 1, describe::title(plan, *step));
+            say(format!("{:>2}/{total} {}{again}", index + 1, describe::title(plan, *step)));
         }
-        Notice::Done { note } => say!("      {note}"),
-        Notice::Losses { node, words } => say!("      {node}: {words}"),
-        Notice::Waiting { what, why } => say!("      waiting for {what}: {}", why.words),
-        Notice::Paused { reason } => say!("      paused: {reason}; it is tried again"),
+        Notice::Done { note } => say(format!("      {note}")),
+        Notice::Losses { node, words } => say(format!("      {node}: {words}")),
+        Notice::Waiting { what, why } => say(format!("      waiting for {what}: {}", why.words)),
+        Notice::Paused { reason } => say(format!("      paused: {reason}; it is tried again")),
         Notice::DirectionChanged { plan, direction, only, order, reason } => {
             let name = |node: &usize| plan.nodes[*node].name.clone();
             let who = only.as_ref().map_or_else(|| all(order, name), name);
             match direction {
-                Direction::Forward => say!("Going on ({reason}):"),
-                Direction::Back => say!("      {reason}\nGoing back: {who}:"),
-                Direction::Commit => say!("Making it final ({reason}):"),
-                Direction::Abandon => say!("Ending it where it stands ({reason}):"),
+                Direction::Forward => say(format!("Going on ({reason}):")),
+                Direction::Back => say(format!("      {reason}\nGoing back: {who}:")),
+                Direction::Commit => say(format!("Making it final ({reason}):")),
+                Direction::Abandon => say(format!("Ending it where it stands ({reason}):")),
             }
         }
-        Notice::TakingOver { words } => say!("{words}"),
-        Notice::Stamped { node, vm } => say!("{node}: the VM {vm} is stamped"),
-        Notice::Snapshot { place, bytes } => say!("snapshot of etcd: {place} ({bytes} bytes)"),
+        Notice::TakingOver { words } => say((*words).to_owned()),
+        Notice::Stamped { node, vm } => say(format!("{node}: the VM {vm} is stamped")),
+        Notice::Snapshot { place, bytes } => say(format!("snapshot of etcd: {place} ({bytes} bytes)")),
         Notice::NoSnapshot { name } => {
-            say!("no snapshot of etcd is taken: a node has begun, and {name}, from before that, is not kept here");
+            say(format!(
+                "no snapshot of etcd is taken: a node has begun, and {name}, from before that, is not kept here"
+            ));
         }
         Notice::Kubernetes { node, to, index, total } => {
-            say!("[{}/{total}] {}: Kubernetes {} to {to}", index + 1, node.name, node.runs);
+            say(format!("[{}/{total}] {}: Kubernetes {} to {to}", index + 1, node.name, node.runs));
         }
         Notice::KubernetesRuns { version, seconds } => {
-            say!("      runs {version} and was found good, after {seconds} s");
+            say(format!("      runs {version} and was found good, after {seconds} s"));
         }
     }
 }

@@ -115,15 +115,6 @@ pub fn lose_unwritten(leader: &ProcessId) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a program inside.
-///
-/// # Errors
-/// When it fails or takes longer than `limit`.
-pub fn run(leader: &ProcessId, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
-    let limit = limit.as_secs().max(1).to_string();
-    run_program(&mut command(leader, &["timeout", &limit], arguments))
-}
-
 /// The name that the guest has given itself, by a program of the host's.
 ///
 /// # Errors
@@ -142,4 +133,20 @@ pub fn command(leader: &ProcessId, by: &[&str], arguments: &[&str]) -> Command {
     command.args(&line[1..]);
     command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_errors_and_exit_status_are_the_programs_own() {
+        let own = ProcessId::of(std::process::id().cast_signed()).unwrap();
+        let script = "printf 'out\\000\\377'; echo failed >&2; exit 3";
+        for by in [&[][..], &["timeout", "60"]] {
+            let said = command(&own, by, &["sh", "-c", script]).output().unwrap();
+            assert_eq!(said.status.code(), Some(3), "{said:?}");
+            assert_eq!((said.stdout.as_slice(), said.stderr.as_slice()), (&b"out\0\xff"[..], &b"failed\n"[..]));
+        }
+    }
 }

@@ -10,7 +10,6 @@ mod nspawn;
 mod system_container;
 
 use std::process::Command;
-use std::time::Duration;
 
 use contract::deployer::Fingerprints;
 use contract::statement::Statement;
@@ -37,14 +36,6 @@ impl Containers {
     /// The containers of a lab.
     pub fn new(lab: &str, directory: LabDirectory, network: Network) -> Self {
         Self { lab: lab.to_owned(), directory, network }
-    }
-
-    /// A program inside a VM that is on, not started yet.
-    ///
-    /// # Errors
-    /// When it is off.
-    pub fn command_inside(&self, vm: &VmRecord, arguments: &[&str]) -> anyhow::Result<Command> {
-        self.command_in(&self.carried(vm), arguments)
     }
 
     /// A lab's VM as a system container.
@@ -109,7 +100,7 @@ impl Engine for Containers {
         Ok(shown::read(&self.statement_file(&vm.name))?.and_then(|text| Statement::read(&text)))
     }
 
-    fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
-        self.run_in(&self.carried(vm), arguments, limit)
+    fn command_inside(&self, vm: &VmRecord, by: &[&str], arguments: &[&str]) -> anyhow::Result<Command> {
+        self.command_in(&self.carried(vm), by, arguments)
     }
 }

@@ -35,7 +35,7 @@ pub struct Container<'a> {
 /// before `--`, then becomes the program after it. A process has to be in its
 /// cgroups before it is systemd-nspawn, which builds the guest's view of them
 /// from its own; and a mount that only it and the guest see goes when they do.
-const BEGIN: &str = r#"set -e; mount -t ext4 -o loop,nodev,nosuid "$1" "$2"; shift 2
+const BEGIN: &str = r#"set -e; mount -t ext4 -o loop,nodev,nosuid,errors=remount-ro "$1" "$2"; shift 2
 while [ "$1" != -- ]; do echo $$ > "$1"; shift; done; shift; exec "$@""#;
 
 /// The command that is the container's supervisor.

@@ -264,20 +264,12 @@ impl Containers {
         insert().with_context(|| format!("inserting the CD-ROM of {name}"))
     }
 
-    /// Runs a program inside a container as root and returns what it printed.
-    ///
-    /// # Errors
-    /// When it is off, the program fails, or it takes longer than `limit`.
-    pub fn run_in(&self, container: &SystemContainer, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
-        guest::run(&container.leader()?, arguments, limit)
-    }
-
-    /// A program inside a container, not started yet.
+    /// A program inside a container as root, begun by another one outside if there is one; not started yet.
     ///
     /// # Errors
     /// When it is off.
-    pub fn command_in(&self, container: &SystemContainer, arguments: &[&str]) -> anyhow::Result<Command> {
-        Ok(guest::command(&container.leader()?, &[], arguments))
+    pub fn command_in(&self, container: &SystemContainer, by: &[&str], arguments: &[&str]) -> anyhow::Result<Command> {
+        Ok(guest::command(&container.leader()?, by, arguments))
     }
 
     fn machine(&self, name: &str) -> String {

@@ -8,6 +8,7 @@ mod ssh;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -207,7 +208,7 @@ impl Engine for VirtualMachines {
         Ok(Statement::last_said(&self.directory.console_text(&vm.name)?))
     }
 
-    fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
+    fn command_inside(&self, vm: &VmRecord, by: &[&str], arguments: &[&str]) -> anyhow::Result<Command> {
         let Some(address) = &vm.address else {
             bail!(
                 "{} has no address by which it can be reached: its form was not filled in, or nothing is leased to it",
@@ -215,8 +216,10 @@ impl Engine for VirtualMachines {
             )
         };
         let arguments = ssh::arguments(&self.directory.ssh_key(), address, arguments);
-        let mut command = self.network.command("timeout", [limit.as_secs().max(1).to_string(), "ssh".to_owned()]);
-        run(command.args(arguments))
+        let line = [by, &["ssh"]].concat();
+        let mut command = self.network.command(line[0], &line[1..]);
+        command.args(arguments);
+        Ok(command)
     }
 }
 

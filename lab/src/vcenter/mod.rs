@@ -261,16 +261,16 @@ impl VCenter {
         Ok(machines)
     }
 
-    /// Runs a program inside a machine's guest as root and returns what it printed.
+    /// A program inside a machine's guest as root, not started yet.
     ///
     /// # Errors
-    /// When there are several of this name, or none that is on; the program fails, or takes longer than `limit`.
-    pub fn run_inside(&self, machine: &str, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
+    /// When there are several of this name, or none that is on.
+    pub fn command_inside(&self, machine: &str, arguments: &[&str]) -> anyhow::Result<Command> {
         let engine = self.engine();
         let mut found = Shelf::of(self.directory.clone()).all()?;
         found.retain(|body| body.name == machine && engine.runs(&body.container()));
         match found.as_slice() {
-            [body] => engine.run_in(&body.container(), arguments, limit),
+            [body] => engine.command_in(&body.container(), &[], arguments),
             [] => bail!("no machine {machine} is on"),
             _ => bail!("several machines are called {machine}"),
         }

@@ -37,10 +37,12 @@ pub enum Error {
         reason: String,
     },
     /// The files are not what manifest and descriptor say.
-    #[error("{} is damaged or was made wrongly: {}; obtain it again", path.display(), problems.join("; "))]
+    #[error("{} {}", path.display(), contents(*damaged, problems))]
     Contents {
         /// The archive.
         path: PathBuf,
+        /// Whether a file was changed since it was made: its digest is not that of the manifest.
+        damaged: bool,
         /// All that is wrong; never empty.
         problems: Vec<String>,
     },
@@ -71,5 +73,14 @@ impl Error {
     pub(super) fn file(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
         let path = path.to_path_buf();
         move |source| Error::File { attempt, path, source }
+    }
+}
+
+fn contents(damaged: bool, problems: &[String]) -> String {
+    let problems = problems.join("; ");
+    if damaged {
+        format!("is damaged: {problems}; obtain it again")
+    } else {
+        format!("was made wrongly: {problems}; ask its publisher for another one")
     }
 }

@@ -2,10 +2,15 @@
 
 use tar::{EntryType, Header};
 
+use crate::InvalidName;
+
 /// Headers, and all content, come in blocks of this size.
 pub(super) const BLOCK: u64 = 512;
 /// The first size that the eleven octal digits of a ustar header cannot hold: 8 GiB.
 pub(super) const SIZE_LIMIT: u64 = 8 << 30;
+
+/// Which names members may have.
+pub(super) type CheckName = fn(&str) -> Result<(), InvalidName>;
 
 /// Bytes of content that fill up the last block.
 pub(super) fn padding(size: u64) -> u64 {
@@ -32,8 +37,8 @@ pub(super) fn encode(name: &str, size: u64, modified: u64) -> Header {
 /// A member's name and size.
 ///
 /// # Errors
-/// The reason when the block is not the header of a plain file with a plain name.
-pub(super) fn decode(block: &[u8; BLOCK as usize]) -> Result<(String, u64), String> {
+/// The reason when the block is not the header of a plain file, or `check` refuses the name.
+pub(super) fn decode(block: &[u8; BLOCK as usize], check: CheckName) -> Result<(String, u64), String> {
     let header = Header::from_byte_slice(block);
     let sum: u32 = block[..148].iter().chain(&block[156..]).map(|&byte| u32::from(byte)).sum::<u32>() + 8 * 32;
     if header.cksum().ok() != Some(sum) {
@@ -51,7 +56,7 @@ pub(super) fn decode(block: &[u8; BLOCK as usize]) -> Result<(String, u64), Stri
     }
     let bytes = header.path_bytes();
     let name = std::str::from_utf8(&bytes).map_err(|_| "a member's name is not text")?;
-    crate::name::check(name).map_err(|error| error.to_string())?;
+    check(name).map_err(|error| error.to_string())?;
     let size = header.entry_size().map_err(|_| format!("the size of {name:?} is not a number"))?;
     Ok((name.into(), size))
 }

@@ -4,19 +4,27 @@
 //! first, then the manifest, then the signature if there is one, then the disks
 //! in the order of the descriptor's References: importers read the file once,
 //! from the front. Others may put manifest and signature behind the disks.
+//!
+//! Two types read OVAs. [`Archive`] is for the product's own: it accepts only what the product writes, and a
+//! [`Warning`] refuses it, but for `hardware-sections` and `signature`. [`LenientArchive`] is for those of any vendor: it
+//! accepts what DSP0243 allows, and gives the warnings.
 
 use std::path::{Path, PathBuf};
 
 mod error;
 mod header;
+mod lenient;
 mod read;
 #[cfg(test)]
 mod tests;
 mod verify;
+mod warning;
 mod write;
 
 pub use error::Error;
+pub use lenient::{LenientArchive, Report};
 pub use read::{Archive, Member, MemberReader};
+pub use warning::Warning;
 pub use write::{Package, Written, write};
 
 /// The list of parts (SPDX) next to an OVA and its signature: `NAME.spdx.json` and `NAME.spdx.cert`. They are no members:

@@ -6,15 +6,16 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::error::Error;
-use super::header::{self, BLOCK};
+use super::header::{self, BLOCK, CheckName};
 use crate::manifest::Manifest;
+use crate::name;
 use crate::ovf::Descriptor;
 use crate::signature::{PublicKey, Signature};
 
 /// The largest descriptor, manifest or signature that is read into memory.
 const LARGEST_TEXT: u64 = 4 << 20;
 /// More members than any OVA has.
-const MOST_MEMBERS: usize = 1000;
+pub(super) const MOST_MEMBERS: usize = 1000;
 /// The largest record that tar fills up with zeros: far more than the 10 KiB that it takes by itself.
 const LARGEST_RECORD: u64 = 1 << 20;
 
@@ -27,10 +28,11 @@ pub struct Member {
     pub name: String,
     /// Its bytes.
     pub size: u64,
-    offset: u64,
+    pub(super) offset: u64,
 }
 
-/// An open OVA. Its members have been listed; nothing has been verified.
+/// An open OVA of this product: held to the strict rules. Its members have been listed; nothing has been verified.
+/// OVAs of other vendors are read by [`super::LenientArchive`].
 #[derive(Debug)]
 pub struct Archive {
     file: File,
@@ -64,10 +66,14 @@ impl Archive {
     /// different names, ends too early, goes on after its end, or does not
     /// begin with a descriptor.
     pub fn open(path: &Path) -> Result<Archive, Error> {
+        Archive::open_with(path, name::check)
+    }
+
+    pub(super) fn open_with(path: &Path, check: CheckName) -> Result<Archive, Error> {
         let file = File::open(path).map_err(Error::file("opening", path))?;
         let size = file.metadata().map_err(Error::file("looking at", path))?.len();
         let mut archive = Archive { file, path: path.into(), members: Vec::new() };
-        archive.list(size)?;
+        archive.list(size, check)?;
         match archive.members.first() {
             Some(first) if first.name.ends_with(".ovf") => Ok(archive),
             Some(first) => Err(archive.damaged(0, format!("its first member is {:?}, not an .ovf", first.name))),
@@ -132,7 +138,7 @@ impl Archive {
         Ok(signature.verify(&manifest.name, self.text(manifest)?.as_bytes(), trusted)?)
     }
 
-    fn list(&mut self, size: u64) -> Result<(), Error> {
+    fn list(&mut self, size: u64, check: CheckName) -> Result<(), Error> {
         let mut offset = 0;
         loop {
             let mut block = [0; BLOCK as usize];
@@ -143,7 +149,7 @@ impl Archive {
             if block.iter().all(|&byte| byte == 0) {
                 return self.expect_end(offset, size);
             }
-            let (name, bytes) = header::decode(&block).map_err(|reason| self.damaged(offset, reason))?;
+            let (name, bytes) = header::decode(&block, check).map_err(|reason| self.damaged(offset, reason))?;
             let start = offset + BLOCK;
             if bytes > size - start {
                 return Err(self.damaged(offset, format!("it ends before {name:?} does, which has {bytes} bytes")));
@@ -187,7 +193,7 @@ impl Archive {
         format!("{}.{extension}", descriptor.strip_suffix(".ovf").unwrap_or(descriptor))
     }
 
-    fn companion(&self, extension: &str) -> Option<&Member> {
+    pub(super) fn companion(&self, extension: &str) -> Option<&Member> {
         self.find(&self.companion_name(extension))
     }
 
@@ -195,7 +201,7 @@ impl Archive {
         MemberReader { file: &self.file, offset: member.offset, left: member.size }
     }
 
-    fn text(&self, member: &Member) -> Result<String, Error> {
+    pub(super) fn text(&self, member: &Member) -> Result<String, Error> {
         if member.size > LARGEST_TEXT {
             return Err(self.damaged(member.offset, format!("{} is too large: {} bytes", member.name, member.size)));
         }

@@ -1,3 +1,4 @@
+mod lenient;
 mod refused;
 
 use std::fs;
@@ -105,15 +106,12 @@ fn what_is_written_is_verified() {
     let (signer, trusted) = signer();
     let written = fixture.write(Some(&signer)).unwrap();
     let archive = Archive::open(&fixture.ova()).unwrap();
-    let mut seen = Vec::new();
-    let (descriptor, manifest) = archive.verify(&mut |progress| seen.push(progress)).unwrap();
+    let (descriptor, manifest) = archive.verify().unwrap();
     assert_eq!(descriptor, fixture.descriptor);
     assert_eq!(manifest, written.manifest);
     let [disk, _] = disks();
     assert_eq!(manifest.digest("system.vmdk"), Some(Sha256::of(&disk.bytes)));
     assert_eq!(manifest.entries().len(), 3);
-    assert_eq!(seen.last().unwrap().done, seen.last().unwrap().total);
-    assert!(seen.is_sorted_by_key(|progress| progress.done));
     archive.verify_signature(&trusted).unwrap();
     assert!(archive.verify_signature(&self::signer().1).is_err());
 
@@ -147,7 +145,7 @@ fn signatures_of_varying_length_fit() {
         let fixture = fixture();
         fixture.write(Some(&signer)).unwrap();
         let archive = Archive::open(&fixture.ova()).unwrap();
-        archive.verify(&mut |_| {}).unwrap();
+        archive.verify().unwrap();
         archive.verify_signature(signer.public_key()).unwrap();
     }
 }

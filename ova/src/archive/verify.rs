@@ -1,20 +1,57 @@
 //! Whether an OVA is whole: every byte is what the manifest says, and every disk what the descriptor says.
+//!
+//! [`Archive::examine`] finds all that can be said of any vendor's OVA; the two types of archives differ in what they
+//! accept of it.
 
-use std::io::Read;
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::mem;
+
+use aws_lc_rs::digest::SHA256;
 
 use super::error::Error;
-use super::read::{Archive, Member};
-use crate::digest::HashingReader;
-use crate::manifest::Manifest;
-use crate::ovf::{Descriptor, DiskContent, FileReference, References};
-use crate::{Progress, vmdk};
+use super::read::{Archive, MOST_MEMBERS, Member, MemberReader};
+use super::warning::Warning;
+use crate::digest::{Digest, HashingReader};
+use crate::manifest::{LenientManifest, Manifest};
+use crate::ovf::{Descriptor, FileReference, ParseError, References};
+use crate::{name, vmdk};
 
 /// How the name of the one format of disks ends that vSphere imports (`ovf:format`). Tools write several addresses
 /// before it.
 const STREAM_OPTIMIZED: &str = "vmdk.html#streamOptimized";
 
+/// What is wrong with the contents of an archive, and what vSphere would refuse or ignore.
+#[derive(Default)]
+pub(super) struct Findings {
+    damaged: bool,
+    problems: Vec<String>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+impl Findings {
+    /// The warnings.
+    ///
+    /// # Errors
+    /// The problems, if there are any.
+    pub(super) fn accepted(self, archive: &Archive) -> Result<Vec<Warning>, Error> {
+        let Findings { damaged, problems, warnings } = self;
+        if problems.is_empty() {
+            return Ok(warnings);
+        }
+        Err(Error::Contents { path: archive.path().into(), damaged, problems })
+    }
+}
+
+/// A file of the package as the archive has it: in one member, or in chunks.
+struct Stored<'a> {
+    /// The descriptor's entry; none if the members are not the whole file.
+    file: Option<&'a FileReference>,
+    members: Vec<&'a Member>,
+}
+
 impl Archive {
-    /// Reads the whole archive once and checks it:
+    /// Reads the whole archive once and checks it as an OVA of this product:
     ///
     /// - the order of members, and that none is missing or too many. Manifest and signature stand behind the
     ///   descriptor or at the end (DSP0243 1.1 §5.3);
@@ -22,152 +59,261 @@ impl Archive {
     /// - each disk: that it is a streamOptimized VMDK, the only format that vSphere imports; its grains, all decoded;
     ///   its tables; its capacity and the size of its data against the descriptor.
     ///
-    /// OVF lets `ovf:populatedSize` be an estimate (DSP0243 1.1 §9.1), and what vSphere makes of it is documented as
-    /// a best guess. VMware's open-vmdk and this crate write the exact size of the grains. Here it has to be that: a
-    /// number that is not is of another disk, or made up.
+    /// Each [`Warning`] refuses it, but for `hardware-sections` and `signature`. OVF lets `ovf:populatedSize` be an
+    /// estimate (DSP0243 1.1 §9.1), and what vSphere makes of it is documented as a best guess. This crate writes the
+    /// exact size of the grains. Here it has to be that: a number that is not is of another disk, or made up.
     ///
-    /// Gives what was checked. `progress` counts bytes of members. Memory is bounded as [`vmdk::verify`] says.
+    /// Gives what was checked. Memory is bounded as [`vmdk::verify`] says.
     ///
     /// # Errors
     /// When there is no manifest; or all that is wrong with the contents, at once.
-    pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<(Descriptor, Manifest), Error> {
-        let xml = self.descriptor_xml()?;
-        let descriptor = Descriptor::parse(&xml)?;
-        let references = References::parse(&xml)?;
+    pub fn verify(&self) -> Result<(Descriptor, Manifest), Error> {
         let missing = || self.damaged(0, format!("it has no manifest {:?}", self.companion_name("mf")));
         let manifest = self.manifest()?.ok_or_else(missing)?;
-        let mut problems = self.layout_problems(&references);
-        problems.extend(self.missing_from(&manifest));
-        problems.extend(self.content_problems(&references, &manifest, progress)?);
-        if problems.is_empty() {
-            return Ok((descriptor, manifest));
-        }
-        Err(Error::Contents { path: self.path().into(), problems })
-    }
-
-    /// What is wrong with the members, their order and their sizes.
-    fn layout_problems(&self, references: &References) -> Vec<String> {
-        let found: Vec<_> = self.members().iter().map(|member| member.name.as_str()).collect();
-        let about: Vec<_> = self.about().filter(|name| self.find(name).is_some()).collect();
-        let about: Vec<_> = about.iter().map(String::as_str).collect();
-        let files: Vec<_> = references.files().iter().map(|file| file.name.as_str()).collect();
-        // Both in front, or both at the end.
-        let (front, end) = if found.get(1) == about.first() { (&about[..], &[][..]) } else { (&[][..], &about[..]) };
-        let expected = [&found[..1], front, &files, end].concat();
-
-        let unnamed = found.iter().filter(|name| !expected.contains(name));
-        let mut problems: Vec<_> =
-            unnamed.map(|name| format!("{name} is in the archive, but the descriptor does not name it")).collect();
-        let absent = files.iter().filter(|name| !found.contains(name));
-        problems.extend(absent.map(|name| format!("the descriptor names {name:?}, which is not in the archive")));
-        if problems.is_empty() && found != expected {
-            problems.push(format!("its members are {}, expected are {}", found.join(", "), expected.join(", ")));
-        }
-        for file in references.files() {
-            if let (Some(member), Some(size)) = (self.find(&file.name), file.size)
-                && member.size != size
-            {
-                problems.push(format!("{} has {} bytes, the descriptor says {size}", file.name, member.size));
+        let listed = LenientManifest::parse(&manifest.to_string())?;
+        let (descriptor, references) =
+            self.read_descriptor(Some(&listed), |xml| Ok((Descriptor::parse(xml)?, References::parse(xml)?)))?;
+        let mut findings = self.examine(&references, Some(&listed))?;
+        // Imports look for a member of that name.
+        for FileReference { name, chunk_size, .. } in references.files() {
+            if chunk_size.is_some() || self.find(name).is_none() {
+                findings.problems.push(format!("{name:?} has to be one member of this name, without ovf:chunkSize"));
             }
         }
-        problems
+        let warnings = references.files().iter().filter_map(why_not_imported).chain(mem::take(&mut findings.warnings));
+        findings.problems.extend(warnings.map(|warning| warning.message));
+        findings.accepted(self)?;
+        Ok((descriptor, manifest))
     }
 
-    /// The names that manifest and signature have. No other file is left out of the manifest.
-    fn about(&self) -> impl Iterator<Item = String> {
-        ["mf", "cert"].map(|extension| self.companion_name(extension)).into_iter()
+    /// Reads the descriptor with `read`.
+    ///
+    /// # Errors
+    /// Those of `read`. If the digest is not that of the manifest, the error says so instead.
+    pub(super) fn read_descriptor<T>(
+        &self,
+        manifest: Option<&LenientManifest>,
+        read: impl FnOnce(&str) -> Result<T, ParseError>,
+    ) -> Result<T, Error> {
+        let found = self.descriptor_xml().and_then(|xml| Ok(read(&xml)?));
+        if found.is_err() {
+            let (descriptor, mut findings) = (vec![&self.members()[0]], Findings::default());
+            self.check_content(&Stored { file: None, members: descriptor }, manifest, &mut findings)?;
+            if findings.damaged {
+                findings.accepted(self)?;
+            }
+        }
+        found
     }
 
-    /// Files in the manifest that are not in the archive.
-    fn missing_from<'a>(&'a self, manifest: &'a Manifest) -> impl Iterator<Item = String> + 'a {
-        let missing = manifest.entries().iter().filter(|entry| self.find(&entry.name).is_none());
-        missing.map(|entry| format!("{} is in the manifest, but not in the archive", entry.name))
-    }
-
-    /// What is wrong with the bytes of the members.
-    fn content_problems(
+    /// Compares the members with descriptor and manifest, and reads all of them.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub(super) fn examine(
         &self,
         references: &References,
-        manifest: &Manifest,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<Vec<String>, Error> {
-        let about: Vec<_> = self.about().collect();
-        let listed: Vec<_> = self.members().iter().filter(|member| !about.contains(&member.name)).collect();
-        let total = listed.iter().map(|member| member.size).sum();
-        let mut before = 0;
-        let mut problems = Vec::new();
-        for member in listed {
-            let mut progress = |read| progress(Progress { done: before + read, total });
-            let mut reader = HashingReader::new(self.reader(member));
-            let file = references.files().iter().find(|file| file.name == member.name);
-            let in_disk = match file {
-                Some(file) if !file.disks.is_empty() => self.disk_problems(member, file, &mut reader, &mut progress)?,
-                _ => Vec::new(),
-            };
-            // What a disk's decoder left, and all of another file.
-            let mut buffer = vec![0; 1 << 20];
-            while reader.read(&mut buffer).map_err(Error::file("reading", self.path()))? > 0 {
-                progress(reader.read_bytes());
-            }
-            match (reader.finish(), manifest.digest(&member.name)) {
-                (_, None) => problems.push(format!("{} is not in the manifest", member.name)),
-                (found, Some(listed)) if found != listed => {
-                    problems.push(format!("{} has the digest {found}, the manifest says {listed}", member.name));
-                }
-                _ => {}
-            }
-            problems.extend(in_disk);
-            before += member.size;
+        manifest: Option<&LenientManifest>,
+    ) -> Result<Findings, Error> {
+        let mut findings = Findings::default();
+        let stored = self.stored(references, &mut findings);
+        for name in manifest.into_iter().flat_map(LenientManifest::names).filter(|name| self.find(name).is_none()) {
+            findings.problems.push(format!("{name} is in the manifest, but not in the archive"));
         }
-        Ok(problems)
+        for file in &stored {
+            self.check_content(file, manifest, &mut findings)?;
+        }
+        Ok(findings)
     }
 
-    /// Decodes a disk and gives what is wrong with it. Of one that cannot be decoded `reader` is not read to its end.
-    fn disk_problems(
+    /// All files of the package but those about it, each once, in the order of the descriptor. Notes what is wrong with
+    /// the members, their order and their sizes.
+    fn stored<'a>(&'a self, references: &'a References, findings: &mut Findings) -> Vec<Stored<'a>> {
+        let about: Vec<_> = ["mf", "cert"].into_iter().filter_map(|extension| self.companion(extension)).collect();
+        let mut files = vec![Stored { file: None, members: vec![&self.members()[0]] }];
+        let mut taken = BTreeSet::from([self.members()[0].offset]);
+        let mut expected = Vec::new();
+        let mut problems = Vec::new();
+        for file in references.files() {
+            let before = problems.len();
+            let members = self.members_of(file, &mut problems);
+            // Two files can name one member: percent-encoded, or as chunks. It is read once.
+            if members.iter().any(|member| !taken.insert(member.offset)) {
+                problems.push(format!("{:?} shares members with another file", file.name));
+                continue;
+            }
+            let whole = problems.len() == before;
+            let size = members.iter().map(|member| member.size).sum::<u64>();
+            if let Some(said) = file.size.filter(|&said| whole && said != size) {
+                problems.push(format!("{} has {size} bytes, the descriptor says {said}", file.name));
+            }
+            expected.extend(members.iter().copied());
+            files.push(Stored { file: Some(file).filter(|_| whole), members });
+        }
+        let known = |member: &Member| about.contains(&member) || taken.contains(&member.offset);
+        let unnamed: Vec<_> = self.members().iter().filter(|member| !known(member)).collect();
+        let names = unnamed.iter().map(|member| &member.name);
+        findings.problems.extend(
+            names.map(|name| format!("{name} is in the archive, but the descriptor does not name it")).chain(problems),
+        );
+        // Manifest and signature are both in front, or both at the end.
+        let descriptor = &self.members()[..1];
+        let in_front = self.members().get(1) == about.first().copied();
+        let (front, end) = if in_front { (&about[..], &[][..]) } else { (&[][..], &about[..]) };
+        let expected: Vec<_> =
+            descriptor.iter().chain(front.iter().copied()).chain(expected).chain(end.iter().copied()).collect();
+        if findings.problems.is_empty() && !self.members().iter().eq(expected.iter().copied()) {
+            let list = |members: &mut dyn Iterator<Item = &Member>| {
+                members.map(|member| member.name.as_str()).collect::<Vec<_>>().join(", ")
+            };
+            let (found, expected) = (list(&mut self.members().iter()), list(&mut expected.into_iter()));
+            findings.problems.push(format!("its members are {found}, expected are {expected}"));
+        }
+        files.extend(unnamed.into_iter().map(|member| Stored { file: None, members: vec![member] }));
+        files
+    }
+
+    /// The members that a file is in: one, or its chunks (DSP0243 1.1 §7.1). VMware's tools keep a file that is
+    /// smaller than a chunk under its own name. Notes what is wrong with them.
+    fn members_of(&self, file: &FileReference, problems: &mut Vec<String>) -> Vec<&Member> {
+        let name = &file.name;
+        // Descriptors write names as they are or percent-encoded.
+        let decoded = name::percent_decoded(name);
+        let find = |end: &str| {
+            let plain = self.find(&format!("{name}{end}"));
+            plain.or_else(|| self.find(&format!("{}{end}", decoded.as_deref()?)))
+        };
+        if let Some(member) = find("") {
+            return vec![member];
+        }
+        let Some(chunk_size) = file.chunk_size else {
+            problems.push(format!("the descriptor names {name:?}, which is not in the archive"));
+            return Vec::new();
+        };
+        let end = |number: u64| format!(".{number:09}");
+        let count = file.size.map(|size| size.div_ceil(chunk_size).max(1));
+        let most = count.unwrap_or(u64::MAX).min(MOST_MEMBERS as u64);
+        let found: Vec<_> = (0..most).filter_map(|number| Some((number, find(&end(number))?))).collect();
+        let count = count.unwrap_or(found.len().max(1) as u64);
+        let before_a_gap = (0u64..).zip(&found).take_while(|(wanted, (number, _))| wanted == number).count() as u64;
+        let odd = |(number, chunk): &&(u64, &Member)| {
+            chunk.size > chunk_size || chunk.size < chunk_size && number + 1 < count
+        };
+        if before_a_gap < count {
+            let missing = format!("{name}{}", end(before_a_gap));
+            problems
+                .push(format!("the descriptor names {name:?} in chunks, of which {missing:?} is not in the archive"));
+        } else if let Some((_, odd)) = found.iter().find(odd) {
+            let Member { name, size, .. } = odd;
+            problems.push(format!("{name} has {size} bytes, the descriptor says chunks of {chunk_size}"));
+        }
+        found.into_iter().map(|(_, member)| member).collect()
+    }
+
+    /// Notes what is wrong with the bytes of a file.
+    fn check_content(
         &self,
-        member: &Member,
-        file: &FileReference,
-        reader: &mut HashingReader<impl Read + Send>,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<Vec<String>, Error> {
-        let name = &member.name;
-        if let Some(reason) = why_not_imported(file) {
-            return Ok(vec![format!("{name} {reason}")]);
+        stored: &Stored<'_>,
+        manifest: Option<&LenientManifest>,
+        findings: &mut Findings,
+    ) -> Result<(), Error> {
+        let listed = |member: &Member| manifest.and_then(|manifest| manifest.digest(&member.name));
+        let members = stored.members.iter().map(|&member| {
+            // Without one in the manifest, what is computed is compared with nothing.
+            let algorithm = listed(member).map_or(&SHA256, |digest| digest.algorithm);
+            HashingReader::new(self.reader(member), algorithm)
+        });
+        let mut reader = FileReader { members: members.collect(), finished: Vec::new() };
+        let disk = stored.file.filter(|file| !file.disks.is_empty() && why_not_imported(file).is_none());
+        let size = stored.members.iter().map(|member| member.size).sum();
+        let decoded = disk.map(|file| (file, vmdk::verify(&mut reader, size)));
+        // What a disk's decoder left, and all of another file.
+        io::copy(&mut reader, &mut io::sink()).map_err(Error::file("reading", self.path()))?;
+        for (member, found) in stored.members.iter().zip(reader.finished) {
+            findings.problems.extend(match listed(member) {
+                Some(listed) if *listed != found => {
+                    findings.damaged = true;
+                    Some(format!("{} has the digest {found}, the manifest says {listed}", member.name))
+                }
+                None if manifest.is_some() => Some(format!("{} is not in the manifest", member.name)),
+                _ => None,
+            });
         }
-        match vmdk::verify(reader, member.size, &mut |at| progress(at.done)) {
-            Ok(contents) => Ok(file.disks.iter().flat_map(|disk| differences(name, disk, contents)).collect()),
-            Err(vmdk::Error::Damaged { offset, reason }) => Ok(vec![format!("{name}, at byte {offset}: {reason}")]),
-            Err(vmdk::Error::Unsupported { reason }) => {
-                Ok(vec![format!("{name} is not a streamOptimized VMDK that vSphere imports: {reason}")])
+        let Some((file, decoded)) = decoded else { return Ok(()) };
+        let name = &file.name;
+        match decoded {
+            Ok(contents) => compare(file, contents, findings),
+            Err(vmdk::Error::Stream { source, .. }) => return Err(Error::file("reading", self.path())(source)),
+            Err(vmdk::Error::Damaged { offset, reason }) => {
+                findings.problems.push(format!("{name}, at byte {offset}: {reason}"));
             }
-            Err(vmdk::Error::Stream { source, .. }) => Err(Error::file("reading", self.path())(source)),
-            Err(other @ (vmdk::Error::File { .. } | vmdk::Error::Source { .. })) => {
-                Ok(vec![format!("{name}: {other}")])
-            }
+            Err(other) => findings.problems.push(format!("{name}: {other}")),
         }
+        Ok(())
     }
 }
 
-/// Why vSphere does not import a disk, whatever is in its file.
-fn why_not_imported(file: &FileReference) -> Option<String> {
-    if let Some(compression) = &file.compression {
-        return Some(format!("is compressed as a whole ({compression:?}), which vSphere does not import"));
+/// The bytes of a file, member after member, each with its digest.
+struct FileReader<'a> {
+    members: Vec<HashingReader<MemberReader<'a>>>,
+    /// Digests of the members that were read to their ends.
+    finished: Vec<Digest>,
+}
+
+impl Read for FileReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = self.members.first_mut() {
+            let read = member.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            self.finished.push(self.members.remove(0).finish());
+        }
+        Ok(0)
     }
-    if file.in_chunks {
-        return Some("is said to be in chunks, which an archive has no use for".into());
+}
+
+/// Why vSphere does not import a disk, whatever is in its file. Its content is not read then. DSP0243 1.1 §7.1 allows
+/// compression, §9.1 leaves the format to its URI.
+pub(super) fn why_not_imported(file: &FileReference) -> Option<Warning> {
+    let name = &file.name;
+    if let Some(compression) = file.compression.as_ref().filter(|_| !file.disks.is_empty()) {
+        let reason = "which vSphere does not import: decompress it";
+        let message = format!("{name:?} is compressed as a whole ({compression:?}), {reason}");
+        return Some(Warning::new("compressed", message));
     }
     let other = file.disks.iter().find(|disk| !disk.format.ends_with(STREAM_OPTIMIZED))?;
-    Some(format!("has the format {:?}; vSphere imports streamOptimized VMDKs alone: convert it", other.format))
+    let reason = "vSphere imports streamOptimized VMDKs alone: convert it";
+    Some(Warning::new("format", format!("{name:?} has the format {:?}; {reason}", other.format)))
 }
 
-/// How a disk differs from what the descriptor says of it.
-fn differences(name: &str, said: &DiskContent, found: vmdk::Contents) -> Vec<String> {
-    let mut problems = Vec::new();
-    if found.capacity != said.capacity {
-        problems.push(format!("{name} is a disk of {} bytes, the descriptor says {}", found.capacity, said.capacity));
+/// Notes how a disk differs from what the descriptor says of it and from what vSphere imports.
+fn compare(file: &FileReference, found: vmdk::Contents, findings: &mut Findings) {
+    let name = &file.name;
+    let mut warn = |code, message| findings.warnings.push(Warning::new(code, message));
+    for disk in &file.disks {
+        if let Some(said) = disk.capacity.filter(|&said| said != found.capacity) {
+            let differs = format!("{name} is a disk of {} bytes, the descriptor says {said}", found.capacity);
+            // open-vmdk rounds to the unit of the descriptor.
+            if said.abs_diff(found.capacity) < disk.unit {
+                warn("capacity", differs);
+            } else {
+                findings.problems.push(differs);
+            }
+        }
+        // An estimate in DSP0243 1.1 §9.1.
+        if let Some(said) = disk.populated.filter(|&said| said != found.populated) {
+            let populated = found.populated;
+            warn("populated-size", format!("{name} holds {populated} bytes of data, the descriptor says {said}"));
+        }
     }
-    if let Some(populated) = said.populated.filter(|&populated| populated != found.populated) {
-        problems.push(format!("{name} holds {} bytes of data, the descriptor says {populated}", found.populated));
+    if found.version != vmdk::IMPORTED_VERSION {
+        let (version, imported) = (found.version, vmdk::IMPORTED_VERSION);
+        let reason = format!("its version is {version}, vSphere imports version {imported} alone");
+        warn("old-version", format!("{name} is of an old format: {reason}"));
     }
-    problems
+    if !found.ends_with_marker {
+        let reason = "importers of VMware may call it changed; convert it with `kaas ova unpack` and `kaas ova pack`";
+        warn("no-end-marker", format!("{name} does not end with an end-of-stream marker: {reason}"));
+    }
 }

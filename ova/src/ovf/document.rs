@@ -4,6 +4,10 @@ use quick_xml::events::Event;
 use roxmltree::{Document, Node, ParsingOptions};
 
 pub(super) const OVF: &str = "http://schemas.dmtf.org/ovf/envelope/1";
+/// The namespace of VMware's draft, before DSP0243.
+const OVF_0_9: &str = "http://www.vmware.com/schema/ovf/1/envelope";
+/// The namespace of DSP0243 2.0 and 2.1.
+const OVF_2: &str = "http://schemas.dmtf.org/ovf/envelope/2";
 pub(super) const RASD: &str = "http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocationSettingData";
 pub(super) const VSSD: &str = "http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_VirtualSystemSettingData";
 pub(super) const VMW: &str = "http://www.vmware.com/schema/ovf";
@@ -84,7 +88,12 @@ pub(super) fn envelope<T>(
     let document = Document::parse_with_options(xml, options)?;
     let envelope = document.root_element();
     if !envelope.has_tag_name((OVF, "Envelope")) {
-        return Err(wrong(envelope, "it is not an OVF 1 Envelope"));
+        let other = match envelope.tag_name().namespace() {
+            Some(OVF_0_9) => ", but one of the draft OVF 0.9; export the machine again",
+            Some(OVF_2) => ", but one of OVF 2, which vSphere does not import; export the machine as OVF 1",
+            _ => "",
+        };
+        return Err(wrong(envelope, format!("it is not an OVF 1 Envelope{other}")));
     }
     read(envelope)
 }
@@ -124,6 +133,14 @@ fn check_attributes(xml: &str) -> Result<(), ParseError> {
             _ => {}
         }
     }
+}
+
+/// A text that is copied for each use: with a bound, so that the copies of a hostile one stay small.
+pub(super) fn short<'t>(node: Node<'_, '_>, what: &str, text: &'t str, most: usize) -> Result<&'t str, ParseError> {
+    if text.len() > most {
+        return Err(wrong(node, format!("{what} has more than {most} bytes")));
+    }
+    Ok(text)
 }
 
 /// The number that a text is.

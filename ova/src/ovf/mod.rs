@@ -4,10 +4,11 @@
 //! for what it leaves to vendors the descriptors that vSphere itself exports.
 //! Knows nothing of Kubernetes, nor which properties an appliance asks for.
 //!
-//! [`Descriptor`] is the whole of it as one value: [`Descriptor::to_xml`]
-//! checks and writes it, [`Descriptor::parse`] reads what tools need of a
-//! descriptor, also of others' making. [`References`] is what it says of the
-//! files of its package.
+//! [`Descriptor`] is the whole of it as one value, for the product's own
+//! appliances: [`Descriptor::to_xml`] checks and writes it, [`Descriptor::parse`]
+//! reads it. [`Envelope`] is what `kaas ova` shows of any vendor's descriptor,
+//! read as DSP0243 allows. [`References`] is what a descriptor says of the files
+//! of its package.
 
 pub mod environment;
 
@@ -15,6 +16,8 @@ mod capacity;
 mod check;
 mod devices;
 mod document;
+mod envelope;
+mod items;
 mod model;
 mod parse;
 mod property;
@@ -26,6 +29,7 @@ mod xml;
 
 pub use check::{InvalidDescriptor, Problem};
 pub use document::ParseError;
+pub use envelope::{Envelope, Variant, VirtualDisk};
 pub use model::{
     CdRomController, Descriptor, Disk, DiskFile, Eula, Firmware, HardDisk, Hardware, Network, NetworkAdapter,
     OperatingSystem, Product, Profile, PropertyGroup, Size, Sizing, Transport,

@@ -1,19 +1,20 @@
 //! XML → descriptor.
 //!
-//! Reads what the model holds and passes over the rest, so that descriptors of
-//! other tools can be read too.
+//! Reads what the model holds, demands what the product's appliances have, and
+//! passes over the rest. [`super::Envelope`] is what is read of other vendors'.
 
 use roxmltree::Node;
 
-use super::capacity::{capacity, scale};
+use super::capacity::capacity;
 use super::devices::resource;
-use super::document::{Look, OVF, ParseError, RASD, VMW, VSSD, envelope, number, wrong};
+use super::document::{Look, OVF, ParseError, VMW, VSSD, envelope, number, short, wrong};
+use super::items::{Item, Items, cpus, memory_mib};
 use super::model::{
     CdRomController, Descriptor, Disk, DiskFile, Eula, Firmware, HardDisk, Hardware, Network, NetworkAdapter,
     OperatingSystem, Product, Profile, PropertyGroup, Size, Sizing, Transport,
 };
 use super::property::{Property, PropertyType, Qualifier};
-use super::references::{References, file_of, no_file, populated};
+use super::references::{References, disk_nodes, file_of, no_file, populated};
 
 /// More deployment options than any descriptor has: for each, all the hardware is gone through.
 const MOST_PROFILES: usize = 100;
@@ -31,13 +32,10 @@ impl Descriptor {
     }
 
     fn read<'a>(envelope: Node<'a, 'a>) -> Result<Descriptor, ParseError> {
-        if envelope.child("VirtualSystemCollection").is_some() {
-            return Err(wrong(envelope, "it has a collection of virtual systems; only a single one can be read"));
-        }
-        let system = envelope.need("VirtualSystem")?;
+        let system = system(envelope)?;
         let hardware = system.need("VirtualHardwareSection")?;
         Ok(Descriptor {
-            name: system.child_text(OVF, "Name").map_or_else(|| system.need_ovf("id").map(String::from), Ok)?,
+            name: name(system)?,
             annotation: system.child("AnnotationSection").and_then(|section| section.child_text(OVF, "Annotation")),
             eula: eula(system),
             operating_system: operating_system(system)?,
@@ -48,6 +46,19 @@ impl Descriptor {
             hardware: virtual_hardware(hardware)?,
         })
     }
+}
+
+/// The one virtual system of a package.
+pub(super) fn system<'a>(envelope: Node<'a, 'a>) -> Result<Node<'a, 'a>, ParseError> {
+    if envelope.child("VirtualSystemCollection").is_some() {
+        return Err(wrong(envelope, "it has a collection of virtual systems; only a single one can be read"));
+    }
+    envelope.need("VirtualSystem")
+}
+
+/// What the import dialog proposes for the VM.
+pub(super) fn name<'a>(system: Node<'a, 'a>) -> Result<String, ParseError> {
+    system.child_text(OVF, "Name").map_or_else(|| system.need_ovf("id").map(String::from), Ok)
 }
 
 fn eula<'a>(system: Node<'a, 'a>) -> Option<Eula> {
@@ -67,12 +78,26 @@ fn operating_system<'a>(system: Node<'a, 'a>) -> Result<OperatingSystem, ParseEr
     })
 }
 
+/// The one product of the product's own appliances.
 fn product<'a>(system: Node<'a, 'a>) -> Result<Product, ParseError> {
-    let Some(section) = system.child("ProductSection") else { return Ok(Product::default()) };
+    let mut sections = system.children_named("ProductSection");
+    let product = sections.next().map_or(Ok(Product::default()), product_of)?;
+    match sections.next() {
+        None => Ok(product),
+        Some(second) => Err(wrong(second, "it has several ProductSections; appliances of this product have one")),
+    }
+}
+
+/// What a ProductSection holds.
+pub(super) fn product_of<'a>(section: Node<'a, 'a>) -> Result<Product, ParseError> {
     let text = |name| section.child_text(OVF, name);
+    let key_part = |name: &str| {
+        let what = format!("ovf:{name}");
+        section.ovf(name).map(|text| short(section, &what, text, 256).map(String::from)).transpose()
+    };
     let mut product = Product {
-        class: section.ovf("class").map(String::from),
-        instance: section.ovf("instance").map(String::from),
+        class: key_part("class")?,
+        instance: key_part("instance")?,
         name: text("Product").unwrap_or_default(),
         vendor: text("Vendor").unwrap_or_default(),
         version: text("Version").unwrap_or_default(),
@@ -120,10 +145,9 @@ fn boolean(node: Node<'_, '_>, value: &str) -> Result<bool, ParseError> {
 }
 
 fn disks<'a>(envelope: Node<'a, 'a>) -> Result<Vec<Disk>, ParseError> {
-    let Some(section) = envelope.child("DiskSection") else { return Ok(Vec::new()) };
     let references = References::read(envelope)?;
-    section
-        .children_named("Disk")
+    disk_nodes(envelope)?
+        .into_iter()
         .map(|node| {
             let file = file_of(node)
                 .map(|id| {
@@ -148,82 +172,57 @@ fn networks<'a>(envelope: Node<'a, 'a>) -> Result<Vec<Network>, ParseError> {
         .collect()
 }
 
-/// An `Item` of the hardware section.
-#[derive(Clone, Copy)]
-struct Item<'a>(Node<'a, 'a>);
-
-impl<'a> Item<'a> {
-    fn all(hardware: Node<'a, 'a>) -> impl Iterator<Item = Item<'a>> {
-        hardware.children_named("Item").map(Item)
+fn sizing<'a>(envelope: Node<'a, 'a>, hardware: Node<'a, 'a>) -> Result<Sizing, ParseError> {
+    let items = Items::read(hardware)?;
+    let options = options(envelope)?;
+    if options.is_empty() {
+        return Ok(Sizing::Fixed(size(hardware, &items, None)?));
     }
-
-    fn of_type(hardware: Node<'a, 'a>, kind: u32) -> impl Iterator<Item = Item<'a>> {
-        Item::all(hardware).filter(move |item| item.text("ResourceType") == Some(kind.to_string()))
-    }
-
-    fn text(self, name: &str) -> Option<String> {
-        self.0.child_text(RASD, name)
-    }
-
-    fn need(self, name: &str) -> Result<String, ParseError> {
-        self.text(name).ok_or_else(|| wrong(self.0, format!("the Item has no {name}")))
-    }
-
-    fn profiles(self) -> Vec<String> {
-        self.0.ovf("configuration").unwrap_or_default().split_whitespace().map(String::from).collect()
-    }
+    let profile = |option: DeploymentOption| {
+        let size = size(hardware, &items, Some(&option.id))?;
+        let DeploymentOption { id, label, description, default } = option;
+        Ok(Profile { id, label, description, default, size })
+    };
+    Ok(Sizing::Profiles(options.into_iter().map(profile).collect::<Result<_, ParseError>>()?))
 }
 
-fn sizing<'a>(envelope: Node<'a, 'a>, hardware: Node<'a, 'a>) -> Result<Sizing, ParseError> {
-    let options: Vec<_> = envelope
-        .child("DeploymentOptionSection")
-        .map(|node| node.children_named("Configuration").collect())
-        .unwrap_or_default();
-    if options.is_empty() {
-        return Ok(Sizing::Fixed(size(hardware, None)?));
-    }
-    if options.len() > MOST_PROFILES {
-        return Err(wrong(options[0], format!("there are more than {MOST_PROFILES} deployment options")));
-    }
-    let mut profiles = Vec::new();
-    for node in options {
-        let id = node.need_ovf("id")?;
-        profiles.push(Profile {
-            id: id.into(),
+/// A `Configuration` of the DeploymentOptionSection.
+pub(super) struct DeploymentOption {
+    pub(super) id: String,
+    pub(super) label: String,
+    pub(super) description: String,
+    pub(super) default: bool,
+}
+
+/// The deployment options, at least one of them the default if there are any.
+pub(super) fn options<'a>(envelope: Node<'a, 'a>) -> Result<Vec<DeploymentOption>, ParseError> {
+    let section = envelope.child("DeploymentOptionSection");
+    let mut options = Vec::new();
+    for node in section.into_iter().flat_map(|section| section.children_named("Configuration")) {
+        if options.len() == MOST_PROFILES {
+            return Err(wrong(node, format!("there are more than {MOST_PROFILES} deployment options")));
+        }
+        options.push(DeploymentOption {
+            id: node.need_ovf("id")?.into(),
             label: node.child_text(OVF, "Label").unwrap_or_default(),
             description: node.child_text(OVF, "Description").unwrap_or_default(),
             default: node.ovf("default").map_or(Ok(false), |value| boolean(node, value))?,
-            size: size(hardware, Some(id))?,
         });
     }
     // Without a mark the first is the default (DSP0243 §9.8).
-    if !profiles.iter().any(|profile| profile.default)
-        && let Some(first) = profiles.first_mut()
+    if !options.iter().any(|option| option.default)
+        && let Some(first) = options.first_mut()
     {
         first.default = true;
     }
-    Ok(Sizing::Profiles(profiles))
+    Ok(options)
 }
 
-fn size<'a>(hardware: Node<'a, 'a>, profile: Option<&str>) -> Result<Size, ParseError> {
-    let item = |kind| {
-        let suits = |item: &Item<'_>| profile.is_some_and(|profile| item.profiles().iter().any(|id| id == profile));
-        Item::of_type(hardware, kind)
-            .find(suits)
-            .or_else(|| Item::of_type(hardware, kind).find(|item| item.profiles().is_empty()))
-    };
-    let quantity = |kind, what: &str| {
-        let item = item(kind).ok_or_else(|| wrong(hardware, format!("the hardware has no {what}")))?;
-        Ok::<_, ParseError>((item, number::<u64>(item.0, &item.need("VirtualQuantity")?)?))
-    };
-    let (item, cpus) = quantity(resource::PROCESSOR, "processors")?;
-    let cpus = u32::try_from(cpus).map_err(|_| wrong(item.0, format!("{cpus} processors are too many")))?;
-    let (item, amount) = quantity(resource::MEMORY, "memory")?;
-    let units = item.text("AllocationUnits").unwrap_or_else(|| "byte".into());
-    let bytes = scale(&units)
-        .and_then(|scale| amount.checked_mul(scale))
-        .ok_or_else(|| wrong(item.0, format!("{amount} times {units:?} is not an amount of memory")))?;
-    Ok(Size { cpus, memory_mib: bytes >> 20 })
+fn size<'a>(hardware: Node<'a, 'a>, items: &Items<'a>, profile: Option<&str>) -> Result<Size, ParseError> {
+    let devices = items.devices(profile);
+    let no = |what: &str| wrong(hardware, format!("the hardware has no {what}"));
+    let cpus = cpus(&devices)?.ok_or_else(|| no("processors"))?;
+    Ok(Size { cpus, memory_mib: memory_mib(&devices)?.ok_or_else(|| no("memory"))? })
 }
 
 fn virtual_hardware<'a>(section: Node<'a, 'a>) -> Result<Hardware, ParseError> {
@@ -264,15 +263,19 @@ fn hard_disks<'a>(section: Node<'a, 'a>) -> Result<Vec<HardDisk>, ParseError> {
     Item::of_type(section, resource::DISK_DRIVE)
         .filter_map(|item| Some((item, item.text("HostResource")?)))
         .map(|(item, host)| {
-            let disk = host.strip_prefix("ovf:/disk/").or_else(|| host.strip_prefix("/disk/"));
             let unit = item.text("AddressOnParent").map_or(Ok(0), |text| number(item.0, &text))?;
             Ok(HardDisk {
-                disk: disk.ok_or_else(|| wrong(item.0, format!("{host:?} is not a disk")))?.into(),
+                disk: disk_id(&host).ok_or_else(|| wrong(item.0, format!("{host:?} is not a disk")))?.into(),
                 unit,
                 profiles: item.profiles(),
             })
         })
         .collect()
+}
+
+/// The disk that a HostResource refers to (DSP0243 §8.3).
+pub(super) fn disk_id(host: &str) -> Option<&str> {
+    host.strip_prefix("ovf:").unwrap_or(host).strip_prefix("/disk/")
 }
 
 fn cd_rom<'a>(section: Node<'a, 'a>) -> Option<CdRomController> {

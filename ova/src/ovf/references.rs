@@ -1,14 +1,14 @@
 //! The files of a package: what a descriptor's References and its DiskSection say of them.
 //!
 //! Source: DSP0243 1.1 §7.1 and §9.1. Apart from [`super::Descriptor`], which is what a virtual machine is made
-//! from: this is what a package is checked against, files included that are no disk's.
+//! from: this is what a package of any vendor is checked against, files included that are no disk's.
 
 use std::collections::BTreeMap;
 
 use roxmltree::Node;
 
-use super::capacity::capacity;
-use super::document::{Look, ParseError, envelope, number, wrong};
+use super::capacity::{capacity, in_units, property};
+use super::document::{Look, ParseError, envelope, number, short, wrong};
 
 /// More files, or disks, than any package has.
 const MOST: usize = 1000;
@@ -23,14 +23,16 @@ pub struct References {
 /// A file of a package.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReference {
-    /// Its name, or its address if it is not in the package (`ovf:href`).
+    /// Its name, or its address if it is not in the package (`ovf:href`): a URI reference, as the descriptor has it.
+    /// Tools write spaces and other characters as they are, or percent-encoded.
     pub name: String,
-    /// Its bytes (`ovf:size`), if the descriptor says.
+    /// Its bytes (`ovf:size`), of all chunks together, if the descriptor says.
     pub size: Option<u64>,
     /// Such as `gzip`, if it is compressed as a whole (`ovf:compression`).
     pub compression: Option<String>,
-    /// Whether it is split into files with numbers behind their names (`ovf:chunkSize`).
-    pub in_chunks: bool,
+    /// Bytes of each chunk but the last (`ovf:chunkSize`), at least 1, if the file is split. The chunks are named
+    /// after it, with `.` and their numbers in nine digits from 0.
+    pub chunk_size: Option<u64>,
     /// The disks whose content it is; none for another kind of file.
     pub disks: Vec<DiskContent>,
 }
@@ -38,9 +40,11 @@ pub struct FileReference {
 /// What is said of a disk that a file is the content of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskContent {
-    /// Size as the guest sees it, in bytes.
-    pub capacity: u64,
-    /// The file's format as a URI (`ovf:format`), which OVF demands.
+    /// Size as the guest sees it, in bytes; none if a property has it.
+    pub capacity: Option<u64>,
+    /// Bytes of the unit in which the descriptor gives the capacity; 1 if the unit is smaller.
+    pub unit: u64,
+    /// The file's format as a URI (`ovf:format`), which OVF demands; empty if the descriptor has none.
     pub format: String,
     /// Bytes of data in it (`ovf:populatedSize`), if the descriptor says.
     pub populated: Option<u64>,
@@ -80,34 +84,68 @@ impl References {
             if references.by_id.insert(id.into(), references.files.len()).is_some() {
                 return Err(wrong(node, format!("there are two files {id:?} among the References")));
             }
+            let name = short(node, "ovf:href", node.need_ovf("href")?, 1000)?.to_owned();
+            if references.files.iter().any(|file| file.name == name) {
+                return Err(wrong(node, format!("there are two files at {name:?} among the References")));
+            }
             let compression = node.ovf("compression").filter(|kind| !["", "identity"].contains(kind));
             references.files.push(FileReference {
-                name: node.need_ovf("href")?.into(),
+                name,
                 size: node.ovf("size").map(|text| number(node, text)).transpose()?,
                 compression: compression.map(String::from),
-                in_chunks: node.ovf("chunkSize").is_some(),
+                chunk_size: chunk_size(node)?,
                 disks: Vec::new(),
             });
         }
         Ok(references)
     }
 
-    fn read_disks<'a>(&mut self, envelope: Node<'a, 'a>) -> Result<(), ParseError> {
-        let section = envelope.child("DiskSection");
-        for (index, node) in section.into_iter().flat_map(|section| section.children_named("Disk")).enumerate() {
-            if index == MOST {
-                return Err(wrong(node, format!("there are more than {MOST} disks")));
-            }
+    /// Adds what the DiskSection says of the files.
+    pub(super) fn read_disks<'a>(&mut self, envelope: Node<'a, 'a>) -> Result<(), ParseError> {
+        for node in disk_nodes(envelope)? {
             let Some(id) = file_of(node) else { continue };
             let index = *self.by_id.get(id).ok_or_else(|| no_file(node, id))?;
             self.files[index].disks.push(DiskContent {
-                capacity: capacity(node)?,
-                format: node.need_ovf("format")?.into(),
+                capacity: if property(node).is_some() { None } else { Some(capacity(node)?) },
+                unit: in_units(node, 1).unwrap_or(1),
+                format: node.ovf("format").unwrap_or_default().into(),
                 populated: populated(node)?,
             });
         }
         Ok(())
     }
+}
+
+/// A `File`'s `ovf:chunkSize`. VMware's tools write the attribute also of a file in one piece.
+fn chunk_size<'a>(file: Node<'a, 'a>) -> Result<Option<u64>, ParseError> {
+    let size = file.ovf("chunkSize").map(|text| number(file, text)).transpose()?;
+    if size == Some(0) {
+        return Err(wrong(file, "ovf:chunkSize is 0"));
+    }
+    Ok(size)
+}
+
+/// The `Disk`s of a package.
+///
+/// # Errors
+/// When there are too many, or one is a difference to another one, which neither vSphere imports nor this crate reads.
+pub(super) fn disk_nodes<'a>(envelope: Node<'a, 'a>) -> Result<Vec<Node<'a, 'a>>, ParseError> {
+    let section = envelope.child("DiskSection");
+    let nodes: Vec<_> = section.into_iter().flat_map(|section| section.children_named("Disk")).collect();
+    if let Some(node) = nodes.get(MOST) {
+        return Err(wrong(*node, format!("there are more than {MOST} disks")));
+    }
+    for node in &nodes {
+        if let Some(parent) = node.ovf("parentRef").filter(|parent| !parent.is_empty()) {
+            let disk = node.ovf("diskId").unwrap_or_default();
+            let reason = format!(
+                "the disk {disk:?} is a difference to the disk {parent:?} (ovf:parentRef), which cannot be read; \
+                 export the machine with whole disks"
+            );
+            return Err(wrong(*node, reason));
+        }
+    }
+    Ok(nodes)
 }
 
 /// The `ovf:id` of the file that a `Disk` refers to, unless it begins empty.

@@ -255,11 +255,11 @@ fn references_are_the_files_of_the_package() {
     let files = References::parse(&good).unwrap();
     let [file] = files.files() else { panic!("{files:?}") };
     assert_eq!(
-        (file.name.as_str(), file.size, &file.compression, file.in_chunks),
-        ("system.vmdk", Some(419_430_400), &None, false)
+        (file.name.as_str(), file.size, &file.compression, file.chunk_size),
+        ("system.vmdk", Some(419_430_400), &None, None)
     );
     let [disk] = &file.disks[..] else { panic!("{file:?}") };
-    assert_eq!((disk.capacity, disk.populated), (8 << 30, Some(1_395_864_371)));
+    assert_eq!((disk.capacity, disk.unit, disk.populated), (Some(8 << 30), 1, Some(1_395_864_371)));
     assert!(disk.format.ends_with("#streamOptimized"));
 
     let other = good.replace(" ovf:size=\"419430400\"", " ovf:compression=\"gzip\" ovf:chunkSize=\"1\"").replace(
@@ -268,13 +268,12 @@ fn references_are_the_files_of_the_package() {
     );
     let files = References::parse(&other).unwrap();
     let [file, iso] = files.files() else { panic!("{files:?}") };
-    assert_eq!((file.size, file.compression.as_deref(), file.in_chunks), (None, Some("gzip"), true));
+    assert_eq!((file.size, file.compression.as_deref(), file.chunk_size), (None, Some("gzip"), Some(1)));
     assert_eq!((iso.name.as_str(), &iso.compression, iso.disks.len()), ("a.iso", &None, 0));
     assert_eq!(Descriptor::parse(&other).unwrap().disks[0].file.as_ref().unwrap().size, None);
 
     let cases = [
         ("no file \"file-system\"", good.replace("ovf:id=\"file-system\"", "ovf:id=\"x\"")),
-        ("has no ovf:format", good.replace("ovf:format=", "ovf:unknown=")),
         ("is not a number", good.replace("419430400", "many")),
         ("has no ovf:href", good.replace("ovf:href=", "ovf:unknown=")),
         ("more than 1000 files", {
@@ -291,21 +290,133 @@ fn references_are_the_files_of_the_package() {
     }
 }
 
-#[test]
-fn units_are_those_of_dsp0004() {
-    let xml = appliance().to_xml().unwrap();
-    let with = |capacity: &str, units: &str| {
-        let xml = xml.replace("ovf:capacity=\"8589934592\"", &format!("ovf:capacity=\"{capacity}\"")).replacen(
-            "ovf:capacityAllocationUnits=\"byte\"",
-            &format!("ovf:capacityAllocationUnits=\"{units}\""),
-            1,
-        );
-        Descriptor::parse(&xml).unwrap().disks[0].capacity
+/// A descriptor of another vendor: with several products, a capacity by property, and devices of several `Item`s.
+fn vendors() -> String {
+    let item = |attributes: &str, id: &str, kind: u32, rest: &str| {
+        format!(
+            "<Item {attributes}>{rest}<rasd:InstanceID>{id}</rasd:InstanceID>\
+             <rasd:ResourceType>{kind}</rasd:ResourceType></Item>"
+        )
     };
-    assert_eq!(with("8", "byte * 2^30"), 8 << 30);
-    assert_eq!(with("8", "byte*2^40"), 8 << 40);
-    assert_eq!(with("8", "byte * 10^9"), 8_000_000_000);
-    assert_eq!(with("8", "MegaBytes"), 8 << 20);
+    let quantity = |amount: u64| format!("<rasd:VirtualQuantity>{amount}</rasd:VirtualQuantity>");
+    let mib = |amount| format!("<rasd:AllocationUnits>byte * 2^20</rasd:AllocationUnits>{}", quantity(amount));
+    let host = |disk: &str| format!("<rasd:HostResource>ovf:/disk/{disk}</rasd:HostResource>");
+    let items = [
+        item("", "1", 3, &quantity(2)),
+        item("ovf:configuration=\"large\"", "1", 3, &quantity(8)),
+        item("ovf:bound=\"min\"", "2", 4, &mib(512)),
+        item("", "2", 4, &mib(1024)),
+        item("ovf:bound=\"max\"", "2", 4, &mib(65536)),
+        // The unit is that of the Item before.
+        item("ovf:configuration=\"large\"", "2", 4, &quantity(4096)),
+        item("", "3", 17, &host("system")),
+        item("ovf:configuration=\"large\"", "4", 17, &host("data")),
+    ];
+    let property = |key: &str, value: &str| format!("<Property ovf:key=\"{key}\" ovf:type=\"string\" {value}/>");
+    format!(
+        "<Envelope xmlns=\"http://schemas.dmtf.org/ovf/envelope/1\" xmlns:ovf=\"http://schemas.dmtf.org/ovf/envelope/1\" \
+         xmlns:rasd=\"http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocationSettingData\">\
+         <References><File ovf:id=\"f\" ovf:href=\"disk%201.vmdk\"/></References>\
+         <DiskSection><Disk ovf:diskId=\"system\" ovf:capacity=\"16\" ovf:capacityAllocationUnits=\"bit * 2^33\" \
+         ovf:fileRef=\"f\" ovf:format=\"any\"/>\
+         <Disk ovf:diskId=\"data\" ovf:capacity=\"${{disk.size}}\" ovf:capacityAllocationUnits=\"byte * 2^30\"/></DiskSection>\
+         <DeploymentOptionSection><Configuration ovf:id=\"small\"/><Configuration ovf:id=\"large\"/></DeploymentOptionSection>\
+         <VirtualSystem ovf:id=\"vm\">\
+         <ProductSection><Product>First</Product>{}</ProductSection>\
+         <ProductSection ovf:class=\"disk\">{}</ProductSection>\
+         <ProductSection ovf:class=\"com.example\" ovf:instance=\"1\">{}</ProductSection>\
+         <VirtualHardwareSection>{}</VirtualHardwareSection></VirtualSystem></Envelope>",
+        property("name", ""),
+        property("size", "ovf:value=\"40\""),
+        property("key", ""),
+        items.concat()
+    )
+}
+
+#[test]
+fn an_envelope_of_a_vendor_is_read_whole() {
+    let envelope = Envelope::parse(&vendors()).unwrap();
+    let keys =
+        envelope.products.iter().flat_map(|product| product.properties().map(|own| product.environment_key(own)));
+    assert_eq!(keys.collect::<Vec<_>>(), ["name", "disk.size", "com.example.key.1"]);
+    let capacities = envelope.disks.iter().map(|disk| (disk.capacity, disk.capacity_property.as_deref()));
+    assert_eq!(capacities.collect::<Vec<_>>(), [(Some(16 << 30), None), (Some(40 << 30), Some("disk.size"))]);
+    let variants = envelope.variants.iter().map(|variant| {
+        (variant.id.as_deref().unwrap(), variant.default, variant.cpus, variant.memory_mib, variant.disks.concat())
+    });
+    let expected = [
+        ("small", true, Some(2), Some(1024), "system".to_owned()),
+        ("large", false, Some(8), Some(4096), "systemdata".to_owned()),
+    ];
+    assert_eq!(variants.collect::<Vec<_>>(), expected);
+
+    // Without processors, a default, recommended values or options.
+    let other = vendors()
+        .replace("<rasd:ResourceType>3<", "<rasd:ResourceType>33<")
+        .replace("ovf:value=", "ovf:unknown=")
+        .replace("<Configuration", "<Other")
+        .replace("<Item ><rasd:AllocationUnits>", "<Item ovf:bound=\"max\"><rasd:AllocationUnits>");
+    let envelope = Envelope::parse(&other).unwrap();
+    assert_eq!((envelope.disks[1].capacity, envelope.disks[1].capacity_property.as_deref()), (None, Some("disk.size")));
+    let [Variant { id: None, default: true, cpus: None, memory_mib: Some(512), .. }] = &envelope.variants[..] else {
+        panic!("{:?}", envelope.variants)
+    };
+
+    for default in ["40GB", "", "18446744073709551615"] {
+        let other = vendors().replace("ovf:value=\"40\"", &format!("ovf:value=\"{default}\""));
+        assert_eq!(Envelope::parse(&other).unwrap().disks[1].capacity, None, "{default:?}");
+    }
+
+    // None of it is the product's own.
+    Descriptor::parse(&vendors()).unwrap_err();
+}
+
+#[test]
+fn envelopes_that_make_no_sense_are_refused() {
+    let good = vendors();
+    let cases = [
+        ("ovf:bound is \"low\"", good.replace("ovf:bound=\"min\"", "ovf:bound=\"low\"")),
+        ("\"many\" is not a number", good.replace("ovf:capacity=\"16\"", "ovf:capacity=\"many\"")),
+        ("times \"metre\" is not a capacity", good.replace("bit * 2^33", "metre")),
+        ("is not an amount of memory", good.replace("byte * 2^20", "hertz")),
+        ("ovf:chunkSize is 0", good.replace("ovf:href=", "ovf:chunkSize=\"0\" ovf:href=")),
+        (
+            "\"data\" is a difference to the disk \"base\"",
+            good.replace("\"data\" ovf:cap", "\"data\" ovf:parentRef=\"base\" ovf:cap"),
+        ),
+        (
+            "of the draft OVF 0.9",
+            good.replace("http://schemas.dmtf.org/ovf/envelope/1", "http://www.vmware.com/schema/ovf/1/envelope"),
+        ),
+        ("of OVF 2,", good.replace("ovf/envelope/1", "ovf/envelope/2")),
+        (
+            "more than 2000 Items",
+            good.replace("</Item></Virtual", &format!("</Item>{}</Virtual", "<Item/>".repeat(1993))),
+        ),
+        (
+            "two files at \"disk%201.vmdk\"",
+            good.replace("</References>", "<File ovf:id=\"g\" ovf:href=\"disk%201.vmdk\"/></References>"),
+        ),
+        // Texts that are copied for each property, disk or deployment option.
+        (
+            "ovf:class has more than 256 bytes",
+            good.replace("ovf:class=\"disk", &format!("ovf:class=\"{}", "x".repeat(257))),
+        ),
+        (
+            "ovf:instance has more than 256 bytes",
+            good.replace("instance=\"1", &format!("instance=\"{}", "x".repeat(257))),
+        ),
+        ("ovf:href has more than 1000 bytes", good.replace("disk%201", &"x".repeat(1000))),
+        ("HostResource has more than 256 bytes", good.replace("/disk/data", &format!("/disk/{}", "x".repeat(250)))),
+    ];
+    for (expected, xml) in cases {
+        let error = Envelope::parse(&xml).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{expected:?} is not in {error:?}");
+    }
+    let error = Descriptor::parse(
+        &appliance().to_xml().unwrap().replace("</ProductSection>", "</ProductSection><ProductSection/>"),
+    );
+    assert!(error.unwrap_err().to_string().contains("several ProductSections"));
 }
 
 fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -384,6 +495,6 @@ proptest::proptest! {
             let end = (at + length).min(good.len());
             good[..at].iter().copied().chain(with.chars()).chain(good[end..].iter().copied()).collect()
         });
-        let _ = Descriptor::parse(&text);
+        let _ = (Descriptor::parse(&text), Envelope::parse(&text));
     }
 }

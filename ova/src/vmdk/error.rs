@@ -33,7 +33,7 @@ pub enum Error {
         reason: String,
     },
     /// A file that breaks the format's rules, or ends too early.
-    #[error("the VMDK is damaged at byte {offset}: {reason}; obtain it again")]
+    #[error("the VMDK cannot be read at byte {offset}: {reason}; obtain it again")]
     Damaged {
         /// Where in the file.
         offset: u64,

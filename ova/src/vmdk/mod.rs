@@ -23,5 +23,5 @@ mod write;
 pub use descriptor::AdapterType;
 pub use error::Error;
 pub use format::GRAIN_BYTES;
-pub use read::{Contents, read_stream, to_raw, verify};
+pub use read::{Contents, IMPORTED_VERSION, read_stream, to_raw, verify};
 pub use write::{Options, Written, from_raw};

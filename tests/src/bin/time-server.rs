@@ -1,5 +1,5 @@
 //! A server of time for scenarios: SNTP version 4 (RFC 4330) from this machine's
-//! clock, on the address that is given, until it is ended.
+//! clock, on the address that is given, until it is ended. A number of seconds after the address: its time is so far ahead.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,13 +10,15 @@ use anyhow::Context as _;
 const SINCE_1900: u64 = 2_208_988_800;
 
 fn main() -> anyhow::Result<()> {
-    let address: Ipv4Addr = std::env::args().nth(1).context("no address was given")?.parse()?;
+    let mut arguments = std::env::args().skip(1);
+    let address: Ipv4Addr = arguments.next().context("no address was given")?.parse()?;
+    let ahead: u64 = arguments.next().map_or(Ok(0), |seconds| seconds.parse::<u64>())?;
     let socket = UdpSocket::bind((address, 123)).with_context(|| format!("listening on {address}"))?;
     loop {
         let mut question = [0; 512];
         let (length, client) = socket.recv_from(&mut question)?;
         if length >= 48 {
-            socket.send_to(&answer(&question, now()), client)?;
+            socket.send_to(&answer(&question, now(ahead)), client)?;
         }
     }
 }
@@ -39,10 +41,10 @@ fn answer(question: &[u8], now: [u8; 8]) -> [u8; 48] {
     answer
 }
 
-/// An NTP timestamp: seconds since 1900 and their fraction, 32 bits each.
-fn now() -> [u8; 8] {
+/// An NTP timestamp, so many seconds ahead: seconds since 1900 and their fraction, 32 bits each.
+fn now(ahead: u64) -> [u8; 8] {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds = since.as_secs().wrapping_add(SINCE_1900) & 0xffff_ffff;
+    let seconds = since.as_secs().wrapping_add(SINCE_1900 + ahead) & 0xffff_ffff;
     let fraction = (u64::from(since.subsec_nanos()) << 32) / 1_000_000_000;
     (seconds << 32 | fraction).to_be_bytes()
 }

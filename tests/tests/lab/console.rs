@@ -172,12 +172,13 @@ pub mod long {
     struct TimeServer(Child);
 
     impl TimeServer {
-        fn start(scenario: &Scenario) -> Self {
+        /// So many seconds ahead of this machine.
+        fn start(scenario: &Scenario, ahead: u32) -> Self {
             let address = scenario.lab().plan().bridge.split('/').next().unwrap_or_default().to_owned();
             Self(
                 scenario
                     .lab()
-                    .outside(env!("CARGO_BIN_EXE_time-server"), [address])
+                    .outside(env!("CARGO_BIN_EXE_time-server"), [address, ahead.to_string()])
                     .spawn()
                     .expect("starting the time server"),
             )
@@ -207,7 +208,7 @@ pub mod long {
                 Ok(said.trim() == "NTPSynchronized=yes")
             });
         };
-        let server = TimeServer::start(&scenario);
+        let server = TimeServer::start(&scenario, 0);
         scenario.power_on(&["cp1"]);
         scenario.all_ready(FORMING);
         synchronized(WORK);
@@ -221,7 +222,7 @@ pub mod long {
             &[
                 "sh",
                 "-c",
-                "systemctl stop systemd-timesyncd && rm -f /var/lib/systemd/timesync/clock && sync
+                "systemctl stop chronyd-restricted && sync
                  timedatectl set-time '2001-02-03 04:05:06' && reboot --force --force",
             ],
             WORK,
@@ -236,12 +237,34 @@ pub mod long {
         let status = scenario.lab().status("cp1").unwrap().to_string();
         assert!(status.contains("clock.behind"), "{status}");
 
-        let _server = TimeServer::start(&scenario);
+        let server = TimeServer::start(&scenario, 0);
         synchronized(FORMING);
         let here = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-        let before = here();
-        let now: u64 = inside("date +%s").trim().parse().unwrap();
-        let after = here();
-        assert!((before - 1..=after + 1).contains(&now), "{now} is not between {before} and {after}");
+        let is_right = || {
+            let before = here();
+            let now: u64 = inside("date +%s").trim().parse().unwrap();
+            let after = here();
+            assert!((before - 1..=after + 1).contains(&now), "{now} is not between {before} and {after}");
+        };
+        is_right();
+
+        // chronyd follows any time in its first three updates. The third answer is the first update, and the register has eight answers.
+        scenario.wait("chronyd to have updated the clock three times", FORMING, || {
+            let said = scenario.lab().run_inside("cp1", &["chronyc", "-n", "-c", "sources"], WORK)?;
+            Ok(said.split(',').nth(5) == Some("377"))
+        });
+        // chronyd no longer sets the clock: the server's time is named, and not followed.
+        drop(server);
+        let _server = TimeServer::start(&scenario, 3600);
+        scenario.wait("the node to name a time server that is far away", FORMING, || {
+            Ok(scenario.lab().status("cp1")?.to_string().contains("clock.differs"))
+        });
+        // The finding comes with an answer, chronyd judges several: it logs the update that it refuses.
+        scenario.wait("chronyd to refuse the server's time", FORMING, || {
+            let journal = ["journalctl", "--boot", "--unit=chronyd-restricted", "--output=cat"];
+            let said = scenario.lab().run_inside("cp1", &journal, WORK)?;
+            Ok(said.contains("exceeds the allowed maximum of"))
+        });
+        is_right();
     }
 }

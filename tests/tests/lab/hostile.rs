@@ -165,11 +165,12 @@ fn nobody_but_a_node_puts_packets_into_the_tunnel(
     workload: &Workload<'_>,
 ) {
     let [cp1, cp2] = ["cp1", "cp2"].map(|node| address(scenario, node));
-    let target = workload.pod_address().parse().expect("an address");
+    let target: Ipv4Addr = workload.pod_address().parse().expect("an address");
     let pods = (pod_address(scenario, "cp2", 200), target);
-    let listen = "exec tcpdump -l -n -i kaas.pods 'udp and dst portrange 9990-9999' > /run/scenario-heard";
+    let device = format!("set -- $(ip route get {target}); exec tcpdump -l -n -i $3");
+    let listen = format!("{device} 'udp and dst portrange 9990-9999' > /run/scenario-heard");
     scenario.inside("cp1", &["touch", "/run/scenario-heard"]);
-    scenario.inside("cp1", &["systemd-run", "--unit=scenario-ear", "sh", "-c", listen]);
+    scenario.inside("cp1", &["systemd-run", "--unit=scenario-ear", "sh", "-c", &listen]);
     let heard = |port: u16| {
         let text = scenario.inside("cp1", &["cat", "/run/scenario-heard"]);
         text.contains(&format!(".{port}: "))

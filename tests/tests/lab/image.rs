@@ -24,6 +24,12 @@ pub fn an_administrator_finds_the_tools_and_nobody_else_gets_rights(scenario: &S
     assert_eq!(found, "", "interpreters that an intruder would use");
     let tools = scenario.inside("cp1", &["cat", "/etc/vmware-tools/tools.conf"]);
     assert!(tools.contains("[guestoperations]\ndisabled=true\n"), "programs are run by way of the hypervisor: {tools}");
+    assert!(tools.contains("[deployPkg]\nenable-customization=false\n"), "vCenter customizes guests: {tools}");
+    let show = ["systemctl", "show", "--property=LoadState,StartLimitIntervalUSec", "--value"];
+    let debians = ["chronyd-restricted", "systemd-logind", "systemd-networkd", "systemd-resolved", "systemd-udevd"];
+    let limits = scenario.inside("cp1", &[&show[..], &debians[..]].concat());
+    let count = |word: &str| limits.split_whitespace().filter(|said| *said == word).count();
+    assert_eq!([count("loaded"), count("0")], [debians.len(); 2], "start limits of Debian's units: {limits}");
 }
 
 /// Keys at the console neither restart the node nor reach anything but the console: a login prompt there is on no

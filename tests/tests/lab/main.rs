@@ -1,6 +1,7 @@
 //! All scenarios, in the order in which they are run. `cargo test --workspace --test lab -- NAME` runs those whose
 //! names contain NAME, `--list` shows them. `short` ones are part of `make test`, `long` ones of `make test-long`.
 
+mod access;
 mod bad_input;
 mod console;
 mod container;
@@ -21,7 +22,9 @@ mod object_tenants;
 mod objects;
 mod partition;
 mod qemu;
+mod returns;
 mod set_up;
+mod storage;
 mod swap;
 mod tenant;
 mod tenant_upgrade;
@@ -61,6 +64,7 @@ const SCENARIOS: &[Entry] = entries![
     qemu::long::a_node_on_vsphere_hardware_forms_a_cluster,
     qemu::long::a_virtual_machine_forms_a_cluster_with_two_containers,
     qemu::long::a_node_that_is_cut_off_while_forming_forms_its_cluster,
+    qemu::long::a_node_whose_disk_was_away_restarts_and_serves_again,
     three_nodes::long::a_first_node_that_is_lost_right_after_it_handed_out_is_replaced,
     three_nodes::long::two_nodes_are_maintained_while_they_wait_for_the_third,
     console::long::a_node_is_mended_kept_and_reset_from_its_console,
@@ -69,11 +73,16 @@ const SCENARIOS: &[Entry] = entries![
     container::long::a_node_that_is_cut_off_at_every_step_forms_its_cluster,
     container::long::certificates_are_renewed_in_a_running_cluster,
     container::long::a_node_whose_certificates_have_expired_heals_itself_at_boot,
+    access::long::strangers_get_nothing_and_certificates_are_revoked_and_renewed_while_a_client_writes,
+    swap::long::the_audit_log_is_on_the_data_disk_after_a_swap,
     deployer::long::a_deployer_gets_in_by_his_key_and_what_is_shown_until_it_is_changed,
     maintenance::long::a_disk_that_fills_up_is_a_finding_until_it_is_freed,
     maintenance::long::a_reset_node_begins_as_freshly_deployed,
+    returns::long::deleted_nodes_come_back_and_programs_use_current_settings,
     full_store::long::a_full_store_is_read_and_serves_again_once_objects_are_deleted,
     full_store::long::a_full_store_heals_without_a_node_that_is_away_and_with_one_that_comes_back,
+    storage::long::nodes_whose_storage_was_away_restart_and_serve_again,
+    storage::long::files_that_a_power_cut_has_damaged_are_made_again,
     partition::long::a_node_that_is_silently_cut_off_slows_nobody,
     etcd::long::a_lost_node_is_replaced_with_a_one_time_code,
     etcd::long::a_cluster_is_turned_back_to_a_backup_on_all_nodes,

@@ -1,7 +1,7 @@
 //! One control node from the OVA in a virtual machine: firmware, kernel image,
 //! verity, disks.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use contract::properties::TIMEOUT_FACTOR;
 use lab::Hardware;
@@ -11,6 +11,7 @@ use scenarios::guest_cuts;
 use scenarios::scenario::{Scenario, Setting};
 use scenarios::upgrade::Upgrade;
 use scenarios::workload::Workload;
+use serde_json::json;
 
 use crate::maintenance::a_data_disk_is_made_larger;
 
@@ -41,6 +42,7 @@ pub mod short {
         let new = scenario.vm_of("cp1");
         assert_ne!(new, "cp1");
         has_vsphere_drivers(&scenario, &new);
+        containers_are_confined(&scenario, &new);
         assert_eq!((scenario.cluster_identity(), upgrade.kept()), (identity, kept));
         assert_ne!(upgrade.kubernetes(), kubernetes);
         workload.is_reached_by_name_from("cp1");
@@ -58,6 +60,35 @@ fn has_vsphere_drivers(scenario: &Scenario, vm: &str) {
     });
 }
 
+/// Prints the AppArmor profile of the container of this name.
+const PROFILE: &str = r#"
+container=$(crictl ps --quiet --name "^$1\$")
+pid=$(crictl inspect --output go-template --template '{{.info.pid}}' "$container")
+cat "/proc/$pid/attr/current""#;
+
+/// Containers run with containerd's AppArmor profile: the workload's and the API server's. A privileged one runs without.
+fn containers_are_confined(scenario: &Scenario, vm: &str) {
+    scenario.apply(&json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "privileged", "namespace": "kube-system"},
+        "spec": {
+            "nodeName": "cp1",
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "privileged", "image": scenario.carried("cp1", "pause"), "imagePullPolicy": "Never",
+                "securityContext": {"privileged": true},
+            }],
+        },
+    }));
+    let confined = "cri-containerd.apparmor.d (enforce)";
+    for (container, profile) in [("web", confined), ("kube-apiserver", confined), ("privileged", "unconfined")] {
+        scenario.wait(&format!("{container} to be {profile}"), WORK, || {
+            let said = scenario.lab().run_inside(vm, &["sh", "-ec", PROFILE, "profile", container], WORK)?;
+            Ok(said.trim() == profile)
+        });
+    }
+}
+
 /// Each setting of ours holds on a kernel of the node's own, whatever other files say and whoever came later.
 fn the_kernel_is_set_as_the_image_says(scenario: &Scenario, vm: &str) {
     let said = scenario.lab().run_inside(vm, &["cat", "/usr/lib/sysctl.d/60-kaas.conf"], WORK).unwrap();
@@ -66,14 +97,21 @@ fn the_kernel_is_set_as_the_image_says(scenario: &Scenario, vm: &str) {
     // A setting with a star is one for each adapter: the scenario of strangers reads those.
     let settings: Vec<_> = named.filter(|(name, _)| !name.contains('*')).collect();
     assert!(settings.contains(&("kernel.sysrq", "0")) && settings.len() > 20, "{settings:?}");
-    // The bridge's are there once its module is loaded: with the first pod at the latest.
     let read = |name: &str| {
         let file = format!("/proc/sys/{}", name.replace('.', "/"));
         Ok::<_, anyhow::Error>(scenario.lab().run_inside(vm, &["cat", &file], WORK)?.trim().to_owned())
     };
+    let lockdown = scenario.lab().run_inside(vm, &["cat", "/sys/kernel/security/lockdown"], WORK).unwrap();
+    assert!(lockdown.contains("[integrity]"), "{lockdown}");
+    let verity = scenario.lab().run_inside(vm, &["veritysetup", "status", "root"], WORK).unwrap();
+    assert!(verity.contains("panic_on_corruption"), "a damaged block of the root goes unnoticed: {verity}");
     for (name, value) in settings {
         scenario.wait(&format!("{name} to be {value}"), WORK, || Ok(read(name)? == value));
     }
+    // As a privileged pod may. The kubelet does not start with another value than its own.
+    let change = "echo 0 >/proc/sys/vm/overcommit_memory; systemctl restart kubelet";
+    scenario.lab().run_inside(vm, &["sh", "-ec", change], WORK).unwrap();
+    assert_eq!(read("vm.overcommit_memory").unwrap(), "1");
 }
 
 pub mod long {
@@ -153,6 +191,39 @@ pub mod long {
             Ok(scenario.lab().run_inside("cp1", &["kaas-agent", "status"], WORK).is_ok())
         });
         workload.is_reached_by_name_from("cp1");
+    }
+
+    /// How long the data disk is away.
+    const AWAY: Duration = Duration::from_secs(300);
+
+    /// The data disk of a virtual machine answers with errors for five minutes. The node waits for it, restarts once, and
+    /// serves again with what was written before.
+    pub fn a_node_whose_disk_was_away_restarts_and_serves_again() {
+        let scenario = Scenario::prepare(&quick("vmaway"));
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
+        let boot = || scenario.lab().run_inside("cp1", &["cat", "/proc/sys/kernel/random/boot_id"], WORK);
+        let before = boot().unwrap();
+        // Linux gives an error for each request to a disk that is offline. The agent asks such a disk again, as after an outage.
+        let outage = format!(
+            "disk=$(lsblk --noheadings --output=PKNAME $(findmnt --noheadings --output=SOURCE /data))
+             cat >/run/outage <<'END'
+             end=$(( $(date +%s) + {} ))
+             while [ $(date +%s) -lt $end ]; do echo offline >/sys/block/$1/device/state; sleep 1; done
+END
+             systemd-run --no-block --unit=scenario-outage sh /run/outage $disk",
+            AWAY.as_secs()
+        );
+        scenario.lab().run_inside("cp1", &["sh", "-ec", &outage], WORK).unwrap();
+        let began = Instant::now();
+        scenario.wait("the node to restart", FORMING, || Ok(boot().is_ok_and(|now| now != before)));
+        assert!(began.elapsed() >= AWAY, "it did not wait for its disk");
+        scenario.wait("the node to be ready", FORMING, || {
+            Ok(scenario.lab().run_inside("cp1", &["kaas-agent", "status"], WORK).is_ok())
+        });
+        let written = ["get", "configmap", "before", "--output=jsonpath={.data.written}"];
+        scenario.wait("the API to have what was written", WORK, || Ok(scenario.lab().kubectl(&written)? == "yes"));
     }
 
     /// Numbers of steps at which the node loses its power: a seeded draw, so that every run cuts at the same ones. The

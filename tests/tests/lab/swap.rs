@@ -184,6 +184,31 @@ pub mod long {
         refuses(&scenario, "cp1", "disk.held-elsewhere");
     }
 
+    /// What was asked of the API server before a swap is in the audit log of the new VM, which goes on with the same file.
+    pub fn the_audit_log_is_on_the_data_disk_after_a_swap() {
+        let other = OtherImage::make("99.0.0");
+        let scenario = Scenario::prepare(&Setting::one("audit"));
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        scenario.soon_says("cp1", "kaas: ready");
+        let noted = |vm: &str, what: &str| {
+            scenario.wait(&format!("{what} to be in the audit log of {vm}"), MOMENT, || {
+                let grep = ["grep", "--quiet", what, "/var/log/kubernetes/audit.log"];
+                Ok(scenario.lab().run_inside(vm, &grep, MOMENT).is_ok())
+            });
+        };
+        scenario.kubectl(&["create", "configmap", "noted-before-the-swap"]);
+        noted("cp1", "noted-before-the-swap");
+        import(&scenario, "cp1-b", Some(other.source()));
+        shut_down(&scenario, "cp1");
+        move_disk(&scenario, "cp1", "cp1-b");
+        scenario.power_on(&["cp1-b"]);
+        scenario.says("cp1-b", "kaas: ready", FORMING);
+        noted("cp1-b", "noted-before-the-swap");
+        scenario.kubectl(&["create", "configmap", "noted-after-the-swap"]);
+        noted("cp1-b", "noted-after-the-swap");
+    }
+
     /// Disks that are not the node's true one in this VM: exchanged ones, an old copy, none at all.
     pub fn disks_that_are_not_the_nodes_are_refused_before_etcd_starts() {
         let scenario = Scenario::prepare(&Setting::three("disks"));

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use contract::properties as keys;
+use fleet::hypervisor::SHUTTING_DOWN;
 use scenarios::by_hand::insert_cdrom;
 use scenarios::lost_node::{agent, lose, replace, three_members};
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
@@ -16,12 +17,11 @@ use crate::maintenance::{
     CHECK, FILLING, a_data_disk_is_made_larger, a_formed_nodes_bundle_holds_no_key,
     a_waiting_nodes_bundle_holds_no_planted_secret, fill, has,
 };
+use crate::storage::{damage_what_the_kubelet_keeps, the_kubelet_keeps_nothing_damaged};
 
 const FAILOVER: Duration = Duration::from_secs(300);
 /// Twice the pace of the check that renews certificates.
 const RENEWAL: Duration = Duration::from_secs(20 * 60);
-/// More than systemd gives a unit to stop.
-const SHUTTING_DOWN: Duration = Duration::from_secs(180);
 
 pub mod short {
     use super::*;
@@ -387,6 +387,7 @@ fn one_line_vouches_for_ssh_on_every_address(scenario: &Scenario) {
 fn the_node_with_the_virtual_address_is_lost_and_returns(scenario: &Scenario, cluster: &Cluster) {
     scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
     let lost = scenario.address_holder();
+    damage_what_the_kubelet_keeps(scenario, lost);
     scenario.cut(lost);
     scenario.reached(&format!("{lost}, which held the virtual IP, is cut off"));
     scenario.wait("the API to answer through the virtual IP again", FAILOVER, || {
@@ -400,6 +401,7 @@ fn the_node_with_the_virtual_address_is_lost_and_returns(scenario: &Scenario, cl
     scenario.soon_says(lost, "kaas: ready");
     scenario.all_ready(FAILOVER);
     assert_eq!(Cluster::seen_by(scenario, lost), *cluster);
+    the_kubelet_keeps_nothing_damaged(scenario, lost);
 }
 
 /// The first node comes back blank, its OVF environment as on the first day. Then its own disk brings it back.

@@ -176,6 +176,21 @@ pub enum Step {
 }
 
 impl Step {
+    /// Whether it makes certificates that are valid from now on or for so long, or starts what reads them.
+    pub fn follows_the_clock(&self) -> bool {
+        matches!(
+            self,
+            Self::Time
+                | Self::EtcdCertificates
+                | Self::Endpoint
+                | Self::Credentials
+                | Self::Manifests
+                | Self::Kubelet
+                | Self::ServiceNetwork
+                | Self::PodNetwork
+        )
+    }
+
     /// The step in words, such as `starting etcd`.
     pub fn title(&self) -> &'static str {
         match self {

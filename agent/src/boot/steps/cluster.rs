@@ -9,6 +9,7 @@ use contract::finding::Findings;
 
 use super::{StepContext, StepError, StepOutcome};
 use crate::boot::{LOOP, STEP};
+use crate::cluster::awaited::{self, Awaited};
 use crate::cluster::pki::{self, ssh, ssh::SshAuthority};
 use crate::cluster::rendezvous::{self, Record, Rendezvous, Report};
 use crate::host::disk;
@@ -148,6 +149,9 @@ impl StepContext {
             }
         }
         self.secret = None;
+        // Nodes that have not joined fetch their keys within an hour from now on, for the cluster works.
+        let record = self.node.records.rendezvous()?;
+        Awaited::begin(&self.node.records, &record.awaited(), awaited::uptime()?)?;
         if matches!(self.node.records.rendezvous()?, Record::Closed { .. }) {
             self.node.records.erase_secret()?;
         }

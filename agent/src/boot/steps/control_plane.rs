@@ -15,12 +15,16 @@ use crate::cluster::kubernetes::{AUTHORITY, MINORS, PROGRAMS, SUPER_ADMINISTRATO
 use crate::cluster::pod_network;
 use crate::cluster::virtual_address;
 use crate::host::files;
+use crate::host::services::FAILED_STARTS;
 use crate::intake::config::Config;
 use crate::maintenance::health::{HealthWatch, Watch};
 use crate::maintenance::worker_health::WorkerWatch;
 use crate::status;
 use crate::system::address;
 use crate::upgrade::kubernetes as kubernetes_upgrade;
+
+/// The kubelet is restarted after so many looks without a Node object, times the timeout factor: after 30 s, then each minute.
+pub(super) const UNREGISTERED: u32 = 30;
 
 impl StepContext {
     pub(super) fn programs(&mut self, minor: &str) -> Result<StepOutcome, StepError> {
@@ -37,14 +41,25 @@ impl StepContext {
     }
 
     pub(super) fn runtime(&mut self) -> Result<StepOutcome, StepError> {
+        // A removal that was cut off.
+        files::remove_directory(&self.node.path(containerd::DAMAGED))?;
         let content = containerd::configuration(&self.node.platform, &self.node.image.pause);
-        let mut changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
+        let mut changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o600)?;
         let spec = containerd::container_spec(self.node.runner())?;
-        changed |= files::ensure_content(&self.node.path(containerd::CONTAINER_SPEC), &spec, 0o644)?;
+        changed |= files::ensure_content(&self.node.path(containerd::CONTAINER_SPEC), &spec, 0o600)?;
         containerd::lay_registries(&self.node.platform, self.node.config.node().registry_mirror.as_deref())?;
+        changed |= users::have_new(self.node.root(), containerd::UNIT)?;
         let started = self.node.services().start_with(containerd::UNIT, changed)?;
+        users::note(self.node.root(), containerd::UNIT)?;
+        let failing =
+            self.runtime_failures >= FAILED_STARTS || self.node.services().ends_at_each_start(containerd::UNIT)?;
+        let begun = self.node.path(kubelet::CONFIGURATION).exists();
+        if failing && !(begun && containerd::serves_kubernetes(self.node.runner()).unwrap_or(false)) {
+            return Err(self.recreate_runtime(begun)?);
+        }
         match self.node.services().state(containerd::UNIT)?.as_str() {
             "active" if !containerd::serves_kubernetes(self.node.runner())? => {
+                self.runtime_failures += 1;
                 self.node.services().restart(containerd::UNIT)?;
                 Err(StepError::Waiting(
                     "the container runtime came up without its Kubernetes interface: restarting it".to_owned(),
@@ -53,6 +68,15 @@ impl StepContext {
             "active" => Ok(started.into()),
             state => Err(StepError::Waiting(format!("waiting for the container runtime, which is {state}"))),
         }
+    }
+
+    /// A power cut may have damaged what containerd keeps. Until the kubelet has `begun` since power-on no container runs.
+    fn recreate_runtime(&mut self, begun: bool) -> anyhow::Result<StepError> {
+        self.runtime_failures = 0;
+        if begun || !containerd::recreate(self.node.root(), &self.node.services())? {
+            return Ok(containerd::failed().into());
+        }
+        Ok(StepError::Waiting("the container runtime starts without what it kept, which was damaged".to_owned()))
     }
 
     /// The store says which keys there are: what lies on the disk may be from before a restore.
@@ -126,19 +150,23 @@ impl StepContext {
             // The first start since power-on.
             kubelet::forget_pods(self.node.root())?;
         }
+        let replaced = kubelet::replace_unusable_certificates(self.node.root(), Self::now())?;
         let (config, dns) = (&self.node.config, self.node.network()?.dns_address());
         let mut settings = kubelet::configuration(config.node(), dns, config.timeout_factor(), &self.node.platform);
         let mut arguments = Vec::new();
-        if let Config::Worker(worker) = config {
-            kubelet::of_worker(&mut settings, &worker.registration, self.node.platform.bios_uuid());
-            arguments.extend(kubelet::labels(&worker.registration, self.plan.volumes_disk().is_some()));
+        match config {
+            Config::ControlPlane(config) => kubelet::of_control_plane(&mut settings, config.role),
+            Config::Worker(worker) => {
+                kubelet::of_worker(&mut settings, &worker.registration, self.node.platform.bios_uuid());
+                arguments.extend(kubelet::labels(&worker.registration, self.plan.volumes_disk().is_some()));
+            }
         }
         let content = format!("{settings:#}\n");
-        let mut changed = files::ensure_content(&self.node.path(kubelet::CONFIGURATION), content.as_bytes(), 0o644)?;
+        let mut changed = files::ensure_content(&self.node.path(kubelet::CONFIGURATION), content.as_bytes(), 0o600)?;
         let content = kubelet::environment(self.node.address()?, &arguments);
-        changed |= files::ensure_content(&self.node.path(kubelet::ENVIRONMENT), content.as_bytes(), 0o644)?;
+        changed |= files::ensure_content(&self.node.path(kubelet::ENVIRONMENT), content.as_bytes(), 0o600)?;
         changed |= users::have_new(self.node.root(), kubelet::UNIT)?;
-        let started = self.node.services().start_with(kubelet::UNIT, changed)?;
+        let started = self.node.services().start_with(kubelet::UNIT, changed || replaced)?;
         users::note(self.node.root(), kubelet::UNIT)?;
         if self.health.is_none() {
             let (root, reporter) = (self.node.root(), self.node.reporter.clone());
@@ -168,7 +196,7 @@ impl StepContext {
         let pods = self.node.network()?.pod_cidr;
         let settings = proxy::configuration(&self.node.config, pods, &self.node.platform);
         let content = format!("{settings:#}\n");
-        let mut changed = files::ensure_content(&self.node.path(proxy::CONFIGURATION), content.as_bytes(), 0o644)?;
+        let mut changed = files::ensure_content(&self.node.path(proxy::CONFIGURATION), content.as_bytes(), 0o600)?;
         changed |= users::have_new(self.node.root(), proxy::UNIT)?;
         let started = self.node.services().start_with(proxy::UNIT, changed)?;
         users::note(self.node.root(), proxy::UNIT)?;
@@ -193,7 +221,16 @@ impl StepContext {
                 Ok(StepOutcome::Already)
             }
             Some(_) => Err(StepError::Waiting("the node is registered and not ready yet".to_owned())),
-            None => Err(StepError::Waiting("the node is not registered yet".to_owned())),
+            None => {
+                self.unregistered += 1;
+                // Maintenance creates a deleted object, after the boot. If a worker's is deleted, the worker was removed.
+                let looks = UNREGISTERED * self.node.config.timeout_factor();
+                if self.unregistered.is_multiple_of(looks) && self.node.control_plane().is_ok() {
+                    log::warn!("the cluster has no Node object of this node: the kubelet is restarted to register it");
+                    kubelet::try_restart(self.node.runner())?;
+                }
+                Err(StepError::Waiting("the node is not registered yet".to_owned()))
+            }
         }
     }
 

@@ -28,6 +28,8 @@ use uuid::Uuid;
 
 use super::{StepContext, StepError};
 use crate::boot::plan::{self, Disk as Found, Goal, Keeping, Observed, Step};
+use crate::cluster::awaited::{self, Awaited};
+use crate::cluster::certificates::revoked::Revoked;
 use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::fake::FakeEtcd;
@@ -53,6 +55,9 @@ use crate::upgrade::swap::node_record::NodeRecord;
 /// How long a test waits for what never happens.
 const LIMIT: Duration = Duration::from_secs(600);
 
+/// Below a machine's root: what `ctr images check` prints.
+pub(super) const IMAGES: &str = "images";
+
 /// Steps that take a machine: its adapters and users, its disks, and a payload of container images.
 fn of_the_machine(step: &Step) -> bool {
     matches!(step, Step::Network | Step::MountDataDisk { .. } | Step::Access | Step::Images)
@@ -74,11 +79,15 @@ pub(super) struct Machine {
     config: ControlPlane,
     secret: Secret,
     image: ImageFacts,
-    etcd: FakeEtcd,
+    pub(super) etcd: FakeEtcd,
     /// Whether the API calls the node ready.
     pub(super) ready: Arc<AtomicBool>,
-    /// A program that fails whenever it is run.
-    broken: Option<&'static str>,
+    /// Whether the API has the node. A kubelet that starts again registers it.
+    pub(super) registered: Arc<AtomicBool>,
+    /// Whether etcd says that it is well.
+    pub(super) healthy: Arc<AtomicBool>,
+    /// The beginning of command lines that fail.
+    pub(super) broken: Option<&'static str>,
 }
 
 impl Machine {
@@ -104,12 +113,15 @@ impl Machine {
         let node = config.control_node().unwrap().clone();
         let pki = files::below(root, PKI);
         fs::create_dir_all(&pki).unwrap();
-        serve_health();
+        let healthy = Arc::new(AtomicBool::new(true));
+        serve_health(Arc::clone(&healthy));
         let ready = Arc::new(AtomicBool::new(true));
-        serve_api(node.address, &pki.join("apiserver"), Arc::clone(&ready));
+        let registered = Arc::new(AtomicBool::new(true));
+        serve_api(node.address, &pki.join("apiserver"), Arc::clone(&ready), Arc::clone(&registered));
         let etcd = FakeEtcd::start_one(&node, &pki);
         let secret = Secret::new("n7Q-vX2p-Lr9w-Tz4k-Hb8m-Cs5d".to_owned());
-        let machine = Self { directory, config, secret, image: image(), etcd, ready, broken: None };
+        let image = image();
+        let machine = Self { directory, config, secret, image, etcd, ready, registered, healthy, broken: None };
         machine.lay_blank();
         machine
     }
@@ -203,7 +215,8 @@ impl Machine {
         let disk = Disk { path: self.disk(), size: disk::MINIMUM_SIZE, sector: 512, read_only: false };
         let data_disk = DataDisk::Ours { disk, identity: self.identity() };
         let reporter = Reporter::new(self.root(), Status::default());
-        let programs = Box::new(Programs { root: self.root().to_owned(), broken: self.broken });
+        let registered = Arc::clone(&self.registered);
+        let programs = Box::new(Programs { root: self.root().to_owned(), broken: self.broken, registered });
         let host = (systemd.bus(), programs as _);
         let node = NodeContext::new(platform, self.image.clone(), config, data_disk, reporter, host);
         let secret = match records.config()? {
@@ -243,21 +256,24 @@ fn lay(root: &Path, path: &str, content: &[u8]) {
     fs::write(path, content).unwrap();
 }
 
-/// etcd's own word that it is well.
-fn serve_health() {
+/// etcd's own word that it is well, or not.
+fn serve_health(healthy: Arc<AtomicBool>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, ports::ETCD_METRICS)).unwrap();
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let _ = stream.read(&mut [0; 1024]);
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
+            let status = if healthy.load(Ordering::SeqCst) { "200 OK" } else { "503 Service Unavailable" };
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}");
+            let _ = stream.write_all(answer.as_bytes());
         }
     });
 }
 
-/// An API server that calls the node ready, or not.
-fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>) {
+/// An API server that has the node, or not, and calls it ready, or not.
+fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>, registered: Arc<AtomicBool>) {
     let answer = move |path: &str, _: &Value| match path.split('?').next().unwrap_or_default() {
         "/readyz" => (200, json!("ok")),
+        "/api/v1/nodes/node1" if !registered.load(Ordering::SeqCst) => (404, json!({})),
         "/api/v1/nodes" | "/api/v1/nodes/node1" => {
             let says = if ready.load(Ordering::SeqCst) { "True" } else { "False" };
             let status = json!({"conditions": [{"type": "Ready", "status": says}]});
@@ -273,12 +289,13 @@ fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>) {
 struct Programs {
     root: PathBuf,
     broken: Option<&'static str>,
+    registered: Arc<AtomicBool>,
 }
 
 impl Runner for Programs {
     fn run(&self, command: &Command) -> Result<Vec<u8>, command::Error> {
         let line = command.to_string();
-        if self.broken.is_some_and(|broken| line.split(' ').next() == Some(broken)) {
+        if self.broken.is_some_and(|broken| line.starts_with(broken)) {
             return Host.run(&Command::new("false"));
         }
         match line.split_once("kubeadm init phase ") {
@@ -286,10 +303,20 @@ impl Runner for Programs {
                 Ok(Vec::new())
             }
             Some(_) => FakeKubeadm::new(&self.root).run(command),
+            None if line == "systemctl try-restart kubelet.service" => {
+                self.registered.store(true, Ordering::SeqCst);
+                Ok(Vec::new())
+            }
             None if line == "ctr oci spec" => Ok(br#"{"process": {"capabilities": {}}}"#.to_vec()),
             None if line == "ctr plugins list" => Ok(b"io.containerd.grpc.v1 cri linux/amd64 ok".to_vec()),
+            None if line.ends_with(" images check") => Ok(fs::read(self.root.join(IMAGES)).unwrap_or_default()),
             None => Ok(Vec::new()),
         }
+    }
+
+    /// Only images are fed, and a machine has no layers.
+    fn run_fed(&self, command: &Command, _: command::Feed<'_>) -> Result<Vec<u8>, command::Error> {
+        self.run(command)
     }
 }
 
@@ -364,6 +391,17 @@ impl Other {
         self.open.meet(&mut patient).unwrap();
     }
 
+    /// Meets the others until it hears that the first node hands out no keys.
+    fn is_refused(&self) {
+        let until = Instant::now() + LIMIT;
+        let met = self.open.meet(&mut |report| {
+            assert!(Instant::now() < until, "still {report}");
+            let is_over = report.to_string().contains("the hour for joining is over");
+            if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert!(met.is_err(), "it has its keys");
+    }
+
     fn state(&self) -> Membership {
         self.disk.lock().unwrap().state()
     }
@@ -387,6 +425,9 @@ fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
         assert_eq!(machine.identity().state, DiskState::Formed);
         assert_eq!(records.rendezvous().unwrap().awaited(), ["node2", "node3"]);
         assert!(records.secret().unwrap().is_some());
+        assert!(records.entry::<Awaited>().unwrap().unwrap().left("node3").is_some(), "its hour has begun");
+        // An earlier image begins none.
+        records.forget::<Awaited>().unwrap();
 
         // After a restart as well, and from before etcd starts: the third may be who brings the quorum back.
         machine.another_answers("node2");
@@ -400,6 +441,8 @@ fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
                 None => assert!(Instant::now() < until, "the rendezvous is not open"),
             }
         };
+        third.is_refused();
+        Awaited::begin_again(&records, "node3", awaited::uptime().unwrap()).unwrap();
         third.fetch();
         assert_eq!(third.state().cluster(), machine.cluster());
         drop(open);
@@ -471,6 +514,21 @@ fn a_copy_of_a_data_disk_that_another_vm_has_starts_no_etcd() {
         let refused = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
         assert!(refused.contains("disk.cloned"), "{refused}");
         assert!(!files::below(machine.root(), "/var/lib/etcd/member").exists());
+    });
+}
+
+#[test]
+fn a_node_that_was_off_refuses_what_was_revoked_meanwhile_once_its_etcd_serves() {
+    in_a_namespace("revoked", || {
+        let machine = Machine::new(one_node());
+        machine.boot().unwrap();
+        machine.etcd.set("/kaas/revoked/user/anna", "revoked");
+        let mut context = machine.decide().unwrap();
+        let steps = steps(&context);
+        let etcd = steps.iter().position(|step| *step == Step::Etcd).unwrap();
+        steps[..=etcd].iter().try_for_each(|step| take(&mut context, step)).unwrap();
+        let list = machine.records().entry::<Revoked>().unwrap().unwrap();
+        assert_eq!(serde_json::to_value(list).unwrap(), json!({"names": ["user/anna"]}));
     });
 }
 

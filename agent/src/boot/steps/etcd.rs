@@ -8,14 +8,17 @@ use contract::codes;
 
 use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::REQUEST;
+use crate::cluster::certificates::revoked;
 use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::etcd::damage;
 use crate::cluster::etcd::data_version;
 use crate::cluster::etcd::guard;
 use crate::cluster::etcd::member::{self, Beginning};
 use crate::cluster::etcd::quota;
 use crate::cluster::etcd::restore::{self, Restored};
 use crate::cluster::etcd::snapshot;
+use crate::cluster::etcd::upkeep;
 use crate::cluster::pki;
 use crate::cluster::rendezvous::Record;
 use crate::host::disk::ownership::Claimant;
@@ -90,15 +93,31 @@ impl StepContext {
         if member::own_is_stopping(self.node.root()) {
             return Err(StepError::Waiting("waiting for etcd, which was told to stop, to start again".to_owned()));
         }
+        let config = self.node.control_plane()?;
+        // One that has yet to come into its cluster ends as long as no member answers it.
+        if self.progress.etcd
+            && let Some(damaged) = damage::look(config, self.node.root(), &self.node.services(), self.node.runner())?
+        {
+            return Err(damaged.into());
+        }
         if !member::own_healthy(self.node.config.timeout(REQUEST)) {
+            let own = self.own_etcd()?;
+            if own.status().is_ok_and(|status| upkeep::is_corrupt(&status)) {
+                return Err(upkeep::findings(&[], &own.alarms()?).into());
+            }
             return Err(StepError::Waiting(self.missing_members()));
         }
         // The API server here has no other member, and a learner answers it nothing.
-        if self.own_etcd()?.status()?.is_learner {
+        let own = self.own_etcd()?;
+        if own.status()?.is_learner {
             return Err(StepError::Waiting("waiting for this node's etcd, a learner, to be given its vote".to_owned()));
         }
         if joining {
             self.note_epoch()?;
+        }
+        // The endpoint is open, and a node that was off does not know what was revoked meanwhile. Maintenance tries it again.
+        if let Err(error) = revoked::share(self.node.root(), &own) {
+            log::warn!("learning which certificates are revoked: {error:#}");
         }
         self.node.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
         Ok((self.save_progress(|progress| progress.etcd = true)? || started).into())

@@ -124,6 +124,8 @@ impl StepContext {
     }
 
     pub(super) fn images(&mut self) -> Result<StepOutcome, StepError> {
+        // containerd reads all of its database right after its start, and may end only then.
+        self.runtime()?;
         let mut payload = Payload::open(self.node.root()).map_err(anyhow::Error::from)?;
         let tag = |version: &str| format!("v{version}");
         let version = tag(self.node.kubernetes_version()?);
@@ -145,6 +147,8 @@ impl StepContext {
             _ => false,
         };
         let loaded = payload::ensure(&payload, &Containerd::default(), self.node.runner(), &wanted);
+        // A snapshotter opens its database at the first request only.
+        self.runtime_failures = if loaded.is_err() { self.runtime_failures + 1 } else { 0 };
         Ok((!loaded.map_err(anyhow::Error::from)?.is_empty() || laid).into())
     }
 
@@ -182,9 +186,9 @@ impl StepContext {
     pub(super) fn time(&mut self) -> Result<StepOutcome, StepError> {
         let servers = &self.node.config.node().time_servers();
         let changed = time::ensure(&self.node.platform, &self.node.services(), servers)?;
-        let unsynchronized = time::unsynchronized(&self.node.platform, servers);
+        let (followed, finding) = time::look(&self.node.platform, self.node.runner(), servers);
         let asked = *self.time_asked.get_or_insert_with(Instant::now);
-        if unsynchronized.is_some() && asked.elapsed() < self.node.config.timeout(time::FIRST_ANSWER) {
+        if !followed && finding.is_some() && asked.elapsed() < self.node.config.timeout(time::FIRST_ANSWER) {
             return Err(StepError::Waiting("waiting for a time server".to_owned()));
         }
         let now = Clock::of(self.node.root());
@@ -193,7 +197,7 @@ impl StepContext {
             Config::ControlPlane(_) => self.node.records.rendezvous()? == Record::Unformed,
             Config::Worker(_) => !self.progress.formed,
         };
-        let mut passing = Findings::from(unsynchronized);
+        let mut passing = Findings::from(finding);
         let earliest = clock::earliest(self.node.root(), now.image);
         let changed = match host_clock::ensure(&self.node.platform, self.node.runner(), servers, earliest) {
             Ok(switched) => changed || switched,
@@ -212,7 +216,7 @@ impl StepContext {
         if let Some(finding) = refused {
             return Err(finding.into());
         }
-        clock::keep(self.node.root(), now, time::synchronized(&self.node.platform))?;
+        clock::keep(self.node.root(), now, followed)?;
         Ok(changed.into())
     }
 

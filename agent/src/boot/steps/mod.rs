@@ -2,10 +2,14 @@
 //! only where something differs, and says whether it changed anything, so that
 //! running a plan again after a power cut completes it.
 
+#[cfg(test)]
+mod cis;
 mod cluster;
 mod control_plane;
 #[cfg(test)]
 mod cuts;
+#[cfg(test)]
+mod damage_tests;
 mod error;
 mod etcd;
 mod host;
@@ -17,7 +21,7 @@ mod volumes;
 #[cfg(test)]
 mod waits;
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use contract::finding::Findings;
 use contract::secret::Secret;
@@ -62,15 +66,44 @@ pub struct StepContext {
     pub passing: Findings,
     /// Follows the health of what runs once it is to.
     pub health: Option<Watch>,
+    /// The time, by the clock and by what no time server changes, when the clock was last known to be as it was before.
+    pub clock: ClockWatch,
     /// The fingerprint of the OVF environment that the configuration is from,
     /// if it was read at this boot.
     pub environment: Option<String>,
     throttle: Throttle,
     time_asked: Option<Instant>,
+    /// How often in a row the container runtime came up without its Kubernetes interface, or took no images.
+    runtime_failures: u32,
+    /// How often the cluster had no Node object of this node.
+    unregistered: u32,
     /// Since when no other control node has answered about the data disk.
     unanswered: Option<Instant>,
     rendezvous: Option<Rendezvous>,
     warnings: Findings,
+}
+
+/// Notices when the clock is set.
+pub struct ClockWatch {
+    look: fn() -> (SystemTime, Instant),
+    last: (SystemTime, Instant),
+}
+
+/// The clock was set if it has gone more or less far than the time that has passed, by more than this.
+const JUMP: Duration = Duration::from_secs(60);
+
+impl ClockWatch {
+    pub fn new(look: fn() -> (SystemTime, Instant)) -> Self {
+        Self { look, last: look() }
+    }
+
+    /// Whether it was set since this was last asked.
+    pub fn was_set(&mut self) -> bool {
+        let (before, now) = (self.last, (self.look)());
+        self.last = now;
+        let expected = before.0 + now.1.duration_since(before.1);
+        now.0.duration_since(expected).unwrap_or_else(|behind| behind.duration()) > JUMP
+    }
 }
 
 impl StepContext {
@@ -84,9 +117,12 @@ impl StepContext {
             plan,
             passing: Findings::default(),
             health: None,
+            clock: ClockWatch::new(|| (SystemTime::now(), Instant::now())),
             environment: None,
             throttle: Throttle::default(),
             time_asked: None,
+            runtime_failures: 0,
+            unregistered: 0,
             unanswered: None,
             rendezvous: None,
             warnings: Findings::default(),

@@ -4,11 +4,14 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use super::cuts::{Machine, in_a_namespace, steps};
+use super::ClockWatch;
+use super::control_plane::UNREGISTERED;
+use super::cuts::{Machine, in_a_namespace, steps, take};
+use crate::boot::plan::Step;
 use crate::boot::run;
 use crate::cluster::etcd::{guard, snapshot};
 use crate::host::files;
@@ -83,5 +86,76 @@ fn a_node_that_kubernetes_does_not_call_ready_looks_after_its_disk_and_its_store
         watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         assert!(maintenance.has_begun("etcd") && maintenance.has_begun("snapshots of etcd"));
         assert!(!maintenance.has_begun("the add-ons"), "that needs a node that works");
+    });
+}
+
+/// The kubelet registers at its start only.
+#[test]
+fn a_node_that_is_deleted_while_its_boot_waits_is_registered_again() {
+    in_a_namespace("deleted", || {
+        let machine = Machine::new(one_node());
+        let mut context = machine.decide().unwrap();
+        let all = steps(&context);
+        let waits = all.iter().position(|step| *step == Step::NodeReady).unwrap();
+        for step in &all[..waits] {
+            take(&mut context, step).unwrap();
+        }
+        machine.registered.store(false, Ordering::SeqCst);
+        for _ in 0..UNREGISTERED {
+            let waits = take(&mut context, &Step::NodeReady).unwrap_err().to_string();
+            assert!(waits.contains("not registered yet"), "{waits}");
+        }
+        take(&mut context, &Step::NodeReady).unwrap();
+    });
+}
+
+/// How far the clock of a test is ahead, in seconds.
+static AHEAD: AtomicU64 = AtomicU64::new(0);
+
+fn clock() -> (SystemTime, Instant) {
+    let ahead = Duration::from_secs(AHEAD.load(Ordering::SeqCst));
+    (SystemTime::now() + ahead, Instant::now())
+}
+
+#[test]
+fn a_clock_that_is_set_is_noticed_in_both_directions() {
+    static STEP: AtomicU64 = AtomicU64::new(0);
+    let mut clock = ClockWatch::new(|| {
+        let step = Duration::from_secs(STEP.load(Ordering::SeqCst));
+        (SystemTime::now() + step, Instant::now())
+    });
+    for (ahead, was_set) in [(0, false), (40, false), (400, true), (400, false), (0, true), (0, false)] {
+        STEP.store(ahead, Ordering::SeqCst);
+        assert_eq!(clock.was_set(), was_set, "{ahead} s ahead");
+    }
+}
+
+/// Three nodes that come up with a clock that is ahead would wait for each other for ever.
+#[test]
+fn a_node_that_waits_looks_at_its_certificates_when_the_clock_is_set() {
+    in_a_namespace("clock", || {
+        let machine = Machine::new(one_node());
+        machine.ready.store(false, Ordering::SeqCst);
+        let (root, ready) = (machine.root().to_owned(), Arc::clone(&machine.ready));
+        let mut context = machine.decide().unwrap();
+        context.clock = ClockWatch::new(clock);
+        let reporter = context.node.reporter.clone();
+        let waiting = reporter.clone();
+        let watching = thread::spawn(move || {
+            let is_waiting =
+                || waiting.status().work.is_some_and(|work| work.waiting.is_some() && work.step.contains("ready"));
+            eventually("a node that waits", is_waiting);
+            let made = ["/etc/kubernetes/pki/etcd/peer.crt", "/etc/kubernetes/scheduler.conf"];
+            let made = made.map(|path| files::below(&root, path));
+            for path in &made {
+                fs::remove_file(path).unwrap();
+            }
+            AHEAD.store(3600, Ordering::SeqCst);
+            eventually("its certificates", || made.iter().all(|path| path.exists()));
+            ready.store(true, Ordering::SeqCst);
+        });
+        let steps = steps(&context);
+        run::carry_out(&mut context, &steps, &mut Maintenance::default(), &reporter);
+        watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
 }

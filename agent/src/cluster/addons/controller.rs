@@ -9,8 +9,9 @@ use contract::paths;
 use contract::ports;
 use serde_json::{Value, json};
 
-use super::BUILD;
 use super::objects::{confined, on_control_nodes};
+use super::{BUILD, dns_servers};
+use crate::intake::config::Node;
 
 /// The container image, and the program of this project that it is of.
 pub(super) const IMAGE: &str = "controller";
@@ -23,8 +24,8 @@ const AUTHORITIES: &str = "/etc/ssl/certs";
 /// Seconds: it ends what is under way, and gives the Lease back.
 pub const GRACE: u32 = 45;
 
-/// Its pods. `mark` is the build that the cluster's kinds are of.
-pub(super) fn objects(mark: &str) -> Vec<Value> {
+/// Its pods, with the DNS servers of `node`. `mark` is the build that the cluster's kinds are of.
+pub(super) fn objects(mark: &str, node: &Node) -> Vec<Value> {
     let labels = json!({"app": NAME});
     vec![json!({
         "apiVersion": "apps/v1",
@@ -33,7 +34,7 @@ pub(super) fn objects(mark: &str) -> Vec<Value> {
         "spec": {
             "revisionHistoryLimit": 2,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels, "annotations": {BUILD: mark}}, "spec": pod()},
+            "template": {"metadata": {"labels": labels, "annotations": {BUILD: mark}}, "spec": pod(node)},
         },
     })]
 }
@@ -42,7 +43,7 @@ fn field(name: &str, path: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
 }
 
-fn pod() -> Value {
+fn pod(node: &Node) -> Value {
     let alive = json!({
         "httpGet": {"host": "127.0.0.1", "path": "/healthz", "port": ports::CONTROLLER_HEALTH},
         "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 3,
@@ -87,8 +88,12 @@ fn pod() -> Value {
     ]);
     let mut pod = on_control_nodes(NAME, &container, &volumes);
     pod["hostNetwork"] = true.into();
-    // The node's own resolvers: vCenters are not in the cluster, and its DNS may not run yet.
-    pod["dnsPolicy"] = "Default".into();
+    // Not cluster DNS: vCenters are not in the cluster, and its DNS may not run yet. Kubernetes wants a server with `None`.
+    let servers = dns_servers(node);
+    pod["dnsPolicy"] = if servers.is_empty() { "Default" } else { "None" }.into();
+    if !servers.is_empty() {
+        pod["dnsConfig"] = json!({"nameservers": servers, "searches": node.search_domains});
+    }
     pod["enableServiceLinks"] = false.into();
     pod["terminationGracePeriodSeconds"] = GRACE.into();
     // Whatever a control node is tainted with, somebody has to look after tenants.

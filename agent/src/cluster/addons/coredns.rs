@@ -4,6 +4,7 @@
 use contract::image;
 use serde_json::{Value, json};
 
+use super::dns_servers;
 use crate::cluster::kubernetes::DOMAIN;
 use crate::intake::config::ControlPlane;
 
@@ -12,13 +13,13 @@ fn replicas(config: &ControlPlane) -> u32 {
     if config.cluster.control_nodes.len() > 1 { 2 } else { 1 }
 }
 
-/// CoreDNS's configuration. Without a resolver on the nodes there is nothing
-/// to forward to, and CoreDNS refuses to start with an empty list.
+/// CoreDNS's configuration. It names the DNS servers. `/etc/resolv.conf` of a node that has none yet says 127.0.0.1, and the plugin
+/// `loop` would end CoreDNS. CoreDNS refuses to start with an empty list.
 fn corefile(config: &ControlPlane) -> String {
-    let forward = if config.node.dns_servers.is_empty() {
-        ""
-    } else {
-        "    forward . /etc/resolv.conf {\n        max_concurrent 1000\n    }\n"
+    let servers = dns_servers(&config.node).join(" ");
+    let forward = match servers.as_str() {
+        "" => String::new(),
+        servers => format!("    forward . {servers} {{\n        max_concurrent 1000\n    }}\n"),
     };
     format!(
         ".:53 {{\n\
@@ -106,6 +107,17 @@ pub(super) fn objects(config: &ControlPlane) -> Vec<Value> {
                 "template": {"metadata": {"labels": labels}, "spec": pod()},
             },
         }),
+        // Two nodes that are drained at once leave one copy.
+        json!({
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": metadata("coredns"),
+            "spec": {
+                "maxUnavailable": 1,
+                "selector": {"matchLabels": labels},
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            },
+        }),
     ]
 }
 
@@ -126,6 +138,14 @@ fn pod() -> Value {
                 "topologyKey": "kubernetes.io/hostname",
             },
         }]}},
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": 65534,
+            "runAsGroup": 65534,
+            "seccompProfile": {"type": "RuntimeDefault"},
+            // Without root's rights, which a program of another user does not get from the container's capabilities.
+            "sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "53"}],
+        },
         "containers": [{
             "name": "coredns",
             "image": image::reference("coredns", image::CARRIED),
@@ -145,7 +165,7 @@ fn pod() -> Value {
             "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "timeoutSeconds": 5},
             "securityContext": {
                 "allowPrivilegeEscalation": false,
-                "capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]},
+                "capabilities": {"drop": ["ALL"]},
                 "readOnlyRootFilesystem": true,
             },
         }],

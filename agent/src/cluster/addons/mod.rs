@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cluster::kubernetes::rollout::{Workload, workloads};
-use crate::intake::config::{Cluster, ControlPlane};
+use crate::intake::config::{Cluster, ControlPlane, Node};
 
 /// The rights of the host services.
 pub fn rights(cluster: &Cluster) -> Vec<Value> {
@@ -97,12 +97,26 @@ fn mark_as(name: &str, mark: &str, object: &mut Value) {
     object["metadata"]["annotations"][BUILD] = mark.into();
 }
 
+/// A pod has no more DNS servers (`MaxDNSNameservers` of `k8s.io/kubernetes/pkg/apis/core/validation`).
+const DNS_SERVERS: usize = 3;
+
+/// Those DNS servers of a node that pods ask.
+fn dns_servers(node: &Node) -> Vec<String> {
+    node.dns_servers.iter().take(DNS_SERVERS).map(ToString::to_string).collect()
+}
+
+/// How add-ons resolve names that are not the cluster's: with the DNS servers and search domains of the node that applies them.
+pub fn resolvers(node: &Node) -> String {
+    [dns_servers(node), node.search_domains.clone()].concat().join(" ")
+}
+
 /// The add-ons that the cluster is to have. On each node they are those that the node's own image carries.
 pub fn wanted(config: &ControlPlane, image: &ImageFacts) -> Vec<AddOn> {
     let (chosen, build) = (&config.cluster.add_ons, &image.build);
+    let resolving = format!("{build} {}", resolvers(&config.node)).trim_end().to_owned();
     let mut wanted = Vec::new();
     if chosen.dns {
-        wanted.push(AddOn::new(CLUSTER_DNS, build.clone(), coredns::objects(config)));
+        wanted.push(AddOn::new(CLUSTER_DNS, resolving.clone(), coredns::objects(config)));
     }
     if chosen.metrics {
         wanted.push(AddOn::new(CLUSTER_METRICS, build.clone(), metrics_server::objects()));
@@ -116,7 +130,7 @@ pub fn wanted(config: &ControlPlane, image: &ImageFacts) -> Vec<AddOn> {
         wanted.push(AddOn { kinds: Some(metallb::KINDS.to_owned()), ..metallb });
     }
     if has_controller(config, image) {
-        let controller = AddOn::new(CONTROLLER, build.clone(), controller::objects(build));
+        let controller = AddOn::new(CONTROLLER, resolving, controller::objects(build, &config.node));
         let (kinds, listed) = (image::kinds_of(controller::IMAGE), image::objects_of(controller::IMAGE));
         wanted.push(AddOn { kinds: Some(kinds), listed: Some(listed), ..controller });
     }
@@ -140,8 +154,8 @@ pub fn unwanted(config: &ControlPlane, wanted: &[AddOn]) -> Vec<&'static str> {
 
 /// The kinds of objects that an add-on is taken away by, as kubectl names them. Namespaces stay, and so do the kinds that it
 /// has brought: there may be objects of others in them.
-pub const REMOVED: &str = "apiservice,storageclass,deployment,daemonset,service,configmap,secret,serviceaccount,rolebinding,role,\
-                           clusterrolebinding,clusterrole";
+pub const REMOVED: &str = "apiservice,storageclass,poddisruptionbudget,deployment,daemonset,service,configmap,secret,serviceaccount,\
+                           rolebinding,role,clusterrolebinding,clusterrole";
 
 /// The container images of the add-ons that a control node runs, by name.
 pub fn images(config: &ControlPlane, image: &ImageFacts) -> Vec<&'static str> {
@@ -199,6 +213,19 @@ mod tests {
         for add_on in wanted(&with_all(), &facts()).into_iter().skip(1) {
             insta::assert_snapshot!(add_on.name, format!("{:#}", Value::from(add_on.objects)));
         }
+    }
+
+    #[test]
+    fn cluster_dns_asks_the_same_servers_on_each_node() {
+        let corefile = |servers: u8| {
+            let mut config = three_nodes();
+            config.node.dns_servers = (1..=servers).map(|last| Ipv4Addr::new(10, 0, 0, last)).collect();
+            let objects = cluster_dns(&config, &facts()).unwrap().objects;
+            let of = objects.iter().find(|object| object["kind"] == "ConfigMap").unwrap();
+            of["data"]["Corefile"].as_str().unwrap().to_owned()
+        };
+        assert!(corefile(4).contains("    forward . 10.0.0.1 10.0.0.2 10.0.0.3 {\n"), "{}", corefile(4));
+        assert!(!corefile(0).contains("forward"), "{}", corefile(0));
     }
 
     #[test]

@@ -3,14 +3,21 @@
 use std::fs;
 use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
+use serde_json::json;
+use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::api::{self, ApiCertificate};
 use super::inventory;
 use super::issue::{self, Purpose};
+use super::{renew, revoked};
+use crate::cluster::REQUEST;
+use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::kubernetes::PKI;
 use crate::cluster::records::Records;
 use crate::host::files;
 use crate::host::services;
@@ -48,7 +55,38 @@ enum Action {
     },
     /// Remove your own certificate for the Kubernetes API from this node
     Remove,
+    /// Renew all certificates of this control-plane node now
+    ///
+    /// The virtual IP moves to another node, and control plane, kubelet and pod network of this node start again. The command ends
+    /// when they run with the new certificates. `kaas certificate renew` renews one node of a cluster after the other.
+    ///
+    /// For example: `kaas-agent certificate renew`
+    Renew {
+        /// The form of the answer: JSON lists the new certificates
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Refuse certificates at the endpoint (port 9441) of all control-plane nodes
+    ///
+    /// All certificates of a revoked user are refused, later ones too: issue the next one to another name. The Kubernetes API accepts
+    /// a revoked certificate until it expires. /data/kaas/issued.log on the node that issued it has serial number and user.
+    ///
+    /// For example: `kaas-agent certificate revoke anna`
+    Revoke {
+        /// A certificate's serial number in hexadecimal digits, or a user of `kaas-agent kubeconfig`
+        #[arg(value_name = "SERIAL|USER")]
+        who: String,
+        /// The form of the answer
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
 }
+
+/// The pause between two looks whether a renewal is done.
+const PACE: Duration = Duration::from_millis(500);
+
+/// How long the agent may take for a renewal, times the timeout factor.
+const RENEWING: Duration = Duration::from_secs(600);
 
 /// Does what `kaas-agent certificate` was asked for on the node below `root`.
 ///
@@ -85,7 +123,52 @@ pub fn command(root: &Path, options: &Options, stdout: &mut dyn Write) -> anyhow
             services::restart_agent().context(services::NOT_TAKEN_UP)?;
             Ok(writeln!(stdout, "Removed. The API on this node shows the cluster's certificate to everybody.")?)
         }
+        Action::Renew { output } => renew(root, *output, stdout),
+        Action::Revoke { who, output } => revoke(root, who, *output, stdout),
     }
+}
+
+fn renew(root: &Path, output: Output, stdout: &mut dyn Write) -> anyhow::Result<()> {
+    let (records, config) = (Records::new(root), configuration(root)?);
+    if !records.progress()?.formed {
+        bail!("this node has not joined its cluster yet: see `kaas-agent status`");
+    }
+    let (id, limit) = (Uuid::new_v4(), config.timeout(RENEWING));
+    let until = Instant::now() + limit;
+    while !renew::ask(&records, id)? {
+        if Instant::now() > until {
+            bail!(
+                "the control plane of this node does not run with new certificates after {} s: the agent goes on, see \
+                 `kaas-agent status`",
+                limit.as_secs()
+            );
+        }
+        thread::sleep(PACE);
+    }
+    match output {
+        Output::Json => list(root, output, stdout),
+        Output::Text => {
+            Ok(writeln!(stdout, "Renewed. The control plane of this node runs with the new certificates.")?)
+        }
+    }
+}
+
+fn revoke(root: &Path, who: &str, output: Output, stdout: &mut dyn Write) -> anyhow::Result<()> {
+    let (config, name) = (configuration(root)?, revoked::name(who)?);
+    revoked::revoke(root, &name)?;
+    let shared = EtcdClient::new(config.control_node()?, &files::below(root, PKI), config.timeout(REQUEST));
+    shared
+        .and_then(|etcd| revoked::share(root, &etcd))
+        .context("this node refuses it now; the other nodes cannot be told: the agent tries again every 10 seconds")?;
+    match output {
+        Output::Json => writeln!(stdout, "{:#}", json!({"revoked": name}))?,
+        Output::Text => writeln!(
+            stdout,
+            "Revoked {name}. This node's endpoint refuses it now, those of the other control-plane nodes within 10 seconds. The \
+             Kubernetes API accepts it until it expires."
+        )?,
+    }
+    Ok(())
 }
 
 fn list(root: &Path, output: Output, stdout: &mut dyn Write) -> anyhow::Result<()> {
@@ -111,8 +194,8 @@ pub struct KubeconfigOptions {
     /// The holder's name, as it appears in the API's audit log
     #[arg(long, default_value = "administrator")]
     name: String,
-    /// How long it is good, in days
-    #[arg(long, default_value_t = 365, value_name = "DAYS")]
+    /// Days until it expires, 90 at most
+    #[arg(long, default_value_t = issue::LONGEST, value_name = "DAYS")]
     valid_days: u32,
     /// What the holder may do
     #[arg(long, value_enum, default_value_t = Purpose::Administrator)]

@@ -21,6 +21,9 @@ pub struct Certificate {
     pub name: String,
     /// When it ends, in seconds since 1970 (UTC).
     pub ends: i64,
+    /// When it begins, in the same; 0 if an earlier version wrote this.
+    #[serde(default)]
+    pub begins: i64,
 }
 
 impl Certificate {
@@ -30,7 +33,13 @@ impl Certificate {
         self.ends.saturating_sub(now).div_euclid(DAY)
     }
 
-    /// The same in words, such as `ends in 20 days`.
+    /// Whether it is not valid yet.
+    pub fn is_early(&self, now: SystemTime) -> bool {
+        let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+        self.begins > now
+    }
+
+    /// The end in words, such as `ends in 20 days`.
     pub fn end(&self, now: SystemTime) -> String {
         match self.days_left(now) {
             -1 => "ended less than a day ago".to_owned(),
@@ -58,13 +67,16 @@ const PLACES: &[(&str, &str)] = &[
     ("scheduler.conf", "/etc/kubernetes/scheduler.conf"),
     ("kubelet.conf", kubelet::KUBECONFIG),
     ("kubelet-serving", "/var/lib/kubelet/pki/kubelet.crt"),
-    ("kubelet-client", "/var/lib/kubelet/pki/kubelet-client-current.pem"),
+    (KUBELET_CLIENT, kubelet::CLIENT),
     ("kaas-agent.conf", api::KUBECONFIG),
     ("kube-proxy.conf", proxy::KUBECONFIG),
     ("pod-network.conf", pod_network::KUBECONFIG),
     (API, "/etc/kubernetes/pki/kaas-api.pem"),
     ("kaas-endpoint", "/etc/kubernetes/pki/kaas-endpoint.crt"),
 ];
+
+/// The name of the kubelet's own certificate.
+const KUBELET_CLIENT: &str = "kubelet-client";
 
 /// The name of the operator's own certificate of the API. He renews it.
 pub const API: &str = "api";
@@ -75,16 +87,23 @@ pub const AUTHORITIES: [&str; 3] = ["ca", "front-proxy-ca", "etcd-ca"];
 /// Whether the agent renews the certificate of this name. The kubelet renews
 /// its rotating one itself, and starts from `kubelet.conf` when that has expired.
 pub(super) fn is_ours(name: &str) -> bool {
-    !AUTHORITIES.contains(&name) && ![API, "kubelet-client"].contains(&name)
+    !AUTHORITIES.contains(&name) && ![API, KUBELET_CLIENT].contains(&name)
+}
+
+/// The files of the certificates that the agent renews.
+pub(super) fn ours() -> impl Iterator<Item = &'static str> {
+    PLACES.iter().filter(|(name, _)| is_ours(name)).map(|(_, path)| *path)
 }
 
 /// Those of `root`'s certificates that are there and can be read, in a fixed order.
 pub fn inventory(root: &Path) -> Vec<Certificate> {
     let read = |(name, path): &(&str, &str)| {
         let text = fs::read_to_string(files::below(root, path)).ok()?;
-        let ends = pki::expiry(&text).or_else(|_| pki::embedded(&text).and_then(|pair| pki::expiry(&pair.certificate)));
-        let ends = ends.ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs();
-        Some(Certificate { name: (*name).to_owned(), ends: i64::try_from(ends).ok()? })
+        let own = pki::validity(&text);
+        let (begins, ends) =
+            own.or_else(|_| pki::embedded(&text).and_then(|pair| pki::validity(&pair.certificate))).ok()?;
+        let seconds = |time: SystemTime| i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_secs()).ok();
+        Some(Certificate { name: (*name).to_owned(), ends: seconds(ends)?, begins: seconds(begins)? })
     };
     PLACES.iter().filter_map(read).collect()
 }
@@ -113,12 +132,14 @@ mod tests {
         assert_eq!(names, ["ca", "front-proxy-ca", "etcd-ca", "kaas-agent.conf"]);
         assert_eq!(listed[0].ends, 1_800_000_000 + 3650 * 86_400);
         assert_eq!(listed[3].ends, 1_800_000_000 + 365 * 86_400);
+        assert_eq!((listed[3].begins, listed[3].is_early(now)), (listed[0].begins, false));
+        assert!(listed[3].is_early(now - Duration::from_secs(400 * 86_400)));
     }
 
     #[test]
     fn the_end_is_told_in_days() {
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        let end = |seconds: i64| Certificate { name: "ca".into(), ends: 1_800_000_000 + seconds }.end(now);
+        let end = |seconds: i64| Certificate { name: "ca".into(), ends: 1_800_000_000 + seconds, begins: 0 }.end(now);
         assert_eq!(end(3 * DAY + 1), "ends in 3 days");
         assert_eq!(end(DAY - 1), "ends within a day");
         assert_eq!(end(-1), "ended less than a day ago");

@@ -25,8 +25,14 @@ use crate::intake::config::ControlPlane;
 /// What was issued, a JSON object on each line, below [`paths::RECORDS`].
 const RECORD: &str = "issued.log";
 
-/// The longest life of a credential, in days.
-pub const LONGEST: u32 = 3650;
+/// The longest life of a credential, in days. Earlier images issued longer ones; these stay valid.
+pub const LONGEST: u32 = 90;
+
+/// The user of each node's `admin.conf` (kubeadm's `cmd/kubeadm/app/phases/kubeconfig`), also after a renewal.
+pub const ADMINISTRATOR: &str = "kubernetes-admin";
+
+/// Fewer hexadecimal digits are a name. Serial numbers that nodes draw have 40. Those of kubeadm have 16, one in 128 has 14.
+const SHORTEST_SERIAL: usize = 14;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -85,12 +91,15 @@ pub fn issue(
     days: u32,
     now: SystemTime,
 ) -> anyhow::Result<Issued> {
-    let usable = |byte: u8| byte.is_ascii_alphanumeric() || b".@_-".contains(&byte);
     ensure!(
-        (1..=63).contains(&name.len()) && name.bytes().all(usable),
-        "the name {name:?} cannot be used: it takes 1 to 63 letters, digits and . @ _ -"
+        is_usable(name),
+        "the name {name:?} cannot be used: it takes 1 to 63 letters, digits and . @ _ -, and is neither a serial number nor \
+         {ADMINISTRATOR}"
     );
-    ensure!((1..=LONGEST).contains(&days), "a credential lives 1 to {LONGEST} days, not {days}");
+    ensure!(
+        (1..=LONGEST).contains(&days),
+        "a credential lives 1 to {LONGEST} days, not {days}: issue the next one in time"
+    );
     let authority = Authorities::read(&files::below(root, PKI))?.kubernetes;
     let ends = now + DAY * days;
     let last = pki::expiry(&authority.certificate)?;
@@ -106,6 +115,17 @@ pub fn issue(
     let server = format!("https://{}:{}", config.cluster.api_address(), ports::API);
     let kubeconfig = pki::kubeconfig(server, authority.certificate, client);
     Ok(Issued { kubeconfig, context: format!("{name}@{}", config.cluster.name), ends, serial })
+}
+
+/// Whether a credential can be issued in this name: never in one of the system's own, which have a colon.
+pub fn is_usable(name: &str) -> bool {
+    let usable = |byte: u8| byte.is_ascii_alphanumeric() || b".@_-".contains(&byte);
+    (1..=63).contains(&name.len()) && name.bytes().all(usable) && !is_serial(name) && name != ADMINISTRATOR
+}
+
+/// Whether a text without colons is a certificate's serial number and no user's name.
+pub fn is_serial(digits: &str) -> bool {
+    digits.len() >= SHORTEST_SERIAL && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Issues an administrator's certificate for a deployer who has proved his key, `from` an address. What the holder may do
@@ -193,7 +213,7 @@ mod tests {
         assert!(now + 30 * DAY - ends.min(now + 30 * DAY).duration_since(now).unwrap() <= now + DAY / 1000);
         let authority = Authorities::read(&root.path().join("etc/kubernetes/pki")).unwrap().kubernetes;
         let Kubeconfig { certificate, key, .. } = issued.kubeconfig.clone();
-        pki::verified(&pki::Certified { certificate, key }, &authority).unwrap();
+        pki::verified(&pki::Certified { certificate, key }, &authority, now).unwrap();
         let noted = std::fs::read_to_string(root.path().join("data/kaas/issued.log")).unwrap();
         let noted: serde_json::Value = serde_json::from_str(&noted).unwrap();
         assert_eq!((&noted["name"], &noted["serial"]), (&json!("anna@site"), &json!(issued.serial)));
@@ -210,11 +230,15 @@ mod tests {
             Ok(_) => panic!("{name} for {days} days was issued"),
             Err(error) => format!("{error:#}"),
         };
-        for name in ["", "system:admin", "a b", &"x".repeat(64)] {
+        for name in ["", "system:admin", "a b", &"x".repeat(64), "20261129120000", ADMINISTRATOR] {
             assert!(refused(name, 1).contains("cannot be used"));
         }
-        assert!(refused("a", 0).contains("1 to 3650 days"));
-        assert!(refused("a", 3650).contains("the cluster's authority ends before that"));
+        for days in [0, 91] {
+            assert!(refused("a", days).contains("1 to 90 days"));
+        }
+        let late = now + 3600 * DAY;
+        let error = issue(root.path(), &three_nodes(), Purpose::Monitoring, "a", 90, late).err().unwrap().to_string();
+        assert!(error.contains("the cluster's authority ends before that"), "{error}");
         std::fs::remove_dir(root.path().join("data/kaas")).unwrap();
         assert!(refused("a", 1).contains("noting what is issued"));
     }

@@ -6,7 +6,9 @@ pub mod api;
 pub mod command;
 mod inventory;
 pub mod issue;
+pub mod renew;
 pub mod renewal;
+pub mod revoked;
 pub mod users;
 
 pub use inventory::{API, AUTHORITIES, Certificate, inventory};

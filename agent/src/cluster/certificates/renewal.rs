@@ -2,14 +2,17 @@
 //! node's data disk: no peer is asked, so that expired certificates are healed
 //! at boot as well.
 
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::{Context as _, ensure};
 use contract::ports;
 
-use super::inventory::{Certificate, inventory, is_ours};
+use super::inventory::{AUTHORITIES, Certificate, inventory, is_ours, ours};
+use crate::cluster::etcd::snapshot;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
-use crate::cluster::kubernetes::{PKI, api, kubelet, proxy};
+use crate::cluster::kubernetes::{ADMINISTRATOR, PKI, api, kubelet, proxy};
 use crate::cluster::pki::{self, Authorities, Leaf, RENEW_BEFORE};
 use crate::cluster::pod_network;
 use crate::host::command::Runner;
@@ -17,6 +20,9 @@ use crate::host::files;
 use crate::intake::config::ControlPlane;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The free space that a renewal of all certificates needs, in bytes. They take a tenth of it.
+const ROOM: u64 = 4 << 20;
 
 /// Sees to all of Kubernetes' certificates and kubeconfigs on this node, and
 /// says whether any was made anew. kubeadm's configuration must be laid;
@@ -56,10 +62,31 @@ pub fn kubernetes(
 pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<bool> {
     let present = inventory(root);
     let Some(first) = due(&present, config, now) else { return Ok(false) };
-    log::info!("the certificate {first} ends soon: this node's certificates are renewed");
+    log::info!("the certificate {first} ends soon or is not valid yet: this node's certificates are renewed");
     let node = config.control_node()?;
     let etcd = pki::ensure_member(node, &files::below(root, PKI), now)?;
     Ok(kubernetes(root, config, runner, true, now)? || etcd)
+}
+
+/// Makes all certificates of a running node again, etcd's included, however long they are still valid. Whoever has read an old
+/// one at its start must then be started again.
+///
+/// # Errors
+/// The data disk has no room: all certificates stay. A file cannot be removed, or as [`kubernetes`]: what is missing then is made
+/// again by the next call, or at boot.
+pub fn all_now(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<()> {
+    let (free, _) = snapshot::room(&files::below(root, PKI)).context("looking at the free space")?;
+    ensure!(free >= ROOM, "the data disk has no room for new certificates, so the old ones stay: free space on it");
+    let former = fs::read_to_string(files::below(root, ADMINISTRATOR)).unwrap_or_default();
+    if let Ok(serial) = pki::embedded(&former).and_then(|former| pki::serial(&former.certificate)) {
+        log::info!("the certificate of the former admin.conf has the serial number {serial}");
+    }
+    for path in ours().chain([kubelet::CLIENT]) {
+        files::remove(&files::below(root, path)).with_context(|| format!("removing {path}"))?;
+    }
+    // etcd and the API server read these for each connection.
+    pki::ensure_member(config.control_node()?, &files::below(root, PKI), now)?;
+    kubernetes(root, config, runner, false, now).map(drop)
 }
 
 /// The first of our certificates that is due, if one is. Control nodes are
@@ -71,21 +98,27 @@ fn due<'a>(certificates: &'a [Certificate], config: &ControlPlane, now: SystemTi
     let days = u32::try_from(position).unwrap_or_default();
     let limit = (now + RENEW_BEFORE).checked_sub(DAY * days).unwrap_or(now);
     let limit = limit.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let ours = certificates.iter().filter(|one| is_ours(&one.name));
-    ours.min_by_key(|one| one.ends)
-        .filter(|one| u64::try_from(one.ends).unwrap_or(0) < limit)
-        .map(|one| one.name.as_str())
+    let ours = || certificates.iter().filter(|one| is_ours(&one.name));
+    // New ones begin with their authority.
+    let authority = certificates.iter().filter(|one| AUTHORITIES.contains(&one.name.as_str())).map(|one| one.begins);
+    let authority = authority.max().unwrap_or_default();
+    let early = ours().find(|one| one.is_early(now) && one.begins > authority);
+    let ends = ours().min_by_key(|one| one.ends).filter(|one| u64::try_from(one.ends).unwrap_or(0) < limit);
+    early.or(ends).map(|one| one.name.as_str())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::kubernetes::kubeadm::fake::FakeKubeadm;
+    use crate::host::fixture::small_file_system;
     use crate::intake::config::fixture::three_nodes;
+    use std::thread;
 
     #[test]
     fn nodes_renew_one_day_after_another_and_authorities_never() {
         let now = UNIX_EPOCH + DAY * 20_000;
-        let end = |name: &str, days: i64| Certificate { name: name.into(), ends: (20_000 + days) * 86_400 };
+        let end = |name: &str, days: i64| Certificate { name: name.into(), ends: (20_000 + days) * 86_400, begins: 0 };
         let mut config = three_nodes();
         let listed = [end("ca", 1), end("kubelet-client", 1), end("etcd-peer", 300), end("scheduler.conf", 89)];
         assert_eq!(due(&listed, &config, now), Some("scheduler.conf"));
@@ -96,5 +129,61 @@ mod tests {
         assert_eq!(due(&listed, &config, now + DAY), None);
         assert_eq!(due(&listed, &config, now + DAY * 400), Some("scheduler.conf"), "long expired");
         assert_eq!(due(&[], &config, now), None);
+    }
+
+    #[test]
+    fn a_renewal_on_request_leaves_none_of_a_nodes_certificates_and_all_authorities() {
+        let (root, config, now) = (tempfile::tempdir().unwrap(), three_nodes(), SystemTime::now());
+        let (fake, pki) = (FakeKubeadm::new(root.path()), files::below(root.path(), PKI));
+        pki::ensure_member(config.control_node().unwrap(), &pki, now).unwrap();
+        kubernetes(root.path(), &config, &fake, false, now).unwrap();
+        let kubelets = files::below(root.path(), kubelet::CLIENT);
+        files::write_atomically(&kubelets, b"rotated", 0o600).unwrap();
+        let read = |path: &str| fs::read(files::below(root.path(), path)).ok();
+        let (before, authority): (Vec<_>, _) = (ours().map(read).collect(), read("/etc/kubernetes/pki/ca.crt"));
+        all_now(root.path(), &config, &fake, now).unwrap();
+        for (path, before) in ours().zip(before) {
+            // The endpoint makes its own when it opens.
+            assert_eq!(read(path).is_some(), before.is_some(), "{path}");
+            assert!(before.is_none() || read(path) != before, "{path} is the old one");
+        }
+        assert_eq!(read("/etc/kubernetes/pki/ca.crt"), authority);
+        assert!(!kubelets.exists(), "the kubelet asks for another one");
+    }
+
+    #[test]
+    fn a_full_disk_keeps_all_old_certificates() {
+        let test = || {
+            let (root, config, now) = (tempfile::tempdir().unwrap(), three_nodes(), SystemTime::now());
+            let _disk = small_file_system(&files::below(root.path(), "/etc/kubernetes"));
+            let (fake, pki) = (FakeKubeadm::new(root.path()), files::below(root.path(), PKI));
+            pki::ensure_member(config.control_node().unwrap(), &pki, now).unwrap();
+            kubernetes(root.path(), &config, &fake, false, now).unwrap();
+            let all = || ours().map(|path| fs::read(files::below(root.path(), path)).ok()).collect::<Vec<_>>();
+            let before = all();
+            fs::write(pki.join("full"), vec![1; 62 << 20]).unwrap();
+            let error = all_now(root.path(), &config, &fake, now).unwrap_err().to_string();
+            assert!(error.contains("no room for new certificates"), "{error}");
+            assert!(all() == before, "an old certificate is gone");
+        };
+        thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+
+    #[test]
+    fn certificates_of_a_clock_that_was_ahead_are_due() {
+        let now = UNIX_EPOCH + DAY * 20_000;
+        let with = |name: &str, begins: i64| Certificate {
+            name: name.into(),
+            ends: 21_000 * 86_400,
+            begins: (20_000 + begins) * 86_400,
+        };
+        let config = three_nodes();
+        let of = |authority: i64, peer: i64| {
+            let listed = [with("ca", authority), with("etcd-peer", peer), with("kubelet-client", peer)];
+            due(&listed, &config, now).map(str::to_owned)
+        };
+        assert_eq!(of(-400, 2).as_deref(), Some("etcd-peer"));
+        assert_eq!(of(-400, -1), None);
+        assert_eq!(of(2, 2), None, "a new one would begin with the authority as well");
     }
 }

@@ -1,5 +1,5 @@
-//! Which services read credentials when they start, and must be started again
-//! when those are renewed; Kubernetes' own ones also when their programs are of another
+//! Which services read credentials or settings of the site when they start, and must be started again
+//! when those change; Kubernetes' own ones also when their programs are of another
 //! minor. What each has started with is noted in memory.
 
 use std::fs;
@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::cluster::kubernetes::{PROGRAMS, kubelet, proxy};
+use crate::cluster::kubernetes::{PROGRAMS, containerd, kubelet, proxy};
 use crate::cluster::pod_network;
 use crate::host::files;
+use crate::system;
 
 const DIRECTORY: &str = "run/kaas/credentials";
 
@@ -26,7 +27,13 @@ struct Reader {
     is_kubernetes: bool,
 }
 
-const READERS: [Reader; 3] = [
+const READERS: [Reader; 4] = [
+    Reader {
+        unit: containerd::UNIT,
+        credentials: &[],
+        optional: &[system::trust::BUNDLE, system::proxy::FILE],
+        is_kubernetes: false,
+    },
     Reader {
         unit: kubelet::UNIT,
         credentials: &[kubelet::KUBECONFIG],
@@ -76,7 +83,10 @@ fn digest(root: &Path, unit: &str) -> io::Result<Vec<u8>> {
         for path in reader.optional {
             match fs::read(files::below(root, path)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                content => hash.update(content?),
+                content => {
+                    hash.update(path);
+                    hash.update(content?);
+                }
             }
         }
     }
@@ -98,6 +108,6 @@ mod tests {
         assert!(!have_new(root.path(), proxy::UNIT).unwrap());
         files::write_atomically(&kubeconfig, b"second", 0o600).unwrap();
         assert!(have_new(root.path(), proxy::UNIT).unwrap());
-        assert_eq!(units().count(), 3);
+        assert_eq!(units().count(), 4);
     }
 }

@@ -32,6 +32,8 @@ struct Store {
     leader: u64,
     /// Identity, name and peer URL of each.
     members: Vec<(u64, String, String)>,
+    /// The member and the kind of each alarm.
+    alarms: Vec<(String, String)>,
     /// The member that is not well.
     ill: Option<u64>,
     /// Whether nobody can say who the members are.
@@ -145,6 +147,21 @@ impl FakeEtcd {
         self.0.lock().unwrap().members.retain(|(id, ..)| *id != member);
     }
 
+    /// A member raises an alarm.
+    pub(crate) fn raise(&self, member: u64, kind: &str) {
+        self.0.lock().unwrap().alarms.push((member.to_string(), kind.to_owned()));
+    }
+
+    /// The members that have raised an alarm.
+    pub(crate) fn alarmed(&self) -> Vec<String> {
+        self.0.lock().unwrap().alarms.iter().map(|(member, _)| member.clone()).collect()
+    }
+
+    /// The members' names.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.0.lock().unwrap().members.iter().map(|(_, name, _)| name.clone()).collect()
+    }
+
     pub(crate) fn standing(&self, node: &str) -> Option<Value> {
         let store = self.0.lock().unwrap();
         let (value, _) = store.pairs.get(format!("/kaas/nodes/{node}").as_bytes())?;
@@ -224,8 +241,24 @@ impl FakeEtcd {
                 }
                 json!({"succeeded": succeeded})
             }
+            "/v3/cluster/member/remove" => {
+                store.members.retain(|(member, ..)| member.to_string() != text("ID"));
+                json!({})
+            }
+            "/v3/maintenance/alarm" => {
+                if text("action") == "DEACTIVATE" {
+                    store.alarms.retain(|(member, kind)| *member != text("memberID") || *kind != text("alarm"));
+                }
+                let alarm = |(member, kind): &(String, String)| json!({"memberID": member, "alarm": kind});
+                json!({"alarms": store.alarms.iter().map(alarm).collect::<Vec<_>>()})
+            }
             "/v3/maintenance/status" => {
-                json!({"header": {"member_id": id.to_string()}, "leader": store.leader.to_string(), "raftAppliedIndex": "7"})
+                let error = |(member, kind): &(String, String)| format!("memberID:{member} alarm:{kind} ");
+                let errors: Vec<String> = store.alarms.iter().map(error).collect();
+                json!({
+                    "header": {"member_id": id.to_string()}, "leader": store.leader.to_string(), "raftAppliedIndex": "7",
+                    "errors": errors,
+                })
             }
             "/v3/maintenance/transfer-leadership" => {
                 store.leader = text("targetID").parse().unwrap();

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::client::{EtcdClient, HEALTH, Member};
 use super::restore::Restored;
 use super::{DATA, STOPPING, client_url, log, peer_url, replace};
+use crate::cluster::kubernetes::CIPHER_SUITES;
 use crate::host::files;
 use crate::host::https::{Answer, Client};
 use crate::intake::config::ControlPlane;
@@ -95,7 +96,9 @@ pub fn configuration(config: &ControlPlane, beginning: &Beginning, quota: u64) -
         "peer-transport-security": security("peer"),
         "log-level": "warn",
         "logger": "zap",
-        "feature-gates": "InitialCorruptCheck=true",
+        "cipher-suites": CIPHER_SUITES,
+        // Members compare their data when they start and, cheaply, at each compaction: an alarm tells a member that differs.
+        "feature-gates": "InitialCorruptCheck=true,CompactHashCheck=true",
     }))
 }
 

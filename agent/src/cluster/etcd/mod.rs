@@ -6,6 +6,7 @@
 mod answers;
 pub mod client;
 pub mod command;
+pub mod damage;
 pub mod data_version;
 #[cfg(test)]
 pub(crate) mod fake;

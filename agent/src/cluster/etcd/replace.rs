@@ -22,8 +22,9 @@ use contract::replacement::Admitted;
 use contract::secret::Secret;
 use serde::{Deserialize, Serialize};
 
-use super::client::{EtcdClient, Member};
+use super::client::{Alarm, EtcdClient, Member};
 use super::peer_url;
+use super::upkeep::CORRUPT;
 use crate::cluster::kubernetes::{PKI, api};
 use crate::cluster::records::{Entry, Records};
 use crate::cluster::rendezvous::Proof;
@@ -87,6 +88,7 @@ enum Refusal {
     Other(String),
     Awaited(String),
     Quorum { node: String, left: usize, alive: usize },
+    Corrupt,
 }
 
 impl fmt::Display for Refusal {
@@ -108,6 +110,9 @@ impl fmt::Display for Refusal {
                 f,
                 "without {node}, {left} members are left and only {alive} answer: etcd would lose its quorum. Bring \
                  the others back, or restore the cluster from a snapshot"
+            ),
+            Self::Corrupt => f.write_str(
+                "the data of the members that would be left differ: restore the cluster from a snapshot of an earlier time",
             ),
         }
     }
@@ -157,17 +162,18 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
         let node = config.cluster.control_nodes.iter().find(|node| is(member, node));
         node.is_some_and(|node| ask(node).and_then(|it| it.status()).is_ok_and(|status| status.has_leader()))
     };
-    if let Some(refusal) = judge(&lost, &members, answers) {
+    if let Some(refusal) = judge(&lost, &members, &etcd.alarms()?, answers) {
         return refuse(refusal);
     }
     for member in members.iter().filter(|member| is(member, &lost)) {
         etcd.remove(member.id).with_context(|| format!("removing the member {}", lost.name))?;
     }
-    delete_node(config, &lost.name, &Host)?;
+    lift_alarms(&etcd)?;
     let (code, until) = (draw()?, SystemTime::now() + GOOD_FOR);
     let since = until.duration_since(SystemTime::UNIX_EPOCH).context("the clock stands before 1970")?;
     let stage = Stage::Open { proof: Proof::of(&code), until: since.as_secs() };
     records.begin_entry(&Admission { node: lost.name.clone(), stage })?;
+    delete_node(config, &lost.name, &Host)?;
     let admitted = Admitted {
         node: lost.name.clone(),
         code: code.expose().to_owned(),
@@ -221,8 +227,18 @@ pub fn is(member: &Member, node: &ControlNode) -> bool {
     member.name == node.name || member.peer_urls.contains(&peer_url(node))
 }
 
-fn judge(lost: &ControlNode, members: &[Member], answers: impl Fn(&Member) -> bool) -> Option<Refusal> {
+fn judge(
+    lost: &ControlNode,
+    members: &[Member],
+    alarms: &[Alarm],
+    answers: impl Fn(&Member) -> bool,
+) -> Option<Refusal> {
     let others: Vec<&Member> = members.iter().filter(|member| !is(member, lost)).collect();
+    // The alarm of member 0 is that of all: etcd does not know whose data are right.
+    let stays = |id: u64| id == 0 || others.iter().any(|member| member.id == id);
+    if alarms.iter().any(|alarm| alarm.kind == CORRUPT && stays(alarm.member)) {
+        return Some(Refusal::Corrupt);
+    }
     if let Some(learner) = others.iter().find(|member| member.is_learner) {
         let name = if learner.name.is_empty() { learner.peer_urls.join(",") } else { learner.name.clone() };
         return Some(Refusal::Other(name));
@@ -231,11 +247,23 @@ fn judge(lost: &ControlNode, members: &[Member], answers: impl Fn(&Member) -> bo
     (alive <= others.len() / 2).then(|| Refusal::Quorum { node: lost.name.clone(), left: others.len(), alive })
 }
 
+/// Lifts the alarms of members that are gone. As long as a member's data differ, etcd refuses all writes, Kubernetes' too.
+fn lift_alarms(etcd: &EtcdClient) -> anyhow::Result<()> {
+    let members = etcd.members()?;
+    let is_gone = |alarm: &&Alarm| alarm.member != 0 && !members.iter().any(|member| member.id == alarm.member);
+    for alarm in etcd.alarms()?.iter().filter(is_gone) {
+        etcd.disarm(alarm).with_context(|| format!("lifting the alarm {} of a member that is gone", alarm.kind))?;
+    }
+    Ok(())
+}
+
 fn delete_node(config: &ControlPlane, name: &str, runner: &dyn Runner) -> anyhow::Result<()> {
     let command = api::kubectl(config.address())
         .args(["delete", "node", name, "--ignore-not-found", "--wait=false"])
         .arg(format!("--request-timeout={}s", config.timeout(REQUEST).as_secs()));
-    runner.run(&command).with_context(|| format!("deleting the node {name} from Kubernetes"))?;
+    runner.run(&command).with_context(|| {
+        format!("deleting the node {name} from Kubernetes (run the command again: it gives a new code)")
+    })?;
     Ok(())
 }
 
@@ -254,6 +282,7 @@ fn draw() -> anyhow::Result<Secret> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::etcd::fake::FakeEtcd;
     use crate::cluster::records::Progress;
     use crate::cluster::rendezvous::{self, Record};
     use crate::intake::config::Config;
@@ -267,7 +296,7 @@ mod tests {
     fn judged(members: &[Member], alive: &[u64]) -> Option<String> {
         let three = three_nodes();
         let lost = &three.cluster.control_nodes[2];
-        judge(lost, members, |member| alive.contains(&member.id)).map(|refusal| refusal.to_string())
+        judge(lost, members, &[], |member| alive.contains(&member.id)).map(|refusal| refusal.to_string())
     }
 
     #[test]
@@ -280,6 +309,39 @@ mod tests {
         assert_eq!(judged(&three[..1], &[1]), None);
         assert_eq!(judged(&three[..2], &[1, 2]), None);
         assert!(judged(&three[..2], &[1]).is_some());
+    }
+
+    #[test]
+    fn a_member_is_removed_only_if_the_others_have_the_same_data() {
+        let config = three_nodes();
+        let members = [member(1, false), member(2, false), member(3, false)];
+        let judged = |differs: u64| {
+            let alarms = [Alarm { member: differs, kind: CORRUPT.into() }];
+            judge(&config.cluster.control_nodes[2], &members, &alarms, |_| true)
+        };
+        assert_eq!(
+            [0, 1, 2, 3].map(judged),
+            [Some(Refusal::Corrupt), Some(Refusal::Corrupt), Some(Refusal::Corrupt), None]
+        );
+    }
+
+    /// etcd refuses all writes while a member's data differ, Kubernetes' among them.
+    #[test]
+    fn a_member_whose_data_differ_is_replaced() {
+        let (root, mut config) = (tempfile::tempdir().unwrap(), three_nodes());
+        let etcd = FakeEtcd::start(&mut config, &files::below(root.path(), PKI));
+        // Nothing answers there: it is off.
+        config.cluster.control_nodes[2].address = [127, 0, 3, 3].into();
+        let records = Records::new(root.path());
+        records.save_config(&Config::ControlPlane(config), &Secret::new("s".into())).unwrap();
+        records.save_progress(Progress { etcd: true, formed: true, ..Progress::default() }).unwrap();
+        etcd.raise(3, CORRUPT);
+        let options = Options { node: "node3".into(), output: Output::Text };
+        let failed = command(root.path(), &options, &mut Vec::new()).unwrap_err().to_string();
+        // There is no kubectl in the test.
+        assert!(failed.starts_with("deleting the node node3 from Kubernetes (run the command again"), "{failed}");
+        assert_eq!((etcd.names(), etcd.alarmed()), (vec!["node1".to_owned(), "node2".to_owned()], Vec::new()));
+        assert_eq!(records.entry::<Admission>().unwrap().unwrap().node, "node3");
     }
 
     #[test]

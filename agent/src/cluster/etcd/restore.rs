@@ -15,7 +15,7 @@
 //! else restores and the agent does not start etcd, see [`guard`].
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -33,7 +33,7 @@ use crate::cluster::given_keys;
 use crate::cluster::kubernetes::{MANIFESTS, kubelet};
 use crate::cluster::records::{Entry, Records};
 use crate::host::bus;
-use crate::host::command::{Command, Host, Runner};
+use crate::host::command::{Command, Host, LONG, Runner};
 use crate::host::files;
 use crate::host::hex;
 use crate::host::services::{AGENT, Services};
@@ -173,7 +173,7 @@ impl Restoring {
 
     /// Sees whether the new data fit beside the old ones, without what an earlier restore has left half made.
     fn find_room(&self, root: &Path) -> anyhow::Result<()> {
-        remove(&files::below(root, DATA).join(MAKING)).context("clearing up")?;
+        files::remove_directory(&files::below(root, DATA).join(MAKING)).context("clearing up")?;
         let size = fs::metadata(&self.file).with_context(|| format!("measuring {}", self.file.display()))?.len();
         guard::find_room(root, size)
     }
@@ -199,7 +199,7 @@ impl Restoring {
         });
         if let Err(error) = ready {
             // etcd may need that room.
-            if let Err(left) = remove(&making) {
+            if let Err(left) = files::remove_directory(&making) {
                 log::warn!("removing {}: {left}", making.display());
             }
             return Err(error);
@@ -228,7 +228,8 @@ impl Restoring {
             .arg(format!("--initial-cluster-token={}", self.token))
             .arg(format!("--initial-advertise-peer-urls={}", peer_url(&self.node)))
             .arg(format!("--bump-revision={BUMP}"))
-            .arg("--mark-compacted");
+            .arg("--mark-compacted")
+            .within(LONG);
         runner.run(&command).context("restoring the snapshot")?;
         let members = self.members.iter().map(|node| node.name.clone()).collect();
         let note = serde_json::to_vec_pretty(&Restored { token: self.token.clone(), members, at: at.to_owned() })?;
@@ -274,10 +275,10 @@ impl Restoring {
 pub fn settle(root: &Path, records: &Records) -> anyhow::Result<()> {
     let data = files::below(root, DATA);
     let (made, member) = (data.join(MADE), data.join(MEMBER));
-    remove(&data.join(MAKING)).context("clearing up a restore that was cut off")?;
+    files::remove_directory(&data.join(MAKING)).context("clearing up a restore that was cut off")?;
     if made.try_exists()? {
         match member.try_exists()? {
-            true => remove(&made).context("clearing up a restore that was cut off")?,
+            true => files::remove_directory(&made).context("clearing up a restore that was cut off")?,
             false => {
                 log::warn!("a restore was cut off once the old data had given way: the new data take their place");
                 files::put_in_place(&made, &member).context("putting the restored data in place")?;
@@ -290,14 +291,6 @@ pub fn settle(root: &Path, records: &Records) -> anyhow::Result<()> {
         records.begin_entry(&restored)?;
     }
     Ok(())
-}
-
-/// Removes a directory, if it is there.
-fn remove(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// With members that still run, two clusters would call themselves by one name.
@@ -340,6 +333,7 @@ mod tests {
     use super::*;
     use crate::host::command::Error;
     use crate::intake::config::fixture::{one_node, three_nodes};
+    use std::io;
     use std::sync::Mutex;
 
     const CLUSTER: Uuid = Uuid::from_u128(7);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client_url;
 use crate::cluster::kubernetes::PKI;
-use crate::host::command::{Command, Runner};
+use crate::host::command::{Command, LONG, Runner};
 use crate::host::files;
 
 /// How many are kept on the data disk.
@@ -221,7 +221,7 @@ fn fetch(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> any
     if let Err(error) = runner.run(&etcdctl().args(["get", "--keys-only", "--consistency=l", "kaas"])) {
         log::warn!("this member may lack the last writes, and so may the snapshot: {error}");
     }
-    runner.run(&etcdctl().args(["snapshot", "save"]).arg(to))?;
+    runner.run(&etcdctl().args(["snapshot", "save"]).arg(to).within(LONG))?;
     examine(runner, to)
 }
 
@@ -230,7 +230,8 @@ fn fetch(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> any
 /// # Errors
 /// It is damaged or no snapshot.
 pub fn examine(runner: &dyn Runner, file: &Path) -> anyhow::Result<Contents> {
-    let said = runner.run(&Command::new("etcdutl").args(["--write-out=json", "snapshot", "status"]).arg(file))?;
+    let status = Command::new("etcdutl").args(["--write-out=json", "snapshot", "status"]).arg(file).within(LONG);
+    let said = runner.run(&status)?;
     serde_json::from_slice(&said).context("understanding what etcdutl says of the snapshot")
 }
 

@@ -109,6 +109,11 @@ pub const NOSPACE: &str = "NOSPACE";
 /// The members' data differ.
 pub const CORRUPT: &str = "CORRUPT";
 
+/// Whether etcd refuses writes because its members' data differ.
+pub fn is_corrupt(status: &Status) -> bool {
+    status.errors.iter().any(|error| error.contains(CORRUPT))
+}
+
 pub fn findings(seen: &[Seen<'_>], alarms: &[Alarm]) -> Findings {
     let mut findings = Findings::default();
     let name = |member: u64| {
@@ -129,12 +134,18 @@ pub fn findings(seen: &[Seen<'_>], alarms: &[Alarm]) -> Findings {
         ));
     }
     let corrupt = of(CORRUPT);
-    if !corrupt.is_empty() {
+    if alarms.iter().any(|alarm| alarm.kind == CORRUPT && alarm.member == 0) {
+        findings.push(codes::ETCD_CORRUPT.finding(
+            "etcd",
+            "etcd has found that its members' data differ, does not know which are right, and refuses writes",
+            "Choose a snapshot from before this finding (`kaas-agent snapshot list`) and restore the cluster from it with \
+             `kaas-agent restore`",
+        ));
+    } else if !corrupt.is_empty() {
         findings.push(codes::ETCD_CORRUPT.finding(
             corrupt.join(", "),
-            "etcd has found that its members' data differ, and refuses writes",
-            "Power this node off and replace it from a healthy one with `kaas-agent replace-member`, or restore the \
-             cluster from a snapshot",
+            "etcd has found that the data of this member differ from those of the others, and refuses writes",
+            "Power this node off. On another control node, run `kaas-agent replace-member` with this node's name",
         ));
     }
     for (node, member) in seen {
@@ -314,5 +325,8 @@ mod tests {
         let statuses = [answers(status(1, 3900, 3800)), answers(status(2, 100, 50)), Member::Away];
         insta::assert_snapshot!(findings(&seen(&nodes, &statuses), &alarms));
         insta::assert_snapshot!(findings(&seen(&nodes, &statuses), &[]));
+        let all = [Alarm { member: 0, kind: CORRUPT.into() }];
+        let said = findings(&[], &all).to_string();
+        assert!(said.contains("restore the cluster") && !said.contains("replace-member"), "{said}");
     }
 }

@@ -6,7 +6,7 @@ use contract::ports::{self, Caller, Port, Protocol};
 use ipnet::Ipv4Net;
 
 use super::HostPorts;
-use crate::cluster::pod_network::desired::{BRIDGE, DEVICE};
+use crate::cluster::pod_network::desired::{DEVICE, PODS};
 use crate::cluster::pod_network::packets::{OF_A_NODE, TO_A_NODE};
 use crate::host::nftables::set;
 use crate::intake::config::{Config, Worker};
@@ -91,7 +91,7 @@ impl Rules {
             "ip saddr 127.0.0.0/8 drop".to_owned(),
         ];
         rules.extend(self.pods.map(|pods| format!("iifname {} ip saddr != {pods} drop", pods_devices())));
-        rules.extend(self.services.map(|services| format!("iifname != \"{BRIDGE}\" ip daddr {services} drop")));
+        rules.extend(self.services.map(|services| format!("iifname != \"{PODS}\" ip daddr {services} drop")));
         if !insiders.is_empty() {
             rules.push(format!("ip saddr {} fib saddr . iif oif missing drop", set(&insiders)));
         }
@@ -152,7 +152,7 @@ impl Rules {
         if !self.control_nodes.is_empty() {
             let others = set(&self.control_nodes);
             rules.push(format!("ip daddr {others} ip protocol {VRRP} drop"));
-            rules.push(format!("iifname != \"{BRIDGE}\" ip daddr {others} tcp dport {} drop", set(&tcp(&WITHIN))));
+            rules.push(format!("iifname != \"{PODS}\" ip daddr {others} tcp dport {} drop", set(&tcp(&WITHIN))));
         }
         // With this node's address a pod would come from the nodes' network, which may be the administrators' too.
         let administrated = if self.administrators.is_empty() { Vec::new() } else { tcp(&[Caller::Administrators]) };
@@ -167,8 +167,8 @@ impl Rules {
         let theirs = [tcp(&[Caller::Nodes]), administrated].concat();
         rules.push(format!("{to_a_node} tcp dport {} drop", set(&theirs)));
         rules.push(format!("{to_a_node} udp dport {} drop", ports::MEMBERLIST));
-        rules.push(format!("iifname \"{BRIDGE}\" accept"));
-        rules.push(format!("iifname \"{DEVICE}\" oifname \"{BRIDGE}\" accept"));
+        rules.push(format!("iifname \"{PODS}\" accept"));
+        rules.push(format!("iifname \"{DEVICE}\" oifname \"{PODS}\" accept"));
         // What a service or a host port sends on. Nobody else is shown the way to the pods.
         rules.push("ct status dnat accept".to_owned());
         rules
@@ -197,7 +197,7 @@ fn of_a_node() -> String {
 }
 
 fn pods_devices() -> String {
-    format!("{{ \"{BRIDGE}\", \"{DEVICE}\" }}")
+    format!("{{ \"{PODS}\", \"{DEVICE}\" }}")
 }
 
 /// A control node's TCP ports of these callers.

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use contract::ports;
-use contract::secret::Secret;
 use rcgen::{KeyPair, PublicKeyData as _};
 use zeroize::Zeroizing;
 
@@ -18,12 +17,6 @@ use crate::cluster::pki::{self, Certified};
 use crate::cluster::pod_network;
 use crate::host::files;
 use crate::intake::config::Worker;
-
-/// The directory of the kubelet's own certificates.
-const KUBELET: &str = "/var/lib/kubelet/pki";
-
-/// The one that it renewed last, with its key: a link.
-const CURRENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 
 /// Those who show the kubelet's certificate, besides itself.
 const USERS: [&str; 3] = [api::KUBECONFIG, proxy::KUBECONFIG, pod_network::KUBECONFIG];
@@ -44,7 +37,7 @@ pub fn standing(root: &Path, worker: &Worker, now: SystemTime) -> Standing {
     let authority = fs::read_to_string(files::below(root, AUTHORITY)).ok();
     let pinned = authority.and_then(|text| discovery::hash_of(&text)).as_ref() == Some(&worker.cluster.authority_hash);
     let joined = pinned && worker.cluster.said.is_some();
-    match newest(root).and_then(|pair| pki::expiry(&pair.certificate).ok()).filter(|_| joined) {
+    match newest(root, now).and_then(|pair| pki::expiry(&pair.certificate).ok()).filter(|_| joined) {
         None => Standing::Outside,
         Some(ends) if ends <= now => Standing::Expired(ends),
         Some(_) => Standing::Member,
@@ -74,9 +67,9 @@ pub fn lay(joining: &Joining<'_>, authority: &str, own: &Certified) -> anyhow::R
 }
 
 /// Gives those who show the kubelet's certificate the one that it has renewed. Says whether it was news.
-pub fn renew(root: &Path, worker: &Worker) -> anyhow::Result<bool> {
+pub fn renew(root: &Path, worker: &Worker, now: SystemTime) -> anyhow::Result<bool> {
     let authority = fs::read_to_string(files::below(root, AUTHORITY)).context("reading the cluster's authority")?;
-    let own = newest(root).context("this worker has no certificate")?;
+    let own = newest(root, now).context("this worker has no certificate")?;
     let text = kubeconfig(worker, &authority, &own);
     let mut changed = false;
     for path in USERS {
@@ -88,25 +81,23 @@ pub fn renew(root: &Path, worker: &Worker) -> anyhow::Result<bool> {
 /// What tells the key from others that the worker has joined with, whatever its kubelet has renewed since; none where it has not
 /// joined.
 pub fn key(root: &Path) -> Option<String> {
-    let text = fs::read_to_string(files::below(root, kubelet::KUBECONFIG)).map(Zeroizing::new).ok()?;
-    let own = pki::embedded(&text).ok()?;
-    let key = KeyPair::from_pem(own.key.expose()).ok()?;
+    let key = KeyPair::from_pem(kubelet::given(root)?.key.expose()).ok()?;
     Some(pki::digits(&key.subject_public_key_info()))
 }
 
 /// When the worker's certificate ends.
-pub fn end(root: &Path) -> Option<SystemTime> {
-    pki::expiry(&newest(root)?.certificate).ok()
+pub fn end(root: &Path, now: SystemTime) -> Option<SystemTime> {
+    pki::expiry(&newest(root, now)?.certificate).ok()
 }
 
-/// Of the certificate that the worker joined with and the one that the kubelet renewed last, the one that ends later; none
+/// Of the certificate that the worker joined with and the usable ones that the kubelet has renewed, the one that ends last; none
 /// where it has not joined.
-fn newest(root: &Path) -> Option<Certified> {
-    let read = |path: &str| fs::read_to_string(files::below(root, path)).ok().map(Zeroizing::new);
-    let first = pki::embedded(&read(kubelet::KUBECONFIG)?).ok()?;
-    let current = read(CURRENT).and_then(|text| pair(&text));
+fn newest(root: &Path, now: SystemTime) -> Option<Certified> {
+    let first = kubelet::given(root)?;
     let end = |pair: &Certified| pki::expiry(&pair.certificate).ok();
-    [Some(first), current].into_iter().flatten().max_by_key(end)
+    // A power cut may have damaged the last one.
+    let renewed = kubelet::renewed(root, kubelet::CLIENTS, now).into_iter().map(|(_, pair)| pair);
+    [first].into_iter().chain(renewed).max_by_key(end)
 }
 
 fn kubeconfig(worker: &Worker, authority: &str, own: &Certified) -> Zeroizing<String> {
@@ -115,21 +106,9 @@ fn kubeconfig(worker: &Worker, authority: &str, own: &Certified) -> Zeroizing<St
     pki::kubeconfig(server, authority.to_owned(), own.clone()).render(&user)
 }
 
-/// A certificate and its key out of one file.
-fn pair(text: &str) -> Option<Certified> {
-    let block = |label: &str| {
-        let (begin, end) = (format!("-----BEGIN {label}-----"), format!("-----END {label}-----"));
-        let from = text.find(&begin)?;
-        let to = text[from..].find(&end)? + from + end.len();
-        Some(format!("{}\n", &text[from..to]))
-    };
-    let key = ["EC PRIVATE KEY", "PRIVATE KEY", "RSA PRIVATE KEY"].into_iter().find_map(block)?;
-    Some(Certified { certificate: block("CERTIFICATE")?, key: Secret::new(key) })
-}
-
 /// The kubelet would go on with what it has of a former membership.
 fn forget_former(root: &Path) -> io::Result<()> {
-    let entries = match fs::read_dir(files::below(root, KUBELET)) {
+    let entries = match fs::read_dir(files::below(root, kubelet::CERTIFICATES)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
     };

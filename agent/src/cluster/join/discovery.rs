@@ -15,9 +15,10 @@ use std::collections::BTreeMap;
 use x509_parser::pem::Pem;
 
 use super::{Error, refused_token};
+use crate::cluster::kubernetes::api_server::authentication;
 use crate::cluster::pki;
 
-pub(super) const PATH: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
+pub(super) const PATH: &str = authentication::CLUSTER_INFO;
 
 /// How many hashes are shown: anyone may have sent them.
 const NAMED: usize = 3;

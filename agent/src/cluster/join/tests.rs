@@ -169,7 +169,7 @@ fn a_worker_joins_and_has_what_the_cluster_says() {
         assert_eq!(read.authority, fs::read_to_string(files::below(root, AUTHORITY)).unwrap());
     }
     assert!(!files::below(root, request::KEY).exists(), "the key is in use elsewhere");
-    assert!(!credentials::renew(root, &joined).unwrap(), "nothing was renewed yet");
+    assert!(!credentials::renew(root, &joined, now).unwrap(), "nothing was renewed yet");
 
     let years = Duration::from_secs(400 * 24 * 60 * 60);
     assert!(matches!(standing(root, &joined, now + years), Standing::Expired(_)));
@@ -204,10 +204,14 @@ fn what_the_kubelet_renews_is_shown_by_all() {
     let current = files::below(root, "/var/lib/kubelet/pki/kubelet-client-current.pem");
     let pem = [renewed.certificate.as_str(), renewed.key.expose()].concat();
     files::write_atomically(&current, pem.as_bytes(), 0o600).unwrap();
-    assert!(credentials::renew(root, &joined).unwrap());
+    assert!(credentials::renew(root, &joined, now).unwrap());
     let read = pki::read_kubeconfig(&files::below(root, api::KUBECONFIG)).unwrap();
     assert_eq!(read.certificate, renewed.certificate);
-    assert_eq!(credentials::end(root), pki::expiry(&renewed.certificate).ok());
+    assert_eq!(credentials::end(root, now), pki::expiry(&renewed.certificate).ok());
+    // The power was cut right after it has renewed that: it is a member by the one before.
+    fs::rename(&current, current.with_file_name("kubelet-client-2026-01-01-00-00-00.pem")).unwrap();
+    files::write_atomically(&current, b"", 0o600).unwrap();
+    assert_eq!(credentials::end(root, now), pki::expiry(&renewed.certificate).ok());
     // It joins again: what the kubelet has of before is gone.
     cluster.join().unwrap();
     assert!(!current.exists());

@@ -1,6 +1,12 @@
 //! containerd: its configuration (version 3, containerd 2).
 
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
 use anyhow::Context as _;
+use contract::codes;
+use contract::finding::Finding;
 use contract::image;
 use serde_json::Value;
 
@@ -8,6 +14,7 @@ use crate::cluster::kubernetes::kubelet;
 use crate::host::command::{Command, Runner};
 use crate::host::files;
 use crate::host::platform::Platform;
+use crate::host::services::Services;
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";
@@ -15,12 +22,23 @@ pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";
 pub const CONTAINER_SPEC: &str = "/run/kaas/container.json";
 /// Where registry mirrors are described, one directory each.
 const REGISTRIES: &str = "/etc/containerd/certs.d";
+/// The description of the mirror.
+pub const MIRROR: &str = "/etc/containerd/certs.d/_default/hosts.toml";
 pub const UNIT: &str = "containerd.service";
+/// What containerd keeps: images, snapshots of file systems and its databases of them. All of it can be made again.
+const STATE: &str = "/var/lib/containerd";
+/// Where it is while it is removed.
+pub const DAMAGED: &str = "/var/lib/containerd.damaged";
+/// Exists once that was removed since power-on.
+const RECREATED: &str = "/run/kaas/containerd-recreated";
+/// How long containerd may take to stop.
+const STOPPING: Duration = Duration::from_secs(100);
 /// The plugins' programs, in the image.
 pub const NETWORK_PROGRAMS: &str = "/usr/lib/cni";
 pub const NETWORK_CONFIGURATION: &str = "/etc/cni/net.d";
 
-/// The configuration; `pause` is the pause image's version.
+/// The configuration; `pause` is the pause image's version. The layers of a pulled image are on the disk before the image counts
+/// as complete: containerd never looks at them again (containerd issue 8895).
 pub fn configuration(platform: &Platform, pause: &str) -> String {
     let sandbox = image::reference("pause", &format!("v{pause}"));
     let systemd = kubelet::systemd_cgroups(platform);
@@ -29,6 +47,9 @@ pub fn configuration(platform: &Platform, pause: &str) -> String {
         "version = 3\n\
          root = '/var/lib/containerd'\n\
          state = '/run/containerd'\n\
+         \n\
+         [plugins.'io.containerd.cri.v1.images']\n\
+         image_pull_with_sync_fs = true\n\
          \n\
          [plugins.'io.containerd.cri.v1.images'.pinned_images]\n\
          sandbox = '{sandbox}'\n\
@@ -71,10 +92,59 @@ pub fn container_spec(runner: &dyn Runner) -> anyhow::Result<Vec<u8>> {
     Ok(serde_json::to_vec_pretty(&spec)?)
 }
 
+/// Removes what containerd keeps and cannot work with, and starts it without that: once since power-on. Containers must not run.
+/// Says whether it did. A run that is cut off is done again.
+///
+/// # Errors
+/// The file system's, or systemd's.
+pub fn recreate(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
+    let mark = files::below(root, RECREATED);
+    if mark.exists() {
+        return Ok(false);
+    }
+    log::warn!("containerd fails with what it keeps: {STATE} is removed, and images are imported or pulled again");
+    services.stop(UNIT, STOPPING)?;
+    // All of it or nothing: a part alone would count as whole images.
+    let (state, damaged) = (files::below(root, STATE), files::below(root, DAMAGED));
+    if state.exists() {
+        fs::rename(&state, &damaged).with_context(|| format!("setting {STATE} aside"))?;
+    }
+    files::remove_directory(&damaged)?;
+    files::write_atomically(&mark, b"", 0o644)?;
+    services.forget_failures(UNIT)?;
+    services.start(UNIT)?;
+    Ok(true)
+}
+
+/// Says that containerd's state was removed since power-on.
+pub fn recreated(root: &Path) -> Option<Finding> {
+    files::below(root, RECREATED).exists().then(|| {
+        codes::RUNTIME_RECREATED.finding(
+            UNIT,
+            format!("containerd failed with what it kept in {STATE}, which was removed"),
+            "Check the storage behind the system disk if the power was not cut",
+        )
+    })
+}
+
+/// Says that containerd does not work, and that the node does not repair it now.
+pub fn failed() -> Finding {
+    codes::RUNTIME_FAILED.finding(
+        UNIT,
+        "containerd ends at each start, runs without its Kubernetes interface, or takes no images",
+        format!(
+            "Restart the VM once: the node then removes {STATE} and imports its images again. If it stays, look at \
+             `journalctl --unit={UNIT}` and check the storage behind the system disk"
+        ),
+    )
+}
+
 /// Whether the running runtime answers Kubernetes: it starts without its CRI
 /// plugin when that fails, for example for want of inotify instances.
 pub fn serves_kubernetes(runner: &dyn Runner) -> anyhow::Result<bool> {
-    let output = runner.run(&Command::new("ctr").args(["plugins", "list"])).context("listing containerd's plugins")?;
+    // It is asked in passing, and `ctr` waits for a containerd that hangs.
+    let list = Command::new("ctr").args(["plugins", "list"]).within(Duration::from_secs(60));
+    let output = runner.run(&list).context("listing containerd's plugins")?;
     Ok(cri_is_ok(&String::from_utf8_lossy(&output)))
 }
 
@@ -102,7 +172,7 @@ fn lay_own(platform: &Platform) -> anyhow::Result<bool> {
 }
 
 fn lay_mirror(platform: &Platform, mirror: Option<&str>) -> anyhow::Result<bool> {
-    let path = platform.path(REGISTRIES).join("_default/hosts.toml");
+    let path = platform.path(MIRROR);
     let result = match mirror {
         None => files::remove(&path),
         Some(mirror) => {

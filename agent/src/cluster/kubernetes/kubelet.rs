@@ -1,18 +1,24 @@
 //! The kubelet: its configuration (`kubelet.config.k8s.io/v1beta1`).
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use contract::bios_uuid::BiosUuid;
 use contract::local_volumes;
 use contract::ports;
 use contract::properties::{ControlNode, Taint};
+use contract::role::Role;
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
-use super::{DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
-use crate::cluster::pki::Leaf;
+use super::{CIPHER_SUITES, DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
+use crate::cluster::pki::{self, Certified, Leaf};
+use crate::host::command::{Command, Runner};
 use crate::host::files;
 use crate::host::platform::Platform;
 use crate::host::services::Services;
@@ -33,6 +39,19 @@ pub const UNIT: &str = "kubelet.service";
 /// power cut has left them empty; and nobody could verify one that it signed itself.
 pub const SERVING: &str = "/var/lib/kubelet/pki/kubelet";
 
+/// The certificate and key that the kubelet gets from the cluster and renews.
+pub const CLIENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+
+/// The directory of the kubelet's own certificates.
+pub const CERTIFICATES: &str = "/var/lib/kubelet/pki";
+
+/// What the names of the files begin with that hold the client certificates the kubelet has renewed. The file of the newest is
+/// found by a link, `kubelet-client-current.pem`.
+pub const CLIENTS: &str = "kubelet-client";
+
+/// A certificate that is valid within this time is waited for: the clock of the node that signed it may be ahead for good.
+const SOON: Duration = Duration::from_secs(60 * 60);
+
 /// There while the kubelet is stopped because the node has another address than its cluster knows.
 const HELD: &str = "/run/kaas/kubelet-held";
 
@@ -52,11 +71,30 @@ const CHECKPOINTS: [&str; 6] = [
 
 /// Where systemd-resolved lists the resolvers themselves, without its stub:
 /// pods cannot reach the stub on loopback.
-const RESOLVERS: &str = "/run/systemd/resolve/resolv.conf";
+pub const RESOLVERS: &str = "/run/systemd/resolve/resolv.conf";
 
 /// So many processes and threads are kept free of pods for etcd, the runtime and the agent, and no pod has more. The
 /// kernel allows some 31,000 with 4 GiB of memory (`kernel.threads-max`).
 const PIDS: u32 = 4096;
+
+/// How long pods of a worker may take to end when it is shut down, those of the system included, and how much of it the
+/// system's have. systemd-logind delays the shutdown for at least as long (`systemd/logind.conf.d`).
+const GRACE: Duration = Duration::from_secs(180);
+const GRACE_OF_SYSTEM: Duration = Duration::from_secs(30);
+
+/// Memory kept free of pods, in MiB: the steps of Google Kubernetes Engine, and at least 400. A larger node has more pods, and
+/// so a larger runtime, kubelet and database.
+fn reserved_memory(memory: Option<u64>) -> u64 {
+    const STEPS: [(u64, u64); 5] = [(4 << 10, 25), (4 << 10, 20), (8 << 10, 10), (112 << 10, 6), (u64::MAX, 2)];
+    let mut left = memory.unwrap_or_default() >> 20;
+    let mut reserved = 0;
+    for (step, percent) in STEPS {
+        let part = left.min(step);
+        reserved += part * percent / 100;
+        left -= part;
+    }
+    reserved.max(400)
+}
 
 /// The kubelet's configuration as JSON, which YAML includes. `dns` is the address of cluster DNS.
 pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: &Platform) -> Value {
@@ -88,8 +126,17 @@ pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: 
         "resolvConf": if node.dns_servers.is_empty() && !node.is_leased() { "" } else { RESOLVERS },
         "runtimeRequestTimeout": format!("{}s", 120 * timeout_factor),
         "nodeStatusUpdateFrequency": format!("{}s", 10 * timeout_factor.min(4)),
+        // How often an unchanged status is sent to the API server. Without it, the kubelet takes the line above, not its own 5 min.
+        "nodeStatusReportFrequency": "5m",
         // etcd, the runtime and the agent live beside the pods.
-        "systemReserved": {"cpu": "200m", "memory": "400Mi", "pid": PIDS.to_string()},
+        "systemReserved": {
+            "cpu": "200m",
+            "memory": format!("{}Mi", reserved_memory(platform.memory())),
+            "pid": PIDS.to_string(),
+        },
+        // A container has its host's settings.
+        "protectKernelDefaults": !platform.is_container(),
+        "tlsCipherSuites": CIPHER_SUITES,
         // No pod takes all processes, and before all pods together have what is theirs, those that take most are evicted:
         // the static pods share it with them, and the kubelet leaves those alone.
         "podPidsLimit": PIDS,
@@ -105,6 +152,19 @@ pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: 
         kubelet["failCgroupV1"] = json!(false);
     }
     kubelet
+}
+
+/// The taints of a control-plane node of this role: none if workloads run on it.
+pub fn taints(role: Role) -> Vec<Value> {
+    match role.runs_workloads() {
+        true => Vec::new(),
+        false => vec![json!({"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"})],
+    }
+}
+
+/// Makes the configuration that of a control-plane node's kubelet: it registers with the taints, so that no pod comes before them.
+pub fn of_control_plane(kubelet: &mut Value, role: Role) {
+    kubelet["registerWithTaints"] = taints(role).into();
 }
 
 /// Stops the kubelet until it is [let go](let_go): its cluster calls the node not ready then, and its pods leave all
@@ -132,6 +192,15 @@ pub fn let_go(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// Restarts the kubelet, unless something has stopped it. It registers its node at its start only.
+///
+/// # Errors
+/// systemd's.
+pub fn try_restart(runner: &dyn Runner) -> anyhow::Result<()> {
+    runner.run(&Command::new("systemctl").args(["try-restart", UNIT]))?;
+    Ok(())
+}
+
 pub fn serving_leaf(node: &ControlNode) -> Leaf {
     Leaf {
         common_name: format!("system:node:{}", node.name),
@@ -154,6 +223,63 @@ pub fn forget_pods(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The usable ones of the certificates that the kubelet has renewed, with their keys, by the names of their files: the newest last.
+/// They are whole, and valid within an hour from `now` on.
+pub fn renewed(root: &Path, kind: &str, now: SystemTime) -> Vec<(String, Certified)> {
+    let directory = files::below(root, CERTIFICATES);
+    let begins = format!("{kind}-");
+    let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let names: BTreeSet<String> = names.filter(|name| name.starts_with(&begins) && name.ends_with(".pem")).collect();
+    let read = |name: &String| fs::read_to_string(directory.join(name)).map(Zeroizing::new).ok();
+    let pair = |name: String| pki::pair(&read(&name)?).map(|pair| (name, pair));
+    let begins = |pair: &Certified| pki::validity(&pair.certificate).map(|(begins, _)| begins);
+    let is_valid = |(_, pair): &(String, Certified)| begins(pair).is_ok_and(|begins| begins <= now + SOON);
+    names.into_iter().filter_map(pair).filter(is_valid).collect()
+}
+
+/// The certificate in the kubelet's kubeconfig, and its key.
+pub fn given(root: &Path) -> Option<Certified> {
+    let text = fs::read_to_string(files::below(root, KUBECONFIG)).map(Zeroizing::new).ok()?;
+    pki::embedded(&text).ok()
+}
+
+/// Links the newest usable certificate if the linked one is not usable, or has expired. The kubelet writes what it renews without a
+/// flush and does not start with half of it. The API server refuses a certificate of the future. Without a link, the kubelet starts
+/// with the certificate in its kubeconfig and links it, although a worker's may have expired: so a wrong time must not hide the others
+/// for good. Returns whether the kubelet has to start again.
+///
+/// # Errors
+/// The file system's.
+pub fn replace_unusable_certificates(root: &Path, now: SystemTime) -> io::Result<bool> {
+    let mut changed = false;
+    for kind in [CLIENTS, "kubelet-server"] {
+        let current = format!("{kind}-current.pem");
+        let link = files::below(root, CERTIFICATES).join(&current);
+        let usable = renewed(root, kind, now);
+        let lasts = |pair: &Certified| pki::expiry(&pair.certificate).is_ok_and(|end| end > now);
+        // Of those that last, the newest.
+        let best = usable.iter().filter(|(name, _)| *name != current).max_by_key(|(_, pair)| lasts(pair));
+        let linked = link.symlink_metadata().is_ok();
+        let held = match linked {
+            true => usable.iter().find(|(name, _)| *name == current).map(|(_, pair)| lasts(pair)),
+            // A renewal of all certificates removes the link and makes a new kubeconfig.
+            false if kind == CLIENTS => given(root).map(|pair| lasts(&pair)),
+            false => None,
+        };
+        if held >= best.map(|(_, pair)| lasts(pair)) && (held.is_some() || !linked) {
+            continue;
+        }
+        log::warn!("{} is not usable or has expired: it is replaced", link.display());
+        files::remove(&link)?;
+        if let Some((name, _)) = best {
+            symlink(name, &link)?;
+        }
+        changed = true;
+    }
+    Ok(changed)
+}
+
 /// Makes the configuration that of a worker's kubelet, in the VM with this BIOS UUID.
 ///
 /// There are no static pods. The cluster's authority, whose key a worker does not have, signs the serving certificate:
@@ -165,6 +291,9 @@ pub fn of_worker(kubelet: &mut Value, registration: &Registration, bios_uuid: Op
         }
     }
     kubelet["serverTLSBootstrap"] = json!(true);
+    // A control node's virtual IP would move away only after its API server has ended.
+    kubelet["shutdownGracePeriod"] = json!(format!("{}s", GRACE.as_secs()));
+    kubelet["shutdownGracePeriodCriticalPods"] = json!(format!("{}s", GRACE_OF_SYSTEM.as_secs()));
     if let Some(id) = bios_uuid.map(BiosUuid::provider_id) {
         kubelet["providerID"] = json!(id);
     }

@@ -22,8 +22,20 @@ pub mod objects;
 pub(in crate::cluster) mod pages;
 pub mod pods;
 pub mod proxy;
+pub mod registration;
 pub mod rollout;
+pub mod sandboxes;
 pub mod upgrade;
+
+/// Go's names of the suites of TLS 1.2 that keep former sessions secret; those of TLS 1.3 cannot be chosen.
+pub const CIPHER_SUITES: [&str; 6] = [
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+];
 
 /// The programs of this cluster's minor: a link that is laid at each boot.
 pub const PROGRAMS: &str = "/run/kaas/kubernetes";

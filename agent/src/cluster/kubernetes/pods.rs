@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::answer::{reason, refused};
 use super::api::Api;
+use super::kubeadm::configuration::MARK;
 
 /// Selects pods whose containers may still run.
 const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
@@ -81,6 +82,19 @@ impl Api {
         listed.with_context(|| format!("listing the pods in the network of {node}"))
     }
 
+    /// Which of the control plane's pods on a node do not run with these credentials yet, if any: each component with its mark.
+    ///
+    /// # Errors
+    /// The API does not answer, or not with a list of pods.
+    pub fn restarting(&self, node: &str, marks: &[(&str, String)]) -> anyhow::Result<Option<String>> {
+        let path = format!(
+            "/api/v1/namespaces/kube-system/pods?labelSelector=tier%3Dcontrol-plane&fieldSelector=spec.nodeName={node}"
+        );
+        let pods: Vec<Value> =
+            self.list(&path).with_context(|| format!("listing the control plane's pods of {node}"))?;
+        Ok(restarting(&pods, marks))
+    }
+
     /// Why the pods stay. The API server is asked to evict each that was not, without doing it: it alone knows what a
     /// budget allows.
     pub fn why_they_stay(&self, pods: &[Pod]) -> anyhow::Result<Stay> {
@@ -109,6 +123,19 @@ impl Api {
             _ => Err(refused(&answer).context(format!("asking whether {namespace}/{name} may be evicted"))),
         }
     }
+}
+
+fn restarting(pods: &[Value], marks: &[(&str, String)]) -> Option<String> {
+    let runs = |component: &str, mark: &str| {
+        pods.iter().any(|pod| {
+            let conditions = pod["status"]["conditions"].as_array();
+            pod["metadata"]["labels"]["component"] == component
+                && pod["metadata"]["annotations"][MARK] == mark
+                && conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
+        })
+    };
+    let waiting = marks.iter().find(|(component, mark)| !runs(component, mark))?;
+    Some(format!("{} does not run with the new certificates yet", waiting.0))
 }
 
 fn in_the_network_of(node: &str) -> String {
@@ -207,6 +234,23 @@ mod tests {
         let Losses { bare_pods, empty_dirs } = losses(&moved);
         assert_eq!(bare_pods, ["a/bare", "a/owned-by-nothing-that-controls"]);
         assert_eq!(empty_dirs, ["a/cache"]);
+    }
+
+    #[test]
+    fn the_control_plane_has_restarted_when_each_pod_is_ready_with_its_mark() {
+        let pod = |component: &str, mark: &str, ready: &str| {
+            json!({"metadata": {"labels": {"component": component}, "annotations": {MARK: mark}},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+        };
+        let marks = [("kube-apiserver", "new".to_owned()), ("kube-scheduler", "same".to_owned())];
+        let waits = |pods: &[Value]| restarting(pods, &marks);
+        let both = [pod("kube-scheduler", "same", "True"), pod("kube-apiserver", "new", "True")];
+        assert_eq!(waits(&both), None);
+        let waiting = Some("kube-apiserver does not run with the new certificates yet".to_owned());
+        for first in [pod("kube-apiserver", "old", "True"), pod("kube-apiserver", "new", "False")] {
+            assert_eq!(waits(&[both[0].clone(), first]), waiting);
+        }
+        assert_eq!(waits(&both[..1]), waiting);
     }
 
     #[test]

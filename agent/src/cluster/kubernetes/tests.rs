@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use contract::platform::CONTAINER_FILE;
+use contract::role::Role;
+use serde_json::json;
 
 use super::*;
 use crate::host::command::{self, Command, Runner};
@@ -94,6 +96,18 @@ fn containers_send_no_raw_packets_unless_they_ask_for_it_and_open_as_many_files_
 }
 
 #[test]
+fn a_runtime_that_hangs_is_not_waited_for_long() {
+    struct Limited;
+    impl Runner for Limited {
+        fn run(&self, command: &Command) -> Result<Vec<u8>, command::Error> {
+            assert!(command.limit().as_secs() <= 60, "{:?}", command.limit());
+            Ok(b"io.containerd.grpc.v1 cri linux/amd64 ok".to_vec())
+        }
+    }
+    assert!(containerd::serves_kubernetes(&Limited).unwrap());
+}
+
+#[test]
 fn a_registry_mirror_stands_for_all_registries_until_it_is_removed() {
     let (root, platform) = container();
     let mirrors = root.path().join("etc/containerd/certs.d/_default/hosts.toml");
@@ -110,6 +124,32 @@ fn a_registry_mirror_stands_for_all_registries_until_it_is_removed() {
     assert_eq!(std::fs::read_to_string(&own).unwrap(), nobody);
     assert!(containerd::lay_registries(&platform, None).unwrap());
     assert!(!mirrors.exists() && own.exists());
+}
+
+/// Upstream reports each look, every 10 s, once `nodeStatusUpdateFrequency` alone is set.
+#[test]
+fn an_unchanged_status_is_reported_every_five_minutes() {
+    for factor in [1, 8] {
+        let settings = kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), factor, &machine());
+        assert_eq!(settings["nodeStatusReportFrequency"], "5m");
+    }
+}
+
+#[test]
+fn a_tenants_control_node_registers_with_its_taint() {
+    for (role, taints) in [
+        (Role::ControlPlane, json!([])),
+        (Role::TenantControlPlane, json!([{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}])),
+    ] {
+        let mut settings = kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, &machine());
+        kubelet::of_control_plane(&mut settings, role);
+        assert_eq!(settings["registerWithTaints"], taints);
+        let mut config = one_node();
+        config.role = role;
+        let documents = kubeadm::configuration::documents(&config, &machine(), "1.36.3", &[]);
+        let registered: serde_json::Value = serde_json::from_str(documents.split("\n---\n").next().unwrap()).unwrap();
+        assert_eq!(registered["nodeRegistration"]["taints"], taints, "kubeadm marks it with the same");
+    }
 }
 
 #[test]
@@ -167,13 +207,171 @@ fn pods_leave_processes_to_the_node_and_the_greedy_go_before_they_take_the_last_
 }
 
 #[test]
+fn larger_nodes_keep_more_memory_free_of_pods() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("proc")).unwrap();
+    let reserved = |gib: u64| {
+        let text = format!("MemTotal: {} kB\n", gib << 20);
+        std::fs::write(root.path().join("proc/meminfo"), text).unwrap();
+        let platform = Platform::detect(root.path()).unwrap();
+        kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, &platform)["systemReserved"]["memory"]
+            .clone()
+    };
+    let steps =
+        [(1, "400Mi"), (2, "512Mi"), (4, "1024Mi"), (8, "1843Mi"), (16, "2662Mi"), (128, "9543Mi"), (256, "12164Mi")];
+    for (gib, memory) in steps {
+        assert_eq!(reserved(gib), memory, "{gib} GiB");
+    }
+}
+
+#[test]
+fn a_workers_pods_end_before_its_shutdown_and_a_control_nodes_after_its_virtual_ip_has_moved() {
+    let mut settings = kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, &machine());
+    assert!(settings.get("shutdownGracePeriod").is_none());
+    kubelet::of_worker(&mut settings, &joined().registration, None);
+    let seconds = |name: &str| settings[name].as_str().unwrap().trim_end_matches('s').parse::<u32>().unwrap();
+    let (whole, of_system) = (seconds("shutdownGracePeriod"), seconds("shutdownGracePeriodCriticalPods"));
+    assert!(0 < of_system && of_system < whole);
+    // Otherwise the kubelet writes its own file.
+    let logind = include_str!("../../../../systemd/logind.conf.d/kaas.conf");
+    let delay = logind.lines().find_map(|line| line.strip_prefix("InhibitDelayMaxSec=")).unwrap();
+    assert!(delay.parse::<u32>().unwrap() > whole);
+}
+
+/// The kubelet does not start where one of these differs (`pkg/util/sysctl` and `cm/container_manager_linux.go`).
+#[test]
+fn the_image_sets_what_the_kubelet_protects() {
+    let ours = include_str!("../../../../systemd/sysctl.d/60-kaas.conf");
+    let unit = include_str!("../../../../systemd/system/kubelet.service");
+    let again = unit.lines().find(|line| line.starts_with("ExecStartPre=-/usr/lib/systemd/systemd-sysctl ")).unwrap();
+    for setting in [
+        "vm.overcommit_memory = 1",
+        "vm.panic_on_oom = 0",
+        "kernel.panic = 10",
+        "kernel.panic_on_oops = 1",
+        "kernel.keys.root_maxkeys = 1000000",
+        "kernel.keys.root_maxbytes = 25000000",
+    ] {
+        assert!(ours.lines().any(|line| line.trim_start_matches('-') == setting), "{setting}");
+        let place = setting.split('.').next().unwrap();
+        assert!(again.contains(&format!(" --prefix=/{place}")), "{setting} is not set again when the kubelet starts");
+    }
+    let protects = |platform: &Platform| {
+        kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, platform)["protectKernelDefaults"]
+            .clone()
+    };
+    assert_eq!(protects(&machine()), true);
+    let (_root, container) = container();
+    assert_eq!(protects(&container), false, "its settings are its host's");
+}
+
+#[test]
 fn the_kubelet_forgets_the_pods_of_an_earlier_boot() {
     let root = tempfile::tempdir().unwrap();
-    let checkpoint = root.path().join("var/lib/kubelet/cpu_manager_state");
     kubelet::forget_pods(root.path()).unwrap();
-    crate::host::files::write_atomically(&checkpoint, b"", 0o600).unwrap();
+    let checkpoint = root.path().join("var/lib/kubelet/cpu_manager_state");
+    let volume = root.path().join("var/lib/kubelet/pods/1/volumes/kubernetes.io~empty-dir/data");
+    // containerd ends the pods of an earlier boot with it. Addresses are in /run.
+    let result = root.path().join("var/lib/cni/results/kaas-1");
+    for path in [&checkpoint, &volume, &result] {
+        files::write_atomically(path, b"", 0o600).unwrap();
+    }
     kubelet::forget_pods(root.path()).unwrap();
     assert!(!checkpoint.exists());
+    assert!(volume.exists() && result.exists());
+}
+
+#[test]
+fn an_unusable_certificate_gives_way_to_the_newest_usable_one() {
+    use crate::cluster::pki::{Authorities, Leaf};
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("var/lib/kubelet/pki");
+    let (now, at) = (std::time::SystemTime::now(), |name: &str| directory.join(name));
+    let made = |at| {
+        let authorities = Authorities::make(at).unwrap();
+        Leaf::client("system:node:worker1").issue(&authorities.kubernetes, at).unwrap()
+    };
+    let pair = made(now);
+    let whole = [pair.certificate.as_str(), pair.key.expose()].concat();
+    // By a clock that is two years ahead: authorities begin a year early.
+    let early = made(now + std::time::Duration::from_secs(2 * 366 * 24 * 60 * 60));
+    let early = [early.certificate.as_str(), early.key.expose()].concat();
+    let mut zeros = whole.clone().into_bytes();
+    zeros[100..].fill(0);
+    let half = &whole.as_bytes()[..whole.len() - 40];
+    let unusable: [&[u8]; 5] = [b"", &zeros, pair.certificate.as_bytes(), half, early.as_bytes()];
+    let replace = || kubelet::replace_unusable_certificates(root.path(), now).unwrap();
+    for unusable in unusable {
+        let _ = std::fs::remove_dir_all(&directory);
+        assert!(!replace(), "there is none");
+        for (name, content) in [
+            ("kubelet-client-2026-01-01-00-00-00.pem", b"".as_slice()),
+            ("kubelet-client-2026-02-01-00-00-00.pem", whole.as_bytes()),
+            ("kubelet-client-2026-03-01-00-00-00.pem", unusable),
+            ("kubelet-server-2026-03-01-00-00-00.pem", unusable),
+        ] {
+            files::write_atomically(&at(name), content, 0o600).unwrap();
+        }
+        for kind in ["client", "server"] {
+            let newest = at(&format!("kubelet-{kind}-2026-03-01-00-00-00.pem"));
+            std::os::unix::fs::symlink(newest, at(&format!("kubelet-{kind}-current.pem"))).unwrap();
+        }
+        assert!(replace(), "the kubelet has to start again");
+        assert_eq!(std::fs::read(at("kubelet-client-current.pem")).unwrap(), whole.as_bytes());
+        assert!(at("kubelet-server-current.pem").symlink_metadata().is_err(), "the kubelet asks for a new one");
+        // What is usable stays.
+        files::write_atomically(&at("kubelet-client-2026-04-01-00-00-00.pem"), whole.as_bytes(), 0o600).unwrap();
+        assert!(!replace());
+        let link = std::fs::read_link(at("kubelet-client-current.pem")).unwrap();
+        assert_eq!(link, Path::new("kubelet-client-2026-02-01-00-00-00.pem"));
+    }
+}
+
+#[test]
+fn after_a_wrong_time_a_certificate_that_lasts_is_linked_again() {
+    use crate::cluster::pki::{self, Authorities, Certified, Leaf};
+    const YEAR: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 60 * 60);
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("var/lib/kubelet/pki");
+    let (now, link) = (std::time::SystemTime::now(), directory.join("kubelet-client-current.pem"));
+    let made = |at| {
+        let authorities = Authorities::make(at).unwrap();
+        Leaf::client("system:node:worker1").issue(&authorities.kubernetes, at).unwrap()
+    };
+    let lay = |name: &str, pair: &Certified| {
+        let text = [pair.certificate.as_str(), pair.key.expose()].concat();
+        files::write_atomically(&directory.join(name), text.as_bytes(), 0o600).unwrap();
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(name, &link).unwrap();
+    };
+    let give = |pair: Certified| {
+        let kubeconfig = pki::kubeconfig("https://10.0.0.10:6443".into(), "CA".into(), pair).render("worker1");
+        files::write_atomically(&files::below(root.path(), kubelet::KUBECONFIG), kubeconfig.as_bytes(), 0o600).unwrap();
+    };
+    let replace = |at| kubelet::replace_unusable_certificates(root.path(), at).unwrap();
+    let linked = || std::fs::read_link(&link).ok();
+    let newest = Some(Path::new("kubelet-client-2026-02-01-00-00-00.pem").to_owned());
+    let joined = made(now - 2 * YEAR);
+    give(joined.clone());
+    lay("kubelet-client-2026-02-01-00-00-00.pem", &made(now));
+    assert!(!replace(now));
+    assert!(replace(now - 20 * YEAR) && linked().is_none(), "none is valid yet");
+    // The kubelet did not start meanwhile.
+    assert!(replace(now));
+    assert_eq!(linked(), newest);
+    // The kubelet starts with the certificate that the worker joined with.
+    lay("kubelet-client-2006-02-01-00-00-00.pem", &joined);
+    assert!(replace(now));
+    assert_eq!(linked(), newest);
+    assert!(!replace(now));
+    // The link is dangling, or was removed for a newer certificate.
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("kubelet-client-2026-03-01-00-00-00.pem", &link).unwrap();
+    assert!(replace(now));
+    assert_eq!(linked(), newest);
+    std::fs::remove_file(&link).unwrap();
+    give(made(now + YEAR));
+    assert!(!replace(now) && linked().is_none());
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::host::command::{self, Command, Runner};
+use crate::host::command::{self, Command, LONG, Runner};
 
 pub use layout::Payload;
 
@@ -107,7 +107,7 @@ pub fn ensure(
     }
     // An unpacked layer counts as whole from then on: its files must be on the
     // disk by that time, or a power cut leaves empty programs behind for good.
-    let import = containerd.images(&["import", "--local", "--sync-fs", "--label", PINNED, "-"]);
+    let import = containerd.images(&["import", "--local", "--sync-fs", "--label", PINNED, "-"]).within(LONG);
     runner.run_fed(&import, &mut |to| archive::write(payload, &missing, to))?;
     let present = self::present(containerd, runner)?;
     let mut brought = Vec::new();
@@ -124,7 +124,7 @@ pub fn ensure(
 /// `ctr images check` are REF TYPE DIGEST STATUS SIZE UNPACKED, where a whole
 /// image's status reads `complete (3/3)`.
 fn present(containerd: &Containerd, runner: &dyn Runner) -> Result<BTreeSet<(String, String)>, Error> {
-    let output = match runner.run(&containerd.images(&["check"])) {
+    let output = match runner.run(&containerd.images(&["check"]).within(LONG)) {
         Ok(output) => output,
         // It fails as well when one of the images is broken, which an import mends.
         Err(command::Error::Failed { tail, .. }) => {

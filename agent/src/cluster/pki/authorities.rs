@@ -132,8 +132,17 @@ pub(super) fn new_key(what: &str) -> Result<KeyPair, Error> {
 /// A self-signed authority with the fields that kubeadm gives its own
 /// (`pkiutil.NewCertificateAuthority`, client-go `cert.NewSelfSignedCACert`).
 fn authority(name: &str, now: SystemTime) -> Result<Certified, Error> {
+    certified(name, &new_key(name)?, now)
+}
+
+/// For the tests: the authority of a name with the key of another one, made at another time.
+#[cfg(test)]
+pub(super) fn with_key_of(other: &Certified, name: &str, now: SystemTime) -> Certified {
+    certified(name, &KeyPair::from_pem(other.key.expose()).unwrap(), now).unwrap()
+}
+
+fn certified(name: &str, key: &KeyPair, now: SystemTime) -> Result<Certified, Error> {
     let make = |source| Error::Make { what: format!("the authority {name}"), source };
-    let key = new_key(name)?;
     let mut params = CertificateParams::default();
     params.not_before = (now - BACKDATE).into();
     params.not_after = (now + VALIDITY).into();
@@ -143,6 +152,6 @@ fn authority(name: &str, now: SystemTime) -> Result<Certified, Error> {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages =
         vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment, KeyUsagePurpose::KeyCertSign];
-    let certificate = params.self_signed(&key).map_err(make)?;
+    let certificate = params.self_signed(key).map_err(make)?;
     Ok(Certified { certificate: certificate.pem(), key: Secret::new(key.serialize_pem()) })
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use contract::secret::Secret;
 use rcgen::{KeyPair, PublicKeyData};
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
@@ -16,8 +17,30 @@ use super::{Certified, Error, Leaf};
 /// # Errors
 /// [`Error::Unusable`] when it is no certificate.
 pub fn expiry(certificate: &str) -> Result<SystemTime, Error> {
+    validity(certificate).map(|(_, ends)| ends)
+}
+
+/// When a certificate in PEM begins and ends.
+///
+/// # Errors
+/// [`Error::Unusable`] when it is no certificate.
+pub fn validity(certificate: &str) -> Result<(SystemTime, SystemTime), Error> {
     let pem = pem(certificate)?;
-    Ok(time(parse(&pem)?.validity().not_after))
+    let certificate = parse(&pem)?;
+    Ok((time(certificate.validity().not_before), time(certificate.validity().not_after)))
+}
+
+/// A certificate and its key out of one text, as the kubelet keeps them; none if a part is missing or damaged.
+pub fn pair(text: &str) -> Option<Certified> {
+    let block = |label: &str| {
+        let (begin, end) = (format!("-----BEGIN {label}-----"), format!("-----END {label}-----"));
+        let from = text.find(&begin)?;
+        let to = text[from..].find(&end)? + from + end.len();
+        Some(format!("{}\n", &text[from..to]))
+    };
+    let key = ["EC PRIVATE KEY", "PRIVATE KEY", "RSA PRIVATE KEY"].into_iter().find_map(block)?;
+    let certificate = block("CERTIFICATE").filter(|certificate| expiry(certificate).is_ok())?;
+    Some(Certified { certificate, key: Secret::new(key) })
 }
 
 /// The serial number of a certificate in PEM, in hexadecimal as `openssl x509` writes it.
@@ -29,13 +52,14 @@ pub fn serial(certificate: &str) -> Result<String, Error> {
     Ok(parse(&pem)?.raw_serial().iter().map(|byte| format!("{byte:02X}")).collect())
 }
 
-/// From when to when a certificate is valid that `authority` has signed and
-/// whose key is the one beside it.
+/// Until when a certificate is valid that `authority` has signed and whose key is the one beside it: not at all, if it was made with a
+/// clock that was ahead.
 ///
 /// # Errors
 /// [`Error::Unusable`] when they do not belong together or cannot be read.
-pub fn verified(present: &Certified, authority: &Certified) -> Result<(SystemTime, SystemTime), Error> {
-    Seen::read(present, authority).map(|seen| (seen.not_before, seen.not_after))
+pub fn verified(present: &Certified, authority: &Certified, now: SystemTime) -> Result<SystemTime, Error> {
+    let seen = Seen::read(present, authority)?;
+    Ok(if seen.begins_late(now) { SystemTime::UNIX_EPOCH } else { seen.not_after })
 }
 
 /// What a certificate says, once its signature and key have been checked.
@@ -43,9 +67,17 @@ pub(super) struct Seen {
     pub leaf: Leaf,
     pub not_before: SystemTime,
     pub not_after: SystemTime,
+    /// When the authority begins.
+    authority: SystemTime,
 }
 
 impl Seen {
+    /// Whether it begins in the future and a new one would not: earlier images made certificates begin when they were made. If the
+    /// authority itself begins in the future, a new certificate is no better.
+    pub(super) fn begins_late(&self, now: SystemTime) -> bool {
+        self.not_before > now.max(self.authority)
+    }
+
     /// Reads a certificate that `authority` must have signed and whose key must
     /// be the one beside it.
     pub(super) fn read(present: &Certified, authority: &Certified) -> Result<Self, Error> {
@@ -63,6 +95,7 @@ impl Seen {
             leaf: leaf(&certificate)?,
             not_before: time(certificate.validity().not_before),
             not_after: time(certificate.validity().not_after),
+            authority: time(signer.validity().not_before),
         })
     }
 }

@@ -11,7 +11,7 @@ use rcgen::{
 };
 
 use super::authorities::new_key;
-use super::{BACKDATE, Certified, Error, Leaf, examine};
+use super::{Certified, Error, Leaf, examine};
 use crate::host::files;
 
 /// Certificates are valid for a year, as kubeadm's are.
@@ -47,13 +47,15 @@ impl Leaf {
         let make = |source| Error::Make { what: format!("the certificate of {}", self.common_name), source };
         let signer = KeyPair::from_pem(authority.key.expose()).map_err(make)?;
         let issuer = Issuer::from_ca_cert_pem(&authority.certificate, signer).map_err(make)?;
-        Ok(self.params(now, validity).map_err(make)?.signed_by(key, &issuer).map_err(make)?.pem())
+        let (begins, _) = examine::validity(&authority.certificate)?;
+        Ok(self.params(begins, now + validity).map_err(make)?.signed_by(key, &issuer).map_err(make)?.pem())
     }
 
-    fn params(&self, now: SystemTime, validity: Duration) -> Result<CertificateParams, rcgen::Error> {
+    /// A certificate begins with its authority, whatever the clock says now: a clock that is ahead makes none that is not valid yet.
+    fn params(&self, begins: SystemTime, ends: SystemTime) -> Result<CertificateParams, rcgen::Error> {
         let mut params = CertificateParams::default();
-        params.not_before = (now - BACKDATE).into();
-        params.not_after = (now + validity).into();
+        params.not_before = begins.into();
+        params.not_after = ends.into();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, self.common_name.as_str());
         if let Some(group) = &self.group {
@@ -101,7 +103,7 @@ impl Leaf {
             Err(error) => Some(error.to_string()),
             Ok(seen) if seen.leaf != *self => Some("its names, addresses or usages have changed".to_owned()),
             Ok(seen) if seen.not_after < now + RENEW_BEFORE => Some("it ends soon".to_owned()),
-            Ok(seen) if seen.not_before > now => Some("it begins in the future".to_owned()),
+            Ok(seen) if seen.begins_late(now) => Some("it begins in the future".to_owned()),
             Ok(_) => None,
         }
     }

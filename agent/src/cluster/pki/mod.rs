@@ -52,14 +52,14 @@ pub use bundle::{MemberBundle, ensure_member};
 pub use derive::derive;
 #[cfg(test)]
 pub(crate) use derive::fixed_authority;
-pub use examine::{expiry, serial, verified};
+pub use examine::{expiry, pair, serial, validity, verified};
 pub use issue::RENEW_BEFORE;
 pub use kubeconfig::{embedded, ensure_kubeconfig, kubeconfig, point_at, read as read_kubeconfig};
 pub use leaf::Leaf;
 
-/// Certificates are valid from this long before they are made: a peer's clock
-/// may be behind. Peers whose clocks differ by more do not form a cluster.
-pub const BACKDATE: Duration = Duration::from_secs(60 * 60);
+/// Authorities, and all that they sign, are valid from this long before an authority is made: the clock may have been ahead then,
+/// by a year where the date was entered by hand, and is corrected later. The keys are new, so that nothing older is certified.
+const BACKDATE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// A block of PEM (RFC 7468), as Go and OpenSSL write it.
 pub fn pem(label: &str, der: &[u8]) -> String {

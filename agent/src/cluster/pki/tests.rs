@@ -47,7 +47,8 @@ fn a_leaf_is_made_anew_when_it_no_longer_fits() {
     assert!(!ensure(&leaf, now + 270 * DAY), "good for long enough");
     assert!(ensure(&leaf, now + 280 * DAY), "ends soon");
     assert!(ensure(&leaf, now + 3000 * DAY), "ended");
-    assert!(ensure(&leaf, now), "made while the clock was wrong");
+    assert!(!ensure(&leaf, now), "made while the clock was ahead, and valid now");
+    assert!(ensure(&leaf, now + 400 * DAY + 3000 * DAY), "ends soon");
 
     let moved = Leaf::etcd_server(&ControlNode { address: [10, 0, 0, 13].into(), ..node() });
     assert!(ensure(&moved, now), "another address");
@@ -76,9 +77,31 @@ fn certificates_tell_when_they_end_and_begin_before_they_are_made() {
     near(expiry(&authorities.kubernetes.certificate).unwrap(), now + 3650 * DAY);
     let leaf = Leaf::pod_network().issue(&authorities.kubernetes, now).unwrap();
     near(expiry(&leaf.certificate).unwrap(), now + 365 * DAY);
-    let seen = examine::Seen::read(&leaf, &authorities.kubernetes).unwrap();
-    near(seen.not_before, now - BACKDATE);
+    // Whatever the clock says when it is made.
+    for clock in [now, now + 300 * DAY, now + 3000 * DAY] {
+        let leaf = Leaf::pod_network().issue(&authorities.kubernetes, clock).unwrap();
+        near(validity(&leaf.certificate).unwrap().0, now - BACKDATE);
+    }
     assert!(expiry("no certificate").is_err());
+}
+
+/// Earlier images made certificates begin an hour before they were made.
+#[test]
+fn a_leaf_of_a_clock_that_was_ahead_is_made_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path().join("server");
+    let now = SystemTime::now();
+    // Two authorities with one key: the leaf is signed by the one that begins later.
+    let authority = Authorities::make(now).unwrap().etcd;
+    let ahead = authorities::with_key_of(&authority, "etcd-ca", now + 700 * DAY);
+    let leaf = Leaf::etcd_server(&node());
+    leaf.issue(&ahead, now + 700 * DAY).unwrap().write(&base).unwrap();
+    assert!(leaf.ensure(&authority, &base, now).unwrap());
+    assert!(!leaf.ensure(&authority, &base, now).unwrap());
+    // An authority that begins in the future itself makes no better ones.
+    leaf.issue(&ahead, now).unwrap().write(&base).unwrap();
+    assert!(!leaf.ensure(&ahead, &base, now).unwrap());
+    assert_eq!(verified(&leaf.issue(&ahead, now).unwrap(), &authority, now).unwrap(), SystemTime::UNIX_EPOCH);
 }
 
 #[test]

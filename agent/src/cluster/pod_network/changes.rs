@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use ipnet::Ipv4Net;
 
 use super::desired::{DEVICE, Desired};
-use super::observed::{Device, Observed};
+use super::observed::{Device, Observed, PROTOCOL};
 use crate::host::command::Command;
 
 /// The commands that make `observed` into `desired`; none when it is so already.
@@ -27,11 +27,22 @@ pub fn changes(desired: &Desired, observed: &Observed) -> Vec<Command> {
         // Router solicitations of a link-local address would go nowhere.
         commands.push(ip(&["link", "set", DEVICE, "addrgenmode", "none"]));
     }
+    let unreachable = &observed.unreachable;
+    // Before routes to other nodes: one of them may have the former range by now.
+    for range in unreachable.iter().filter(|range| **range != desired.pod_cidr) {
+        commands.push(ip(&["route", "delete", "unreachable", &range.to_string(), "proto", PROTOCOL]));
+    }
     // A device that was made just now holds nothing.
     let nothing = Observed::default();
     let observed = if kept.is_some() { observed } else { &nothing };
     link(&mut commands, desired, kept);
     remotes(&mut commands, desired, observed);
+    // Addresses that no pod has: packets to them would leave by the default route. After the routes to other nodes: one of them may
+    // have had the range.
+    if !unreachable.contains(&desired.pod_cidr) {
+        let range = desired.pod_cidr.to_string();
+        commands.push(ip(&["route", "replace", "unreachable", &range, "proto", PROTOCOL]));
+    }
     commands
 }
 

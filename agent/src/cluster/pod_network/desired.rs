@@ -11,8 +11,8 @@ use super::node::Nodes;
 /// The VXLAN device. Everything on it is ours.
 pub const DEVICE: &str = "kaas.vxlan";
 
-/// The bridge of a node's pods, made by the CNI plugin.
-pub const BRIDGE: &str = "kaas.pods";
+/// The devices of a node's pods, one each, as nft(8) matches them: the CNI plugin `ptp` calls them so (`ip.RandomVethName`).
+pub const PODS: &str = "veth*";
 
 /// The VXLAN network identifier (RFC 7348 §5): clusters are told apart by their addresses.
 pub const VNI: u32 = 1;

@@ -10,8 +10,8 @@
 //!
 //! For each other node the kernel gets a route to its pods, the neighbour behind
 //! the route and the forwarding entry of the tunnel; as the MAC addresses are made of the
-//! nodes' addresses, nodes have nothing to tell each other. Pods of this node
-//! are on a bridge (CNI). It knows nothing of services (kube-proxy does those) and
+//! nodes' addresses, nodes have nothing to tell each other. Each pod of this node
+//! has a device and a route (CNI). It knows nothing of services (kube-proxy does those) and
 //! of network policies.
 //!
 //! It takes part in nothing but the node list: a name, an address and a pod CIDR
@@ -144,7 +144,7 @@ impl<'a> Keeper<'a> {
         }
         let conflist = self.root.join(cni::PATH);
         let content = cni::conflist(desired.pod_cidr, desired.mtu);
-        files::ensure_content(&conflist, content.as_bytes(), 0o644)
+        files::ensure_content(&conflist, content.as_bytes(), 0o600)
             .with_context(|| format!("writing {}", conflist.display()))?;
         self.done(&format!("pods {}, {} other nodes", desired.pod_cidr, desired.remotes.len()));
         Ok(())

@@ -22,7 +22,13 @@ pub struct Observed {
     pub neighbours: BTreeSet<(Ipv4Addr, String)>,
     /// Routes over our device, and their gateways.
     pub routes: BTreeSet<(Ipv4Net, Option<Ipv4Addr>)>,
+    /// The ranges that this process made unreachable but for their pods.
+    pub unreachable: BTreeSet<Ipv4Net>,
 }
+
+/// The protocol of this process's routes that are on no device of ours (`rtm_protocol`, rtnetlink(7)): a number that
+/// `/etc/iproute2/rt_protos` gives to nobody.
+pub(super) const PROTOCOL: &str = "107";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
@@ -122,6 +128,9 @@ impl Observed {
             device: links.iter().find(|link| link.ifname == DEVICE).map(Link::device),
             ..Self::default()
         };
+        let unreachable = ["-j", "-4", "route", "show", "type", "unreachable", "proto", PROTOCOL];
+        let unreachable: Vec<Route> = ask(runner, Command::new("ip").args(unreachable))?;
+        observed.unreachable = unreachable.into_iter().filter_map(|route| destination(&route.dst)).collect();
         if observed.device.is_none() {
             return Ok(observed);
         }

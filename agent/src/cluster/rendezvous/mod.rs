@@ -27,9 +27,10 @@
 //! - The first of the list is the only one that decides and hands out. Two nodes
 //!   with equal rights would need an agreement that only a cluster gives.
 //! - The others fetch, the first never pushes: a node that was cut off gets its
-//!   bundle when it returns, an hour or days later, and a repeated question after a
-//!   crash on either side has the same answer. The question must come from the
-//!   asking node's listed address.
+//!   bundle when it returns, and a repeated question after a crash on either side
+//!   has the same answer. The question must come from the asking node's listed address.
+//! - Once the first node works, it hands out bundles for an hour, and for another hour
+//!   after each `kaas-agent await NODE` ([`Window`]).
 //! - Everything is saved before it is said or relied upon ([`Record`], [`Keep`]).
 //!   Power cut at any moment, then the same calls again, goes on where it was.
 //! - A blank first node never forms beside a node that belongs to a cluster, nor
@@ -114,7 +115,7 @@ pub use error::Error;
 pub use message::{Difference, Membership, Progress};
 pub use record::Record;
 pub use report::{Report, Waiting, Why};
-pub use settings::{Keep, Settings};
+pub use settings::{Keep, Settings, Window};
 
 use channel::Endpoint;
 use meeting::{Answer, Said, Verdict};
@@ -148,6 +149,14 @@ impl Rendezvous {
     /// [`Error::NotListed`], [`Error::Setup`], [`Error::Listen`], and
     /// [`Error::Closed`] when the record says so. Nothing has been saved then.
     pub fn open(settings: Settings, record: Record, keep: Keep) -> Result<Self, Error> {
+        Self::open_within(settings, record, keep, Box::new(|_| Ok(true)))
+    }
+
+    /// The same, which hands bundles to the nodes for which `window` is open.
+    ///
+    /// # Errors
+    /// As [`Rendezvous::open`].
+    pub fn open_within(settings: Settings, record: Record, keep: Keep, window: Window) -> Result<Self, Error> {
         if let Record::Closed { cluster } = record {
             return Err(Error::Closed(cluster));
         }
@@ -158,7 +167,7 @@ impl Rendezvous {
         let listener = TcpListener::bind((address, settings.port)).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
 
-        let shared = Arc::new(Shared::new(settings, endpoint, record, keep));
+        let shared = Arc::new(Shared::new(settings, endpoint, record, keep, window));
         let runtime = || Builder::new_current_thread().enable_io().enable_time().build();
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let (serving, served) = (runtime().map_err(|error| setup(&error))?, Arc::clone(&shared));

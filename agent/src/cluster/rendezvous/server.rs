@@ -121,6 +121,10 @@ fn owns_name(shared: &Shared, name: &str, from: IpAddr) -> bool {
 
 fn answer(ask: Ask, node: &str, shared: &Shared) -> Result<Reply, channel::Error> {
     Ok(match ask {
+        Ask::Bundle if !shared.is_open_to(node) => {
+            let this = &shared.settings.config.node.name;
+            Reply::Wait { reason: format!("the hour for joining is over: run `kaas-agent await {node}` on {this}") }
+        }
         Ask::Bundle => match keep(shared.bundle_for(node))? {
             Some(bundle) => Reply::Bundle { bundle: Box::new(bundle) },
             None => Reply::Wait { reason: "it hands out no bundle".to_owned() },

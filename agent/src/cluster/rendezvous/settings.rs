@@ -15,6 +15,10 @@ const PACE: Duration = Duration::from_secs(2);
 /// returns, nothing that the record says has happened.
 pub type Keep = Box<dyn FnMut(&Record) -> anyhow::Result<()> + Send>;
 
+/// Whether the node of this name may be handed its bundle now: the bundle has the CAs' keys, and the deployment secret is in
+/// the VM's properties for as long as the VM exists.
+pub type Window = Box<dyn Fn(&str) -> anyhow::Result<bool> + Send + Sync>;
+
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The node's configuration.

@@ -16,7 +16,7 @@ use super::error::Error;
 use super::meeting::Own;
 use super::message::{Facts, Hello, Membership, Progress};
 use super::record::Record;
-use super::settings::{Keep, Settings};
+use super::settings::{Keep, Settings, Window};
 use crate::cluster::pki::MemberBundle;
 
 /// How many strangers are remembered, so that nobody can fill the memory.
@@ -30,6 +30,7 @@ pub(super) struct Shared {
     pub facts: Facts,
     pub instance: Uuid,
     pub endpoint: Endpoint,
+    window: Window,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -42,8 +43,9 @@ struct Inner {
 }
 
 impl Shared {
-    pub(super) fn new(settings: Settings, endpoint: Endpoint, record: Record, keep: Keep) -> Self {
+    pub(super) fn new(settings: Settings, endpoint: Endpoint, record: Record, keep: Keep, window: Window) -> Self {
         Self {
+            window,
             facts: Facts::of(&settings.config, &settings.image),
             instance: Uuid::new_v4(),
             endpoint,
@@ -140,6 +142,14 @@ impl Shared {
             return Ok(());
         }
         inner.replace(Record::Member { bundle: Box::new(bundle), joined: false, admitted })
+    }
+
+    /// Whether `node` may be handed its bundle now. What cannot be known is no yes.
+    pub(super) fn is_open_to(&self, node: &str) -> bool {
+        (self.window)(node).unwrap_or_else(|error| {
+            log::error!("looking whether {node} may join now: {error:#}");
+            false
+        })
     }
 
     /// What `node` is handed, if anything. Certificates that would end soon are

@@ -5,9 +5,11 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use contract::ports;
+use flate2::read::GzDecoder;
 
 use super::archive::Keep;
 use crate::cluster::kubernetes::{ADMINISTRATOR, PKI, PROGRAMS, api_server};
@@ -21,8 +23,8 @@ use crate::status::Status;
 /// At most so much of one source is looked at, in bytes before compression.
 const LONGEST: u64 = 24 << 20;
 
-/// How long one program may take, in seconds: a node in trouble has some that never answer.
-const PROGRAM_LIMIT: &str = "30";
+/// How long one program may take: a node in trouble has some that never answer.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(30);
 
 /// One file of the bundle.
 pub(super) struct Source {
@@ -53,8 +55,9 @@ impl Source {
         let bytes = match &self.get {
             Get::File(path) => tail(&files::below(root, path), self.keep)?,
             Get::Program(line) => {
-                let mut output =
-                    runner.run(&Command::new("timeout").arg(PROGRAM_LIMIT).args(line).env("LC_ALL", "C"))?;
+                // It ends with this command also if Ctrl-C ends it: it is in a process group of its own.
+                let program = Command::new("setpriv").arg("--pdeathsig=KILL").args(line).env("LC_ALL", "C");
+                let mut output = runner.run(&program.within(PROGRAM_LIMIT))?;
                 if output.len() as u64 > LONGEST {
                     match self.keep {
                         Keep::End => drop(output.drain(..output.len() - LONGEST as usize)),
@@ -69,10 +72,17 @@ impl Source {
     }
 }
 
-/// A file, or what is kept of a long one.
+/// A file, or what is kept of a long one. Of one in gzip, the end of its content.
 fn tail(path: &Path, keep: Keep) -> anyhow::Result<Vec<u8>> {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
+        if path.extension().is_some_and(|end| end == "gz") {
+            let (mut content, mut bytes) = (GzDecoder::new(file), Vec::new());
+            while content.by_ref().take(LONGEST).read_to_end(&mut bytes)? > 0 {
+                bytes.drain(..bytes.len().saturating_sub(LONGEST as usize));
+            }
+            return Ok(bytes);
+        }
         // Files of /proc have no length.
         let length = file.metadata()?.len();
         if keep == Keep::End && length > LONGEST {
@@ -156,7 +166,7 @@ fn host() -> Vec<Source> {
         list("system/failed.txt", "units that failed", "systemctl list-units --failed --no-pager --plain --full"),
         list("system/timers.txt", "timers", "systemctl list-timers --all --no-pager"),
         list("system/processes.txt", "processes", "ps -eo pid,ppid,user,stat,etime,time,pcpu,rss,args --sort=-rss"),
-        list("system/time.txt", "clock and time servers", "timedatectl show-timesync --all"),
+        list("system/time.txt", "clock and time servers", "chronyc -n -m tracking sources"),
         list("network/addresses.txt", "interfaces and addresses", "ip -details -statistics address"),
         list("network/routes.txt", "routes", "ip route show table all"),
         list("network/neighbours.txt", "the neighbour table", "ip neighbour"),
@@ -226,15 +236,13 @@ fn audit_logs(root: &Path) -> Vec<Source> {
     let directory = files::below(root, api_server::audit::LOGS);
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    // `audit.log`, and `audit-TIME.log` of those before it.
-    names.retain(|name| name.starts_with("audit") && name.ends_with(".log"));
+    // `audit.log`, and `audit-TIME.log` of those before it, which the agent compresses a moment later.
+    names.retain(|name| name.starts_with("audit") && name.trim_end_matches(".gz").ends_with(".log"));
     names.sort_by(|one, other| other.cmp(one));
-    let source = |name: String| Source {
-        what: "who asked the API server for what".to_owned(),
-        weight: 20,
-        keep: Keep::End,
-        get: Get::File(Path::new(api_server::audit::LOGS).join(&name)),
-        name: format!("kubernetes/{name}"),
+    let source = |name: String| {
+        let get = Get::File(Path::new(api_server::audit::LOGS).join(&name));
+        let name = format!("kubernetes/{}", name.trim_end_matches(".gz"));
+        Source { what: "who asked the API server for what".to_owned(), weight: 20, keep: Keep::End, get, name }
     };
     names.into_iter().take(2).map(source).collect()
 }

@@ -2,7 +2,9 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 
+use flate2::Compression;
 use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
 use super::*;
@@ -34,7 +36,9 @@ struct Fake;
 impl Runner for Fake {
     fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
         let line = command.to_string();
-        assert!(line.starts_with("timeout 30 "), "{line} could hang");
+        assert_eq!(command.limit().as_secs(), 30, "{line}");
+        assert!(line.starts_with("setpriv --pdeathsig=KILL "), "{line} outlives Ctrl-C");
+        assert!(!line.contains(" sh "), "names of files are no program: {line}");
         if line.contains(" nft ") {
             let source = io::Error::other(format!("no such table at http://{PROXY}@proxy/"));
             return Err(Error::Start { command: line, source });
@@ -48,7 +52,13 @@ fn node() -> TempDir {
     let put = |path: &str, text: &str| {
         let path = root.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        if path.extension().is_some_and(|end| end == "gz") {
+            let mut encoder = GzEncoder::new(fs::File::create(path).unwrap(), Compression::default());
+            encoder.write_all(text.as_bytes()).unwrap();
+            encoder.finish().unwrap();
+        } else {
+            fs::write(path, text).unwrap();
+        }
     };
     let records = Records::new(root.path());
     let mut config = crate::intake::config::fixture::three_nodes();
@@ -67,8 +77,8 @@ fn node() -> TempDir {
         "usr/lib/kaas/image.json",
         "proc/cmdline",
         "var/log/kubernetes/audit.log",
-        "var/log/kubernetes/audit-2026-11-21T10-00-00.000.log",
-        "var/log/kubernetes/audit-2026-11-20T10-00-00.000.log",
+        "var/log/kubernetes/audit-2026-11-21T10-00-00.000';reboot;'.log.gz",
+        "var/log/kubernetes/audit-2026-11-20T10-00-00.000.log.gz",
         "var/log/pods/kube-system_a_1/app/0.log",
         "var/log/pods/kube-system_b_2/app/3.log",
     ] {
@@ -117,8 +127,10 @@ fn no_planted_secret_is_in_the_bundle_and_the_rest_is() {
     ] {
         assert!(files[name].contains("begin\n") && files[name].contains("end\n"), "{name}: {}", files[name]);
     }
-    let audit: Vec<_> = files.keys().filter(|name| name.contains("audit")).collect();
-    assert_eq!(audit, ["kubernetes/audit-2026-11-21T10-00-00.000.log", "kubernetes/audit.log"]);
+    let audit: Vec<_> = files.iter().filter(|(name, _)| name.contains("audit")).collect();
+    let names: Vec<_> = audit.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["kubernetes/audit-2026-11-21T10-00-00.000';reboot;'.log", "kubernetes/audit.log"]);
+    assert!(audit.iter().all(|(_, text)| text.starts_with("begin\n") && text.ends_with("end\n")), "{audit:?}");
     assert!(files["config.json"].contains("\"console_password_hash\": \"[removed]\""), "{}", files["config.json"]);
     assert!(files["findings.txt"].contains("the peer answered [removed]"));
     assert!(said.contains(&"gathering: journal".to_owned()), "{said:?}");
@@ -184,9 +196,11 @@ fn times_are_dates() {
 fn a_configuration_of_another_version_keeps_its_secrets_too() {
     for damaged in [false, true] {
         let root = node();
-        let path = root.path().join("data/kaas/config.json");
-        let text = fs::read_to_string(&path).unwrap().replace("timeout_factor", "once_named_otherwise");
-        fs::write(&path, if damaged { &text[..text.len() - 2] } else { &text }).unwrap();
+        for file in ["config.json", "config-copy.json"] {
+            let path = root.path().join("data/kaas").join(file);
+            let text = fs::read_to_string(&path).unwrap().replace("timeout_factor", "once_named_otherwise");
+            fs::write(&path, if damaged { &text[..text.len() - 2] } else { &text }).unwrap();
+        }
         assert!(Records::new(root.path()).config().is_err());
         let summary = write(root.path(), &Fake, None, 25 << 20, &mut |_| ()).unwrap();
         let config = &files(&fs::read(summary.file.as_ref().unwrap()).unwrap())["config.json"];

@@ -24,7 +24,7 @@ const LINES: &str = "300";
 /// The largest support bundle, in bytes: what the command line takes too.
 const BUNDLE: u64 = 25 << 20;
 
-/// Does one thing; the shell and leaving are the loop's.
+/// Does one thing; the shell is the loop's.
 pub(super) fn perform(root: &Path, effect: Effect) -> Outcome {
     match outcome(root, effect) {
         Ok(outcome) => outcome,
@@ -92,7 +92,7 @@ fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
                 Err(words) => Outcome::Failed(words),
             }
         }
-        Effect::Shell | Effect::Exit => Outcome::Done(String::new()),
+        Effect::Shell => Outcome::Done(String::new()),
     })
 }
 

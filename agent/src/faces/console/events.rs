@@ -54,8 +54,6 @@ pub(super) enum Effect {
     },
     /// The administrator's shell, until it ends or is left alone.
     Shell,
-    /// End the console.
-    Exit,
 }
 
 pub(super) enum Outcome {

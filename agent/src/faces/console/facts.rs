@@ -15,6 +15,7 @@ use crate::cluster::certificates;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::pki::Authorities;
 use crate::cluster::pki::ssh::SshAuthority;
+use crate::cluster::records::Records;
 use crate::host::disk;
 use crate::host::files;
 use crate::host::image;
@@ -30,6 +31,8 @@ pub(super) enum Access {
     StatusOnly,
     /// The menu opens with the password.
     Locked,
+    /// The configuration cannot be read, so no password is known: the menu has the reset alone, which asks for the names.
+    ResetOnly,
 }
 
 /// A certificate of the node.
@@ -47,6 +50,8 @@ pub(super) struct Facts {
     pub(super) access: Access,
     /// No configuration is saved.
     pub(super) unconfigured: bool,
+    /// A record on the data disk cannot be read: no property can be changed.
+    pub(super) damaged: bool,
     /// The cluster is there: some properties are fixed.
     pub(super) settled: bool,
     /// What the image can make of a node, once its description is read.
@@ -65,9 +70,10 @@ impl Facts {
     /// Looks at the node below `root`. What cannot be read is left out.
     pub(super) fn gather(root: &Path, now: SystemTime) -> Self {
         let lifecycle = Lifecycle::of(root);
+        let saved = if lifecycle.is_err() { Records::new(root).config().ok().flatten() } else { None };
         let config = match &lifecycle {
             Ok(Lifecycle::Unformed(config) | Lifecycle::Settled(config)) => Some(config),
-            _ => None,
+            _ => saved.as_ref(),
         };
         let password = config.is_some_and(|config| config.node().console_password_hash.is_some());
         let status = Status::read(root).ok();
@@ -77,6 +83,7 @@ impl Facts {
             Ok(Lifecycle::Unconfigured) if looked => Access::Open,
             _ if password => Access::Locked,
             Ok(Lifecycle::Unformed(_)) => Access::Open,
+            Err(_) if config.is_none() && looked => Access::ResetOnly,
             _ => Access::StatusOnly,
         };
         let image = image::read(root).ok();
@@ -85,6 +92,7 @@ impl Facts {
             status,
             access,
             unconfigured: matches!(lifecycle, Ok(Lifecycle::Unconfigured)),
+            damaged: lifecycle.is_err(),
             settled: matches!(lifecycle, Ok(Lifecycle::Settled(_))),
             role: config.map(|config| config.role()).or_else(|| image.as_ref()?.roles.only()),
             roles: image.as_ref().map(|image| image.roles.clone()),
@@ -100,6 +108,14 @@ impl Facts {
     pub(super) fn may_force_adopt(&self) -> bool {
         let overruled = |finding: &Finding| disk::OVERRULED.iter().any(|code| finding.code == code.code);
         self.status.as_ref().is_some_and(|status| status.findings.iter().any(overruled))
+    }
+
+    /// Why the console shows status only.
+    pub(super) fn why_status_only(&self) -> &'static str {
+        match self.unconfigured || (self.damaged && self.node().is_none()) {
+            true => "The agent still looks for the configuration. Try again in a moment.",
+            false => "No console password was given: this console shows status only.",
+        }
     }
 
     /// The name of the node, once it has one.
@@ -203,5 +219,27 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let facts = Facts::gather(root.path(), SystemTime::UNIX_EPOCH);
         assert_eq!((facts.access, facts.status, facts.fingerprint), (Access::StatusOnly, None, None));
+    }
+
+    #[test]
+    fn a_damaged_record_leaves_password_and_reset() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        let mut config = crate::intake::config::fixture::three_nodes();
+        config.node.console_password_hash = Some("$5$x$y".into());
+        records.save_config(&Config::ControlPlane(config), &contract::secret::Secret::new("s".into())).unwrap();
+        crate::status::Reporter::new(root.path(), Status::default()).update(|status| status.phase = Phase::Refused);
+        let gather = || Facts::gather(root.path(), SystemTime::UNIX_EPOCH);
+        let damage = |record: &str| fs::write(files::below(root.path(), paths::RECORDS).join(record), "{").unwrap();
+        assert_eq!((gather().access, gather().damaged), (Access::Locked, false));
+        damage("progress.json");
+        assert_eq!((gather().access, gather().damaged), (Access::Locked, true));
+        damage("config.json");
+        assert_eq!((gather().access, gather().damaged), (Access::Locked, true), "the copy has the password");
+        damage("config-copy.json");
+        assert_eq!((gather().access, gather().damaged), (Access::ResetOnly, true));
+        fs::remove_file(files::below(root.path(), paths::RECORDS).join("config.json")).unwrap();
+        assert_eq!((gather().access, gather().damaged), (Access::ResetOnly, true));
+        assert!(!gather().unconfigured && !gather().settled);
     }
 }

@@ -71,7 +71,7 @@ pub(super) struct Field {
 impl Field {
     /// Whether what is typed is hidden.
     pub(super) fn hidden(&self) -> bool {
-        self.property.secret()
+        self.property.scrubbed()
     }
 
     /// A secret that is set stays unless another one is typed.

@@ -15,6 +15,7 @@ mod state;
 mod tests;
 mod view;
 
+use std::convert::Infallible;
 use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -53,8 +54,8 @@ pub struct Options {
     idle: u32,
 }
 
-/// Runs the console on the terminal of this process until it is left with
-/// Ctrl-C or the terminal is gone.
+/// Runs the console on the terminal of this process until that is gone. No key ends it: on the VM's own terminals it is the
+/// only way in.
 ///
 /// # Errors
 /// Standard input or output is no terminal, or the terminal fails.
@@ -68,9 +69,9 @@ pub fn command(options: &Options) -> anyhow::Result<()> {
     }
     give_size();
     let mut terminal = ratatui::try_init().context("preparing the terminal")?;
-    let result = run(options, &mut terminal);
+    let Err(error) = run(options, &mut terminal);
     ratatui::restore();
-    result
+    Err(error)
 }
 
 /// A serial port does not know how large the terminal behind it is.
@@ -83,7 +84,7 @@ fn give_size() {
     }
 }
 
-fn run(options: &Options, terminal: &mut DefaultTerminal) -> anyhow::Result<()> {
+fn run(options: &Options, terminal: &mut DefaultTerminal) -> anyhow::Result<Infallible> {
     let (root, idle) = (options.root.as_path(), options.idle);
     let mut watch = Watch::new(root);
     let facts = Facts::gather(root, SystemTime::now());
@@ -115,7 +116,6 @@ fn run(options: &Options, terminal: &mut DefaultTerminal) -> anyhow::Result<()> 
         let mut wanted = state.update(seen);
         while let Some(effect) = wanted {
             let outcome = match effect {
-                Effect::Exit => return Ok(()),
                 Effect::Shell => away(terminal, &mut shell, idle)?,
                 effect => perform(root, effect),
             };

@@ -28,8 +28,6 @@ pub(super) struct ConsoleState {
     /// Seconds until a password is looked at again.
     pub(super) wait: u64,
     pub(super) notice: Option<String>,
-    /// A shell goes on behind the lock.
-    shell: bool,
     /// Ticks without a key.
     idle: u32,
     /// So many lock it.
@@ -40,21 +38,24 @@ impl ConsoleState {
     /// The status page of a console that is locked after so many ticks without a key.
     pub(super) fn new(facts: Facts, wait: u64, idle_limit: u32) -> Self {
         let screen = Screen::Status { scroll: 0 };
-        Self { facts, screen, unlocked: false, wait, notice: None, shell: false, idle: 0, idle_limit }
+        Self { facts, screen, unlocked: false, wait, notice: None, idle: 0, idle_limit }
     }
 
     /// What the menu offers now.
     pub(super) fn items(&self) -> Vec<Item> {
+        if self.facts.access == Access::ResetOnly {
+            return vec![Item::Reset];
+        }
         let mut items = Vec::new();
         if self.facts.may_force_adopt() {
             items.push(Item::ForceAdopt);
         }
         if self.facts.settled {
             items.extend([Scope::Network, Scope::Time].map(Item::Form));
-        } else {
+        } else if !self.facts.damaged {
             items.push(Item::Form(Scope::All));
         }
-        if !self.facts.unconfigured {
+        if !self.facts.unconfigured && !self.facts.damaged {
             items.push(Item::Password);
         }
         if self.facts.settled {
@@ -125,7 +126,7 @@ impl ConsoleState {
 
     fn may_act(&self) -> bool {
         match self.facts.access {
-            Access::Open => true,
+            Access::Open | Access::ResetOnly => true,
             Access::StatusOnly => false,
             Access::Locked => self.unlocked,
         }
@@ -150,13 +151,9 @@ impl ConsoleState {
     }
 
     fn key(&mut self, key: &KeyEvent) -> Option<Effect> {
+        // It ends nothing, and is no letter.
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
-            // What runs in a shell is not ended by who cannot open it.
-            if self.shell && !self.unlocked {
-                self.notice = Some(BEHIND.into());
-                return None;
-            }
-            return Some(Effect::Exit);
+            return None;
         }
         self.notice = None;
         let escape = key.code == KeyCode::Esc;
@@ -169,7 +166,7 @@ impl ConsoleState {
                 }
                 match self.facts.access {
                     Access::StatusOnly => {
-                        self.notice = Some("No console password was given: this console shows status only.".into());
+                        self.notice = Some(self.facts.why_status_only().into());
                     }
                     Access::Locked if !self.unlocked => self.screen = Screen::Unlock(Input::new("")),
                     _ => self.menu(),
@@ -352,15 +349,8 @@ impl ConsoleState {
                     effect: Effect::ForceAdopt(word),
                 });
             }
-            Outcome::ShellEnded(words) => {
-                self.shell = false;
-                self.notice = Some(words);
-            }
-            Outcome::ShellLocked => {
-                self.shell = true;
-                self.lock(Some(BEHIND));
-            }
-            Outcome::Failed(words) => self.notice = Some(words),
+            Outcome::ShellLocked => self.lock(Some(BEHIND)),
+            Outcome::ShellEnded(words) | Outcome::Failed(words) => self.notice = Some(words),
         }
     }
 }

@@ -201,6 +201,20 @@ fn only_what_was_changed_is_saved_and_a_kept_secret_stays() {
 }
 
 #[test]
+fn a_password_in_an_address_is_hidden_from_its_first_letter() {
+    let mut form = super::form::Form::new(Scope::Site, &formed(), &[], &Findings::default());
+    let mut hidden = |key: &str, text: &str| {
+        form.focus = form.fields.iter().position(|field| field.property.key == key).unwrap();
+        form.focused().input = super::input::Input::new(text);
+        form.focused().hidden()
+    };
+    for typed in ["h", "http://me:h", "http://me:123456", "http://me:hunter2@proxy.example.com:3128"] {
+        assert!(hidden(properties::HTTP_PROXY, typed) && hidden(properties::SNAPSHOT_TARGET, typed), "{typed}");
+    }
+    assert!(!hidden(properties::REGISTRY_MIRROR, "http://me:hunter2"), "it takes no password");
+}
+
+#[test]
 fn what_is_refused_stays_in_the_form() {
     let mut state = mending();
     let mut findings = Findings::default();
@@ -397,14 +411,59 @@ fn a_shell_that_was_left_alone_is_behind_the_lock_until_it_is_opened_again() {
     state.update(Event::Outcome(Outcome::ShellLocked));
     assert!(!state.unlocked && matches!(state.screen, Screen::Status { .. }));
     assert!(screen(&state, 80, 25).contains("A shell goes on behind the lock"));
-    // Who cannot open it cannot end it either.
-    let interrupt = || Event::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
-    assert_eq!(state.update(interrupt()), None);
     press(&mut state, &[KeyCode::Enter]);
     assert!(matches!(state.screen, Screen::Unlock(_)));
     state.update(Event::Outcome(Outcome::Unlocked));
     assert_eq!(choose(&mut state, Item::Shell), Some(Effect::Shell));
     state.update(Event::Outcome(Outcome::ShellEnded("The shell has ended.".into())));
     assert!(state.unlocked && matches!(state.screen, Screen::Menu { .. }));
-    assert_eq!(state.update(interrupt()), Some(Effect::Exit));
+}
+
+#[test]
+fn ctrl_c_ends_nothing_on_any_screen() {
+    let mut locked = ConsoleState::new(formed(), 0, IDLE);
+    press(&mut locked, &[KeyCode::Enter]);
+    for mut state in [ConsoleState::new(formed(), 0, IDLE), locked, unlocked(), mending()] {
+        let before = screen(&state, 80, 25);
+        let interrupt = Event::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+        assert_eq!(state.update(interrupt), None);
+        assert_eq!(screen(&state, 80, 25), before);
+    }
+}
+
+#[test]
+fn a_node_whose_configuration_is_damaged_can_be_reset_by_its_name() {
+    let mut facts = refused();
+    (facts.access, facts.damaged, facts.unconfigured) = (Access::ResetOnly, true, false);
+    let mut state = ConsoleState::new(facts, 0, IDLE);
+    press(&mut state, &[KeyCode::Enter]);
+    assert_eq!(state.items(), [Item::Reset]);
+    assert_eq!(choose(&mut state, Item::Reset), Some(Effect::LookAtReset));
+    let (node, words) = ("cp1".to_owned(), "Everything on the data disk is erased.".to_owned());
+    state.update(Event::Outcome(Outcome::Reset { words, node: node.clone(), cluster: None }));
+    type_in(&mut state, "cp2");
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), None);
+    type_in(&mut state, "cp1");
+    assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Effect::Reset { node, cluster: None }));
+}
+
+#[test]
+fn a_node_with_a_damaged_record_offers_no_form() {
+    let mut state = unlocked();
+    (state.facts.damaged, state.facts.settled) = (true, false);
+    let items = state.items();
+    assert!(!items.iter().any(|item| matches!(item, Item::Form(_) | Item::Password)), "{items:?}");
+    assert!(items.contains(&Item::Shell) && items.contains(&Item::Reset));
+}
+
+#[test]
+fn the_notice_tells_a_missing_password_from_a_search() {
+    let facts = Facts { access: Access::StatusOnly, unconfigured: true, ..Facts::default() };
+    for (facts, said) in
+        [(facts, "Try again in a moment"), (Facts { access: Access::StatusOnly, ..formed() }, "No console password")]
+    {
+        let mut state = ConsoleState::new(facts, 0, IDLE);
+        press(&mut state, &[KeyCode::Enter]);
+        assert!(state.notice.unwrap().contains(said));
+    }
 }

@@ -13,7 +13,7 @@ use super::device::Disk;
 use super::identity::{DiskState, Identity};
 use super::layout;
 use super::slots::{self, Preparation, SLOT_SIZE, Slots};
-use crate::host::command::{Command, Runner};
+use crate::host::command::{Command, LONG, Runner};
 
 /// So much is erased between two reports of progress, in bytes.
 const PIECE: u64 = 1 << 30;
@@ -78,7 +78,8 @@ fn zero(disk: &Path, range: Range<u64>, runner: &dyn Runner) -> io::Result<()> {
     let length = range.end - range.start;
     let options = [format!("--offset={}", range.start), format!("--length={length}")];
     let large = length > SLOT_SIZE as u64;
-    if large && runner.run(&Command::new("blkdiscard").arg("--zeroout").args(options).arg(disk)).is_ok() {
+    let discard = Command::new("blkdiscard").arg("--zeroout").args(options).arg(disk).within(LONG);
+    if large && runner.run(&discard).is_ok() {
         return File::open(disk)?.sync_all();
     }
     let zeros = vec![0; PART];

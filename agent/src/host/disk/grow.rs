@@ -14,7 +14,7 @@ use std::path::Path;
 
 use super::device::{self, Disk};
 use super::layout;
-use crate::host::command::{Command, Runner};
+use crate::host::command::{Command, LONG, Runner};
 use crate::host::platform::Platform;
 
 /// A difference below this is left: the last block group of a file system may be dropped for
@@ -62,7 +62,7 @@ pub fn file_system(node: &Path, length: u64, runner: &dyn Runner) -> Result<bool
         return Ok(false);
     }
     runner
-        .run(&Command::new("resize2fs").arg(node))
+        .run(&Command::new("resize2fs").arg(node).within(LONG))
         .map_err(|error| format!("its file system did not grow: {error}"))?;
     log::info!("the file system of the data disk has grown from {} to {} MiB", present >> 20, length >> 20);
     Ok(true)

@@ -17,7 +17,7 @@ use super::grow;
 use super::identity::Identity;
 use super::layout;
 use super::slots::{self, Slots};
-use crate::host::command::{Command, Error, Runner};
+use crate::host::command::{Command, Error, LONG, Runner};
 use crate::host::platform::Platform;
 
 /// Below this much free space nothing can be relied on to be saved, in bytes.
@@ -89,14 +89,6 @@ pub fn mount_volumes(
     fs::set_permissions(&point, Permissions::from_mode(0o700))
         .map_err(|error| failed(&name, &format!("closing {}", point.display()), error))?;
     Ok(mounted)
-}
-
-/// Looks whether the mounted disk of a worker's local volumes still takes writes: it does not after an error of its storage.
-///
-/// # Errors
-/// A finding that says so.
-pub fn check_volumes(disk: &Disk, platform: &Platform) -> Result<(), Finding> {
-    room(&platform.path(paths::LOCAL_VOLUMES), &disk.path.display().to_string()).map(drop)
 }
 
 /// Mounts the data partition. Says how its identity stands now, and whether it was not mounted before.
@@ -183,7 +175,7 @@ fn keep_identity(disk: &Disk, identity: &Identity) -> io::Result<Identity> {
 /// Replays the journal and repairs what is safe to repair (e2fsck(8): status 1
 /// means repaired, 4 and more that something is left).
 fn check(node: &Path, disk: &str, salvage: &str, runner: &dyn Runner) -> Result<(), Finding> {
-    match runner.run(&Command::new("e2fsck").arg("-p").arg(node)) {
+    match runner.run(&Command::new("e2fsck").arg("-p").arg(node).within(LONG)) {
         Ok(_) => Ok(()),
         Err(Error::Failed { status, tail, .. }) => match status.code() {
             Some(1 | 2) => {

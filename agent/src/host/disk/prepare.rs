@@ -17,7 +17,7 @@ use super::identity::{DiskState, Identity, LocalVolumes, MachineId};
 use super::layout;
 use super::resume::may_resume;
 use super::slots::{self, Preparation};
-use crate::host::command::{Command, Runner};
+use crate::host::command::{Command, LONG, Runner};
 use crate::host::platform::Platform;
 
 /// A disk that may be prepared.
@@ -141,7 +141,7 @@ fn format(
     let uuid = preparation.data.to_string();
     let options = ["-q", "-F", "-L", "kaas-data", "-m", "1", "-U", &uuid];
     runner
-        .run(&Command::new("mkfs.ext4").args(options).arg(&node))
+        .run(&Command::new("mkfs.ext4").args(options).arg(&node).within(LONG))
         .map_err(|error| failed(disk, "making its file system", error))?;
     File::open(&node).and_then(|file| file.sync_all()).map_err(|error| failed(disk, "flushing its file system", error))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use crate::host::command::{Command, Error, Runner};
+use crate::host::command::{Command, Error, LONG, Runner};
 
 /// What e2fsck(8) ends with, bits: something was repaired, …
 const REPAIRED: i32 = 1 | 2;
@@ -28,7 +28,7 @@ pub enum Scratch {
 /// The check could not be made, or was ended from outside: nothing was changed. Or the device cannot be written: it may
 /// hold no file system then.
 pub fn ensure(device: &Path, runner: &dyn Runner) -> anyhow::Result<Scratch> {
-    let (code, said) = match runner.run(&Command::new("e2fsck").arg("-p").arg(device)) {
+    let (code, said) = match runner.run(&Command::new("e2fsck").arg("-p").arg(device).within(LONG)) {
         Ok(_) => return Ok(Scratch::Whole),
         Err(Error::Failed { status, tail, .. }) => (status.code(), tail),
         Err(error) => return Err(error).context("checking the scratch file system"),
@@ -42,7 +42,8 @@ pub fn ensure(device: &Path, runner: &dyn Runner) -> anyhow::Result<Scratch> {
         Some(code) if code & !(REPAIRED | DAMAGED) == 0 => {
             log::error!("the scratch file system on {name} cannot be repaired and is made anew: {said}");
             // Without a question; it still refuses a device that is mounted.
-            let make = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-L", "kaas-var"]).arg(device);
+            let make =
+                Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-L", "kaas-var"]).arg(device).within(LONG);
             runner.run(&make).context("making the scratch file system anew")?;
             Ok(Scratch::MadeAnew)
         }

@@ -32,7 +32,7 @@ impl Facts {
     pub fn of(platform: &Platform, data_disk: Option<u64>, blank: bool, role: Role) -> Self {
         Self {
             processors: read(platform, "/sys/devices/system/cpu/online").and_then(|text| count(&text)),
-            memory: read(platform, "/proc/meminfo").and_then(|text| total(&text)),
+            memory: platform.memory(),
             data_disk,
             clock: Clock::of(platform.root()),
             blank,
@@ -67,12 +67,6 @@ fn count(list: &str) -> Option<usize> {
         .sum()
 }
 
-/// proc_meminfo(5): `MemTotal:       16384 kB`, where kB are KiB.
-fn total(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,7 +91,6 @@ mod tests {
     #[test]
     fn what_the_kernel_does_not_say_is_unknown() {
         assert_eq!((count(""), count("0-"), count("3-1")), (None, None, None));
-        assert_eq!((total(""), total("MemTotal: lots")), (None, None));
         let directory = tempfile::tempdir().unwrap();
         let facts = Facts::of(&Platform::detect(directory.path()).unwrap(), None, false, Role::ControlPlane);
         assert_eq!((facts.processors, facts.memory), (None, None));

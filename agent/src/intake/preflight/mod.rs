@@ -48,8 +48,8 @@ const CONTROL_NODE: Minima = Minima {
     data_disk: 8 << 30,
 };
 
-/// The kubelet keeps 400 MiB for the system and evicts pods from 100 MiB on; what is left is for pods. A data disk, if there
-/// is one, is for their volumes.
+/// The kubelet keeps memory for the system by the VM's size, 400 MiB at least, and evicts pods from 100 MiB on. The rest is for
+/// pods; so is the space of a data disk.
 const WORKER: Minima =
     Minima { vm: "a worker", processors: 2, least_memory: 900 << 20, memory: 7 << 30, advice: "8 GiB", data_disk: 0 };
 

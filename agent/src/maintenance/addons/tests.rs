@@ -111,6 +111,11 @@ fn addons_of_another_build_are_renewed_and_looked_at_once() {
         assert!(done.contains(level.name()), "{done}");
         assert_ne!(done, seen(&context, now + Duration::from_secs(MONTH)).unwrap());
     }
+    for server in [2, 3] {
+        context.config.node.dns_servers = vec![[10, 0, 0, server].into()];
+        cluster.care(&context, true).unwrap();
+        assert_eq!(cluster.commands().len(), 2, "cluster DNS and the policies");
+    }
     context.image.build = "three".to_owned();
     cluster.care(&context, false).unwrap();
     assert!(cluster.commands().is_empty(), "not all nodes run it for good");

@@ -6,7 +6,8 @@
 //! - one of the group `kaas:monitoring` may read status and metrics;
 //! - one of the group `kaas:deployers` is an administrator's as long as its user is that of the deployer's key which this
 //!   node has now;
-//! - any other one, a node's or a pod's, is nobody's.
+//! - any other one, a node's or a pod's, is nobody's;
+//! - one that was revoked is refused ([`crate::cluster::certificates::revoked`]).
 //!
 //! A certificate that the cluster's authority has not signed, or that is out of
 //! date, does not get past the TLS handshake.
@@ -38,6 +39,8 @@ impl Caller {
 /// What a caller may do. Each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Right {
+    /// Shows a certificate that was revoked, or may have been.
+    Revoked,
     /// Shows no certificate, or nobody's.
     Anyone,
     /// May read status and metrics.
@@ -68,7 +71,7 @@ impl Right {
     /// Whose certificate it takes, in words.
     pub(crate) fn needed(self) -> String {
         match self {
-            Self::Anyone => "nobody's".to_owned(),
+            Self::Revoked | Self::Anyone => "nobody's".to_owned(),
             Self::Monitoring => format!("of the group {MONITORING}, or an administrator's"),
             Self::Administrator => "an administrator's".to_owned(),
         }

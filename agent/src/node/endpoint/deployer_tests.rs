@@ -77,7 +77,7 @@ fn who_proves_the_key_becomes_an_administrator_until_it_is_changed() {
     assert_eq!((issued.server.as_str(), issued.cluster.as_str()), ("https://10.0.0.10:6443", "lab"));
     assert_eq!(issued.authority, stage.authorities.kubernetes.certificate);
     let certified = Certified { certificate: issued.certificate, key: mine.pem() };
-    pki::verified(&certified, &stage.authorities.kubernetes).unwrap();
+    pki::verified(&certified, &stage.authorities.kubernetes, SystemTime::now()).unwrap();
     let ends = pki::expiry(&certified.certificate).unwrap();
     let day = SystemTime::now() + Duration::from_secs(u64::from(HOURS) * 60 * 60);
     assert!(ends <= day && ends + HANGS > day, "good for a day");
@@ -144,10 +144,10 @@ fn what_cannot_be_noted_is_not_given_out() {
     std::fs::create_dir(&log).unwrap();
     assert_eq!(refused(ask(&stage, &mine)), (500, "deployer.failed".to_owned()));
     std::fs::remove_dir(&log).unwrap();
-    std::fs::write(files::below(stage.root(), "/data/kaas/config.json"), "{").unwrap();
+    std::fs::write(files::below(stage.root(), "/data/kaas/progress.json"), "{").unwrap();
     let (status, answer) = ask(&stage, &mine);
     assert_eq!(status, 500);
-    assert!(!answer["reason"].as_str().unwrap().contains("config.json"), "strangers are told of no files");
+    assert!(!answer["reason"].as_str().unwrap().contains("progress.json"), "strangers are told of no files");
 }
 
 #[test]

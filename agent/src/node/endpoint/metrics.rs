@@ -170,7 +170,7 @@ mod tests {
             cluster: Some("lab".into()),
             phase: Phase::Done,
             findings,
-            certificates: vec![Certificate { name: "ca".into(), ends: 2_111_111_111 }],
+            certificates: vec![Certificate { name: "ca".into(), ends: 2_111_111_111, begins: 0 }],
             health: Some(Health {
                 api: true,
                 nodes: Some(vec![Node { name: "node1".into(), ready: true }]),

@@ -15,6 +15,7 @@
 //! | `/v1/evacuate` | administrators | POST: let the VM be shut down; 200 done, 202 under way |
 //! | `/v1/evacuate/<id>` | administrators | DELETE: withdraw that                        |
 //! | `/v1/kubernetes` | administrators | POST: go to the next Kubernetes minor, or judge it |
+//! | `/v1/certificates` | administrators | POST: renew the node's certificates; 200 done, 202 under way |
 //! | `/v1/deployer` | who proves the deployer's key | POST: an administrator's certificate for that key |
 //!
 //! What is refused is a 409 with code and reason as JSON; see [`contract::swap`].
@@ -30,6 +31,7 @@ mod answer;
 mod deployer;
 mod idle_limit;
 mod metrics;
+mod renewal;
 mod routes;
 mod seats;
 mod server;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::access::{Caller, Right};
 use super::answer::{self, Answer};
-use super::{EndpointContext, deployer, metrics, snapshot, swap};
+use super::{EndpointContext, deployer, metrics, renewal, snapshot, swap};
 use crate::upgrade::swap::peers;
 
 /// The longest body that is read, in bytes …
@@ -65,6 +65,7 @@ const ROUTES: &[Route] = &[
     slow(Method::POST, "/v1/evacuate", swap::evacuate),
     slow(Method::DELETE, "/v1/evacuate/", swap::cancel),
     slow(Method::POST, "/v1/kubernetes", swap::upgrade_kubernetes),
+    slow(Method::POST, contract::renewal::PATH, renewal::answer),
     proved(contract::deployer::PATH, deployer::answer),
 ];
 
@@ -128,6 +129,11 @@ fn find(method: &Method, path: &str, right: Option<Right>) -> Result<&'static Ro
             None => refuse(
                 StatusCode::UNAUTHORIZED,
                 &format!("this takes a client certificate of the cluster's authority, {needed}"),
+            ),
+            Some(Right::Revoked) => refuse(
+                StatusCode::FORBIDDEN,
+                "this certificate was revoked: issue another one, `kaas-agent kubeconfig`, on a control-plane node; if the user was \
+                 revoked, to another name",
             ),
             Some(_) => refuse(StatusCode::FORBIDDEN, &format!("this takes another client certificate: {needed}")),
         };

@@ -2,6 +2,7 @@
 //! on each, and bounds what anybody can take of this node.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use super::deployer;
 use super::idle_limit::IdleLimit;
 use super::routes;
 use super::seats::{Seat, Seats};
+use crate::cluster::certificates::revoked;
 use crate::host::tls;
 
 /// The longest header, in bytes …
@@ -158,13 +160,25 @@ async fn converse(
         .context("TLS handshake")?;
     let connection = stream.get_ref().1;
     let certificate = connection.peer_certificates().and_then(<[_]>::first);
-    let right = certificate.map(|certificate| Right::of(certificate, || deployer::current_user(&context.root)));
+    let right = certificate.map(|certificate| {
+        let right = Right::of(certificate, || deployer::current_user(&context.root));
+        // The list is read only for a certificate that would give rights.
+        if right == Right::Anyone || !is_revoked(&context.root, certificate) { right } else { Right::Revoked }
+    });
     if right > Some(Right::Anyone) {
         seat.hold();
     }
     // Over an older TLS nothing can be proved; all else can be asked.
     let caller = Caller { right, session: Session::of(connection).ok(), from: Some(from) };
     exchange(stream, context, caller, limits).await
+}
+
+/// Whether a certificate was revoked. Where that cannot be known it counts as revoked, until maintenance has made the list again.
+fn is_revoked(root: &Path, certificate: &[u8]) -> bool {
+    revoked::refuses(root, certificate).unwrap_or_else(|error| {
+        log::error!("a certificate is refused, for it may be revoked: {error:#}");
+        true
+    })
 }
 
 /// One request from a caller, and one answer.

@@ -8,7 +8,10 @@ use rustls::pki_types::ServerName;
 use socket2::{Domain, Socket, Type};
 
 use super::*;
-use crate::cluster::pki::Certified;
+use crate::cluster::certificates::renew::{self, Renewal};
+use crate::cluster::certificates::revoked;
+use crate::cluster::pki::{self, Certified};
+use crate::cluster::records::Records;
 use crate::host::{files, tls};
 use crate::intake::config::fixture::three_nodes;
 use crate::status::{Health, Status};
@@ -158,6 +161,48 @@ fn the_status_is_for_monitoring_and_administrators() {
         assert_eq!(code, 200, "{group}");
         assert_eq!(serde_json::from_str::<Status>(&body).unwrap(), stage.reporter.status());
     }
+}
+
+#[test]
+fn a_revoked_certificate_is_refused_from_the_next_connection_on() {
+    let stage = stage();
+    let (administrator, other) = (stage.client(Some("kubeadm:cluster-admins")), stage.client(Some("kaas:monitoring")));
+    assert_eq!(stage.get(Some(&administrator), "/v1/status").0, 200);
+    let serial = pki::serial(&administrator.certificate).unwrap();
+    fs::create_dir_all(stage.root().join("data/kaas")).unwrap();
+    revoked::revoke(stage.root(), &revoked::name(&serial).unwrap()).unwrap();
+    let (code, body) = stage.get(Some(&administrator), "/v1/status");
+    assert_eq!(code, 403);
+    assert!(body.starts_with("this certificate was revoked: "), "{body}");
+    assert_eq!(stage.get(Some(&other), "/v1/status").0, 200);
+    revoked::revoke(stage.root(), "user/somebody").unwrap();
+    assert_eq!(stage.get(Some(&other), "/v1/status").0, 403);
+    // Where the list cannot be read, whoever has no certificate is served as before.
+    fs::write(stage.root().join("data/kaas/revoked.json"), "{").unwrap();
+    assert_eq!(stage.get(Some(&stage.client(Some("kaas:monitoring"))), "/v1/status").0, 403);
+    assert_eq!(stage.get(None, "/livez").0, 503);
+}
+
+#[test]
+fn a_renewal_of_certificates_is_asked_for_by_administrators_and_noted() {
+    let stage = stage();
+    fs::create_dir_all(stage.root().join("data/kaas")).unwrap();
+    let post = |client: &Certified, body: &str| {
+        let length = body.len();
+        let text = format!("POST /v1/certificates HTTP/1.1\r\nHost: node\r\nContent-Length: {length}\r\n\r\n{body}");
+        stage.send(Some(client), &text).unwrap()[9..12].to_owned()
+    };
+    let administrator = stage.client(Some("kubeadm:cluster-admins"));
+    let id = uuid::Uuid::from_u128(7);
+    let body = format!(r#"{{"id": "{id}"}}"#);
+    assert_eq!(post(&stage.client(Some("kaas:monitoring")), &body), "403");
+    assert_eq!(post(&administrator, "{}"), "400");
+    let records = Records::new(stage.root());
+    assert_eq!(records.entry::<Renewal>().unwrap(), None);
+    assert_eq!(post(&administrator, &body), "202");
+    assert_eq!(records.entry::<Renewal>().unwrap(), Some(Renewal { id, stage: renew::Stage::Asked }));
+    records.update_entry(&Renewal { id, stage: renew::Stage::Done }).unwrap();
+    assert_eq!(post(&administrator, &body), "200");
 }
 
 #[test]

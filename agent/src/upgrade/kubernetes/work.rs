@@ -13,7 +13,7 @@ use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::virtual_address;
-use crate::host::command::{Host, Runner};
+use crate::host::command::{Runner, SlowHost};
 use crate::host::services;
 use crate::intake::config::Config;
 use crate::upgrade::swap::context::SwapContext;
@@ -42,7 +42,7 @@ pub fn go_on(context: &SwapContext) -> anyhow::Result<Findings> {
             let Refused { code, reason: error } = failure(&error, &codes::KUBERNETES_FAILED);
             log::warn!("the upgrade to Kubernetes {} is given up: {error} [{code}]", begun.to);
             virtual_address::let_back(&context.root)?;
-            uncordon(context, &Host)?;
+            uncordon(context, &SlowHost(context.config.timeout_factor))?;
             let given = Begun { error: Some(error.clone()), code: Some(code), ..begun };
             records.update_entry(&given)?;
             context.tell(|| None)?;
@@ -69,8 +69,8 @@ fn change_over(context: &SwapContext, begun: &Begun) -> anyhow::Result<()> {
         bail!("{} is being swapped or upgraded as well: it goes first", others.join(" and "));
     }
     let never = AtomicBool::new(false);
-    let leave =
-        Evacuation { context, id: begun.id, drain_seconds: begun.drain_seconds, cancelled: &never, runner: &Host };
+    let runner = &SlowHost(context.config.timeout_factor);
+    let leave = Evacuation { context, id: begun.id, drain_seconds: begun.drain_seconds, cancelled: &never, runner };
     leave.yield_address()?;
     leave.cordon()?;
     leave.losses()?;

@@ -19,7 +19,7 @@ use super::manager_state::{ManagerState, taken};
 use super::prepare::Work;
 use super::saved::{Leaving, Purpose};
 use super::{good, publisher};
-use crate::host::command::{Host, Runner};
+use crate::host::command::{Runner, SlowHost};
 use crate::host::disk::Identity;
 
 /// How long etcd may take to be well again once the pods have moved, times the timeout factor.
@@ -247,7 +247,8 @@ impl SwapManager {
     fn set_out(&self, inner: &mut ManagerState, context: Arc<SwapContext>, purpose: Purpose) -> anyhow::Result<()> {
         let (manager, cancelled) = (self.clone(), Arc::clone(&inner.cancelled));
         let way = thread::Builder::new().name("swap".to_owned());
-        let way = way.spawn(move || manager.carry_out(&context, &purpose, &cancelled, &Host));
+        let host = SlowHost(context.config.timeout_factor);
+        let way = way.spawn(move || manager.carry_out(&context, &purpose, &cancelled, &host));
         inner.way = Some(way.context("starting to prepare this node")?);
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! Runs when everything that writes to the data disk has stopped, and before it is
 //! unmounted: read-only from then on, whoever still looks at it.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +14,8 @@ use anyhow::Context as _;
 use contract::paths;
 use contract::swap::Use;
 use nix::mount::MsFlags;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use uuid::Uuid;
 
 use crate::host::disk::ownership::{self, own_use};
@@ -37,11 +40,32 @@ pub fn command(root: &Path) -> anyhow::Result<()> {
     };
     let data = platform.path(paths::DATA);
     if is_mounted(&data)? {
+        end_pods(&platform.path("/proc"));
         make_read_only(&data, WRITER_LIMIT).context("the data disk stays this VM's")?;
     }
     slots::write(&disk, &released).with_context(|| format!("releasing {}", disk.display()))?;
     println!("the data disk {} of node {} is released: another VM may take it over", disk.display(), released.node);
     Ok(())
+}
+
+/// Ends the processes of pods that still run. In a VM systemd has ended all of them by their scopes; the pods of a node in a
+/// container have no scopes, and its API server writes its audit log to the data disk.
+fn end_pods(proc: &Path) {
+    // Without a cgroup namespace the groups of a node's container come first, and the container may be a pod itself.
+    let depth = |process: &Path| {
+        let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
+        groups.matches("/kubepods").count()
+    };
+    let own = depth(&proc.join("self"));
+    for entry in fs::read_dir(proc).into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // One that has ended meanwhile is no longer there.
+        if depth(&entry.path()) > own
+            && let Err(error) = kill(Pid::from_raw(pid), Signal::SIGKILL)
+        {
+            println!("the process {pid} of a pod cannot be ended: {error}");
+        }
+    }
 }
 
 /// The disk that this VM may release, with the identity that it has then.
@@ -82,6 +106,8 @@ mod tests {
     use crate::host::disk::fixture::{Loop, Machine, alone, owner};
     use crate::host::disk::{DataDisk, DiskState, MINIMUM_SIZE, mount, prepare, unmount};
     use crate::upgrade::swap::adopt;
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::Command;
 
     /// A machine with a prepared disk that belongs to a cluster.
     fn machine() -> (Machine, Loop) {
@@ -163,5 +189,29 @@ mod tests {
     fn without_a_disk_there_is_nothing_to_release() {
         let machine = Machine::new();
         assert!(find(&machine.platform(), &machine.own()).unwrap().is_none());
+    }
+    #[test]
+    fn pods_that_systemd_does_not_know_end_before_the_disk_is_released() {
+        // A node with a cgroup namespace, one without, and one without that is a pod itself.
+        for node in ["", "/lab/node1", "/kubepods/burstable/pod9/lab/node1"] {
+            let proc = tempfile::tempdir().unwrap();
+            let [mut pod, mut other] = [0, 1].map(|_| Command::new("sleep").arg("600").spawn().unwrap());
+            let [of_pod, of_other] = [pod.id(), other.id()].map(|id| id.to_string());
+            for (process, group) in [
+                (of_pod.as_str(), "kubepods/burstable/pod1/2"),
+                (of_other.as_str(), "system.slice/etcd.service"),
+                ("self", "system.slice/kaas-release.service"),
+            ] {
+                let directory = proc.path().join(process);
+                fs::create_dir(&directory).unwrap();
+                fs::write(directory.join("cgroup"), format!("0::{node}/{group}\n")).unwrap();
+            }
+            fs::create_dir(proc.path().join("sys")).unwrap();
+            end_pods(proc.path());
+            // If it was killed before, it has ended by SIGKILL.
+            kill(Pid::from_raw(of_other.parse().unwrap()), Signal::SIGTERM).unwrap();
+            assert_eq!(other.wait().unwrap().signal(), Some(15), "{node}: etcd was ended");
+            assert!(!pod.wait().unwrap().success(), "{node}");
+        }
     }
 }

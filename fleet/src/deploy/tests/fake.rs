@@ -159,8 +159,8 @@ pub struct State {
     pub settings: BTreeSet<String>,
     /// Whether a VM without a noted place is not proved gone.
     pub demands_places: bool,
-    /// Whether the account may not ask whether a VM is gone.
-    pub denies_absence: bool,
+    /// How the question whether a VM is gone fails, if it does.
+    pub absence_fails: Option<Kind>,
     /// Whether nodes that are on speak for a cluster that has formed while others are not.
     pub speaks_alone: bool,
     /// The last kubeconfig that a run has handed over before its end.

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, Machine, World, destroy_shown, wanted};
 use super::stories::{also, shown, stopped_by};
 use crate::deploy::{Arrived, Goal, Wish, authority, moved, records};
-use crate::hypervisor::{DiskRef, Hypervisor, PowerState, Vm};
+use crate::hypervisor::{DiskRef, Hypervisor, Kind, PowerState, Vm};
 use crate::journals::beginning;
 use crate::upgrade::{AbandonedUnread, DiskCopy, LastUpgrade, OpenUpgrade};
 
@@ -165,11 +165,25 @@ async fn a_vm_that_an_earlier_upgrade_made_may_have_run() {
 async fn a_vm_that_cannot_be_proved_gone_keeps_no_other_vm() {
     let world = World::with(3).await;
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
-    world.lock().denies_absence = true;
+    world.lock().absence_fails = Some(Kind::Denied);
     let (arrived, _) = world.give(DESTROY).await.arrived();
     let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
-    assert!(waits.len() == 1 && waits[0].reason.words.contains("no privilege on the datastore"), "{waits:?}");
+    assert!(waits.len() == 1 && waits[0].reason.words.contains("the datastore cannot be searched"), "{waits:?}");
     assert_eq!(world.own(), [""; 0]);
+}
+
+/// Its datastore cannot be searched for a while.
+#[tokio::test(start_paused = true)]
+async fn a_proof_that_may_succeed_later_is_waited_for() {
+    let world = World::with(3).await;
+    world.lock().machines.retain(|machine| machine.vm.name != "cp2");
+    world.lock().absence_fails = Some(Kind::Transient);
+    let (arrived, _) = world.give(DESTROY).await.arrived();
+    let Arrived::Paused(waits) = arrived else { panic!("{arrived:?}") };
+    assert!(waits.len() == 1 && waits[0].reason.words.contains("the datastore cannot be searched"), "{waits:?}");
+    assert_eq!(world.own(), [""; 0]);
+    world.lock().absence_fails = None;
+    assert_eq!(world.give(DESTROY).await.arrived().0, Arrived::Gone);
 }
 
 /// It could not be removed by the command that named it. Its host was removed from vCenter since.

@@ -1,10 +1,8 @@
 //! Steps on VMs: off, disconnected, without the disk, with it, on. What must never be is proved right before.
 
-use std::time::Duration;
-
 use super::Taken;
 use super::reach::Says;
-use crate::hypervisor::{DiskRef, PowerState, ShutDown, Vm};
+use crate::hypervisor::{DiskRef, PowerState, SHUTTING_DOWN, ShutDown, Vm};
 use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::moved::may_be_its;
 use crate::upgrade::nodes::Nodes as _;
@@ -13,9 +11,6 @@ use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{DISK_HELD, VM_COPIED, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::VM_SNAPSHOT;
 use crate::upgrade::step_error::{StepError, Wait};
-
-/// How long a guest may take to shut down before its power is cut.
-const SHUTTING_DOWN: Duration = Duration::from_secs(240);
 
 impl StepContext<'_> {
     /// Shuts a VM down. Only when it was asked and is still on at the limit its power is cut; off is what is then

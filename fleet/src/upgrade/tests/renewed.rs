@@ -119,6 +119,10 @@ impl Nodes for InWorld {
         self.0.upgrade_kubernetes(node, request).await
     }
 
+    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
+        self.0.renew_certificates(node, id).await
+    }
+
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
         self.0.snapshot(node, to, room).await
     }

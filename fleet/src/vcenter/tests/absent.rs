@@ -6,7 +6,7 @@ use super::cut::{Cut, CutStore};
 use super::upgrade::Cluster;
 use super::*;
 use crate::authority::Store as _;
-use crate::hypervisor::{Absence, DiskRef, LastSeen};
+use crate::hypervisor::{Absence, DiskRef, Kind, LastSeen};
 use crate::upgrade::{Arrived, Outcome, Verb};
 
 async fn host_of(client: &vsphere::Client, vm: &Vm) -> vsphere::MoRef {
@@ -77,6 +77,10 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
         assert!(why.contains(fault) && why.contains("create the directory"), "{why}");
         bed.spoil_nothing().await;
     }
+    // The same search may succeed later.
+    bed.spoil("SearchDatastore_Task", "fault", json!({ "fault": "CannotAccessFile" })).await;
+    assert_eq!(hypervisor.absence(vm.uuid(), &["w1"], seen).await.unwrap_err().kind, Kind::Transient);
+    bed.spoil_nothing().await;
     assert_eq!(hypervisor.absence(vm.uuid(), &["w1"], seen).await.unwrap(), Absence::Gone);
     // The directory of a renamed datastore is found by what is noted of the datastore.
     std::fs::rename(bed.file(&format!("{settings}.away")), bed.file(&settings)).unwrap();

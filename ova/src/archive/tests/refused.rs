@@ -8,20 +8,20 @@ use crate::manifest::Manifest;
 
 /// An OVA as its members.
 #[derive(Clone)]
-struct Ova {
-    members: Vec<(String, Vec<u8>)>,
+pub(super) struct Ova {
+    pub(super) members: Vec<(String, Vec<u8>)>,
     /// What follows the last member.
     end: Vec<u8>,
 }
 
 const DESCRIPTOR: &str = "example.ovf";
-const MANIFEST: &str = "example.mf";
+pub(super) const MANIFEST: &str = "example.mf";
 const SIGNATURE: &str = "example.cert";
-const SYSTEM: &str = "system.vmdk";
-const TOOLS: &str = "tools.vmdk";
+pub(super) const SYSTEM: &str = "system.vmdk";
+pub(super) const TOOLS: &str = "tools.vmdk";
 
 /// As it is written, with two disks.
-fn whole() -> Ova {
+pub(super) fn whole() -> Ova {
     static WHOLE: LazyLock<Ova> = LazyLock::new(|| {
         let fixture = fixture();
         fixture.write(None).unwrap();
@@ -37,20 +37,20 @@ fn whole() -> Ova {
 }
 
 impl Ova {
-    fn place(&self, name: &str) -> usize {
+    pub(super) fn place(&self, name: &str) -> usize {
         self.members.iter().position(|(member, _)| member == name).unwrap()
     }
 
-    fn content(&mut self, name: &str) -> &mut Vec<u8> {
+    pub(super) fn content(&mut self, name: &str) -> &mut Vec<u8> {
         let place = self.place(name);
         &mut self.members[place].1
     }
 
-    fn remove(&mut self, name: &str) {
+    pub(super) fn remove(&mut self, name: &str) {
         self.members.remove(self.place(name));
     }
 
-    fn add(&mut self, name: &str, content: &[u8]) {
+    pub(super) fn add(&mut self, name: &str, content: &[u8]) {
         self.members.push((name.into(), content.into()));
     }
 
@@ -60,34 +60,53 @@ impl Ova {
     }
 
     /// Writes something else into the descriptor wherever `from` is.
-    fn describe(&mut self, from: &str, to: &str) {
+    pub(super) fn describe(&mut self, from: &str, to: &str) {
         let text = String::from_utf8(self.content(DESCRIPTOR).clone()).unwrap();
         assert!(text.contains(from), "{from:?} is not in the descriptor");
         *self.content(DESCRIPTOR) = text.replace(from, to).into_bytes();
     }
 
     /// Names a further file in the descriptor.
-    fn refer_to(&mut self, name: &str) {
+    pub(super) fn refer_to(&mut self, name: &str) {
         self.describe("</References>", &format!("<File ovf:href=\"{name}\" ovf:id=\"further\"/></References>"));
     }
 
     /// Puts other bytes into the place of the first disk; the descriptor has their size.
-    fn system_disk(&mut self, bytes: &[u8]) {
+    pub(super) fn system_disk(&mut self, bytes: &[u8]) {
         let size = format!("ovf:size=\"{}\"", self.content(SYSTEM).len());
         self.describe(&size, &format!("ovf:size=\"{}\"", bytes.len()));
         *self.content(SYSTEM) = bytes.into();
     }
 
-    /// Makes the manifest anew, so that nothing but the mistake is wrong.
-    fn seal(&mut self) {
-        let mut manifest = Manifest::new();
-        for (name, content) in self.members.iter().filter(|(name, _)| ![MANIFEST, SIGNATURE].contains(&&**name)) {
-            manifest.add(name, Sha256::of(content)).unwrap();
-        }
-        *self.content(MANIFEST) = manifest.to_string().into_bytes();
+    /// A first disk with its tables in front and so many sectors of zeros at its end.
+    pub(super) fn tables_in_front(&mut self, end: usize) {
+        let grains = [0, 2, 4, 512].map(|number| MadeGrain::new(number, &[9; GRAIN]));
+        let made = Made::with_tables_in_front(&grains, false, end);
+        self.describe("ovf:capacity=\"134217728\"", &format!("ovf:capacity=\"{}\"", made.capacity()));
+        self.system_disk(&made.bytes);
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    /// A first disk as old tools make it.
+    pub(super) fn old_version(&mut self) {
+        let mut made = vmdk::whole();
+        let footer = made.footer();
+        made.put_u32(4, 1);
+        made.put_u32(footer + 4, 1);
+        self.system_disk(&made.bytes);
+    }
+
+    /// Makes the manifest anew, so that nothing but the mistake is wrong.
+    pub(super) fn seal(&mut self) {
+        self.seal_with(|name, content| format!("SHA256({name})= {}\n", Sha256::of(content)));
+    }
+
+    /// Makes the manifest anew with these lines.
+    pub(super) fn seal_with(&mut self, line: impl Fn(&str, &[u8]) -> String) {
+        let members = self.members.iter().filter(|(name, _)| ![MANIFEST, SIGNATURE].contains(&&**name));
+        *self.content(MANIFEST) = members.map(|(name, content)| line(name, content)).collect::<String>().into_bytes();
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         for (name, content) in &self.members {
             let mut header = tar::Header::new_ustar();
@@ -103,15 +122,23 @@ impl Ova {
     }
 }
 
-fn verify(bytes: &[u8]) -> Result<(Descriptor, Manifest), Error> {
+pub(super) fn verify(bytes: &[u8]) -> Result<(Descriptor, Manifest), Error> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.ova");
     fs::write(&path, bytes).unwrap();
-    Archive::open(&path)?.verify(&mut |_| {})
+    Archive::open(&path)?.verify()
+}
+
+/// The same as an OVA of any vendor.
+pub(super) fn lenient(bytes: &[u8]) -> Result<Report, Error> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.ova");
+    fs::write(&path, bytes).unwrap();
+    LenientArchive::open(&path)?.verify()
 }
 
 #[track_caller]
-fn refused(bytes: &[u8], expected: &str) {
+pub(super) fn refused(bytes: &[u8], expected: &str) {
     let error = verify(bytes).expect_err(expected).to_string();
     assert!(error.contains(expected), "{expected:?} is not in {error:?}");
 }
@@ -191,17 +218,13 @@ accepted! {
         ova.describe("</DiskSection>", &format!("<Disk ovf:capacity=\"134217728\" ovf:diskId=\"copy\" \
             ovf:fileRef=\"file-system\" {format}/></DiskSection>"));
     };
-    a_disk_with_tables_in_front: |ova| {
-        let made = Made::with_tables_in_front(&[0, 2, 4, 512].map(|number| MadeGrain::new(number, &[9; GRAIN])), true);
-        ova.describe("ovf:capacity=\"134217728\"", &format!("ovf:capacity=\"{}\"", made.capacity()));
-        ova.system_disk(&made.bytes);
-    };
+    a_disk_of_open_vmdk: |ova| ova.tables_in_front(1);
     zeros_that_fill_up_the_last_record: |ova| ova.end = vec![0; 20 * 512];
 }
 
 // What is in the disks, all with right digests.
 refused! {
-    a_text_file_named_like_a_disk: "system.vmdk is not a streamOptimized VMDK", |ova| ova.system_disk(&[b'x'; 5000]);
+    a_text_file_named_like_a_disk: "system.vmdk: this file is not a streamOptimized VMDK", |ova| ova.system_disk(&[b'x'; 5000]);
     an_empty_disk: "system.vmdk, at byte 0: the file ends too early", |ova| ova.system_disk(b"");
     a_cut_disk: "system.vmdk, at byte 67184: the file ends too early", |ova| {
         ova.system_disk(&vmdk::whole().bytes[..67184]);
@@ -224,13 +247,8 @@ refused! {
         made.put_u32(made.tables[0] + 8, 300);
         ova.system_disk(&made.bytes);
     };
-    a_disk_of_an_old_version: "its version is 1, vSphere imports version 3", |ova| {
-        let mut made = vmdk::whole();
-        let footer = made.footer();
-        made.put_u32(4, 1);
-        made.put_u32(footer + 4, 1);
-        ova.system_disk(&made.bytes);
-    };
+    a_disk_of_an_old_version: "its version is 1, vSphere imports version 3", Ova::old_version;
+    a_disk_without_an_end_of_stream_marker: "system.vmdk does not end with", |ova| ova.tables_in_front(0);
 }
 
 // What the descriptor says of the disks.
@@ -249,16 +267,21 @@ refused! {
         let size = format!("ovf:size=\"{}\"", ova.content(TOOLS).len());
         ova.describe(&size, "ovf:size=\"7\"");
     };
-    a_disk_of_another_format: "system.vmdk has the format \"http://www.gnome.org/~markmc/qcow-image-format.html\"", |ova| {
+    a_disk_of_another_format: "\"system.vmdk\" has the format \"http://www.gnome.org/", |ova| {
         let uri = "http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized";
         ova.describe(uri, "http://www.gnome.org/~markmc/qcow-image-format.html");
     };
     a_sparse_disk: "vSphere imports streamOptimized VMDKs alone", |ova| ova.describe("#streamOptimized", "#sparse");
-    a_disk_without_a_format: "Disk has no ovf:format", |ova| ova.describe("ovf:format=", "ovf:unknown=");
+    a_disk_without_a_format: "\"system.vmdk\" has the format \"\"", |ova| ova.describe("ovf:format=", "ovf:unknown=");
+    a_file_name_of_two_lines: "\"a\\nb\" has the format", |ova| {
+        ova.refer_to("a&#10;b");
+        let disk = "<Disk ovf:capacity=\"1\" ovf:diskId=\"further\" ovf:fileRef=\"further\"/>";
+        ova.describe("</DiskSection>", &format!("{disk}</DiskSection>"));
+    };
     a_disk_under_gzip: "compressed as a whole (\"gzip\")", |ova| {
         ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:compression=\"gzip\"");
     };
-    a_disk_in_chunks: "is said to be in chunks", |ova| {
+    a_disk_in_chunks: "\"system.vmdk\" has to be one member of this name, without ovf:chunkSize", |ova| {
         ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:chunkSize=\"1000\"");
     };
 }
@@ -281,7 +304,7 @@ refused! {
     a_signature_apart_from_its_manifest: "expected are example.ovf, example.mf, example.cert, system", |ova| {
         ova.add(SIGNATURE, b"a signature");
     };
-    a_file_that_is_named_twice: "expected are example.ovf, example.mf, system.vmdk, tools.vmdk, tools.vmdk", |ova| {
+    a_file_that_is_named_twice: "there are two files at \"tools.vmdk\"", |ova| {
         ova.refer_to(TOOLS);
     };
     two_files_with_one_identifier: "two files \"further\"", |ova| {
@@ -295,6 +318,7 @@ refused! {
 refused_by_the_manifest! {
     a_changed_byte_in_a_disk: "tools.vmdk has the digest", |ova| *ova.content(TOOLS).last_mut().unwrap() ^= 1;
     a_changed_byte_in_the_descriptor: "example.ovf has the digest", |ova| ova.describe("two lines", "two limes");
+    a_broken_descriptor: "is damaged: example.ovf has the digest", |ova| ova.describe("</References>", "</Reverences>");
     a_disk_that_the_manifest_does_not_list: "tools.vmdk is not in the manifest", |ova| {
         let text = String::from_utf8(ova.content(MANIFEST).clone()).unwrap();
         *ova.content(MANIFEST) = text.lines().take(2).map(|line| format!("{line}\n")).collect::<String>().into_bytes();
@@ -408,8 +432,10 @@ proptest::proptest! {
                 let at = index.index(bytes.len());
                 bytes[at] = value;
             }
+            let vendors = lenient(&bytes);
             if let Ok(found) = verify(&bytes) {
                 proptest::prop_assert_eq!(&found, content);
+                proptest::prop_assert_eq!(vendors.unwrap().warnings, []);
             }
             Ok(())
         })?;
@@ -425,6 +451,6 @@ proptest::proptest! {
             disk[at] = value;
         }
         ova.seal();
-        let _ = verify(&ova.bytes());
+        let _ = (verify(&ova.bytes()), lenient(&ova.bytes()));
     }
 }

@@ -23,11 +23,6 @@ impl<R: Read> Input<R> {
         self.offset
     }
 
-    /// Bytes there ought to be.
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
     /// The current place as an entry of a table would have it.
     ///
     /// # Errors
@@ -67,11 +62,11 @@ impl<R: Read> Input<R> {
         Ok(())
     }
 
-    /// Checks that nothing is left, but for at most `padding` bytes of zeros.
+    /// Checks that nothing is left, but for at most `padding` bytes of zeros, and gives their number.
     ///
     /// # Errors
     /// When something is, when there was less than expected, or when the stream fails.
-    pub fn expect_end(&mut self, padding: u64) -> Result<(), Error> {
+    pub fn expect_end(&mut self, padding: u64) -> Result<u64, Error> {
         let end = self.offset;
         let mut rest = Vec::new();
         self.inner.by_ref().take(padding + 1).read_to_end(&mut rest).map_err(|error| self.failed(error))?;
@@ -82,7 +77,7 @@ impl<R: Read> Input<R> {
         if self.offset != self.size {
             return Err(Error::damaged(self.offset, format!("it ends here, {} bytes were expected", self.size)));
         }
-        Ok(())
+        Ok(self.offset - end)
     }
 
     fn failed(&self, error: std::io::Error) -> Error {

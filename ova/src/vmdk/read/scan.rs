@@ -5,7 +5,6 @@ use std::io::Read;
 use super::batch::Batch;
 use super::input::Input;
 use super::places::{self, Entry, Places};
-use crate::Progress;
 use crate::vmdk::descriptor;
 use crate::vmdk::error::Error;
 use crate::vmdk::format::{
@@ -34,10 +33,12 @@ pub struct Scan<R> {
 
 /// How a file ended.
 enum End {
-    /// With a footer, which has the place of the grain directory.
+    /// With a footer, which has the place of the grain directory, and a marker.
     Footer(Header),
-    /// Without one.
-    Plain,
+    /// With an end-of-stream marker alone.
+    Marker,
+    /// After a grain.
+    NoMarker,
 }
 
 impl<R: Read> Scan<R> {
@@ -50,7 +51,10 @@ impl<R: Read> Scan<R> {
         let first = input.sector()?;
         let header = Header::decode(&first).map_err(|reason| Error::Unsupported { reason })?;
         let descriptor_end = header.descriptor_offset.saturating_add(header.descriptor_size);
-        if header.descriptor_offset == 0 || descriptor_end > header.overhead {
+        if header.descriptor_offset == 0 {
+            return Err(Error::Unsupported { reason: "it has no descriptor, as a part of a larger disk".into() });
+        }
+        if descriptor_end > header.overhead {
             return Err(Error::damaged(0, "its descriptor does not lie between header and grains"));
         }
         check_overhead(&header)?;
@@ -67,11 +71,6 @@ impl<R: Read> Scan<R> {
         &self.header
     }
 
-    /// Bytes read, of all there are.
-    pub fn progress(&self) -> Progress {
-        Progress { done: self.input.offset().min(self.input.size()), total: self.input.size() }
-    }
-
     /// Puts the next grains into `batch`; none when the file has ended.
     ///
     /// # Errors
@@ -84,22 +83,24 @@ impl<R: Read> Scan<R> {
         Ok(())
     }
 
-    /// Compares the tables with the grains that were found once the file has ended, and gives the number of grains.
+    /// Compares the tables with the grains that were found once the file has ended. Gives the number of grains, and
+    /// whether an end-of-stream marker is the last that the file has.
     ///
     /// # Errors
     /// When they do not agree, or something follows the end.
-    pub fn finish(&mut self) -> Result<u64, Error> {
+    pub fn finish(&mut self) -> Result<(u64, bool), Error> {
         // Writers that keep the tables in front also fill up the last grain.
-        self.input.expect_end(if self.is_streamed() { 0 } else { GRAIN_BYTES })?;
-        let last = match &self.end {
-            Some(End::Footer(footer)) => footer,
-            _ => &self.header,
+        let padding = self.input.expect_end(if self.is_streamed() { 0 } else { GRAIN_BYTES })?;
+        let (last, has_marker) = match &self.end {
+            Some(End::Footer(footer)) => (footer, true),
+            Some(End::Marker) => (&self.header, padding == 0),
+            _ => (&self.header, false),
         };
         self.compare_tables("grain directory", last.directory)?;
         if let Some(redundant) = last.redundant_directory() {
             self.compare_tables("redundant grain directory", redundant)?;
         }
-        Ok(self.places.grains())
+        Ok((self.places.grains(), has_marker))
     }
 
     /// Whether the tables stand among and behind the grains, in a file made without going back.
@@ -112,7 +113,7 @@ impl<R: Read> Scan<R> {
         let offset = self.input.offset();
         // Writers that keep the tables in front may leave out the end-of-stream marker.
         if !self.is_streamed() && self.input.is_at_end() {
-            return Ok(Some(End::Plain));
+            return Ok(Some(End::NoMarker));
         }
         let sector = self.input.sector()?;
         match Marker::decode(&sector).map_err(|reason| Error::damaged(offset, reason))? {
@@ -134,7 +135,7 @@ impl<R: Read> Scan<R> {
                     return Err(Error::damaged(offset, "the stream ends without a footer"));
                 }
                 check_end_of_stream(offset, sectors)?;
-                return Ok(Some(End::Plain));
+                return Ok(Some(End::Marker));
             }
         }
         Ok(None)

@@ -116,8 +116,9 @@ impl Made {
     }
 
     /// A disk as qemu-img and open-vmdk make it: with room for 513 grains, its tables, and a second copy of them if
-    /// `redundant`, before the grains, no footer, zeros at the end.
-    pub(crate) fn with_tables_in_front(grains: &[MadeGrain], redundant: bool) -> Made {
+    /// `redundant`, before the grains, no footer, and `end` sectors of zeros. open-vmdk writes one, which is the
+    /// end-of-stream marker; qemu-img writes none or many.
+    pub(crate) fn with_tables_in_front(grains: &[MadeGrain], redundant: bool, end: usize) -> Made {
         const PLACES: [(usize, [u32; 2]); 2] = [(21, [22, 26]), (30, [31, 35])];
         let mut header = Header::stream_optimized(513 * format::GRAIN_SECTORS, DESCRIPTOR_SECTORS, 128);
         header.directory = PLACES[0].0 as u64;
@@ -141,7 +142,7 @@ impl Made {
                 bytes[place as usize * SECTOR_BYTES..][..table.len()].copy_from_slice(&table);
             }
         }
-        bytes.resize(bytes.len() + 20 * SECTOR_BYTES, 0);
+        bytes.resize(bytes.len() + end * SECTOR_BYTES, 0);
         let tables = vec![22 * SECTOR_BYTES, 26 * SECTOR_BYTES];
         Made { bytes, grains: markers, tables, directory: 21 * SECTOR_BYTES }
     }

@@ -15,7 +15,7 @@ use contract::properties::AddressRange;
 use serde_json::{Value, json};
 
 use super::objects::{confined, deployment, on_control_nodes, privileged_namespace};
-use crate::cluster::pod_network::desired::{BRIDGE, DEVICE};
+use crate::cluster::pod_network::desired::{DEVICE, PODS};
 
 /// The kinds of objects that MetalLB knows, in the image.
 pub(super) const KINDS: &str = "/usr/lib/kaas/add-ons/metallb-kinds.yaml";
@@ -82,7 +82,7 @@ fn labels(component: &str) -> Value {
 /// Devices of pods and of the node itself, as regular expressions.
 fn excluded() -> Vec<String> {
     let exact = |name: &str| format!("^{}$", name.replace('.', "\\."));
-    vec![exact("lo"), exact(BRIDGE), exact(DEVICE), "^veth.*".to_owned()]
+    vec![exact("lo"), exact(DEVICE), format!("^{}", PODS.replace('*', ".*"))]
 }
 
 fn field(name: &str, path: &str) -> Value {
@@ -171,6 +171,6 @@ mod tests {
 
     #[test]
     fn nothing_is_announced_to_pods() {
-        assert!(excluded().contains(&format!("^{}$", BRIDGE.replace('.', "\\."))), "{:?}", excluded());
+        assert_eq!(excluded(), ["^lo$", "^kaas\\.vxlan$", "^veth.*"]);
     }
 }

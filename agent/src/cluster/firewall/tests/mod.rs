@@ -19,7 +19,8 @@ use crate::intake::config::fixture::{joined, one_node, three_nodes, worker};
 use crate::intake::config::{Config, ControlPlane};
 
 use network::{
-    LOOPBACK, NO_PURPOSE, NODE, Network, PEER, POD, POD_PORT, SERVICE, STRANGER, VRRP, datagram, hears, listening,
+    ECHO, LOOPBACK, NO_PURPOSE, NODE, Network, OTHER_POD, PEER, POD, POD_PORT, SERVICE, STRANGER, VRRP, datagram,
+    hears, listening,
 };
 
 fn tcp(callers: &[Caller]) -> Vec<u16> {
@@ -100,6 +101,7 @@ fn strangers_peers_and_pods_reach_what_the_table_says() {
     // As a pod can that was given the right to send raw packets.
     eventually("a pod's VRRP as the other node's", || hears(node, pod, &VRRP.from(PEER)));
     eventually("a pod's datagram as the other node's", || hears(node, pod, &datagram(ports::VXLAN).from(PEER)));
+    eventually("a pod's echo as another pod's", || hears(node, pod, &ECHO.from(OTHER_POD)));
 
     let keeper = Keeper::new();
     assert!(keeper.lay(node, &three_nodes()));
@@ -138,6 +140,8 @@ fn strangers_peers_and_pods_reach_what_the_table_says() {
     eventually("the other node's datagram in the tunnel", || hears(node, peer, &datagram(ports::VXLAN)));
     assert!(!hears(node, pod, &VRRP.from(PEER)), "a pod's VRRP as the other node's");
     assert!(!hears(node, pod, &datagram(ports::VXLAN).from(PEER)), "a pod's datagram as the other node's");
+    eventually("a pod's echo", || hears(node, pod, &ECHO));
+    assert!(!hears(node, pod, &ECHO.from(OTHER_POD)), "a pod's echo as another pod's");
 
     // Somebody's `nft flush ruleset` is mended.
     node.run(|| Host.run(&Command::new("nft").args(["flush", "ruleset"])).unwrap());

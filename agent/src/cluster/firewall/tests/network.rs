@@ -14,6 +14,11 @@ pub const NODE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 11);
 pub const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 12);
 pub const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 99);
 pub const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 5);
+/// The device of the pod on the node.
+const POD_DEVICE: &str = "veth1a2b3c4d";
+/// Another pod of the node, as far as its device and its route go.
+pub const OTHER_POD: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 6);
+const OTHER_POD_DEVICE: &str = "veth5e6f7a8b";
 pub const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 /// An address of the node's loopback that a stranger can have on no device of its own.
 pub const LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -48,14 +53,20 @@ impl Network {
             namespace.ip(&format!("address add {address}/24 dev eth0"));
             namespace.ip("link set eth0 up");
         }
-        node.ip("link add kaas.pods type bridge");
-        node.ip("address add 10.244.0.1/24 dev kaas.pods");
-        node.ip("link set kaas.pods up");
-        node.ip(&format!("link add pod type veth peer name eth0 netns {}", pod.0));
-        node.ip("link set pod master kaas.pods up");
+        // As the CNI plugin `ptp` does it.
+        node.ip(&format!("link add {POD_DEVICE} type veth peer name eth0 netns {}", pod.0));
+        node.ip(&format!("address add 10.244.0.1/32 dev {POD_DEVICE}"));
+        node.ip(&format!("link set {POD_DEVICE} up"));
+        node.ip(&format!("route add {POD} dev {POD_DEVICE}"));
+        node.ip(&format!("link add {OTHER_POD_DEVICE} type veth peer name other"));
+        node.ip("link set other up");
+        node.ip(&format!("link set {OTHER_POD_DEVICE} up"));
+        node.ip(&format!("route add {OTHER_POD} dev {OTHER_POD_DEVICE}"));
+        node.ip("route add unreachable 10.244.0.0/24");
         pod.ip("link set lo up");
-        pod.ip(&format!("address add {POD}/24 dev eth0"));
+        pod.ip(&format!("address add {POD}/32 dev eth0"));
         pod.ip("link set eth0 up");
+        pod.ip("route add 10.244.0.1 dev eth0");
         pod.ip("route add default via 10.244.0.1");
         set(&stranger, "all/route_localnet", "1");
         for way in ["10.244.0.0/24", "10.96.0.0/16", "127.0.0.2"] {
@@ -63,7 +74,7 @@ impl Network {
         }
         set(&node, "all/forwarding", "1");
         set(&node, "all/route_localnet", "1");
-        for device in ["all", "eth0", "kaas.pods"] {
+        for device in ["all", "eth0", POD_DEVICE] {
             set(&node, &format!("{device}/rp_filter"), "0");
         }
         Self { node, peer, stranger, pod, _switch: switch }
@@ -125,6 +136,9 @@ pub struct Packet {
 /// An advertisement of VRRP version 3 with priority 255 and an interval of 40 s (RFC 9568, section 5.1). The scenarios make theirs
 /// in `tests/src/stranger.rs`, with a checksum that keepalived takes.
 pub const VRRP: Packet = Packet { protocol: 112, head: [0x31, 10, 255, 1, 0x0f, 0xa0, 0, 0], ttl: 255, source: None };
+
+/// A request for an echo (RFC 792), which the node takes from anyone. Its sum is wrong, and nothing answers.
+pub const ECHO: Packet = Packet { protocol: 1, head: [8, 0, 0, 0, 0, 0, 0, 0], ttl: 64, source: None };
 
 /// A datagram to a port.
 pub fn datagram(port: u16) -> Packet {

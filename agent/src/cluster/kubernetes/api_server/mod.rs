@@ -1,8 +1,9 @@
-//! What the API server is told beyond kubeadm's choice: what it refuses, what it notes of requests, and how it encrypts
-//! Secrets; the arguments for that, and what its pod sees of the host.
+//! What the API server is told beyond kubeadm's choice: what it refuses, whom it admits, what it notes of requests, and how
+//! it encrypts Secrets; the arguments for that, and what its pod sees of the host.
 
 pub mod admission;
 pub mod audit;
+pub mod authentication;
 pub mod encryption_configuration;
 
 use std::io;
@@ -13,34 +14,37 @@ use serde_json::{Value, json};
 
 use crate::host::files;
 
-/// Where the configuration of admission and the audit policy are laid at each boot.
+/// The directory of the configurations of admission and authentication, and of the audit policy.
 const DIRECTORY: &str = "/run/kaas/kube-apiserver";
 
-/// Lays the configuration of admission and the audit policy. Says whether one changed. The API server reads them when it
-/// starts.
+/// Lays the configurations of admission and authentication, and the audit policy. Says whether one changed. The API server
+/// reads them when it starts.
 ///
 /// # Errors
 /// The file system's; laying again completes it.
 pub fn lay(root: &Path, level: PodSecurity) -> io::Result<bool> {
     let mut changed = false;
-    for (path, content) in
-        [(admission::CONFIGURATION, admission::configuration(level)), (audit::POLICY, audit::policy())]
-    {
+    for (path, content) in [
+        (admission::CONFIGURATION, admission::configuration(level)),
+        (authentication::CONFIGURATION, authentication::configuration()),
+        (audit::POLICY, audit::policy()),
+    ] {
         changed |= files::ensure_content(&files::below(root, path), format!("{content:#}\n").as_bytes(), 0o600)?;
     }
     Ok(changed)
 }
 
-/// The arguments of all three: names and values.
+/// All arguments: names and values.
 pub fn arguments() -> Vec<(&'static str, String)> {
-    [admission::arguments(), audit::arguments(), encryption_configuration::arguments()].concat()
+    let encryption = encryption_configuration::arguments();
+    [admission::arguments(), authentication::arguments(), audit::arguments(), encryption].concat()
 }
 
-/// What the pod sees of the host for admission and audit (`HostPathMount` of `kubeadm.k8s.io/v1beta4`).
+/// What the pod sees of the host for these (`HostPathMount` of `kubeadm.k8s.io/v1beta4`).
 pub fn volumes() -> Value {
     json!([
         {"name": "kaas-policy", "hostPath": DIRECTORY, "mountPath": DIRECTORY, "readOnly": true, "pathType": "Directory"},
-        {"name": "kaas-audit", "hostPath": audit::LOGS, "mountPath": audit::LOGS, "pathType": "DirectoryOrCreate"},
+        {"name": "kaas-audit", "hostPath": audit::LOGS, "mountPath": audit::LOGS, "pathType": "Directory"},
     ])
 }
 
@@ -68,7 +72,7 @@ mod tests {
         let number =
             |name: &str| -> u32 { arguments.iter().find(|(known, _)| *known == name).unwrap().1.parse().unwrap() };
         // Zero would mean "without a limit".
-        assert!((1..=100).contains(&(number("audit-log-maxsize") * (number("audit-log-maxbackup") + 1))));
+        assert!((1..=200).contains(&number("audit-log-maxsize")));
         assert!(number("audit-log-maxage") > 0 && number("audit-log-maxbackup") > 0);
         // Each file that is named is below a directory that the pod sees.
         for (name, path) in arguments.iter().filter(|(_, value)| value.starts_with('/') && !value.starts_with(PKI)) {

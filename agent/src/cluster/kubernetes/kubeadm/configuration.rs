@@ -3,25 +3,16 @@
 
 use contract::image;
 use contract::ports;
-use contract::role::Role;
 use serde_json::{Value, json};
 
 use crate::cluster::certificates;
 use crate::cluster::etcd;
-use crate::cluster::kubernetes::{DOMAIN, PKI, RUNTIME, VOLUME_PLUGINS, api_server, kubelet};
+use crate::cluster::kubernetes::{CIPHER_SUITES, DOMAIN, PKI, RUNTIME, VOLUME_PLUGINS, api_server, kubelet};
 use crate::host::platform::Platform;
 use crate::intake::config::ControlPlane;
 
 /// Where the patches of the static pods are laid at each boot.
 pub const PATCHES: &str = "/run/kaas/kubeadm-patches";
-
-/// The taints of a control node: none where workloads run on it too.
-fn taints(role: Role) -> Vec<Value> {
-    match role.runs_workloads() {
-        true => Vec::new(),
-        false => vec![json!({"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"})],
-    }
-}
 
 /// kubeadm's configuration documents: `version` is the full version of the
 /// cluster's minor, without the leading v; `names` are those under which the
@@ -30,7 +21,7 @@ pub fn documents(config: &ControlPlane, platform: &Platform, version: &str, name
     let cluster = &config.cluster;
     let factor = config.timeout_factor;
     let argument = |name: &str, value: String| json!({"name": name, "value": value});
-    let mut election = Vec::new();
+    let mut election = vec![argument("profiling", "false".to_owned())];
     if factor > 1 {
         // Upstream's 15 s, 10 s and 2 s, stretched together.
         election.push(argument("leader-elect-lease-duration", format!("{}s", 15 * factor)));
@@ -39,6 +30,8 @@ pub fn documents(config: &ControlPlane, platform: &Platform, version: &str, name
     }
     let mut manager = election.clone();
     manager.push(argument("flex-volume-plugin-dir", VOLUME_PLUGINS.to_owned()));
+    // Pods that have ended and that nothing removes.
+    manager.push(argument("terminated-pod-gc-threshold", "1000".to_owned()));
     if factor > 1 {
         // Upstream's 50 s until a silent node counts as lost.
         manager.push(argument("node-monitor-grace-period", format!("{}s", 50 * factor)));
@@ -48,6 +41,8 @@ pub fn documents(config: &ControlPlane, platform: &Platform, version: &str, name
         // Without it a server that is shut down waits a minute for clients that watch, those that are
         // gone with the virtual IP included; with it, it waits for requests, and says 429 to new ones.
         argument("shutdown-send-retry-after", "true".to_owned()),
+        argument("profiling", "false".to_owned()),
+        argument("tls-cipher-suites", CIPHER_SUITES.join(",")),
     ];
     server.extend(api_server::arguments().into_iter().map(|(name, value)| argument(name, value)));
     if !names.is_empty() {
@@ -58,7 +53,7 @@ pub fn documents(config: &ControlPlane, platform: &Platform, version: &str, name
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "InitConfiguration",
         "localAPIEndpoint": {"advertiseAddress": config.address(), "bindPort": ports::API},
-        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": taints(config.role)},
+        "nodeRegistration": {"name": config.node.name, "criSocket": RUNTIME, "taints": kubelet::taints(config.role)},
         "patches": {"directory": PATCHES},
         "timeouts": {
             "controlPlaneComponentHealthCheck": format!("{}s", 240 * factor),
@@ -102,7 +97,8 @@ pub fn documents(config: &ControlPlane, platform: &Platform, version: &str, name
     format!("{node:#}\n---\n{whole:#}\n---\n{kubelet:#}\n")
 }
 
-const MARK: &str = "kaas.local/credentials";
+/// The annotation of a static pod that tells with which credentials it was started.
+pub const MARK: &str = "kaas.local/credentials";
 
 /// The API server's liveness probe, without etcd: to start it again does not bring a member or a quorum back,
 /// and the kubelet's growing pauses between such starts would keep it away after they have come back.
@@ -113,7 +109,9 @@ const ALIVE: &str = "/livez?exclude=etcd";
 pub fn patches(config: &ControlPlane, marks: &[(&str, String)]) -> Vec<(String, String)> {
     let factor = config.timeout_factor;
     let patch = |component: &str, mark: &str| -> Value {
-        let mut container = json!({"name": component});
+        // kubeadm requests processors alone: without this the scheduler gives the memory of these pods to others.
+        let memory = if component == "kube-apiserver" { "256Mi" } else { "64Mi" };
+        let mut container = json!({"name": component, "resources": {"requests": {"memory": memory}}});
         if factor > 1 {
             // kubeadm's own thresholds (`util/staticpod`); it scales the startup
             // probe's from its timeouts.
@@ -130,16 +128,4 @@ pub fn patches(config: &ControlPlane, marks: &[(&str, String)]) -> Vec<(String, 
     };
     let file = |(name, mark): &(&str, String)| (format!("{name}+strategic.json"), format!("{:#}\n", patch(name, mark)));
     marks.iter().map(file).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_tenants_control_nodes_keep_workloads_away() {
-        assert_eq!(taints(Role::ControlPlane), Vec::<Value>::new());
-        let tainted = taints(Role::TenantControlPlane);
-        assert_eq!(tainted, [json!({"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"})]);
-    }
 }

@@ -66,8 +66,8 @@ impl Runner for FakeKubeadm {
             }
             ["kubeconfig", user, ..] => {
                 let client = Leaf::client(user).issue(&self.authorities.kubernetes, self.now).unwrap();
-                let (server, authority) = ("https://10.0.0.10:6443".to_owned(), String::new());
-                let whole = pki::kubeconfig(server, authority, client).render(user);
+                let authority = self.authorities.kubernetes.certificate.clone();
+                let whole = pki::kubeconfig("https://10.0.0.10:6443".to_owned(), authority, client).render(user);
                 self.write(&format!("{DIRECTORY}/{user}.conf"), &whole);
             }
             ["control-plane", "all", ..] => {

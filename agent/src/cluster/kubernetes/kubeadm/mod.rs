@@ -23,6 +23,7 @@ use crate::host::files;
 use crate::host::hex;
 use crate::host::platform::Platform;
 use crate::intake::config::ControlPlane;
+use crate::system::trust;
 use configuration::{PATCHES, documents, patches};
 
 /// Where the configuration is laid at each boot.
@@ -51,8 +52,8 @@ const MADE: [&str; 10] = [
     "pki/front-proxy-client.key",
 ];
 
-/// What the static pods read when they start, by component, below [`DIRECTORY`] or from the root: they keep using it
-/// until they are started again.
+/// What the static pods read when they start, by component, below [`DIRECTORY`] or from the root: they keep using it until they are
+/// started again.
 const READ_AT_START: [(&str, &[&str]); 3] = [
     (
         "kube-apiserver",
@@ -62,9 +63,10 @@ const READ_AT_START: [(&str, &[&str]); 3] = [
             "pki/front-proxy-client.crt",
             api_server::admission::CONFIGURATION,
             api_server::audit::POLICY,
+            trust::BUNDLE,
         ],
     ),
-    ("kube-controller-manager", &["controller-manager.conf"]),
+    ("kube-controller-manager", &["controller-manager.conf", trust::BUNDLE]),
     ("kube-scheduler", &["scheduler.conf"]),
 ];
 
@@ -154,7 +156,7 @@ impl<'a> Kubeadm<'a> {
     /// power cut during a renewal has left does not.
     fn last_long(&self, now: SystemTime) -> bool {
         match self.valid(now) {
-            Ok((begins, ends)) => begins <= now && ends >= now + pki::RENEW_BEFORE,
+            Ok(ends) => ends >= now + pki::RENEW_BEFORE,
             Err(error) => {
                 log::info!("kubeadm's certificates are made anew: {error:#}");
                 false
@@ -162,18 +164,18 @@ impl<'a> Kubeadm<'a> {
         }
     }
 
-    /// From when to when all of kubeadm's certificates are valid.
+    /// Until when all of kubeadm's certificates are valid.
     ///
     /// # Errors
     /// The first one that is missing, damaged, or does not fit its key and authority.
-    fn valid(&self, now: SystemTime) -> anyhow::Result<(SystemTime, SystemTime)> {
+    fn valid(&self, now: SystemTime) -> anyhow::Result<SystemTime> {
         let authorities = pki::Authorities::read(&self.path(PKI))?;
         let read = |name: &str| {
             fs::read_to_string(self.path(DIRECTORY).join(name))
                 .map(Zeroizing::new)
                 .with_context(|| format!("reading {name}"))
         };
-        let (mut begins, mut ends) = (SystemTime::UNIX_EPOCH, now + Duration::from_secs(u64::from(u32::MAX)));
+        let mut ends = now + Duration::from_secs(u64::from(u32::MAX));
         for name in MADE {
             let present = match name.rsplit_once('.') {
                 Some((base, "crt")) => pki::Certified {
@@ -185,10 +187,9 @@ impl<'a> Kubeadm<'a> {
             };
             let front = name.contains("front-proxy");
             let authority = if front { &authorities.front_proxy } else { &authorities.kubernetes };
-            let (from, until) = pki::verified(&present, authority).with_context(|| name.to_owned())?;
-            (begins, ends) = (begins.max(from), ends.min(until));
+            ends = ends.min(pki::verified(&present, authority, now).with_context(|| name.to_owned())?);
         }
-        Ok((begins, ends))
+        Ok(ends)
     }
 
     /// Does `work` with [`SUPER_ADMINISTRATOR`] in place, which is removed afterwards, whatever came of it.

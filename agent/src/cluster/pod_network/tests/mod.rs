@@ -63,6 +63,7 @@ fn reached(desired: &Desired) -> Observed {
         forwarding: desired.remotes.values().map(|remote| (remote.mac.clone(), remote.address)).collect(),
         neighbours: desired.remotes.iter().map(|(range, remote)| (range.network(), remote.mac.clone())).collect(),
         routes: desired.remotes.keys().map(|range| (*range, Some(range.network()))).collect(),
+        unreachable: [desired.pod_cidr].into(),
     }
 }
 
@@ -188,6 +189,7 @@ fn from_nothing_everything_is_made() {
             "bridge fdb replace 02:6b:0a:00:00:0c dev kaas.vxlan dst 10.0.0.12 self permanent",
             "ip neighbour replace 10.244.1.0 lladdr 02:6b:0a:00:00:0c nud permanent dev kaas.vxlan",
             "ip route replace 10.244.1.0/24 via 10.244.1.0 dev kaas.vxlan onlink",
+            "ip route replace unreachable 10.244.0.0/24 proto 107",
         ]
     );
 }
@@ -241,24 +243,63 @@ fn a_device_is_mended_or_made_anew() {
         other(&|vxlan| vxlan.underlay = "ens224".to_owned()),
     ] {
         assert_eq!(anew[0], "ip link delete kaas.vxlan");
-        assert_eq!(anew[1..], commands(&desired, &Observed::default()), "all that was on it is gone");
+        let unreachable = [desired.pod_cidr].into();
+        let nothing = Observed { unreachable, ..Observed::default() };
+        assert_eq!(anew[1..], commands(&desired, &nothing), "all that was on it is gone");
     }
 }
 
+/// As of two nodes whose objects were made again, each with the range of the other: the kernel has one route to a range.
 #[test]
-fn names_fit_into_the_kernels_limit() {
-    for name in [super::desired::DEVICE, super::desired::BRIDGE] {
-        assert!(name.len() <= 15, "{name}: IFNAMSIZ is 16 with the end mark");
-    }
+fn another_range_replaces_the_former_one() {
+    let before = wanted(&nodes(&[("node-1", "10.0.0.11", "10.244.0.0/24"), ("node-2", "10.0.0.12", "10.244.1.0/24")]));
+    let after = wanted(&nodes(&[("node-1", "10.0.0.11", "10.244.1.0/24"), ("node-2", "10.0.0.12", "10.244.0.0/24")]));
+    assert_eq!(
+        commands(&after, &reached(&before)),
+        [
+            "ip route delete unreachable 10.244.0.0/24 proto 107",
+            "ip address delete 10.244.0.0/32 dev kaas.vxlan",
+            "ip address add 10.244.1.0/32 dev kaas.vxlan",
+            "ip route delete 10.244.1.0/24 dev kaas.vxlan",
+            "ip neighbour delete 10.244.1.0 dev kaas.vxlan",
+            "ip neighbour replace 10.244.0.0 lladdr 02:6b:0a:00:00:0c nud permanent dev kaas.vxlan",
+            "ip route replace 10.244.0.0/24 via 10.244.0.0 dev kaas.vxlan onlink",
+            "ip route replace unreachable 10.244.1.0/24 proto 107",
+        ]
+    );
+}
+
+#[test]
+fn the_devices_name_fits_into_the_kernels_limit() {
+    assert!(super::desired::DEVICE.len() <= 15, "IFNAMSIZ is 16 with the end mark");
 }
 
 #[test]
 fn the_cni_configuration_carries_range_and_mtu() {
-    let list: serde_json::Value = serde_json::from_str(&cni::conflist("10.244.3.0/24".parse().unwrap(), 1450)).unwrap();
-    assert_eq!(list["plugins"][0]["mtu"], 1450);
+    let root = tempfile::tempdir().unwrap();
+    assert_eq!(cni::range(root.path()), None);
+    let (range, path) = ("10.244.3.0/24".parse().unwrap(), root.path().join(cni::PATH));
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, cni::conflist(range, 1450)).unwrap();
+    assert_eq!(cni::range(root.path()), Some(range));
+    let list: serde_json::Value = serde_json::from_str(&cni::conflist(range, 1450)).unwrap();
+    assert_eq!((&list["plugins"][0]["type"], &list["plugins"][0]["mtu"]), (&json!("ptp"), &json!(1450)));
     assert_eq!(list["plugins"][0]["ipam"]["ranges"][0][0]["subnet"], "10.244.3.0/24");
-    assert_eq!(list["plugins"][0]["isDefaultGateway"], true);
+    assert_eq!(list["plugins"][0]["ipam"]["routes"], json!([{"dst": "0.0.0.0/0"}]));
+    // A power cut leaves the addresses of all pods noted: in memory, they go with the pods.
+    assert!(list["plugins"][0]["ipam"]["dataDir"].as_str().unwrap().starts_with("/run/"));
     assert_eq!(list["plugins"][1]["type"], "portmap");
+}
+
+/// Another plugin would be missing on the node, and no pod would start.
+#[test]
+fn the_image_has_the_plugins_of_the_cni_configuration() {
+    let list: serde_json::Value = serde_json::from_str(&cni::conflist("10.244.3.0/24".parse().unwrap(), 1450)).unwrap();
+    let components = include_str!("../../../../../image/components/components.toml");
+    let plugins = list["plugins"].as_array().unwrap();
+    for name in plugins.iter().map(|plugin| &plugin["type"]).chain([&plugins[0]["ipam"]["type"]]) {
+        assert!(components.contains(&format!("output = {name} }}")), "{name} is not in the image");
+    }
 }
 
 #[test]

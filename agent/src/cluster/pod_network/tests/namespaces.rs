@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -102,10 +103,10 @@ fn pods_of_two_nodes_reach_each_other() {
         namespace.ip("link set lo up");
         namespace.ip(&format!("address add 10.77.0.{number}/24 dev eth0"));
         namespace.ip("link set eth0 up");
-        // Stands for the pods' bridge.
-        namespace.ip("link add kaas.pods type bridge");
-        namespace.ip(&format!("address add 10.244.{number}.1/24 dev kaas.pods"));
-        namespace.ip("link set kaas.pods up");
+        // Stands for the device of a pod.
+        namespace.ip("link add veth7 type veth peer name pod");
+        namespace.ip(&format!("address add 10.244.{number}.1/32 dev veth7"));
+        namespace.ip("link set veth7 up");
     }
     let directory = tempfile::tempdir().unwrap();
     let authorities = Authorities::make(SystemTime::now()).unwrap();
@@ -130,6 +131,8 @@ fn pods_of_two_nodes_reach_each_other() {
     assert!(!has_cni(2), "node-2 has no range yet");
     api.put("node-2", "10.77.0.2", "10.244.2.0/24");
     eventually("node-2's CNI configuration", || has_cni(2));
+    let mode = roots[0].join(cni::PATH).metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it is for root alone");
 
     let reached = |number: u8, expected: &'static [(u8, u8)]| {
         let nodes: Nodes = expected
@@ -174,6 +177,16 @@ fn pods_of_two_nodes_reach_each_other() {
     assert!(api.lists() > lists);
     api.delete("node-3");
     reached(1, &[(1, 1), (2, 2)]);
+
+    // Two nodes swap their ranges, one after the other, and swap them back.
+    let swaps: [&'static [(u8, u8)]; 2] = [&[(1, 2), (2, 1)], &[(1, 1), (2, 2)]];
+    for nodes in swaps {
+        for (node, range) in nodes {
+            api.put(&format!("node-{node}"), &format!("10.77.0.{node}"), &format!("10.244.{range}.0/24"));
+        }
+        reached(1, nodes);
+        reached(2, nodes);
+    }
 
     // Without the process everything goes on; a new one finds nothing to do,
     // and mends what somebody has broken in between.

@@ -15,7 +15,9 @@ use contract::secret::Secret;
 use crate::cluster::pki::MemberBundle;
 use crate::cluster::rendezvous::channel::Endpoint;
 use crate::cluster::rendezvous::message::{Ask, Hello, Reply};
-use crate::cluster::rendezvous::{Error, Keep, Membership, Progress, Proof, Record, Rendezvous, Report, Settings, Why};
+use crate::cluster::rendezvous::{
+    Error, Keep, Membership, Progress, Proof, Record, Rendezvous, Report, Settings, Why, Window,
+};
 use crate::intake::config::{Cluster, ControlPlane, Interface, Node};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -104,9 +106,13 @@ impl Machines {
     }
 
     fn start(&self, index: usize) -> Rendezvous {
+        self.start_within(index, || Box::new(|_| Ok(true)))
+    }
+
+    fn start_within(&self, index: usize, window: impl Fn() -> Window) -> Rendezvous {
         let until = Instant::now() + Duration::from_secs(600);
         loop {
-            match Rendezvous::open(self.settings[index].clone(), self.disk(index), self.keep(index)) {
+            match Rendezvous::open_within(self.settings[index].clone(), self.disk(index), self.keep(index), window()) {
                 // A program that another test starts has the former socket between fork and exec.
                 Err(Error::Listen { source, .. })
                     if source.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < until =>
@@ -438,6 +444,42 @@ fn a_node_that_was_cut_off_gets_its_bundle_when_it_returns() {
     let third = machines.start(2);
     let report = meet_until(&third, |report| why(report, "node-1").is_some());
     assert_eq!(codes(&report), ["member.lost"]);
+}
+
+#[test]
+fn after_its_hour_a_node_is_handed_keys_only_when_it_is_awaited_again() {
+    let machines = Machines::new();
+    let cluster = {
+        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+        thread::scope(|scope| {
+            let second = scope.spawn(|| meet(&nodes[1]));
+            let first = meet(&nodes[0]);
+            second.join().unwrap();
+            first.cluster
+        })
+    };
+    // The holder of the deployment secret at the address of the node that never came.
+    let open = Arc::new(Mutex::new(Ok::<bool, String>(false)));
+    let window = || {
+        let open = Arc::clone(&open);
+        Box::new(move |_: &str| open.lock().unwrap().clone().map_err(|error| anyhow::anyhow!(error))) as Window
+    };
+    let (first, third) = (machines.start_within(0, window), machines.start(2));
+    assert_eq!(meet(&first).cluster, cluster);
+    let is_refused = |report: &Report| {
+        let command = "the hour for joining is over: run `kaas-agent await node-3` on node-1";
+        why(report, "node-1") == Some(Why::Busy(command.to_owned()))
+    };
+    let report = meet_until(&third, is_refused);
+    assert!(
+        report.to_string().contains("run `kaas-agent await node-3` on node-1"),
+        "its console says what to run: {report}"
+    );
+    *open.lock().unwrap() = Err("the data disk cannot be read".to_owned());
+    meet_until(&third, is_refused);
+    assert_eq!(machines.disk(2), Record::Unformed);
+    *open.lock().unwrap() = Ok(true);
+    assert_eq!(meet(&third).cluster, cluster);
 }
 
 #[test]

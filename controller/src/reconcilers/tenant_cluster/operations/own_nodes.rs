@@ -87,6 +87,10 @@ impl Nodes for OwnNodes {
         self.of(node)?.upgrade_kubernetes(node, request).await
     }
 
+    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
+        self.of(node)?.renew_certificates(node, id).await
+    }
+
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
         self.of(node)?.snapshot(node, to, room).await
     }

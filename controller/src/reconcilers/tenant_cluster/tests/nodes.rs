@@ -279,6 +279,10 @@ impl Nodes for InMemoryPlace {
         Ok(Asked::Done)
     }
 
+    async fn renew_certificates(&self, _: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
+        Ok(Asked::Unknown)
+    }
+
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, _: &Room) -> anyhow::Result<u64> {
         self.lock().answering(node)?;
         std::fs::write(to, "a store")?;

@@ -55,8 +55,8 @@ impl Hypervisor for World {
     }
 
     async fn absence(&self, _: Uuid, _: &[&str], seen: LastSeen<'_>) -> Result<Absence> {
-        if self.lock().denies_absence {
-            return Err(Error::new(Kind::Denied, anyhow::anyhow!("no privilege on the datastore")));
+        if let Some(kind) = self.lock().absence_fails {
+            return Err(Error::new(kind, anyhow::anyhow!("the datastore cannot be searched")));
         }
         Ok(match seen {
             LastSeen::At(settings, _) if self.lock().settings.contains(settings) => {

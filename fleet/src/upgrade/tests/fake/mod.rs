@@ -128,6 +128,8 @@ pub struct State {
     pub mode: Mode,
     /// The node whose pods do not move away.
     pub stuck: Option<&'static str>,
+    /// Each time that a node was asked to renew its certificates, and with which identifier.
+    pub renewals: Vec<(&'static str, Uuid)>,
     /// Nodes that do not do their part of the cluster.
     pub sick: BTreeSet<&'static str>,
     /// Identifiers of VMs that the inventory leaves out, and BIOS UUIDs of those that are not found by that either.
@@ -258,6 +260,7 @@ impl World {
             slow: Duration::ZERO,
             mode,
             stuck: None,
+            renewals: Vec::new(),
             sick: BTreeSet::new(),
             unlisted: BTreeSet::new(),
             unfound: BTreeSet::new(),

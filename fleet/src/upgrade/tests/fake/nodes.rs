@@ -284,6 +284,19 @@ impl Nodes for World {
         .await
     }
 
+    async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
+        self.doing("renew_certificates", move |state| {
+            let own = state.content_at(node)?.node;
+            if state.refusing.contains(own) {
+                return refuse("renewal.refused", "not now");
+            }
+            let again = state.renewals.contains(&(own, id));
+            state.renewals.push((own, id));
+            Ok(if again { Asked::Done } else { Asked::Begun })
+        })
+        .await
+    }
+
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, _: &Room) -> anyhow::Result<u64> {
         if self.lock().no_snapshot {
             return std::future::pending().await;

@@ -1,0 +1,213 @@
+//! Nodes that a power cut has left with damaged files: what can be made again is, and what cannot is named.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use contract::image;
+use contract::payload::{Descriptor, IMAGE_NAME, Index};
+
+use super::cuts::{IMAGES, Machine, in_a_namespace, member, steps, take};
+use super::{StepContext, StepError};
+use crate::boot::plan::Step;
+use crate::cluster::addons;
+use crate::cluster::etcd;
+use crate::cluster::kubernetes::{containerd, kubeadm, kubelet};
+use crate::cluster::payload;
+use crate::host::fake_systemd::FakeSystemd;
+use crate::host::files;
+use crate::host::services::FAILED_STARTS;
+use crate::intake::config::fixture::one_node;
+
+/// What containerd cannot start with.
+fn damage_containerd(machine: &Machine, systemd: &FakeSystemd) -> PathBuf {
+    let database = files::below(machine.root(), "/var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db");
+    files::write_atomically(&database, b"damaged", 0o644).unwrap();
+    systemd.end_at_each_start(containerd::UNIT, &database);
+    database
+}
+
+/// Has the kubelet start: from then on pods may run.
+fn begin_pods(machine: &Machine) {
+    files::write_atomically(&files::below(machine.root(), kubelet::CONFIGURATION), b"", 0o644).unwrap();
+}
+
+/// What a step refuses to go on for.
+fn refusal(context: &mut StepContext, step: &Step) -> String {
+    match context.run(step) {
+        Err(StepError::Refused(findings)) => findings.to_string(),
+        other => panic!("{step}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_damaged_containerd_starts_over_once() {
+    in_a_namespace("runtime", || {
+        let machine = Machine::new(one_node());
+        let systemd = FakeSystemd::new(machine.root());
+        let mut context = machine.decide_with(&systemd).unwrap();
+        let database = damage_containerd(&machine, &systemd);
+        let waits = take(&mut context, &Step::Runtime).unwrap_err().to_string();
+        assert!(waits.contains("starts without what it kept"), "{waits}");
+        assert!(!database.exists() && !files::below(machine.root(), containerd::DAMAGED).exists());
+        take(&mut context, &Step::Runtime).unwrap();
+        let told = containerd::recreated(machine.root()).unwrap();
+        assert_eq!(told.code, "runtime.recreated");
+
+        // It does not help: no second time until the next power-on.
+        damage_containerd(&machine, &systemd);
+        let refused = refusal(&mut context, &Step::Runtime);
+        assert!(refused.contains("runtime.failed") && database.exists(), "{refused}");
+        let mut context = machine.decide_with(&systemd).unwrap();
+        take(&mut context, &Step::Runtime).unwrap_err();
+        assert!(!database.exists());
+    });
+}
+
+/// Gives a machine a payload whose index has all images of a node. Returns what `ctr images check` prints once containerd has
+/// them.
+fn lay_images(machine: &Machine, context: &StepContext) -> String {
+    let node = &context.node;
+    let version = format!("v{}", node.kubernetes_version().unwrap());
+    let mut names: Vec<String> = kubeadm::COMPONENTS.iter().map(|name| image::reference(name, &version)).collect();
+    names.push(image::reference("pause", &format!("v{}", node.image.pause)));
+    let parts = addons::images(node.control_plane().unwrap(), &node.image);
+    names.extend(parts.iter().map(|part| image::reference(part, "v1")));
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let descriptor = |name: &String| Descriptor {
+        media_type: String::new(),
+        digest: digest.clone(),
+        size: 1,
+        platform: None,
+        annotations: [(IMAGE_NAME.to_owned(), name.clone())].into(),
+    };
+    let index = Index { schema_version: 2, media_type: None, manifests: names.iter().map(descriptor).collect() };
+    let path = machine.root().join(payload::DIRECTORY).join("index.json");
+    files::write_atomically(&path, &serde_json::to_vec(&index).unwrap(), 0o644).unwrap();
+    names.extend(parts.iter().map(|part| image::reference(part, image::CARRIED)));
+    names.iter().map(|name| format!("{name} type {digest} complete (1/1) 1 B/1 B true\n")).collect()
+}
+
+/// As with a damaged database of snapshots, which containerd opens at the first request.
+#[test]
+fn a_containerd_that_takes_no_images_starts_over() {
+    in_a_namespace("images", || {
+        let machine = Machine::new(one_node());
+        let mut context = machine.decide().unwrap();
+        let (images, printed) = (lay_images(&machine, &context), machine.root().join(IMAGES));
+        let database = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/metadata.db";
+        let database = files::below(machine.root(), database);
+        let fail = |context: &mut StepContext, times: u32| {
+            for _ in 0..times {
+                let failed = context.run(&Step::Images);
+                assert!(matches!(failed, Err(StepError::Failed(_))), "{failed:?}");
+            }
+        };
+        let damage = || files::write_atomically(&database, b"damaged", 0o600).unwrap();
+        damage();
+        fail(&mut context, FAILED_STARTS - 1);
+        fs::write(&printed, images).unwrap();
+        take(&mut context, &Step::Images).unwrap();
+        fs::remove_file(&printed).unwrap();
+        fail(&mut context, FAILED_STARTS);
+        assert!(database.exists(), "a success does not reset the count");
+        let waits = take(&mut context, &Step::Images).unwrap_err().to_string();
+        assert!(waits.contains("starts without what it kept"), "{waits}");
+        assert!(!database.exists());
+
+        // Pods may run: containerd serves them.
+        begin_pods(&machine);
+        damage();
+        fail(&mut context, FAILED_STARTS + 1);
+        assert!(database.exists());
+    });
+}
+
+#[test]
+fn what_containerd_keeps_stays_while_pods_may_run() {
+    in_a_namespace("pods", || {
+        let mut machine = Machine::new(one_node());
+        machine.broken = Some("ctr plugins list");
+        let systemd = FakeSystemd::new(machine.root());
+        let mut context = machine.decide_with(&systemd).unwrap();
+        begin_pods(&machine);
+        let database = damage_containerd(&machine, &systemd);
+        let refused = refusal(&mut context, &Step::Runtime);
+        assert!(refused.contains("runtime.failed") && refused.contains("Restart the VM"), "{refused}");
+        assert!(database.exists());
+    });
+}
+
+/// systemd counts the failures since a unit's last start by hand: these may be months apart.
+#[test]
+fn a_containerd_that_serves_pods_has_not_failed() {
+    in_a_namespace("serves", || {
+        let machine = Machine::new(one_node());
+        let systemd = FakeSystemd::new(machine.root());
+        let mut context = machine.decide_with(&systemd).unwrap();
+        begin_pods(&machine);
+        fs::remove_file(damage_containerd(&machine, &systemd)).unwrap();
+        take(&mut context, &Step::Runtime).unwrap();
+    });
+}
+
+#[test]
+fn a_removal_that_was_cut_off_is_done_again() {
+    in_a_namespace("removal", || {
+        let machine = Machine::new(one_node());
+        let mut context = machine.decide().unwrap();
+        let left = files::below(machine.root(), containerd::DAMAGED);
+        fs::create_dir_all(left.join("io.containerd.content.v1.content")).unwrap();
+        take(&mut context, &Step::Runtime).unwrap();
+        assert!(!left.exists());
+    });
+}
+
+#[test]
+fn a_damaged_member_is_named_with_the_command_that_replaces_it() {
+    let without_a_quorum = "If no quorum is left, restore a snapshot (docs: Restore after the quorum was lost)";
+    for (name, is_alone, commands) in [
+        ("damaged", false, ["On another control node: `kaas-agent replace-member node1`", without_a_quorum]),
+        ("alone", true, ["`kaas-agent snapshot list`", "`kaas-agent restore FILE --confirm lab --alone`"]),
+    ] {
+        in_a_namespace(name, move || {
+            let machine = if is_alone { Machine::new(one_node()) } else { member().0 };
+            if is_alone {
+                machine.boot().unwrap();
+            }
+            let systemd = FakeSystemd::new(machine.root());
+            let mut context = machine.decide_with(&systemd).unwrap();
+            let is_etcd = |step: &Step| matches!(step, Step::Etcd);
+            let all = steps(&context);
+            let until = all.iter().position(is_etcd).unwrap();
+            for step in &all[..until] {
+                take(&mut context, step).unwrap();
+            }
+            let data = files::below(machine.root(), etcd::DATA).join("member");
+            systemd.end_at_each_start(etcd::UNIT, &data);
+            take(&mut context, &Step::Etcd).unwrap();
+            machine.healthy.store(false, Ordering::SeqCst);
+            let refused = refusal(&mut context, &Step::Etcd);
+            assert!(refused.contains("etcd.damaged"), "{refused}");
+            assert!(commands.iter().all(|command| refused.contains(command)), "{refused}");
+        });
+    }
+}
+
+#[test]
+fn a_restarted_node_says_that_the_members_data_differ() {
+    in_a_namespace("corrupt", || {
+        let machine = Machine::new(one_node());
+        machine.boot().unwrap();
+        let mut context = machine.decide().unwrap();
+        let all = steps(&context);
+        let until = all.iter().position(|step| matches!(step, Step::Etcd)).unwrap();
+        for step in &all[..until] {
+            take(&mut context, step).unwrap();
+        }
+        machine.healthy.store(false, Ordering::SeqCst);
+        machine.etcd.raise(0, etcd::upkeep::CORRUPT);
+        let refused = refusal(&mut context, &Step::Etcd);
+        assert!(refused.contains("etcd.corrupt") && refused.contains("`kaas-agent restore`"), "{refused}");
+    });
+}

@@ -1,0 +1,86 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::authority::{Standing, standing};
+use crate::upgrade::Mode;
+use crate::upgrade::tests::command::deployment;
+use crate::upgrade::tests::fake::{Ill, World};
+
+async fn renewed(world: &World) -> anyhow::Result<Vec<String>> {
+    deployment(world, &|_| ()).renew_certificates(Duration::from_secs(30), TakeOver::FromTheDead).await
+}
+
+/// The nodes that were asked, each as often as it was, and with which renewals.
+fn asked(world: &World) -> (Vec<&'static str>, usize) {
+    let renewals = world.lock().renewals.clone();
+    let ids: BTreeSet<Uuid> = renewals.iter().map(|(_, id)| *id).collect();
+    (renewals.into_iter().map(|(node, _)| node).collect(), ids.len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_node_is_renewed_after_the_other_and_the_leader_last() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    assert_eq!(renewed(&world).await.unwrap(), ["cp2", "cp3", "cp1"]);
+    assert_eq!(asked(&world), (vec!["cp2", "cp2", "cp3", "cp3", "cp1", "cp1"], 3));
+    assert_eq!(standing(&world).await.unwrap(), Standing::Free, "the deployment is given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unhealthy_cluster_keeps_all_its_certificates() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    world.lock().sick.insert("cp3");
+    let error = renewed(&world).await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("no certificate was renewed:") && error.contains("upgrade.node-not-ready: cp3"),
+        "{error}"
+    );
+    assert_eq!(asked(&world), (Vec::new(), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_node_waits_until_the_one_before_is_healthy() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    let watch = |notice: &Notice<'_>| {
+        if matches!(notice, Notice::Waiting { what, .. } if what.starts_with("cp2")) {
+            world.lock().sick.insert("cp2");
+        }
+    };
+    let given = deployment(&world, &watch).renew_certificates(Duration::from_secs(30), TakeOver::FromTheDead).await;
+    let error = given.unwrap_err();
+    assert!(error.downcast_ref::<NotRenewed>().is_some(), "{error:#}");
+    let said = "cannot renew the certificates of cp2 (renewed: none; not begun: cp3, cp1): after 30 s";
+    assert!(format!("{error:#}").starts_with(said), "{error:#}");
+    assert_eq!(asked(&world).0, ["cp2", "cp2"], "cp3 and cp1 keep theirs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_refuses_ends_it_with_the_names_of_the_renewed_ones() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    let watch = |notice: &Notice<'_>| {
+        if matches!(notice, Notice::Done { note } if note.starts_with("cp2")) {
+            world.lock().refusing.insert("cp3");
+        }
+    };
+    let given = deployment(&world, &watch).renew_certificates(Duration::from_secs(30), TakeOver::FromTheDead).await;
+    let error = given.unwrap_err();
+    assert!(!error.is::<NotRenewed>(), "{error:#}");
+    let said = "cannot renew the certificates of cp3 (renewed: cp2; not begun: cp1): it refuses: ";
+    assert!(format!("{error:#}").starts_with(said), "{error:#}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_is_asked_to_end_names_the_renewed_nodes() {
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    let (end, cancelled) = tokio::sync::watch::channel(false);
+    let watch = |notice: &Notice<'_>| {
+        if matches!(notice, Notice::Waiting { what, .. } if what.starts_with("cp3")) {
+            end.send_replace(true);
+        }
+    };
+    let deployment = Deployment { cancelled, ..deployment(&world, &watch) };
+    let given = deployment.renew_certificates(Duration::from_secs(30), TakeOver::FromTheDead).await;
+    let error = given.unwrap_err();
+    assert!(error.is::<NotRenewed>(), "{error:#}");
+    let said = "cannot renew the certificates of cp3 (renewed: cp2; not begun: cp1): asked to end";
+    assert_eq!(format!("{error:#}"), said);
+}

@@ -1,0 +1,65 @@
+//! `kaas certificate`: renews the certificates of a cluster's control-plane nodes, one node after the other.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Subcommand;
+use fleet::upgrade::NotRenewed;
+use serde_json::json;
+
+use super::arguments::At;
+use crate::output::{Output, PAUSED, json, say, warn};
+use crate::work::Over;
+
+/// What can be done with certificates.
+#[derive(Subcommand)]
+pub enum Certificate {
+    /// Renew the certificates of all control-plane nodes now, one node after the other
+    ///
+    /// The node that leads etcd or holds the virtual IP comes last. On each node the control plane, the kubelet and the pod network
+    /// start again; the next node is asked when that one is healthy. The agents renew certificates 90 days before they expire
+    /// without this command. Exit status: 0 if all nodes run with new certificates, 3 if a node was not healthy in time or the
+    /// command was asked to end, 1 if it failed. The message names the nodes that have new certificates. Given again, the command
+    /// renews all nodes.
+    ///
+    /// For example: kaas certificate renew --file cluster.toml
+    Renew {
+        #[command(flatten)]
+        at: At,
+        /// How long one node may take, in seconds
+        #[arg(long, default_value_t = 900, value_name = "SECONDS")]
+        limit: u64,
+        #[command(flatten)]
+        over: Over,
+        /// Format of the result; with json, progress goes to standard error
+        #[arg(long, default_value = "text")]
+        output: Output,
+    },
+}
+
+/// Renews certificates.
+///
+/// # Errors
+/// Why not all nodes were renewed.
+pub fn run(command: Certificate) -> anyhow::Result<ExitCode> {
+    let Certificate::Renew { at, limit, over, output } = command;
+    let at = At { output, ..at };
+    at.changing("certificate renew", None, Duration::ZERO, async |deployment, _| {
+        match deployment.renew_certificates(Duration::from_secs(limit), over.take()).await {
+            Ok(nodes) => {
+                match output {
+                    Output::Json => json(&json!({"renewed": nodes}))?,
+                    Output::Text => say(&format!("renewed: {}", nodes.join(", "))),
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(error) if error.is::<NotRenewed>() => {
+                warn(&format!(
+                    "{error:#}\nhelp: see `kaas-agent status` on the node, then run the command again: it renews all nodes"
+                ));
+                Ok(ExitCode::from(PAUSED))
+            }
+            Err(error) => Err(error),
+        }
+    })
+}
