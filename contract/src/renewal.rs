@@ -9,6 +9,6 @@ pub const PATH: &str = "/v1/certificates";
 /// What `POST /v1/certificates` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// Drawn by whoever asks: the same one, asked again, says how far it is.
+    /// The client draws it. A second request with it returns the progress.
     pub id: Uuid,
 }

@@ -159,7 +159,7 @@ fn asks(add_on: &AddOn, servers: &[&str]) -> bool {
     }
 }
 
-/// A file that nobody writes would reach nobody.
+/// A file in the table that no code writes would reach no program.
 #[test]
 fn the_files_are_those_that_are_written() {
     let directory = tempfile::tempdir().unwrap();

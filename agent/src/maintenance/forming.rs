@@ -1,5 +1,5 @@
 //! On a first node whose cluster works: hands those that have not joined yet what they need, for an hour and whenever the
-//! operator asks for another one, and says who is awaited. When nobody is any more, it closes the rendezvous for good and
+//! operator asks for another one, and says who is awaited. Once all have joined, it closes the rendezvous for good and
 //! erases the deployment secret.
 
 use std::collections::BTreeSet;

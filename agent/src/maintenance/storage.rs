@@ -1,8 +1,8 @@
 //! File systems that refuse writes after their storage was away: the node says so, and restarts once the storage answers. The
 //! start repairs and mounts them, which a running node cannot.
 //!
-//! This has a thread of its own, from the agent's first moment on: without its disk the agent may come to no plan, and a look at
-//! storage that is away may block for minutes.
+//! It runs in a separate thread from the agent's start. Without its disk the agent may have no plan, and a look at storage that is
+//! away may block for minutes.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;

@@ -165,8 +165,8 @@ mod tests {
         ];
         assert_eq!(taken_over(&image, &like), BTreeMap::from([("name".to_owned(), "cp1")]));
     }
-    /// Earlier images have addresses with a user's password in them as plain strings. vCenter shows the value of a password to
-    /// nobody: what the next swap cannot take over is on the data disk.
+    /// Earlier images have addresses with a user's password in them as plain strings. vCenter shows no
+    /// user the value of a password: what the next swap cannot take over is on the data disk.
     #[test]
     fn a_string_is_taken_over_into_a_password_and_none_back() {
         let (target, given) = ("snapshot-target", "https://kaas:secret@backup.example.com/one/");

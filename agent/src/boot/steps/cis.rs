@@ -37,7 +37,7 @@ fn arguments(whole: &Value, component: &str) -> Value {
     Value::Object(all.map(|one| (one["name"].as_str().unwrap().to_owned(), one["value"].clone())).collect())
 }
 
-/// The configuration of a component on a machine of its own.
+/// The configuration that a node gives a component.
 fn configuration(component: &str) -> Option<Value> {
     let (node, worker) = (one_node(), joined());
     let machine = Platform::detect(Path::new("/nonexistent")).unwrap();

@@ -9,7 +9,7 @@ use crate::cluster::records::{Entry, Records};
 /// The last renewal that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
-    /// Drawn by whoever asks: asking again with the same one begins nothing.
+    /// The client draws it. A second request with it begins nothing.
     pub id: Uuid,
     pub stage: Stage,
 }

@@ -68,8 +68,8 @@ pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: 
     Ok(kubernetes(root, config, runner, true, now)? || etcd)
 }
 
-/// Makes all certificates of a running node again, etcd's included, however long they are still valid. Whoever has read an old
-/// one at its start must then be started again.
+/// Makes all certificates of a running node again, etcd's included, however long they are still valid. A program
+/// that has read an old one at its start must then start again.
 ///
 /// # Errors
 /// The data disk has no room: all certificates stay. A file cannot be removed, or as [`kubernetes`]: what is missing then is made

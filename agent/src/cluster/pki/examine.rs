@@ -52,8 +52,8 @@ pub fn serial(certificate: &str) -> Result<String, Error> {
     Ok(parse(&pem)?.raw_serial().iter().map(|byte| format!("{byte:02X}")).collect())
 }
 
-/// Until when a certificate is valid that `authority` has signed and whose key is the one beside it: not at all, if it was made with a
-/// clock that was ahead.
+/// When a certificate ends that `authority` has signed and whose key is that of `present`. If a clock that was ahead made it, it counts
+/// as ended.
 ///
 /// # Errors
 /// [`Error::Unusable`] when they do not belong together or cannot be read.

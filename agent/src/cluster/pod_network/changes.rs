@@ -28,7 +28,7 @@ pub fn changes(desired: &Desired, observed: &Observed) -> Vec<Command> {
         commands.push(ip(&["link", "set", DEVICE, "addrgenmode", "none"]));
     }
     let unreachable = &observed.unreachable;
-    // Before routes to other nodes: one of them may have the former range by now.
+    // Before routes to other nodes: one of them may have the former range.
     for range in unreachable.iter().filter(|range| **range != desired.pod_cidr) {
         commands.push(ip(&["route", "delete", "unreachable", &range.to_string(), "proto", PROTOCOL]));
     }

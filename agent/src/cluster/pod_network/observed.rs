@@ -27,7 +27,7 @@ pub struct Observed {
 }
 
 /// The protocol of this process's routes that are on no device of ours (`rtm_protocol`, rtnetlink(7)): a number that
-/// `/etc/iproute2/rt_protos` gives to nobody.
+/// `/etc/iproute2/rt_protos` leaves free.
 pub(super) const PROTOCOL: &str = "107";
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -55,7 +55,7 @@ impl Source {
         let bytes = match &self.get {
             Get::File(path) => tail(&files::below(root, path), self.keep)?,
             Get::Program(line) => {
-                // It ends with this command also if Ctrl-C ends it: it is in a process group of its own.
+                // Ctrl-C does not reach it, as it has another process group. The kernel ends it with this command.
                 let program = Command::new("setpriv").arg("--pdeathsig=KILL").args(line).env("LC_ALL", "C");
                 let mut output = runner.run(&program.within(PROGRAM_LIMIT))?;
                 if output.len() as u64 > LONGEST {

@@ -177,7 +177,7 @@ fn a_revoked_certificate_is_refused_from_the_next_connection_on() {
     assert_eq!(stage.get(Some(&other), "/v1/status").0, 200);
     revoked::revoke(stage.root(), "user/somebody").unwrap();
     assert_eq!(stage.get(Some(&other), "/v1/status").0, 403);
-    // Where the list cannot be read, whoever has no certificate is served as before.
+    // If the list cannot be read, a client without a certificate is served as before.
     fs::write(stage.root().join("data/kaas/revoked.json"), "{").unwrap();
     assert_eq!(stage.get(Some(&stage.client(Some("kaas:monitoring"))), "/v1/status").0, 403);
     assert_eq!(stage.get(None, "/livez").0, 503);

@@ -95,12 +95,12 @@ impl Ova {
         self.system_disk(&made.bytes);
     }
 
-    /// Makes the manifest anew, so that nothing but the mistake is wrong.
+    /// Makes the manifest again, so that nothing but the mistake is wrong.
     pub(super) fn seal(&mut self) {
         self.seal_with(|name, content| format!("SHA256({name})= {}\n", Sha256::of(content)));
     }
 
-    /// Makes the manifest anew with these lines.
+    /// Makes the manifest again, with these lines.
     pub(super) fn seal_with(&mut self, line: impl Fn(&str, &[u8]) -> String) {
         let members = self.members.iter().filter(|(name, _)| ![MANIFEST, SIGNATURE].contains(&&**name));
         *self.content(MANIFEST) = members.map(|(name, content)| line(name, content)).collect::<String>().into_bytes();

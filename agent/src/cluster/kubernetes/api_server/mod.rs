@@ -1,5 +1,5 @@
-//! What the API server is told beyond kubeadm's choice: what it refuses, whom it admits, what it notes of requests, and how
-//! it encrypts Secrets; the arguments for that, and what its pod sees of the host.
+//! Configures the API server beyond kubeadm's choice: admission, anonymous requests, the audit log and the encryption of Secrets.
+//! Makes its arguments, and names the paths of the host that its pod sees.
 
 pub mod admission;
 pub mod audit;
