@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use fleet::hypervisor::PowerState;
 use scenarios::lost_node::{lose, replace, three_members};
 use scenarios::scenario::{FORMING, MOMENT, Scenario};
@@ -14,6 +16,9 @@ use crate::maintenance::{CHECK, has};
 
 /// A node restarts itself at most once in this time.
 const BOUND: Duration = Duration::from_secs(600);
+
+/// The storage of a node is away for this time.
+const AWAY: Duration = Duration::from_secs(300);
 
 /// What a power cut can damage on a node and the node makes again, with a script that damages it.
 const DAMAGES: [(&str, &str); 2] = [
@@ -92,22 +97,32 @@ pub mod long {
         scenario.all_ready(FORMING);
     }
 
-    /// The file systems of one, two and three nodes refuse writes. Each node restarts by itself, and none twice in ten minutes.
+    /// The storage of one, two and three nodes answers no request for five minutes. Each node waits for it, restarts by itself,
+    /// and none twice in ten minutes.
     pub fn nodes_whose_storage_was_away_restart_and_serve_again() {
         let scenario = Scenario::formed("away");
         let rounds: [&[_]; 3] = [
-            &[("cp1", "/data")],
-            &[("cp2", "/var"), ("cp3", "/data")],
-            &[("cp1", "/data"), ("cp2", "/data"), ("cp3", "/var")],
+            &[("cp1", &["/data"] as &[_])],
+            &[("cp2", &["/var"]), ("cp3", &["/data"])],
+            &[("cp1", &["/data", "/var"]), ("cp2", &["/data"]), ("cp3", &["/var"])],
         ];
         let mut restarted = BTreeMap::new();
         for round in rounds {
-            for (node, mount) in round {
-                fail(&scenario, node, mount);
-            }
-            for (node, mount) in round {
-                let off = || Ok::<_, anyhow::Error>(scenario.lab().power_state(node)? == PowerState::Off);
-                scenario.wait(&format!("{node} to restart for {mount}"), BOUND + CHECK, off);
+            let away: Vec<_> = round
+                .iter()
+                .flat_map(|(node, mounts)| mounts.iter().map(|mount| Storage::of(&scenario, node, mount)))
+                .collect();
+            away.iter().for_each(|storage| storage.fail(&scenario));
+            let began = Instant::now();
+            scenario.wait("five minutes without storage", AWAY + MOMENT, || {
+                for (node, _) in round {
+                    ensure!(!off(&scenario, node)?, "{node} restarts while its storage is away");
+                }
+                Ok(began.elapsed() >= AWAY)
+            });
+            away.iter().for_each(|storage| storage.answer(&scenario));
+            for (node, _) in round {
+                scenario.wait(&format!("{node} to restart"), BOUND + CHECK, || off(&scenario, node));
                 // A container that restarts is off then: the lab does not start it again by itself.
                 scenario.cut(node);
                 scenario.power_on(&[*node]);
@@ -134,25 +149,74 @@ fn comes_back_after_a_cut(scenario: &Scenario, node: &str, what: &str) {
     scenario.all_ready(FORMING);
 }
 
-/// Has a node's file system behave as after an error of its storage. The kernel is this machine's own: the device must be a loop
-/// device over a file of this lab.
-fn fail(scenario: &Scenario, node: &str, mount: &str) {
-    let numbers = scenario.inside(node, &["findmnt", "--noheadings", "--first-only", "--output=MAJ:MIN", mount]);
-    let device: PathBuf = fs::canonicalize(Path::new("/sys/dev/block").join(numbers.trim())).unwrap();
-    let disk = if device.join("partition").exists() { device.parent().unwrap() } else { device.as_path() };
-    let file = fs::read_to_string(disk.join("loop/backing_file")).unwrap_or_else(|error| {
-        panic!("{mount} of {node} is on {}, which is no loop device: {error}", device.display());
-    });
-    let lab = scenario.lab().directory().canonicalize().unwrap();
-    assert!(
-        Path::new(file.trim_end()).starts_with(&lab),
-        "{} is over {file}, not a file of this lab",
-        device.display()
-    );
-    let name = device.file_name().unwrap();
-    // With `errors=panic` this machine would restart.
-    let options = fs::read_to_string(Path::new("/proc/fs/ext4").join(name).join("options")).unwrap();
-    assert!(options.lines().any(|option| option == "errors=remount-ro"), "{mount} of {node}: {options}");
-    fs::write(Path::new("/sys/fs/ext4").join(name).join("trigger_fs_error"), "tried by a scenario").unwrap();
-    scenario.reached(&format!("{mount} of {node} refuses writes"));
+fn off(scenario: &Scenario, node: &str) -> anyhow::Result<bool> {
+    Ok(scenario.lab().power_state(node)? == PowerState::Off)
+}
+
+/// The device of a node's file system. The kernel is this machine's own: it is a loop device over a file of this lab.
+struct Storage {
+    what: String,
+    device: PathBuf,
+    /// Its number, if it is a partition.
+    partition: Option<String>,
+    sectors: String,
+}
+
+impl Storage {
+    fn of(scenario: &Scenario, node: &str, mount: &str) -> Self {
+        let numbers = scenario.inside(node, &["findmnt", "--noheadings", "--first-only", "--output=MAJ:MIN", mount]);
+        let device = fs::canonicalize(Path::new("/sys/dev/block").join(numbers.trim())).unwrap();
+        let partition = fs::read_to_string(device.join("partition")).ok().map(|number| number.trim().to_owned());
+        let disk = if partition.is_some() { device.parent().unwrap() } else { device.as_path() };
+        let file = fs::read_to_string(disk.join("loop/backing_file")).unwrap_or_else(|error| {
+            panic!("{mount} of {node} is on {}, which is no loop device: {error}", device.display());
+        });
+        let lab = scenario.lab().directory().canonicalize().unwrap();
+        assert!(
+            Path::new(file.trim_end()).starts_with(&lab),
+            "{} is over {file}, not a file of this lab",
+            device.display()
+        );
+        // With `errors=panic` this machine would restart.
+        let options = Path::new("/proc/fs/ext4").join(device.file_name().unwrap()).join("options");
+        let options = fs::read_to_string(options).unwrap();
+        assert!(options.lines().any(|option| option == "errors=remount-ro"), "{mount} of {node}: {options}");
+        Self {
+            what: format!("{mount} of {node}"),
+            device: Path::new("/dev").join(disk.file_name().unwrap()),
+            partition,
+            sectors: fs::read_to_string(device.join("size")).unwrap().trim().to_owned(),
+        }
+    }
+
+    /// Linux gives an error for each request beyond the end of a device.
+    fn fail(&self, scenario: &Scenario) {
+        self.end_at("1");
+        scenario.reached(&format!("the storage behind {} is away", self.what));
+    }
+
+    fn answer(&self, scenario: &Scenario) {
+        self.end_at(&self.sectors);
+        scenario.reached(&format!("the storage behind {} answers", self.what));
+    }
+
+    fn end_at(&self, sectors: &str) {
+        // LOOP_GET_STATUS64 and LOOP_SET_STATUS64 with another `lo_sizelimit` (linux/loop.h).
+        const LIMIT: &str = r#"open(my $d, "+<", $ARGV[0]) or die "$!"; my $i = "\0" x 232; ioctl($d, 0x4c05, $i) or die "$!";
+            substr($i, 32, 8) = pack("Q", 512 * $ARGV[1]); ioctl($d, 0x4c04, $i) or die "$!""#;
+        let mut command = match &self.partition {
+            Some(number) => {
+                let mut command = Command::new("resizepart");
+                command.arg(&self.device).args([number, sectors]);
+                command
+            }
+            None => {
+                let mut command = Command::new("perl");
+                command.args(["-e", LIMIT]).arg(&self.device).arg(sectors);
+                command
+            }
+        };
+        let done = command.output().unwrap();
+        assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
 }
