@@ -59,11 +59,6 @@ fn a_deleted_node_object_returns_with_its_pods(scenario: &Scenario, node: &str) 
     assert_eq!(range(scenario, node).expect("a range"), had, "it has another range");
     assert_eq!(workload.pod_address(), address, "its pod was deleted");
     scenario.wait("the kubelet to start again", BACK, || Ok(kubelet()? != former));
-    scenario.wait("the kubelet to run its static pods", BACK, || {
-        let pod = format!("kube-apiserver-{node}");
-        let ready = "--output=jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
-        Ok(scenario.lab().kubectl(&["get", "pod", &pod, "--namespace=kube-system", ready])? == "True")
-    });
     scenario.wait("no finding to be left", MOMENT, || Ok(!has(scenario, node, "node.not-registered")?));
     for other in ALL {
         scenario.wait(&format!("{other} to have a route to the pods of {node}"), BACK, || {
@@ -75,6 +70,12 @@ fn a_deleted_node_object_returns_with_its_pods(scenario: &Scenario, node: &str) 
         let ready =
             ["get", "deployment", "coredns", "--namespace=kube-system", "--output=jsonpath={.status.readyReplicas}"];
         Ok(scenario.lab().kubectl(&ready)? == "2")
+    });
+    // The pod shows its former state for a while after the restart.
+    scenario.wait("the kubelet to run its static pods", BACK, || {
+        let pod = format!("kube-apiserver-{node}");
+        let state = "--output=jsonpath={.status.phase} {.status.conditions[?(@.type==\"Ready\")].status}";
+        Ok(scenario.lab().kubectl(&["get", "pod", &pod, "--namespace=kube-system", state])? == "Running True")
     });
     scenario.kubectl(&["delete", "deployment,service,configmap", "web"]);
     scenario.reached("a deleted Node object is back");
