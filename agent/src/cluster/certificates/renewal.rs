@@ -25,7 +25,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const ROOM: u64 = 4 << 20;
 
 /// Sees to all of Kubernetes' certificates and kubeconfigs on this node, and
-/// says whether any was made anew. kubeadm's configuration must be laid;
+/// says whether any was made again. kubeadm's configuration must be laid;
 /// `complete` says that all of them have once been made.
 ///
 /// # Errors
@@ -57,8 +57,8 @@ pub fn kubernetes(
 }
 
 /// Sees to all certificates of a running node, etcd's included, if one of them
-/// is due. Says whether any was made anew. Whoever has read an old one at its
-/// start must then be started again; etcd reads its own for each connection.
+/// is due. Says whether any was made again. A program that has read an old one at its
+/// start must then start again; etcd reads its own for each connection.
 pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<bool> {
     let present = inventory(root);
     let Some(first) = due(&present, config, now) else { return Ok(false) };
@@ -81,9 +81,10 @@ pub fn all_now(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: Sys
     if let Ok(serial) = pki::embedded(&former).and_then(|former| pki::serial(&former.certificate)) {
         log::info!("the certificate of the former admin.conf has the serial number {serial}");
     }
-    for path in ours().chain([kubelet::CLIENT]) {
+    for path in ours() {
         files::remove(&files::below(root, path)).with_context(|| format!("removing {path}"))?;
     }
+    kubelet::forget_certificates(root, kubelet::CLIENTS).context("removing the kubelet's former certificates")?;
     // etcd and the API server read these for each connection.
     pki::ensure_member(config.control_node()?, &files::below(root, PKI), now)?;
     kubernetes(root, config, runner, false, now).map(drop)
@@ -138,7 +139,10 @@ mod tests {
         pki::ensure_member(config.control_node().unwrap(), &pki, now).unwrap();
         kubernetes(root.path(), &config, &fake, false, now).unwrap();
         let kubelets = files::below(root.path(), kubelet::CLIENT);
-        files::write_atomically(&kubelets, b"rotated", 0o600).unwrap();
+        let rotated = kubelets.with_file_name("kubelet-client-2026-01-01-00-00-00.pem");
+        for path in [&kubelets, &rotated] {
+            files::write_atomically(path, b"rotated", 0o600).unwrap();
+        }
         let read = |path: &str| fs::read(files::below(root.path(), path)).ok();
         let (before, authority): (Vec<_>, _) = (ours().map(read).collect(), read("/etc/kubernetes/pki/ca.crt"));
         all_now(root.path(), &config, &fake, now).unwrap();
@@ -148,7 +152,7 @@ mod tests {
             assert!(before.is_none() || read(path) != before, "{path} is the old one");
         }
         assert_eq!(read("/etc/kubernetes/pki/ca.crt"), authority);
-        assert!(!kubelets.exists(), "the kubelet asks for another one");
+        assert!(!kubelets.exists() && !rotated.exists(), "the kubelet asks for another one");
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //! node shows the same; the cluster gives nodes the rights for that.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -59,7 +58,8 @@ pub fn lay(joining: &Joining<'_>, authority: &str, own: &Certified) -> anyhow::R
         let text = kubeconfig(worker, authority, own);
         files::write_atomically(&files::below(root, path), text.as_bytes(), 0o600)?;
     }
-    forget_former(root).context("removing the kubelet's former certificates")?;
+    // The kubelet would go on with what it has of a former membership.
+    kubelet::forget_certificates(root, "kubelet").context("removing the kubelet's former certificates")?;
     let text = kubeconfig(worker, authority, own);
     files::write_atomically(&files::below(root, kubelet::KUBECONFIG), text.as_bytes(), 0o600)?;
     request::forget(joining)?;
@@ -104,19 +104,4 @@ fn kubeconfig(worker: &Worker, authority: &str, own: &Certified) -> Zeroizing<St
     let server = format!("https://{}:{}", worker.cluster.api_address, ports::API);
     let user = format!("system:node:{}", worker.node.name);
     pki::kubeconfig(server, authority.to_owned(), own.clone()).render(&user)
-}
-
-/// The kubelet would go on with what it has of a former membership.
-fn forget_former(root: &Path) -> io::Result<()> {
-    let entries = match fs::read_dir(files::below(root, kubelet::CERTIFICATES)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with("kubelet-") {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
 }

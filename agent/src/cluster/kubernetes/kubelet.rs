@@ -45,8 +45,8 @@ pub const CLIENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// The directory of the kubelet's own certificates.
 pub const CERTIFICATES: &str = "/var/lib/kubelet/pki";
 
-/// What the names of the files begin with that hold the client certificates the kubelet has renewed. The file of the newest is
-/// found by a link, `kubelet-client-current.pem`.
+/// What the names of the files begin with that hold the client certificates the kubelet has renewed. The link
+/// `kubelet-client-current.pem` names the one that it uses.
 pub const CLIENTS: &str = "kubelet-client";
 
 /// A certificate that is valid within this time is waited for: the clock of the node that signed it may be ahead for good.
@@ -223,8 +223,8 @@ pub fn forget_pods(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The usable ones of the certificates that the kubelet has renewed, with their keys, by the names of their files: the newest last.
-/// They are whole, and valid within an hour from `now` on.
+/// The whole ones of the certificates that the kubelet has renewed, with their keys, by the names of their files: the newest last.
+/// They have begun or begin within an hour. They may have expired.
 pub fn renewed(root: &Path, kind: &str, now: SystemTime) -> Vec<(String, Certified)> {
     let directory = files::below(root, CERTIFICATES);
     let begins = format!("{kind}-");
@@ -244,10 +244,29 @@ pub fn given(root: &Path) -> Option<Certified> {
     pki::embedded(&text).ok()
 }
 
-/// Links the newest usable certificate if the linked one is not usable, or has expired. The kubelet writes what it renews without a
-/// flush and does not start with half of it. The API server refuses a certificate of the future. Without a link, the kubelet starts
-/// with the certificate in its kubeconfig and links it, although a worker's may have expired: so a wrong time must not hide the others
-/// for good. Returns whether the kubelet has to start again.
+/// Removes the certificates that the kubelet has got from the cluster, of one kind or of all: it asks for others.
+///
+/// # Errors
+/// The file system's.
+pub fn forget_certificates(root: &Path, kind: &str) -> io::Result<()> {
+    let entries = match fs::read_dir(files::below(root, CERTIFICATES)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(&format!("{kind}-")) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Replaces the link to a certificate that is damaged or begins later, or that has expired while another lasts. The kubelet writes
+/// what it renews without a flush and does not start with half of it. The API server refuses a certificate of the future.
+///
+/// Without a link, the kubelet starts with the certificate in its kubeconfig and links it, although a worker's may have expired. The
+/// next call links one that lasts. Returns whether the kubelet has to start again.
 ///
 /// # Errors
 /// The file system's.
@@ -258,7 +277,7 @@ pub fn replace_unusable_certificates(root: &Path, now: SystemTime) -> io::Result
         let link = files::below(root, CERTIFICATES).join(&current);
         let usable = renewed(root, kind, now);
         let lasts = |pair: &Certified| pki::expiry(&pair.certificate).is_ok_and(|end| end > now);
-        // Of those that last, the newest.
+        // The newest of those that last; if none lasts, the newest.
         let best = usable.iter().filter(|(name, _)| *name != current).max_by_key(|(_, pair)| lasts(pair));
         let linked = link.symlink_metadata().is_ok();
         let held = match linked {
@@ -270,7 +289,8 @@ pub fn replace_unusable_certificates(root: &Path, now: SystemTime) -> io::Result
         if held >= best.map(|(_, pair)| lasts(pair)) && (held.is_some() || !linked) {
             continue;
         }
-        log::warn!("{} is not usable or has expired: it is replaced", link.display());
+        let next = best.map_or("the certificate of its kubeconfig", |(name, _)| name);
+        log::warn!("{} is missing, not usable or has expired: the kubelet goes on with {next}", link.display());
         files::remove(&link)?;
         if let Some((name, _)) = best {
             symlink(name, &link)?;
