@@ -67,6 +67,7 @@ impl Look<'_> {
             return Ok(codes::NODE_NOT_REGISTERED.finding("node", seen, action).into());
         };
         memory.missing = 0;
+        // A kubelet that starts before refuses its static pods: the object has no capacity yet.
         if node.is_reported() {
             self.restart_kubelet(memory)?;
         }
@@ -85,12 +86,13 @@ impl Look<'_> {
         Ok(Findings::default())
     }
 
-    /// The kubelet starts again with the new object, unless something has stopped it.
+    /// The kubelet starts again with the new object, unless something has stopped it or it did so within five minutes.
     fn restart_kubelet(&self, memory: &mut Registration) -> anyhow::Result<()> {
         let lately = memory.restarted.is_some_and(|restarted| self.now.duration_since(restarted) < RESTART);
         if memory.restart && !lately {
+            memory.restarted = Some(self.now);
             kubelet::try_restart(self.runner)?;
-            *memory = Registration { restart: false, restarted: Some(self.now), ..*memory };
+            memory.restart = false;
         }
         Ok(())
     }
