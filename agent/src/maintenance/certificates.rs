@@ -2,7 +2,8 @@
 //! that use them, and says which ones nobody here can renew.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use contract::codes;
 use contract::finding::Findings;
@@ -14,13 +15,17 @@ use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::kubelet;
 use crate::intake::config::ControlPlane;
 use crate::intake::preflight::show;
-use crate::node::context::NodeContext;
+use crate::node::context::{NodeContext, Replacement};
 
 /// How many days before its end an authority becomes a finding: a year.
 const AUTHORITY: i64 = 365;
 
 /// How many days before its end the operator's own certificate becomes one.
 const OPERATORS: i64 = 30;
+
+/// While the clock of their signer is ahead, the kubelet's next certificates are not valid yet either. It is not restarted more
+/// often for them.
+const PAUSE: Duration = Duration::from_secs(60 * 60);
 
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     let (config, root, now) = (node.control_plane()?, node.platform.root(), SystemTime::now());
@@ -38,9 +43,7 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
             log::info!("the control plane starts again with renewed credentials");
         }
     }
-    if kubelet::replace_unusable_certificates(root, now)? {
-        kubelet::try_restart(node.runner())?;
-    }
+    replace_the_kubelets(node, now)?;
     for unit in users::units() {
         if users::have_new(root, unit)? {
             log::info!("{unit} starts again with renewed credentials");
@@ -63,6 +66,49 @@ fn unusable(root: &Path, config: &ControlPlane) -> Findings {
     codes::API_CERTIFICATE_UNUSABLE.finding("your API certificate", format!("it is not used: {error:#}"), action).into()
 }
 
+/// The kubelet starts again without the certificates that it cannot use, and asks for others.
+pub(super) fn replace_the_kubelets(node: &NodeContext, now: SystemTime) -> anyhow::Result<()> {
+    let mut memory = node.replacement.lock().unwrap_or_else(PoisonError::into_inner);
+    replace(
+        &mut memory,
+        Instant::now(),
+        || Ok(kubelet::replace_unusable_certificates(node.root(), now)?),
+        || kubelet::try_restart(node.runner()),
+    )
+}
+
+fn replace(
+    memory: &mut Replacement,
+    now: Instant,
+    replace: impl FnOnce() -> anyhow::Result<bool>,
+    restart: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    if memory.last.is_none_or(|last| now.duration_since(last) >= PAUSE) && replace()? {
+        *memory = Replacement { restart: true, last: Some(now) };
+    }
+    if memory.restart {
+        restart()?;
+        memory.restart = false;
+    }
+    Ok(())
+}
+
+/// Those that are not valid yet.
+pub(super) fn early(certificates: &[Certificate], now: SystemTime) -> Findings {
+    let mut findings = Findings::default();
+    for one in certificates.iter().filter(|one| one.is_early(now)) {
+        let begins = show(UNIX_EPOCH + Duration::from_secs(one.begins.unsigned_abs()));
+        findings.push(codes::CERTIFICATE_EARLY.finding(
+            format!("certificate {}", one.name),
+            format!("it begins {begins}, and nothing accepts it before"),
+            "Check the clocks of this node, of control nodes and of those that they ask for the time. If they are right, a clock was \
+             ahead when the certificate was made: the node makes its own again, and you install yours again with \
+             `kaas-agent certificate install`",
+        ));
+    }
+    findings
+}
+
 fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
     let mut findings = Findings::default();
     for one in certificates.iter().filter(|one| AUTHORITIES.contains(&one.name.as_str())) {
@@ -81,15 +127,7 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
             _ => {}
         }
     }
-    for one in certificates.iter().filter(|one| one.is_early(now)) {
-        let begins = show(UNIX_EPOCH + Duration::from_secs(one.begins.unsigned_abs()));
-        findings.push(codes::CERTIFICATE_EARLY.finding(
-            format!("certificate {}", one.name),
-            format!("it begins {begins}, and nothing accepts it before"),
-            "Check the clocks of this node and of those that it asks for the time. If they are right, the clock was ahead when the \
-             certificate was made: the node makes its own again, and you install yours again with `kaas-agent certificate install`",
-        ));
-    }
+    findings.extend(early(certificates, now));
     for one in certificates.iter().filter(|one| one.name == API) {
         let code = match one.days_left(now) {
             ..0 => &codes::API_CERTIFICATE_EXPIRED,
@@ -121,6 +159,25 @@ mod tests {
         let found: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
         assert_eq!(found, ["api-certificate.unusable"]);
         assert!(findings.to_string().contains("`kaas-agent certificate remove`"), "{findings}");
+    }
+
+    #[test]
+    fn a_kubelet_is_restarted_once_an_hour_for_its_certificates_until_it_succeeds() {
+        let (mut memory, begun, replaced) = (Replacement::default(), Instant::now(), std::cell::Cell::new(0));
+        let mut look = |minute: u64, succeeds: bool| {
+            let now = begun + Duration::from_secs(60 * minute);
+            let count = || {
+                replaced.set(replaced.get() + 1);
+                Ok(true)
+            };
+            let restart = || if succeeds { Ok(()) } else { anyhow::bail!("systemctl failed") };
+            (replace(&mut memory, now, count, restart).is_ok(), replaced.get())
+        };
+        assert_eq!(look(0, false), (false, 1));
+        assert_eq!(look(10, false), (false, 1), "the restart is tried again");
+        assert_eq!(look(20, true), (true, 1));
+        assert_eq!(look(30, false), (true, 1), "nothing is due");
+        assert_eq!(look(60, true), (true, 2));
     }
 
     #[test]

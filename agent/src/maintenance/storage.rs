@@ -1,7 +1,7 @@
 //! File systems that refuse writes after their storage was away: the node says so, and restarts once the storage answers. The
 //! start repairs and mounts them, which a running node cannot.
 //!
-//! It runs in a separate thread from the agent's start. Without its disk the agent may have no plan, and a look at storage that is
+//! It runs in a separate thread, from the start of the agent on. Without its disk the agent may have no plan, and a look at storage that is
 //! away may block for minutes.
 
 use std::collections::BTreeSet;

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use contract::finding::Findings;
 
+use super::certificates::{early, replace_the_kubelets};
 use super::job::{Job, failed};
 use crate::cluster::REQUEST;
 use crate::cluster::certificates::{self, users};
@@ -22,9 +23,7 @@ pub(super) const CERTIFICATES: &str = "the certificates of workers";
 /// The kubelet renews its certificate, and those who show the same follow it.
 pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
     let (root, worker, now) = (node.root(), node.config.worker()?, SystemTime::now());
-    if kubelet::replace_unusable_certificates(root, now)? {
-        kubelet::try_restart(node.runner())?;
-    }
+    replace_the_kubelets(node, now)?;
     credentials::renew(root, worker, now)?;
     for unit in users::units().filter(|unit| *unit != kubelet::UNIT) {
         if users::have_new(root, unit)? {
@@ -34,15 +33,17 @@ pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
         }
     }
     let present = certificates::inventory(root);
-    node.reporter.update(|status| status.certificates = present);
-    Ok(match join::standing(root, worker, now) {
+    node.reporter.update(|status| status.certificates.clone_from(&present));
+    let mut findings = early(&present, now);
+    match join::standing(root, worker, now) {
         Standing::Expired(ended) => {
             let action = "Check the clock. If it is right, give the worker a new join token: with `kaas-agent configure --from -`, or \
                           in the form, and restart it";
-            join::expired(CERTIFICATE, ended, action).into()
+            findings.push(join::expired(CERTIFICATE, ended, action));
         }
-        Standing::Member | Standing::Outside => Findings::default(),
-    })
+        Standing::Member | Standing::Outside => {}
+    }
+    Ok(findings)
 }
 
 /// Each control node judges what workers ask for; the first one that comes decides.

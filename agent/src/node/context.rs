@@ -44,6 +44,15 @@ pub struct Registration {
     pub range: Option<Ipv4Net>,
 }
 
+/// What was done about certificates that the kubelet cannot use.
+#[derive(Debug, Default)]
+pub struct Replacement {
+    /// Whether the kubelet has yet to start again without them.
+    pub restart: bool,
+    /// When it was last to do so.
+    pub last: Option<Instant>,
+}
+
 pub struct NodeContext {
     pub platform: Platform,
     pub image: ImageFacts,
@@ -58,6 +67,7 @@ pub struct NodeContext {
     pub endpoint: Endpoint,
     pub firewall: Arc<Firewall>,
     pub registration: Arc<Mutex<Registration>>,
+    pub replacement: Mutex<Replacement>,
     /// The rendezvous of the forming, from when this node's own part is done until nobody needs it any more.
     rendezvous: Mutex<Option<Rendezvous>>,
     bus: Bus,
@@ -79,6 +89,7 @@ impl NodeContext {
             endpoint: Endpoint::new(platform.root(), reporter.clone()),
             firewall: Arc::new(Firewall::new(platform.root())),
             registration: Arc::default(),
+            replacement: Mutex::default(),
             rendezvous: Mutex::default(),
             bus,
             platform,
