@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::PoisonError;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use contract::codes;
 use contract::finding::Findings;
@@ -43,7 +43,7 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
             log::info!("the control plane starts again with renewed credentials");
         }
     }
-    replace_the_kubelets(node, now)?;
+    let replaced = replace_the_kubelets(node, now);
     for unit in users::units() {
         if users::have_new(root, unit)? {
             log::info!("{unit} starts again with renewed credentials");
@@ -55,7 +55,7 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     let mut findings = judge(&present, now);
     findings.extend(unusable(root, config));
     node.reporter.update(|status| status.certificates = present);
-    Ok(findings)
+    replaced.map(|()| findings)
 }
 
 /// That the administrator's own certificate was damaged, if it was.
@@ -71,7 +71,7 @@ pub(super) fn replace_the_kubelets(node: &NodeContext, now: SystemTime) -> anyho
     let mut memory = node.replacement.lock().unwrap_or_else(PoisonError::into_inner);
     replace(
         &mut memory,
-        Instant::now(),
+        now,
         || Ok(kubelet::replace_unusable_certificates(node.root(), now)?),
         || kubelet::try_restart(node.runner()),
     )
@@ -79,11 +79,13 @@ pub(super) fn replace_the_kubelets(node: &NodeContext, now: SystemTime) -> anyho
 
 fn replace(
     memory: &mut Replacement,
-    now: Instant,
+    now: SystemTime,
     replace: impl FnOnce() -> anyhow::Result<bool>,
     restart: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    if memory.last.is_none_or(|last| now.duration_since(last) >= PAUSE) && replace()? {
+    // After the clock was set, other certificates may be valid.
+    let pauses = memory.last.is_some_and(|last| now.duration_since(last).is_ok_and(|since| since < PAUSE));
+    if !pauses && replace()? {
         *memory = Replacement { restart: true, last: Some(now) };
     }
     if memory.restart {
@@ -94,16 +96,14 @@ fn replace(
 }
 
 /// Those that are not valid yet.
-pub(super) fn early(certificates: &[Certificate], now: SystemTime) -> Findings {
+pub(super) fn early(certificates: &[Certificate], now: SystemTime, action: &str) -> Findings {
     let mut findings = Findings::default();
     for one in certificates.iter().filter(|one| one.is_early(now)) {
         let begins = show(UNIX_EPOCH + Duration::from_secs(one.begins.unsigned_abs()));
         findings.push(codes::CERTIFICATE_EARLY.finding(
             format!("certificate {}", one.name),
             format!("it begins {begins}, and nothing accepts it before"),
-            "Check the clocks of this node, of control nodes and of those that they ask for the time. If they are right, a clock was \
-             ahead when the certificate was made: the node makes its own again, and you install yours again with \
-             `kaas-agent certificate install`",
+            action,
         ));
     }
     findings
@@ -127,7 +127,10 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
             _ => {}
         }
     }
-    findings.extend(early(certificates, now));
+    let action = "Check the clocks of this node and of those that it asks for the time. If they are right, the clock was ahead when the \
+                  certificate was made: the node makes its own again, and you install yours again with \
+                  `kaas-agent certificate install`";
+    findings.extend(early(certificates, now, action));
     for one in certificates.iter().filter(|one| one.name == API) {
         let code = match one.days_left(now) {
             ..0 => &codes::API_CERTIFICATE_EXPIRED,
@@ -163,9 +166,9 @@ mod tests {
 
     #[test]
     fn a_kubelet_is_restarted_once_an_hour_for_its_certificates_until_it_succeeds() {
-        let (mut memory, begun, replaced) = (Replacement::default(), Instant::now(), std::cell::Cell::new(0));
+        let (mut memory, replaced) = (Replacement::default(), std::cell::Cell::new(0));
         let mut look = |minute: u64, succeeds: bool| {
-            let now = begun + Duration::from_secs(60 * minute);
+            let now = UNIX_EPOCH + Duration::from_secs(60 * minute);
             let count = || {
                 replaced.set(replaced.get() + 1);
                 Ok(true)
@@ -173,11 +176,12 @@ mod tests {
             let restart = || if succeeds { Ok(()) } else { anyhow::bail!("systemctl failed") };
             (replace(&mut memory, now, count, restart).is_ok(), replaced.get())
         };
-        assert_eq!(look(0, false), (false, 1));
-        assert_eq!(look(10, false), (false, 1), "the restart is tried again");
-        assert_eq!(look(20, true), (true, 1));
-        assert_eq!(look(30, false), (true, 1), "nothing is due");
-        assert_eq!(look(60, true), (true, 2));
+        assert_eq!(look(100, false), (false, 1));
+        assert_eq!(look(110, false), (false, 1), "the restart is tried again");
+        assert_eq!(look(120, true), (true, 1));
+        assert_eq!(look(130, false), (true, 1), "nothing is due");
+        assert_eq!(look(160, true), (true, 2));
+        assert_eq!(look(50, true), (true, 3), "the clock was set");
     }
 
     #[test]

@@ -23,7 +23,11 @@ pub(super) const CERTIFICATES: &str = "the certificates of workers";
 /// The kubelet renews its certificate, and those who show the same follow it.
 pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
     let (root, worker, now) = (node.root(), node.config.worker()?, SystemTime::now());
-    replace_the_kubelets(node, now)?;
+    // Those that the kubelet gets next may not be valid yet either.
+    let action = "Check the clocks of this node and of the control nodes. If they are right, a clock was ahead when the certificate was \
+                  made: the kubelet asks for another one each hour. If `kubelet.conf` is named, replace the worker or wait";
+    let mut findings = early(&certificates::inventory(root), now, action);
+    let replaced = replace_the_kubelets(node, now);
     credentials::renew(root, worker, now)?;
     for unit in users::units().filter(|unit| *unit != kubelet::UNIT) {
         if users::have_new(root, unit)? {
@@ -33,8 +37,7 @@ pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
         }
     }
     let present = certificates::inventory(root);
-    node.reporter.update(|status| status.certificates.clone_from(&present));
-    let mut findings = early(&present, now);
+    node.reporter.update(|status| status.certificates = present);
     match join::standing(root, worker, now) {
         Standing::Expired(ended) => {
             let action = "Check the clock. If it is right, give the worker a new join token: with `kaas-agent configure --from -`, or \
@@ -43,7 +46,7 @@ pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
         }
         Standing::Member | Standing::Outside => {}
     }
-    Ok(findings)
+    replaced.map(|()| findings)
 }
 
 /// Each control node judges what workers ask for; the first one that comes decides.

@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use anyhow::Context as _;
 use contract::image::ImageFacts;
@@ -38,7 +38,7 @@ pub struct Registration {
     pub missing: u32,
     /// Whether the kubelet has yet to start again with a new object.
     pub restart: bool,
-    /// When it did so last.
+    /// When that was last tried.
     pub restarted: Option<Instant>,
     /// The range that all sandboxes were held against.
     pub range: Option<Ipv4Net>,
@@ -49,8 +49,8 @@ pub struct Registration {
 pub struct Replacement {
     /// Whether the kubelet has yet to start again without them.
     pub restart: bool,
-    /// When it was last to do so.
-    pub last: Option<Instant>,
+    /// When one was replaced last.
+    pub last: Option<SystemTime>,
 }
 
 pub struct NodeContext {

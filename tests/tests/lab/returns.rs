@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use scenarios::scenario::{ALL, MOMENT, Scenario};
 use scenarios::workload::Workload;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::maintenance::has;
 
@@ -58,7 +58,10 @@ fn a_deleted_node_object_returns_with_its_pods(scenario: &Scenario, node: &str) 
     scenario.wait("the node to be back", BACK, || is_whole(scenario, node));
     assert_eq!(range(scenario, node).expect("a range"), had, "it has another range");
     assert_eq!(workload.pod_address(), address, "its pod was deleted");
-    scenario.wait("the kubelet to start again", BACK, || Ok(kubelet()? != former));
+    scenario.wait("the kubelet to start again", BACK, || {
+        let process = kubelet()?;
+        Ok(process != former && process.trim() != "0")
+    });
     scenario.wait("no finding to be left", MOMENT, || Ok(!has(scenario, node, "node.not-registered")?));
     for other in ALL {
         scenario.wait(&format!("{other} to have a route to the pods of {node}"), BACK, || {
@@ -71,11 +74,13 @@ fn a_deleted_node_object_returns_with_its_pods(scenario: &Scenario, node: &str) 
             ["get", "deployment", "coredns", "--namespace=kube-system", "--output=jsonpath={.status.readyReplicas}"];
         Ok(scenario.lab().kubectl(&ready)? == "2")
     });
-    // The pod shows its former state for a while after the restart.
+    // By the kubelet itself: the object has the state that the former process wrote.
     scenario.wait("the kubelet to run its static pods", BACK, || {
-        let pod = format!("kube-apiserver-{node}");
-        let state = "--output=jsonpath={.status.phase} {.status.conditions[?(@.type==\"Ready\")].status}";
-        Ok(scenario.lab().kubectl(&["get", "pod", &pod, "--namespace=kube-system", state])? == "Running True")
+        let path = format!("/api/v1/nodes/{node}/proxy/pods");
+        let pods: Value = serde_json::from_str(&scenario.lab().kubectl(&["get", "--raw", &path])?)?;
+        let name = json!(format!("kube-apiserver-{node}"));
+        let server = pods["items"].as_array().into_iter().flatten().find(|pod| pod["metadata"]["name"] == name);
+        Ok(server.is_some_and(|server| server["status"]["phase"] == "Running"))
     });
     scenario.kubectl(&["delete", "deployment,service,configmap", "web"]);
     scenario.reached("a deleted Node object is back");

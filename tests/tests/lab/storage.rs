@@ -112,7 +112,7 @@ pub mod long {
                 .iter()
                 .flat_map(|(node, mounts)| mounts.iter().map(|mount| Storage::of(&scenario, node, mount)))
                 .collect();
-            away.iter().for_each(|storage| storage.fail(&scenario));
+            away.iter().for_each(Storage::fail);
             let began = Instant::now();
             scenario.wait("five minutes without storage", AWAY + MOMENT, || {
                 for (node, _) in round {
@@ -120,7 +120,11 @@ pub mod long {
                 }
                 Ok(began.elapsed() >= AWAY)
             });
-            away.iter().for_each(|storage| storage.answer(&scenario));
+            for storage in away {
+                assert!(storage.is_away(), "{} has its size again", storage.what);
+                storage.answer();
+                scenario.reached(&format!("the storage behind {} answers", storage.what));
+            }
             for (node, _) in round {
                 scenario.wait(&format!("{node} to restart"), BOUND + CHECK, || off(&scenario, node));
                 // A container that restarts is off then: the lab does not start it again by itself.
@@ -154,16 +158,18 @@ fn off(scenario: &Scenario, node: &str) -> anyhow::Result<bool> {
 }
 
 /// The device of a node's file system. The kernel is this machine's own: it is a loop device over a file of this lab.
-struct Storage {
+struct Storage<'a> {
+    scenario: &'a Scenario,
     what: String,
-    device: PathBuf,
-    /// Its number, if it is a partition.
+    disk: PathBuf,
+    /// Its number on the disk, if it is a partition.
     partition: Option<String>,
-    sectors: String,
+    /// The size of the disk and of the file system's device.
+    sectors: [String; 2],
 }
 
-impl Storage {
-    fn of(scenario: &Scenario, node: &str, mount: &str) -> Self {
+impl<'a> Storage<'a> {
+    fn of(scenario: &'a Scenario, node: &str, mount: &str) -> Self {
         let numbers = scenario.inside(node, &["findmnt", "--noheadings", "--first-only", "--output=MAJ:MIN", mount]);
         let device = fs::canonicalize(Path::new("/sys/dev/block").join(numbers.trim())).unwrap();
         let partition = fs::read_to_string(device.join("partition")).ok().map(|number| number.trim().to_owned());
@@ -182,41 +188,60 @@ impl Storage {
         let options = fs::read_to_string(options).unwrap();
         assert!(options.lines().any(|option| option == "errors=remount-ro"), "{mount} of {node}: {options}");
         Self {
+            scenario,
             what: format!("{mount} of {node}"),
-            device: Path::new("/dev").join(disk.file_name().unwrap()),
+            sectors: [disk, device.as_path()].map(sectors),
+            disk: Path::new("/dev").join(disk.file_name().unwrap()),
             partition,
-            sectors: fs::read_to_string(device.join("size")).unwrap().trim().to_owned(),
         }
     }
 
-    /// Linux gives an error for each request beyond the end of a device.
-    fn fail(&self, scenario: &Scenario) {
-        self.end_at("1");
-        scenario.reached(&format!("the storage behind {} is away", self.what));
+    /// Linux gives an error for each request beyond the end of a device. The partition ends before its disk does: the node would
+    /// make it as large as the disk again.
+    fn fail(&self) {
+        self.end_partition_at("1");
+        self.end_disk_at("1");
+        self.scenario.reached(&format!("the storage behind {} is away", self.what));
     }
 
-    fn answer(&self, scenario: &Scenario) {
-        self.end_at(&self.sectors);
-        scenario.reached(&format!("the storage behind {} answers", self.what));
+    fn is_away(&self) -> bool {
+        let name = self.disk.file_name().unwrap();
+        sectors(&Path::new("/sys/block").join(name)) == "1"
     }
 
-    fn end_at(&self, sectors: &str) {
+    fn answer(&self) {
+        self.end_disk_at(&self.sectors[0]);
+        self.end_partition_at(&self.sectors[1]);
+    }
+
+    fn end_partition_at(&self, sectors: &str) {
+        if let Some(number) = &self.partition {
+            run(Command::new("resizepart").arg(&self.disk).args([number, sectors]));
+        }
+    }
+
+    fn end_disk_at(&self, sectors: &str) {
         // LOOP_GET_STATUS64 and LOOP_SET_STATUS64 with another `lo_sizelimit` (linux/loop.h).
         const LIMIT: &str = r#"open(my $d, "+<", $ARGV[0]) or die "$!"; my $i = "\0" x 232; ioctl($d, 0x4c05, $i) or die "$!";
             substr($i, 32, 8) = pack("Q", 512 * $ARGV[1]); ioctl($d, 0x4c04, $i) or die "$!""#;
-        let mut command = match &self.partition {
-            Some(number) => {
-                let mut command = Command::new("resizepart");
-                command.arg(&self.device).args([number, sectors]);
-                command
-            }
-            None => {
-                let mut command = Command::new("perl");
-                command.args(["-e", LIMIT]).arg(&self.device).arg(sectors);
-                command
-            }
-        };
-        let done = command.output().unwrap();
-        assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+        run(Command::new("perl").args(["-e", LIMIT]).arg(&self.disk).arg(sectors));
     }
+}
+
+/// The storage of a failed scenario answers too: its evidence is on it.
+impl Drop for Storage<'_> {
+    fn drop(&mut self) {
+        if self.is_away() {
+            self.answer();
+        }
+    }
+}
+
+fn sectors(device: &Path) -> String {
+    fs::read_to_string(device.join("size")).unwrap().trim().to_owned()
+}
+
+fn run(command: &mut Command) {
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }

@@ -67,7 +67,8 @@ const PLACES: &[(&str, &str)] = &[
     ("scheduler.conf", "/etc/kubernetes/scheduler.conf"),
     ("kubelet.conf", kubelet::KUBECONFIG),
     ("kubelet-serving", "/var/lib/kubelet/pki/kubelet.crt"),
-    (KUBELET_CLIENT, kubelet::CLIENT),
+    (KUBELETS[0], kubelet::CLIENT),
+    (KUBELETS[1], "/var/lib/kubelet/pki/kubelet-server-current.pem"),
     ("kaas-agent.conf", api::KUBECONFIG),
     ("kube-proxy.conf", proxy::KUBECONFIG),
     ("pod-network.conf", pod_network::KUBECONFIG),
@@ -75,8 +76,8 @@ const PLACES: &[(&str, &str)] = &[
     ("kaas-endpoint", "/etc/kubernetes/pki/kaas-endpoint.crt"),
 ];
 
-/// The name of the kubelet's own certificate.
-const KUBELET_CLIENT: &str = "kubelet-client";
+/// The certificates that the kubelet gets from the cluster: the second one on workers only.
+const KUBELETS: [&str; 2] = ["kubelet-client", "kubelet-server"];
 
 /// The name of the operator's own certificate of the API. He renews it.
 pub const API: &str = "api";
@@ -85,9 +86,9 @@ pub const API: &str = "api";
 pub const AUTHORITIES: [&str; 3] = ["ca", "front-proxy-ca", "etcd-ca"];
 
 /// Whether the agent renews the certificate of this name. The kubelet renews
-/// its rotating one itself, and starts from `kubelet.conf` when that has expired.
+/// its rotating ones itself, and starts from `kubelet.conf` if its client certificate has expired.
 pub(super) fn is_ours(name: &str) -> bool {
-    !AUTHORITIES.contains(&name) && ![API, KUBELET_CLIENT].contains(&name)
+    !AUTHORITIES.contains(&name) && name != API && !KUBELETS.contains(&name)
 }
 
 /// The files of the certificates that the agent renews.

@@ -262,7 +262,7 @@ pub fn forget_certificates(root: &Path, kind: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the link to a certificate that is damaged or begins later, or that has expired while another lasts. The kubelet writes
+/// Replaces the link to a certificate that is damaged, begins in more than an hour, or that has expired while another lasts. The kubelet writes
 /// what it renews without a flush and does not start with half of it. The API server refuses a certificate of the future.
 ///
 /// Without a link, the kubelet starts with the certificate in its kubeconfig and links it, although a worker's may have expired. The
@@ -289,7 +289,7 @@ pub fn replace_unusable_certificates(root: &Path, now: SystemTime) -> io::Result
         if held >= best.map(|(_, pair)| lasts(pair)) && (held.is_some() || !linked) {
             continue;
         }
-        let next = best.map_or("the certificate of its kubeconfig", |(name, _)| name);
+        let next = best.map_or("another one", |(name, _)| name);
         log::warn!("{} is missing, not usable or has expired: the kubelet goes on with {next}", link.display());
         files::remove(&link)?;
         if let Some((name, _)) = best {
