@@ -88,7 +88,8 @@ fn bring_back(platform: &Platform) {
     for disk in fs::read_dir(platform.path("/sys/block")).into_iter().flatten().flatten() {
         let state = disk.path().join("device/state");
         if fs::read_to_string(&state).is_ok_and(|state| state.trim() == "offline")
-            && let Err(error) = fs::write(&state, "running")
+            // Linux refuses the word without a line's end: `store_state_field` in drivers/scsi/scsi_sysfs.c.
+            && let Err(error) = fs::write(&state, "running\n")
         {
             log::warn!("setting {} to running: {error}", state.display());
         }
@@ -153,6 +154,6 @@ mod tests {
         assert_eq!(said(), ["running\n", "offline\n"]);
         fs::remove_file(container).unwrap();
         bring_back(&Platform::detect(root.path()).unwrap());
-        assert_eq!(said(), ["running\n", "running"]);
+        assert_eq!(said(), ["running\n", "running\n"]);
     }
 }
