@@ -36,9 +36,9 @@ pub fn expire(scenario: &Scenario, vm: &str) {
     sign(scenario, vm, "20200101000000Z", "20210101000000Z");
 }
 
-/// Lets all certificates of a node end in a month.
+/// Lets all certificates of a node end within a month: in 29 whole days.
 pub fn end_in_a_month(scenario: &Scenario, vm: &str) {
-    let to = scenario.inside(vm, &["date", "--utc", "--date=30 days", "+%Y%m%d%H%M%SZ"]);
+    let to = scenario.inside(vm, &["date", "--utc", "--date=+30 days -1 minute", "+%Y%m%d%H%M%SZ"]);
     sign(scenario, vm, "20200101000000Z", to.trim());
 }
 
@@ -81,6 +81,9 @@ sync
 /// The certificate that a worker's kubelet has renewed last.
 const CURRENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 
+/// All that it has renewed. The worker goes on with the one that ends last.
+const RENEWED: &str = "/var/lib/kubelet/pki/kubelet-client-2*.pem";
+
 /// Whether the kubelet has renewed the certificate that the worker has joined with: it does so when it starts, and would do
 /// so again meanwhile.
 const HAS_RENEWED: &str = r#"
@@ -95,7 +98,7 @@ pub fn expire_worker(scenario: &Scenario, worker: &str, by: &str) {
     scenario.wait(&format!("the kubelet of {worker} to have a certificate of its own making"), MOMENT, || {
         scenario.lab().run_inside(worker, &["sh", "-c", HAS_RENEWED, "sh", CURRENT], MOMENT).map(|_| true)
     });
-    let files = scenario.inside(worker, &["sh", "-c", &format!("ls /etc/kubernetes/*.conf; readlink -f {CURRENT}")]);
+    let files = scenario.inside(worker, &["sh", "-c", &format!("ls /etc/kubernetes/*.conf {RENEWED}")]);
     for file in files.lines() {
         let script = |vm: &str, script: &str, arguments: &[&str]| {
             scenario.inside(vm, &[&["sh", "-c", script, "sh"], arguments].concat()).trim().to_owned()

@@ -101,10 +101,11 @@ pub mod long {
     /// and none twice in ten minutes.
     pub fn nodes_whose_storage_was_away_restart_and_serve_again() {
         let scenario = Scenario::formed("away");
+        // A container does not see the device behind /var: its agent asks for that of /data alone.
         let rounds: [&[_]; 3] = [
             &[("cp1", &["/data"] as &[_])],
-            &[("cp2", &["/var"]), ("cp3", &["/data"])],
-            &[("cp1", &["/data", "/var"]), ("cp2", &["/data"]), ("cp3", &["/var"])],
+            &[("cp2", &["/data", "/var"]), ("cp3", &["/data"])],
+            &[("cp1", &["/data", "/var"]), ("cp2", &["/data"]), ("cp3", &["/data", "/var"])],
         ];
         let mut restarted = BTreeMap::new();
         for round in rounds {
