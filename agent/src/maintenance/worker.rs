@@ -46,7 +46,10 @@ pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
         }
         Standing::Member | Standing::Outside => {}
     }
-    replaced.map(|()| findings)
+    if let Err(error) = replaced {
+        findings.extend(failed("the kubelet's certificates", &error));
+    }
+    Ok(findings)
 }
 
 /// Each control node judges what workers ask for; the first one that comes decides.

@@ -10,6 +10,7 @@ use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::addons;
 use crate::cluster::certificates::{self, renewal, users};
 use crate::cluster::encryption::drive::EncryptingNode;
+use crate::cluster::join::credentials;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::{AUTHORITY, MINORS, PROGRAMS, SUPER_ADMINISTRATOR, api, containerd, kubelet, proxy};
 use crate::cluster::pod_network;
@@ -151,6 +152,10 @@ impl StepContext {
             kubelet::forget_pods(self.node.root())?;
         }
         let replaced = kubelet::replace_unusable_certificates(self.node.root(), Self::now())?;
+        if let Config::Worker(worker) = &self.node.config {
+            // After a wrong time, those of the last boot may not be valid.
+            credentials::renew(self.node.root(), worker, Self::now())?;
+        }
         let (config, dns) = (&self.node.config, self.node.network()?.dns_address());
         let mut settings = kubelet::configuration(config.node(), dns, config.timeout_factor(), &self.node.platform);
         let mut arguments = Vec::new();

@@ -17,8 +17,6 @@ impl StepContext {
         let mut worker = self.node.config.worker().map_err(anyhow::Error::from)?.clone();
         let standing = join::standing(self.node.root(), &worker, SystemTime::now());
         if standing == Standing::Member {
-            // After a wrong time, those of the last boot may not be valid.
-            credentials::renew(self.node.root(), &worker, SystemTime::now())?;
             return self.belongs();
         }
         // While it belongs to none, another form counts: of one that has belonged to a cluster, the token in it.
