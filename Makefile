@@ -16,10 +16,10 @@ THOROUGH := $(subst --workspace,--profile thorough -p fleet -p controller,$(TEST
 TAKE := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="install -m 755 -t build" .ci/cargo run --locked
 
 KAAS := build/kaas
-# What Go has compiled of components takes more room than all else: it goes when no image is to be built any more, and not
-# before the earlier one is, most of which it has.
+# Go's compiled components take more space than all other caches. They are removed after the last image: the earlier image
+# shares most of them.
 MAKE_ROOM = @$(AS_ROOT) $(KAAS) image clean --go-cache
-# What scenarios drive. The lab's vCenter and govc are beside the command.
+# OVAs and command for scenarios. The lab's vCenter and govc are in the command's directory.
 LAB := KAAS_OVA="$(CURDIR)/build" KAAS_COMMAND="$(CURDIR)/$(KAAS)"
 SPEC := image/specs/control-plane.toml
 TENANT := image/specs/tenant.toml
@@ -27,7 +27,7 @@ TENANT := image/specs/tenant.toml
 # A first build takes so many MiB of disk, most of them for what Go compiles. For all goals of one call: `setup` comes once.
 export KAAS_ROOM := $(if $(filter ova ova-earlier earlier install test test-fast test-long scenario lab bench,$(MAKECMDGOALS)),22000,4096)
 
-.PHONY: audit vcenter vcenter-program fuzz scenario named help reference install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
+.PHONY: audit vcenter vcenter-program fuzz scenario named help reference words install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 17
@@ -45,7 +45,7 @@ ova-earlier: earlier ova ## Build the OVA of an earlier version that scenarios u
 	.ci/earlier $(AS_ROOT) $(KAAS) image build $(SPEC) --output build/earlier
 	$(MAKE_ROOM)
 
-# Has the sources of the earlier version, as the user whose the clone is, and says at once when they are not to be had.
+# Fetches the sources of the earlier version as the owner of the clone, and fails at once if it cannot.
 earlier: setup
 	@.ci/earlier >/dev/null
 
@@ -138,7 +138,7 @@ setup: ## Install what is missing on the build host
 	@.ci/setup
 	@mkdir -p "$(CACHE)" "$(or $(XDG_STATE_HOME),$(HOME)/.local/state)" build
 
-# Says at once, and not after minutes of compiling, when root is not to be had; sudo may ask for the password.
+# Fails at once, and not after minutes of compiling, if it cannot become root. sudo may ask for the password.
 root:
 	@$(AS_ROOT) --check
 
@@ -146,3 +146,6 @@ reference: ## Renew what is made from the code's tables and types: parts of docs
 	.ci/cargo run --locked -p kaas -- image reference --write docs/reference.md
 	.ci/cargo run --locked -p controller -- reference --write docs/objects.md
 	.ci/cargo run --locked -p controller -- crds --write controller/definitions
+
+words: ## Remove from tests/words.lock the files that are clean now
+	KAAS_WORDS=write .ci/cargo test --locked --workspace --lib -- --exact words::changed_prose_is_clean

@@ -60,5 +60,7 @@ pub mod upgrade;
 pub mod vcenter;
 #[cfg(test)]
 mod versions_meet;
+#[cfg(test)]
+mod words;
 pub mod workload;
 pub mod writer;
