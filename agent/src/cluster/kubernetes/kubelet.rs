@@ -262,8 +262,9 @@ pub fn forget_certificates(root: &Path, kind: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the link to a certificate that is damaged, begins in more than an hour, or that has expired while another lasts. The kubelet writes
-/// what it renews without a flush and does not start with half of it. The API server refuses a certificate of the future.
+/// Replaces the link to a certificate that is damaged, begins in more than an hour, or that has expired while another lasts. The
+/// kubelet writes what it renews without a flush and does not start with half of it. The API server refuses a certificate of the
+/// future.
 ///
 /// Without a link, the kubelet starts with the certificate in its kubeconfig and links it, although a worker's may have expired. The
 /// next call links one that lasts. Returns whether the kubelet has to start again.
