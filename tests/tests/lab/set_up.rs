@@ -5,7 +5,7 @@ use scenarios::bare::{Bare, LENT_RUST, USER};
 /// What the builder, the lab and the tests call on the host; `cc` with the C library's headers is tried by compiling.
 const PROGRAMS: &str =
     "mmdebstrap bwrap systemd-nspawn ip bridge nft ethtool ssh ssh-keygen openssl modprobe losetup mount git
-    sfdisk partx blkid nsenter unshare setpriv mkfs.ext4 e2fsck resize2fs mkswap apt-get dpkg-deb perl awk go";
+    sfdisk partx resizepart blkid nsenter unshare setpriv mkfs.ext4 e2fsck resize2fs mkswap apt-get dpkg-deb perl awk go";
 const COMPILES: &str = "printf '#include <stdio.h>\nint main(void) { return 0; }\n' | cc -x c -o /dev/null -";
 /// A package of a user's, whose test Cargo compiles as the user and runs as root.
 const TEST: &str = r#"set -e

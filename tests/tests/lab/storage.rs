@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use fleet::hypervisor::PowerState;
 use scenarios::lost_node::{lose, replace, three_members};
 use scenarios::scenario::{FORMING, MOMENT, Scenario};
@@ -15,7 +17,10 @@ use crate::maintenance::{CHECK, has};
 /// A node restarts itself at most once in this time.
 const BOUND: Duration = Duration::from_secs(600);
 
-/// What a power cut can damage on a node and the node makes again, with a script that damages it.
+/// The storage of a node is away for this time.
+const AWAY: Duration = Duration::from_secs(300);
+
+/// The state that a power cut can damage and a node makes again, with a script that damages it.
 const DAMAGES: [(&str, &str); 2] = [
     (
         "containerd's database",
@@ -41,7 +46,7 @@ const KUBELET: &str = r#"systemctl stop kubelet.service
     truncate --no-create --size=0 /var/lib/cni/results/*
     sync"#;
 
-/// Damages what the kubelet of a control node keeps, before its power is cut.
+/// Damages the files that the kubelet of a control-plane node keeps, before its power is cut.
 pub fn damage_what_the_kubelet_keeps(scenario: &Scenario, node: &str) {
     scenario.inside(node, &["sh", "-ec", KUBELET]);
 }
@@ -92,22 +97,37 @@ pub mod long {
         scenario.all_ready(FORMING);
     }
 
-    /// The file systems of one, two and three nodes refuse writes. Each node restarts by itself, and none twice in ten minutes.
+    /// The storage of one, two and three nodes answers no request for five minutes. Each node waits for it, restarts by itself,
+    /// and none twice in ten minutes.
     pub fn nodes_whose_storage_was_away_restart_and_serve_again() {
         let scenario = Scenario::formed("away");
+        // A container does not see the device behind /var: its agent asks for that of /data alone.
         let rounds: [&[_]; 3] = [
-            &[("cp1", "/data")],
-            &[("cp2", "/var"), ("cp3", "/data")],
-            &[("cp1", "/data"), ("cp2", "/data"), ("cp3", "/var")],
+            &[("cp1", &["/data"] as &[_])],
+            &[("cp2", &["/data", "/var"]), ("cp3", &["/data"])],
+            &[("cp1", &["/data", "/var"]), ("cp2", &["/data"]), ("cp3", &["/data", "/var"])],
         ];
         let mut restarted = BTreeMap::new();
         for round in rounds {
-            for (node, mount) in round {
-                fail(&scenario, node, mount);
+            let away: Vec<_> = round
+                .iter()
+                .flat_map(|(node, mounts)| mounts.iter().map(|mount| Storage::of(&scenario, node, mount)))
+                .collect();
+            away.iter().for_each(Storage::fail);
+            let began = Instant::now();
+            scenario.wait("five minutes without storage", AWAY + MOMENT, || {
+                for (node, _) in round {
+                    ensure!(!off(&scenario, node)?, "{node} restarts while its storage is away");
+                }
+                Ok(began.elapsed() >= AWAY)
+            });
+            for storage in away {
+                assert!(storage.is_away(), "{} has its size again", storage.what);
+                storage.answer();
+                scenario.reached(&format!("the storage behind {} answers", storage.what));
             }
-            for (node, mount) in round {
-                let off = || Ok::<_, anyhow::Error>(scenario.lab().power_state(node)? == PowerState::Off);
-                scenario.wait(&format!("{node} to restart for {mount}"), BOUND + CHECK, off);
+            for (node, _) in round {
+                scenario.wait(&format!("{node} to restart"), BOUND + CHECK, || off(&scenario, node));
                 // A container that restarts is off then: the lab does not start it again by itself.
                 scenario.cut(node);
                 scenario.power_on(&[*node]);
@@ -134,25 +154,95 @@ fn comes_back_after_a_cut(scenario: &Scenario, node: &str, what: &str) {
     scenario.all_ready(FORMING);
 }
 
-/// Has a node's file system behave as after an error of its storage. The kernel is this machine's own: the device must be a loop
-/// device over a file of this lab.
-fn fail(scenario: &Scenario, node: &str, mount: &str) {
-    let numbers = scenario.inside(node, &["findmnt", "--noheadings", "--first-only", "--output=MAJ:MIN", mount]);
-    let device: PathBuf = fs::canonicalize(Path::new("/sys/dev/block").join(numbers.trim())).unwrap();
-    let disk = if device.join("partition").exists() { device.parent().unwrap() } else { device.as_path() };
-    let file = fs::read_to_string(disk.join("loop/backing_file")).unwrap_or_else(|error| {
-        panic!("{mount} of {node} is on {}, which is no loop device: {error}", device.display());
-    });
-    let lab = scenario.lab().directory().canonicalize().unwrap();
-    assert!(
-        Path::new(file.trim_end()).starts_with(&lab),
-        "{} is over {file}, not a file of this lab",
-        device.display()
-    );
-    let name = device.file_name().unwrap();
-    // With `errors=panic` this machine would restart.
-    let options = fs::read_to_string(Path::new("/proc/fs/ext4").join(name).join("options")).unwrap();
-    assert!(options.lines().any(|option| option == "errors=remount-ro"), "{mount} of {node}: {options}");
-    fs::write(Path::new("/sys/fs/ext4").join(name).join("trigger_fs_error"), "tried by a scenario").unwrap();
-    scenario.reached(&format!("{mount} of {node} refuses writes"));
+fn off(scenario: &Scenario, node: &str) -> anyhow::Result<bool> {
+    Ok(scenario.lab().power_state(node)? == PowerState::Off)
+}
+
+/// The device of a node's file system. The kernel is this machine's own: it is a loop device over a file of this lab.
+struct Storage<'a> {
+    scenario: &'a Scenario,
+    what: String,
+    disk: PathBuf,
+    /// Its number on the disk, if it is a partition.
+    partition: Option<String>,
+    /// The size of the disk and of the file system's device.
+    sectors: [String; 2],
+}
+
+impl<'a> Storage<'a> {
+    fn of(scenario: &'a Scenario, node: &str, mount: &str) -> Self {
+        let numbers = scenario.inside(node, &["findmnt", "--noheadings", "--first-only", "--output=MAJ:MIN", mount]);
+        let device = fs::canonicalize(Path::new("/sys/dev/block").join(numbers.trim())).unwrap();
+        let partition = fs::read_to_string(device.join("partition")).ok().map(|number| number.trim().to_owned());
+        let disk = if partition.is_some() { device.parent().unwrap() } else { device.as_path() };
+        let file = fs::read_to_string(disk.join("loop/backing_file")).unwrap_or_else(|error| {
+            panic!("{mount} of {node} is on {}, which is no loop device: {error}", device.display());
+        });
+        let lab = scenario.lab().directory().canonicalize().unwrap();
+        assert!(
+            Path::new(file.trim_end()).starts_with(&lab),
+            "{} is over {file}, not a file of this lab",
+            device.display()
+        );
+        // With `errors=panic` this machine would restart.
+        let options = Path::new("/proc/fs/ext4").join(device.file_name().unwrap()).join("options");
+        let options = fs::read_to_string(options).unwrap();
+        assert!(options.lines().any(|option| option == "errors=remount-ro"), "{mount} of {node}: {options}");
+        Self {
+            scenario,
+            what: format!("{mount} of {node}"),
+            sectors: [disk, device.as_path()].map(sectors),
+            disk: Path::new("/dev").join(disk.file_name().unwrap()),
+            partition,
+        }
+    }
+
+    /// Linux gives an error for each request beyond the end of a device. The partition ends before its disk does: the node would
+    /// make it as large as the disk again.
+    fn fail(&self) {
+        self.end_partition_at("1");
+        self.end_disk_at("1");
+        self.scenario.reached(&format!("the storage behind {} is away", self.what));
+    }
+
+    fn is_away(&self) -> bool {
+        let name = self.disk.file_name().unwrap();
+        sectors(&Path::new("/sys/block").join(name)) == "1"
+    }
+
+    fn answer(&self) {
+        self.end_disk_at(&self.sectors[0]);
+        self.end_partition_at(&self.sectors[1]);
+    }
+
+    fn end_partition_at(&self, sectors: &str) {
+        if let Some(number) = &self.partition {
+            run(Command::new("resizepart").arg(&self.disk).args([number, sectors]));
+        }
+    }
+
+    fn end_disk_at(&self, sectors: &str) {
+        // LOOP_GET_STATUS64 and LOOP_SET_STATUS64 with another `lo_sizelimit` (linux/loop.h).
+        const LIMIT: &str = r#"open(my $d, "+<", $ARGV[0]) or die "$!"; my $i = "\0" x 232; ioctl($d, 0x4c05, $i) or die "$!";
+            substr($i, 32, 8) = pack("Q", 512 * $ARGV[1]); ioctl($d, 0x4c04, $i) or die "$!""#;
+        run(Command::new("perl").args(["-e", LIMIT]).arg(&self.disk).arg(sectors));
+    }
+}
+
+/// The storage of a failed scenario answers too: its evidence is on it.
+impl Drop for Storage<'_> {
+    fn drop(&mut self) {
+        if self.is_away() {
+            self.answer();
+        }
+    }
+}
+
+fn sectors(device: &Path) -> String {
+    fs::read_to_string(device.join("size")).unwrap().trim().to_owned()
+}
+
+fn run(command: &mut Command) {
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }

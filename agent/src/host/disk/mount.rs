@@ -1,5 +1,4 @@
-//! Mounts the data partition and lays its directories under the paths of the
-//! table in [`contract::paths`]. Formats nothing.
+//! Mounts the data partition and binds its directories to the paths of the table in [`contract::paths`]. Formats nothing.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -27,14 +26,13 @@ const FULL: u64 = 16 << 20;
 struct Mounting {
     point: PathBuf,
     flags: MsFlags,
-    /// What a person can do when its file system is beyond repair.
+    /// The finding's remedy for a file system beyond repair.
     salvage: &'static str,
 }
 
-/// Mounts the data disk and its bind mounts; what is mounted already stays.
-/// Before that a slot that is not whole is written anew, and the partition of a disk
-/// that has grown grows with it. Whose the disk is does not change: see the adoption of a disk.
-/// Returns the identity as it stands now.
+/// Mounts the data disk and its bind mounts, unless they are mounted already. Before that it writes a damaged slot again, and
+/// grows the partition of a disk that has grown. The disk's owner does not change: see the adoption of a disk. Returns the
+/// identity that is on the disk now.
 ///
 /// # Errors
 /// A finding that says what failed; mounts made until then remain.
@@ -58,13 +56,13 @@ pub fn mount(disk: &Disk, identity: &Identity, platform: &Platform, runner: &dyn
     for (directory, mode, point) in paths::binds() {
         let (source, target) = (data.join(directory), platform.path(point));
         bind(&source, mode, &target)
-            .map_err(|error| failed(&name, &format!("laying {directory} on {}", target.display()), error))?;
+            .map_err(|error| failed(&name, &format!("binding {directory} to {}", target.display()), error))?;
     }
     Ok(identity)
 }
 
-/// Mounts the disk of a worker's local volumes, as [`mount()`] does a data disk. A full one is mounted as well: those who have
-/// filled it are who can make room. Says whether anything was mounted.
+/// Mounts the disk of a worker's local volumes, as [`mount()`] does a data disk. Mounts a full one as well: only the pods that
+/// filled it can make room. Returns whether it mounted anything.
 ///
 /// # Errors
 /// A finding that says what failed; a mount that was made remains.
@@ -78,20 +76,20 @@ pub fn mount_volumes(
     let point = platform.path(paths::LOCAL_VOLUMES);
     let mounting = Mounting {
         point: point.clone(),
-        // Pods start programs that they have laid there.
+        // Pods start programs that they keep there.
         flags: MsFlags::MS_NODEV | MsFlags::MS_NOSUID,
         salvage: "Keep the disk, and copy from it what can be read; then reset this worker, or remove it and let another one \
                   join: its volumes are lost with it",
     };
     let (_, mounted) = mount_partition(disk, identity, &mounting, platform, runner)?;
     room(&point, &name)?;
-    // The volumes in it are open to everybody, for any pod's user; the directory of all is root's, as whom they are made.
+    // Each volume is open to any pod's user. Their parent directory belongs to root, who makes them.
     fs::set_permissions(&point, Permissions::from_mode(0o700))
         .map_err(|error| failed(&name, &format!("closing {}", point.display()), error))?;
     Ok(mounted)
 }
 
-/// Mounts the data partition. Says how its identity stands now, and whether it was not mounted before.
+/// Mounts the data partition. Returns the identity that is on the disk now, and whether the partition was not mounted before.
 fn mount_partition(
     disk: &Disk,
     identity: &Identity,
@@ -129,8 +127,7 @@ fn mount_partition(
     Ok((identity, true))
 }
 
-/// Unmounts what [`mount()`] has mounted, in reverse order; what is not mounted
-/// is passed over.
+/// Unmounts the mounts of [`mount()`], in reverse order. Passes over those that are not mounted.
 ///
 /// # Errors
 /// A mount is in use; those before it in that order are gone.
@@ -162,7 +159,7 @@ fn read_only(disk: &str) -> Finding {
     )
 }
 
-/// Since the disk was examined a swap may have been prepared: what stands on it counts.
+/// A swap may have been prepared after the disk was examined: the identity on the disk counts.
 fn keep_identity(disk: &Disk, identity: &Identity) -> io::Result<Identity> {
     let slots = Slots::read(&disk.path)?;
     let newest = slots.newest().filter(|newest| newest.disk == identity.disk).unwrap_or(identity).clone();
@@ -192,7 +189,7 @@ fn check(node: &Path, disk: &str, salvage: &str, runner: &dyn Runner) -> Result<
     }
 }
 
-/// What is free, and how large the file system is, in bytes. A disk that is filling up is maintenance's matter.
+/// The free space and the size of the file system, in bytes. Maintenance looks at a disk that is filling up.
 fn room(data: &Path, disk: &str) -> Result<(u64, u64), Finding> {
     let space = statvfs(data).map_err(|error| failed(disk, "measuring its free space", error))?;
     if space.flags().contains(nix::sys::statvfs::FsFlags::ST_RDONLY) {
@@ -219,17 +216,34 @@ fn bind(source: &Path, mode: u32, target: &Path) -> io::Result<()> {
 /// # Errors
 /// The kernel's list of mounts cannot be read.
 pub(crate) fn is_mounted(point: &Path) -> io::Result<bool> {
+    source(point).map(|source| source.is_some())
+}
+
+/// The source of the mount on this very path: of a disk, the path of its device.
+///
+/// # Errors
+/// The kernel's list of mounts cannot be read.
+pub(super) fn source(point: &Path) -> io::Result<Option<PathBuf>> {
     let point = match point.canonicalize() {
         Ok(point) => point,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     // Of this thread: a mount namespace belongs to a thread.
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo")?;
-    Ok(mounts.lines().filter_map(|line| line.split(' ').nth(4)).any(|field| Path::new(&unescape(field)) == point))
+    Ok(source_in(&mounts, &point))
 }
 
-/// proc_pid_mountinfo(5): blank, tab, newline and backslash stand as octal.
+/// The source of the last mount on a path: it covers those before it. The source is the second field after the separator, for the
+/// number of fields before it varies (proc_pid_mountinfo(5)).
+fn source_in(mounts: &str, point: &Path) -> Option<PathBuf> {
+    let at_point = |line: &&str| line.split(' ').nth(4).is_some_and(|field| Path::new(&unescape(field)) == point);
+    let line = mounts.lines().rev().find(at_point)?;
+    let (_, of_file_system) = line.split_once(" - ")?;
+    of_file_system.split(' ').nth(1).map(|source| unescape(source).into())
+}
+
+/// proc_pid_mountinfo(5): blank, tab, newline and backslash are in octal.
 fn unescape(field: &str) -> String {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.iter().fold(field.to_owned(), |text, (escape, plain)| text.replace(escape, plain))

@@ -2,12 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::stat::{major, minor};
+
+use super::mount::source;
 
 /// A read past the page cache takes a whole block at such an address.
 #[repr(align(4096))]
@@ -28,8 +29,7 @@ pub fn refuses_writes(point: &Path) -> bool {
 /// Whether the device below a mount point answers reads, or was removed: no wait brings a removed device back to this mount.
 pub fn device_answers(point: &Path) -> bool {
     let open = || -> io::Result<File> {
-        let number = point.metadata()?.dev();
-        let device = format!("/dev/block/{}:{}", major(number), minor(number));
+        let device = source(point)?.ok_or(io::ErrorKind::NotFound)?;
         OpenOptions::new().read(true).custom_flags(OFlag::O_DIRECT.bits()).open(device)
     };
     answers(open())
@@ -46,10 +46,12 @@ fn answers(device: io::Result<File>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
     use std::thread;
 
     use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, unshare};
+    use nix::sys::stat::{major, minor};
 
     use super::*;
     use crate::host::command::{Command, Host, Runner};
@@ -77,6 +79,8 @@ mod tests {
             let name = name.file_name().unwrap().to_str().unwrap();
             std::fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "tried by a test").unwrap();
             assert!(refuses_writes(&point) && device_answers(&point));
+            File::options().write(true).open(&image).unwrap().set_len(0).unwrap();
+            assert!(!device_answers(&point), "its sectors are gone");
         };
         thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
