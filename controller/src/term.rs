@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fleet::deploy::Unfinished;
+use fleet::control_plane::Unfinished;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::sync::Notify;
 use uuid::Uuid;

@@ -1,17 +1,17 @@
-//! The appliances seen from outside the VMs: what runs them ([`hypervisor`]; [`vcenter`] is one), who may change them ([`authority`]), what
-//! they say ([`node`]), how their images are swapped ([`upgrade`]), and how workers come and go ([`workers`]).
+//! The appliances seen from outside the VMs: what runs them ([`hypervisor`]; [`vcenter`] is one), who may change them ([`lease`]), what
+//! they say ([`nodes`]), how their images are swapped ([`upgrade`]), and how workers come and go ([`workers`]).
 
-pub mod authority;
-pub mod deploy;
-mod ending;
+mod cancel;
+pub mod control_plane;
 pub mod files;
 pub mod hypervisor;
 pub mod journals;
-pub mod node;
+pub mod lease;
+pub mod nodes;
 mod notice;
 pub mod upgrade;
 pub mod vcenter;
 pub mod workers;
 
-pub use ending::Cancelled;
+pub use cancel::Cancelled;
 pub use notice::Notice;

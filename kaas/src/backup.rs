@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clap::Args;
 use contract::ports;
-use fleet::authority::Room;
-use fleet::node::Client;
+use fleet::lease::SpaceQuota;
+use fleet::nodes::Client;
 
 use crate::recovery;
 
@@ -40,7 +40,7 @@ pub struct Backup {
 pub fn run(arguments: &Backup) -> anyhow::Result<()> {
     let client = Client::of_kubeconfig(&arguments.kubeconfig)?;
     let limit = Duration::from_secs(arguments.limit * 60);
-    let room = Room::unbounded();
+    let room = SpaceQuota::unbounded();
     let size = client.wait(client.pull_snapshot(arguments.node, arguments.port, &arguments.output, &room, limit))?;
     crate::output::say(&format!("{}: {size} bytes, SHA-256 verified", arguments.output.display()));
     let kept = recovery::kept_in(&arguments.output)?;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use fleet::node::is_plain;
+use fleet::nodes::is_plain;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::Serialize;
 

@@ -8,7 +8,7 @@ use ::ova::signature::{PublicKey, Signature};
 use ::ova::vmdk;
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use fleet::node::clean;
+use fleet::nodes::clean;
 use serde_json::{Value, json};
 
 use crate::output::{self, Output};

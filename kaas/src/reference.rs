@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::{Command, CommandFactory};
 use contract::{codes, paths, ports, properties};
-use fleet::{deploy, upgrade, workers};
+use fleet::{control_plane, upgrade, workers};
 use vsphere::{On, PRIVILEGES, Privilege, WISHED};
 
 /// The generated parts, by the name of their block.
@@ -15,7 +15,7 @@ pub fn parts() -> [(&'static str, String); 10] {
         ("refusals", table(upgrade::CODES)),
         ("reasons", table(upgrade::REASONS)),
         ("workers", table(workers::REASONS)),
-        ("deployments", table(deploy::REASONS)),
+        ("deployments", table(control_plane::REASONS)),
         ("paths", paths::markdown()),
         ("ports", ports::markdown()),
         ("privileges", privileges()),

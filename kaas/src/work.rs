@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use clap::Args;
 use fleet::Notice;
-use fleet::authority::TakeOver;
+use fleet::lease::TakeOver;
 
 use crate::output::Output;
 

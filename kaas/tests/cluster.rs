@@ -12,7 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use contract::kubeconfig::Kubeconfig;
 use contract::secret::Secret;
 use controller::objects::{ADOPT, CONFIRM_DELETE, DO};
-use fleet::node::Credentials;
+use fleet::nodes::Credentials;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use contract::properties::DEPLOYER_PUBLIC_KEY;
 use contract::statement::Statement;
-use fleet::authority::Hold;
+use fleet::lease::Lease;
 
 use super::hold::held_at;
 use super::host::run;
@@ -59,7 +59,7 @@ impl Lab {
         })
     }
 
-    async fn import_held(state: &Path, mut up: Up, hold: &Hold<'_>) -> anyhow::Result<Self> {
+    async fn import_held(state: &Path, mut up: Up, hold: &Lease<'_>) -> anyhow::Result<Self> {
         // Until the record is there, nobody else takes the same place on the network.
         let host = up.beside.as_deref().map(|host| Self::open(state, host)).transpose()?;
         let _lock = host.as_ref().map(|host| host.directory.lock()).transpose()?;

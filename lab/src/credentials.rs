@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use contract::deployer::{Fingerprints, PrivateKey};
 use contract::kubeconfig::Kubeconfig;
 use fleet::hypervisor::PowerState;
-use fleet::node::Deployer;
+use fleet::nodes::Deployer;
 use zeroize::Zeroizing;
 
 use super::records::VmRecord;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use fleet::authority::{DirectoryStore, Hold, TakeOver};
+use fleet::lease::{DirectoryStore, Lease, TakeOver};
 use tokio::runtime::Builder;
 
 use super::Lab;
@@ -26,7 +26,7 @@ impl Lab {
     pub(super) fn held<T>(
         &self,
         asking: &Asking<'_>,
-        act: impl AsyncFnOnce(&Hold<'_>) -> anyhow::Result<T>,
+        act: impl AsyncFnOnce(&Lease<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         held_at(&self.upgrades(), asking, act)
     }
@@ -36,12 +36,12 @@ impl Lab {
 pub(super) fn held_at<T>(
     upgrades: &Path,
     asking: &Asking<'_>,
-    act: impl AsyncFnOnce(&Hold<'_>) -> anyhow::Result<T>,
+    act: impl AsyncFnOnce(&Lease<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let store = DirectoryStore::at(upgrades.to_owned());
     let runtime = Builder::new_current_thread().enable_all().build().context("starting to wait")?;
     runtime.block_on(async {
-        let hold = Hold::take(&store, asking.what, asking.over, asking.say).await?;
+        let hold = Lease::acquire(&store, asking.what, asking.over, asking.say).await?;
         let done = act(&hold).await;
         hold.release().await;
         done

@@ -91,8 +91,8 @@ impl Lab {
 mod tests {
     use std::collections::BTreeMap;
 
-    use fleet::authority::TakeOver;
     use fleet::hypervisor::Stamp;
+    use fleet::lease::TakeOver;
 
     use super::super::{EngineRecord, Hardware, NewVm, NodeSize, Source, fixture, records};
     use super::*;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use contract::deployer::PrivateKey;
-use fleet::authority::Hold;
+use fleet::lease::Lease;
 use tempfile::TempDir;
 
 use super::host::{program, run};
@@ -111,7 +111,7 @@ impl Lab {
     /// What `import` says; the lab is removed then.
     pub(super) async fn filled(
         self,
-        hold: &Hold<'_>,
+        hold: &Lease<'_>,
         import: impl AsyncFn(&Self, &PlannedNode) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
         let fill = async || {
@@ -141,7 +141,7 @@ pub(super) fn draw_ssh_key(directory: &Path) -> anyhow::Result<String> {
 mod tests {
     use std::cell::Cell;
 
-    use fleet::authority::{DirectoryStore, Store as _, TakeOver};
+    use fleet::lease::{DirectoryStore, Store as _, TakeOver};
 
     use super::super::{Asking, Beside, NodeSize, Up, Wishes, fixture};
     use super::*;
@@ -241,7 +241,7 @@ mod tests {
             let state = tempfile::tempdir().unwrap();
             let lab = noted(state.path());
             let (path, store) = (lab.directory.record(), DirectoryStore::at(lab.upgrades()));
-            let hold = Hold::take(&store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+            let hold = Lease::acquire(&store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
             let nodes = Cell::new(0);
             let filled = lab.filled(&hold, async |_, _| {
                 nodes.set(nodes.get() + 1);

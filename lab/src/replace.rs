@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use contract::properties::DEPLOYMENT_SECRET;
 use contract::replacement::Admitted;
-use fleet::authority::Hold;
 use fleet::hypervisor::{PowerState, Stamp};
+use fleet::lease::Lease;
 use fleet::upgrade::OpenUpgrade;
 use uuid::Uuid;
 
@@ -71,7 +71,7 @@ impl Lab {
 
     async fn replace_under(
         &self,
-        hold: &Hold<'_>,
+        hold: &Lease<'_>,
         planned: &PlannedNode,
         by: &BlankVm,
         ask: Ask<'_>,
@@ -180,7 +180,7 @@ impl Lab {
     }
 
     /// Removes VMs that are off; their data disks stay.
-    async fn clear(&self, hold: &Hold<'_>, vms: &[VmRecord]) -> anyhow::Result<Vec<Uuid>> {
+    async fn clear(&self, hold: &Lease<'_>, vms: &[VmRecord]) -> anyhow::Result<Vec<Uuid>> {
         let mut disks = Vec::new();
         for record in vms {
             for disk in self.disks(&record.name)? {

@@ -146,7 +146,7 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use contract::role::Roles;
-    use fleet::authority::TakeOver;
+    use fleet::lease::TakeOver;
 
     use super::super::environment::tests::tree_in;
     use super::super::host::ip;

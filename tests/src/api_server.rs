@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use agent::cluster::pki::{Authorities, Leaf, ensure_kubeconfig};
 use anyhow::{Context, anyhow, ensure};
 use contract::properties::ControlNode;
-use fleet::node::{Answer, Client, Method};
+use fleet::nodes::{Answer, Client, Method};
 use lab::obtain;
 use nix::sched::{CloneFlags, setns};
 use serde_json::Value;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::bail;
 use contract::node;
 use contract::swap;
-use fleet::node::Client;
+use fleet::nodes::Client;
 use fleet::upgrade::{Asked, Nodes};
 use uuid::Uuid;
 

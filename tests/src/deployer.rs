@@ -11,7 +11,7 @@ use agent::node::endpoint::Endpoint;
 use agent::status::{Reporter, Status};
 use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
 use contract::secret::Secret;
-use fleet::node::{Client, Deployer, DeployerError, Method};
+use fleet::nodes::{Client, Deployer, DeployerError, Method};
 use serde_json::json;
 
 /// A node at an address that no other run of the tests has.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use fleet::node::{Client, Method};
+use fleet::nodes::{Client, Method};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use fleet::node::{Client, Method};
+use fleet::nodes::{Client, Method};
 use serde_json::Value;
 use tempfile::TempDir;
 

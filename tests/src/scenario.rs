@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use fleet::authority::TakeOver;
 use fleet::hypervisor::PowerState;
+use fleet::lease::TakeOver;
 use image::cache::Cache;
 use image::debian::sources::Settings;
 use image::progress::Progress;

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use contract::local_volumes;
 use contract::properties::SERVICE_VIPS;
-use fleet::node::{Client, Method};
+use fleet::nodes::{Client, Method};
 use fleet::workers::{Cluster as _, Token};
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fleet::node::{Client, Method};
+use fleet::nodes::{Client, Method};
 use serde_json::{Value, json};
 
 use crate::scenario::Scenario;

@@ -6,7 +6,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::client::{Client, Pending};
 use crate::error::{Error, Result};
-use crate::guard::Guard;
+use crate::guard::Fence;
 use crate::method::{CLONE_VM, Method, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_COMPUTE_RESOURCE, RECONFIGURE_VM};
 use crate::reference::MoRef;
 use crate::soap::Element;
@@ -19,14 +19,14 @@ const AT_ONCE: [Method; 4] = [POWER_ON_VM, POWER_OFF_VM, RECONFIGURE_VM, RECONFI
 /// Makes changes under a guard. Those of one VM are made one after the other.
 pub struct Changes<'a> {
     pub(crate) client: &'a Client,
-    pub(crate) guard: &'a dyn Guard,
+    pub(crate) guard: &'a dyn Fence,
     pub(crate) progress: Option<Progress<'a>>,
     limit: Duration,
 }
 
 impl Client {
     /// Changes that this guard permits.
-    pub fn changes<'a>(&'a self, guard: &'a dyn Guard) -> Changes<'a> {
+    pub fn changes<'a>(&'a self, guard: &'a dyn Fence) -> Changes<'a> {
         Changes { client: self, guard, progress: None, limit: self.settings().task_limit }
     }
 }

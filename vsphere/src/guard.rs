@@ -10,7 +10,7 @@ use async_trait::async_trait;
 /// Of one request it is asked in the change's place among the requests of its client, and may make requests by that client itself, one after the
 /// other and in no other task.
 #[async_trait]
-pub trait Guard: Send + Sync {
+pub trait Fence: Send + Sync {
     /// # Errors
     /// The call ends, and hands this error on as it is ([`crate::Error::Stopped`]).
     async fn still(&self) -> Result<(), Box<dyn Error + Send + Sync>>;
@@ -20,7 +20,7 @@ pub trait Guard: Send + Sync {
 pub struct Unguarded;
 
 #[async_trait]
-impl Guard for Unguarded {
+impl Fence for Unguarded {
     async fn still(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         Ok(())
     }

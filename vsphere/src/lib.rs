@@ -7,7 +7,7 @@
 //! 2. What only looks is called on [`Client`]: [`Client::find`] leads from a path to an object, [`Client::vm`] and
 //!    [`Client::vms_in`] show VMs, [`Client::datastores_in`] datastores, and so on. Exact properties are asked for, page by
 //!    page, never whole inventories; [`Client::look`] and [`Client::list`] read any other ones.
-//! 3. What changes something is called on [`Changes`], which [`Client::changes`] gives for a [`Guard`]. Tasks are awaited,
+//! 3. What changes something is called on [`Changes`], which [`Client::changes`] gives for a [`Fence`]. Tasks are awaited,
 //!    and those of one VM are made one after the other. A new VM comes from [`Changes::import`] or [`Changes::clone_vm`], its
 //!    settings are those of a [`ConfigSpec`].
 //! 4. An [`Error`] says what it leaves behind: [`Error::outcome`].
@@ -81,7 +81,7 @@ pub use datastore::{Datastore, DatastorePath, File, InvalidPath};
 pub use disk::{DiskFile, normal_uuid};
 pub use error::{Error, Result};
 pub use fault::Fault;
-pub use guard::{Guard, Unguarded};
+pub use guard::{Fence, Unguarded};
 pub use import::{Import, Imported};
 pub use inventory::Host;
 pub use method::{Effect, METHODS, Method};

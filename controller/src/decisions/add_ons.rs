@@ -1,7 +1,7 @@
 //! What a cluster says of its add-ons: whether those of its spec run, by what was seen of them. Which there are is the appliance's.
 
 use contract::properties as keys;
-use fleet::node::AddOnSeen;
+use fleet::nodes::AddOnSeen;
 
 use super::health::Said;
 use crate::objects::{TenantClusterReason, TenantClusterSpec};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use contract::node::{self, RunningImage};
-use fleet::deploy::{Kept, Node};
+use fleet::control_plane::{DeploymentRecord, Node};
 use fleet::hypervisor::{PowerState, Vm};
 use kube::ResourceExt;
 use uuid::Uuid;
@@ -101,7 +101,7 @@ fn is_of(vm: &Vm, node: &Node) -> bool {
 /// What is kept of control nodes, each of which is taken to run in the one VM with its stamp that holds a data disk, and which is on: of one
 /// that is off nobody knows what it runs, nor whether a swap is open on it. Once the cluster has formed, one that has no VM at all is lost, and
 /// stays as it is noted, and so does one that runs where that is noted.
-pub fn adopted(kept: &Kept, vms: &[Vm]) -> Result<Kept, String> {
+pub fn adopted(kept: &DeploymentRecord, vms: &[Vm]) -> Result<DeploymentRecord, String> {
     let is_stranger = |vm: &&Vm| vm.data_disks().next().is_some() && !kept.nodes.iter().any(|node| is_of(vm, node));
     if let Some(vm) = vms.iter().find(is_stranger) {
         return Err(format!("{vm} is stamped as a node that the cluster does not have: remove it, or its stamp"));
@@ -137,7 +137,7 @@ pub fn adopted(kept: &Kept, vms: &[Vm]) -> Result<Kept, String> {
         }
     };
     let nodes = kept.nodes.iter().map(taken).collect::<Result<Vec<_>, String>>()?;
-    Ok(Kept { nodes, formed: true, ..kept.clone() })
+    Ok(DeploymentRecord { nodes, formed: true, ..kept.clone() })
 }
 
 /// What is kept of a control node that [is lost](is_lost). Where VMs of it are there its data disk may have been on its way from one of them to the
@@ -157,7 +157,7 @@ fn given_up(node: &Node, vms: &[Vm]) -> Result<Node, String> {
 }
 
 /// Why control nodes that have VMs, none of which holds their data disk, are not given up; none if there are no such nodes.
-pub fn without_disk(kept: &Kept, vms: &[Vm]) -> Option<String> {
+pub fn without_disk(kept: &DeploymentRecord, vms: &[Vm]) -> Option<String> {
     let lost = kept.nodes.iter().filter(|node| kept.formed && is_lost(node, vms));
     let bare: Vec<String> = lost.filter_map(|node| given_up(node, vms).err()).collect();
     (!bare.is_empty()).then(|| bare.join("; "))
@@ -230,7 +230,7 @@ fn is_image(image: &NodeImage, runs: &RunningImage) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use fleet::deploy::Goal;
+    use fleet::control_plane::Lifecycle;
     use fleet::hypervisor::{Disk, DiskRef};
     use fleet::workers::Image;
 
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
     use crate::records::fixture::plan;
 
-    fn kept(formed: bool) -> Kept {
+    fn kept(formed: bool) -> DeploymentRecord {
         let node = |number: u8| Node {
             name: format!("shop-cp{number}"),
             address: [192, 168, 10, 19 + number].into(),
@@ -251,10 +251,10 @@ mod tests {
             started: formed,
             disk: formed.then(|| Uuid::from_u128(0xd0 + u128::from(number))),
         };
-        Kept {
+        DeploymentRecord {
             cluster: "shop".to_owned(),
             deployment: Some(Uuid::from_u128(1)),
-            goal: Goal::Up,
+            goal: Lifecycle::Up,
             image: Image { digest: "0a".repeat(32), name: "kaas-tenant-0.2.0".to_owned() },
             deployer: None,
             nodes: vec![node(1), node(2)],
@@ -277,7 +277,7 @@ mod tests {
         fixture::vm(&format!("shop-cp{number}"), uuid, 0xd0 + u128::from(number))
     }
 
-    fn in_vms(kept: &Kept, vms: &[Vm]) -> Result<Vec<Option<u128>>, String> {
+    fn in_vms(kept: &DeploymentRecord, vms: &[Vm]) -> Result<Vec<Option<u128>>, String> {
         let adopted = adopted(kept, vms)?;
         assert!(adopted.formed);
         Ok(adopted.nodes.iter().map(|node| node.vm.map(|vm| vm.as_u128())).collect())

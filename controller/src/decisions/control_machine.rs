@@ -1,7 +1,7 @@
 //! What the Machine of a control node says of it, by what `fleet` has seen of the node. What is begun for control nodes is kept in the
 //! cluster's status: a Machine shows it.
 
-use fleet::deploy::{DeployStatus, NodeStatus, VM_ODD, Wait};
+use fleet::control_plane::{DeployStatus, NodeStatus, VM_ODD, Wait};
 use fleet::hypervisor::PowerState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -97,7 +97,7 @@ fn set_vm(vms: &mut Vec<MachineVm>, node: &NodeStatus) {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use fleet::deploy::Goal;
+    use fleet::control_plane::Lifecycle;
     use fleet::upgrade::Reason;
     use uuid::Uuid;
 
@@ -119,7 +119,7 @@ mod tests {
         };
         DeployStatus {
             cluster: "shop".to_owned(),
-            goal: Goal::Up,
+            goal: Lifecycle::Up,
             image: String::new(),
             formed,
             looked: true,

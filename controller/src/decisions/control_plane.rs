@@ -1,4 +1,4 @@
-//! What a cluster wants of `fleet` for its control nodes: their Machines, the form of each VM, and all of it as [`Wanted`]. The forms are
+//! What a cluster wants of `fleet` for its control nodes: their Machines, the form of each VM, and all of it as [`DesiredState`]. The forms are
 //! judged as the VMs themselves would judge them, before there are any.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use contract::finding::Severity;
 use contract::form::{self, SecretNeed};
 use contract::properties as keys;
 use contract::role::{Role, Roles};
-use fleet::deploy::{Wanted, WantedNode};
+use fleet::control_plane::{DesiredState, WantedNode};
 use fleet::hypervisor::{Placement, Size};
 use fleet::workers::Image;
 use kube::api::ObjectMeta;
@@ -242,7 +242,7 @@ impl Told<'_> {
         with: &Keys,
         networks: Vec<String>,
         placements: &BTreeMap<String, Placement>,
-    ) -> anyhow::Result<Wanted> {
+    ) -> anyhow::Result<DesiredState> {
         let resolved = self.resolved;
         let digest = resolved.digest.as_deref().and_then(digits_of).context("no image is pinned")?;
         let public = with.deployer.public().context("using the deployer's key")?.to_string();
@@ -255,7 +255,7 @@ impl Told<'_> {
             Ok(WantedNode { name: node.name.clone(), address: node.address, properties, drawn, placement })
         };
         let first = self.nodes.first().context("there are no control nodes")?;
-        Ok(Wanted {
+        Ok(DesiredState {
             cluster: self.cluster.metadata.name.clone().unwrap_or_default(),
             nodes: self.nodes.iter().map(node).collect::<anyhow::Result<_>>()?,
             size: Size {

@@ -1,7 +1,7 @@
 //! What a cluster says of itself: its conditions, by what was seen of its control nodes and its pools, and by what is in the way. Each
 //! condition is written anew each time, so that none stays that is not so any more.
 
-use fleet::deploy::DeployStatus;
+use fleet::control_plane::DeployStatus;
 
 use super::obstacle::Obstacle;
 use crate::objects::{
@@ -227,7 +227,7 @@ fn of_pool(pool: &NodePool) -> String {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use fleet::deploy::{Goal, NodeStatus};
+    use fleet::control_plane::{Lifecycle, NodeStatus};
     use fleet::hypervisor::PowerState;
 
     use super::*;
@@ -246,7 +246,7 @@ mod tests {
         };
         DeployStatus {
             cluster: "shop".to_owned(),
-            goal: Goal::Up,
+            goal: Lifecycle::Up,
             image: "a".to_owned(),
             formed: true,
             looked: true,

@@ -3,7 +3,7 @@
 //! answer nobody is, and the time begins anew once they answer again.
 
 use fleet::upgrade::Reason as Why;
-use fleet::workers::{Kept, State, UNHEALTHY, WorkerStatus, WorkersStatus};
+use fleet::workers::{PoolRecord, State, UNHEALTHY, WorkerStatus, WorkersStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
@@ -83,7 +83,7 @@ fn allowed(percent: u8, joined: usize) -> usize {
 }
 
 /// Has those go that are repaired now, from `now` on, in seconds of Unix time.
-pub fn repaired(kept: &mut Kept, repairs: &Repairs, policy: &Repair, now: u64) {
+pub fn repaired(kept: &mut PoolRecord, repairs: &Repairs, policy: &Repair, now: u64) {
     for worker in kept.machines.iter_mut().filter(|worker| repairs.now.contains(&worker.name)) {
         let words = format!("it was not Ready, or its VM did not run, for {} s or longer", policy.after_seconds);
         worker.leave(now, Why::new(UNHEALTHY, words));

@@ -11,7 +11,7 @@
 //! | there is none by then, and an image or a minor waits for it | the plan ends; the image is planned anew with the size that is pinned |
 //! | nobody knows it, for its class is not there | what is planned of it waits, and does not end |
 
-use fleet::upgrade::Verb;
+use fleet::upgrade::Request;
 
 use super::change::{Change, SeenCluster};
 use super::obstacle::Obstacle;
@@ -51,8 +51,8 @@ impl SeenCluster<'_> {
     pub(super) fn with_room(&self, change: Change, swapping: &Swapping, gives_way: bool) -> Change {
         let Some(obstacle) = self.plan_room.as_ref().filter(|_| swapping.is_planned()) else { return change };
         match change {
-            Change::Go(name, Verb::Resume) if gives_way => Change::Go(name, Verb::Withdraw),
-            Change::Go(_, Verb::Resume) => Change::Blocked(obstacle.clone()),
+            Change::Go(name, Request::Resume) if gives_way => Change::Go(name, Request::Withdraw),
+            Change::Go(_, Request::Resume) => Change::Blocked(obstacle.clone()),
             change => change,
         }
     }
@@ -160,7 +160,7 @@ impl Change {
             Self::Swap(_, _, size) => Some(*size).filter(|_| !is_paused),
             _ => None,
         };
-        let goes_on = matches!(self, Self::Go(_, Verb::Resume));
+        let goes_on = matches!(self, Self::Go(_, Request::Resume));
         let moves = swap.filter(|swap| swap.moves() || (goes_on && swap.is_planned()));
         let has = match node.seen {
             Some(seen) if moves.is_none() => seen,

@@ -8,7 +8,7 @@ use crate::decisions::fixture::now;
 use crate::decisions::rest::Rest;
 use crate::decisions::swapping::{outlived, unsettled};
 use crate::objects::{DO, Operation, TenantCluster};
-use fleet::upgrade::Verb;
+use fleet::upgrade::Request;
 
 const SMALL: ControlPlaneSize = ControlPlaneSize { processors: 2, memory_mib: 4096 };
 const LARGE: ControlPlaneSize = ControlPlaneSize { processors: 4, memory_mib: 16384 };
@@ -148,16 +148,16 @@ fn what_workers_have_outgrown_waits_for_the_window_and_without_one_for_the_next_
 fn the_former_class_is_the_way_back_and_a_third_one_is_a_persons_to_say() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
-    assert_eq!(next(&small(), Some(&resize(&moves)), LARGE), go(Verb::Resume));
-    assert_eq!(next(&small(), Some(&resize(&moves)), SMALL), go(Verb::Rollback));
+    assert_eq!(next(&small(), Some(&resize(&moves)), LARGE), go(Request::Resume));
+    assert_eq!(next(&small(), Some(&resize(&moves)), SMALL), go(Request::Rollback));
     let third = ControlPlaneSize { processors: 8, ..LARGE };
-    assert_eq!(next(&small(), Some(&resize(&moves)), third), go(Verb::Resume), "one after the other");
-    assert_eq!(next(&small(), Some(&resize(&[])), third), go(Verb::Withdraw), "nothing of it has moved");
-    assert_eq!(decided(&small(), Some(&resize(&moves)), Err(missing())), go(Verb::Resume));
+    assert_eq!(next(&small(), Some(&resize(&moves)), third), go(Request::Resume), "one after the other");
+    assert_eq!(next(&small(), Some(&resize(&[])), third), go(Request::Withdraw), "nothing of it has moved");
+    assert_eq!(decided(&small(), Some(&resize(&moves)), Err(missing())), go(Request::Resume));
     // Fewer workers take nothing back.
-    assert_eq!(next(&automatic(None), Some(&resize(&moves)), SMALL), go(Verb::Resume));
+    assert_eq!(next(&automatic(None), Some(&resize(&moves)), SMALL), go(Request::Resume));
     let upgraded = resize(&ended("upgraded"));
-    assert_eq!(next(&small(), Some(&upgraded), SMALL), go(Verb::Rollback));
+    assert_eq!(next(&small(), Some(&upgraded), SMALL), go(Request::Rollback));
     let waits = next(&small(), Some(&upgraded), third);
     assert!(awaits_a_word(&waits), "{waits:?}");
     assert!(waits.said().is_some_and(|(_, words)| words.contains("8 processors")), "{waits:?}");
@@ -165,9 +165,9 @@ fn the_former_class_is_the_way_back_and_a_third_one_is_a_persons_to_say() {
     assert!(unknown.said().is_some_and(|(_, words)| words.contains("there is no VMClass any")), "{unknown:?}");
     // A swap of another image turns by its image alone, as ever.
     let mut image = to_large(&moves);
-    assert_eq!(next(&small(), Some(&image), LARGE), go(Verb::Rollback), "its image is not named");
+    assert_eq!(next(&small(), Some(&image), LARGE), go(Request::Rollback), "its image is not named");
     image.spec.from_image = Some("another".to_owned());
-    assert_eq!(next(&small(), Some(&image), SMALL), go(Verb::Resume));
+    assert_eq!(next(&small(), Some(&image), SMALL), go(Request::Resume));
 }
 
 /// Whether the commit is a person's, for the spec wants another size by now.
@@ -192,17 +192,17 @@ fn auto_is_the_way_back_from_a_class_where_it_means_the_former_size() {
     };
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
     for operation in [named(&moves), upgraded(named(&ended("upgraded")))] {
-        assert_eq!(next(&auto, Some(&operation), SMALL), go(Verb::Rollback));
+        assert_eq!(next(&auto, Some(&operation), SMALL), go(Request::Rollback));
     }
     // Its workers want what the class was named for, or something else.
     let (of_class, of_workers) = (upgraded(named(&ended("upgraded"))), upgraded(resize(&ended("upgraded"))));
-    assert_eq!(next(&auto, Some(&of_class), LARGE), go(Verb::Commit));
+    assert_eq!(next(&auto, Some(&of_class), LARGE), go(Request::Commit));
     assert!(awaits_a_word(&next(&auto, Some(&of_class), third)));
     for size in [SMALL, LARGE, third] {
-        assert_eq!(next(&auto, Some(&of_workers), size), go(Verb::Commit), "{size}");
+        assert_eq!(next(&auto, Some(&of_workers), size), go(Request::Commit), "{size}");
     }
     // Where nobody had named it a class may be the way back.
-    assert_eq!(next(&small(), Some(&of_workers), SMALL), go(Verb::Rollback));
+    assert_eq!(next(&small(), Some(&of_workers), SMALL), go(Request::Rollback));
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn beside_a_change_of_the_control_cluster_the_former_class_is_the_way_back_and_n
         "{waits:?}"
     );
     let mut upgraded = resize(&ended("upgraded"));
-    assert_eq!(beside(Some(&upgraded), SMALL), Change::Go("shop-1".to_owned(), Verb::Rollback));
+    assert_eq!(beside(Some(&upgraded), SMALL), Change::Go("shop-1".to_owned(), Request::Rollback));
     let stays = beside(Some(&upgraded), LARGE);
     assert!(!matches!(stays, Change::Go(..)), "{stays:?}");
     // In a cluster that is paused the word is refused, and it is said what to name.
@@ -359,7 +359,7 @@ fn without_room_for_a_size_an_image_and_a_minor_go_on_with_the_one_that_is_pinne
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
     let (change, words) = open(swap(&moves));
     assert!(
-        change == Change::Go("shop-1".to_owned(), Verb::Resume) && waits(words.as_deref()),
+        change == Change::Go("shop-1".to_owned(), Request::Resume) && waits(words.as_deref()),
         "{change:?}: {words:?}"
     );
     assert_eq!(open(to_large(&moves)).1, None);
@@ -380,13 +380,13 @@ fn a_plan_takes_room_only_once_it_goes_on_and_there_is_some() {
         let swapping = Swapping::of(&planned).unwrap().unwrap();
         let noted = Had { noted: LARGE, ..small_node };
         let of = |change: &Change| change.holds(noted, Some(&swapping), false);
-        assert_eq!((of(&Change::Nothing), of(&go(Verb::Rollback)), of(&go(Verb::Resume))), (SMALL, SMALL, LARGE));
+        assert_eq!((of(&Change::Nothing), of(&go(Request::Rollback)), of(&go(Request::Resume))), (SMALL, SMALL, LARGE));
     }
     assert_eq!(without_room(&small(), "1.36", Some(&resize(&[]))), (Change::Blocked(full()), None));
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
-    assert_eq!(without_room(&small(), "1.36", Some(&resize(&moves))).0, go(Verb::Resume), "it has its room");
+    assert_eq!(without_room(&small(), "1.36", Some(&resize(&moves))).0, go(Request::Resume), "it has its room");
     let turned_back = without_room(&small(), "1.36", Some(&resize(&[turned("back")]))).0;
-    assert_eq!(turned_back, go(Verb::Resume), "it takes none");
+    assert_eq!(turned_back, go(Request::Resume), "it takes none");
 }
 
 /// Whoever may abandon plans and edit a cluster could note the largest size for as long as he likes, without a VM.
@@ -405,7 +405,7 @@ fn a_plan_that_is_turned_before_anything_of_a_node_has_begun_takes_no_room() {
     ];
     for (entries, size) in turns {
         let swapping = Swapping::of(&resize(&entries)).unwrap().unwrap();
-        for change in [Change::Nothing, Change::Go("shop-1".to_owned(), Verb::Resume)] {
+        for change in [Change::Nothing, Change::Go("shop-1".to_owned(), Request::Resume)] {
             assert_eq!(change.holds(node, Some(&swapping), false), size, "{change:?} {entries:?}");
         }
     }
@@ -417,15 +417,15 @@ fn a_plan_of_an_image_with_another_size_than_by_the_spec_of_now_is_made_anew() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let mut both = small();
     both.spec.image = Some(NEW.to_owned());
-    assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Verb::Resume), "nobody has changed the spec since");
+    assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Request::Resume), "nobody has changed the spec since");
     both.metadata.generation = Some(2);
-    assert_eq!(next(&both, Some(&to_large(&[])), LARGE), go(Verb::Resume));
-    assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Verb::Withdraw));
+    assert_eq!(next(&both, Some(&to_large(&[])), LARGE), go(Request::Resume));
+    assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Request::Withdraw));
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
-    assert_eq!(next(&both, Some(&to_large(&moves)), SMALL), go(Verb::Resume), "one after the other");
+    assert_eq!(next(&both, Some(&to_large(&moves)), SMALL), go(Request::Resume), "one after the other");
     let mut chosen = automatic(None);
     (chosen.spec.image, chosen.metadata.generation) = (Some(NEW.to_owned()), Some(2));
-    assert_eq!(next(&chosen, Some(&to_large(&[])), SMALL), go(Verb::Resume), "fewer workers change no plan");
+    assert_eq!(next(&chosen, Some(&to_large(&[])), SMALL), go(Request::Resume), "fewer workers change no plan");
 }
 
 /// The room that was missing may be there again once it has ended, and a class that was gone, too.
@@ -462,10 +462,10 @@ fn a_plan_whose_class_is_not_there_waits_for_it_and_does_not_end() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let unknown = |cluster: &TenantCluster| decided(cluster, Some(&resize(&[])), Err(missing()));
     assert_eq!(unknown(&small()), Change::Blocked(missing()));
-    assert_eq!(next(&small(), Some(&resize(&[])), LARGE), go(Verb::Resume), "it is there again");
+    assert_eq!(next(&small(), Some(&resize(&[])), LARGE), go(Request::Resume), "it is there again");
     let mut other = small();
     other.spec.image = Some(NEW.to_owned());
-    assert_eq!(unknown(&other), go(Verb::Withdraw), "its image is not named any more");
+    assert_eq!(unknown(&other), go(Request::Withdraw), "its image is not named any more");
 }
 
 /// Whatever the spec was when it was made.
@@ -475,10 +475,10 @@ fn a_plan_without_room_for_its_size_gives_way_to_an_image_and_to_a_minor() {
     let of = |cluster: &TenantCluster, minor, operation: Operation| without_room(cluster, minor, Some(&operation)).0;
     let mut both = small();
     both.spec.image = Some(NEW.to_owned());
-    assert_eq!(of(&both, "1.36", to_large(&[])), go(Verb::Withdraw));
+    assert_eq!(of(&both, "1.36", to_large(&[])), go(Request::Withdraw));
     let mut asked = to_large(&[]);
     asked.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
-    assert_eq!(of(&both, "1.36", asked), go(Verb::Withdraw), "also where it is to go on");
+    assert_eq!(of(&both, "1.36", asked), go(Request::Withdraw), "also where it is to go on");
     let smaller = of(&both, "1.36", to_large(&withdrawn()));
     assert!(matches!(smaller, Change::Swap(_, None, SMALL)), "{smaller:?}");
     let mut unpinned = both.clone();
@@ -486,16 +486,16 @@ fn a_plan_without_room_for_its_size_gives_way_to_an_image_and_to_a_minor() {
     assert_eq!(of(&unpinned, "1.36", to_large(&[])), Change::Blocked(full()), "nobody knows how large they are");
     // A size by itself has nothing to give way to but what comes next.
     assert_eq!(of(&small(), "1.36", resize(&[])), Change::Blocked(full()));
-    assert_eq!(of(&small(), "1.35", resize(&[])), go(Verb::Withdraw));
+    assert_eq!(of(&small(), "1.35", resize(&[])), go(Request::Withdraw));
     assert!(matches!(of(&small(), "1.35", resize(&withdrawn())), Change::Raise(..)));
     let mut carried_by_none = small();
     carried_by_none.spec.version = "1.37".to_owned();
     assert_eq!(of(&carried_by_none, "1.36", resize(&[])), Change::Blocked(full()));
     let mut newest = small();
     (newest.spec.image, newest.spec.maintenance.auto_update) = (None, true);
-    assert_eq!(of(&newest, "1.36", resize(&[])), go(Verb::Withdraw));
+    assert_eq!(of(&newest, "1.36", resize(&[])), go(Request::Withdraw));
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
-    assert_eq!(of(&both, "1.36", to_large(&moves)), go(Verb::Resume), "it has its room");
+    assert_eq!(of(&both, "1.36", to_large(&moves)), go(Request::Resume), "it has its room");
 }
 
 #[test]
@@ -505,19 +505,19 @@ fn a_plan_that_nobody_wants_any_more_does_not_end_for_want_of_room() {
         let said = |seen: &SeenCluster<'_>, change: &Change| seen.ends_for_room(change);
         said_without_room((cluster, Ok(size)), "1.35", Some(&operation), said)
     };
-    assert_eq!(of(&small(), LARGE, resize(&[])), (go(Verb::Withdraw), true), "for a minor");
+    assert_eq!(of(&small(), LARGE, resize(&[])), (go(Request::Withdraw), true), "for a minor");
     let huge = ControlPlaneSize { processors: 8, memory_mib: 32768 };
-    assert_eq!(of(&small(), huge, resize(&[])), (go(Verb::Withdraw), false), "another size is wanted");
+    assert_eq!(of(&small(), huge, resize(&[])), (go(Request::Withdraw), false), "another size is wanted");
     let mut other = small();
     other.spec.image = Some("other".to_owned());
-    assert_eq!(of(&other, LARGE, to_large(&[])), (go(Verb::Withdraw), false), "another image is wanted");
+    assert_eq!(of(&other, LARGE, to_large(&[])), (go(Request::Withdraw), false), "another image is wanted");
     // It is planned anew with the size that nodes have: that of the spec is the one that it was planned with.
     let mut both = small();
     (both.spec.image, both.metadata.generation) = (Some(NEW.to_owned()), Some(2));
-    assert_eq!(of(&both, LARGE, to_large(&[])), (go(Verb::Withdraw), true), "for its image");
-    assert_eq!(of(&both, huge, to_large(&[])), (go(Verb::Withdraw), false), "another size is wanted with it");
+    assert_eq!(of(&both, LARGE, to_large(&[])), (go(Request::Withdraw), true), "for its image");
+    assert_eq!(of(&both, huge, to_large(&[])), (go(Request::Withdraw), false), "another size is wanted with it");
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
-    assert_eq!(of(&small(), LARGE, resize(&moves)), (go(Verb::Resume), false));
+    assert_eq!(of(&small(), LARGE, resize(&moves)), (go(Request::Resume), false));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use fleet::deploy::DeployStatus;
+use fleet::control_plane::DeployStatus;
 use fleet::hypervisor::VmSize;
 
 use super::obstacle::Obstacle;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use contract::properties as keys;
 use fleet::upgrade::Reason as Why;
-use fleet::workers::{Kept, Pool, Site, State, WorkersStatus};
+use fleet::workers::{Pool, PoolRecord, Site, State, WorkersStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
@@ -77,7 +77,7 @@ pub fn may_make(wanted: &Pool, machines: &[Machine]) -> bool {
 ///
 /// # Errors
 /// When a Machine is not what it has to be: nothing is done for the pool then.
-pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Result<Kept, Mismatch> {
+pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Result<PoolRecord, Mismatch> {
     let mut pool = wanted;
     let mut workers = machines.iter().map(worker_of).collect::<Result<Vec<_>, _>>()?;
     for (worker, machine) in workers.iter_mut().zip(machines) {
@@ -97,7 +97,7 @@ pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Res
     if is_going {
         pool.count = 0;
     }
-    Ok(Kept { pool, machines: workers })
+    Ok(PoolRecord { pool, machines: workers })
 }
 
 /// What was seen of a pool, and decided by that.
@@ -231,7 +231,7 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
 
 #[cfg(test)]
 mod tests {
-    use fleet::workers::{Machine as Worker, Rollout};
+    use fleet::workers::{Rollout, WorkerRecord as Worker};
     use uuid::Uuid;
 
     use super::super::fixture::now;

@@ -254,7 +254,7 @@ async fn who_is_cut_off_stops_before_the_lease_can_be_anothers_and_does_not_come
     log.is_sound("cut off");
     assert!(log.last("one").unwrap() <= since + crate::term::TERM);
     let gap = log.first("two").unwrap() - log.last("one").unwrap();
-    assert!(gap >= fleet::authority::WINDOW + MARGIN, "{gap:?}");
+    assert!(gap >= fleet::lease::WINDOW + MARGIN, "{gap:?}");
     two.abort();
 }
 

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::objects::{Collection, Objects};
 
-/// How long a question and its whole answer may take: shorter than [`fleet::authority::MARGIN`], so that a successor waits for it.
+/// How long a question and its whole answer may take: shorter than [`fleet::lease::MARGIN`], so that a successor waits for it.
 const LIMIT: Duration = Duration::from_secs(15);
-const _: () = assert!(LIMIT.as_secs() < fleet::authority::MARGIN.as_secs());
+const _: () = assert!(LIMIT.as_secs() < fleet::lease::MARGIN.as_secs());
 
 /// How long a connection may take to be made.
 const CONNECTING: Duration = Duration::from_secs(5);

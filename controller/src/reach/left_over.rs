@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use fleet::authority::clear_spools;
+use fleet::lease::clear_spools;
 
 use super::kinds;
 use super::objects::Objects;

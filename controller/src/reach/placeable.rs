@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use contract::deployer::PrivateKey;
-use fleet::authority::Snapshots;
-use fleet::deploy::{ByKey, Guests};
+use fleet::control_plane::{ByKey, Guests};
 use fleet::hypervisor::Hypervisor;
-use fleet::node::{AddOnSeen, Client, Credentials, Deployer};
+use fleet::lease::Snapshots;
+use fleet::nodes::{AddOnSeen, Client, Credentials, Deployer};
 use fleet::upgrade::Nodes;
 use fleet::workers::Cluster;
 

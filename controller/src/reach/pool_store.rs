@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
-use fleet::authority::{Drawn, Holder, Store};
 use fleet::journals::File;
+use fleet::lease::{AllocatedIds, Holder, Store};
 use fleet::workers::{self, Noted};
 use kube::ResourceExt;
 use serde_json::json;
@@ -130,7 +130,7 @@ impl<'a> PoolStore<'a> {
     }
 
     /// Notes what was begun for a worker.
-    async fn keep(&self, worker: &workers::Machine) -> anyhow::Result<()> {
+    async fn keep(&self, worker: &workers::WorkerRecord) -> anyhow::Result<()> {
         for _ in 0..TRIES {
             let machine = self.found(&worker.name).await?;
             let machine = machine.with_context(|| format!("there is no Machine {}", worker.name))?;
@@ -341,7 +341,7 @@ impl Store for PoolStore<'_> {
     }
 
     /// The Machine is the draw: the API server gives it a UID that nobody else ever has.
-    async fn draw(&self, _: u64, name: &str, _: Option<Ipv4Addr>) -> anyhow::Result<Drawn> {
+    async fn draw(&self, _: u64, name: &str, _: Option<Ipv4Addr>) -> anyhow::Result<AllocatedIds> {
         let made = {
             let mut machine = self.like.clone();
             machine.metadata.name = Some(name.to_owned());
@@ -359,7 +359,7 @@ impl Store for PoolStore<'_> {
                 return Err(why);
             }
         };
-        Ok(Drawn { id, vm: Some(id), address })
+        Ok(AllocatedIds { id, vm: Some(id), address })
     }
 
     fn holder(&self, what: &str, now: u64) -> Holder {

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use fleet::authority::{Budget, LatestSnapshot, Room, Snapshots};
+use fleet::lease::{Budget, LatestSnapshot, Snapshots, SpaceQuota};
 use kube::ResourceExt;
 use tempfile::TempDir;
 
@@ -135,7 +135,7 @@ impl Snapshots for TenantSnapshots {
         Ok(spool)
     }
 
-    fn room(&self) -> Room {
+    fn room(&self) -> SpaceQuota {
         self.latest.room()
     }
 

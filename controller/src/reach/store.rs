@@ -6,9 +6,9 @@
 
 use anyhow::{Context, bail, ensure};
 use async_trait::async_trait;
-use fleet::authority::{Holder, Store, number_of};
-use fleet::deploy::Kept;
+use fleet::control_plane::DeploymentRecord;
 use fleet::journals::{File, beginning, whole};
+use fleet::lease::{Holder, Store, number_of};
 use fleet::upgrade::{Entry, Event, Plan};
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
@@ -132,7 +132,7 @@ impl<'a> ClusterStore<'a> {
         beginning(&entries.map(line).collect::<anyhow::Result<String>>()?)
     }
 
-    async fn deployment(&self, number: u64) -> anyhow::Result<Option<Kept>> {
+    async fn deployment(&self, number: u64) -> anyhow::Result<Option<DeploymentRecord>> {
         let Some(cluster) = self.found(&self.clusters(), &self.cluster).await? else { return Ok(None) };
         let deployment = &cluster["status"]["deployment"];
         if deployment["hold"] != number {
@@ -144,7 +144,7 @@ impl<'a> ClusterStore<'a> {
     }
 
     async fn keep_deployment(&self, number: u64, text: &str) -> anyhow::Result<()> {
-        let kept: Kept = serde_json::from_str(text).context("understanding what is to be kept")?;
+        let kept: DeploymentRecord = serde_json::from_str(text).context("understanding what is to be kept")?;
         let deployment = deployment_of(number, &self.cluster, &kept)?;
         let deployment = serde_json::to_value(deployment)?;
         self.note(&self.clusters(), &self.cluster, |status| {

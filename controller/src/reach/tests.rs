@@ -1,7 +1,7 @@
 //! The store over an API server in memory: what `fleet` writes is read again, whatever answers are lost.
 
-use fleet::authority::{Hold, Lost, TakeOver};
-use fleet::deploy::{self, Goal, Records};
+use fleet::control_plane::{self, Lifecycle, Records};
+use fleet::lease::{Lease, Lost, TakeOver};
 use fleet::upgrade::{Action, Journal, Outcome, Step};
 use fleet::workers::Image;
 use uuid::Uuid;
@@ -28,11 +28,11 @@ fn store(api: &InMemory) -> ClusterStore<'_> {
     ClusterStore::new(api, "team-blue", "shop", &Term::unlimited("controller-1")).beginning(swap)
 }
 
-fn kept(formed: bool) -> deploy::Kept {
-    deploy::Kept {
+fn kept(formed: bool) -> control_plane::DeploymentRecord {
+    control_plane::DeploymentRecord {
         cluster: "shop".to_owned(),
         deployment: Some(Uuid::from_u128(1)),
-        goal: Goal::Up,
+        goal: Lifecycle::Up,
         image: Image { digest: "0a".repeat(32), name: "kaas-tenant 0.2.0".to_owned() },
         nodes: Vec::new(),
         formed,
@@ -64,14 +64,14 @@ fn events() -> Vec<Event> {
     ]
 }
 
-async fn take<'s>(store: &'s ClusterStore<'_>) -> Hold<'s> {
+async fn take<'s>(store: &'s ClusterStore<'_>) -> Lease<'s> {
     // Whose answer is lost takes the next one.
     for _ in 0..2 {
-        if let Ok(hold) = Hold::take(store, "a test", TakeOver::FromAnyone, &|_| {}).await {
+        if let Ok(hold) = Lease::acquire(store, "a test", TakeOver::FromAnyone, &|_| {}).await {
             return hold;
         }
     }
-    Hold::take(store, "a test", TakeOver::FromAnyone, &|_| {}).await.unwrap()
+    Lease::acquire(store, "a test", TakeOver::FromAnyone, &|_| {}).await.unwrap()
 }
 
 /// Does something again whose answer was lost.
@@ -110,7 +110,8 @@ async fn is_whole(api: &InMemory, what: &str) {
     let journal = Journal::continued(&hold).await.unwrap();
     let read: Vec<Event> = journal.entries().iter().skip(1).map(|entry| entry.event.clone()).collect();
     assert_eq!((journal.plan(), read), (&plan(), events()), "{what}");
-    let authority = deploy::authority(&store, Uuid::from_u128(1)).await.unwrap().map(|authority| authority.to_string());
+    let authority =
+        control_plane::authority(&store, Uuid::from_u128(1)).await.unwrap().map(|authority| authority.to_string());
     assert_eq!(authority, Some(format!("sha256:{}", "0b".repeat(32))), "{what}");
     let status = &api.object("tenantclusters")["status"];
     assert_eq!((&status["later"], status["conditions"][0]["type"].as_str()), (&json!("kept"), Some("Ready")), "{what}");
@@ -219,11 +220,11 @@ async fn a_hold_of_another_controller_has_ended_for_who_was_elected_and_for_nobo
     ] {
         let api = served();
         let before = ClusterStore::new(&api, "team-blue", "shop", &Term::unlimited(first));
-        let held = Hold::take(&before, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+        let held = Lease::acquire(&before, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
         let term = Term::elected(own, clock.clone(), clock.now());
         let term = if is_elected { term } else { Term::unlimited(own) };
         let store = ClusterStore::new(&api, "team-blue", "shop", &term);
-        let taken = Hold::take(&store, "a test", TakeOver::FromTheDead, &|_| {}).await;
+        let taken = Lease::acquire(&store, "a test", TakeOver::FromTheDead, &|_| {}).await;
         assert_eq!(taken.is_ok(), is_taken, "{first} {is_elected}");
         assert_eq!(held.confirm().await.is_err(), is_taken, "{first} {is_elected}");
     }
@@ -234,7 +235,7 @@ async fn in_a_term_that_is_over_nobody_is_asked_and_no_hold_is_confirmed() {
     let (api, term) = (served(), Term::unlimited("controller b 2"));
     let fenced = Fenced::new(std::sync::Arc::new(api.clone()), term.clone());
     let store = ClusterStore::new(&fenced, "team-blue", "shop", &term);
-    let hold = Hold::take(&store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     hold.confirm().await.unwrap();
     let (of, cluster) = (Collection::of::<TenantCluster>(Some("team-blue")), api.object("tenantclusters"));
     term.end();

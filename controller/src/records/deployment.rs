@@ -1,7 +1,7 @@
-//! What was begun for the control nodes of a cluster: [`Kept`] of `fleet`, whole, in the status of the TenantCluster; but for copies of data
+//! What was begun for the control nodes of a cluster: [`DeploymentRecord`] of `fleet`, whole, in the status of the TenantCluster; but for copies of data
 //! disks, which no swap of a controller makes.
 
-use fleet::deploy::{self, Granted, Kept, Node};
+use fleet::control_plane::{self, AdoptedVm, DeploymentRecord, Node};
 use fleet::hypervisor::{DiskRef, Place, VmRef};
 use fleet::workers::Image;
 use uuid::Uuid;
@@ -13,8 +13,8 @@ use crate::objects::{DeployedImage, DeployedNode, Deployment, DiskPlace, Goal, G
 ///
 /// # Errors
 /// When it is kept of another cluster.
-pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment, Mismatch> {
-    let Kept {
+pub fn deployment_of(hold: u64, cluster: &str, kept: &DeploymentRecord) -> Result<Deployment, Mismatch> {
+    let DeploymentRecord {
         cluster: of,
         deployment,
         goal,
@@ -40,9 +40,9 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
         hold,
         id: deployment.map(|id| id.to_string()),
         goal: match goal {
-            deploy::Goal::Up => Goal::Up,
-            deploy::Goal::Down => Goal::Down,
-            deploy::Goal::Gone => Goal::Gone,
+            control_plane::Lifecycle::Up => Goal::Up,
+            control_plane::Lifecycle::Down => Goal::Down,
+            control_plane::Lifecycle::Gone => Goal::Gone,
         },
         image: DeployedImage { name: name.clone(), digest: digest(of_image) },
         nodes: nodes.iter().map(node).collect(),
@@ -64,7 +64,7 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
 ///
 /// # Errors
 /// When a text is not what it has to be.
-pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch> {
+pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<DeploymentRecord, Mismatch> {
     let Deployment {
         hold: _,
         id,
@@ -86,13 +86,13 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch>
     let DeployedImage { name, digest } = image;
     let digest = digest.as_deref().map(|digest| digits("deployment.image.digest", digest)).transpose()?;
     let places = |places: &[DiskPlace]| places.iter().map(disk_of).collect::<Result<_, _>>();
-    Ok(Kept {
+    Ok(DeploymentRecord {
         cluster: cluster.to_owned(),
         deployment: read_given("deployment.id", id.as_deref(), "UUID")?,
         goal: match goal {
-            Goal::Up => deploy::Goal::Up,
-            Goal::Down => deploy::Goal::Down,
-            Goal::Gone => deploy::Goal::Gone,
+            Goal::Up => control_plane::Lifecycle::Up,
+            Goal::Down => control_plane::Lifecycle::Down,
+            Goal::Gone => control_plane::Lifecycle::Gone,
         },
         image: Image { digest: digest.unwrap_or_default(), name: name.clone() },
         nodes: nodes.iter().map(node_of).collect::<Result<_, _>>()?,
@@ -160,15 +160,15 @@ fn place_of(place: &VmPlace) -> Result<(Uuid, Place), Mismatch> {
     Ok((read("deployment.places[].vm", &vm, "UUID")?, Place { node, settings, datastore }))
 }
 
-fn granted_vm(granted: &Granted) -> GrantedVm {
-    let Granted { vm, disks, earlier } = granted;
+fn granted_vm(granted: &AdoptedVm) -> GrantedVm {
+    let AdoptedVm { vm, disks, earlier } = granted;
     GrantedVm { vm: vm.to_string(), disks: disks.iter().map(ToString::to_string).collect(), earlier: *earlier }
 }
 
-fn granted_of(granted: &GrantedVm) -> Result<Granted, Mismatch> {
+fn granted_of(granted: &GrantedVm) -> Result<AdoptedVm, Mismatch> {
     let GrantedVm { vm, disks, earlier } = granted;
     let disks = disks.iter().map(|disk| read("deployment.granted[].disks", disk, "UUID"));
-    Ok(Granted {
+    Ok(AdoptedVm {
         vm: read("deployment.granted[].vm", vm, "UUID")?,
         disks: disks.collect::<Result<_, _>>()?,
         earlier: *earlier,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     /// A record of which no field is as it is where nothing was begun.
-    fn whole() -> Kept {
+    fn whole() -> DeploymentRecord {
         let node = |number: u8| Node {
             name: format!("shop-cp{number}"),
             address: [192, 0, 2, number].into(),
@@ -213,17 +213,17 @@ mod tests {
             started: true,
             disk: Some(Uuid::from_u128(30 + u128::from(number))),
         };
-        Kept {
+        DeploymentRecord {
             cluster: "shop".to_owned(),
             deployment: Some(Uuid::from_u128(1)),
-            goal: deploy::Goal::Down,
+            goal: control_plane::Lifecycle::Down,
             image: Image { digest: "0a".repeat(32), name: "kaas-tenant 0.2.0".to_owned() },
             nodes: vec![node(1), node(2), node(3)],
             formed: true,
             authority: Some(format!("sha256:{}", "0b".repeat(32)).parse().unwrap()),
             deployer: Some(format!("sha256:{}", "0e".repeat(32)).parse().unwrap()),
             removes_disks: true,
-            granted: vec![Granted { vm: Uuid::from_u128(2), disks: vec![Uuid::from_u128(3)], earlier: true }],
+            granted: vec![AdoptedVm { vm: Uuid::from_u128(2), disks: vec![Uuid::from_u128(3)], earlier: true }],
             upgrade: Some(Uuid::from_u128(7)),
             left: vec![disk(4), disk(5)],
             discarded: vec![disk(6)],
@@ -236,9 +236,9 @@ mod tests {
 
     #[test]
     fn each_field_that_is_kept_comes_back() {
-        let begun = Kept {
+        let begun = DeploymentRecord {
             deployment: None,
-            goal: deploy::Goal::Up,
+            goal: control_plane::Lifecycle::Up,
             image: Image { digest: String::new(), name: "an image that was imported by hand".to_owned() },
             nodes: whole()
                 .nodes
@@ -258,7 +258,9 @@ mod tests {
             places: BTreeMap::new(),
             ..whole()
         };
-        for kept in [whole(), begun, Kept { goal: deploy::Goal::Gone, nodes: Vec::new(), ..whole() }] {
+        for kept in
+            [whole(), begun, DeploymentRecord { goal: control_plane::Lifecycle::Gone, nodes: Vec::new(), ..whole() }]
+        {
             let object = deployment_of(4, "shop", &kept).unwrap();
             // As the API server keeps it.
             let object: Deployment = serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap();

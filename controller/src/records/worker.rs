@@ -1,4 +1,4 @@
-//! A worker: [`workers::Machine`] of `fleet` and a Machine. What it is made like stands in the spec, what was begun for it in the
+//! A worker: [`workers::WorkerRecord`] of `fleet` and a Machine. What it is made like stands in the spec, what was begun for it in the
 //! status. The Machine's UID is what its VM's stamp has, and the BIOS UUID that its VM is made with: both are drawn by the API
 //! server when the object is made, before anything follows from them, and no other Machine ever has them. What may be lost with a
 //! worker, and what becomes of its VM, is a person's to say, in the spec: it is read from there and never written. One that was adopted has the UID of the Machine
@@ -20,7 +20,7 @@ const GIB: u64 = 1 << 30;
 ///
 /// # Errors
 /// When the API server has not made it yet, or a text is not what it has to be.
-pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
+pub fn worker_of(machine: &Machine) -> Result<workers::WorkerRecord, Mismatch> {
     let id = identity(machine)?;
     let status = machine.status.clone().unwrap_or_default();
     let Journal {
@@ -50,7 +50,7 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
         Removal::DestroyVm => workers::Removal::Destroy,
         Removal::KeepVm => workers::Removal::Keep,
     };
-    Ok(workers::Machine {
+    Ok(workers::WorkerRecord {
         name: machine.name_any(),
         id,
         template: template(&machine.spec, status.kubernetes.as_deref())?,
@@ -93,8 +93,8 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
 ///
 /// # Errors
 /// When it is kept of another Machine, or of one that was made otherwise: a worker stays as it was made.
-pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mismatch> {
-    let workers::Machine {
+pub fn noted(machine: &Machine, worker: &workers::WorkerRecord) -> Result<Machine, Mismatch> {
+    let workers::WorkerRecord {
         name,
         id,
         template: made,
@@ -261,9 +261,9 @@ mod tests {
     }
 
     /// A worker of which no field is as it is where nothing was begun.
-    fn whole() -> workers::Machine {
+    fn whole() -> workers::WorkerRecord {
         let id: Uuid = UID.parse().unwrap();
-        workers::Machine {
+        workers::WorkerRecord {
             name: "shop-general-w1".to_owned(),
             id,
             template: Template {
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    fn there_and_back(machine: &Machine, worker: &workers::Machine) -> Machine {
+    fn there_and_back(machine: &Machine, worker: &workers::WorkerRecord) -> Machine {
         let object = noted(machine, worker).unwrap();
         // As the API server keeps it.
         let object: Machine = serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap();
@@ -311,10 +311,10 @@ mod tests {
         let made = there_and_back(&machine(), &whole());
         assert_eq!(made.spec, machine().spec, "what it is made like stays");
         for state in [State::New, State::Joining, State::Member, State::Returning, State::Failed, State::Leaving] {
-            there_and_back(&made, &workers::Machine { state, ..whole() });
+            there_and_back(&made, &workers::WorkerRecord { state, ..whole() });
         }
         // One for which nothing was begun, over one for which all was: nothing of that is left.
-        let begun = workers::Machine {
+        let begun = workers::WorkerRecord {
             template: Template { kubernetes: "1.36".to_owned(), ..whole().template },
             address: None,
             since: 0,
@@ -337,7 +337,7 @@ mod tests {
             ..whole()
         };
         there_and_back(&made, &begun);
-        assert_eq!(worker_of(&machine()).unwrap(), workers::Machine { state: State::New, ..begun });
+        assert_eq!(worker_of(&machine()).unwrap(), workers::WorkerRecord { state: State::New, ..begun });
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
         let (mut adopted, id) = (machine(), Uuid::from_u128(7));
         adopted.status.get_or_insert_default().journal.stamp = Some(id.to_string());
         assert!(noted(&adopted, &whole()).is_err(), "it is another one's");
-        let made = there_and_back(&adopted, &workers::Machine { id, drawn: Some(id), ..whole() });
+        let made = there_and_back(&adopted, &workers::WorkerRecord { id, drawn: Some(id), ..whole() });
         assert_eq!(made.status.unwrap().journal.stamp, Some(id.to_string()));
     }
 
@@ -355,10 +355,10 @@ mod tests {
         made.status.as_mut().unwrap().vms[0].name = "shop-general-w1-renamed".to_owned();
         let vms = |machine: &Machine| machine.status.clone().unwrap().vms;
         assert_eq!(vms(&noted(&made, &whole()).unwrap()), vms(&made));
-        let other = noted(&made, &workers::Machine { vm: Some(Uuid::from_u128(9)), ..whole() }).unwrap();
+        let other = noted(&made, &workers::WorkerRecord { vm: Some(Uuid::from_u128(9)), ..whole() }).unwrap();
         let uuids: Vec<_> = vms(&other).into_iter().map(|vm| vm.uuid).collect();
         assert_eq!(uuids, [Uuid::from_u128(9).to_string()]);
-        let gone = noted(&made, &workers::Machine { vm: None, ..whole() }).unwrap();
+        let gone = noted(&made, &workers::WorkerRecord { vm: None, ..whole() }).unwrap();
         assert_eq!(vms(&gone), []);
     }
 
@@ -444,11 +444,11 @@ mod tests {
         let (machine, other) = (machine(), Uuid::from_u128(1));
         let image = |digest: &str| Image { digest: digest.repeat(32), name: "kaas-tenant-0.2.0".to_owned() };
         for worker in [
-            workers::Machine { name: "shop-general-w2".to_owned(), ..whole() },
-            workers::Machine { id: other, ..whole() },
-            workers::Machine { drawn: Some(other), ..whole() },
-            workers::Machine { template: Template { image: image("0b"), ..whole().template }, ..whole() },
-            workers::Machine { since: u64::MAX, ..whole() },
+            workers::WorkerRecord { name: "shop-general-w2".to_owned(), ..whole() },
+            workers::WorkerRecord { id: other, ..whole() },
+            workers::WorkerRecord { drawn: Some(other), ..whole() },
+            workers::WorkerRecord { template: Template { image: image("0b"), ..whole().template }, ..whole() },
+            workers::WorkerRecord { since: u64::MAX, ..whole() },
         ] {
             assert!(noted(&machine, &worker).is_err(), "{worker:?}");
         }

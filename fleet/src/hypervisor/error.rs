@@ -3,7 +3,7 @@
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ErrorKind {
     /// Nothing happened; the same call may succeed later, by itself or by what a person does on the hypervisor: it does
     /// not answer, or has too many sessions; a datastore is full; no host has room; a host is in maintenance; a task or a
     /// lock is in the way.
@@ -28,7 +28,7 @@ pub enum Kind {
 /// Why a call failed.
 #[derive(Debug)]
 pub struct Error {
-    pub kind: Kind,
+    pub kind: ErrorKind,
     /// The attempt and the reason.
     pub source: anyhow::Error,
 }
@@ -37,23 +37,23 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// An error of this kind.
-    pub fn new(kind: Kind, source: impl Into<anyhow::Error>) -> Self {
+    pub fn new(kind: ErrorKind, source: impl Into<anyhow::Error>) -> Self {
         Self { kind, source: source.into() }
     }
 
     /// Nothing happened; it may succeed later.
     pub fn transient(source: impl Into<anyhow::Error>) -> Self {
-        Self::new(Kind::Transient, source)
+        Self::new(ErrorKind::Transient, source)
     }
 
     /// It is refused, in these words.
     pub fn refused(why: impl fmt::Display) -> Self {
-        Self::new(Kind::Refused, anyhow::anyhow!("{why}"))
+        Self::new(ErrorKind::Refused, anyhow::anyhow!("{why}"))
     }
 
     /// What was named is not there, in these words.
     pub fn not_found(what: impl fmt::Display) -> Self {
-        Self::new(Kind::NotFound, anyhow::anyhow!("{what}"))
+        Self::new(ErrorKind::NotFound, anyhow::anyhow!("{what}"))
     }
 
     /// The same, with what was attempted.

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 /// what it has is the one of this digest, whole, and where the reference says. What somebody with access to its storage
 /// changes behind its back stays unseen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Staged {
+pub struct ImageTemplate {
     /// SHA-256 over the digests of the OVA's manifest, in hexadecimal: the OVA by content.
     pub digest: String,
     /// Where it is, in the hypervisor's words.
     pub reference: String,
 }
 
-impl Staged {
+impl ImageTemplate {
     /// The digest of the OVA with this manifest.
     pub fn digest_of(manifest: &Manifest) -> String {
         let line = |entry: &ova::manifest::Entry| format!("{} {}\n", entry.digest, entry.name);

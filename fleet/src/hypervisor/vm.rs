@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::size::VmSize;
-use crate::node::clean;
+use crate::nodes::clean;
 
 /// Whether a VM runs, as far as it can be proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

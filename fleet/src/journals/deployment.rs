@@ -4,7 +4,7 @@
 use anyhow::Context;
 use serde::de::IgnoredAny;
 
-use crate::authority::{Store, sorted};
+use crate::lease::{Store, sorted};
 
 /// The file of a note by its number, from 1. With 0 a hold begins that has copied what the one before it had.
 pub(crate) fn file(number: usize) -> String {

@@ -1,5 +1,5 @@
 //! The files of journals in the directories of holds: whose each is, by its name, and what of them may go. Knows nothing of what
-//! journals say; what a hold is, and who has one, is [`crate::authority`].
+//! journals say; what a hold is, and who has one, is [`crate::lease`].
 //!
 //! Several kinds share a store: a cluster's own ([`deployment`]) and its upgrades' ([`upgrade`]); its workers' have one of their
 //! own. Each begins every hold with a copy of what it had, but a command knows its own kind alone. So what is removed is decided
@@ -32,8 +32,8 @@ use tokio::sync::watch;
 
 pub use beginning::{beginning, whole};
 
-use crate::authority::{Hold, is_of_hold};
-use crate::ending::unless_cancelled;
+use crate::cancel::unless_cancelled;
+use crate::lease::{Lease, is_of_hold};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
@@ -56,7 +56,7 @@ impl Kind {
 /// What a file in the directory of a hold is: for stores that keep journals as something else than files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum File {
-    /// What was begun for a deployment's control nodes: JSON of [`crate::deploy::Kept`]. Each says all, and the last one counts.
+    /// What was begun for a deployment's control nodes: JSON of [`crate::control_plane::DeploymentRecord`]. Each says all, and the last one counts.
     Deployment,
     /// What the journal of an upgrade begins with, as [`beginning`] makes it: the plan, or all that the hold before had.
     UpgradeBegun,
@@ -90,7 +90,7 @@ impl File {
 }
 
 /// The kinds of journals in the directory of a hold; none if something else is in it.
-async fn kinds(hold: &Hold<'_>, number: u64) -> anyhow::Result<Option<BTreeSet<Kind>>> {
+async fn kinds(hold: &Lease<'_>, number: u64) -> anyhow::Result<Option<BTreeSet<Kind>>> {
     let files = hold.store().files(number).await?;
     Ok(files.iter().filter(|file| !is_of_hold(file)).map(|file| Kind::of(file)).collect())
 }
@@ -105,7 +105,7 @@ struct MayStillLand;
 ///
 /// # Errors
 /// A copy of an upgrade's journal may still land in this hold: whoever writes one of his own gives the hold back first.
-pub(crate) async fn prune(hold: &Hold<'_>, cancelled: &watch::Receiver<bool>) -> anyhow::Result<()> {
+pub(crate) async fn prune(hold: &Lease<'_>, cancelled: &watch::Receiver<bool>) -> anyhow::Result<()> {
     for &number in hold.old() {
         match let_go(hold, number, cancelled).await {
             Ok(true) => {}
@@ -121,14 +121,14 @@ pub(crate) async fn prune(hold: &Hold<'_>, cancelled: &watch::Receiver<bool>) ->
 }
 
 /// The same for who writes no journal of an upgrade.
-pub async fn prune_beside_upgrades(hold: &Hold<'_>, cancelled: &watch::Receiver<bool>) {
+pub async fn prune_beside_upgrades(hold: &Lease<'_>, cancelled: &watch::Receiver<bool>) {
     if let Err(error) = prune(hold, cancelled).await {
         log::debug!("old holds stay: {error:#}");
     }
 }
 
 /// Removes an old hold, unless something in it counts. False if it stays.
-async fn let_go(hold: &Hold<'_>, number: u64, cancelled: &watch::Receiver<bool>) -> anyhow::Result<bool> {
+async fn let_go(hold: &Lease<'_>, number: u64, cancelled: &watch::Receiver<bool>) -> anyhow::Result<bool> {
     let Some(kinds) = unless_cancelled(cancelled, kinds(hold, number)).await?? else { return Ok(false) };
     for kind in kinds {
         if !is_kept_above(hold, kind, number, cancelled).await? {
@@ -141,13 +141,13 @@ async fn let_go(hold: &Hold<'_>, number: u64, cancelled: &watch::Receiver<bool>)
 
 /// Lets go of all holds below this one, once nothing of the cluster is left. What hinders that hinders nothing else, and once the
 /// operator asks to end nothing more is looked at: who holds the store next, and finds it so, tries again.
-pub(crate) async fn clear(hold: &Hold<'_>, cancelled: &watch::Receiver<bool>) {
+pub(crate) async fn clear(hold: &Lease<'_>, cancelled: &watch::Receiver<bool>) {
     if let Err(error) = let_all_go(hold, cancelled).await {
         log::warn!("what the cluster's journal had before stays: {error:#}");
     }
 }
 
-async fn let_all_go(hold: &Hold<'_>, cancelled: &watch::Receiver<bool>) -> anyhow::Result<()> {
+async fn let_all_go(hold: &Lease<'_>, cancelled: &watch::Receiver<bool>) -> anyhow::Result<()> {
     for number in unless_cancelled(cancelled, hold.below()).await?? {
         let kinds = unless_cancelled(cancelled, kinds(hold, number)).await??;
         if kinds.is_none_or(|kinds| kinds.contains(&Kind::Workers)) {
@@ -162,7 +162,7 @@ async fn let_all_go(hold: &Hold<'_>, cancelled: &watch::Receiver<bool>) -> anyho
 /// upgrade's journal is no reason to remove the one that it was made of: who goes on with that upgrade, or begins one, writes the file of
 /// the copy once more in this hold, and may be cut off at that. The next command finds it whole, or copies it again.
 async fn is_kept_above(
-    hold: &Hold<'_>,
+    hold: &Lease<'_>,
     kind: Kind,
     number: u64,
     cancelled: &watch::Receiver<bool>,

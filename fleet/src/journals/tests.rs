@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::authority::{DirectoryStore, Store, TakeOver, sorted};
+use crate::lease::{DirectoryStore, Store, TakeOver, sorted};
 
 fn folder() -> (tempfile::TempDir, DirectoryStore) {
     let directory = tempfile::tempdir().unwrap();
@@ -11,8 +11,8 @@ fn folder() -> (tempfile::TempDir, DirectoryStore) {
     (directory, folder)
 }
 
-async fn take(store: &DirectoryStore) -> Hold<'_> {
-    Hold::take(store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap()
+async fn take(store: &DirectoryStore) -> Lease<'_> {
+    Lease::acquire(store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap()
 }
 
 /// A command that begins with this file, after what is too much has gone.

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use serde::de::IgnoredAny;
 
 use super::beginning::whole;
-use crate::authority::{Store, sorted};
+use crate::lease::{Store, sorted};
 
 /// What a hold's journal begins with: the plan, or all that the hold before had. Written before anything else.
 pub(crate) const FILE: &str = "journal.jsonl";

@@ -3,7 +3,7 @@
 use anyhow::Context;
 
 use super::beginning::whole;
-use crate::authority::{Store, sorted};
+use crate::lease::{Store, sorted};
 
 /// What is wanted, and which machines there are: with it a hold has begun.
 pub(crate) const POOL: &str = "pool.jsonl";

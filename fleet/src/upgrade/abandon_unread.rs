@@ -14,13 +14,13 @@ use super::guarded_nodes::GuardedNodes;
 use super::journal;
 use super::nodes::Nodes;
 use super::notice::Notice;
+use super::offline_nodes::OfflineNodes;
 use super::reason::{self, Reason};
 use super::salvage::{self, Damaged, Last};
-use super::unasked::Unasked;
-use crate::authority::{Hold, TakeOver};
-use crate::ending::{Cancelled, unless_cancelled};
+use crate::cancel::{Cancelled, unless_cancelled};
 use crate::hypervisor::Vm;
-use crate::node::clean;
+use crate::lease::{Lease, TakeOver};
+use crate::nodes::clean;
 
 /// What there is of an upgrade of which nothing can be read.
 enum Unread {
@@ -80,9 +80,9 @@ impl Deployment<'_> {
     }
 
     /// Names all VMs and nodes of the deployment, and withdraws what is prepared; nothing if it is asked to end before.
-    async fn look_at_all(&self, hold: &Hold<'_>) -> Result<Vec<String>, Cancelled> {
+    async fn look_at_all(&self, hold: &Lease<'_>) -> Result<Vec<String>, Cancelled> {
         let hypervisor = GuardedHypervisor::new(self.hypervisor, hold);
-        let unasked = Unasked::of_another_cluster();
+        let unasked = OfflineNodes::of_another_cluster();
         let nodes: &dyn Nodes = if self.other_cluster.is_some() { &unasked } else { self.nodes };
         let nodes = GuardedNodes::new(nodes, hold);
         let mut notes = Vec::new();

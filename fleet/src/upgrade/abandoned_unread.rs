@@ -4,9 +4,9 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use super::reason::Reason;
-use crate::authority::Hold;
 use crate::journals::beginning;
 use crate::journals::upgrade::FILE;
+use crate::lease::Lease;
 
 /// The end of an upgrade of which nothing could be read. It stands in the place of a hold's journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ impl AbandonedUnread {
     }
 
     /// Keeps it in place of the hold's journal.
-    pub(super) async fn write(&self, hold: &Hold<'_>) -> anyhow::Result<()> {
+    pub(super) async fn write(&self, hold: &Lease<'_>) -> anyhow::Result<()> {
         let whole = beginning(&(serde_json::to_string(self)? + "\n"))?;
         hold.confirm().await?;
         hold.store().write(hold.number(), FILE, &whole).await.context("noting that the upgrade is abandoned")

@@ -10,10 +10,10 @@ use uuid::Uuid;
 use super::Deployment;
 use super::guarded_hypervisor::GuardedHypervisor;
 use super::notice::Notice;
-use crate::authority::TakeOver;
-use crate::ending::unless_cancelled;
+use crate::cancel::unless_cancelled;
 use crate::hypervisor::{PowerState, Stamp, Vm, named_twice, uuids_of};
-use crate::node::clean;
+use crate::lease::TakeOver;
+use crate::nodes::clean;
 
 /// A node and the VM that it runs in.
 #[derive(Clone, Debug, Serialize)]

@@ -17,8 +17,8 @@ use super::notice::Notice;
 use super::reason::{self, Reason};
 use super::refusal::{NODE_SILENT, Refusal};
 use super::{Asked, Deployment, Nodes as _};
-use crate::authority::{Hold, TakeOver};
-use crate::ending::{Cancelled, unless_cancelled};
+use crate::cancel::{Cancelled, unless_cancelled};
+use crate::lease::{Lease, TakeOver};
 
 /// A node that did not run with its new certificates in time, or until the operator asked to end. Running the command again renews
 /// all nodes again.
@@ -39,7 +39,7 @@ impl Deployment<'_> {
         renewed
     }
 
-    async fn renew_each(&self, hold: &Hold<'_>, limit: Duration) -> anyhow::Result<Vec<String>> {
+    async fn renew_each(&self, hold: &Lease<'_>, limit: Duration) -> anyhow::Result<Vec<String>> {
         let seen = unless_cancelled(&self.cancelled, self.cluster_seen(HoldView::Own(hold))).await??;
         let nodes = in_order(&seen)?;
         for (index, node) in nodes.iter().enumerate() {
@@ -61,7 +61,7 @@ impl Deployment<'_> {
         node: &SeenNode,
         expected: usize,
         limit: Duration,
-        hold: &Hold<'_>,
+        hold: &Lease<'_>,
     ) -> anyhow::Result<()> {
         let what = format!("{} to run with new certificates", node.name);
         let (id, started) = (Uuid::new_v4(), Instant::now());
@@ -87,7 +87,7 @@ impl Deployment<'_> {
         expected: usize,
         id: Uuid,
         is_renewed: &mut bool,
-        hold: &Hold<'_>,
+        hold: &Lease<'_>,
     ) -> anyhow::Result<Option<Reason>> {
         let silent = |error: &anyhow::Error| Ok(Some(Reason::new(NODE_SILENT, format!("{error:#}"))));
         if !*is_renewed {

@@ -11,12 +11,12 @@ use uuid::Uuid;
 
 use super::entry::{self, Direction, Entry, Outcome};
 use super::kept_copy::DiskCopy;
-use super::last_upgrade::Noted;
+use super::last_upgrade::UpgradeSummary;
 use super::progress::Progress;
 use super::{Nodes, salvage};
-use crate::authority::{Hold, Store, standing};
-use crate::deploy::ended_with_its_cluster;
+use crate::control_plane::ended_with_its_cluster;
 use crate::hypervisor::DiskRef;
+use crate::lease::{Lease, Store, standing};
 
 /// A cluster has as many control nodes as etcd has members, of which its maintainers advise against more than seven; and two of those that are
 /// replaced may be listed beside their successors.
@@ -75,7 +75,7 @@ impl ClusterSeen {
     ///
     /// # Errors
     /// When the Kubernetes API or the store does not answer. That a node does not is part of what was seen.
-    pub async fn take(nodes: &dyn Nodes, store: &dyn Store, own: Option<&Hold<'_>>) -> anyhow::Result<Self> {
+    pub async fn take(nodes: &dyn Nodes, store: &dyn Store, own: Option<&Lease<'_>>) -> anyhow::Result<Self> {
         let listed = nodes.control_nodes().await?;
         // Each may take as long as a node has to answer.
         ensure!(
@@ -104,7 +104,7 @@ impl ClusterSeen {
 fn earlier(entries: &[Entry]) -> anyhow::Result<Earlier> {
     let plan = entry::plan_of(entries).context("a journal without a plan")?;
     let progress = Progress::of(plan, entries);
-    let Noted { id, deployment, vms, disks, copies, .. } = Noted::of(plan, entries);
+    let UpgradeSummary { id, deployment, vms, disks, copies, .. } = UpgradeSummary::of(plan, entries);
     let (direction, outcome) = (progress.direction, progress.outcome);
     Ok(Earlier { id, deployment, cluster: plan.cluster, direction, outcome, vms, disks, copies })
 }

@@ -11,8 +11,8 @@ use super::guarded_nodes::GuardedNodes;
 use super::notice::Notice;
 use super::plan::Plan;
 use super::step_error::{StepError, Wait};
-use crate::authority::{Hold, Snapshots};
-use crate::ending::{unless_cancelled, unless_ended};
+use crate::cancel::{unless_cancelled, unless_ended};
+use crate::lease::{Lease, Snapshots};
 
 /// For so many looks the cluster's API is left alone after it did not answer.
 const LOOKS_WHILE_AWAY: u32 = 30;
@@ -23,7 +23,7 @@ pub(super) const MOMENT: Duration = Duration::from_secs(120);
 pub(super) struct StepContext<'a> {
     pub(super) hypervisor: GuardedHypervisor<'a>,
     pub(super) nodes: GuardedNodes<'a>,
-    pub(super) hold: &'a Hold<'a>,
+    pub(super) hold: &'a Lease<'a>,
     pub(super) snapshots: &'a dyn Snapshots,
     pub(super) watch: &'a (dyn Fn(&Notice<'_>) + Sync),
     /// The pause between two looks.
@@ -38,7 +38,7 @@ pub(super) struct StepContext<'a> {
 impl StepContext<'_> {
     /// Whether this command is still the one, and wanted.
     pub(super) async fn may_go_on(&self) -> Result<(), StepError> {
-        unless_cancelled(&self.cancelled, self.hold.still()).await?.map_err(|lost| StepError::Stop(lost.into()))
+        unless_cancelled(&self.cancelled, self.hold.renew()).await?.map_err(|lost| StepError::Stop(lost.into()))
     }
 
     /// Looks, for as long as this command is wanted.

@@ -15,16 +15,16 @@ use super::guarded_nodes::GuardedNodes;
 use super::hold_view::HoldView;
 use super::journal::Journal;
 use super::notice::Notice;
-use super::run::{Arrived, Run};
+use super::offline_nodes::OfflineNodes;
+use super::request::{Request, permits};
+use super::run::{Run, RunOutcome};
 use super::salvage::{self, Damaged};
 use super::status::UpgradeStatus;
-use super::unasked::Unasked;
-use super::verb::{Verb, permits};
 use super::{ClusterSeen, Inventory, Nodes, Options, Plan, Target, plan};
-use crate::authority::{Hold, Snapshots, Store, TakeOver, standing};
-use crate::ending::unless_cancelled;
+use crate::cancel::unless_cancelled;
 use crate::hypervisor::{Hypervisor, Placement};
 use crate::journals;
+use crate::lease::{Lease, Snapshots, Store, TakeOver, standing};
 
 /// One cluster's VMs on one hypervisor, and who may change them.
 pub struct Deployment<'a> {
@@ -52,11 +52,11 @@ pub struct Deployment<'a> {
 
 impl Deployment<'_> {
     /// A run on the deployment, which is held. `ova` is where the OVA is, if it is not where the plan says.
-    pub fn run<'r>(&'r self, hold: &'r Hold<'r>, ova: Option<PathBuf>) -> Run<'r> {
+    pub fn run<'r>(&'r self, hold: &'r Lease<'r>, ova: Option<PathBuf>) -> Run<'r> {
         Run::new(self.context(hold, ova))
     }
 
-    pub(super) fn context<'r>(&'r self, hold: &'r Hold<'r>, ova: Option<PathBuf>) -> StepContext<'r> {
+    pub(super) fn context<'r>(&'r self, hold: &'r Lease<'r>, ova: Option<PathBuf>) -> StepContext<'r> {
         StepContext {
             hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
             nodes: GuardedNodes::new(self.nodes, hold),
@@ -116,7 +116,7 @@ impl Deployment<'_> {
         ova: &Path,
         options: &Options,
         over: TakeOver,
-    ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
+    ) -> anyhow::Result<(RunOutcome, UpgradeStatus)> {
         self.apply_to(&read(ova).await?, options, over).await
     }
 
@@ -127,7 +127,7 @@ impl Deployment<'_> {
         target: &Target,
         options: &Options,
         over: TakeOver,
-    ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
+    ) -> anyhow::Result<(RunOutcome, UpgradeStatus)> {
         // What is refused is refused before anything is taken from anyone: who is at work would be stopped for nothing.
         unless_cancelled(&self.cancelled, self.plan_to(target, options, HoldView::before(over))).await??;
         let hold = self.take(over).await?;
@@ -135,7 +135,7 @@ impl Deployment<'_> {
             // Until now others could change what the plan rests on.
             let plan = unless_cancelled(&self.cancelled, self.plan_to(target, options, HoldView::Own(&hold))).await??;
             let mut journal = Journal::begin(&hold, plan).await?;
-            self.go(&mut journal, &hold, None, Verb::Resume).await
+            self.go(&mut journal, &hold, None, Request::Resume).await
         }
         .await;
         hold.release().await;
@@ -149,10 +149,10 @@ impl Deployment<'_> {
     /// continued.
     pub async fn go_on(
         &self,
-        verb: Verb,
+        verb: Request,
         ova: Option<PathBuf>,
         over: TakeOver,
-    ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
+    ) -> anyhow::Result<(RunOutcome, UpgradeStatus)> {
         self.go_on_with(None, verb, ova, over).await
     }
 
@@ -161,13 +161,13 @@ impl Deployment<'_> {
     ///
     /// # Errors
     /// As [`Deployment::go_on`]; or the last upgrade is another one; or nothing can be read of it, not even its plan.
-    pub async fn abandon(&self, id: Uuid, over: TakeOver) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let nodes = Unasked::of_another_cluster();
+    pub async fn abandon(&self, id: Uuid, over: TakeOver) -> anyhow::Result<(RunOutcome, UpgradeStatus)> {
+        let nodes = OfflineNodes::of_another_cluster();
         let unasked = Deployment { nodes: &nodes, cancelled: self.cancelled.clone(), ..*self };
         let deployment = if self.other_cluster.is_some() { &unasked } else { self };
         match unless_cancelled(&self.cancelled, salvage::read(self.store)).await? {
             Err(error) => deployment.abandon_by_plan(id, over, error.downcast()?).await,
-            Ok(_) => deployment.go_on_with(Some(id), Verb::Abandon, None, over).await,
+            Ok(_) => deployment.go_on_with(Some(id), Request::Abandon, None, over).await,
         }
     }
 
@@ -177,14 +177,14 @@ impl Deployment<'_> {
         id: Uuid,
         over: TakeOver,
         damage: Damaged,
-    ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
+    ) -> anyhow::Result<(RunOutcome, UpgradeStatus)> {
         let Some(plan) = damage.plan.as_deref().cloned() else { return Err(damage.into()) };
         unless_cancelled(&self.cancelled, self.is_of_this_cluster(&plan)).await??;
-        permits(Verb::Abandon, Some(id), &plan, &[])?;
+        permits(Request::Abandon, Some(id), &plan, &[])?;
         let hold = self.take(over).await?;
         let gone = async {
             let mut journal = Journal::salvaged(&hold, plan, salvage::unknown(&damage)).await?;
-            self.go(&mut journal, &hold, None, Verb::Abandon).await
+            self.go(&mut journal, &hold, None, Request::Abandon).await
         }
         .await;
         hold.release().await;
@@ -196,10 +196,10 @@ impl Deployment<'_> {
     async fn go_on_with(
         &self,
         id: Option<Uuid>,
-        verb: Verb,
+        verb: Request,
         ova: Option<PathBuf>,
         over: TakeOver,
-    ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
+    ) -> anyhow::Result<(RunOutcome, UpgradeStatus)> {
         let upgrade = unless_cancelled(&self.cancelled, self.permitted(id, verb)).await??;
         let hold = self.take(over).await?;
         let gone = async {
@@ -214,7 +214,7 @@ impl Deployment<'_> {
     }
 
     /// The last upgrade, unless something is in the way of going on with it.
-    async fn permitted(&self, id: Option<Uuid>, verb: Verb) -> anyhow::Result<Uuid> {
+    async fn permitted(&self, id: Option<Uuid>, verb: Request) -> anyhow::Result<Uuid> {
         let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
         let plan = plan_of(&entries).context("a journal without a plan")?;
         self.is_of_this_cluster(plan).await?;
@@ -224,8 +224,8 @@ impl Deployment<'_> {
     }
 
     /// Refuses to go on where that may not be. An upgrade is ended anywhere: that changes no VM.
-    async fn goes_on(&self, verb: Verb, upgrade: Uuid) -> anyhow::Result<()> {
-        if verb == Verb::Abandon {
+    async fn goes_on(&self, verb: Request, upgrade: Uuid) -> anyhow::Result<()> {
+        if verb == Request::Abandon {
             return Ok(());
         }
         self.has_not_ended_with_its_cluster(upgrade).await?;
@@ -245,9 +245,9 @@ impl Deployment<'_> {
     ///
     /// # Errors
     /// The command was asked to end, somebody else has it, or something may still be written into it: nothing was begun.
-    pub(super) async fn take(&self, over: TakeOver) -> anyhow::Result<Hold<'_>> {
+    pub(super) async fn take(&self, over: TakeOver) -> anyhow::Result<Lease<'_>> {
         let say = |words: &str| self.tell(&Notice::TakingOver { words });
-        let hold = Hold::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
+        let hold = Lease::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
         match journals::prune(&hold, &self.cancelled).await {
             Ok(()) => Ok(hold),
             Err(error) => {
@@ -265,10 +265,10 @@ impl Deployment<'_> {
     async fn go(
         &self,
         journal: &mut Journal<'_>,
-        hold: &Hold<'_>,
+        hold: &Lease<'_>,
         ova: Option<PathBuf>,
-        verb: Verb,
-    ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
+        verb: Request,
+    ) -> anyhow::Result<(RunOutcome, UpgradeStatus)> {
         let run = self.run(hold, ova);
         let gone = match run.ask(journal, verb).await? {
             Some(arrived) => Ok(arrived),
@@ -277,7 +277,7 @@ impl Deployment<'_> {
         run.show_last(journal).await;
         let (arrived, mut status) = (gone?, UpgradeStatus::of(journal.entries().to_vec(), None)?);
         // What could not be written down is said all the same.
-        if let Arrived::Paused(reason) = &arrived {
+        if let RunOutcome::Paused(reason) = &arrived {
             status.paused = Some(reason.clone());
         }
         Ok((arrived, status))

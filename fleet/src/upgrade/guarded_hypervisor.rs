@@ -14,12 +14,12 @@ use uuid::Uuid;
 
 use super::inventory::disk_refusals;
 use super::step_error::Unconfirmed;
-use crate::authority::{Hold, Lost, Unsaid};
-use crate::ending::{Cancelled, unless_cancelled};
+use crate::cancel::{Cancelled, unless_cancelled};
 use crate::hypervisor::{
-    Absence, Addition, DiskRef, Error, Hypervisor, Kind, LastSeen, Permit, Placement, PowerState, Replacement, Result,
-    ShutDown, Staged, Stamp, Vm, VmRef, doubles,
+    Absence, Addition, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, LastSeen, Placement, PowerState,
+    Replacement, Result, ShutDown, Stamp, Vm, VmRef, doubles,
 };
+use crate::lease::{Lease, LeaseUnconfirmed, Lost};
 
 /// How long a call that asks a guest to shut down may take in a run that may have to end, and the pause between two looks at it after that.
 const ASKING: Duration = Duration::from_secs(5);
@@ -28,12 +28,12 @@ const LOOKING: Duration = Duration::from_secs(5);
 /// The hypervisor, behind a hold. Its calls are those of [`Hypervisor`]; the permits are its own.
 pub struct GuardedHypervisor<'a> {
     hypervisor: &'a dyn Hypervisor,
-    hold: &'a Hold<'a>,
+    hold: &'a Lease<'a>,
 }
 
 /// The permit of one call.
 struct Call<'a> {
-    hold: &'a Hold<'a>,
+    hold: &'a Lease<'a>,
     /// Becomes true when whoever asked for it is to end; none where nobody can say so.
     cancelled: Option<watch::Receiver<bool>>,
     /// Whether something was permitted before: it may have happened then, whatever comes now.
@@ -41,16 +41,16 @@ struct Call<'a> {
 }
 
 #[async_trait]
-impl Permit for Call<'_> {
+impl Fence for Call<'_> {
     async fn still(&self) -> Result<()> {
         match may(self.hold).await {
             // Of a call that lasts, one question that nobody answers ends nothing: the answer before is still good. But a question that
             // is still under way has the place of the request that would follow among those that are made at once.
-            Err(error) if error.kind == Kind::Transient && self.begun.load(Ordering::Relaxed) => {
-                if self.hold.is_fresh() && !error.source.is::<Unsaid>() {
+            Err(error) if error.kind == ErrorKind::Transient && self.begun.load(Ordering::Relaxed) => {
+                if self.hold.is_fresh() && !error.source.is::<LeaseUnconfirmed>() {
                     return Ok(());
                 }
-                Err(Error::new(Kind::InDoubt, error.source))
+                Err(Error::new(ErrorKind::InDoubt, error.source))
             }
             Err(error) => Err(error),
             Ok(()) => {
@@ -95,11 +95,11 @@ struct NotedCall<'c, 'n> {
 }
 
 #[async_trait]
-impl Permit for NotedCall<'_, '_> {
+impl Fence for NotedCall<'_, '_> {
     async fn prepare(&self) -> Result<()> {
         if !self.is_noted.load(Ordering::Relaxed) {
             (self.note)().await.map_err(|error| match error.is::<Lost>() {
-                true => Error::new(Kind::Fenced, error),
+                true => Error::new(ErrorKind::Fenced, error),
                 // Nothing was asked for.
                 false => Error::transient(error),
             })?;
@@ -120,11 +120,11 @@ impl Permit for NotedCall<'_, '_> {
 }
 
 /// Confirms the hold; what follows must be begun at once.
-pub(crate) async fn may(hold: &Hold<'_>) -> Result<()> {
+pub(crate) async fn may(hold: &Lease<'_>) -> Result<()> {
     match hold.confirm().await {
         Ok(()) if hold.is_fresh() => Ok(()),
         Ok(()) => Err(Error::transient(anyhow::anyhow!("confirming it took too long").context(Unconfirmed))),
-        Err(lost) if lost.is::<Lost>() => Err(Error::new(Kind::Fenced, lost)),
+        Err(lost) if lost.is::<Lost>() => Err(Error::new(ErrorKind::Fenced, lost)),
         Err(unknown) => Err(Error::transient(unknown.context(Unconfirmed))),
     }
 }
@@ -181,7 +181,7 @@ macro_rules! changes_unless {
 
 impl<'a> GuardedHypervisor<'a> {
     /// The hypervisor for as long as the hold is ours.
-    pub fn new(hypervisor: &'a dyn Hypervisor, hold: &'a Hold<'a>) -> Self {
+    pub fn new(hypervisor: &'a dyn Hypervisor, hold: &'a Lease<'a>) -> Self {
         Self { hypervisor, hold }
     }
 
@@ -225,26 +225,26 @@ impl<'a> GuardedHypervisor<'a> {
         fn disk_datastore(disk: &DiskRef) -> Option<String>;
         fn present_place(disk: &DiskRef, datastore: &str) -> DiskRef;
         fn has_disk(disk: &DiskRef) -> bool;
-        fn lies_where_a_node_was(disk: &DiskRef, nodes: &[&str]) -> bool;
+        fn is_in_node_directory(disk: &DiskRef, nodes: &[&str]) -> bool;
     }
 
     changes! {
         fn add(addition: &Addition<'_>) -> Uuid, by stamping(&addition.stamp);
-        fn give(vm: &Vm, properties: &BTreeMap<String, String>) -> (), by of(vm);
+        fn set_properties(vm: &Vm, properties: &BTreeMap<String, String>) -> (), by of(vm);
         fn power_on(vm: &Vm) -> (), by of(vm);
         fn shut_down(vm: &Vm, limit: Duration) -> ShutDown, by of(vm);
         fn cut_power(vm: &Vm) -> (), by of(vm);
         fn connect(vm: &Vm, adapter: &str, connected: bool) -> (), by of(vm);
         fn detach(vm: &Vm, disk: &DiskRef) -> (), by of(vm);
         fn destroy(vm: &Vm) -> (), by of(vm);
-        fn release(vm: &Vm, name: &str) -> (), by of(vm);
+        fn disown(vm: &Vm, name: &str) -> (), by of(vm);
     }
 
     changes_unless! {
         fn settle_unless() -> (), settle by held();
         // The VM carries no stamp yet: an operator has confirmed that it is this deployment's.
         fn stamp_unless(vm: &Vm, stamp: &Stamp) -> (), stamp by stamping(stamp);
-        fn import_unless(replacement: &Replacement<'_>) -> Uuid, import by replacing(replacement);
+        fn import_unless(replacement: &Replacement<'_>) -> Uuid, clone_vm by replacing(replacement);
         fn add_unless(addition: &Addition<'_>) -> Uuid, add by stamping(&addition.stamp);
         fn power_on_unless(vm: &Vm) -> (), power_on by of(vm);
         fn detach_unless(vm: &Vm, disk: &DiskRef) -> (), detach by of(vm);
@@ -252,7 +252,7 @@ impl<'a> GuardedHypervisor<'a> {
         fn copy_disk_unless(disk: &DiskRef, mark: &str, nodes: &[&str]) -> DiskRef, copy_disk by held();
         // A copy of a data disk. Its path was noted when it was made.
         fn delete_copy_unless(copy: &DiskRef) -> (), delete_disk by held();
-        fn remove_emptied_unless(disk: &DiskRef, nodes: &[&str]) -> (), remove_emptied by held();
+        fn remove_emptied_unless(disk: &DiskRef, nodes: &[&str]) -> (), remove_empty_directory by held();
         fn destroy_unless(vm: &Vm) -> (), destroy by of(vm);
     }
 
@@ -264,35 +264,36 @@ impl<'a> GuardedHypervisor<'a> {
         disk_refusals(self.hypervisor, vm).await
     }
 
-    pub async fn staged<'v>(
+    pub async fn find_template<'v>(
         &self,
         digest: &str,
         like: impl Into<Option<&'v Vm>>,
         placement: &Placement,
-    ) -> Result<Option<Staged>> {
-        self.hypervisor.staged(digest, like.into(), placement).await
+    ) -> Result<Option<ImageTemplate>> {
+        self.hypervisor.find_template(digest, like.into(), placement).await
     }
 
-    pub async fn stage<'v>(
+    pub async fn import_template<'v>(
         &self,
         ova: &Path,
         digest: &str,
         like: impl Into<Option<&'v Vm>>,
         placement: &Placement,
-    ) -> Result<Staged> {
-        self.hypervisor.stage(ova, digest, like.into(), placement, &self.call()).await
+    ) -> Result<ImageTemplate> {
+        self.hypervisor.import_template(ova, digest, like.into(), placement, &self.call()).await
     }
 
-    pub(crate) async fn stage_unless<'v>(
+    pub(crate) async fn import_template_unless<'v>(
         &self,
         cancelled: &watch::Receiver<bool>,
         ova: &Path,
         digest: &str,
         like: impl Into<Option<&'v Vm>>,
         placement: &Placement,
-    ) -> Unless<Staged> {
+    ) -> Unless<ImageTemplate> {
         let call = Call { cancelled: Some(cancelled.clone()), ..self.call() };
-        unless_begun(cancelled, &call, self.hypervisor.stage(ova, digest, like.into(), placement, &call)).await
+        unless_begun(cancelled, &call, self.hypervisor.import_template(ova, digest, like.into(), placement, &call))
+            .await
     }
 
     /// If the run is `cancelled`, the wait ends and the guest goes on shutting down. The answer may be "still on" then, which is no reason

@@ -11,17 +11,17 @@ use uuid::Uuid;
 
 use super::guarded_hypervisor::may;
 use super::nodes::{Asked, Nodes};
-use crate::authority::{Hold, Room};
+use crate::lease::{Lease, SpaceQuota};
 
 /// The nodes, behind a hold.
 pub struct GuardedNodes<'a> {
     nodes: &'a dyn Nodes,
-    hold: &'a Hold<'a>,
+    hold: &'a Lease<'a>,
 }
 
 impl<'a> GuardedNodes<'a> {
     /// The nodes for as long as the hold is ours.
-    pub fn new(nodes: &'a dyn Nodes, hold: &'a Hold<'a>) -> Self {
+    pub fn new(nodes: &'a dyn Nodes, hold: &'a Lease<'a>) -> Self {
         Self { nodes, hold }
     }
 
@@ -85,7 +85,7 @@ impl Nodes for GuardedNodes<'_> {
         self.nodes.renew_certificates(node, id).await
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {
         self.nodes.snapshot(node, to, room).await
     }
 

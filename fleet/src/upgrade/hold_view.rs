@@ -1,6 +1,6 @@
 //! What a plan makes of the hold on its deployment.
 
-use crate::authority::{Hold, TakeOver};
+use crate::lease::{Lease, TakeOver};
 
 /// How a deployment is looked at that is to be planned for.
 #[derive(Clone, Copy)]
@@ -9,12 +9,12 @@ pub(super) enum HoldView<'a> {
     AsItIs,
     /// It will be taken from whoever is at work on it.
     TakenOver,
-    Own(&'a Hold<'a>),
+    Own(&'a Lease<'a>),
 }
 
 impl<'a> HoldView<'a> {
     /// The caller's hold, if it has it.
-    pub(super) fn own(self) -> Option<&'a Hold<'a>> {
+    pub(super) fn own(self) -> Option<&'a Lease<'a>> {
         if let Self::Own(hold) = self { Some(hold) } else { None }
     }
 

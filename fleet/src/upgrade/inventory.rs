@@ -11,8 +11,8 @@ use super::cluster_seen::ClusterSeen;
 use super::reason::DISK_HELD;
 use super::refusal::VM_BESIDE;
 use super::{Nodes, moved};
-use crate::authority::{Hold, Store};
-use crate::hypervisor::{Hypervisor, Kind, Placement, Result, Vm, uuids_of};
+use crate::hypervisor::{ErrorKind, Hypervisor, Placement, Result, Vm, uuids_of};
+use crate::lease::{Lease, Store};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Inventory {
@@ -46,7 +46,7 @@ impl Inventory {
         nodes: &dyn Nodes,
         store: &dyn Store,
         placement: &Placement,
-        own: Option<&Hold<'_>>,
+        own: Option<&Lease<'_>>,
     ) -> anyhow::Result<Self> {
         let cluster = ClusterSeen::take(nodes, store, own).await?;
         let vms = hypervisor.vms().await.context("reading the hypervisor's inventory")?;
@@ -60,8 +60,8 @@ impl Inventory {
         for permitted in [hypervisor.preflight(placement).await, hypervisor.may_change_own().await] {
             match permitted {
                 Ok(()) => {}
-                Err(error) if error.kind == Kind::Denied => denied = denied.or(Some(error.to_string())),
-                Err(error) if error.kind == Kind::Refused => no_place = no_place.or(Some(error.to_string())),
+                Err(error) if error.kind == ErrorKind::Denied => denied = denied.or(Some(error.to_string())),
+                Err(error) if error.kind == ErrorKind::Refused => no_place = no_place.or(Some(error.to_string())),
                 Err(error) => return Err(error).context("asking the hypervisor what it permits"),
             }
         }
@@ -93,7 +93,7 @@ pub(super) async fn disk_refusals(hypervisor: &dyn Hypervisor, vm: &Vm) -> Vec<R
     let judged = [(VM_BESIDE, hypervisor.may_be_replaced(vm).await), (DISK_HELD, hypervisor.is_sole_holder(vm).await)];
     let refusal = |(code, judged): (_, Result<()>)| match judged {
         Ok(()) => None,
-        Err(error) if error.kind == Kind::Refused => Some(Ok((code, error.to_string()))),
+        Err(error) if error.kind == ErrorKind::Refused => Some(Ok((code, error.to_string()))),
         Err(error) => Some(Err(error)),
     };
     judged.into_iter().filter_map(refusal).collect()

@@ -13,12 +13,12 @@ use super::order::Order;
 use super::plan::Plan;
 use super::progress::Progress;
 use super::reason::Reason;
-use crate::authority::{Hold, Store};
 use crate::journals::beginning;
 use crate::journals::upgrade::{self, FILE, added};
+use crate::lease::{Lease, Store};
 
 pub struct Journal<'a> {
-    hold: &'a Hold<'a>,
+    hold: &'a Lease<'a>,
     entries: Vec<Entry>,
     /// How many of the entries this hold has added.
     added: usize,
@@ -31,7 +31,7 @@ impl<'a> Journal<'a> {
     ///
     /// # Errors
     /// When it cannot be written: there is no such upgrade then.
-    pub async fn begin(hold: &'a Hold<'a>, plan: Plan) -> anyhow::Result<Self> {
+    pub async fn begin(hold: &'a Lease<'a>, plan: Plan) -> anyhow::Result<Self> {
         let entry = entry(hold, Event::Planned { plan: Box::new(plan) });
         hold.confirm().await?;
         Self::with(hold, &line(&entry)?, vec![entry]).await
@@ -41,7 +41,7 @@ impl<'a> Journal<'a> {
     ///
     /// # Errors
     /// When there is none, it is not understood, or cannot be written: the one before counts then.
-    pub async fn continued(hold: &'a Hold<'a>) -> anyhow::Result<Self> {
+    pub async fn continued(hold: &'a Lease<'a>) -> anyhow::Result<Self> {
         let Some(text) = last(hold.store()).await? else {
             bail!("there is no upgrade of this deployment");
         };
@@ -51,7 +51,7 @@ impl<'a> Journal<'a> {
 
     /// Begins the end of an upgrade of whose journal only the plan is left: both at once, so that nobody goes forward
     /// by that plan.
-    pub(super) async fn salvaged(hold: &'a Hold<'a>, plan: Plan, reason: Reason) -> anyhow::Result<Self> {
+    pub(super) async fn salvaged(hold: &'a Lease<'a>, plan: Plan, reason: Reason) -> anyhow::Result<Self> {
         let turned = Event::DirectionChanged {
             direction: Direction::Abandon,
             only: None,
@@ -65,7 +65,7 @@ impl<'a> Journal<'a> {
         Self::with(hold, &text, entries).await
     }
 
-    async fn with(hold: &'a Hold<'a>, text: &str, entries: Vec<Entry>) -> anyhow::Result<Self> {
+    async fn with(hold: &'a Lease<'a>, text: &str, entries: Vec<Entry>) -> anyhow::Result<Self> {
         let whole = beginning(text)?;
         hold.store().write(hold.number(), FILE, &whole).await.context("writing the journal")?;
         Ok(Self { hold, entries, added: 0, attempts: 0 })
@@ -114,7 +114,7 @@ impl<'a> Journal<'a> {
     }
 }
 
-fn entry(hold: &Hold<'_>, event: Event) -> Entry {
+fn entry(hold: &Lease<'_>, event: Event) -> Entry {
     Entry { at: now(), hold: hold.number(), event }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::hypervisor::DiskRef;
-use crate::node::clean;
+use crate::nodes::clean;
 
 /// A copy of a data disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,8 +19,8 @@ use super::reason::{self, Reason};
 use super::refusal as codes;
 use super::snapshot_name::before_kubernetes;
 use super::{Asked, Deployment, Nodes};
-use crate::authority::{Hold, TakeOver};
-use crate::ending::{unless_cancelled, unless_ended};
+use crate::cancel::{unless_cancelled, unless_ended};
+use crate::lease::{Lease, TakeOver};
 
 /// A node refuses to go to another minor, gave that up, or did not get there in time: it is drained again where that is asked for again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,7 +102,7 @@ impl Deployment<'_> {
     /// The same for a deployment that is held: until now others could change what a plan rested on.
     pub(super) async fn upgrade_kubernetes_under(
         &self,
-        hold: &Hold<'_>,
+        hold: &Lease<'_>,
         options: &KubernetesOptions,
     ) -> anyhow::Result<KubernetesPlan> {
         let plan = unless_cancelled(&self.cancelled, self.planned_kubernetes(options, HoldView::Own(hold))).await??;
@@ -114,7 +114,7 @@ impl Deployment<'_> {
         &self,
         plan: &KubernetesPlan,
         options: &KubernetesOptions,
-        hold: &Hold<'_>,
+        hold: &Lease<'_>,
     ) -> anyhow::Result<()> {
         self.snapshot_before(plan, hold).await?;
         for (index, node) in plan.nodes.iter().enumerate() {
@@ -130,13 +130,13 @@ impl Deployment<'_> {
     }
 
     /// Whether this command is still the one, and wanted.
-    pub(super) async fn may_go_on(&self, hold: &Hold<'_>) -> anyhow::Result<()> {
-        Ok(unless_cancelled(&self.cancelled, hold.still()).await??)
+    pub(super) async fn may_go_on(&self, hold: &Lease<'_>) -> anyhow::Result<()> {
+        Ok(unless_cancelled(&self.cancelled, hold.renew()).await??)
     }
 
     /// What the whole cluster can be turned back to: as it was right before its first node began. A run that goes on has no better one to
     /// give, also where that one is kept elsewhere; one that begins takes a fresh one, for what the cluster was weeks ago helps nobody.
-    async fn snapshot_before(&self, plan: &KubernetesPlan, hold: &Hold<'_>) -> anyhow::Result<()> {
+    async fn snapshot_before(&self, plan: &KubernetesPlan, hold: &Lease<'_>) -> anyhow::Result<()> {
         let Some(node) = plan.nodes.first() else { return Ok(()) };
         let name = before_kubernetes(&plan.to);
         if plan.begun {
@@ -161,7 +161,7 @@ impl Deployment<'_> {
         to: &str,
         node: &KubernetesNode,
         options: &KubernetesOptions,
-        hold: &Hold<'_>,
+        hold: &Lease<'_>,
     ) -> anyhow::Result<()> {
         let nodes = GuardedNodes::new(self.nodes, hold);
         // Since the plan pods have come, and gone with the nodes before.

@@ -13,8 +13,8 @@ use super::kept_copy::DiskCopy;
 use super::plan::{Action, Plan};
 use super::progress::{Next, Progress};
 use super::salvage::{self, Damaged, Last};
-use crate::authority::Store;
 use crate::hypervisor::{DiskRef, LastSeen, Place};
+use crate::lease::Store;
 
 /// What a store says of the last upgrade in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,19 +22,19 @@ pub enum LastUpgrade {
     /// There is none.
     Nothing,
     /// All of it is understood.
-    Known(Noted),
+    Known(UpgradeSummary),
     /// Not all of it is understood: whose it was, and where it has moved a disk to, may be what nobody can read.
     Unknown {
         /// What is damaged; none once it was abandoned unread, which has ended it.
         damage: Option<Damaged>,
         /// What its plan has noted, if a copy of that is left.
-        plan: Option<Noted>,
+        plan: Option<UpgradeSummary>,
     },
 }
 
 /// What an upgrade has noted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Noted {
+pub struct UpgradeSummary {
     pub id: Uuid,
     pub deployment: Uuid,
     /// Whether it has not come to an end after which nothing follows.
@@ -68,19 +68,19 @@ impl LastUpgrade {
             Ok(Last::Nothing) => Ok(Self::Nothing),
             Ok(Last::Unread(_)) => Ok(Self::Unknown { damage: None, plan: None }),
             Ok(Last::Entries(entries)) => Ok(match plan_of(&entries) {
-                Some(plan) => Self::Known(Noted::of(plan, &entries)),
+                Some(plan) => Self::Known(UpgradeSummary::of(plan, &entries)),
                 None => Self::Unknown { damage: None, plan: None },
             }),
             Err(error) => {
                 let damage: Damaged = error.downcast()?;
-                let plan = damage.plan.as_deref().map(|plan| Noted::of(plan, &[]));
+                let plan = damage.plan.as_deref().map(|plan| UpgradeSummary::of(plan, &[]));
                 Ok(Self::Unknown { damage: Some(damage), plan })
             }
         }
     }
 
     /// What is known of it.
-    pub fn noted(&self) -> Option<&Noted> {
+    pub fn noted(&self) -> Option<&UpgradeSummary> {
         match self {
             Self::Nothing => None,
             Self::Known(noted) => Some(noted),
@@ -89,7 +89,7 @@ impl LastUpgrade {
     }
 }
 
-impl Noted {
+impl UpgradeSummary {
     pub(super) fn of(plan: &Plan, entries: &[Entry]) -> Self {
         let made = entries.iter().filter_map(|entry| match &entry.event {
             Event::Begun { vm, .. } | Event::Done { vm, .. } => *vm,

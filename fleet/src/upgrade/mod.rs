@@ -10,7 +10,7 @@
 //! afterwards. Words for people are the caller's: what happens is told as [`Notice`].
 //!
 //! What is asked of the VMs' host is [`crate::hypervisor`], of the nodes and their cluster [`Nodes`], of whoever
-//! knows who may change the deployment [`crate::authority`].
+//! knows who may change the deployment [`crate::lease`].
 
 mod abandon_unread;
 mod abandoned_unread;
@@ -36,9 +36,9 @@ mod last_upgrade;
 mod moved;
 mod nodes;
 mod notice;
+mod offline_nodes;
 mod open;
 mod order;
-mod pausing;
 mod place;
 mod plan;
 mod progress;
@@ -46,14 +46,14 @@ mod reason;
 mod recorder;
 mod refusal;
 mod renewed;
+mod request;
 mod run;
 mod salvage;
 mod snapshot_name;
 mod status;
+mod step_deadline;
 mod step_error;
 mod target;
-mod unasked;
-mod verb;
 mod way;
 
 #[cfg(test)]
@@ -73,12 +73,12 @@ pub use journal::Journal;
 pub use kept_copy::{DiskCopy, KeptCopy};
 pub use kubernetes::{GaveUp, KubernetesOptions};
 pub use kubernetes_plan::{KubernetesNode, KubernetesPlan, plan_kubernetes};
-pub use last_upgrade::{LastUpgrade, Noted};
+pub use last_upgrade::{LastUpgrade, UpgradeSummary};
 pub use nodes::{Asked, Nodes};
 pub use notice::Notice;
+pub use offline_nodes::OfflineNodes;
 pub use open::OpenUpgrade;
 pub use order::{IllNodes, Order};
-pub use pausing::Pausing;
 pub(crate) use plan::base_of;
 pub use plan::{Action, DescribedPublisher, Evidence, Mode, OnFailure, Options, Plan, PlannedNode, Step};
 pub use progress::{Next, Progress};
@@ -88,10 +88,10 @@ pub use reason::{REASONS, Reason};
 pub(crate) use refusal::codes;
 pub use refusal::{CODES, Refusal, Refusals};
 pub use renewed::{Asking, Given, Renewed};
-pub use run::{Arrived, Run};
+pub use request::Request;
+pub use run::{Run, RunOutcome};
 pub use salvage::Damaged;
 pub use snapshot_name::{before_kubernetes, before_swap};
 pub use status::UpgradeStatus;
+pub use step_deadline::StepDeadline;
 pub use target::Target;
-pub use unasked::Unasked;
-pub use verb::Verb;

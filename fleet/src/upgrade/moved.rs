@@ -2,7 +2,7 @@
 //! for gone: where each is, and what helps, in words.
 
 use super::plan::PlannedNode;
-use crate::hypervisor::{Kind, PowerState, Result, Vm};
+use crate::hypervisor::{ErrorKind, PowerState, Result, Vm};
 
 /// What else helps where a node's VM is looked for that may be gone: one that is moved back is taken for it, with what it holds.
 pub(super) const IF_COPY: &str =
@@ -14,7 +14,7 @@ pub(super) fn place(vm: &Vm, found: &Result<()>) -> String {
     match found {
         Ok(()) => format!("{vm} is there, where it is looked for; look again"),
         // It names the folder.
-        Err(error) if error.kind == Kind::Refused => error.to_string(),
+        Err(error) if error.kind == ErrorKind::Refused => error.to_string(),
         Err(_) => {
             format!("{vm} is out of the folders that are searched: move it back, or name its folder in other-folders")
         }

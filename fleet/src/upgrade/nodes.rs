@@ -15,8 +15,8 @@ use contract::swap::{self, Refused};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::authority::Room;
-use crate::node::{Answer, Answered, Client, Method, told};
+use crate::lease::SpaceQuota;
+use crate::nodes::{Answer, Answered, Client, Method, told};
 
 /// How long a node may take for a snapshot.
 const SNAPSHOT: Duration = Duration::from_secs(600);
@@ -81,7 +81,7 @@ pub trait Nodes: Send + Sync {
     ///
     /// # Errors
     /// When none comes whole, or there is no room for it.
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64>;
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64>;
 
     /// Lets the cluster show people how far the upgrade is, as JSON. Nobody reads it to decide anything.
     async fn publish(&self, status: &str) -> anyhow::Result<()>;
@@ -134,7 +134,7 @@ impl Nodes for Client {
         asked(&self.ask_node(node, Method::POST, renewal::PATH, Some(&request)).await?)
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {
         self.pull_snapshot(node, ports::NODE, to, room, SNAPSHOT).await
     }
 

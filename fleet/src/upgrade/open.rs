@@ -5,8 +5,8 @@ use uuid::Uuid;
 use super::entry::{Outcome, plan_of};
 use super::progress::Progress;
 use super::salvage;
-use crate::authority::Store;
 use crate::hypervisor::Stamp;
+use crate::lease::Store;
 
 /// An upgrade that has not come to an end after which nothing follows: VMs of both images are there.
 #[derive(Clone, Debug, PartialEq, Eq)]

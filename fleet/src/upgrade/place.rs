@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::deployment::Deployment;
 use super::last_upgrade::LastUpgrade;
-use crate::deploy::{Goal, OtherDeployment, begun, ended_with_its_cluster};
+use crate::control_plane::{Lifecycle, OtherDeployment, begun, ended_with_its_cluster};
 
 impl Deployment<'_> {
     /// Refuses an upgrade, and going on with one, of a cluster that is being destroyed: a disk that it takes from a VM would be
@@ -18,7 +18,7 @@ impl Deployment<'_> {
     /// When it is so, what was begun there is another deployment's, or the store does not answer.
     pub(super) async fn may_be_upgraded(&self) -> anyhow::Result<()> {
         match begun(self.store, self.hypervisor.deployment()).await? {
-            Some(kept) if kept.goal == Goal::Down => {
+            Some(kept) if kept.goal == Lifecycle::Down => {
                 bail!("the cluster {} is being destroyed: go on with that; nothing was changed", kept.cluster)
             }
             _ => Ok(()),
@@ -34,7 +34,7 @@ impl Deployment<'_> {
     pub(super) async fn has_formed_if_begun(&self) -> anyhow::Result<()> {
         let Some(kept) = begun(self.store, self.hypervisor.deployment()).await? else { return Ok(()) };
         let noted: Vec<Uuid> = kept.nodes.iter().filter_map(|node| node.vm).collect();
-        if kept.goal != Goal::Up || kept.formed || noted.is_empty() {
+        if kept.goal != Lifecycle::Up || kept.formed || noted.is_empty() {
             return Ok(());
         }
         let vms = self.hypervisor.vms().await.context("reading the hypervisor's inventory")?;

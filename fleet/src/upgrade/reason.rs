@@ -6,7 +6,7 @@ use contract::swap::Refused;
 use serde::{Deserialize, Serialize};
 
 use super::refusal::codes;
-use crate::node::told;
+use crate::nodes::told;
 
 /// A reason. As JSON it has the members `code` and `reason`, as a node's refusal has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use super::nodes::Nodes as _;
 use super::notice::Notice;
 use super::reason::{self, Reason};
 use super::step_error::StepError;
-use crate::authority::Lost;
+use crate::lease::Lost;
 
 /// So many looks lie between two tries of a step that cannot be taken now.
 pub(super) const LOOKS_PER_TRY: u32 = 5;
@@ -43,7 +43,7 @@ impl Recorder {
                 return Err(StepError::Cancelled);
             }
             if started.elapsed() >= context.pause_limit {
-                return Err(StepError::Unwritten(reason));
+                return Err(StepError::JournalUnwritable(reason));
             }
             if !said {
                 (context.watch)(&Notice::Paused { reason: &reason });

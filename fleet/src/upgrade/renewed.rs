@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::nodes::{Asked, Nodes};
-use crate::authority::Room;
+use crate::lease::SpaceQuota;
 
 /// What ends sooner is renewed.
 const ENDING: Duration = Duration::from_secs(60 * 60);
@@ -188,7 +188,7 @@ impl Nodes for Renewed<'_> {
         self.at_hand()?.renew_certificates(node, id).await
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {
         self.nodes().await?.snapshot(node, to, room).await
     }
 

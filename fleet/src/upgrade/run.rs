@@ -12,12 +12,12 @@ use super::entry::{Direction, Event, Outcome};
 use super::journal::Journal;
 use super::notice::Notice;
 use super::order::Order;
-use super::pausing::Pausing;
 use super::plan::{Action, Mode, OnFailure, Plan, Step};
 use super::progress::Next;
 use super::reason::{self, Reason};
 use super::recorder::{LOOKS_PER_TRY, Recorder};
-use super::step_error::{Obstacle, StepError, Turns};
+use super::step_deadline::StepDeadline;
+use super::step_error::{Obstacle, RollbackTrigger, StepError};
 
 /// Goes the way of one deployment's journal, under a hold. Whatever it changes, it changes behind the hold: it cannot
 /// be made without.
@@ -28,7 +28,7 @@ pub struct Run<'a> {
 
 /// Where a run has come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Arrived {
+pub enum RunOutcome {
     Ended(Outcome),
     /// It could not go on for longer than it was to wait, or nothing will change unless a person sees to it; resuming
     /// goes on.
@@ -49,8 +49,8 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// When somebody else has taken over. Resuming goes on from there.
-    pub async fn go(&self, journal: &mut Journal<'_>) -> anyhow::Result<Arrived> {
-        let mut pausing = Pausing::default();
+    pub async fn go(&self, journal: &mut Journal<'_>) -> anyhow::Result<RunOutcome> {
+        let mut pausing = StepDeadline::default();
         loop {
             if let Some(arrived) = self.step(journal, &mut pausing).await? {
                 return Ok(arrived);
@@ -60,7 +60,11 @@ impl<'a> Run<'a> {
 
     /// Takes the next step, or finds that it cannot be taken now, and waits a little; says where the run has arrived
     /// when there is no next one. `pausing` is the same value for all steps of a run.
-    pub async fn step(&self, journal: &mut Journal<'_>, pausing: &mut Pausing) -> anyhow::Result<Option<Arrived>> {
+    pub async fn step(
+        &self,
+        journal: &mut Journal<'_>,
+        pausing: &mut StepDeadline,
+    ) -> anyhow::Result<Option<RunOutcome>> {
         match self.try_step(journal, pausing).await {
             Ok(arrived) => Ok(arrived),
             Err(trouble) => ended(trouble).map(Some),
@@ -68,12 +72,16 @@ impl<'a> Run<'a> {
     }
 
     /// The same; what is in the way of the step itself is no error here.
-    async fn try_step(&self, journal: &mut Journal<'_>, pausing: &mut Pausing) -> Result<Option<Arrived>, StepError> {
+    async fn try_step(
+        &self,
+        journal: &mut Journal<'_>,
+        pausing: &mut StepDeadline,
+    ) -> Result<Option<RunOutcome>, StepError> {
         let plan = journal.plan().clone();
         let progress = journal.progress();
         let (step, index, total, again) = match progress.next(&plan) {
-            Next::Ended(outcome) => return Ok(Some(Arrived::Ended(outcome))),
-            Next::NodeIsBack(node) => return Ok(Some(Arrived::NodeIsBack(node))),
+            Next::Ended(outcome) => return Ok(Some(RunOutcome::Ended(outcome))),
+            Next::NodeIsBack(node) => return Ok(Some(RunOutcome::NodeIsBack(node))),
             Next::End(outcome) => {
                 self.note(journal, Event::Ended { outcome }).await?;
                 return Ok(None);
@@ -82,7 +90,7 @@ impl<'a> Run<'a> {
         };
         let obstacle = match self.take(&plan, journal, step, (index, total), again, pausing).await {
             Ok(()) => {
-                *pausing = Pausing { settled: true, ..Pausing::default() };
+                *pausing = StepDeadline { settled: true, ..StepDeadline::default() };
                 return Ok(None);
             }
             Err(trouble) => trouble.obstacle()?,
@@ -90,9 +98,9 @@ impl<'a> Run<'a> {
         pausing.settled = false;
         pausing.look(&progress, step, self.context.most_of_a_look());
         let turns = match obstacle.turns {
-            Turns::AtOnce => true,
-            Turns::WhenItLasts => pausing.looked >= Duration::from_secs(plan.options.gate_seconds),
-            Turns::Never => false,
+            RollbackTrigger::AtOnce => true,
+            RollbackTrigger::WhenItLasts => pausing.looked >= Duration::from_secs(plan.options.gate_seconds),
+            RollbackTrigger::Never => false,
         };
         // All at once, each node that is away waits for all the others.
         let is_gone = progress.direction == Direction::Back && obstacle.reason.code == reason::VM_GONE;
@@ -100,7 +108,7 @@ impl<'a> Run<'a> {
         let obstacle = match step.node.filter(|node| turns && (all || progress.is_away(*node))) {
             Some(node) => match self.goes_back(&plan, journal, node, obstacle.reason).await {
                 Ok(()) => {
-                    *pausing = Pausing::default();
+                    *pausing = StepDeadline::default();
                     return Ok(None);
                 }
                 Err(trouble) => trouble.obstacle()?,
@@ -118,7 +126,7 @@ impl<'a> Run<'a> {
         step: Step,
         (index, total): (usize, usize),
         again: bool,
-        pausing: &mut Pausing,
+        pausing: &mut StepDeadline,
     ) -> Result<(), StepError> {
         self.context.may_go_on().await?;
         // Who ends an upgrade where it stands waits for nothing: the step says what has not settled.
@@ -224,8 +232,8 @@ impl<'a> Run<'a> {
         journal: &mut Journal<'_>,
         step: Step,
         Obstacle { reason, passes, .. }: Obstacle,
-        pausing: &mut Pausing,
-    ) -> Result<Option<Arrived>, StepError> {
+        pausing: &mut StepDeadline,
+    ) -> Result<Option<RunOutcome>, StepError> {
         let looked = pausing.looked.as_secs();
         let event = Event::Paused { step, reason: reason.clone(), looked };
         if pausing.reason.as_ref() != Some(&reason) {
@@ -240,7 +248,7 @@ impl<'a> Run<'a> {
             if pausing.noted != looked {
                 self.note(journal, event).await?;
             }
-            return Ok(Some(Arrived::Paused(reason)));
+            return Ok(Some(RunOutcome::Paused(reason)));
         }
         for _ in 0..LOOKS_PER_TRY {
             self.context.may_go_on().await?;
@@ -264,10 +272,12 @@ impl<'a> Run<'a> {
 ///
 /// # Errors
 /// When another command has taken over.
-pub(super) fn ended(trouble: StepError) -> anyhow::Result<Arrived> {
+pub(super) fn ended(trouble: StepError) -> anyhow::Result<RunOutcome> {
     match trouble {
-        StepError::Cannot(Obstacle { reason, .. }) | StepError::Unwritten(reason) => Ok(Arrived::Paused(reason)),
-        StepError::Cancelled => Ok(Arrived::Cancelled),
+        StepError::Cannot(Obstacle { reason, .. }) | StepError::JournalUnwritable(reason) => {
+            Ok(RunOutcome::Paused(reason))
+        }
+        StepError::Cancelled => Ok(RunOutcome::Cancelled),
         StepError::Stop(error) => Err(error),
     }
 }

@@ -7,8 +7,8 @@ use super::abandoned_unread::AbandonedUnread;
 use super::entry::{Entry, Event, Outcome, parse};
 use super::plan::Plan;
 use super::reason::{self, Reason};
-use crate::authority::{Store, sorted};
 use crate::journals::upgrade::JournalFiles;
+use crate::lease::{Store, sorted};
 
 /// The journal of the last upgrade cannot be read: nothing goes on with it, and no other one begins before it has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

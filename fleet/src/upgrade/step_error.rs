@@ -5,9 +5,9 @@ use std::fmt;
 
 use super::reason::{self, Reason};
 use super::refusal;
-use crate::authority::Lost;
-use crate::ending::Cancelled;
-use crate::hypervisor::{Error, Kind};
+use crate::cancel::Cancelled;
+use crate::hypervisor::{Error, ErrorKind};
+use crate::lease::Lost;
 
 /// Why a step was not done.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) enum StepError {
     /// Something is in its way.
     Cannot(Obstacle),
     /// The journal could not be written for as long as the run waits: nothing can follow.
-    Unwritten(Reason),
+    JournalUnwritable(Reason),
     /// This command may not go on.
     Stop(anyhow::Error),
     /// This command was asked to end.
@@ -28,12 +28,12 @@ pub(super) struct Obstacle {
     /// Whether it may pass by itself, or by what a person does elsewhere.
     pub(super) passes: bool,
     /// Whether a node that is away goes back for it.
-    pub(super) turns: Turns,
+    pub(super) turns: RollbackTrigger,
 }
 
 /// When a node that is away goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turns {
+pub(super) enum RollbackTrigger {
     /// At once: the way forward is closed.
     AtOnce,
     /// When it lasts for as long as the node may take to be found good.
@@ -45,22 +45,22 @@ pub(super) enum Turns {
 impl StepError {
     /// It may pass by itself.
     pub(super) fn pause(code: &str, words: impl fmt::Display) -> Self {
-        Self::cannot(Reason::new(code, words), true, Turns::WhenItLasts)
+        Self::cannot(Reason::new(code, words), true, RollbackTrigger::WhenItLasts)
     }
 
     /// It will not pass, and the way back is open.
     pub(super) fn refused(code: &str, words: impl fmt::Display) -> Self {
-        Self::cannot(Reason::new(code, words), false, Turns::AtOnce)
+        Self::cannot(Reason::new(code, words), false, RollbackTrigger::AtOnce)
     }
 
     /// It will not pass, and is in the way back as well: a person has to see to it.
     pub(super) fn blocked(code: &str, words: impl fmt::Display) -> Self {
-        Self::cannot(Reason::new(code, words), false, Turns::Never)
+        Self::cannot(Reason::new(code, words), false, RollbackTrigger::Never)
     }
 
     /// It may pass, and is no fault of the node that is away.
     pub(super) fn elsewhere(code: &str, words: impl fmt::Display) -> Self {
-        Self::cannot(Reason::new(code, words), true, Turns::Never)
+        Self::cannot(Reason::new(code, words), true, RollbackTrigger::Never)
     }
 
     /// The store does not do its part.
@@ -76,7 +76,7 @@ impl StepError {
         if let Self::Cannot(obstacle) = self { Ok(obstacle) } else { Err(self) }
     }
 
-    fn cannot(reason: Reason, passes: bool, turns: Turns) -> Self {
+    fn cannot(reason: Reason, passes: bool, turns: RollbackTrigger) -> Self {
         Self::Cannot(Obstacle { reason, passes, turns })
     }
 }
@@ -90,7 +90,7 @@ impl From<Cancelled> for StepError {
 /// A node's refusal may pass: whoever needs it waits.
 impl From<Reason> for StepError {
     fn from(reason: Reason) -> Self {
-        Self::cannot(reason, true, Turns::WhenItLasts)
+        Self::cannot(reason, true, RollbackTrigger::WhenItLasts)
     }
 }
 
@@ -99,14 +99,14 @@ impl From<Error> for StepError {
     fn from(error: Error) -> Self {
         let words = format!("{:#}", error.source);
         match error.kind {
-            Kind::Fenced => Self::Stop(error.source),
-            Kind::Refused => Self::refused(reason::HYPERVISOR_REFUSED, words),
-            Kind::NotFound => Self::refused(reason::HYPERVISOR_NOT_FOUND, words),
-            Kind::Denied => Self::blocked(reason::HYPERVISOR_DENIED, words),
-            Kind::Transient if error.source.is::<Unconfirmed>() => Self::elsewhere(reason::STORE, words),
-            Kind::Transient => Self::elsewhere(reason::HYPERVISOR_TRANSIENT, words),
-            Kind::Changed => Self::elsewhere(reason::HYPERVISOR_CHANGED, words),
-            Kind::InDoubt => Self::elsewhere(reason::HYPERVISOR_IN_DOUBT, words),
+            ErrorKind::Fenced => Self::Stop(error.source),
+            ErrorKind::Refused => Self::refused(reason::HYPERVISOR_REFUSED, words),
+            ErrorKind::NotFound => Self::refused(reason::HYPERVISOR_NOT_FOUND, words),
+            ErrorKind::Denied => Self::blocked(reason::HYPERVISOR_DENIED, words),
+            ErrorKind::Transient if error.source.is::<Unconfirmed>() => Self::elsewhere(reason::STORE, words),
+            ErrorKind::Transient => Self::elsewhere(reason::HYPERVISOR_TRANSIENT, words),
+            ErrorKind::Changed => Self::elsewhere(reason::HYPERVISOR_CHANGED, words),
+            ErrorKind::InDoubt => Self::elsewhere(reason::HYPERVISOR_IN_DOUBT, words),
         }
     }
 }
@@ -128,7 +128,7 @@ impl From<anyhow::Error> for StepError {
 impl fmt::Display for StepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cannot(Obstacle { reason, .. }) | Self::Unwritten(reason) => f.write_str(&reason.words),
+            Self::Cannot(Obstacle { reason, .. }) | Self::JournalUnwritable(reason) => f.write_str(&reason.words),
             Self::Stop(error) => write!(f, "{error:#}"),
             Self::Cancelled => f.write_str("the command was asked to end"),
         }

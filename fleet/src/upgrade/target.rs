@@ -13,7 +13,7 @@ use ova::signature::PublicKey;
 use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 
-use crate::hypervisor::Staged;
+use crate::hypervisor::ImageTemplate;
 
 /// The property whose choices are the Kubernetes minors that an image carries.
 const KUBERNETES: &str = contract::properties::KUBERNETES_VERSION;
@@ -54,7 +54,7 @@ impl Target {
             format!("{} does not say clearly which image it holds; build it anew with this release", path.display())
         })?;
         Ok(Self {
-            digest: Staged::digest_of(&manifest),
+            digest: ImageTemplate::digest_of(&manifest),
             image: Image { version: full.version, build: full.build },
             upgrades_from: full.upgrades_from,
             etcd: full.etcd,

@@ -4,9 +4,9 @@ use uuid::Uuid;
 use vsphere::{DatastorePath, MoRef, Outcome, Unread};
 
 use super::VcenterHypervisor;
-use super::emptied::is_of;
+use super::empty_directory::is_of;
 use super::holders::makes;
-use crate::hypervisor::{Absence, Kind, LastSeen, Result};
+use crate::hypervisor::{Absence, ErrorKind, LastSeen, Result};
 use crate::upgrade::base_of;
 
 impl VcenterHypervisor {
@@ -41,7 +41,7 @@ impl VcenterHypervisor {
             return Ok(Absence::Gone);
         }
         let why = match why {
-            Err(error) if error.kind == Kind::Transient => return Err(error),
+            Err(error) if error.kind == ErrorKind::Transient => return Err(error),
             why => why.unwrap_or_else(|error| error.to_string()),
         };
         unknown(format!("{why}. If it is off for good, create the directory {word}"))

@@ -8,10 +8,10 @@ use super::VcenterHypervisor;
 use super::disks::{has_no_snapshot, is_off, kind};
 use super::stamp::{self, GOING, STAMP, written};
 use super::trouble::{Asking, changed, not_now};
-use crate::hypervisor::{DiskKind, Error, Permit, Result, Stamp, Vm};
+use crate::hypervisor::{DiskKind, Error, Fence, Result, Stamp, Vm};
 
 impl VcenterHypervisor {
-    pub(super) async fn stamp_vm(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
+    pub(super) async fn stamp_vm(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Fence) -> Result<()> {
         let now = self.unchanged(vm).await?;
         if now.is_template {
             return Err(Error::refused(format!("{vm} is a template")));
@@ -44,7 +44,7 @@ impl VcenterHypervisor {
         Ok(format!("the folder {}", seen.text("name")))
     }
 
-    pub(super) async fn connect_adapter(&self, vm: &Vm, key: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
+    pub(super) async fn connect_adapter(&self, vm: &Vm, key: &str, connected: bool, permit: &dyn Fence) -> Result<()> {
         let now = self.as_seen(vm).await?;
         let adapter = key.parse().ok().and_then(|key| now.devices.adapter(key));
         let adapter = adapter.ok_or_else(|| Error::not_found(format!("{vm} has no network adapter {key}")))?;
@@ -57,7 +57,7 @@ impl VcenterHypervisor {
 
     /// What makes it nobody's is one request, tied to the settings that were seen. Before that it is taken out of the rule that keeps the
     /// deployment's VMs apart: vCenter does that by itself for one that is destroyed alone.
-    pub(super) async fn release_vm(&self, vm: &Vm, name: &str, permit: &dyn Permit) -> Result<()> {
+    pub(super) async fn release_vm(&self, vm: &Vm, name: &str, permit: &dyn Fence) -> Result<()> {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
         has_no_snapshot(vm, &now, "would make it what it was, were it taken back to one")?;
@@ -86,7 +86,7 @@ impl VcenterHypervisor {
         &self,
         vm: &Vm,
         properties: &BTreeMap<String, String>,
-        permit: &dyn Permit,
+        permit: &dyn Fence,
     ) -> Result<()> {
         let now = self.as_seen(vm).await?;
         if now.power != Power::Off {

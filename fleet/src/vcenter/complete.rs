@@ -4,7 +4,7 @@ use vsphere::{ConfigSpec, MoRef, Outcome};
 
 use super::VcenterHypervisor;
 use super::trouble::Asking;
-use crate::hypervisor::{Error, Permit, Result};
+use crate::hypervisor::{Error, Fence, Result};
 
 /// How often a new VM is compared whose settings change meanwhile: what a host has done may reach vCenter after its task has ended.
 const LOOKS: usize = 5;
@@ -14,7 +14,7 @@ impl VcenterHypervisor {
     ///
     /// # Errors
     /// If parts still differ after one `ReconfigVM_Task`. The VM stays as it is: the caller handles it as an incomplete VM.
-    pub(super) async fn complete(&self, made: &MoRef, asked: &ConfigSpec, permit: &dyn Permit) -> Result<vsphere::Vm> {
+    pub(super) async fn complete(&self, made: &MoRef, asked: &ConfigSpec, permit: &dyn Fence) -> Result<vsphere::Vm> {
         let mut is_sent = false;
         for _ in 0..LOOKS {
             let vm = self.client.whole_vm(made).await?;

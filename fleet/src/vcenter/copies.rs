@@ -6,10 +6,10 @@ use uuid::Uuid;
 use vsphere::{DatastorePath, DiskFile, Outcome};
 
 use super::VcenterHypervisor;
-use super::beside::is_of_objects;
+use super::directory_owner::is_of_objects;
 use super::holders::Search;
 use super::trouble::{Asking, LastLook, Looked, after_it_began, not_now};
-use crate::hypervisor::{DiskRef, Error, Kind, Permit, Result};
+use crate::hypervisor::{DiskRef, Error, ErrorKind, Fence, Result};
 
 /// How long a copy may take: a terabyte at 12 MiB/s. What still goes on then is in doubt.
 const COPYING: Duration = Duration::from_secs(24 * 60 * 60);
@@ -27,7 +27,7 @@ impl VcenterHypervisor {
         disk: &DiskRef,
         mark: &str,
         nodes: &[&str],
-        permit: &dyn Permit,
+        permit: &dyn Fence,
     ) -> Result<DiskRef> {
         let path = disk.beside(mark);
         self.may_move(disk).await?;
@@ -41,7 +41,7 @@ impl VcenterHypervisor {
         if let Err(error) = self.client.changes(&Asking(permit)).within(COPYING).copy_disk(from, to).await {
             let error = Error::from(error);
             return Err(match error.kind {
-                Kind::Transient => self.with_size(error, disk).await,
+                ErrorKind::Transient => self.with_size(error, disk).await,
                 _ => error,
             });
         }
@@ -87,7 +87,7 @@ impl VcenterHypervisor {
 
     /// Removes what lies where a copy is to be: half of one, which may not say its UUID. No VM holds it, and it lies in no other VM's
     /// directory; and no copy goes on any more that it may be. Says whether there was something.
-    async fn remove_half_copy(&self, path: &str, nodes: &[&str], permit: &dyn Permit) -> Result<bool> {
+    async fn remove_half_copy(&self, path: &str, nodes: &[&str], permit: &dyn Fence) -> Result<bool> {
         let file = DiskFile { path, datacenter: &self.places.datacenter };
         match self.client.disk_uuid(file).await {
             Err(error) if error.outcome() == Outcome::NotFound => return Ok(false),

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use anyhow::Context;
-use vsphere::{Client, DatastorePath, File, Guard, MoRef, Outcome};
+use vsphere::{Client, DatastorePath, Fence, File, MoRef, Outcome};
 
 use super::trouble::not_now;
 use crate::hypervisor::Result;
@@ -63,7 +63,7 @@ impl DatastoreDirectory {
     ///
     /// # Errors
     /// `FileNotFound` when that which it is to be in is not there.
-    pub(super) async fn make(&self, guard: &dyn Guard) -> vsphere::Result<bool> {
+    pub(super) async fn make(&self, guard: &dyn Fence) -> vsphere::Result<bool> {
         match self.client.changes(guard).make_directory(&self.path, &self.datacenter).await {
             Ok(()) => Ok(true),
             Err(error) if error.is_fault("FileAlreadyExists") => Ok(false),
@@ -72,7 +72,7 @@ impl DatastoreDirectory {
     }
 
     /// Makes it with all above it.
-    pub(super) async fn make_with_parents(&self, guard: &dyn Guard) -> vsphere::Result<()> {
+    pub(super) async fn make_with_parents(&self, guard: &dyn Fence) -> vsphere::Result<()> {
         let mut way = vec![self.path.clone()];
         while let Some(above) = way.last().and_then(DatastorePath::parent).filter(|above| !above.path.is_empty()) {
             way.push(above);
@@ -84,11 +84,11 @@ impl DatastoreDirectory {
     }
 
     /// Removes it with all that is in it.
-    pub(super) async fn remove(&self, guard: &dyn Guard) -> vsphere::Result<()> {
+    pub(super) async fn remove(&self, guard: &dyn Fence) -> vsphere::Result<()> {
         self.client.changes(guard).delete_file(&self.path, &self.datacenter).await
     }
 
-    pub(super) async fn remove_file(&self, file: &str, guard: &dyn Guard) -> vsphere::Result<()> {
+    pub(super) async fn remove_file(&self, file: &str, guard: &dyn Fence) -> vsphere::Result<()> {
         self.client.changes(guard).delete_file(&self.path.join(file), &self.datacenter).await
     }
 
@@ -112,7 +112,7 @@ impl DatastoreDirectory {
     }
 
     /// Writes a file whole, in place of one that is there.
-    pub(super) async fn write(&self, file: &str, text: &str, guard: &dyn Guard) -> vsphere::Result<()> {
+    pub(super) async fn write(&self, file: &str, text: &str, guard: &dyn Fence) -> vsphere::Result<()> {
         let bytes = text.as_bytes().to_vec();
         self.client.changes(guard).write_file(&self.path.join(file), &self.datacenter_path, bytes).await
     }

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use vsphere::{Client, DatastorePath, Unguarded};
 
 use super::datastore_directory::DatastoreDirectory;
-use super::in_time::in_time;
-use crate::authority::{Store, name_of, number_of};
+use super::request_deadline::in_time;
+use crate::lease::{Store, name_of, number_of};
 
 /// No file of a hold or a journal is longer, in bytes.
 const LONGEST: usize = 16 << 20;
@@ -22,7 +22,7 @@ impl DatastoreStore {
     ///
     /// # Errors
     /// When there is no such data center or datastore, or they cannot be seen; and when the client's requests may arrive after
-    /// [`crate::authority::MARGIN`].
+    /// [`crate::lease::MARGIN`].
     pub async fn new(client: Client, datacenter: &str, directory: DatastorePath) -> anyhow::Result<Self> {
         in_time(&client)?;
         Ok(Self(DatastoreDirectory::find(client, datacenter, directory).await?))

@@ -7,7 +7,7 @@ use super::datastore_directory::find_datastore;
 use super::holders::Search;
 use super::stamp::GOING;
 use super::trouble::{Asking, LastLook, Looked, changed, not_now};
-use crate::hypervisor::{DiskKind, DiskRef, Error, Kind, Permit, Result, Vm};
+use crate::hypervisor::{DiskKind, DiskRef, Error, ErrorKind, Fence, Result, Vm};
 use crate::upgrade::base_of;
 
 /// The mode of disks that are outside snapshots.
@@ -44,7 +44,7 @@ pub(super) fn first_controller(vm: &vsphere::Vm) -> Option<&Controller> {
 }
 
 impl VcenterHypervisor {
-    pub(super) async fn detach_disk(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    pub(super) async fn detach_disk(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
         let held = now.devices.disk(&disk.uuid.to_string());
@@ -66,7 +66,7 @@ impl VcenterHypervisor {
 
     /// The journal that names a disk is a file on a datastore: whoever may write that one must not have us give a node what is somebody
     /// else's.
-    pub(super) async fn attach_disk(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    pub(super) async fn attach_disk(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
         self.may_move(disk).await?;
@@ -88,7 +88,7 @@ impl VcenterHypervisor {
 
     /// What stands against it is said at once. Right before the request it is looked again at what others may have changed meanwhile; not
     /// at the datastore's directory: that may take as long as a task, and the request's place is taken by then.
-    pub(super) async fn remove_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    pub(super) async fn remove_disk(&self, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         self.is_free_and_there(disk).await?;
         self.is_in_no_others_directory(disk).await?;
         let look = || -> Looked<'_> { Box::pin(self.is_free_and_there(disk)) };
@@ -110,7 +110,7 @@ impl VcenterHypervisor {
     pub(super) async fn lies_there(&self, disk: &DiskRef) -> Result<bool> {
         match self.is_there(disk).await {
             Ok(()) => Ok(true),
-            Err(error) if error.kind == Kind::NotFound => Ok(false),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -118,7 +118,7 @@ impl VcenterHypervisor {
     /// Two requests: the first changes a setting of the VM, and so is refused when somebody has given it a disk since it was
     /// looked at. Between them it is taken out of the rule that keeps the deployment's VMs apart. Right before the second one it is
     /// looked at again, also at its stamp: who takes that away keeps the VM.
-    pub(super) async fn destroy_vm(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    pub(super) async fn destroy_vm(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         let now = self.as_seen(vm).await?;
         may_go(vm, &now)?;
         let going = ConfigSpec::of(&now).extra(GOING, "yes");
@@ -223,5 +223,5 @@ fn may_go(seen: &Vm, now: &vsphere::Vm) -> Result<()> {
         return Ok(());
     }
     let words = format!("the VM {seen} holds {}: those would go with it", others.join(", "));
-    Err(Error::new(Kind::Changed, anyhow::anyhow!(words)))
+    Err(Error::new(ErrorKind::Changed, anyhow::anyhow!(words)))
 }

@@ -10,10 +10,10 @@ use ova::ovf::Descriptor;
 use vsphere::{Element, MoRef, Outcome};
 
 use super::VcenterHypervisor;
-use super::laid::{CHANGED, Note, Seal};
 use super::place::At;
+use super::template_catalog::{CHANGED, Note, TemplateFingerprint};
 use super::trouble::{changed, not_now};
-use crate::hypervisor::{Error, Kind, Placement, Result, Staged, Vm};
+use crate::hypervisor::{Error, ErrorKind, ImageTemplate, Placement, Result, Vm};
 
 /// How often a template is looked at that changes between two looks.
 const TRIES: usize = 3;
@@ -34,8 +34,8 @@ pub(super) struct Image {
 }
 
 /// In the words of the contract.
-pub(super) fn as_staged(reference: &str, digest: &str) -> Staged {
-    Staged { digest: digest.to_owned(), reference: reference.to_owned() }
+pub(super) fn as_staged(reference: &str, digest: &str) -> ImageTemplate {
+    ImageTemplate { digest: digest.to_owned(), reference: reference.to_owned() }
 }
 
 /// What an OVA's manifest comes to, and what its form holds as it comes.
@@ -71,7 +71,7 @@ impl Package {
         }
         let descriptor = Descriptor::parse(&xml)?;
         Ok(Self {
-            digest: Staged::digest_of(&manifest),
+            digest: ImageTemplate::digest_of(&manifest),
             defaults: defaults(&descriptor),
             networks: descriptor.networks.into_iter().map(|network| network.name).collect(),
         })
@@ -95,7 +95,7 @@ impl VcenterHypervisor {
         digest: &str,
         like: Option<&Vm>,
         placement: &Placement,
-    ) -> Result<Option<Staged>> {
+    ) -> Result<Option<ImageTemplate>> {
         let at = self.datastore_beside(like, placement).await?;
         let mut unknown = None;
         for note in self.laid.notes_of(digest).await? {
@@ -142,7 +142,7 @@ impl VcenterHypervisor {
         }
     }
 
-    pub(super) async fn standing(&self, seal: &Seal) -> Result<Standing> {
+    pub(super) async fn standing(&self, seal: &TemplateFingerprint) -> Result<Standing> {
         for _ in 0..TRIES {
             let vm = match self.client.whole_vm(&MoRef::vm(&seal.reference)).await {
                 Ok(vm) => vm,
@@ -169,13 +169,15 @@ impl VcenterHypervisor {
 
     /// The parts of a template's settings, which have another version, that are not as they were sealed. None if all parts are, and the
     /// version changed again since the template was seen: the caller looks again at what else was seen.
-    async fn altered(&self, seal: &Seal, seen: &vsphere::Vm) -> Result<Option<Vec<String>>> {
+    async fn altered(&self, seal: &TemplateFingerprint, seen: &vsphere::Vm) -> Result<Option<Vec<String>>> {
         match self.config_of(&seen.reference).await {
             Ok((version, config)) => {
                 let parts = seal.altered(&config);
                 Ok((!parts.is_empty() || version == seen.change_version).then_some(parts))
             }
-            Err(error) if matches!(error.kind, Kind::NotFound | Kind::Denied) => Ok(Some(vec![error.to_string()])),
+            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Denied) => {
+                Ok(Some(vec![error.to_string()]))
+            }
             Err(error) => Err(error),
         }
     }
@@ -198,8 +200,8 @@ impl VcenterHypervisor {
     }
 
     /// What was staged, as it was sealed.
-    pub(super) async fn image(&self, staged: &Staged) -> Result<Image> {
-        let Staged { digest, reference } = staged;
+    pub(super) async fn image(&self, staged: &ImageTemplate) -> Result<Image> {
+        let ImageTemplate { digest, reference } = staged;
         let is_it = |note: &Note| note.seal.as_ref().is_some_and(|seal| seal.reference == *reference);
         // However many notes there are of others, none of this image is passed over for them.
         let mut found = self.laid.notes_of(digest).await?.into_iter().find(is_it);

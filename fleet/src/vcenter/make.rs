@@ -6,20 +6,20 @@ use vsphere::{CloneDisks, ClonePolicy, CloneVm, ConfigSpec, DiskMode, NewDisk};
 use super::VcenterHypervisor;
 use super::disks::first_controller;
 use super::image::Image;
-use super::laid::{CHANGED, Seal, is_by_host, snapshot};
 use super::look::uuid;
 use super::place::Place;
 use super::settings::{Wire, filled, taken_over, wired};
 use super::site::Clones;
 use super::stamp;
+use super::template_catalog::{CHANGED, TemplateFingerprint, is_by_host, snapshot};
 use super::trouble::{Asking, after_it_began, changed};
-use crate::hypervisor::{Addition, Error, Networks, Permit, Replacement, Result, VmSize};
+use crate::hypervisor::{Addition, Error, Fence, Networks, Replacement, Result, VmSize};
 
 /// How the entries of `extraConfig` begin that a guest reads.
 const GUESTINFO: &str = "guestinfo.";
 
 impl VcenterHypervisor {
-    pub(super) async fn make_replacement(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
+    pub(super) async fn make_replacement(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
         let like = self.as_seen(replacement.like).await?;
         // What could not be attached to the new VM later is said while the old one runs.
         self.disks_may_move(replacement.like).await?;
@@ -35,7 +35,7 @@ impl VcenterHypervisor {
         self.clone_of(&image, replacement.name, &place, Networks::Of(replacement.like), (&spec, 0), permit).await
     }
 
-    pub(super) async fn make_addition(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
+    pub(super) async fn make_addition(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
         let image = self.image(addition.image).await?;
         let beside = match addition.networks.beside() {
             Some(vm) => Some(self.named(&vm.reference).await?),
@@ -89,7 +89,7 @@ impl VcenterHypervisor {
         place: &Place,
         networks: Networks<'_>,
         (spec, new_disks): (&ConfigSpec, usize),
-        permit: &dyn Permit,
+        permit: &dyn Fence,
     ) -> Result<Uuid> {
         let template = &image.template;
         let disks = match (self.places.clones, snapshot(template)) {
@@ -177,7 +177,7 @@ fn started(boot: &vsphere::Boot) -> String {
 /// Whether what a linked clone takes from its template is the same. That it was cloned may itself count as a change of its settings:
 /// what these come to is looked at for full ones.
 fn is_alike(before: &vsphere::Vm, after: &vsphere::Vm) -> bool {
-    Seal::of(before).is_some_and(|seal| matches!(seal.broken(after), None | Some(CHANGED)))
+    TemplateFingerprint::of(before).is_some_and(|seal| matches!(seal.broken(after), None | Some(CHANGED)))
         && own_entries(before).eq(own_entries(after))
         && before.properties == after.properties
 }

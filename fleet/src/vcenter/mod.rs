@@ -10,35 +10,35 @@
 //! call that made something, whatever goes wrong is in doubt.
 
 mod absent;
-mod apart;
-mod beside;
+mod anti_affinity;
 mod change;
 mod complete;
 mod copies;
 mod datastore_directory;
 mod datastore_store;
+mod directory_owner;
 mod disks;
-mod emptied;
+mod empty_directory;
 mod holders;
 mod image;
-mod in_time;
-mod laid;
 mod library;
 mod look;
 mod make;
-mod patience;
 mod place;
 mod policy;
 mod power;
 mod preflight;
 pub mod probe;
 mod question;
+mod request_deadline;
 mod restart;
+mod retry_budget;
 mod settings;
 mod settle;
 mod site;
 mod stage;
 mod stamp;
+mod template_catalog;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -58,12 +58,12 @@ pub use library::{Library, Template};
 pub use site::{Clones, Site};
 
 use crate::hypervisor::{
-    Absence, Addition, DiskRef, Hypervisor, LastSeen, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp,
-    Vm, VmRef,
+    Absence, Addition, DiskRef, Fence, Hypervisor, ImageTemplate, LastSeen, Placement, Replacement, Result, ShutDown,
+    Stamp, Vm, VmRef,
 };
 use datastore_directory::DatastoreDirectory;
-use laid::Laid;
 use place::Places;
+use template_catalog::TemplateCatalog;
 use vsphere::DatastorePath;
 
 /// One deployment's VMs on a vCenter.
@@ -71,7 +71,7 @@ pub struct VcenterHypervisor {
     client: vsphere::Client,
     deployment: Uuid,
     places: Places,
-    laid: Laid,
+    laid: TemplateCatalog,
     /// The identifier of the storage policy that the site names, once it was needed.
     policy: OnceCell<String>,
     /// How long [`Hypervisor::settle`] waits for what has arrived.
@@ -95,13 +95,13 @@ impl VcenterHypervisor {
     /// what it lays ready is noted there as well.
     ///
     /// # Errors
-    /// [`crate::hypervisor::Kind::Refused`] when the site names something that is not there, or the account cannot see it; and when
-    /// the client's requests may arrive after [`crate::authority::MARGIN`].
+    /// [`crate::hypervisor::ErrorKind::Refused`] when the site names something that is not there, or the account cannot see it; and when
+    /// the client's requests may arrive after [`crate::lease::MARGIN`].
     pub async fn new(client: vsphere::Client, deployment: Uuid, site: &Site, journal: &DatastorePath) -> Result<Self> {
-        in_time::in_time(&client).map_err(trouble::looking)?;
+        request_deadline::in_time(&client).map_err(trouble::looking)?;
         let places = Places::find(&client, site).await?;
         let journal = DatastoreDirectory::find(client.clone(), &site.datacenter, journal.clone()).await;
-        let laid = Laid::beside(&journal.map_err(trouble::looking)?, deployment);
+        let laid = TemplateCatalog::beside(&journal.map_err(trouble::looking)?, deployment);
         let policy = OnceCell::new();
         Ok(Self {
             client,
@@ -183,7 +183,7 @@ impl Hypervisor for VcenterHypervisor {
         Ok(said.and_then(|text| Statement::read(text.as_bytes())))
     }
 
-    async fn settle(&self, _permit: &dyn Permit) -> Result<()> {
+    async fn settle(&self, _permit: &dyn Fence) -> Result<()> {
         self.settled().await
     }
 
@@ -199,62 +199,67 @@ impl Hypervisor for VcenterHypervisor {
         self.holds_its_disks_alone(vm).await
     }
 
-    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
+    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Fence) -> Result<()> {
         self.stamp_vm(vm, stamp, permit).await
     }
 
-    async fn staged(&self, digest: &str, like: Option<&Vm>, placement: &Placement) -> Result<Option<Staged>> {
+    async fn find_template(
+        &self,
+        digest: &str,
+        like: Option<&Vm>,
+        placement: &Placement,
+    ) -> Result<Option<ImageTemplate>> {
         self.found_staged(digest, like, placement).await
     }
 
-    async fn stage(
+    async fn import_template(
         &self,
         ova: &Path,
         digest: &str,
         like: Option<&Vm>,
         placement: &Placement,
-        permit: &dyn Permit,
-    ) -> Result<Staged> {
+        permit: &dyn Fence,
+    ) -> Result<ImageTemplate> {
         self.lay_ready(ova, digest, like, placement, permit).await
     }
 
-    async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
+    async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
         self.make_replacement(replacement, permit).await
     }
 
-    async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
+    async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
         self.make_addition(addition, permit).await
     }
 
-    async fn give(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Permit) -> Result<()> {
+    async fn set_properties(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Fence) -> Result<()> {
         self.give_properties(vm, properties, permit).await
     }
 
-    async fn given(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
+    async fn property(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
         self.given_to(vm, key).await
     }
 
-    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn power_on(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         self.switch_on(vm, permit).await
     }
 
-    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Fence) -> Result<ShutDown> {
         self.ask_to_shut_down(vm, limit, permit).await
     }
 
-    async fn cut_power(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn cut_power(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         self.switch_off(vm, permit).await
     }
 
-    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Fence) -> Result<()> {
         self.connect_adapter(vm, adapter, connected, permit).await
     }
 
-    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         self.detach_disk(vm, disk, permit).await
     }
 
-    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         self.attach_disk(vm, disk, permit).await
     }
 
@@ -270,31 +275,31 @@ impl Hypervisor for VcenterHypervisor {
         self.by_present_name(disk, datastore).await
     }
 
-    async fn lies_where_a_node_was(&self, disk: &DiskRef, nodes: &[&str]) -> Result<bool> {
+    async fn is_in_node_directory(&self, disk: &DiskRef, nodes: &[&str]) -> Result<bool> {
         self.lies_beside_a_nodes_vm(disk, nodes).await
     }
 
-    async fn copy_disk(&self, disk: &DiskRef, mark: &str, nodes: &[&str], permit: &dyn Permit) -> Result<DiskRef> {
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, nodes: &[&str], permit: &dyn Fence) -> Result<DiskRef> {
         self.copy_beside(disk, mark, nodes, permit).await
     }
 
-    async fn removals_go_on(&self) -> Result<bool> {
+    async fn has_pending_deletes(&self) -> Result<bool> {
         Ok(self.anybodys_tasks_on_files().await?.iter().any(settle::removes))
     }
 
-    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         self.remove_disk(disk, permit).await
     }
 
-    async fn remove_emptied(&self, disk: &DiskRef, nodes: &[&str], permit: &dyn Permit) -> Result<()> {
+    async fn remove_empty_directory(&self, disk: &DiskRef, nodes: &[&str], permit: &dyn Fence) -> Result<()> {
         self.remove_emptied_directory(disk, nodes, permit).await
     }
 
-    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn destroy(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         self.destroy_vm(vm, permit).await
     }
 
-    async fn release(&self, vm: &Vm, name: &str, permit: &dyn Permit) -> Result<()> {
+    async fn disown(&self, vm: &Vm, name: &str, permit: &dyn Fence) -> Result<()> {
         self.release_vm(vm, name, permit).await
     }
 }

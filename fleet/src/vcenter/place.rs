@@ -7,7 +7,7 @@ use vsphere::{Client, DatastorePath, Host, MoRef, RestartPriority};
 use super::VcenterHypervisor;
 use super::site::{Clones, Site};
 use super::trouble::not_now;
-use crate::hypervisor::{Error, Kind, Networks, Placement, Result};
+use crate::hypervisor::{Error, ErrorKind, Networks, Placement, Result};
 
 /// A site's objects.
 #[derive(Clone, Debug)]
@@ -174,7 +174,7 @@ impl VcenterHypervisor {
     /// Where a VM is put: what the placement says, and else as with `like`, and else as the site has it.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when there is no such place, or VMs would not be found again there.
+    /// [`ErrorKind::Refused`] when there is no such place, or VMs would not be found again there.
     pub(super) async fn place(&self, like: Option<&vsphere::Vm>, placement: &Placement) -> Result<Place> {
         let folder = match (&placement.folder, like.and_then(|vm| vm.folder.as_ref())) {
             (Some(path), _) => {
@@ -262,7 +262,7 @@ impl VcenterHypervisor {
         } else {
             "no host reaches it".to_owned()
         };
-        Err(Error::new(Kind::Transient, anyhow::anyhow!("the datastore {} takes no VMs now: {why}", at.name)))
+        Err(Error::new(ErrorKind::Transient, anyhow::anyhow!("the datastore {} takes no VMs now: {why}", at.name)))
     }
 }
 

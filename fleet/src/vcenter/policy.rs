@@ -3,14 +3,14 @@
 use vsphere::Client;
 
 use super::VcenterHypervisor;
-use crate::hypervisor::{Error, Kind, Result};
+use crate::hypervisor::{Error, ErrorKind, Result};
 
 impl VcenterHypervisor {
     /// The identifier of the storage policy that the site names; none if it names none. It is looked up when it is first needed: VMs that
     /// are there are seen to, also where somebody has renamed or removed it.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when there is no such one, with those that there are.
+    /// [`ErrorKind::Refused`] when there is no such one, with those that there are.
     pub(super) async fn policy(&self) -> Result<Option<&str>> {
         let Some(name) = &self.places.policy else { return Ok(None) };
         let id = self.policy.get_or_try_init(|| named(&self.client, name)).await?;
@@ -24,9 +24,12 @@ impl VcenterHypervisor {
         // By their words alone: both come as the general fault of a server that cannot say what has become of the call, and before it has
         // made anything. The words are English: sessions ask for them so.
         let (kind, help) = if fault.says("Data Service") {
-            (Some(Kind::Refused), "a policy with encryption, I/O filters or I/O control cannot be given to a clone")
+            (
+                Some(ErrorKind::Refused),
+                "a policy with encryption, I/O filters or I/O control cannot be given to a clone",
+            )
         } else if fault.says("PBM error occurred during Pre") {
-            (Some(Kind::Transient), "vCenter's storage policy service did not answer it")
+            (Some(ErrorKind::Transient), "vCenter's storage policy service did not answer it")
         } else {
             let help = "vSphere Client shows which datastores are compatible with it; one with replication, which wants a replication \
                         group, cannot be given here";

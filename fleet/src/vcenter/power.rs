@@ -9,10 +9,10 @@ use vsphere::{ConfigSpec, Power};
 use super::VcenterHypervisor;
 use super::disks::is_off;
 use super::trouble::{Asking, changed};
-use crate::hypervisor::{Permit, Result, ShutDown, Vm};
+use crate::hypervisor::{Fence, Result, ShutDown, Vm};
 
 impl VcenterHypervisor {
-    pub(super) async fn switch_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    pub(super) async fn switch_on(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
         self.forget_said(&now, permit).await?;
@@ -25,7 +25,7 @@ impl VcenterHypervisor {
 
     /// Removes the guest's earlier statements. guestinfo may outlive a power cycle (open-vm-tools issue 288), and readers would take it for new.
     /// A VM that vSphere HA or the operator powers on keeps it until its guest writes again: the statements fit its unchanged properties.
-    async fn forget_said(&self, now: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+    async fn forget_said(&self, now: &vsphere::Vm, permit: &dyn Fence) -> Result<()> {
         let keys = [Statement::GUESTINFO, Fingerprints::GUESTINFO];
         let extra = self.client.vm_with(&now.reference, &keys).await?.extra;
         let said: Vec<&str> = keys.into_iter().filter(|key| extra.get(key).is_some()).collect();
@@ -36,7 +36,7 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 
-    pub(super) async fn ask_to_shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+    pub(super) async fn ask_to_shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Fence) -> Result<ShutDown> {
         let now = self.as_seen(vm).await?;
         match now.power {
             Power::Off => return Ok(ShutDown::Off),
@@ -52,7 +52,7 @@ impl VcenterHypervisor {
         })
     }
 
-    pub(super) async fn switch_off(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    pub(super) async fn switch_off(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         let now = self.as_seen(vm).await?;
         if now.power == Power::Off {
             return Ok(());

@@ -10,7 +10,7 @@ use super::datastore_directory::find_datastore;
 use super::disks::kind;
 use super::place::{At, Place};
 use super::trouble::not_now;
-use crate::hypervisor::{DiskKind, Error, Kind, Placement, Result};
+use crate::hypervisor::{DiskKind, Error, ErrorKind, Placement, Result};
 
 impl VcenterHypervisor {
     pub(super) async fn check(&self, placement: &Placement) -> Result<()> {
@@ -99,7 +99,7 @@ impl VcenterHypervisor {
             return Ok(());
         }
         let (user, words) = (self.client.user_name().await, missing.join("; "));
-        Err(Error::new(Kind::Denied, anyhow::anyhow!("{user} lacks privileges: {words}")))
+        Err(Error::new(ErrorKind::Denied, anyhow::anyhow!("{user} lacks privileges: {words}")))
     }
 
     /// The datastore of new VMs, and that of the deployment's journal.
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn that_no_host_is_shown_is_not_told_as_denied() {
         let error = has_host(&[]).unwrap_err();
-        assert_eq!(error.kind, Kind::Refused, "{error}");
+        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
         assert!(error.to_string().contains("the account lacks System.Read on them"), "{error}");
     }
 }

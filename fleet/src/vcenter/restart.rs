@@ -7,11 +7,11 @@ use vsphere::RestartPriority;
 
 use super::VcenterHypervisor;
 use super::trouble::{Asking, granted};
-use crate::hypervisor::{Permit, Result};
+use crate::hypervisor::{Fence, Result};
 
 impl VcenterHypervisor {
     /// Before a VM is powered on: it is started again as it is wanted.
-    pub(super) async fn start_again(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+    pub(super) async fn start_again(&self, vm: &vsphere::Vm, permit: &dyn Fence) -> Result<()> {
         if !self.places.changes_cluster() {
             if let Some(words) = self.left_off(vm).await {
                 log::warn!("{words}");
@@ -52,7 +52,7 @@ impl VcenterHypervisor {
     }
 
     /// When a VM is disconnected: nobody starts it again.
-    pub(super) async fn leave_off(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+    pub(super) async fn leave_off(&self, vm: &vsphere::Vm, permit: &dyn Fence) -> Result<()> {
         if !self.places.changes_cluster() {
             return Ok(());
         }

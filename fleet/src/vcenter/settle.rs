@@ -6,7 +6,7 @@ use std::time::Instant;
 use vsphere::{DatastorePath, MoRef, Running};
 
 use super::VcenterHypervisor;
-use super::laid::Note;
+use super::template_catalog::Note;
 use super::trouble::not_now;
 use crate::hypervisor::{Error, Result};
 
@@ -92,7 +92,7 @@ impl VcenterHypervisor {
     /// The same of all accounts, as far as this one sees them.
     ///
     /// # Errors
-    /// [`crate::hypervisor::Kind::Transient`] if vCenter does not list such tasks to this account: nothing follows from an empty list then.
+    /// [`crate::hypervisor::ErrorKind::Transient`] if vCenter does not list such tasks to this account: nothing follows from an empty list then.
     pub(super) async fn anybodys_tasks_on_files(&self) -> Result<Vec<Running>> {
         self.lists_tasks_on_files().await?;
         self.listed_tasks_on_files().await

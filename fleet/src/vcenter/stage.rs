@@ -9,12 +9,12 @@ use vsphere::{ConfigSpec, DatastorePath, Import, MoRef, Outcome, Power};
 
 use super::VcenterHypervisor;
 use super::image::{Package, Standing, as_staged};
-use super::laid::{Note, SNAPSHOT, Seal, parts};
-use super::patience::{Patience, may_be_made_later};
 use super::place::Place;
+use super::retry_budget::{RetryBudget, may_be_made_later};
 use super::stamp::{GOING, IMAGE};
+use super::template_catalog::{Note, SNAPSHOT, TemplateFingerprint, parts};
 use super::trouble::{Asking, LastLook, Looked, changed, not_now};
-use crate::hypervisor::{Error, Kind, Permit, Placement, Result, Staged, Vm};
+use crate::hypervisor::{Error, ErrorKind, Fence, ImageTemplate, Placement, Result, Vm};
 
 /// So many templates of an image that others have changed, or that were left without a seal, lie about at most: each cost an import,
 /// and takes its room.
@@ -29,7 +29,7 @@ const LOOKS: usize = 10;
 const ANNOTATION: &str =
     "An image that VMs are cloned from. Remove it once no VM stands on it: it is laid anew when it is needed.";
 
-enum Half {
+enum PartialImport {
     Gone,
     /// It could not be removed now, for this reason: the next command tries again.
     StaysForNow(String),
@@ -44,8 +44,8 @@ impl VcenterHypervisor {
         digest: &str,
         like: Option<&Vm>,
         placement: &Placement,
-        permit: &dyn Permit,
-    ) -> Result<Staged> {
+        permit: &dyn Fence,
+    ) -> Result<ImageTemplate> {
         if let Some(staged) = self.found_staged(digest, like, placement).await? {
             return Ok(staged);
         }
@@ -65,22 +65,22 @@ impl VcenterHypervisor {
     /// used. Nobody else lays images for this deployment: whoever has its permit is the only one. What cannot be looked at of
     /// another image, or of what is half done, hinders nothing: it is named, and the next command looks again. Only many halves of the
     /// same image that stay end it.
-    pub(super) async fn tidy(&self, digest: &str, permit: &dyn Permit) -> Result<()> {
+    pub(super) async fn tidy(&self, digest: &str, permit: &dyn Fence) -> Result<()> {
         let (mut altered, mut broken_off) = (Vec::new(), Vec::new());
         for note in self.laid.all().await? {
             let Some(seal) = &note.seal else {
                 match self.end_half(&note, permit).await {
-                    Err(error) if matches!(error.kind, Kind::Fenced | Kind::InDoubt) => return Err(error),
+                    Err(error) if matches!(error.kind, ErrorKind::Fenced | ErrorKind::InDoubt) => return Err(error),
                     Err(error) => {
                         log::warn!("{} was left half laid ready, and cannot be looked at: {error}", note.name);
                         if note.digest == digest {
                             broken_off.push(format!("{}: {error}", note.name));
                         }
                     }
-                    Ok(Half::Stays) if note.digest == digest => {
+                    Ok(PartialImport::Stays) if note.digest == digest => {
                         altered.push((format!("{}: it was left half laid ready", note.name), Vec::new()));
                     }
-                    Ok(Half::StaysForNow(why)) if note.digest == digest => {
+                    Ok(PartialImport::StaysForNow(why)) if note.digest == digest => {
                         broken_off.push(format!("{}: {why}", note.name));
                     }
                     Ok(_) => {}
@@ -140,7 +140,7 @@ impl VcenterHypervisor {
     /// Removes half of a template. It is known by the name and the BIOS UUID that were noted before it was begun, never had more
     /// than the image's own disk, and never ran: what is otherwise stays, and is named. So does a template that was not sealed: others
     /// may have made VMs that stand on it.
-    async fn end_half(&self, note: &Note, permit: &dyn Permit) -> Result<Half> {
+    async fn end_half(&self, note: &Note, permit: &dyn Fence) -> Result<PartialImport> {
         let mut found = Vec::new();
         for reference in self.client.vms_of_bios_uuid(&note.uuid.to_string()).await? {
             match self.client.vm(&reference).await {
@@ -157,10 +157,10 @@ impl VcenterHypervisor {
                     note.name,
                     self.places.templates_path
                 );
-                return Ok(Half::Stays);
+                return Ok(PartialImport::Stays);
             }
             self.laid.forget(note, permit).await?;
-            return Ok(Half::Gone);
+            return Ok(PartialImport::Gone);
         };
         if found.is_empty() && is_half(note, &half, &self.places.templates) {
             return self.remove_half(note, &half, permit).await;
@@ -171,7 +171,7 @@ impl VcenterHypervisor {
             note.name,
             half.name
         );
-        Ok(Half::Stays)
+        Ok(PartialImport::Stays)
     }
 
     /// Whether a directory of half a template is on its datastore, where it is seen also by who does not see the VM.
@@ -192,7 +192,7 @@ impl VcenterHypervisor {
 
     /// Why no template was made of what was imported. Where that is for want of a privilege it is noted, so that a VM which the account
     /// does not see is not taken for one that is gone, and each command leaves another one.
-    async fn unmade(&self, note: &Note, error: vsphere::Error, permit: &dyn Permit) -> Error {
+    async fn unmade(&self, note: &Note, error: vsphere::Error, permit: &dyn Fence) -> Error {
         if error.lacks_privilege()
             && let Err(unnoted) = self.laid.deny(note, permit).await
         {
@@ -203,7 +203,7 @@ impl VcenterHypervisor {
 
     /// Two requests, as with any VM that is destroyed: the first is refused when it is not as it was seen, and right before the second
     /// one it is looked at again.
-    async fn remove_half(&self, note: &Note, half: &vsphere::Vm, permit: &dyn Permit) -> Result<Half> {
+    async fn remove_half(&self, note: &Note, half: &vsphere::Vm, permit: &dyn Fence) -> Result<PartialImport> {
         let look = || -> Looked<'_> {
             Box::pin(async move {
                 let now = self.client.vm(&half.reference).await?;
@@ -222,13 +222,17 @@ impl VcenterHypervisor {
             Ok(()) => {
                 log::info!("{} was left half laid ready, and is removed", half.name);
                 self.laid.forget(note, permit).await?;
-                Ok(Half::Gone)
+                Ok(PartialImport::Gone)
             }
-            Err(error) if matches!(error.kind, Kind::Fenced | Kind::InDoubt) => Err(error),
+            Err(error) if matches!(error.kind, ErrorKind::Fenced | ErrorKind::InDoubt) => Err(error),
             // What an upload that has broken off has left vCenter removes itself, once its lease has ended.
             Err(error) => {
                 log::info!("{} was left half laid ready, and stays for now: {error}", half.name);
-                Ok(if error.kind == Kind::Transient { Half::StaysForNow(error.to_string()) } else { Half::Stays })
+                Ok(if error.kind == ErrorKind::Transient {
+                    PartialImport::StaysForNow(error.to_string())
+                } else {
+                    PartialImport::Stays
+                })
             }
         }
     }
@@ -240,8 +244,8 @@ impl VcenterHypervisor {
         digest: &str,
         like: Option<&vsphere::Vm>,
         place: &Place,
-        permit: &dyn Permit,
-    ) -> Result<Staged> {
+        permit: &dyn Fence,
+    ) -> Result<ImageTemplate> {
         let another = || Error::refused(format!("{} is not the OVA that was planned with", ova.display()));
         let package = Package::read(ova).await?;
         if package.digest != digest {
@@ -282,14 +286,14 @@ impl VcenterHypervisor {
         let changes = self.client.changes(&asking);
         // All is there by now: where nothing has happened it is asked for again, each time under the permit.
         let what = format!("making the snapshot of {}", note.name);
-        let mut patience = Patience::with(&self.client, &what, permit);
+        let mut patience = RetryBudget::with(&self.client, &what, permit);
         while let Err(error) = changes.create_snapshot(&imported.vm, SNAPSHOT, "What clones are made from").await {
             if !may_be_made_later(&error) || !patience.outlasts(error.to_string()).await {
                 return Err(self.unmade(&note, error, permit).await);
             }
         }
         let what = format!("making a template of {}", note.name);
-        let mut patience = Patience::with(&self.client, &what, permit);
+        let mut patience = RetryBudget::with(&self.client, &what, permit);
         while let Err(error) = changes.mark_as_template(&imported.vm).await {
             if !may_be_made_later(&error) || !patience.outlasts(error.to_string()).await {
                 return Err(self.unmade(&note, error, permit).await);
@@ -300,8 +304,8 @@ impl VcenterHypervisor {
 
     /// Seals what was made: from now on it is an image, as long as it stays as it is. Where that cannot be done now it is tried again, with
     /// pauses: a template that is not sealed now never is, and all that was uploaded is of no use.
-    async fn sealed(&self, note: &Note, made: &MoRef, permit: &dyn Permit) -> Result<Staged> {
-        let may_pass = |error: &Error| matches!(error.kind, Kind::InDoubt | Kind::Transient);
+    async fn sealed(&self, note: &Note, made: &MoRef, permit: &dyn Fence) -> Result<ImageTemplate> {
+        let may_pass = |error: &Error| matches!(error.kind, ErrorKind::InDoubt | ErrorKind::Transient);
         let mut tries = self.client.tries();
         let seal = loop {
             match self.seal_of(note, made).await {
@@ -315,7 +319,7 @@ impl VcenterHypervisor {
             }
         };
         let what = format!("sealing {}", note.name);
-        let mut patience = Patience::with(&self.client, &what, permit);
+        let mut patience = RetryBudget::with(&self.client, &what, permit);
         while let Err(error) = self.laid.seal(note, seal.clone(), permit).await {
             if !may_pass(&error) || !patience.outlasts(error.to_string()).await {
                 return Err(error);
@@ -325,17 +329,17 @@ impl VcenterHypervisor {
     }
 
     /// The seal of what was made, once its settings have come to rest.
-    async fn seal_of(&self, note: &Note, made: &MoRef) -> Result<Seal> {
+    async fn seal_of(&self, note: &Note, made: &MoRef) -> Result<TemplateFingerprint> {
         let now = self.at_rest(made).await?;
         let is_it = now.name == note.name && is_noted(note, &now);
-        let Some(seal) = Seal::of(&now).filter(|_| is_it) else {
+        let Some(seal) = TemplateFingerprint::of(&now).filter(|_| is_it) else {
             return Err(Error::transient(anyhow::anyhow!("{} was laid ready and is no whole template", now.name)));
         };
         let (version, config) = self.config_of(made).await?;
         if version != seal.version {
             return Err(not_now(format!("the settings of {} were changed just now: it is not used", now.name)));
         }
-        Ok(Seal { parts: parts(&config), ..seal })
+        Ok(TemplateFingerprint { parts: parts(&config), ..seal })
     }
 
     /// A template whose settings change no more by themselves: what a host has done may reach vCenter after its task has ended.

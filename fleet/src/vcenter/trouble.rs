@@ -5,13 +5,13 @@ use std::pin::Pin;
 use async_trait::async_trait;
 use vsphere::Outcome;
 
-use crate::hypervisor::{Error, Kind, Permit, Result};
+use crate::hypervisor::{Error, ErrorKind, Fence, Result};
 
 /// A call's permit, asked before each request that changes something.
-pub(super) struct Asking<'a>(pub(super) &'a dyn Permit);
+pub(super) struct Asking<'a>(pub(super) &'a dyn Fence);
 
 #[async_trait]
-impl vsphere::Guard for Asking<'_> {
+impl vsphere::Fence for Asking<'_> {
     async fn still(&self) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
         self.0.still().await.map_err(Into::into)
     }
@@ -24,13 +24,13 @@ pub(super) type Looked<'l> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'l
 /// settings is named in it. The permit is asked last, for what it permits is begun at once; what is to be noted before is noted before the
 /// look, so that this is no older than one answer of whoever permits.
 pub(super) struct LastLook<'a, 'l> {
-    pub(super) permit: &'a dyn Permit,
+    pub(super) permit: &'a dyn Fence,
     /// Made anew before each request.
     pub(super) look: &'a (dyn Fn() -> Looked<'l> + Send + Sync),
 }
 
 #[async_trait]
-impl vsphere::Guard for LastLook<'_, '_> {
+impl vsphere::Fence for LastLook<'_, '_> {
     async fn still(&self) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
         self.permit.prepare().await?;
         (self.look)().await?;
@@ -41,13 +41,13 @@ impl vsphere::Guard for LastLook<'_, '_> {
 impl From<vsphere::Error> for Error {
     fn from(error: vsphere::Error) -> Self {
         let kind = match error.outcome() {
-            Outcome::Transient => Kind::Transient,
-            Outcome::Changed => Kind::Changed,
-            Outcome::InDoubt => Kind::InDoubt,
-            Outcome::Refused => Kind::Refused,
-            Outcome::Denied => Kind::Denied,
-            Outcome::NotFound => Kind::NotFound,
-            Outcome::Stopped => Kind::Fenced,
+            Outcome::Transient => ErrorKind::Transient,
+            Outcome::Changed => ErrorKind::Changed,
+            Outcome::InDoubt => ErrorKind::InDoubt,
+            Outcome::Refused => ErrorKind::Refused,
+            Outcome::Denied => ErrorKind::Denied,
+            Outcome::NotFound => ErrorKind::NotFound,
+            Outcome::Stopped => ErrorKind::Fenced,
         };
         match error {
             // The permit's own error, as it is.
@@ -64,8 +64,8 @@ impl From<vsphere::Error> for Error {
 pub(super) fn after_it_began(error: impl Into<Error>) -> Error {
     let error = error.into();
     match error.kind {
-        Kind::Fenced => error,
-        _ => Error::new(Kind::InDoubt, error.source),
+        ErrorKind::Fenced => error,
+        _ => Error::new(ErrorKind::InDoubt, error.source),
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) fn looking(error: anyhow::Error) -> Error {
 
 /// A VM is not as it was seen.
 pub(super) fn changed(words: String) -> Error {
-    Error::new(Kind::Changed, anyhow::anyhow!(words))
+    Error::new(ErrorKind::Changed, anyhow::anyhow!(words))
 }
 
 /// It cannot be now: a person or time may mend it.
@@ -90,7 +90,7 @@ pub(super) fn not_now(words: String) -> Error {
 /// A wish that is not granted stops nothing; who may change nothing more is told.
 pub(super) fn granted(wish: Result<()>, what: &str) -> Result<()> {
     match wish {
-        Err(Error { kind: Kind::Fenced, source }) => Err(Error { kind: Kind::Fenced, source }),
+        Err(Error { kind: ErrorKind::Fenced, source }) => Err(Error { kind: ErrorKind::Fenced, source }),
         Err(error) => {
             log::warn!("vCenter does not take {what}: {error}");
             Ok(())
@@ -105,20 +105,22 @@ mod tests {
 
     #[test]
     fn the_permits_own_error_comes_back_as_it_is() {
-        for kind in [Kind::Fenced, Kind::Transient, Kind::InDoubt] {
+        for kind in [ErrorKind::Fenced, ErrorKind::Transient, ErrorKind::InDoubt] {
             let own = Error::new(kind, anyhow::anyhow!("somebody else has taken over"));
             let told = Error::from(vsphere::Error::Stopped(own.into()));
             assert_eq!((told.kind, told.to_string().as_str()), (kind, "somebody else has taken over"));
         }
         let other = vsphere::Error::Stopped("of another guard".into());
-        assert_eq!(Error::from(other).kind, Kind::Fenced);
+        assert_eq!(Error::from(other).kind, ErrorKind::Fenced);
     }
 
     #[test]
     fn what_was_begun_is_in_doubt_unless_somebody_else_may_go_on() {
-        for (kind, told) in
-            [(Kind::Transient, Kind::InDoubt), (Kind::NotFound, Kind::InDoubt), (Kind::Fenced, Kind::Fenced)]
-        {
+        for (kind, told) in [
+            (ErrorKind::Transient, ErrorKind::InDoubt),
+            (ErrorKind::NotFound, ErrorKind::InDoubt),
+            (ErrorKind::Fenced, ErrorKind::Fenced),
+        ] {
             assert_eq!(after_it_began(Error::new(kind, anyhow::anyhow!("no answer"))).kind, told);
         }
     }

@@ -11,20 +11,20 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::action::Action;
+use super::action_error::ActionError;
 use super::cluster::{Cluster as _, Evicted, NodeSeen, PodSeen};
 use super::copies::not_alone;
-use super::crew::Workers;
 use super::guarded_cluster::GuardedCluster;
-use super::machine::{Machine, State};
-use super::one::{NAMED, what_ends_it};
+use super::inventory::{Inventory, Node, Observed};
 use super::pool::Pool;
 use super::reason;
 use super::records::Records;
-use super::seen::{Found, Node, Seen};
 use super::token::Token;
-use super::trouble::Trouble;
-use crate::authority::Drawn;
-use crate::hypervisor::{Addition, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Staged, Vm};
+use super::worker_pool::Workers;
+use super::worker_record::{State, WorkerRecord};
+use super::worker_step::{NAMED, what_ends_it};
+use crate::hypervisor::{Addition, ImageTemplate, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Vm};
+use crate::lease::AllocatedIds;
 use crate::upgrade::{GuardedHypervisor, Reason};
 
 /// How long a round asks the pods of one worker to move away, and one request more: the others of that round wait meanwhile.
@@ -34,14 +34,14 @@ const EVICTING: Duration = Duration::from_secs(60);
 const WORDS: usize = 450;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Acted {
+pub(super) enum ActionOutcome {
     /// Something has changed.
     Changed,
     /// Nothing has, for this reason.
     Blocked(Reason),
 }
 
-pub(super) struct Acting<'a> {
+pub(super) struct ActionContext<'a> {
     pub(super) workers: &'a Workers<'a>,
     pub(super) hypervisor: GuardedHypervisor<'a>,
     pub(super) cluster: GuardedCluster<'a>,
@@ -49,17 +49,22 @@ pub(super) struct Acting<'a> {
     pub(super) turns: Mutex<BTreeMap<String, (String, String)>>,
 }
 
-impl Acting<'_> {
+impl ActionContext<'_> {
     /// Does one thing. What was seen may have changed meanwhile: the calls themselves refuse then.
-    pub(super) async fn act(&self, records: &mut Records<'_>, seen: &Seen, action: &Action) -> Result<Acted, Trouble> {
+    pub(super) async fn act(
+        &self,
+        records: &mut Records<'_>,
+        seen: &Inventory,
+        action: &Action,
+    ) -> Result<ActionOutcome, ActionError> {
         let Some(name) = action.machine() else {
-            let Action::Add { address } = action else { return Ok(Acted::Changed) };
+            let Action::Add { address } = action else { return Ok(ActionOutcome::Changed) };
             let machine = self.add(records, seen, *address).await?;
             return save(records, machine).await;
         };
-        let Some(machine) = records.kept().machine(name).cloned() else { return Ok(Acted::Changed) };
+        let Some(machine) = records.kept().machine(name).cloned() else { return Ok(ActionOutcome::Changed) };
         if goes_by_its_vm(action)
-            && let Found::Vm(vm) = seen.vm(&machine)
+            && let Observed::Vm(vm) = seen.vm(&machine)
         {
             self.is_alone(vm).await?;
         }
@@ -70,15 +75,15 @@ impl Acting<'_> {
             entered
         };
         match action {
-            Action::Add { .. } => Ok(Acted::Changed),
+            Action::Add { .. } => Ok(ActionOutcome::Changed),
             Action::Import(_) => self.import(records, machine).await,
             Action::Invite(_) => self.invite(records, seen, machine).await,
             Action::PowerOn(_) => self.power_on(records, seen, machine).await,
-            Action::Hear(_, key) => save(records, Machine { key: Some(key.clone()), ..machine }).await,
+            Action::Hear(_, key) => save(records, WorkerRecord { key: Some(key.clone()), ..machine }).await,
             Action::Suspect(_, key) => {
                 // Its VM may say nothing any more by the time that it is to go.
                 let key = machine.key.clone().or_else(|| Some(key.clone()));
-                save(records, Machine { key, impersonated: true, ..machine }).await
+                save(records, WorkerRecord { key, impersonated: true, ..machine }).await
             }
             Action::Joined(_) => {
                 // Of one that joins again it is how long it took at first.
@@ -96,56 +101,56 @@ impl Acting<'_> {
                 save(records, joined).await
             }
             Action::Fail(_, why) => {
-                save(records, Machine { was_on: false, ..with(State::Failed, Some(why.clone())) }).await
+                save(records, WorkerRecord { was_on: false, ..with(State::Failed, Some(why.clone())) }).await
             }
             Action::Leave(_, why) => save(records, with(State::Leaving, Some(why.clone()))).await,
             Action::RemoveToken(_) => {
                 if let Some(token) = &machine.token {
-                    self.cluster.remove_token(token).await.map_err(Trouble::api)?;
+                    self.cluster.remove_token(token).await.map_err(ActionError::api)?;
                 }
-                save(records, Machine { token: None, ..machine }).await
+                save(records, WorkerRecord { token: None, ..machine }).await
             }
             Action::Cordon(_) => {
-                self.cluster.cordon(node(seen, &machine)?).await.map_err(Trouble::api)?;
+                self.cluster.cordon(node(seen, &machine)?).await.map_err(ActionError::api)?;
                 let cordoned = Some((self.workers.clock)());
-                save(records, Machine { cordoned, ..machine }).await
+                save(records, WorkerRecord { cordoned, ..machine }).await
             }
             Action::HandOver(_) => {
                 let handed_over = Some((self.workers.clock)());
-                save(records, Machine { handed_over, ..machine }).await
+                save(records, WorkerRecord { handed_over, ..machine }).await
             }
             Action::Drain(_) => self.drain(seen, &machine).await,
             Action::PowerOff(_) => {
                 if machine.state == State::Returning && !machine.was_on {
-                    save(records, Machine { was_on: true, ..machine.clone() }).await?;
+                    save(records, WorkerRecord { was_on: true, ..machine.clone() }).await?;
                 }
                 self.power_off(&machine, vm(seen, &machine)?).await
             }
             Action::DeleteNode(_) => {
-                self.cluster.delete_node(node(seen, &machine)?).await.map_err(Trouble::api)?;
-                Ok(Acted::Changed)
+                self.cluster.delete_node(node(seen, &machine)?).await.map_err(ActionError::api)?;
+                Ok(ActionOutcome::Changed)
             }
             Action::Detach(_, disk) => {
                 let vm = vm(seen, &machine)?;
                 note_going(records, &machine, vm).await?;
                 self.hypervisor.detach(vm, disk).await?;
-                Ok(Acted::Changed)
+                Ok(ActionOutcome::Changed)
             }
             Action::Destroy(_) => {
                 let vm = vm(seen, &machine)?;
                 note_going(records, &machine, vm).await?;
                 self.hypervisor.destroy(vm).await?;
-                Ok(Acted::Changed)
+                Ok(ActionOutcome::Changed)
             }
             Action::Disconnect(_, adapter) => {
                 self.hypervisor.connect(vm(seen, &machine)?, adapter, false).await?;
-                Ok(Acted::Changed)
+                Ok(ActionOutcome::Changed)
             }
             Action::Release(_, name) => {
                 let vm = vm(seen, &machine)?;
                 note_going(records, &machine, vm).await?;
-                self.hypervisor.release(vm, name).await?;
-                Ok(Acted::Changed)
+                self.hypervisor.disown(vm, name).await?;
+                Ok(ActionOutcome::Changed)
             }
             Action::Forget(..) => {
                 // Its VM is gone: who was let in by its name is somebody else, whether he has made a node by it or bides his
@@ -154,48 +159,48 @@ impl Acting<'_> {
                 if had_token || matches!(seen.node(&machine), Node::Absent) {
                     let released = self.cluster.release_name(&machine.name).await;
                     let what = "freeing its name in the record of workers, where its VM is gone already";
-                    released.context(what).map_err(Trouble::api)?;
+                    released.context(what).map_err(ActionError::api)?;
                 }
-                records.forget(&machine.name).await.map_err(Trouble::store)?;
-                Ok(Acted::Changed)
+                records.forget(&machine.name).await.map_err(ActionError::store)?;
+                Ok(ActionOutcome::Changed)
             }
         }
     }
 
     /// Refuses what would follow from a VM while another one that may run has its BIOS UUID elsewhere: the one that was seen may be a copy.
     /// It is asked here, and not at each look: a drain may be blocked for days.
-    async fn is_alone(&self, vm: &Vm) -> Result<(), Trouble> {
+    async fn is_alone(&self, vm: &Vm) -> Result<(), ActionError> {
         let doubles = self.hypervisor.doubles(vm).await?;
-        not_alone(vm, &doubles).map_or(Ok(()), |why| Err(Trouble::Refused(why)))
+        not_alone(vm, &doubles).map_or(Ok(()), |why| Err(ActionError::Refused(why)))
     }
 
     /// Notes the number first: a name that was noted is never used again, nor is one of a VM that a damaged journal has left.
     async fn add(
         &self,
         records: &mut Records<'_>,
-        seen: &Seen,
+        seen: &Inventory,
         address: Option<std::net::Ipv4Addr>,
-    ) -> Result<Machine, Trouble> {
+    ) -> Result<WorkerRecord, ActionError> {
         let mut pool = records.kept().pool.clone();
         pool.made += 1;
         while seen.vms.iter().any(|vm| vm.name == pool.machine_name(pool.made)) {
             pool.made += 1;
         }
-        records.save_pool(pool.clone()).await.map_err(Trouble::store)?;
-        let Drawn { id, vm, address } =
-            records.draw(&pool.machine_name(pool.made), address).await.map_err(Trouble::store)?;
-        Ok(Machine { drawn: vm, ..Machine::new(&pool, id, address, (self.workers.clock)()) })
+        records.save_pool(pool.clone()).await.map_err(ActionError::store)?;
+        let AllocatedIds { id, vm, address } =
+            records.draw(&pool.machine_name(pool.made), address).await.map_err(ActionError::store)?;
+        Ok(WorkerRecord { drawn: vm, ..WorkerRecord::new(&pool, id, address, (self.workers.clock)()) })
     }
 
     /// Makes token and VM. Without a whole VM the token is of no use to anybody: it is removed, and both are made anew.
     /// Where that took so long that the token leaves no time to join, the next one would take as long: a person is asked.
-    async fn import(&self, records: &mut Records<'_>, machine: Machine) -> Result<Acted, Trouble> {
+    async fn import(&self, records: &mut Records<'_>, machine: WorkerRecord) -> Result<ActionOutcome, ActionError> {
         let pool = records.kept().pool.clone();
         let none = || Reason::new(reason::NO_CONTROL_NODE, "there is no control node's VM to put it beside");
-        let beside = self.workers.beside.as_ref().ok_or_else(|| Trouble::Refused(none()))?;
+        let beside = self.workers.beside.as_ref().ok_or_else(|| ActionError::Refused(none()))?;
         let placed = (self.workers.placed)(&machine.name);
         let staged = match self.staged(records, &machine, beside, &placed.placement).await {
-            Err(Trouble::Refused(why)) => return self.refused(records, machine, why).await,
+            Err(ActionError::Refused(why)) => return self.refused(records, machine, why).await,
             staged => staged?,
         };
         let now = (self.workers.clock)();
@@ -204,9 +209,10 @@ impl Acting<'_> {
         let (id, expires) = (Some(token.id.clone()), token.expires);
         // One that an earlier attempt has noted is as good: nothing of it is there, or it were removed first.
         let drawn = machine.drawn.unwrap_or_else(Uuid::new_v4);
-        let noted = Machine { token: id, expires, timeout_factor, drawn: Some(drawn), vm: None, since: now, ..machine };
+        let noted =
+            WorkerRecord { token: id, expires, timeout_factor, drawn: Some(drawn), vm: None, since: now, ..machine };
         save(records, noted.clone()).await?;
-        self.cluster.add_token(&token).await.map_err(Trouble::api)?;
+        self.cluster.add_token(&token).await.map_err(ActionError::api)?;
         let addition = Addition {
             name: &noted.name,
             uuid: Some(drawn),
@@ -217,47 +223,60 @@ impl Acting<'_> {
             stamp: noted.stamp(self.workers.hypervisor.deployment()),
             placement: &placed.placement,
         };
-        match self.hypervisor.add(&addition).await.map_err(Trouble::from) {
-            Err(Trouble::Refused(why)) => self.refused(records, noted, why).await,
+        match self.hypervisor.add(&addition).await.map_err(ActionError::from) {
+            Err(ActionError::Refused(why)) => self.refused(records, noted, why).await,
             made => {
-                let (made, ended) = (Machine { vm: Some(made?), ..noted }, (self.workers.clock)());
+                let (made, ended) = (WorkerRecord { vm: Some(made?), ..noted }, (self.workers.clock)());
                 if made.has_time(&pool, ended) {
                     return save(records, made).await;
                 }
                 let words = format!("its VM was made in {} s: its token leaves no time to join", ended - now);
                 let why = Some(Reason::new(reason::TOO_SLOW, words));
-                save(records, Machine { state: State::Failed, reason: why, since: ended, ..made }).await
+                save(records, WorkerRecord { state: State::Failed, reason: why, since: ended, ..made }).await
             }
         }
     }
 
     /// Makes a token for one that joins again, and gives it to its VM.
-    async fn invite(&self, records: &mut Records<'_>, seen: &Seen, machine: Machine) -> Result<Acted, Trouble> {
+    async fn invite(
+        &self,
+        records: &mut Records<'_>,
+        seen: &Inventory,
+        machine: WorkerRecord,
+    ) -> Result<ActionOutcome, ActionError> {
         let pool = records.kept().pool.clone();
         let token = Token::new(&machine.name, (self.workers.clock)(), machine.timeout_factor);
-        let noted = Machine { token: Some(token.id.clone()), expires: token.expires, key: None, ..machine };
+        let noted = WorkerRecord { token: Some(token.id.clone()), expires: token.expires, key: None, ..machine };
         save(records, noted.clone()).await?;
-        self.cluster.add_token(&token).await.map_err(Trouble::api)?;
+        self.cluster.add_token(&token).await.map_err(ActionError::api)?;
         let labels = (self.workers.placed)(&noted.name).labels;
         let properties = self.workers.site.properties(&pool, &noted, &token, labels);
-        let given = self.hypervisor.give(vm(seen, &noted)?, &properties).await.map_err(Trouble::from);
+        let given = self.hypervisor.set_properties(vm(seen, &noted)?, &properties).await.map_err(ActionError::from);
         let since = (self.workers.clock)();
         match given {
             // Another token would be refused as well. Its form is as it was, and so is the key that it was let in with.
-            Err(Trouble::Refused(why)) => {
-                save(records, Machine { state: State::Failed, reason: Some(why), since, key: machine.key, ..noted })
-                    .await
+            Err(ActionError::Refused(why)) => {
+                save(
+                    records,
+                    WorkerRecord { state: State::Failed, reason: Some(why), since, key: machine.key, ..noted },
+                )
+                .await
             }
             given => {
                 given?;
                 // Whoever was in its place was let in by another token than this one.
-                let joining = Machine { state: State::Joining, reason: None, impersonated: false, since, ..noted };
+                let joining = WorkerRecord { state: State::Joining, reason: None, impersonated: false, since, ..noted };
                 save(records, joining).await
             }
         }
     }
 
-    async fn power_on(&self, records: &mut Records<'_>, seen: &Seen, machine: Machine) -> Result<Acted, Trouble> {
+    async fn power_on(
+        &self,
+        records: &mut Records<'_>,
+        seen: &Inventory,
+        machine: WorkerRecord,
+    ) -> Result<ActionOutcome, ActionError> {
         let mut noted = machine.clone();
         if machine.state == State::New {
             (noted.state, noted.reason, noted.since) = (State::Joining, None, (self.workers.clock)());
@@ -272,13 +291,22 @@ impl Acting<'_> {
             self.hypervisor.power_on(vm).await?;
         }
         // Whoever shuts it down from now on wants it off.
-        if noted.was_on { save(records, Machine { was_on: false, ..noted }).await } else { Ok(Acted::Changed) }
+        if noted.was_on {
+            save(records, WorkerRecord { was_on: false, ..noted }).await
+        } else {
+            Ok(ActionOutcome::Changed)
+        }
     }
 
-    async fn refused(&self, records: &mut Records<'_>, machine: Machine, why: Reason) -> Result<Acted, Trouble> {
+    async fn refused(
+        &self,
+        records: &mut Records<'_>,
+        machine: WorkerRecord,
+        why: Reason,
+    ) -> Result<ActionOutcome, ActionError> {
         let why = Reason::new(reason::REFUSED, why.words);
         let since = (self.workers.clock)();
-        save(records, Machine { state: State::Failed, reason: Some(why), since, ..machine }).await
+        save(records, WorkerRecord { state: State::Failed, reason: Some(why), since, ..machine }).await
     }
 
     /// The machine's image where its VM is to be put. That of the pool can be laid there; one that the pool has left
@@ -286,21 +314,21 @@ impl Acting<'_> {
     async fn staged(
         &self,
         records: &Records<'_>,
-        machine: &Machine,
+        machine: &WorkerRecord,
         beside: &Vm,
         placement: &Placement,
-    ) -> Result<Staged, Trouble> {
+    ) -> Result<ImageTemplate, ActionError> {
         let digest = &machine.template.image.digest;
-        if let Some(ready) = self.hypervisor.staged(digest, beside, placement).await? {
+        if let Some(ready) = self.hypervisor.find_template(digest, beside, placement).await? {
             return Ok(ready);
         }
-        Ok(self.hypervisor.stage(&records.kept().pool.ova, digest, beside, placement).await?)
+        Ok(self.hypervisor.import_template(&records.kept().pool.ova, digest, beside, placement).await?)
     }
 
     /// Asks each pod to move away, and says which may not. An API that takes its time is left for the next round, also when the
     /// command is to end: those that were not asked stay as they are, and come first then. What is not answered of one pod keeps
     /// no other one.
-    async fn drain(&self, seen: &Seen, machine: &Machine) -> Result<Acted, Trouble> {
+    async fn drain(&self, seen: &Inventory, machine: &WorkerRecord) -> Result<ActionOutcome, ActionError> {
         let (mut went, mut blocked, mut more) = (false, Vec::new(), 0);
         let (mut is_answered, mut unanswered) = (false, None);
         let begun = Instant::now();
@@ -309,7 +337,7 @@ impl Acting<'_> {
                 break;
             }
             self.turns().insert(machine.name.clone(), (pod.namespace.clone(), pod.name.clone()));
-            let words = match self.cluster.evict(pod).await.map_err(Trouble::api) {
+            let words = match self.cluster.evict(pod).await.map_err(ActionError::api) {
                 Ok(Evicted::Going) => {
                     (is_answered, went) = (true, true);
                     continue;
@@ -318,9 +346,9 @@ impl Acting<'_> {
                     is_answered = true;
                     words
                 }
-                Err(Trouble::Later(why)) => {
+                Err(ActionError::Later(why)) => {
                     let words = format!("it was not answered: {}", why.words);
-                    unanswered.get_or_insert(Trouble::Later(why));
+                    unanswered.get_or_insert(ActionError::Later(why));
                     words
                 }
                 // This command may not go on.
@@ -336,16 +364,16 @@ impl Acting<'_> {
             return Err(trouble);
         }
         if went || blocked.is_empty() {
-            return Ok(Acted::Changed);
+            return Ok(ActionOutcome::Changed);
         }
         let ends = what_ends_it(machine, seen);
         let words = some_of(&blocked, more, WORDS.saturating_sub(ends.chars().count())) + &ends;
-        Ok(Acted::Blocked(Reason::new(reason::DRAIN_BLOCKED, words)))
+        Ok(ActionOutcome::Blocked(Reason::new(reason::DRAIN_BLOCKED, words)))
     }
 
     /// The pods of a worker that were not told to end, in an order that does not change, from the one on that follows the last that
     /// was asked: a few that take all of a round do not come first in each.
-    fn in_turn<'s>(&self, seen: &'s Seen, machine: &Machine) -> Vec<&'s PodSeen> {
+    fn in_turn<'s>(&self, seen: &'s Inventory, machine: &WorkerRecord) -> Vec<&'s PodSeen> {
         let all = seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
         let mut pods: Vec<&PodSeen> = all.iter().filter(|pod| !pod.ending).collect();
         pods.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
@@ -360,7 +388,7 @@ impl Acting<'_> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn power_off(&self, machine: &Machine, vm: &Vm) -> Result<Acted, Trouble> {
+    async fn power_off(&self, machine: &WorkerRecord, vm: &Vm) -> Result<ActionOutcome, ActionError> {
         let (limit, cancelled) = (SHUTTING_DOWN * machine.timeout_factor, &self.workers.cancelled);
         match self.hypervisor.shut_down_unless(vm, limit, cancelled).await? {
             ShutDown::Off => {}
@@ -370,7 +398,7 @@ impl Acting<'_> {
                 self.hypervisor.cut_power(&vm).await?;
             }
         }
-        Ok(Acted::Changed)
+        Ok(ActionOutcome::Changed)
     }
 }
 
@@ -390,7 +418,7 @@ fn goes_by_its_vm(action: &Action) -> bool {
 
 /// Whether a worker may run a newer minor than was wanted of it. Root on it writes what its node says: what its image does not
 /// carry, and an older one, it does not run.
-fn may_run(pool: &Pool, machine: &Machine, minor: Minor) -> bool {
+fn may_run(pool: &Pool, machine: &WorkerRecord, minor: Minor) -> bool {
     let is_of_pool = machine.template.image.digest == pool.template.image.digest;
     let is_newer = machine.template.kubernetes.parse::<Minor>().is_ok_and(|wanted| wanted < minor);
     is_of_pool && is_newer && pool.carries.contains(&minor.to_string())
@@ -404,13 +432,13 @@ fn some_of(blocked: &[String], more: usize, room: usize) -> String {
     cut.join("; ") + &more
 }
 
-async fn save(records: &mut Records<'_>, machine: Machine) -> Result<Acted, Trouble> {
-    records.save_machine(machine).await.map_err(Trouble::store)?;
-    Ok(Acted::Changed)
+async fn save(records: &mut Records<'_>, machine: WorkerRecord) -> Result<ActionOutcome, ActionError> {
+    records.save_machine(machine).await.map_err(ActionError::store)?;
+    Ok(ActionOutcome::Changed)
 }
 
 /// Notes which VM goes, where that is news: what has its BIOS UUID elsewhere is known for another one afterwards.
-async fn note_going(records: &mut Records<'_>, machine: &Machine, vm: &Vm) -> Result<(), Trouble> {
+async fn note_going(records: &mut Records<'_>, machine: &WorkerRecord, vm: &Vm) -> Result<(), ActionError> {
     let noted = machine.taking_apart(vm);
     if noted != *machine {
         save(records, noted).await?;
@@ -419,15 +447,17 @@ async fn note_going(records: &mut Records<'_>, machine: &Machine, vm: &Vm) -> Re
 }
 
 /// The machine's VM, as it was seen.
-fn vm<'s>(seen: &'s Seen, machine: &Machine) -> Result<&'s Vm, Trouble> {
+fn vm<'s>(seen: &'s Inventory, machine: &WorkerRecord) -> Result<&'s Vm, ActionError> {
     match seen.vm(machine) {
-        Found::Vm(vm) => Ok(vm),
-        Found::Nothing | Found::Odd => Err(Trouble::Later(Reason::new(reason::VM_ODD, "its VM was not seen"))),
+        Observed::Vm(vm) => Ok(vm),
+        Observed::Nothing | Observed::Odd => {
+            Err(ActionError::Later(Reason::new(reason::VM_ODD, "its VM was not seen")))
+        }
     }
 }
 
 /// The machine's node, as it was seen.
-fn node<'s>(seen: &'s Seen, machine: &Machine) -> Result<&'s NodeSeen, Trouble> {
-    let unseen = || Trouble::Later(Reason::new(reason::NAME_IN_USE, "its node was not seen"));
+fn node<'s>(seen: &'s Inventory, machine: &WorkerRecord) -> Result<&'s NodeSeen, ActionError> {
+    let unseen = || ActionError::Later(Reason::new(reason::NAME_IN_USE, "its node was not seen"));
     seen.node(machine).own().ok_or_else(unseen)
 }

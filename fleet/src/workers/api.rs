@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
 use super::token::Token;
-use crate::node::{Answer, Answered, Client, Method};
+use crate::nodes::{Answer, Answered, Client, Method};
 
 /// How many objects are asked for at once.
 const PAGE: usize = 100;

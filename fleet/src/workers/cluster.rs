@@ -74,7 +74,7 @@ pub enum Evicted {
     Blocked(String),
 }
 
-/// A cluster with workers. Each request has ended, one way or the other, within [`crate::authority::MARGIN`].
+/// A cluster with workers. Each request has ended, one way or the other, within [`crate::lease::MARGIN`].
 #[async_trait]
 pub trait Cluster: Send + Sync {
     /// All nodes.

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::action::Action;
-use super::machine::{Machine, State};
-use super::one::{Step, step};
+use super::inventory::{Inventory, Observed};
 use super::pool::Pool;
 use super::reason;
-use super::seen::{Found, Seen};
 use super::wait::Wait;
+use super::worker_record::{State, WorkerRecord};
+use super::worker_step::{Step, step};
 use crate::upgrade::Reason;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,18 +28,18 @@ impl Next {
 }
 
 /// What comes next, from what is wanted, what was begun, and what is there. It is asked again after each action.
-pub fn next(pool: &Pool, machines: &[Machine], seen: &Seen) -> Next {
+pub fn next(pool: &Pool, machines: &[WorkerRecord], seen: &Inventory) -> Next {
     let mut next = Next::default();
     let view = View { pool, machines, seen };
     for machine in machines {
         match step(pool, machine, seen, &|| view.misses(machine)) {
-            Step::Rests => {}
-            Step::Does(action) => next.actions.push(action),
-            Step::DoesAndWaits(action, wait) => {
+            Step::Idle => {}
+            Step::Run(action) => next.actions.push(action),
+            Step::RunThenWait(action, wait) => {
                 next.actions.push(action);
                 next.waits.push(wait);
             }
-            Step::Waits(wait) => next.waits.push(wait),
+            Step::Wait(wait) => next.waits.push(wait),
         }
     }
     view.count(&mut next);
@@ -49,15 +49,15 @@ pub fn next(pool: &Pool, machines: &[Machine], seen: &Seen) -> Next {
 /// The pool as a whole.
 struct View<'a> {
     pool: &'a Pool,
-    machines: &'a [Machine],
-    seen: &'a Seen,
+    machines: &'a [WorkerRecord],
+    seen: &'a Inventory,
 }
 
 impl View<'_> {
     /// Lets machines come and go.
     fn count(&self, next: &mut Next) {
         let Self { pool, machines, .. } = self;
-        let staying: Vec<&Machine> = machines.iter().filter(|machine| machine.stays()).collect();
+        let staying: Vec<&WorkerRecord> = machines.iter().filter(|machine| machine.stays()).collect();
         let outdated = staying.iter().filter(|machine| self.seen.is_outdated(pool, machine)).count();
         self.judge_failed(next);
         let stopped = !next.stopped.is_empty();
@@ -81,7 +81,7 @@ impl View<'_> {
 
     /// How many there may be, of which some are outdated. While that is paused, whoever takes another one's place does so, and
     /// no further one.
-    fn allowed(&self, staying: &[&Machine], outdated: usize) -> usize {
+    fn allowed(&self, staying: &[&WorkerRecord], outdated: usize) -> usize {
         let coming = staying.iter().filter(|machine| machine.state != State::Member).count();
         let surge = if self.pool.rollout.paused { coming } else { usize::MAX };
         self.pool.count + if outdated > 0 { surge.min(self.pool.rollout.max_surge) } else { 0 }
@@ -94,7 +94,7 @@ impl View<'_> {
     }
 
     /// Whether another one is made for this one once its VM is gone, and none is there in its place yet.
-    fn misses(&self, machine: &Machine) -> bool {
+    fn misses(&self, machine: &WorkerRecord) -> bool {
         let others = self.machines.iter().filter(|other| other.stays() && other.name != machine.name);
         let (mut staying, mut outdated) = (0, 0);
         for other in others {
@@ -106,7 +106,7 @@ impl View<'_> {
 
     /// Whether one has failed, and stays for a person to look at: unless it is outdated. What had joined once is replaced only
     /// while that is not paused.
-    fn stops(&self, machine: &Machine) -> bool {
+    fn stops(&self, machine: &WorkerRecord) -> bool {
         let stays = machine.has_joined() && self.pool.rollout.paused;
         machine.state == State::Failed && (stays || !self.seen.is_outdated(self.pool, machine))
     }
@@ -128,19 +128,19 @@ impl View<'_> {
     }
 
     /// Those that do their part and take pods.
-    fn available<'m>(&self, staying: &[&'m Machine]) -> BTreeSet<&'m str> {
+    fn available<'m>(&self, staying: &[&'m WorkerRecord]) -> BTreeSet<&'m str> {
         let available = staying.iter().filter(|machine| self.seen.is_available(machine));
         available.map(|machine| machine.name.as_str()).collect()
     }
 
     /// Chooses who goes: outdated ones, then those that are too many. Whoever does its part goes only where enough others
     /// do, and nobody that has joined goes where too few do.
-    fn let_go(&self, staying: &[&Machine], outdated: usize, replaces: bool, next: &mut Next) {
+    fn let_go(&self, staying: &[&WorkerRecord], outdated: usize, replaces: bool, next: &mut Next) {
         let available = self.available(staying);
         let mut left = available.len();
         let mut surplus = staying.len().saturating_sub(self.allowed(staying, outdated));
-        let is_outdated = |machine: &Machine| self.seen.is_outdated(self.pool, machine);
-        let mut order: Vec<&Machine> = staying.to_vec();
+        let is_outdated = |machine: &WorkerRecord| self.seen.is_outdated(self.pool, machine);
+        let mut order: Vec<&WorkerRecord> = staying.to_vec();
         // The oldest of the outdated, the newest of those that are too many; those that do nothing for anybody first.
         order.sort_by_key(|machine| {
             let number = i128::from(machine.number());
@@ -180,12 +180,13 @@ impl View<'_> {
     }
 
     /// Adds those that are missing, and those that are to take another one's place.
-    fn add(&self, staying: &[&Machine], outdated: usize, next: &mut Next) {
+    fn add(&self, staying: &[&WorkerRecord], outdated: usize, next: &mut Next) {
         let pool = self.pool;
         let needed = self.missing(staying.len(), outdated);
-        let has_vm =
-            |machine: &Machine| !matches!(self.seen.vm(machine), Found::Nothing) || self.seen.is_hidden(machine);
-        let there = |machine: &&Machine| machine.stays() || has_vm(machine);
+        let has_vm = |machine: &WorkerRecord| {
+            !matches!(self.seen.vm(machine), Observed::Nothing) || self.seen.is_hidden(machine)
+        };
+        let there = |machine: &&WorkerRecord| machine.stays() || has_vm(machine);
         let there = self.machines.iter().filter(there).count();
         let room = (pool.count + pool.rollout.max_surge).saturating_sub(there);
         let used: BTreeSet<_> = self.machines.iter().filter_map(|machine| machine.address).collect();

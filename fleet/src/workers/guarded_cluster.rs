@@ -6,13 +6,13 @@ use async_trait::async_trait;
 
 use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
 use super::token::Token;
-use crate::authority::Hold;
+use crate::lease::Lease;
 use crate::upgrade::may;
 
 /// The cluster, behind a hold.
 pub(super) struct GuardedCluster<'a> {
     pub(super) cluster: &'a dyn Cluster,
-    pub(super) hold: &'a Hold<'a>,
+    pub(super) hold: &'a Lease<'a>,
 }
 
 impl GuardedCluster<'_> {

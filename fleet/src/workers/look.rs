@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::action_error::ActionError;
 use super::cluster::{Cluster, NodeSeen};
 use super::copies::not_alone;
-use super::crew::Workers;
-use super::machine::{Machine, State};
+use super::inventory::{Inventory, Node, Observed};
 use super::reason;
-use super::records::Kept;
-use super::seen::{Found, Node, Seen};
-use super::trouble::Trouble;
+use super::records::PoolRecord;
 use super::wait::Wait;
-use crate::ending::{Cancelled, LAST_LOOK, unless_cancelled};
+use super::worker_pool::Workers;
+use super::worker_record::{State, WorkerRecord};
+use crate::cancel::{Cancelled, LAST_LOOK, unless_cancelled};
 use crate::hypervisor::{Absence, Hypervisor, LastSeen, PowerState, Vm, doubles};
-use crate::node::clean;
+use crate::nodes::clean;
 use crate::upgrade::Reason;
 
 /// How long a look may take: each request of it has ended in seconds, and whoever is root in a tenant chooses how many there are.
@@ -22,22 +22,27 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// Looks at VMs and nodes, and at the pods and volumes of those that leave. What cannot be seen is never taken for absent: then
 /// there is no look at all, nor where it takes too long.
-pub(super) async fn look(workers: &Workers<'_>, kept: &Kept) -> Result<Seen, Trouble> {
+pub(super) async fn look(workers: &Workers<'_>, kept: &PoolRecord) -> Result<Inventory, ActionError> {
     let limit = if *workers.cancelled.borrow() { LAST_LOOK } else { LIMIT };
     let seen = tokio::time::timeout(limit, looked(workers.hypervisor, workers.cluster, kept, (workers.clock)())).await;
     let endless =
         || Reason::new(reason::API, format!("VMs, nodes and pods were not looked at within {} s", limit.as_secs()));
-    seen.unwrap_or_else(|_| Err(Trouble::Later(endless())))
+    seen.unwrap_or_else(|_| Err(ActionError::Later(endless())))
 }
 
 /// The same, unless the command is to end meanwhile.
-pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &Kept) -> Result<Seen, Trouble> {
+pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &PoolRecord) -> Result<Inventory, ActionError> {
     unless_cancelled(&workers.cancelled, look(workers, kept))
         .await
-        .map_err(|Cancelled| Trouble::is_to_end(reason::API))?
+        .map_err(|Cancelled| ActionError::is_to_end(reason::API))?
 }
 
-async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept, now: u64) -> Result<Seen, Trouble> {
+async fn looked(
+    hypervisor: &dyn Hypervisor,
+    cluster: &dyn Cluster,
+    kept: &PoolRecord,
+    now: u64,
+) -> Result<Inventory, ActionError> {
     let (mut vms, deployment) = (hypervisor.vms().await?, hypervisor.deployment());
     let (mut given_up, mut gone, mut taken) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
     let (mut left, mut copied, mut unproved) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -91,20 +96,20 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
             vms.extend(copies.into_iter().filter(|vm| !vm.is_anothers(deployment)));
         }
     }
-    let nodes = cluster.nodes().await.map_err(Trouble::api)?;
-    let mut seen = Seen { now, vms, nodes, gone, kept: given_up, taken, left, unproved, ..Seen::default() };
+    let nodes = cluster.nodes().await.map_err(ActionError::api)?;
+    let mut seen = Inventory { now, vms, nodes, gone, kept: given_up, taken, left, unproved, ..Inventory::default() };
     copied.extend(doubtful(hypervisor, &kept.machines, &seen).await);
     seen.doubtful = copied;
     // Before the VMs are asked: what has joined since then says so.
-    let may_join = |machine: &&Machine| machine.state != State::Member;
+    let may_join = |machine: &&WorkerRecord| machine.state != State::Member;
     let ready = kept.machines.iter().filter(may_join).filter_map(|machine| seen.node(machine).own());
     let ready: Vec<&NodeSeen> = ready.filter(|node| node.ready).collect();
     if !ready.is_empty() {
-        seen.let_in = cluster.let_in(&ready).await.map_err(Trouble::api)?;
+        seen.let_in = cluster.let_in(&ready).await.map_err(ActionError::api)?;
     }
     let (mut said_of, mut unheard) = (BTreeMap::new(), BTreeMap::new());
     for machine in kept.machines.iter().filter(|machine| may_join(machine) || !seen.is_ready(machine)) {
-        let Found::Vm(vm) = seen.vm(machine) else { continue };
+        let Observed::Vm(vm) = seen.vm(machine) else { continue };
         if vm.power != PowerState::On {
             continue;
         }
@@ -121,8 +126,8 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
         let (name, node) = (machine.name.clone(), seen.node(machine));
         let (is_own, is_foreign) = (matches!(node, Node::Own(_)), matches!(node, Node::Foreign));
         if is_own {
-            seen.pods.insert(name.clone(), cluster.pods(&name).await.map_err(Trouble::api)?);
-            seen.announced.insert(name.clone(), cluster.announced(&name).await.map_err(Trouble::api)?);
+            seen.pods.insert(name.clone(), cluster.pods(&name).await.map_err(ActionError::api)?);
+            seen.announced.insert(name.clone(), cluster.announced(&name).await.map_err(ActionError::api)?);
         }
         // Volumes name their node also where somebody has removed that.
         if !is_foreign {
@@ -130,17 +135,17 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
         }
     }
     if !may_keep.is_empty() {
-        seen.claims = cluster.local_claims(&may_keep).await.map_err(Trouble::api)?;
+        seen.claims = cluster.local_claims(&may_keep).await.map_err(ActionError::api)?;
     }
     Ok(seen)
 }
 
 /// Why the VMs of members that do not run are left alone, by machine: each may be a copy of the worker, which runs elsewhere. It is asked of
 /// those alone whose nodes are Ready: one whose node is not is ill anyway, and a look is to ask nothing of each one that runs.
-async fn doubtful(hypervisor: &dyn Hypervisor, machines: &[Machine], seen: &Seen) -> BTreeMap<String, Wait> {
+async fn doubtful(hypervisor: &dyn Hypervisor, machines: &[WorkerRecord], seen: &Inventory) -> BTreeMap<String, Wait> {
     let mut doubtful = BTreeMap::new();
     for machine in machines.iter().filter(|machine| machine.state == State::Member && seen.node_is_ready(machine)) {
-        let Found::Vm(vm) = seen.vm(machine) else { continue };
+        let Observed::Vm(vm) = seen.vm(machine) else { continue };
         if !matches!(vm.power, PowerState::Off | PowerState::Suspended) {
             continue;
         }
@@ -162,7 +167,7 @@ async fn doubtful(hypervisor: &dyn Hypervisor, machines: &[Machine], seen: &Seen
 
 /// Why nothing is done for a machine whose VM goes, by one elsewhere that is no plain replica of that: somebody may have powered it on, or it
 /// holds a disk of the worker's.
-fn is_doubted(machine: &Machine, vm: &Vm) -> Option<Wait> {
+fn is_doubted(machine: &WorkerRecord, vm: &Vm) -> Option<Wait> {
     if !machine.is_copied_by(vm) {
         return None;
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::machine::Machine;
-use super::seen::Seen;
+use super::inventory::Inventory;
+use super::worker_record::WorkerRecord;
 
 /// How long a VM must be missing, by the monotonic clock, before it counts as gone. The proof is required too. A hypervisor may hide a VM from
 /// an account for a while, and an API server that has just started knows no node yet.
@@ -23,8 +23,8 @@ pub(super) struct Missing {
 
 impl Missing {
     /// Adds a look, and says in it what is gone.
-    pub(super) fn note(&mut self, machines: &[Machine], seen: &mut Seen) {
-        let missing = |machine: &&Machine| seen.is_missing(machine);
+    pub(super) fn note(&mut self, machines: &[WorkerRecord], seen: &mut Inventory) {
+        let missing = |machine: &&WorkerRecord| seen.is_missing(machine);
         let names: BTreeSet<String> = machines.iter().filter(missing).map(|machine| machine.name.clone()).collect();
         self.since.retain(|name, _| names.contains(name));
         self.destroyed.retain(|name| names.contains(name));

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::machine::{Machine, State};
-use super::seen::Seen;
+use super::inventory::Inventory;
+use super::worker_record::{State, WorkerRecord};
 use crate::hypervisor::Vm;
 
 /// One of them, for people.
@@ -19,14 +19,14 @@ impl fmt::Display for Newer<'_> {
     }
 }
 
-impl Seen {
+impl Inventory {
     /// The VMs that say so: those that carry the pool's stamp as a worker's that nobody knows, and those that are on though they are noted as
     /// begun alone: none is powered on before it is noted as whole.
-    pub(super) fn newer(&self, machines: &[Machine]) -> Vec<&Vm> {
+    pub(super) fn newer(&self, machines: &[WorkerRecord]) -> Vec<&Vm> {
         let is_unknown =
             |vm: &Vm| vm.stamp.is_some() && !machines.iter().any(|it| it.owns(vm) || it.noted() == Some(vm.uuid()));
         let has_outlived = |vm: &Vm| {
-            let is_half = |it: &Machine| it.state == State::New && it.vm.is_none() && it.owns(vm);
+            let is_half = |it: &WorkerRecord| it.state == State::New && it.vm.is_none() && it.owns(vm);
             vm.power.proves_power_on() && machines.iter().any(is_half)
         };
         self.vms.iter().filter(|&vm| is_unknown(vm) || has_outlived(vm)).collect()

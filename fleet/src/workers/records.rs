@@ -12,12 +12,12 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::machine::{Machine, State, numbered};
 use super::pool::Pool;
 use super::reason;
-use crate::authority::{Drawn, Hold, Store, sorted};
+use super::worker_record::{State, WorkerRecord, numbered};
 use crate::journals::workers::{self, ALL, POOL, change, changed, journal, machine_of};
 use crate::journals::{beginning, whole};
+use crate::lease::{AllocatedIds, Lease, Store, sorted};
 use crate::upgrade::Reason;
 
 /// One line, or one file.
@@ -29,7 +29,7 @@ enum Record {
     },
     /// What was begun for a machine.
     Machine {
-        machine: Box<Machine>,
+        machine: Box<WorkerRecord>,
     },
     /// That there is a machine, whose journal is another file.
     Known(Known),
@@ -49,28 +49,28 @@ struct Known {
 }
 
 impl Known {
-    fn of(machine: &Machine) -> Self {
-        let Machine { name, id, address, vm, .. } = machine;
+    fn of(machine: &WorkerRecord) -> Self {
+        let WorkerRecord { name, id, address, vm, .. } = machine;
         Self { name: name.clone(), id: *id, address: *address, vm: *vm }
     }
 
     /// The machine whose journal is lost: nothing is done for it until a person goes on.
-    fn without_journal(self, pool: &Pool) -> Machine {
+    fn without_journal(self, pool: &Pool) -> WorkerRecord {
         let Self { name, id, address, vm } = self;
         let words = "its journal is damaged: what it was made like is not known. Going on makes it anew";
         let reason = Some(Reason::new(reason::JOURNAL, words));
-        Machine { name, vm, state: State::Failed, reason, ..Machine::new(pool, id, address, 0) }
+        WorkerRecord { name, vm, state: State::Failed, reason, ..WorkerRecord::new(pool, id, address, 0) }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct PoolRecord {
     pub pool: Pool,
-    pub machines: Vec<Machine>,
+    pub machines: Vec<WorkerRecord>,
 }
 
-impl Kept {
-    pub fn machine(&self, name: &str) -> Option<&Machine> {
+impl PoolRecord {
+    pub fn machine(&self, name: &str) -> Option<&WorkerRecord> {
         self.machines.iter().find(|machine| machine.name == name)
     }
 
@@ -99,7 +99,7 @@ impl Kept {
     }
 
     fn note(&mut self, record: Record) {
-        let place = |name: &str, machines: &[Machine]| machines.iter().position(|machine| machine.name == name);
+        let place = |name: &str, machines: &[WorkerRecord]| machines.iter().position(|machine| machine.name == name);
         match record {
             Record::Pool { pool } => self.pool = *pool,
             // Its journal says all of it.
@@ -109,7 +109,7 @@ impl Kept {
                 Some(at) => self.machines[at] = *machine,
                 None => {
                     self.machines.push(*machine);
-                    self.machines.sort_by_key(Machine::number);
+                    self.machines.sort_by_key(WorkerRecord::number);
                 }
             },
         }
@@ -118,8 +118,8 @@ impl Kept {
 
 /// The open journals of a pool.
 pub struct Records<'a> {
-    hold: &'a Hold<'a>,
-    kept: Kept,
+    hold: &'a Lease<'a>,
+    kept: PoolRecord,
     /// How many files this hold has tried to write.
     written: usize,
 }
@@ -129,7 +129,7 @@ impl<'a> Records<'a> {
     ///
     /// # Errors
     /// When it cannot be written: what the hold before had counts then.
-    pub async fn begin(hold: &'a Hold<'a>, kept: Kept) -> anyhow::Result<Self> {
+    pub async fn begin(hold: &'a Lease<'a>, kept: PoolRecord) -> anyhow::Result<Self> {
         let mut lines = line(&Record::Pool { pool: Box::new(kept.pool.clone()) })?;
         for machine in &kept.machines {
             let text = beginning(&line(&Record::Machine { machine: Box::new(machine.clone()) })?)?;
@@ -142,7 +142,7 @@ impl<'a> Records<'a> {
         Ok(Self { hold, kept, written: 0 })
     }
 
-    pub fn kept(&self) -> &Kept {
+    pub fn kept(&self) -> &PoolRecord {
         &self.kept
     }
 
@@ -156,14 +156,14 @@ impl<'a> Records<'a> {
     }
 
     /// Notes what is begun for a machine.
-    pub async fn save_machine(&mut self, machine: Machine) -> anyhow::Result<()> {
+    pub async fn save_machine(&mut self, machine: WorkerRecord) -> anyhow::Result<()> {
         let name = machine.name.clone();
         self.save(&name, Record::Machine { machine: Box::new(machine) }).await
     }
 
     /// Notes what is wanted, and what that changes of machines, all of it or nothing: one that goes and the count that it leaves
     /// belong together.
-    pub(super) async fn save_all(&mut self, pool: Pool, machines: Vec<Machine>) -> anyhow::Result<()> {
+    pub(super) async fn save_all(&mut self, pool: Pool, machines: Vec<WorkerRecord>) -> anyhow::Result<()> {
         let machines = machines.into_iter().map(|machine| Record::Machine { machine: Box::new(machine) });
         self.write("pool", [Record::Pool { pool: Box::new(pool) }].into_iter().chain(machines).collect()).await
     }
@@ -174,7 +174,7 @@ impl<'a> Records<'a> {
     }
 
     /// Draws what a further machine is known by, before anything follows from it.
-    pub(super) async fn draw(&self, name: &str, address: Option<Ipv4Addr>) -> anyhow::Result<Drawn> {
+    pub(super) async fn draw(&self, name: &str, address: Option<Ipv4Addr>) -> anyhow::Result<AllocatedIds> {
         self.hold.confirm().await?;
         self.hold.store().draw(self.hold.number(), name, address).await
     }
@@ -200,7 +200,7 @@ impl<'a> Records<'a> {
 pub enum Noted {
     Pool(Box<Pool>),
     /// What was begun for a machine.
-    Machine(Box<Machine>),
+    Machine(Box<WorkerRecord>),
     /// Nothing of the machine of this name is left.
     Gone(String),
 }
@@ -229,7 +229,7 @@ fn line(record: &Record) -> anyhow::Result<String> {
 ///
 /// # Errors
 /// When the store cannot be read, or what it has is damaged.
-pub async fn read(store: &dyn Store) -> anyhow::Result<Option<Kept>> {
+pub async fn read(store: &dyn Store) -> anyhow::Result<Option<PoolRecord>> {
     let mut made = 0;
     for number in sorted(store).await.context("looking for the workers' journals")?.into_iter().rev() {
         let kept = of_hold(store, number).await;
@@ -252,7 +252,7 @@ async fn put_aside(store: &dyn Store, number: u64) -> anyhow::Result<u64> {
 }
 
 /// What a hold has; none if its command had begun nothing.
-async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<Kept>> {
+async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<PoolRecord>> {
     let changes = changes(store, number).await?;
     let begun = match begun(store, number, &changes).await? {
         None => begun_before(store, number).await?,
@@ -337,13 +337,17 @@ impl Change {
 }
 
 /// What a hold began with. A journal that is damaged is of one machine alone.
-async fn begun(store: &dyn Store, number: u64, changes: &BTreeMap<usize, Change>) -> anyhow::Result<Option<Kept>> {
+async fn begun(
+    store: &dyn Store,
+    number: u64,
+    changes: &BTreeMap<usize, Change>,
+) -> anyhow::Result<Option<PoolRecord>> {
     let Some(text) = store.read(number, POOL).await? else { return Ok(None) };
     let Some(lines) = whole(&text)? else { return Ok(None) };
     let mut lines =
         lines.lines().map(|line| serde_json::from_str(line).with_context(|| format!("understanding {POOL}")));
     let Some(Record::Pool { pool }) = lines.next().transpose()? else { bail!("{POOL} does not begin with the pool") };
-    let mut kept = Kept { pool: *pool, machines: Vec::new() };
+    let mut kept = PoolRecord { pool: *pool, machines: Vec::new() };
     for line in lines {
         let Record::Known(known) = line? else { bail!("{POOL} has something else than machines' names") };
         if changes.values().any(|change| change.is_of(&known.name)) {
@@ -362,7 +366,7 @@ async fn begun(store: &dyn Store, number: u64, changes: &BTreeMap<usize, Change>
     Ok(Some(kept))
 }
 
-fn machine(text: &str) -> anyhow::Result<Machine> {
+fn machine(text: &str) -> anyhow::Result<WorkerRecord> {
     match serde_json::from_str(whole(text)?.context("it was cut")?)? {
         Record::Machine { machine } => Ok(*machine),
         _ => bail!("it is no machine's"),
@@ -370,13 +374,13 @@ fn machine(text: &str) -> anyhow::Result<Machine> {
 }
 
 /// What a hold of an earlier version began with: all of it in one file.
-async fn begun_before(store: &dyn Store, number: u64) -> anyhow::Result<Option<Kept>> {
+async fn begun_before(store: &dyn Store, number: u64) -> anyhow::Result<Option<PoolRecord>> {
     let Some(text) = store.read(number, ALL).await? else { return Ok(None) };
     let Some(lines) = whole(&text)? else { return Ok(None) };
-    let mut kept: Option<Kept> = None;
+    let mut kept: Option<PoolRecord> = None;
     for line in lines.lines() {
         match (serde_json::from_str(line).with_context(|| format!("understanding {ALL}"))?, &mut kept) {
-            (Record::Pool { pool }, None) => kept = Some(Kept { pool: *pool, machines: Vec::new() }),
+            (Record::Pool { pool }, None) => kept = Some(PoolRecord { pool: *pool, machines: Vec::new() }),
             (_, None) => bail!("{ALL} does not begin with the pool"),
             (record, Some(kept)) => kept.note(record),
         }

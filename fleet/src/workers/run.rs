@@ -2,18 +2,18 @@
 
 use tokio::time::Instant;
 
-use super::crew::{Arrived, Notice, Workers};
+use super::action_error::{ActionError, TO_END};
+use super::goal::Goal;
 use super::look::look;
 use super::reason;
-use super::records::{self, Kept, Records};
-use super::rounds::Rounds;
+use super::reconcile_loop::ReconcileLoop;
+use super::records::{self, PoolRecord, Records};
 use super::status::WorkersStatus;
-use super::trouble::{TO_END, Trouble};
 use super::wait::Wait;
-use super::wish::Wish;
-use crate::authority::{Hold, TakeOver, standing};
-use crate::ending::{Cancelled, last_look, unless_cancelled};
+use super::worker_pool::{Notice, RunOutcome, Workers};
+use crate::cancel::{Cancelled, last_look, unless_cancelled};
 use crate::journals;
+use crate::lease::{Lease, TakeOver, standing};
 use crate::upgrade::Reason;
 
 impl Workers<'_> {
@@ -22,7 +22,7 @@ impl Workers<'_> {
     /// # Errors
     /// When it cannot be wanted now, somebody else is at work, or has taken over; and [`crate::Cancelled`] when it was asked to end
     /// before the wish was noted.
-    pub async fn go(&self, wish: &Wish, over: TakeOver) -> anyhow::Result<(Arrived, WorkersStatus)> {
+    pub async fn go(&self, wish: &Goal, over: TakeOver) -> anyhow::Result<(RunOutcome, WorkersStatus)> {
         self.go_with(wish, over, &|| Ok(())).await
     }
 
@@ -32,22 +32,22 @@ impl Workers<'_> {
     /// As [`Workers::go`], and what `note` says: nothing is wanted otherwise then.
     pub async fn go_with(
         &self,
-        wish: &Wish,
+        wish: &Goal,
         over: TakeOver,
         note: &dyn Fn() -> anyhow::Result<()>,
-    ) -> anyhow::Result<(Arrived, WorkersStatus)> {
+    ) -> anyhow::Result<(RunOutcome, WorkersStatus)> {
         // What is refused is refused before anything is taken from anyone.
         let kept = unless_cancelled(&self.cancelled, records::read(self.store)).await??;
         wish.applied(kept, (self.clock)())?;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
-        let hold = Hold::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
+        let hold = Lease::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
         journals::prune_beside_upgrades(&hold, &self.cancelled).await;
         let gone = async {
             let kept = unless_cancelled(&self.cancelled, records::read(self.store)).await??;
             let kept = wish.applied(kept, (self.clock)())?;
             hold.confirm().await?;
             note()?;
-            let mut rounds = Rounds::new(self, &hold, Records::begin(&hold, kept).await?);
+            let mut rounds = ReconcileLoop::new(self, &hold, Records::begin(&hold, kept).await?);
             let arrived = self.run(wish, &mut rounds).await?;
             let status = match last_look(&self.cancelled, self.status_of(rounds.kept())).await {
                 Ok(status) => status?,
@@ -76,22 +76,22 @@ impl Workers<'_> {
     ///
     /// # Errors
     /// When this command may not go on.
-    pub async fn status_of(&self, kept: &Kept) -> anyhow::Result<WorkersStatus> {
+    pub async fn status_of(&self, kept: &PoolRecord) -> anyhow::Result<WorkersStatus> {
         match look(self, kept).await {
             Ok(seen) => Ok(WorkersStatus::of(kept, Ok(&seen))),
-            Err(Trouble::Stop(error)) => Err(error),
-            Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => {
+            Err(ActionError::Stop(error)) => Err(error),
+            Err(ActionError::Later(why) | ActionError::InDoubt(why) | ActionError::Refused(why)) => {
                 Ok(WorkersStatus::of(kept, Err(why)))
             }
         }
     }
 
-    async fn run(&self, wish: &Wish, rounds: &mut Rounds<'_>) -> anyhow::Result<Arrived> {
+    async fn run(&self, wish: &Goal, rounds: &mut ReconcileLoop<'_>) -> anyhow::Result<RunOutcome> {
         let mut told: Vec<Wait> = Vec::new();
         let mut changed_last = Instant::now();
         loop {
             if *self.cancelled.borrow() {
-                return Ok(Arrived::Cancelled);
+                return Ok(RunOutcome::Cancelled);
             }
             let round = rounds.step().await?;
             let waits: Vec<Wait> = round.waits.iter().chain(&round.stopped).cloned().collect();
@@ -106,19 +106,19 @@ impl Workers<'_> {
                 continue;
             }
             if round.done {
-                return Ok(Arrived::Done);
+                return Ok(RunOutcome::Done);
             }
             let is_stuck = round.needs_a_person && !round.changed;
             // A pause is noted by now: nobody has to wait for the cluster to learn that.
-            let is_noted = *wish == Wish::Pause && !round.changed && (round.blind || !rounds.kept().moves());
+            let is_noted = *wish == Goal::Pause && !round.changed && (round.blind || !rounds.kept().moves());
             if is_stuck || is_noted || changed_last.elapsed() >= self.pause_limit {
-                let paused = || Arrived::Paused(waits);
-                return Ok(if round.stopped.is_empty() { paused() } else { Arrived::Stopped(round.stopped) });
+                let paused = || RunOutcome::Paused(waits);
+                return Ok(if round.stopped.is_empty() { paused() } else { RunOutcome::Stopped(round.stopped) });
             }
             // What could not be done asks the store again: where that hangs, no sooner than who only waits.
             let rest = if round.failed { self.pace.max(rounds.rest()) } else { self.pace };
             if unless_cancelled(&self.cancelled, tokio::time::sleep(rest)).await.is_err() {
-                return Ok(Arrived::Cancelled);
+                return Ok(RunOutcome::Cancelled);
             }
         }
     }

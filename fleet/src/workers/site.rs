@@ -6,9 +6,9 @@ use contract::properties as keys;
 use contract::properties::parse::addresses::DHCP;
 use contract::role::Role;
 
-use super::machine::Machine;
 use super::pool::Pool;
 use super::token::Token;
+use super::worker_record::WorkerRecord;
 
 /// What all workers of a cluster are told: its name, the address of its API, the hash of its authority, its gateway, DNS
 /// and time servers, its SSH keys, and whatever else their form asks for.
@@ -43,7 +43,7 @@ impl Site {
     pub(super) fn properties(
         &self,
         pool: &Pool,
-        machine: &Machine,
+        machine: &WorkerRecord,
         token: &Token,
         mut labels: BTreeMap<String, String>,
     ) -> BTreeMap<String, String> {
@@ -86,7 +86,7 @@ mod tests {
         pool.template.taints.insert("example.com/edge=true:NoSchedule".to_owned());
         let address = pool.addresses.as_ref().and_then(|addresses| addresses.iter().next());
         pool.made = 1;
-        let machine = Machine::new(&pool, uuid::Uuid::from_u128(1), address, 0);
+        let machine = WorkerRecord::new(&pool, uuid::Uuid::from_u128(1), address, 0);
         let hash = format!("sha256:{}", "0a".repeat(32));
         let site = [(keys::CLUSTER_NAME, "t"), (keys::API_VIP, "10.0.0.10"), (keys::CLUSTER_CA_HASH, &hash)];
         let site = Site(site.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
@@ -101,7 +101,7 @@ mod tests {
         assert!(lacking.is_empty(), "{lacking:?}");
         assert_eq!((told[keys::ROLE].as_str(), told[keys::NODE_POOL].as_str()), ("worker", "general"));
         assert_eq!(told[keys::ADDRESS], "10.0.0.20/24");
-        let leased = Machine { address: None, ..machine };
+        let leased = WorkerRecord { address: None, ..machine };
         let zone = |name: &str| BTreeMap::from([("topology.kubernetes.io/zone".to_owned(), name.to_owned())]);
         let without = Pool { addresses: None, ..pool };
         let told = site.properties(&without, &leased, &Token::new("w", 0, 1), zone("a"));

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::cluster::{Cluster as _, NodeSeen};
 use super::reason;
-use crate::node::{Client, Method};
+use crate::nodes::{Client, Method};
 use crate::upgrade::Reason;
 
 /// The minor of a cluster's API servers.

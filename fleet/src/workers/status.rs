@@ -8,12 +8,12 @@ use uuid::Uuid;
 
 use super::decide::{Next, next};
 use super::discards::Discards;
-use super::machine::State;
-use super::records::Kept;
-use super::seen::{Found, Seen};
+use super::inventory::{Inventory, Observed};
+use super::records::PoolRecord;
 use super::wait::Wait;
+use super::worker_record::State;
 use crate::hypervisor::{PowerState, Vm};
-use crate::node::told;
+use crate::nodes::told;
 use crate::upgrade::Reason;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -104,7 +104,7 @@ pub struct WorkersStatus {
 
 impl WorkersStatus {
     /// From what is kept, and what was seen or why nothing was.
-    pub(super) fn of(kept: &Kept, seen: Result<&Seen, Reason>) -> Self {
+    pub(super) fn of(kept: &PoolRecord, seen: Result<&Inventory, Reason>) -> Self {
         let next = seen.as_ref().map(|seen| next(&kept.pool, &kept.machines, seen));
         let done = next.as_ref().is_ok_and(Next::is_done);
         let Next { waits, stopped, .. } = next.unwrap_or_else(|why| Next {
@@ -117,13 +117,13 @@ impl WorkersStatus {
             .iter()
             .map(|machine| {
                 let node = seen.and_then(|seen| seen.node(machine).own());
-                let power = |seen: &Seen| match seen.vm(machine) {
-                    Found::Vm(vm) => Some(vm.power),
+                let power = |seen: &Inventory| match seen.vm(machine) {
+                    Observed::Vm(vm) => Some(vm.power),
                     // It is there, and may be a copy.
-                    Found::Odd if machine.state == State::Member && seen.doubtful.contains_key(&machine.name) => {
+                    Observed::Odd if machine.state == State::Member && seen.doubtful.contains_key(&machine.name) => {
                         seen.vms.iter().find(|vm| machine.owns(vm)).map(|vm| vm.power)
                     }
-                    Found::Odd | Found::Nothing => None,
+                    Observed::Odd | Observed::Nothing => None,
                 };
                 WorkerStatus {
                     name: machine.name.clone(),
@@ -131,7 +131,7 @@ impl WorkersStatus {
                     state: machine.state,
                     image: machine.template.image.name.clone(),
                     kubelet: node.map(|node| node.kubelet.clone()).filter(|version| !version.is_empty()),
-                    up_to_date: !seen.unwrap_or(&Seen::default()).is_outdated(&kept.pool, machine),
+                    up_to_date: !seen.unwrap_or(&Inventory::default()).is_outdated(&kept.pool, machine),
                     available: seen.is_some_and(|seen| seen.is_available(machine)),
                     ready: seen.is_some_and(|seen| seen.is_ready(machine)),
                     unhealthy: seen.is_some_and(|seen| seen.is_unhealthy(machine)),

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::machine::Machine;
+use super::worker_record::WorkerRecord;
 use crate::upgrade::Reason;
 
 /// Something that has to happen before it goes on.
@@ -23,12 +23,12 @@ pub struct Wait {
 
 impl Wait {
     /// It may pass by itself.
-    pub(super) fn passing(machine: &Machine, code: &str, words: impl std::fmt::Display) -> Self {
+    pub(super) fn passing(machine: &WorkerRecord, code: &str, words: impl std::fmt::Display) -> Self {
         Self { worker: Some(machine.name.clone()), reason: Reason::new(code, words), lasting: false, token: false }
     }
 
     /// A person has to see to it.
-    pub(super) fn lasting(machine: &Machine, code: &str, words: impl std::fmt::Display) -> Self {
+    pub(super) fn lasting(machine: &WorkerRecord, code: &str, words: impl std::fmt::Display) -> Self {
         Self { lasting: true, ..Self::passing(machine, code, words) }
     }
 

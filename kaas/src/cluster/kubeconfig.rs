@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use contract::deployer::{Fingerprint, HOURS};
 use contract::ports;
-use fleet::node::Credentials;
+use fleet::nodes::Credentials;
 use serde_json::Value;
 use zeroize::Zeroizing;
 

@@ -10,8 +10,8 @@ use contract::properties::{
     self, ADDRESS, CLUSTER_NAME, CONTROL_NODES, DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, NODE_NAME, ROLE,
 };
 use contract::role::Role;
-use fleet::authority::number_of;
 use fleet::hypervisor::Size;
+use fleet::lease::number_of;
 use image::document::{Document, Located, Mistake, Mistakes, Table, any, beside};
 
 use super::described::{NodeTable, Text, Written};

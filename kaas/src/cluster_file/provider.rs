@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::deployer::PrivateKey;
-use fleet::authority::{Snapshots, Store, TakeOver};
-use fleet::deploy::Wanted;
+use fleet::control_plane::DesiredState;
 use fleet::hypervisor::{Hypervisor, Placement};
-use fleet::node::Deployer;
+use fleet::lease::{Snapshots, Store, TakeOver};
+use fleet::nodes::Deployer;
 use fleet::vcenter::probe::Report;
 use image::document::{Mistake, Table};
 use tokio::runtime::Runtime;
@@ -50,13 +50,13 @@ pub trait Site {
     fn words(&self) -> String;
 
     /// Looks whether the cluster can be made here; makes nothing. `written` is what the file says of it.
-    fn check(&self, wanted: &Wanted, written: Written<'_>) -> anyhow::Result<Checked>;
+    fn check(&self, wanted: &DesiredState, written: Written<'_>) -> anyhow::Result<Checked>;
 
     /// The cluster's place; none if it is not there.
     fn find(&self) -> anyhow::Result<Option<Place>>;
 
     /// The place, made if it is not there. Killed in the middle, it is made anew by the next call.
-    fn make(&self, wanted: &Wanted, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<Place>;
+    fn make(&self, wanted: &DesiredState, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<Place>;
 
     /// Whether a cluster may be destroyed: nothing else stands on its place.
     ///

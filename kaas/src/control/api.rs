@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use controller::objects::{GROUP, VERSION};
-use fleet::node::{Answer, Client, Method, clean};
+use fleet::nodes::{Answer, Client, Method, clean};
 use serde_json::{Value, json};
 
 use super::{Change, text};

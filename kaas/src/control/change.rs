@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fleet::node::clean;
+use fleet::nodes::clean;
 use serde_json::Value;
 
 /// A field that is set anew.

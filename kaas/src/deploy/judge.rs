@@ -11,7 +11,7 @@ use contract::finding::{Finding, Severity};
 use contract::form::{self, SecretNeed};
 use contract::properties::{ADDRESS, CLUSTER_NAME, CONTROL_NODES, DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, NODE_NAME};
 use contract::role::Role;
-use fleet::deploy::{Goal, Kept, Node, Wanted, WantedNode};
+use fleet::control_plane::{DeploymentRecord, DesiredState, Lifecycle, Node, WantedNode};
 use fleet::upgrade::Target;
 use fleet::workers::Image;
 use image::document::{Located, Mistake, Mistakes};
@@ -25,7 +25,7 @@ use crate::publisher;
 
 /// A description that is in order.
 pub struct Judged {
-    pub wanted: Wanted,
+    pub wanted: DesiredState,
     /// The deployer's key; none if a new one would be drawn.
     pub key: Option<PrivateKey>,
     /// What is worth knowing, but stops nothing.
@@ -53,10 +53,10 @@ pub enum Resolve {
 pub(super) fn begun_with(
     file: &ClusterFile,
     has_key: bool,
-    kept: &Kept,
+    kept: &DeploymentRecord,
     vms: &BTreeSet<Uuid>,
 ) -> anyhow::Result<Resolve> {
-    if kept.goal != Goal::Up || !(kept.formed || kept.nodes.iter().any(|node| node.vm.is_some())) {
+    if kept.goal != Lifecycle::Up || !(kept.formed || kept.nodes.iter().any(|node| node.vm.is_some())) {
         return Ok(Resolve::All);
     }
     let (cluster, key) = (&kept.cluster, file.deployer_key.display());
@@ -82,9 +82,9 @@ pub(super) fn begun_with(
 
 /// What is worth knowing of the deployer's key that is there, where a cluster, of which `kept` is noted, has formed with another one. It may
 /// have been given to the nodes since.
-pub(super) fn another_key(key: Option<Fingerprint>, kept: &Kept) -> Option<String> {
+pub(super) fn another_key(key: Option<Fingerprint>, kept: &DeploymentRecord) -> Option<String> {
     let (given, noted) = (key?, kept.deployer?);
-    let is_another = kept.goal == Goal::Up && kept.formed && given != noted;
+    let is_another = kept.goal == Lifecycle::Up && kept.formed && given != noted;
     is_another.then(|| {
         format!(
             "the nodes of the cluster {} let in the deployer's key {noted} before, and the one that is there is {given}: they let that in \
@@ -158,7 +158,7 @@ pub(super) fn judge_with(
         // Nothing is kept of what is only judged.
         None => Digests::of(Uuid::new_v4().as_bytes()),
     };
-    let wanted = Wanted {
+    let wanted = DesiredState {
         cluster: file.name.value.clone(),
         nodes,
         size: file.size,

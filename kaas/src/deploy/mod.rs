@@ -18,10 +18,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use fleet::Cancelled;
-use fleet::authority::{Standing, TakeOver, standing};
-use fleet::deploy::{Arrived, ByKey, Deploy as Deployment, DeployStatus, MadeOtherwise, Notice, Unheld, Wish, begun};
+use fleet::control_plane::{
+    ByKey, Deploy as Deployment, DeployStatus, Goal, MadeOtherwise, Notice, RunOutcome, UnattachedDisk, begun,
+};
 use fleet::hypervisor::Vm;
-use fleet::node::clean;
+use fleet::lease::{LeaseState, TakeOver, standing};
+use fleet::nodes::clean;
 use image::document::Mistakes;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -86,7 +88,7 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
     }
     let tell = |what: &str| arguments.work.output.tell(what);
     let place = site.make(&wanted, &key, &tell)?;
-    run.go(&place, Some(key), Wish::Deploy(&wanted), arguments.work.over.take())
+    run.go(&place, Some(key), Goal::Deploy(&wanted), arguments.work.over.take())
 }
 
 /// `kaas destroy`. Exit statuses as of `deploy`.
@@ -108,7 +110,7 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     let unheld = if arguments.data_disks {
         looks.with(&place, None, async |deploy| deploy.unheld().await).map_err(advised)?
     } else {
-        Unheld::default()
+        UnattachedDisk::default()
     };
     let copies = looks.with(&place, None, async |deploy| deploy.copies().await).map_err(advised)?;
     // Looked for now: once the cluster is gone nothing keeps that from being said.
@@ -131,8 +133,8 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     site.run(Ending::AtOnce, async |_| {
         tokio::task::spawn_blocking(move || going.confirmed(given.as_deref())).await.context("asking")?
     })?;
-    let (disks, Unheld { goes, doubtful, held }) = (arguments.data_disks, &unheld);
-    let wish = Wish::Destroy { cluster: name, disks, left: goes, doubtful, held, also: &also };
+    let (disks, UnattachedDisk { goes, doubtful, held }) = (arguments.data_disks, &unheld);
+    let wish = Goal::Destroy { cluster: name, disks, left: goes, doubtful, held, also: &also };
     // One run: who asks it to end while it looks whether there is only the place has asked all of it.
     let gone = run.with(&place, None, async |deploy| {
         // A command that was killed may have made the place alone.
@@ -215,14 +217,14 @@ impl<'a> Run<'a> {
         let looks = Run { ending: Ending::AtOnce, ..*self };
         let (has_key, key) = (judged.key.is_some(), judged.wanted.deployer());
         let looked = looks.with(&place, None, async |deploy| {
-            if let (Standing::Held(held), TakeOver::FromTheDead) = (standing(deploy.store).await?, over) {
+            if let (LeaseState::Held(held), TakeOver::FromTheDead) = (standing(deploy.store).await?, over) {
                 return Err(held.into());
             }
             let kept = begun(deploy.store, deploy.hypervisor.deployment()).await?;
             let vms: BTreeSet<Uuid> = deploy.hypervisor.vms().await?.iter().map(Vm::uuid).collect();
             let resolve = kept.as_ref().map_or(Ok(Resolve::All), |kept| begun_with(self.file, has_key, kept, &vms))?;
             let another_key = kept.as_ref().and_then(|kept| another_key(key, kept));
-            match deploy.may_be_wanted(Wish::Deploy(&judged.wanted)).await {
+            match deploy.may_be_wanted(Goal::Deploy(&judged.wanted)).await {
                 // It is made of what is yet to be typed as well.
                 Err(error) if error.is::<MadeOtherwise>() && self.file.asks() => {
                     let words = "whether its VMs were made of the same is told once all that is asked for was typed";
@@ -235,7 +237,7 @@ impl<'a> Run<'a> {
     }
 
     /// Notes a wish, goes on until it is so, and says what came of it.
-    fn go(&self, place: &Place, key: Option<PrivateKey>, wish: Wish<'_>, over: TakeOver) -> anyhow::Result<ExitCode> {
+    fn go(&self, place: &Place, key: Option<PrivateKey>, wish: Goal<'_>, over: TakeOver) -> anyhow::Result<ExitCode> {
         let last = Mutex::new(None);
         let keep = |given: &str| {
             *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Zeroizing::new(given.to_owned()));
@@ -253,22 +255,22 @@ impl<'a> Run<'a> {
     /// are those that stay where the cluster is gone.
     fn arrived(
         &self,
-        (arrived, status): &(Arrived, DeployStatus),
+        (arrived, status): &(RunOutcome, DeployStatus),
         renewed: Option<&str>,
         templates: Vec<String>,
     ) -> anyhow::Result<ExitCode> {
         let kubeconfig = handed_over(&self.file.kubeconfig, arrived, renewed)?;
         let exit = exit_status(arrived);
-        let templates = if let Arrived::Gone = arrived { templates } else { Vec::new() };
+        let templates = if let RunOutcome::Gone = arrived { templates } else { Vec::new() };
         if let Output::Json = self.output {
             json(&Outcome::of(arrived, kubeconfig, status).leaving(templates))?;
             return Ok(ExitCode::from(exit));
         }
         let mut text = words::arrived(arrived, kubeconfig, status) + &words::templates_stay(&templates);
-        if let Arrived::Up(_) = arrived {
+        if let RunOutcome::Up(_) = arrived {
             self.site.ways_in()?.iter().for_each(|way| text += &format!("\n{way}"));
         }
-        if matches!(arrived, Arrived::Paused(_) | Arrived::Stopped(_)) && !status.formed {
+        if matches!(arrived, RunOutcome::Paused(_) | RunOutcome::Stopped(_)) && !status.formed {
             let started = status.nodes.iter().filter(|node| node.power.is_some());
             for said in started.flat_map(|node| self.site.complaints(&node.name)) {
                 text += &format!("\n  {said}");
@@ -370,12 +372,12 @@ impl<'a> Run<'a> {
 ///
 /// # Errors
 /// The cluster runs, and its kubeconfig cannot be written.
-fn handed_over<'p>(path: &'p Path, arrived: &Arrived, renewed: Option<&str>) -> anyhow::Result<Option<&'p Path>> {
+fn handed_over<'p>(path: &'p Path, arrived: &RunOutcome, renewed: Option<&str>) -> anyhow::Result<Option<&'p Path>> {
     match arrived {
-        Arrived::Up(given) => fleet::files::write(path, given).map(|()| Some(path)),
-        Arrived::Gone => Ok(None),
+        RunOutcome::Up(given) => fleet::files::write(path, given).map(|()| Some(path)),
+        RunOutcome::Gone => Ok(None),
         // What it waits for is told all the same.
-        Arrived::Paused(_) | Arrived::Stopped(_) | Arrived::Cancelled => Ok(renewed_at(path, renewed)),
+        RunOutcome::Paused(_) | RunOutcome::Stopped(_) | RunOutcome::Cancelled => Ok(renewed_at(path, renewed)),
     }
 }
 
@@ -398,10 +400,10 @@ fn renewed_at<'p>(path: &'p Path, renewed: Option<&str>) -> Option<&'p Path> {
     }
 }
 
-fn exit_status(arrived: &Arrived) -> u8 {
+fn exit_status(arrived: &RunOutcome) -> u8 {
     match arrived {
-        Arrived::Up(_) | Arrived::Gone => 0,
-        Arrived::Paused(_) | Arrived::Cancelled => PAUSED,
-        Arrived::Stopped(_) => STOPPED,
+        RunOutcome::Up(_) | RunOutcome::Gone => 0,
+        RunOutcome::Paused(_) | RunOutcome::Cancelled => PAUSED,
+        RunOutcome::Stopped(_) => STOPPED,
     }
 }

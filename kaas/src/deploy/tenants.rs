@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use contract::deployer::PrivateKey;
 use controller::objects::{GROUP, VERSION};
-use fleet::deploy::{Goal, Kept, begun};
-use fleet::node::{Answer, Method, clean};
+use fleet::control_plane::{DeploymentRecord, Lifecycle, begun};
+use fleet::nodes::{Answer, Method, clean};
 use serde_json::Value;
 
 use crate::cluster_file::Place;
@@ -35,9 +35,9 @@ pub async fn told(
 ///
 /// # Errors
 /// The journal says neither.
-fn may_have(kept: Option<&Kept>) -> anyhow::Result<bool> {
+fn may_have(kept: Option<&DeploymentRecord>) -> anyhow::Result<bool> {
     match kept {
-        Some(kept) if kept.goal == Goal::Gone => Ok(false),
+        Some(kept) if kept.goal == Lifecycle::Gone => Ok(false),
         Some(kept) if !kept.formed => bail!("its journal does not say that it has formed"),
         _ => Ok(true),
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_journal_that_is_gone_or_says_nothing_of_it_is_no_word_that_there_are_none() {
-        let kept = |goal: &str, formed: bool| -> Kept {
+        let kept = |goal: &str, formed: bool| -> DeploymentRecord {
             let kept = serde_json::json!({
                 "cluster": "control", "goal": goal, "formed": formed, "image": {"digest": "d", "name": "n"}, "nodes": [],
             });

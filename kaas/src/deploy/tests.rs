@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use contract::deployer::{Fingerprint, PrivateKey};
 use contract::role::Role;
-use fleet::deploy::{Arrived, DeployStatus, Goal, Kept, LeftVm};
+use fleet::control_plane::{DeployStatus, DeploymentRecord, LeftVm, Lifecycle, RunOutcome};
 use fleet::hypervisor::{DiskRef, VmRef};
 use fleet::upgrade::{DiskCopy, KeptCopy, Target};
 use ova::ovf::{Product, PropertyGroup};
@@ -124,7 +124,7 @@ fn keys_and_secrets_are_drawn_once_into_files_of_their_own_and_never_to_judge() 
 fn nothing_is_drawn_beside_a_cluster_that_was_begun_with_it() {
     let (directory, path) = directory(ONE);
     let file = ClusterFile::read(&path).unwrap();
-    let kept = |goal: &str, formed: bool, vm: Option<uuid::Uuid>| -> Kept {
+    let kept = |goal: &str, formed: bool, vm: Option<uuid::Uuid>| -> DeploymentRecord {
         let kept = serde_json::json!({
             "cluster": "control", "goal": goal, "formed": formed,
             "image": {"digest": "d", "name": "kaas-control-plane 1.0.0"},
@@ -133,10 +133,10 @@ fn nothing_is_drawn_beside_a_cluster_that_was_begun_with_it() {
         serde_json::from_value(kept).unwrap()
     };
     let vm = Some(uuid::Uuid::from_u128(1));
-    let had_beside = |has_key, kept: &Kept, vms: BTreeSet<uuid::Uuid>| {
+    let had_beside = |has_key, kept: &DeploymentRecord, vms: BTreeSet<uuid::Uuid>| {
         begun_with(&file, has_key, kept, &vms).map_err(|error| error.to_string())
     };
-    let had = |has_key, kept: &Kept| had_beside(has_key, kept, BTreeSet::new());
+    let had = |has_key, kept: &DeploymentRecord| had_beside(has_key, kept, BTreeSet::new());
     // Nothing is there that was made with it, or nothing is made.
     for kept in [kept("up", false, None), kept("gone", true, vm), kept("down", true, vm)] {
         assert_eq!(had(false, &kept), Ok(Resolve::All));
@@ -178,7 +178,7 @@ fn a_secret_that_no_vm_is_told_any_more_is_neither_asked_for_nor_read() {
 #[test]
 fn who_comes_with_another_key_than_a_cluster_has_formed_with_is_told() {
     let [noted, other] = [b"noted", b"other"].map(|key: &[u8; 5]| Fingerprint::of(key));
-    let kept = |formed: bool, deployer: Option<Fingerprint>| -> Kept {
+    let kept = |formed: bool, deployer: Option<Fingerprint>| -> DeploymentRecord {
         let kept = serde_json::json!({
             "cluster": "control", "goal": "up", "formed": formed, "image": {"digest": "d", "name": "kaas-control-plane 1.0.0"},
             "nodes": [], "deployer": deployer,
@@ -326,7 +326,7 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     let replica = LeftVm { name: "cp1-restored".to_owned(), vm };
     let at = DeployStatus {
         cluster: "control".to_owned(),
-        goal: Goal::Down,
+        goal: Lifecycle::Down,
         image: "one".to_owned(),
         formed: true,
         looked: true,
@@ -347,7 +347,7 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     let asked = format!("  left: the data disk {} at [ds] 3.vmdk; its removal was asked for: it is", disk(3).uuid);
     assert!(text.contains(&asked), "{text}");
     // Programs are told of what is named no more as well: with --confirm nobody is asked.
-    let told = serde_json::to_value(Outcome::of(&Arrived::Gone, None, &at)).unwrap();
+    let told = serde_json::to_value(Outcome::of(&RunOutcome::Gone, None, &at)).unwrap();
     assert_eq!(told["forgotten"][0]["uuid"], serde_json::json!(disk(4).uuid));
     // A copy of a disk is named to both, and is nothing that goes.
     assert!(text.contains(&format!("  left: a copy of the data disk of cp1: {path} (perhaps half")), "{text}");
@@ -356,10 +356,10 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     assert_eq!((&told["replicas"][0]["name"], &told["replicas"][0]["id"]), (&"cp1-restored".into(), &"vm-5".into()));
     // So is a template.
     let template = "kaas/control/kaas-image-1".to_owned();
-    let told = serde_json::to_value(Outcome::of(&Arrived::Gone, None, &at).leaving(vec![template.clone()])).unwrap();
+    let told = serde_json::to_value(Outcome::of(&RunOutcome::Gone, None, &at).leaving(vec![template.clone()])).unwrap();
     assert_eq!(told["templates"], serde_json::json!([template]));
     assert!(templates_stay(&[template]).starts_with("  left: the template kaas/control/kaas-image-1; remove it in"));
-    let text = status(&DeployStatus { goal: Goal::Up, ..at });
+    let text = status(&DeployStatus { goal: Lifecycle::Up, ..at });
     assert!(text.contains("  also there: a copy of the data disk of cp1: "), "{text}");
 }
 
@@ -368,7 +368,7 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
 fn a_cluster_that_waits_for_a_node_hands_its_kubeconfig_over_and_exits_as_before() {
     let at = DeployStatus {
         cluster: "control".to_owned(),
-        goal: Goal::Up,
+        goal: Lifecycle::Up,
         image: "one".to_owned(),
         formed: true,
         looked: true,
@@ -384,10 +384,10 @@ fn a_cluster_that_waits_for_a_node_hands_its_kubeconfig_over_and_exits_as_before
         newer: Vec::new(),
     };
     let ends = [
-        (Arrived::Up(Zeroizing::new("the last".to_owned())), 0, "the last"),
-        (Arrived::Paused(Vec::new()), 3, "one"),
-        (Arrived::Stopped(Vec::new()), 4, "one"),
-        (Arrived::Cancelled, 3, "one"),
+        (RunOutcome::Up(Zeroizing::new("the last".to_owned())), 0, "the last"),
+        (RunOutcome::Paused(Vec::new()), 3, "one"),
+        (RunOutcome::Stopped(Vec::new()), 4, "one"),
+        (RunOutcome::Cancelled, 3, "one"),
     ];
     for (end, exit, text) in ends {
         let directory = tempfile::tempdir().unwrap();
@@ -403,15 +403,15 @@ fn a_cluster_that_waits_for_a_node_hands_its_kubeconfig_over_and_exits_as_before
     // Of one that has given none, or is gone, the old one stays as it is.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kubeconfig");
-    for (end, renewed) in [(Arrived::Paused(Vec::new()), None), (Arrived::Gone, Some("one"))] {
+    for (end, renewed) in [(RunOutcome::Paused(Vec::new()), None), (RunOutcome::Gone, Some("one"))] {
         assert_eq!(handed_over(&path, &end, renewed).unwrap(), None, "{end:?}");
         assert!(!path.exists() && !arrived(&end, None, &at).contains("kubeconfig"), "{end:?}");
     }
     // That it cannot be written keeps back no word of what is waited for.
     std::fs::write(&path, "").unwrap();
     let below = path.join("kubeconfig");
-    assert_eq!(handed_over(&below, &Arrived::Paused(Vec::new()), Some("one")).unwrap(), None);
-    handed_over(&below, &Arrived::Up(Zeroizing::new("the last".to_owned())), None).unwrap_err();
+    assert_eq!(handed_over(&below, &RunOutcome::Paused(Vec::new()), Some("one")).unwrap(), None);
+    handed_over(&below, &RunOutcome::Up(Zeroizing::new("the last".to_owned())), None).unwrap_err();
 }
 
 /// As where the store fails once the cluster was asked.

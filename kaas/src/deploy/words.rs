@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use fleet::deploy::{Arrived, DeployStatus, Goal, HeldDisk, Wait, Wanted, left_in_words};
+use fleet::control_plane::{DeployStatus, DesiredState, HeldDisk, Lifecycle, RunOutcome, Wait, left_in_words};
 use fleet::hypervisor::{DiskRef, Vm};
-use fleet::node::clean;
+use fleet::nodes::clean;
 use fleet::upgrade::DiskCopy;
 use serde::Serialize;
 
@@ -29,13 +29,13 @@ pub struct Outcome<'a> {
 
 impl<'a> Outcome<'a> {
     /// `kubeconfig` is where one was written.
-    pub(super) fn of(arrived: &Arrived, kubeconfig: Option<&'a Path>, status: &'a DeployStatus) -> Self {
+    pub(super) fn of(arrived: &RunOutcome, kubeconfig: Option<&'a Path>, status: &'a DeployStatus) -> Self {
         let word = match arrived {
-            Arrived::Up(_) => "up",
-            Arrived::Gone => "gone",
-            Arrived::Paused(_) => "paused",
-            Arrived::Stopped(_) => "stopped",
-            Arrived::Cancelled => "cancelled",
+            RunOutcome::Up(_) => "up",
+            RunOutcome::Gone => "gone",
+            RunOutcome::Paused(_) => "paused",
+            RunOutcome::Stopped(_) => "stopped",
+            RunOutcome::Cancelled => "cancelled",
         };
         Self { arrived: word, kubeconfig, templates: Vec::new(), status }
     }
@@ -72,7 +72,7 @@ struct PlannedVm {
 
 impl Plan {
     /// Of what was judged by itself, with its warnings, and of what the look at the site has brought.
-    pub(super) fn of(wanted: &Wanted, file: &ClusterFile, warnings: Vec<String>, checked: Checked) -> Self {
+    pub(super) fn of(wanted: &DesiredState, file: &ClusterFile, warnings: Vec<String>, checked: Checked) -> Self {
         let shown = |(key, value): (&String, &String)| {
             let hidden = contract::properties::find(key).is_none_or(|property| property.betrays(value));
             (key.clone(), if hidden { "…".to_owned() } else { value.clone() })
@@ -184,14 +184,14 @@ pub fn templates_stay(templates: &[String]) -> String {
 
 pub fn status(status: &DeployStatus) -> String {
     let stands = match status.goal {
-        Goal::Up if status.done && status.formed => "runs",
-        Goal::Up if status.formed => "has formed, and is not all there",
-        Goal::Up => "has not formed yet",
-        Goal::Down => "is being destroyed",
-        Goal::Gone => "was destroyed",
+        Lifecycle::Up if status.done && status.formed => "runs",
+        Lifecycle::Up if status.formed => "has formed, and is not all there",
+        Lifecycle::Up => "has not formed yet",
+        Lifecycle::Down => "is being destroyed",
+        Lifecycle::Gone => "was destroyed",
     };
     let mut text = format!("the cluster {} {stands}\n", status.cluster);
-    if status.goal != Goal::Gone && status.looked {
+    if status.goal != Lifecycle::Gone && status.looked {
         for node in &status.nodes {
             let vm = match (&node.vm, node.power) {
                 (Some(vm), Some(power)) => format!("VM {vm} is {power}"),
@@ -207,7 +207,7 @@ pub fn status(status: &DeployStatus) -> String {
     for disk in &status.discarded {
         text += &format!("  also to be removed: the data disk {} at {}\n", disk.uuid, disk.path);
     }
-    let is_left = if status.goal == Goal::Up { "also there" } else { "left" };
+    let is_left = if status.goal == Lifecycle::Up { "also there" } else { "left" };
     for copy in &status.copies {
         text += &format!("  {is_left}: a copy of the data disk {copy}\n");
     }
@@ -222,20 +222,20 @@ fn waits(waits: &[Wait]) -> String {
 }
 
 /// What came of a command. `kubeconfig` is where one was written.
-pub fn arrived(arrived: &Arrived, kubeconfig: Option<&Path>, at: &DeployStatus) -> String {
+pub fn arrived(arrived: &RunOutcome, kubeconfig: Option<&Path>, at: &DeployStatus) -> String {
     let given = kubeconfig.map(|path| format!("kubeconfig, good for a day: {}", path.display()));
     let renewed = given.as_ref().map(|given| format!("{given}\n")).unwrap_or_default();
     match arrived {
-        Arrived::Up(_) => status(at) + &given.unwrap_or_default(),
-        Arrived::Gone => status(at),
-        Arrived::Paused(_) => format!("{}{renewed}paused: give the command again to go on", status(at)),
-        Arrived::Stopped(waits) => {
+        RunOutcome::Up(_) => status(at) + &given.unwrap_or_default(),
+        RunOutcome::Gone => status(at),
+        RunOutcome::Paused(_) => format!("{}{renewed}paused: give the command again to go on", status(at)),
+        RunOutcome::Stopped(waits) => {
             let mut why: String = waits.iter().map(|wait| format!("  {wait}\n")).collect();
-            if at.goal == Goal::Down && waits.iter().any(|wait| wait.reason.code == UNNOTED) {
+            if at.goal == Lifecycle::Down && waits.iter().any(|wait| wait.reason.code == UNNOTED) {
                 why += "whoever knows that such a VM is the cluster's says so with --also-vm and its BIOS UUID, once for each\n";
             }
             format!("it cannot go on by itself\n{why}{}{}", status(at), given.unwrap_or_default())
         }
-        Arrived::Cancelled => format!("{}{renewed}give the command again to go on", status(at)),
+        RunOutcome::Cancelled => format!("{}{renewed}give the command again to go on", status(at)),
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use fleet::upgrade::Target;
-use fleet::workers::Wish;
+use fleet::workers::Goal;
 use lab::{
     Asking, BlankVm, EngineRecord, Lab as OpenLab, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory,
 };
@@ -35,26 +35,26 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
         Tenant::Up(arguments) => up(state, &arguments),
         Tenant::AddWorker { count, worker_engine, at } => {
             let mut lab = open(&at)?;
-            let Some(engine) = worker_engine else { return Crew::of(lab, &at).go(what, &Wish::Add(count)) };
+            let Some(engine) = worker_engine else { return Crew::of(lab, &at).go(what, &Goal::Add(count)) };
             lab.choose_worker_engine(
                 engine.record(&lab.tools(), lab::Hardware::Quick, &|what| at.work.output.tell(what))?,
             );
-            Crew::of(lab, &at).go_with(what, &Wish::Add(count), &OpenLab::keep_worker_engine)
+            Crew::of(lab, &at).go_with(what, &Goal::Add(count), &OpenLab::keep_worker_engine)
         }
         Tenant::RemoveWorker { worker, lost, at } => {
-            Crew::of(open(&at)?, &at).go(what, &Wish::Remove { worker, discards: lost.discards() })
+            Crew::of(open(&at)?, &at).go(what, &Goal::Remove { worker, discards: lost.discards() })
         }
-        Tenant::ScaleWorkers { count, at } => Crew::of(open(&at)?, &at).go(what, &Wish::Scale(count)),
-        Tenant::RejoinWorker { worker, at } => Crew::of(open(&at)?, &at).go(what, &Wish::Rejoin { worker }),
+        Tenant::ScaleWorkers { count, at } => Crew::of(open(&at)?, &at).go(what, &Goal::Scale(count)),
+        Tenant::RejoinWorker { worker, at } => Crew::of(open(&at)?, &at).go(what, &Goal::Rejoin { worker }),
         Tenant::ReplaceWorkers { ova, kubernetes, changed, lost, at } => {
             let lab = open(&at)?;
             let image = ova.map(|ova| anyhow::Ok(ova_image(Target::read(&lab.find_ova(&ova)?)?))).transpose()?;
             let crew = Crew::of(lab, &at);
             let (cluster, changes, discards) = (crew.minor()?, Box::new(changed.changes()), lost.discards());
-            crew.go(what, &Wish::Replace { image, cluster, kubernetes, changes, discards })
+            crew.go(what, &Goal::Replace { image, cluster, kubernetes, changes, discards })
         }
-        Tenant::Pause(at) => Crew::of(open(&at)?, &at).go(what, &Wish::Pause),
-        Tenant::Resume(at) => Crew::of(open(&at)?, &at).go(what, &Wish::GoOn),
+        Tenant::Pause(at) => Crew::of(open(&at)?, &at).go(what, &Goal::Pause),
+        Tenant::Resume(at) => Crew::of(open(&at)?, &at).go(what, &Goal::GoOn),
         Tenant::Status(at) => Crew::of(open(&at)?, &at).status(),
         Tenant::ReplaceControlPlane { node, ova, properties, data_disk, limit, at } => {
             let lab = open(&at)?;
@@ -137,9 +137,9 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
             if let Some(words) = arguments.workers.and_then(|said| words::other_number(&status, said, &at.name)) {
                 say(&words);
             }
-            Wish::Continue
+            Goal::Continue
         }
-        None => Wish::Create(Box::new(crew.first(target, arguments)?)),
+        None => Goal::Create(Box::new(crew.first(target, arguments)?)),
     };
     crew.go("lab tenant up", &wish)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use controller::objects::{Provider, SYSTEM};
-use fleet::authority::{Hold, TakeOver};
+use fleet::lease::{Lease, TakeOver};
 use fleet::upgrade::{GuardedHypervisor, Target};
 use fleet::vcenter::{DatastoreStore, VcenterHypervisor};
 use tokio::runtime::Builder;
@@ -96,7 +96,7 @@ async fn lay(
     let (library, site) = images(described, about)?;
     let hypervisor = VcenterHypervisor::new(client.clone(), library.id, &site, &library.journal).await?;
     let store = DatastoreStore::new(client.clone(), &described.datacenter, library.journal).await?;
-    let hold = Hold::take(&store, "image push", over, tell).await?;
+    let hold = Lease::acquire(&store, "image push", over, tell).await?;
     let laid = lay_on_each(&GuardedHypervisor::new(&hypervisor, &hold), described, target, tell).await;
     hold.release().await;
     laid
@@ -110,7 +110,7 @@ async fn lay_on_each(
 ) -> anyhow::Result<()> {
     for (datastore, placement) in datastores(described) {
         tell(&format!("laying it on the datastore {datastore}"));
-        let staged = hypervisor.stage(&target.ova, &target.digest, None, &placement).await;
+        let staged = hypervisor.import_template(&target.ova, &target.digest, None, &placement).await;
         staged.with_context(|| format!("laying the image on the datastore {datastore}"))?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::{Context, bail};
-use fleet::node::clean;
+use fleet::nodes::clean;
 use fleet::upgrade::{Adoption, Deployment};
 
 use crate::confirm::ask;

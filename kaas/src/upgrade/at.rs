@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use contract::deployer::Fingerprint;
 use fleet::Cancelled;
 use fleet::hypervisor::{Hypervisor, PowerState, Vm};
-use fleet::node::{Client, Credentials, Deployer};
+use fleet::nodes::{Client, Credentials, Deployer};
 use fleet::upgrade::{Deployment, Given, Nodes, Notice, Renewed};
 use uuid::Uuid;
 
@@ -374,7 +374,7 @@ async fn first_given(
     each: Option<Duration>,
 ) -> anyhow::Result<(Credentials, SystemTime, String)> {
     let mut last = anyhow::anyhow!("no VM of the deployment is on");
-    let noted = fleet::deploy::authority(&*place.store, place.hypervisor.deployment()).await?;
+    let noted = fleet::control_plane::authority(&*place.store, place.hypervisor.deployment()).await?;
     let believed = known.believed(noted)?;
     for (address, vm) in running(nodes, &place.hypervisor.vms().await?) {
         let asking = asked(deployer, &*place.hypervisor, address, vm, &believed);

@@ -10,7 +10,7 @@ mod words;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fleet::upgrade::{Adoption, Arrived, Direction, KubernetesOptions, Outcome, UpgradeStatus, Verb};
+use fleet::upgrade::{Adoption, Direction, KubernetesOptions, Outcome, Request, RunOutcome, UpgradeStatus};
 
 use self::arguments::Confirmed;
 pub use self::arguments::{Adopt, Upgrade};
@@ -49,14 +49,14 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                 Direction::Forward => Some(Outcome::Upgraded),
                 Direction::Commit => Some(Outcome::Committed),
             };
-            Ok(arrived(&deployment.go_on(Verb::Resume, ova, on.over.take()).await?, wanted))
+            Ok(arrived(&deployment.go_on(Request::Resume, ova, on.over.take()).await?, wanted))
         }),
         Upgrade::Rollback { all_at_once, on } => on.with_or_without_nodes(what, async |deployment, _| {
-            let verb = if all_at_once { Verb::RollbackAtOnce } else { Verb::Rollback };
+            let verb = if all_at_once { Request::RollbackAtOnce } else { Request::Rollback };
             Ok(arrived(&deployment.go_on(verb, None, on.over.take()).await?, Some(Outcome::RolledBack)))
         }),
         Upgrade::Commit(on) => on.with(what, async |deployment, _| {
-            Ok(arrived(&deployment.go_on(Verb::Commit, None, on.over.take()).await?, Some(Outcome::Committed)))
+            Ok(arrived(&deployment.go_on(Request::Commit, None, on.over.take()).await?, Some(Outcome::Committed)))
         }),
         Upgrade::Abandon { confirm, at, whose, over } => {
             let ending = Ending::WhereItCanBeContinued;
@@ -129,11 +129,11 @@ fn all_run(minor: &str, tenant: Option<&str>) -> String {
 }
 
 /// Says where a run has come to, and with which status to end.
-fn arrived((arrived, status): &(Arrived, UpgradeStatus), wanted: Option<Outcome>) -> ExitCode {
+fn arrived((arrived, status): &(RunOutcome, UpgradeStatus), wanted: Option<Outcome>) -> ExitCode {
     let exit = match arrived {
-        Arrived::Ended(outcome) if wanted.is_none_or(|wanted| wanted == *outcome) => 0,
-        Arrived::Ended(_) | Arrived::NodeIsBack(_) => STOPPED,
-        Arrived::Paused(_) | Arrived::Cancelled => PAUSED,
+        RunOutcome::Ended(outcome) if wanted.is_none_or(|wanted| wanted == *outcome) => 0,
+        RunOutcome::Ended(_) | RunOutcome::NodeIsBack(_) => STOPPED,
+        RunOutcome::Paused(_) | RunOutcome::Cancelled => PAUSED,
     };
     ended(exit, &words::status(status))
 }
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn the_exit_status_says_done_paused_or_gone_back() {
         let reason: Reason = serde_json::from_value(json!({"code": "upgrade.waiting", "reason": "a test"})).unwrap();
-        let ended = Arrived::Ended;
+        let ended = RunOutcome::Ended;
         for (arrived_at, wanted, expected) in [
             (ended(Outcome::Upgraded), Some(Outcome::Upgraded), 0),
             (ended(Outcome::Committed), Some(Outcome::Committed), 0),
@@ -188,12 +188,12 @@ mod tests {
             (ended(Outcome::RolledBack), None, 0),
             (ended(Outcome::RolledBack), Some(Outcome::Upgraded), 4),
             (ended(Outcome::Upgraded), Some(Outcome::RolledBack), 4),
-            (Arrived::NodeIsBack(0), Some(Outcome::Upgraded), 4),
-            (Arrived::NodeIsBack(0), None, 4),
-            (Arrived::Paused(reason.clone()), Some(Outcome::Upgraded), 3),
-            (Arrived::Paused(reason), None, 3),
-            (Arrived::Cancelled, Some(Outcome::Upgraded), 3),
-            (Arrived::Cancelled, None, 3),
+            (RunOutcome::NodeIsBack(0), Some(Outcome::Upgraded), 4),
+            (RunOutcome::NodeIsBack(0), None, 4),
+            (RunOutcome::Paused(reason.clone()), Some(Outcome::Upgraded), 3),
+            (RunOutcome::Paused(reason), None, 3),
+            (RunOutcome::Cancelled, Some(Outcome::Upgraded), 3),
+            (RunOutcome::Cancelled, None, 3),
         ] {
             let told = format!("{arrived_at:?} {wanted:?}");
             assert_eq!(arrived(&(arrived_at, status()), wanted), ExitCode::from(expected), "{told}");

@@ -1,6 +1,6 @@
 //! What people are told of an upgrade: as it goes, where it stands, and what they can do about it.
 
-use fleet::authority::Held;
+use fleet::lease::Held;
 use fleet::upgrade::{
     AbandonedUnread, CODES, Damaged, Direction, DiskCopy, KubernetesPlan, Mode, Notice, Order, OtherCluster, Outcome,
     Refusals, UpgradeStatus,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fleet::hypervisor::{Error, Result, Staged, Stamp, Vm, VmSize};
+use fleet::hypervisor::{Error, ImageTemplate, Result, Stamp, Vm, VmSize};
 
 use crate::records::{LONGEST_REPLACEMENT, check_name};
 use crate::{Lab, NewVm, Source, Unpacked, cache_directory, environment};
@@ -11,7 +11,7 @@ use crate::{Lab, NewVm, Source, Unpacked, cache_directory, environment};
 #[derive(Clone)]
 pub(super) struct Wanted {
     pub(super) name: String,
-    pub(super) image: Staged,
+    pub(super) image: ImageTemplate,
     pub(super) like: Vm,
     pub(super) size: Option<VmSize>,
     pub(super) stamp: Stamp,
@@ -19,14 +19,14 @@ pub(super) struct Wanted {
 
 impl Lab {
     /// What is unpacked of the OVA with this digest, if it is.
-    pub(super) fn staged(&self, digest: String) -> Result<Option<Staged>> {
+    pub(super) fn staged(&self, digest: String) -> Result<Option<ImageTemplate>> {
         let cache = cache_directory().map_err(Error::transient)?;
         let found = Unpacked::find(&cache, &digest).map_err(Error::transient)?;
         Ok(found.map(|unpacked| as_staged(&unpacked, digest)))
     }
 
     /// Takes the OVA apart, or finds it so; it is the one of `digest`.
-    pub(super) fn stage(&self, ova: &Path, digest: String) -> Result<Staged> {
+    pub(super) fn stage(&self, ova: &Path, digest: String) -> Result<ImageTemplate> {
         let cache = cache_directory().map_err(Error::transient)?;
         let unpacked =
             Unpacked::ensure(ova, &cache, &self.tools(), &|what| log::info!("{what}")).map_err(Error::transient)?;
@@ -62,7 +62,7 @@ impl Lab {
 
     /// What a VM is to be that takes no other one's place, made from an image. What vCenter would refuse is refused
     /// before anything is made.
-    pub(super) fn addition(&self, vm: NewVm, image: &Staged) -> Result<NewVm> {
+    pub(super) fn addition(&self, vm: NewVm, image: &ImageTemplate) -> Result<NewVm> {
         let source = image_of(image)?;
         self.may_have(&vm.name)?;
         if let Some(twin) = self.vm_records()?.into_iter().find(|record| record.stamp == vm.stamp) {
@@ -84,7 +84,7 @@ impl Lab {
 }
 
 /// What lies ready, as VMs are made from it.
-fn image_of(image: &Staged) -> Result<Source> {
+fn image_of(image: &ImageTemplate) -> Result<Source> {
     let Some(unpacked) = Unpacked::at(Path::new(&image.reference)) else {
         return Err(Error::not_found(format!("the image {} is not unpacked any more", image.reference)));
     };
@@ -94,6 +94,6 @@ fn image_of(image: &Staged) -> Result<Source> {
     Ok(Source::Ova { unpacked })
 }
 
-fn as_staged(unpacked: &Unpacked, digest: String) -> Staged {
-    Staged { digest, reference: unpacked.directory().display().to_string() }
+fn as_staged(unpacked: &Unpacked, digest: String) -> ImageTemplate {
+    ImageTemplate { digest, reference: unpacked.directory().display().to_string() }
 }

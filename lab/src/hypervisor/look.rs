@@ -1,6 +1,6 @@
 //! A lab's VMs as an inventory shows them, and whether one is still as it was seen.
 
-use fleet::hypervisor::{Adapter, Disk, DiskKind, DiskRef, Error, Kind, Result, Vm, VmRef, VmSize};
+use fleet::hypervisor::{Adapter, Disk, DiskKind, DiskRef, Error, ErrorKind, Result, Vm, VmRef, VmSize};
 use uuid::Uuid;
 
 use crate::Lab;
@@ -16,7 +16,10 @@ impl Lab {
         let record = record.filter(|record| record.uuid == seen.uuid());
         let record = record.ok_or_else(|| Error::not_found(format!("the lab {} has no VM {seen}", self.name)))?;
         if version(&record) != seen.version {
-            return Err(Error::new(Kind::Changed, anyhow::anyhow!("the VM {seen} has changed since it was looked at")));
+            return Err(Error::new(
+                ErrorKind::Changed,
+                anyhow::anyhow!("the VM {seen} has changed since it was looked at"),
+            ));
         }
         Ok(record)
     }

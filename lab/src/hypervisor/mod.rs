@@ -15,8 +15,8 @@ use async_trait::async_trait;
 use contract::deployer::Fingerprints;
 use contract::statement::Statement;
 use fleet::hypervisor::{
-    Addition, DiskRef, Error, Hypervisor, Kind, Networks, Permit, Placement, Replacement, Result, ShutDown, Staged,
-    Stamp, Vm, VmRef,
+    Addition, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Networks, Placement, Replacement, Result,
+    ShutDown, Stamp, Vm, VmRef,
 };
 use nix::unistd::geteuid;
 use uuid::Uuid;
@@ -53,7 +53,7 @@ impl LabHypervisor {
     }
 
     /// The lab's lock, and the permission to change something that it was asked for.
-    async fn locked(&self, permit: &dyn Permit) -> Result<File> {
+    async fn locked(&self, permit: &dyn Fence) -> Result<File> {
         let lock = self.with(Lab::locked).await?;
         permit.still().await?;
         Ok(lock)
@@ -63,7 +63,7 @@ impl LabHypervisor {
     async fn change(
         &self,
         vm: &Vm,
-        permit: &dyn Permit,
+        permit: &dyn Fence,
         work: impl FnOnce(&Lab, &str) -> anyhow::Result<()> + Send + 'static,
     ) -> Result<()> {
         self.change_if(vm, permit, |_, _| Ok(()), work).await
@@ -73,7 +73,7 @@ impl LabHypervisor {
     async fn change_if(
         &self,
         vm: &Vm,
-        permit: &dyn Permit,
+        permit: &dyn Fence,
         takes: impl FnOnce(&Lab, &VmRecord) -> anyhow::Result<()> + Send + 'static,
         work: impl FnOnce(&Lab, &str) -> anyhow::Result<()> + Send + 'static,
     ) -> Result<()> {
@@ -82,7 +82,7 @@ impl LabHypervisor {
             let _lock = lock;
             let record = lab.as_seen(&seen, deployment)?;
             takes(lab, &record).map_err(|error| Error::refused(format!("{error:#}")))?;
-            work(lab, &record.name).map_err(|error| Error::new(Kind::InDoubt, error))
+            work(lab, &record.name).map_err(|error| Error::new(ErrorKind::InDoubt, error))
         })
         .await
     }
@@ -90,14 +90,15 @@ impl LabHypervisor {
 
 impl LabHypervisor {
     /// Makes a VM, of whoever has the lab's lock: first with its stamp, then with the rest.
-    async fn make(&self, new: NewVm, uuid: Uuid, lock: File, permit: &dyn Permit) -> Result<Uuid> {
+    async fn make(&self, new: NewVm, uuid: Uuid, lock: File, permit: &dyn Fence) -> Result<Uuid> {
         permit.still().await?;
-        let half =
-            self.with(move |lab| lab.make_vm_of(&new, uuid).map_err(|error| Error::new(Kind::InDoubt, error))).await?;
+        let half = self
+            .with(move |lab| lab.make_vm_of(&new, uuid).map_err(|error| Error::new(ErrorKind::InDoubt, error)))
+            .await?;
         permit.still().await?;
         self.with(move |lab| {
             let _lock = lock;
-            lab.finish_vm(half).map_err(|error| Error::new(Kind::InDoubt, error))
+            lab.finish_vm(half).map_err(|error| Error::new(ErrorKind::InDoubt, error))
         })
         .await
     }
@@ -144,7 +145,7 @@ impl Hypervisor for LabHypervisor {
             return self.0.has_place(placement);
         }
         Err(Error::new(
-            Kind::Denied,
+            ErrorKind::Denied,
             anyhow::anyhow!("the lab's VMs are root's: give the command as root, or with sudo"),
         ))
     }
@@ -183,7 +184,7 @@ impl Hypervisor for LabHypervisor {
 
     /// Each call has the lab's lock: whoever gets it next finds the one before ended. A VM that a command was powering on
     /// when it was killed is powered off.
-    async fn settle(&self, permit: &dyn Permit) -> Result<()> {
+    async fn settle(&self, permit: &dyn Fence) -> Result<()> {
         let deployment = self.1;
         let (lock, half) = self
             .with(move |lab| {
@@ -197,15 +198,15 @@ impl Hypervisor for LabHypervisor {
             .await?;
         for record in half {
             permit.still().await?;
-            let ended =
-                self.with(move |lab| lab.end_half_start(&record).map_err(|error| Error::new(Kind::InDoubt, error)));
+            let ended = self
+                .with(move |lab| lab.end_half_start(&record).map_err(|error| Error::new(ErrorKind::InDoubt, error)));
             ended.await?;
         }
         drop(lock);
         Ok(())
     }
 
-    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
+    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Fence) -> Result<()> {
         let (seen, stamp, lock) = (vm.clone(), stamp.clone(), self.locked(permit).await?);
         self.with(move |lab| {
             let _lock = lock;
@@ -220,28 +221,33 @@ impl Hypervisor for LabHypervisor {
         .await
     }
 
-    async fn staged(&self, digest: &str, _like: Option<&Vm>, placement: &Placement) -> Result<Option<Staged>> {
+    async fn find_template(
+        &self,
+        digest: &str,
+        _like: Option<&Vm>,
+        placement: &Placement,
+    ) -> Result<Option<ImageTemplate>> {
         self.0.has_place(placement)?;
         let digest = digest.to_owned();
         self.with(move |lab| lab.staged(digest)).await
     }
 
     /// What is unpacked is whole or not there at all, and of use to every lab: one request.
-    async fn stage(
+    async fn import_template(
         &self,
         ova: &Path,
         digest: &str,
         _like: Option<&Vm>,
         placement: &Placement,
-        permit: &dyn Permit,
-    ) -> Result<Staged> {
+        permit: &dyn Fence,
+    ) -> Result<ImageTemplate> {
         self.0.has_place(placement)?;
         permit.still().await?;
         let (ova, digest) = (ova.to_owned(), digest.to_owned());
         self.with(move |lab| lab.stage(&ova, digest)).await
     }
 
-    async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
+    async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
         self.0.has_place(replacement.placement)?;
         let wanted = Wanted {
             name: replacement.name.to_owned(),
@@ -256,7 +262,7 @@ impl Hypervisor for LabHypervisor {
     }
 
     /// The first VMs are run by what the lab was made with; those beside others by what runs such.
-    async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
+    async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
         self.0.has_place(addition.placement)?;
         let engine = match addition.networks {
             Networks::Named(networks) => {
@@ -284,25 +290,25 @@ impl Hypervisor for LabHypervisor {
         self.make(new, uuid, lock, permit).await
     }
 
-    async fn give(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Permit) -> Result<()> {
+    async fn set_properties(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Fence) -> Result<()> {
         let (properties, asked) = (properties.clone(), properties.clone());
         let takes = move |lab: &Lab, record: &VmRecord| lab.takes(record, &asked);
         self.change_if(vm, permit, takes, move |lab, name| lab.give_locked(name, &properties)).await
     }
 
-    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn power_on(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         let takes = |_: &Lab, record: &VmRecord| record.is_configured();
         self.change_if(vm, permit, takes, |lab, name| lab.power_on_locked(name)).await
     }
 
     /// Two requests: the guest is asked; once nothing of it runs, what it had from the host is given back.
-    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Fence) -> Result<ShutDown> {
         let (seen, lock, deployment) = (vm.clone(), self.locked(permit).await?, self.1);
         let asked = self
             .with(move |lab| {
                 let _lock = lock;
                 let record = lab.as_seen(&seen, deployment)?;
-                lab.ask_to_shut_down(&record.name).map_err(|error| Error::new(Kind::InDoubt, error))
+                lab.ask_to_shut_down(&record.name).map_err(|error| Error::new(ErrorKind::InDoubt, error))
             })
             .await?;
         let Some(record) = asked else { return Ok(ShutDown::CannotBeAsked) };
@@ -313,7 +319,7 @@ impl Hypervisor for LabHypervisor {
                 match lab.is_shut_down(&waiting, limit) {
                     Ok(()) => Ok(true),
                     Err(_) if begun.elapsed() >= limit => Ok(false),
-                    Err(error) => Err(Error::new(Kind::InDoubt, error)),
+                    Err(error) => Err(Error::new(ErrorKind::InDoubt, error)),
                 }
             })
             .await?;
@@ -323,29 +329,29 @@ impl Hypervisor for LabHypervisor {
         let lock = self.locked(permit).await?;
         self.with(move |lab| {
             let _lock = lock;
-            lab.tidy_after(&record).map_err(|error| Error::new(Kind::InDoubt, error))
+            lab.tidy_after(&record).map_err(|error| Error::new(ErrorKind::InDoubt, error))
         })
         .await?;
         Ok(ShutDown::Off)
     }
 
-    async fn cut_power(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn cut_power(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         self.change(vm, permit, |lab, name| lab.cut_power_locked(name)).await
     }
 
-    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Fence) -> Result<()> {
         if adapter != ADAPTER {
             return Err(Error::not_found(format!("{vm} has no network adapter {adapter}")));
         }
         self.change(vm, permit, move |lab, name| lab.connect_nic_locked(name, connected)).await
     }
 
-    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         let disk = disk.uuid;
         self.change(vm, permit, move |lab, name| lab.detach_disk_locked(name, disk)).await
     }
 
-    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         let disk = disk.clone();
         if self.0.disk_reference(disk.uuid) != disk {
             return Err(Error::not_found(format!("the disk {} is not at {}", disk.uuid, disk.path)));
@@ -362,7 +368,7 @@ impl Hypervisor for LabHypervisor {
         self.0.copy_of(disk, mark).path
     }
 
-    async fn copy_disk(&self, disk: &DiskRef, mark: &str, _: &[&str], permit: &dyn Permit) -> Result<DiskRef> {
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, _: &[&str], permit: &dyn Fence) -> Result<DiskRef> {
         let (copy, disk) = (self.0.copy_of(disk, mark), disk.clone());
         let lock = self.locked(permit).await?;
         self.with(move |lab| {
@@ -375,13 +381,13 @@ impl Hypervisor for LabHypervisor {
                     return Err(Error::refused(format!("{holder} holds the disk {held}: detach it there first")));
                 }
             }
-            lab.copy_disk_locked(disk.uuid, copy.uuid).map_err(|error| Error::new(Kind::InDoubt, error))?;
+            lab.copy_disk_locked(disk.uuid, copy.uuid).map_err(|error| Error::new(ErrorKind::InDoubt, error))?;
             Ok(copy)
         })
         .await
     }
 
-    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         let disk = disk.clone();
         let lock = self.locked(permit).await?;
         self.with(move |lab| {
@@ -392,12 +398,12 @@ impl Hypervisor for LabHypervisor {
             if let Some(holder) = lab.directory.holder(disk.uuid).map_err(Error::transient)? {
                 return Err(Error::refused(format!("{holder} holds the disk {}: detach it there first", disk.uuid)));
             }
-            lab.delete_disk_locked(disk.uuid).map_err(|error| Error::new(Kind::InDoubt, error))
+            lab.delete_disk_locked(disk.uuid).map_err(|error| Error::new(ErrorKind::InDoubt, error))
         })
         .await
     }
 
-    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn destroy(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         self.change(vm, permit, |lab, name| lab.destroy_locked(name)).await
     }
 }

@@ -32,10 +32,10 @@ impl Times {
 }
 
 #[async_trait]
-impl Permit for Times {
+impl Fence for Times {
     async fn still(&self) -> Result<()> {
         let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        left.map(drop).map_err(|_| Error::new(Kind::Fenced, anyhow::anyhow!("another command has taken over")))
+        left.map(drop).map_err(|_| Error::new(ErrorKind::Fenced, anyhow::anyhow!("another command has taken over")))
     }
 }
 
@@ -73,7 +73,7 @@ fn records(lab: &LabHypervisor) -> Vec<VmRecord> {
 }
 
 /// An image that was unpacked: as much of it as an import reads.
-fn staged(state: &TempDir) -> Staged {
+fn staged(state: &TempDir) -> ImageTemplate {
     let directory = state.path().join("digest");
     fs::create_dir_all(&directory).unwrap();
     let form = form_of(&state.path().join("tree")).unwrap();
@@ -98,7 +98,7 @@ fn staged(state: &TempDir) -> Staged {
         },
     };
     fs::write(directory.join("descriptor.ovf"), descriptor.to_xml().unwrap()).unwrap();
-    Staged { digest: "digest".to_owned(), reference: directory.display().to_string() }
+    ImageTemplate { digest: "digest".to_owned(), reference: directory.display().to_string() }
 }
 
 #[test]
@@ -163,9 +163,9 @@ async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
     let limit = Duration::from_secs(1);
     let refused = [
         lab.stamp(&other, &stamp, &none).await,
-        lab.stage(state.path(), "digest", Some(&own), &placement, &none).await.map(drop),
-        lab.import(&replacement, &none).await.map(drop),
-        lab.give(&own, &BTreeMap::new(), &none).await,
+        lab.import_template(state.path(), "digest", Some(&own), &placement, &none).await.map(drop),
+        lab.clone_vm(&replacement, &none).await.map(drop),
+        lab.set_properties(&own, &BTreeMap::new(), &none).await,
         lab.power_on(&own, &none).await,
         lab.shut_down(&own, limit, &none).await.map(drop),
         lab.cut_power(&own, &none).await,
@@ -177,7 +177,7 @@ async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
         lab.destroy(&own, &none).await,
     ];
     for (number, refused) in refused.into_iter().enumerate() {
-        assert_eq!(refused.unwrap_err().kind, Kind::Fenced, "call {number}");
+        assert_eq!(refused.unwrap_err().kind, ErrorKind::Fenced, "call {number}");
     }
     assert_eq!(records(&lab), before);
     // With one the same calls do what they say.
@@ -196,11 +196,11 @@ async fn an_import_whose_caller_is_overtaken_in_the_middle_leaves_half_a_vm_that
         let (uuid, stamp) = (Uuid::from_u128(9), stamp.clone());
         let replacement =
             Replacement { name: "new", uuid, image: &image, like: &own, size: None, stamp, placement: &placement };
-        lab.import(&replacement, &Times::of(times)).await.unwrap_err().kind
+        lab.clone_vm(&replacement, &Times::of(times)).await.unwrap_err().kind
     };
-    assert_eq!(import(1).await, Kind::Fenced);
+    assert_eq!(import(1).await, ErrorKind::Fenced);
     assert_eq!(lab.vms().await.unwrap().len(), 1, "it was not made");
-    assert_eq!(import(2).await, Kind::Fenced);
+    assert_eq!(import(2).await, ErrorKind::Fenced);
     let made = lab.vms().await.unwrap().into_iter().find(|vm| vm.stamp.as_ref() == Some(&stamp)).unwrap();
     assert_eq!(made.uuid(), Uuid::from_u128(9), "the one that its maker has noted");
     assert!(!lab.0.directory.environment(&made.name).exists(), "nothing was given to it");
@@ -218,11 +218,11 @@ async fn a_vm_of_the_longest_name_is_replaced_by_one_with_its_build_behind_and_n
         let replacement =
             Replacement { name, uuid, image: &image, like: &own, size: None, stamp, placement: &placement };
         // Overtaken before it is finished.
-        lab.import(&replacement, &Times::of(2)).await.unwrap_err().kind
+        lab.clone_vm(&replacement, &Times::of(2)).await.unwrap_err().kind
     };
-    assert_eq!(import(&format!("{longest}x")).await, Kind::Refused);
+    assert_eq!(import(&format!("{longest}x")).await, ErrorKind::Refused);
     assert_eq!(lab.vms().await.unwrap().len(), 1, "one was made");
-    assert_eq!(import(&longest).await, Kind::Fenced);
+    assert_eq!(import(&longest).await, ErrorKind::Fenced);
     assert!(lab.vms().await.unwrap().iter().any(|vm| vm.name == longest));
 }
 
@@ -250,18 +250,18 @@ async fn workers_are_a_deployment_of_their_own_and_what_vcenter_would_refuse_is_
         };
         workers.add(&addition, &Times::of(times)).await.unwrap_err().kind
     };
-    assert_eq!(add(&[("no-such-key", "x")], 9).await, Kind::Refused);
-    assert_eq!(add(&[], 0).await, Kind::Fenced);
+    assert_eq!(add(&[("no-such-key", "x")], 9).await, ErrorKind::Refused);
+    assert_eq!(add(&[], 0).await, ErrorKind::Fenced);
     assert_eq!(workers.vms().await.unwrap(), [], "one was made");
     // Overtaken in the middle: half a VM, which its stamp shows.
-    assert_eq!(add(&[], 2).await, Kind::Fenced);
+    assert_eq!(add(&[], 2).await, ErrorKind::Fenced);
     let half = workers.vms().await.unwrap().remove(0);
     assert_eq!((half.stamp.as_ref(), half.name.as_str()), (Some(&stamp), "x-w1"));
     assert_eq!(control.vms().await.unwrap().len(), 1);
     // Neither changes what is the other's.
-    assert_eq!(control.destroy(&half, &Times::of(9)).await.unwrap_err().kind, Kind::Refused);
+    assert_eq!(control.destroy(&half, &Times::of(9)).await.unwrap_err().kind, ErrorKind::Refused);
     let disk = control.0.disk_reference(Uuid::from_u128(1));
-    assert_eq!(workers.detach(&beside, &disk, &Times::of(9)).await.unwrap_err().kind, Kind::Refused);
+    assert_eq!(workers.detach(&beside, &disk, &Times::of(9)).await.unwrap_err().kind, ErrorKind::Refused);
 }
 
 #[tokio::test]
@@ -269,16 +269,16 @@ async fn an_image_that_is_gone_or_another_one_is_not_imported() {
     let (state, lab) = lab();
     let own = lab.vms().await.unwrap().remove(0);
     let placement = Placement::default();
-    let import = async |image: &Staged| {
+    let import = async |image: &ImageTemplate| {
         let (uuid, stamp) = (Uuid::from_u128(9), own.stamp.clone().unwrap());
         let replacement =
             Replacement { name: "new", uuid, image, like: &own, size: None, stamp, placement: &placement };
-        lab.import(&replacement, &Times::of(9)).await.unwrap_err().kind
+        lab.clone_vm(&replacement, &Times::of(9)).await.unwrap_err().kind
     };
     let image = staged(&state);
-    assert_eq!(import(&Staged { digest: "another".to_owned(), ..image.clone() }).await, Kind::Refused);
+    assert_eq!(import(&ImageTemplate { digest: "another".to_owned(), ..image.clone() }).await, ErrorKind::Refused);
     fs::remove_dir_all(&image.reference).unwrap();
-    assert_eq!(import(&image).await, Kind::NotFound);
+    assert_eq!(import(&image).await, ErrorKind::NotFound);
 }
 
 #[tokio::test]
@@ -288,24 +288,24 @@ async fn a_form_that_vcenter_would_refuse_is_refused_and_a_vm_that_lacks_a_value
     let before = records(&lab);
     let give = async |properties: &[(&str, &str)]| {
         let properties = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        lab.give(&own().await, &properties, &Times::of(9)).await.unwrap_err()
+        lab.set_properties(&own().await, &properties, &Times::of(9)).await.unwrap_err()
     };
     let refused = give(&[("no-such-key", "x")]).await;
     assert!(
-        refused.kind == Kind::Refused && refused.to_string().contains("\"no-such-key\" does not exist"),
+        refused.kind == ErrorKind::Refused && refused.to_string().contains("\"no-such-key\" does not exist"),
         "{refused}"
     );
     fs::rename(state.path().join("tree"), state.path().join("elsewhere")).unwrap();
-    assert_eq!(give(&[]).await.kind, Kind::Refused, "its image is gone");
+    assert_eq!(give(&[]).await.kind, ErrorKind::Refused, "its image is gone");
     fs::rename(state.path().join("elsewhere"), state.path().join("tree")).unwrap();
     assert_eq!(records(&lab), before);
     // What is taken and fails half-way may have happened: there is nothing to burn a CD-ROM with.
-    assert_eq!(give(&[]).await.kind, Kind::InDoubt);
+    assert_eq!(give(&[]).await.kind, ErrorKind::InDoubt);
     let mut record = lab.0.directory.load_vm("cp1").unwrap();
     record.unconfigured = vec!["Node name".to_owned()];
     lab.0.directory.save_vm(&record).unwrap();
     let refused = lab.power_on(&own().await, &Times::of(9)).await.unwrap_err();
-    assert!(refused.kind == Kind::Refused && refused.to_string().contains("Node name"), "{refused}");
+    assert!(refused.kind == ErrorKind::Refused && refused.to_string().contains("Node name"), "{refused}");
 }
 
 #[tokio::test]
@@ -313,7 +313,7 @@ async fn a_lab_says_at_once_that_it_has_one_place_only() {
     let (_state, lab) = lab();
     let placement = Placement { datastore: Some("fast".to_owned()), ..Placement::default() };
     let refused = lab.0.has_place(&placement).unwrap_err();
-    assert_eq!(refused.kind, Kind::Refused);
+    assert_eq!(refused.kind, ErrorKind::Refused);
     assert_eq!(refused.to_string(), "the lab x has one place for its VMs: it cannot put any on the datastore fast");
     lab.0.has_place(&Placement::default()).unwrap();
 }
@@ -333,7 +333,7 @@ async fn a_vm_whose_power_on_was_cut_short_is_neither_on_nor_off_and_is_ended_un
     }
     let power = async || lab.vms().await.unwrap().remove(0).power;
     assert_eq!(power().await, PowerState::Unknown);
-    assert_eq!(lab.settle(&Times::of(0)).await.unwrap_err().kind, Kind::Fenced);
+    assert_eq!(lab.settle(&Times::of(0)).await.unwrap_err().kind, ErrorKind::Fenced);
     assert_eq!((power().await, left.try_wait().unwrap()), (PowerState::Unknown, None), "a look changes nothing");
     lab.settle(&Times::of(1)).await.unwrap();
     assert!(!left.wait().unwrap().success());

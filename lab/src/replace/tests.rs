@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use fleet::authority::TakeOver;
+use fleet::lease::TakeOver;
 use fleet::upgrade::Journal;
 use serde_json::json;
 use tempfile::TempDir;
@@ -127,7 +127,7 @@ fn nothing_is_done_while_somebody_is_at_work_on_the_control_nodes() {
     let before = all(&lab);
     let (done, asked) = lab.held(&asking(), async |_| Ok(replace_elsewhere(&lab))).unwrap();
     let why = done.unwrap_err();
-    assert!(why.is::<fleet::authority::Held>(), "{why:#}");
+    assert!(why.is::<fleet::lease::Held>(), "{why:#}");
     assert_eq!((asked, all(&lab)), (Vec::<String>::new(), before));
 }
 

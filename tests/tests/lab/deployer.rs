@@ -3,7 +3,7 @@
 pub mod long {
     use contract::deployer::{Fingerprint, Fingerprints, PrivateKey, USERS};
     use contract::properties::DEPLOYER_PUBLIC_KEY;
-    use fleet::node::{Deployer, DeployerError};
+    use fleet::nodes::{Deployer, DeployerError};
     use scenarios::asked::Node;
     use scenarios::endpoint;
     use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use controller::reach::{Api, ClusterStore, Swap};
 use controller::term::Term;
-use fleet::authority::{Hold, Store as _, TakeOver};
-use fleet::deploy::{self, Records};
+use fleet::control_plane::{self, Records};
 use fleet::journals::File;
+use fleet::lease::{Lease, Store as _, TakeOver};
 use fleet::upgrade::{Action, Event, Journal, Outcome, Plan, Reason, Step};
 use scenarios::api_server::ApiServer;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use tokio::runtime::Builder;
 const CLUSTER: &str = "/apis/kaas.local/v1alpha1/namespaces/team-blue/tenantclusters/shop";
 
 /// What is kept of a cluster that has formed, or not yet.
-fn kept(formed: bool) -> deploy::Kept {
+fn kept(formed: bool) -> control_plane::DeploymentRecord {
     let kept = json!({
         "cluster": "shop", "deployment": "6f1c2f0e-7a57-4b8f-9d55-2a1f0b3c4d5e", "goal": "up", "formed": formed,
         "image": {"digest": "0a".repeat(32), "name": "kaas-tenant 0.2.0"},
@@ -63,7 +63,7 @@ async fn kept_and_read(api: Api) {
     let [from_image, to_image] = ["kaas-tenant-0.1.0", "kaas-tenant-0.2.0"].map(str::to_owned);
     let swap = Swap { from_image, to_image, sizes: (None, None), class: None, generation: 1 };
     let store = ClusterStore::new(&api, "team-blue", "shop", &Term::unlimited("controller-1")).beginning(swap);
-    let take = || Hold::take(&store, "a scenario", TakeOver::FromTheDead, &|_| {});
+    let take = || Lease::acquire(&store, "a scenario", TakeOver::FromTheDead, &|_| {});
     let step = Step::whole(Action::Verify);
     let paused = |code: &str| Event::Paused { step, reason: Reason::new(code, "it waits"), looked: 1 };
 

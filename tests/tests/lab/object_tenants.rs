@@ -151,7 +151,7 @@ pub mod long {
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use fleet::node::{Client, Method};
+use fleet::nodes::{Client, Method};
 use lab::{find_ova, find_ova_of};
 use scenarios::built_ova;
 use scenarios::described::Described;

@@ -50,7 +50,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fleet::node::{Answer, Method};
+use fleet::nodes::{Answer, Method};
 use lab::obtain;
 use scenarios::api_server::ApiServer;
 use scenarios::scenario::image_under_test;

@@ -9,7 +9,7 @@ pub mod long {
     use contract::deployer::{Fingerprints, PrivateKey};
     use contract::properties as keys;
     use contract::statement::{Phase, Statement};
-    use fleet::node::Deployer;
+    use fleet::nodes::Deployer;
     use lab::find_ova;
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;

@@ -7,7 +7,7 @@ use url::Url;
 use super::Client;
 use crate::connection::{Failed, failed};
 use crate::error::{Error, Result};
-use crate::guard::Guard;
+use crate::guard::Fence;
 
 /// No more is read of what is said of a file that was written, in bytes: its status says all.
 const SAID: usize = 64 << 10;
@@ -17,7 +17,7 @@ pub(crate) enum Transfer<'a> {
     /// It is read, at most so many bytes.
     Get(usize),
     /// It is written whole, in place of one that is there.
-    Put(Vec<u8>, &'a dyn Guard),
+    Put(Vec<u8>, &'a dyn Fence),
 }
 
 impl Client {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::settings::Settings;
-use super::turns::Turns;
+use super::turns::ObjectLocks;
 
 /// The limits of requests, of tasks and of imports at once, and the turns, for all clients that are made with it: those of one vCenter, one after the
 /// other, of which an earlier one may still be at work. Clones are the same.
@@ -14,7 +14,7 @@ pub struct Limits {
     calls: Arc<Limit>,
     tasks: Arc<Limit>,
     imports: Arc<Limit>,
-    turns: Arc<Turns>,
+    turns: Arc<ObjectLocks>,
 }
 
 impl Limits {
@@ -37,7 +37,7 @@ impl Limits {
         &self.imports
     }
 
-    pub(super) fn turns(&self) -> &Turns {
+    pub(super) fn turns(&self) -> &ObjectLocks {
         &self.turns
     }
 }

@@ -8,7 +8,7 @@ use super::clock::Until;
 use super::wire::{Exchange, Place};
 use crate::error::{Error, Result};
 use crate::fault::Fault;
-use crate::guard::{Guard, Unguarded};
+use crate::guard::{Fence, Unguarded};
 use crate::method::{Effect, Method};
 use crate::reference::MoRef;
 use crate::soap::Element;
@@ -27,7 +27,7 @@ impl Client {
     /// look at this vCenter by this same client, and note there what is about to be asked for, which it does in the place that is held for the
     /// change. From then on the request has
     /// its time, by a clock that runs while the machine sleeps.
-    pub(super) async fn permitted(&self, guard: &dyn Guard) -> Result<Place> {
+    pub(super) async fn permitted(&self, guard: &dyn Fence) -> Result<Place> {
         let wire = &self.inner.wire;
         let place = wire.any_place().await;
         wire.asking(&place, guard.still()).await.map_err(Error::Stopped)?;
@@ -40,7 +40,7 @@ impl Client {
         method: Method,
         this: &MoRef,
         arguments: Vec<Element>,
-        guard: &dyn Guard,
+        guard: &dyn Fence,
     ) -> Result<Element> {
         let inner = &self.inner;
         let attempt = || format!("{} of {this}", method.name);

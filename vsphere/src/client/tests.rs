@@ -11,7 +11,7 @@ use super::*;
 use crate::connection::Trust;
 use crate::error::Error;
 use crate::fake::{Fake, Permits, Reply, missing, object, others_had_their_turn, page, service_content};
-use crate::guard::{Guard, Unguarded};
+use crate::guard::{Fence, Unguarded};
 use crate::method::{CURRENT_TIME, POWER_ON_VM, SHUTDOWN_GUEST};
 use crate::treatment::Outcome;
 
@@ -449,7 +449,7 @@ async fn settings_that_lead_to_no_session_that_is_used_leave_the_limits_as_they_
 struct Looks(Client);
 
 #[async_trait]
-impl Guard for Looks {
+impl Fence for Looks {
     async fn still(&self) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
         self.0.look(&vm(), &["name"]).await?;
         Ok(())

@@ -10,9 +10,9 @@ use crate::reference::MoRef;
 type Turn = tokio::sync::Mutex<()>;
 
 #[derive(Default)]
-pub(super) struct Turns(Mutex<HashMap<MoRef, Weak<Turn>>>);
+pub(super) struct ObjectLocks(Mutex<HashMap<MoRef, Weak<Turn>>>);
 
-impl Turns {
+impl ObjectLocks {
     /// Waits until nobody else changes an object; its turn lasts as long as what is returned.
     pub(super) async fn take(&self, object: &MoRef) -> OwnedMutexGuard<()> {
         let turn = {

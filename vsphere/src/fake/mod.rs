@@ -17,7 +17,7 @@ pub(crate) use replies::*;
 
 use crate::client::{Client, Connect, Settings};
 use crate::connection::{Thumbprint, Trust};
-use crate::guard::Guard;
+use crate::guard::Fence;
 use crate::secret::Secret;
 
 /// What a request is answered with.
@@ -185,7 +185,7 @@ pub(crate) async fn others_had_their_turn() {
 pub(crate) struct Permits(pub(crate) AtomicUsize);
 
 #[async_trait]
-impl Guard for Permits {
+impl Fence for Permits {
     async fn still(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let taken = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         taken.map(|_| ()).map_err(|_| "somebody else has taken over".into())

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::*;
 use crate::client::Client;
 use crate::fake::{Fake, Permits, Reply, TASK, reference, success, updates};
-use crate::guard::{Guard, Unguarded};
+use crate::guard::{Fence, Unguarded};
 use crate::treatment::Outcome;
 
 /// Longer than what is sent at once.
@@ -95,7 +95,7 @@ async fn vcenter() -> (Fake, Client) {
     (fake, client)
 }
 
-async fn import(client: &Client, path: &std::path::Path, guard: &dyn Guard) -> Result<Imported> {
+async fn import(client: &Client, path: &std::path::Path, guard: &dyn Fence) -> Result<Imported> {
     let (folder, pool, datastore) = (
         MoRef::new("Folder", "group-v3"),
         MoRef::new("ResourcePool", "resgroup-8"),

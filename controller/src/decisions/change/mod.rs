@@ -36,7 +36,7 @@ pub use self::shown::blocked;
 pub use self::word::asked;
 
 use contract::minor::Minor;
-use fleet::upgrade::Verb;
+use fleet::upgrade::Request;
 use k8s_openapi::jiff::Timestamp;
 
 use self::image::Wanted;
@@ -92,7 +92,7 @@ pub enum Change {
     /// earlier one that a person wants tried again.
     Swap(Box<NodeImage>, Option<String>, ControlPlaneSize),
     /// The swap of this Operation goes on.
-    Go(String, Verb),
+    Go(String, Request),
     /// Nodes are asked whether all of them run this image, which is the pinned one, in VMs of this size, if it is said: then comes this.
     /// No object says what they run: the last swap was abandoned, or objects are older than VMs.
     Judge(Box<NodeImage>, Option<ControlPlaneSize>, Box<Change>),

@@ -1,6 +1,6 @@
 //! What comes next of a swap that has not ended.
 
-use fleet::upgrade::{Direction, Verb};
+use fleet::upgrade::{Direction, Request};
 
 use super::image::Wanted;
 use super::word::{Word, has_asked, is_heard, way_back, word};
@@ -42,10 +42,10 @@ impl SeenCluster<'_> {
         }
         match &swapping.stage {
             // All nodes, whatever was on the way.
-            _ if goes_back && swapping.direction == Direction::Forward => Change::Go(name, Verb::Rollback),
-            Stage::NodeIsBack(_) if goes_back => Change::Go(name, Verb::Rollback),
+            _ if goes_back && swapping.direction == Direction::Forward => Change::Go(name, Request::Rollback),
+            Stage::NodeIsBack(_) if goes_back => Change::Go(name, Request::Rollback),
             Stage::Goes if swapping.is_planned() => self.planned(operation, swapping),
-            Stage::Goes => Change::Go(name, Verb::Resume),
+            Stage::Goes => Change::Go(name, Request::Resume),
             Stage::NodeIsBack(_) => {
                 let words = swapping.reasons()[0].1.clone();
                 self.shown(operation, swapping, TenantClusterReason::ChangeFailed, &words)
@@ -60,8 +60,8 @@ impl SeenCluster<'_> {
         match self.unknown_size(operation) {
             // Nobody knows whether it is still wanted: that ends it as little as it begins it.
             Some(obstacle) => Change::Blocked(obstacle.clone()),
-            None if self.is_wanted(operation, swapping) => Change::Go(name(operation), Verb::Resume),
-            None => Change::Go(name(operation), Verb::Withdraw),
+            None if self.is_wanted(operation, swapping) => Change::Go(name(operation), Request::Resume),
+            None => Change::Go(name(operation), Request::Withdraw),
         }
     }
 
@@ -70,7 +70,7 @@ impl SeenCluster<'_> {
         let is_wanted = |(operation, swapping): &(&Operation, Swapping)| {
             self.unknown_size(operation).is_none() && self.is_wanted_as(operation, swapping, self.size.clone())
         };
-        matches!(change, Change::Go(_, Verb::Withdraw)) && self.swap.as_ref().is_some_and(is_wanted)
+        matches!(change, Change::Go(_, Request::Withdraw)) && self.swap.as_ref().is_some_and(is_wanted)
     }
 
     /// Whether a swap of which nothing has moved holds something else up that needs no room for its size: its image with the size that nodes
@@ -141,7 +141,7 @@ impl SeenCluster<'_> {
         }
         let since = operation.status.as_ref().and_then(|status| status.good_since.as_ref());
         match since {
-            Some(since) if self.now.as_second() - since.0.as_second() >= GOOD => Change::Go(name, Verb::Commit),
+            Some(since) if self.now.as_second() - since.0.as_second() >= GOOD => Change::Go(name, Request::Commit),
             Some(since) => {
                 let words =
                     format!("all control nodes run {to}, and are good since {}: ten minutes are waited", since.0);

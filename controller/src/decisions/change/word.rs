@@ -1,6 +1,6 @@
 //! What a person asks of an Operation, and whether it is to be had: of a swap that is open, and of what has ended.
 
-use fleet::upgrade::{Direction, Verb};
+use fleet::upgrade::{Direction, Request};
 
 use super::Change;
 use crate::decisions::rest::Rest;
@@ -65,17 +65,19 @@ pub(super) fn has_asked(name: String, word: Word, swapping: &Swapping) -> Change
 ///
 /// # Errors
 /// Why it has gone too far for that.
-fn permits(word: Word, swapping: &Swapping) -> Result<Verb, String> {
+fn permits(word: Word, swapping: &Swapping) -> Result<Request, String> {
     let refused = |words: &str| Err(words.to_owned());
     match (word, &swapping.stage, swapping.direction) {
-        (Word::Resume, ..) => Ok(Verb::Resume),
-        (Word::Abandon, ..) => Ok(Verb::Abandon),
+        (Word::Resume, ..) => Ok(Request::Resume),
+        (Word::Abandon, ..) => Ok(Request::Abandon),
         (Word::Rollback, ..) if swapping.is_final => {
             refused("it is being committed: there is no way back but restoring a snapshot")
         }
         (Word::Rollback | Word::Commit, _, Direction::Abandon) => refused("it is being abandoned"),
-        (Word::Rollback, ..) => Ok(Verb::Rollback),
-        (Word::Commit, _, Direction::Commit) | (Word::Commit, Stage::Upgraded, Direction::Forward) => Ok(Verb::Commit),
+        (Word::Rollback, ..) => Ok(Request::Rollback),
+        (Word::Commit, _, Direction::Commit) | (Word::Commit, Stage::Upgraded, Direction::Forward) => {
+            Ok(Request::Commit)
+        }
         (Word::Commit, _, Direction::Back) => refused("it goes back: there is nothing to commit"),
         (Word::Commit, ..) => refused("it is not at its end: there is nothing to commit yet"),
     }

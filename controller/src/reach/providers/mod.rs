@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fleet::authority::Promised;
 use fleet::hypervisor::{self, Hypervisor};
-use fleet::node::Bodies;
+use fleet::lease::Promised;
+use fleet::nodes::Bodies;
 use fleet::vcenter::{Library, VcenterHypervisor};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
@@ -95,7 +95,7 @@ const ANSWERS: Duration = Duration::from_secs(30);
 struct InTerm<'a>(&'a Term);
 
 #[async_trait]
-impl vsphere::Guard for InTerm<'_> {
+impl vsphere::Fence for InTerm<'_> {
     async fn still(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         self.0.may().map_err(|ended: Ended| ended.into())
     }

@@ -141,7 +141,7 @@ async fn witnesses(
     let own: Vec<&NodeSeen> = nodes.iter().filter(|node| stamped(&node.name)).collect();
     let mut witnesses = Witnesses { let_in: api.let_in(&own).await?, ..Witnesses::default() };
     for vm in newer {
-        match hypervisor.given(&vm.reference, keys::ADDRESS).await {
+        match hypervisor.property(&vm.reference, keys::ADDRESS).await {
             Ok(given) => witnesses.given.extend(given.map(|given| (vm.uuid(), given))),
             Err(error) => log::debug!("asking for the form of {vm}: {error}"),
         }

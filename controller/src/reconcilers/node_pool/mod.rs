@@ -18,9 +18,9 @@ pub(crate) mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fleet::authority::{Hold, Store as _, TakeOver};
 use fleet::journals;
-use fleet::workers::{self, Kept, Notice, Placed, Records, Rounds, Workers};
+use fleet::lease::{Lease, Store as _, TakeOver};
+use fleet::workers::{self, Notice, Placed, PoolRecord, ReconcileLoop, Records, Workers};
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use tokio::sync::watch;
@@ -256,7 +256,7 @@ impl PoolWork<'_> {
         store: &PoolStore<'_>,
         machines: &[Machine],
         known: &Known,
-        kept: &mut Kept,
+        kept: &mut PoolRecord,
     ) -> Result<bool, Trouble> {
         let lacks = |machine: &&Machine| {
             let status = machine.status.clone().unwrap_or_default();
@@ -289,12 +289,13 @@ impl PoolWork<'_> {
         known: &Known,
         workers: &Workers<'_>,
         store: &PoolStore<'_>,
-        kept: Kept,
-    ) -> anyhow::Result<Kept> {
-        let hold = Hold::take(store, workers.what, TakeOver::FromAnyone, &|words: &str| log::info!("{words}")).await?;
+        kept: PoolRecord,
+    ) -> anyhow::Result<PoolRecord> {
+        let hold =
+            Lease::acquire(store, workers.what, TakeOver::FromAnyone, &|words: &str| log::info!("{words}")).await?;
         journals::prune_beside_upgrades(&hold, &workers.cancelled).await;
         let gone = async {
-            let mut rounds = Rounds::new(workers, &hold, Records::begin(&hold, kept).await?);
+            let mut rounds = ReconcileLoop::new(workers, &hold, Records::begin(&hold, kept).await?);
             let (mut led_on, mut shown) = (Instant::now(), Instant::now());
             loop {
                 if *workers.cancelled.borrow() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime};
 
-use fleet::deploy::Wish;
+use fleet::control_plane::Goal;
 use fleet::hypervisor::Vm;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -393,7 +393,7 @@ impl Work<'_> {
         let Some(told) = told(cluster, around, &pinned, &nodes) else { return Ok(After::Again) };
         let wanted = told.wanted(&keys, opened.networks.clone(), &opened.placements)?;
         let guests = self.guests(cluster, Some(keys.deployer));
-        let ran = self.go(cluster, &opened, &*guests, Wish::Deploy(&wanted)).await?;
+        let ran = self.go(cluster, &opened, &*guests, Goal::Deploy(&wanted)).await?;
         self.after(cluster, &wished.machines, ran, None).await
     }
 }

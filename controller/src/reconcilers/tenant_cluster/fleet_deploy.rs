@@ -1,9 +1,9 @@
 //! `fleet`'s deploy at work on the control nodes of one cluster, which it makes, powers on or removes: one run, which ends once all is so,
 //! or something has to be waited for.
 
-use fleet::authority::TakeOver;
-use fleet::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Wish};
+use fleet::control_plane::{Deploy, DeployStatus, Goal, Guests, Notice, RunOutcome};
 use fleet::hypervisor::Placement;
+use fleet::lease::TakeOver;
 use kube::ResourceExt;
 use tokio::sync::watch;
 
@@ -18,7 +18,7 @@ use crate::term::Term;
 
 pub(super) enum Ran {
     /// Where it has come to, and how the cluster is there.
-    Arrived(Arrived, Box<DeployStatus>),
+    Arrived(RunOutcome, Box<DeployStatus>),
     /// It was asked to end before it had begun.
     Cancelled,
     /// It was refused, or could not begin: why.
@@ -41,10 +41,10 @@ fn told(words: &Words, notice: &Notice<'_>) {
 }
 
 /// What a cluster says of itself while a run does this for it.
-fn said(wish: Wish<'_>, words: String) -> Vec<Said> {
+fn said(wish: Goal<'_>, words: String) -> Vec<Said> {
     match wish {
-        Wish::Deploy(_) => vec![(TenantClusterReason::ControlNodesChange, words)],
-        Wish::Destroy { .. } => leaving(&words),
+        Goal::Deploy(_) => vec![(TenantClusterReason::ControlNodesChange, words)],
+        Goal::Destroy { .. } => leaving(&words),
     }
 }
 
@@ -68,7 +68,7 @@ impl Work<'_> {
         cluster: &TenantCluster,
         opened: &Opened,
         guests: &dyn Guests,
-        wish: Wish<'_>,
+        wish: Goal<'_>,
     ) -> Result<Ran, Trouble> {
         let (store, (end, cancelled), words) = (self.store(cluster), watch::channel(false), Words::default());
         let told = |notice: &Notice<'_>| told(&words, notice);
@@ -86,7 +86,7 @@ impl Work<'_> {
     }
 
     /// Says what a run does, for as long as it does.
-    async fn tells(&self, cluster: &TenantCluster, wish: Wish<'_>, words: &Words) {
+    async fn tells(&self, cluster: &TenantCluster, wish: Goal<'_>, words: &Words) {
         let mut before = String::new();
         loop {
             tokio::time::sleep(TELLING).await;
@@ -115,22 +115,22 @@ impl Work<'_> {
 
     /// The numbers of a cluster's holds, the lowest first.
     pub(super) async fn holds(&self, cluster: &TenantCluster) -> Result<Vec<u64>, Trouble> {
-        use fleet::authority::Store as _;
+        use fleet::lease::Store as _;
         let mut numbers = self.store(cluster).numbers().await?;
         numbers.sort_unstable();
         Ok(numbers)
     }
 
     pub(super) async fn remove_hold(&self, cluster: &TenantCluster, number: u64) -> Result<(), Trouble> {
-        use fleet::authority::Store as _;
+        use fleet::lease::Store as _;
         Ok(self.store(cluster).remove(number).await?)
     }
 }
 
-fn placement(wish: Wish<'_>) -> Placement {
+fn placement(wish: Goal<'_>) -> Placement {
     match wish {
-        Wish::Deploy(wanted) => wanted.placement.clone(),
-        Wish::Destroy { .. } => Placement::default(),
+        Goal::Deploy(wanted) => wanted.placement.clone(),
+        Goal::Destroy { .. } => Placement::default(),
     }
 }
 

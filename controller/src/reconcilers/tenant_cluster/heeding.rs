@@ -51,7 +51,7 @@ impl<T> Gone<T> {
         match ended {
             Ok(arrived) => Ok(Self::Arrived(arrived)),
             Err(error) if error.is::<fleet::Cancelled>() => Ok(Self::Cancelled),
-            Err(error) if error.is::<fleet::authority::Lost>() || is_of_api(&error) => Err(Trouble::Other(error)),
+            Err(error) if error.is::<fleet::lease::Lost>() || is_of_api(&error) => Err(Trouble::Other(error)),
             Err(error) => Ok(Self::Failed(error)),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fleet::deploy::{Arrived, Wait, Wish};
+use fleet::control_plane::{Goal, RunOutcome, Wait};
 use kube::ResourceExt;
 
 use super::fleet_deploy::Ran;
@@ -130,15 +130,15 @@ impl Work<'_> {
         }
         self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
         // What no VM of the cluster holds nobody was shown: it stays, and is named.
-        let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
+        let wish = Goal::Destroy { cluster: &name, disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
         match self.go(cluster, &opened, &*guests, wish).await? {
-            Ran::Arrived(Arrived::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
-            Ran::Arrived(Arrived::Stopped(on), _) => self.stands(cluster, &words(&on)).await,
-            Ran::Arrived(Arrived::Gone, at) => {
+            Ran::Arrived(RunOutcome::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
+            Ran::Arrived(RunOutcome::Stopped(on), _) => self.stands(cluster, &words(&on)).await,
+            Ran::Arrived(RunOutcome::Gone, at) => {
                 replicas_left(cluster, &at.replicas).iter().for_each(|words| log::warn!("{words}"));
                 Ok(After::Again)
             }
-            Ran::Cancelled | Ran::Arrived(Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),
+            Ran::Cancelled | Ran::Arrived(RunOutcome::Cancelled | RunOutcome::Up(_), _) => Ok(After::Again),
             Ran::Refused(words) => self.stands(cluster, &words).await,
         }
     }

@@ -1,7 +1,7 @@
 //! What is left of a cluster that goes: data disks that are not its own, or that nobody was shown, and copies of its VMs. Nothing names them
 //! once its object is gone.
 
-use fleet::deploy::{LeftVm, left_in_words};
+use fleet::control_plane::{LeftVm, left_in_words};
 use kube::ResourceExt;
 
 use crate::objects::TenantCluster;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fleet::deploy::{Arrived, DeployStatus, Wait, Wanted, WantedNode, Wish};
+use fleet::control_plane::{DeployStatus, DesiredState, Goal, RunOutcome, Wait, WantedNode};
 use fleet::hypervisor::{Placement, PowerState, Size};
 use kube::ResourceExt;
 use uuid::Uuid;
@@ -20,7 +20,7 @@ use crate::decisions::{
     CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, lowest_minor,
     told_otherwise, unchanged,
 };
-use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
+use crate::objects::{Deployment, Goal as DeploymentLifecycle, Machine, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
 use crate::records::kept_of;
 
@@ -35,7 +35,7 @@ impl Work<'_> {
         let Some(deployment) = cluster.status.as_ref().and_then(|status| status.deployment.as_ref()) else {
             return Ok(After::Again);
         };
-        if deployment.goal != Goal::Up {
+        if deployment.goal != DeploymentLifecycle::Up {
             // Nobody takes a deletion back: what is read here is older than what was done.
             let words = "its control nodes were being removed, and nobody deletes it";
             return self.stuck(cluster, TenantClusterReason::Drifted, words).await;
@@ -100,7 +100,7 @@ impl Work<'_> {
         }
         // VMs that are there already were made by the same, or the run is refused.
         self.note(cluster, &[], |status| pin_told(status, &cluster.spec)).await?;
-        let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
+        let ran = self.go(cluster, opened, &*guests, Goal::Deploy(&wanted)).await?;
         self.after(cluster, machines, ran, adopts).await
     }
 
@@ -142,7 +142,7 @@ impl Work<'_> {
                 // It may be back before the next look: an image whose guest goes off is not good since before that.
                 self.counts_good(cluster, changing, machines, false).await?;
             }
-            let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
+            let ran = self.go(cluster, opened, &*guests, Goal::Deploy(&wanted)).await?;
             return self.after(cluster, machines, ran, adopts).await;
         }
         if changing.is_open() && is_due {
@@ -230,7 +230,7 @@ impl Work<'_> {
             }
         };
         let (doing, rest) = match &arrived {
-            Arrived::Up(kubeconfig) => {
+            RunOutcome::Up(kubeconfig) => {
                 if self.hand_over(cluster, kubeconfig).await? {
                     (Doing::Nothing, WATCHING)
                 } else {
@@ -243,9 +243,9 @@ impl Work<'_> {
                     )
                 }
             }
-            Arrived::Paused(waits) => (Doing::Makes(words(waits)), WAITING),
-            Arrived::Stopped(waits) => (Doing::IsStuck(words(waits)), STUCK),
-            Arrived::Cancelled | Arrived::Gone => return Ok(After::Again),
+            RunOutcome::Paused(waits) => (Doing::Makes(words(waits)), WAITING),
+            RunOutcome::Stopped(waits) => (Doing::IsStuck(words(waits)), STUCK),
+            RunOutcome::Cancelled | RunOutcome::Gone => return Ok(After::Again),
         };
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
         self.say(cluster, machines, &seen, doing, is_at_hand, adopts).await?;
@@ -383,16 +383,16 @@ pub(in crate::reconcilers) fn nodes(deployment: &Deployment, machines: &[Machine
 
 /// What is wanted of control nodes that have formed: that they are on. Nothing of how they were made is gone by any more, so that it
 /// needs neither image nor pool nor class.
-fn again(cluster: &TenantCluster, deployment: &Deployment, keys: &Keys) -> anyhow::Result<Wanted> {
+fn again(cluster: &TenantCluster, deployment: &Deployment, keys: &Keys) -> anyhow::Result<DesiredState> {
     let kept = kept_of(&cluster.name_any(), deployment)?;
-    let node = |node: fleet::deploy::Node| WantedNode {
+    let node = |node: fleet::control_plane::Node| WantedNode {
         name: node.name,
         address: node.address,
         properties: Default::default(),
         drawn: node.drawn,
         placement: None,
     };
-    Ok(Wanted {
+    Ok(DesiredState {
         cluster: kept.cluster,
         nodes: kept.nodes.into_iter().map(node).collect(),
         size: Size { processors: 0, memory: 0, data_disk: None },

@@ -1,6 +1,6 @@
 //! What is written of a cluster: its status, and those of its control nodes' Machines.
 
-use fleet::deploy::DeployStatus;
+use fleet::control_plane::DeployStatus;
 use kube::ResourceExt;
 
 use super::Work;

@@ -8,9 +8,9 @@ use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use contract::deployer::{Fingerprints, PrivateKey};
 use contract::ports;
-use fleet::deploy::{Guests, Kept};
+use fleet::control_plane::{DeploymentRecord, Guests};
 use fleet::hypervisor::{PowerState, Vm};
-use fleet::node::Credentials;
+use fleet::nodes::Credentials;
 use zeroize::Zeroizing;
 
 use super::Work;
@@ -53,7 +53,11 @@ impl Work<'_> {
 ///
 /// # Errors
 /// When none gives one.
-pub(super) async fn issued(opened: &Opened, guests: &dyn Guests, kept: &Kept) -> anyhow::Result<Zeroizing<String>> {
+pub(super) async fn issued(
+    opened: &Opened,
+    guests: &dyn Guests,
+    kept: &DeploymentRecord,
+) -> anyhow::Result<Zeroizing<String>> {
     let vms = opened.hypervisor.vms().await?;
     let mut last = anyhow::anyhow!("no VM of a control node is on");
     for node in &kept.nodes {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fleet::hypervisor::{Error, Hypervisor, Kind, Placement};
+use fleet::hypervisor::{Error, ErrorKind, Hypervisor, Placement};
 use kube::ResourceExt;
 use uuid::Uuid;
 
@@ -82,7 +82,7 @@ impl Work<'_> {
                 return Some(refused(name, zone, &error));
             }
             let digest = resolved.digest.as_deref().and_then(digits_of).unwrap_or_default();
-            match opened.hypervisor.staged(&digest, None, placement).await {
+            match opened.hypervisor.find_template(&digest, None, placement).await {
                 Ok(Some(_)) => {}
                 Ok(None) => {
                     let image = resolved.image.as_deref().unwrap_or_default();
@@ -122,8 +122,10 @@ fn refused(provider: &str, zone: &str, error: &Error) -> Obstacle {
 
 fn reason(error: &Error) -> TenantClusterReason {
     match error.kind {
-        Kind::Denied => TenantClusterReason::ProviderNotReady,
-        Kind::Refused | Kind::NotFound => TenantClusterReason::ReferenceMissing,
-        Kind::Transient | Kind::Changed | Kind::InDoubt | Kind::Fenced => TenantClusterReason::PreflightNotKnown,
+        ErrorKind::Denied => TenantClusterReason::ProviderNotReady,
+        ErrorKind::Refused | ErrorKind::NotFound => TenantClusterReason::ReferenceMissing,
+        ErrorKind::Transient | ErrorKind::Changed | ErrorKind::InDoubt | ErrorKind::Fenced => {
+            TenantClusterReason::PreflightNotKnown
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use contract::deployer::{Fingerprint, PrivateKey};
 use contract::ports;
-use fleet::node::Credentials;
+use fleet::nodes::Credentials;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -3,7 +3,7 @@
 use contract::swap::Stage;
 
 use super::{Vms, place};
-use crate::ending::Cancelled;
+use crate::cancel::Cancelled;
 use crate::hypervisor::{Absence, Disk, DiskKind, DiskRef, PowerState, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::journal::Journal;

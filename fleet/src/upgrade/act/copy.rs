@@ -2,8 +2,8 @@
 //! back from here: a node refuses an old one.
 
 use super::{StepOutcome, place};
-use crate::hypervisor::{DiskRef, Error, Kind, Vm};
-use crate::node::told;
+use crate::hypervisor::{DiskRef, Error, ErrorKind, Vm};
+use crate::nodes::told;
 use crate::upgrade::context::StepContext;
 use crate::upgrade::copies::{kept, mark};
 use crate::upgrade::entry::Event;
@@ -94,16 +94,18 @@ impl StepContext<'_> {
         };
         match self.hypervisor.delete_copy_unless(&self.cancelled, &disk).await? {
             Ok(()) => Ok(Deleted::Gone(format!("the copy at {path} is removed"))),
-            Err(error) if matches!(error.kind, Kind::Refused | Kind::Denied) => Ok(Deleted::Left(error.to_string())),
+            Err(error) if matches!(error.kind, ErrorKind::Refused | ErrorKind::Denied) => {
+                Ok(Deleted::Left(error.to_string()))
+            }
             // It is gone by an earlier try. Else somebody has moved or removed it, its datastore has another name, or it is another disk.
-            Err(error) if error.kind == Kind::NotFound => {
+            Err(error) if error.kind == ErrorKind::NotFound => {
                 match before.asked && !self.look(self.hypervisor.has_disk(&disk)).await? {
                     true => Ok(Deleted::Gone(format!("the copy is not at {path} any more"))),
                     false => Ok(Deleted::Left(error.to_string())),
                 }
             }
             // A VM may run with it, for as long as its owner likes: no commit waits for that.
-            Err(error) if error.kind == Kind::Transient && before.stuck && !error.source.is::<Unconfirmed>() => {
+            Err(error) if error.kind == ErrorKind::Transient && before.stuck && !error.source.is::<Unconfirmed>() => {
                 Ok(Deleted::Left(error.to_string()))
             }
             Err(error) => Err(error.context(removing(path)).into()),

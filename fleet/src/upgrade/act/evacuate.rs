@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Taken;
-use super::belief::Belief;
+use super::failure_threshold::FailureThreshold;
 use super::gate::missing;
 use super::reach::Says;
 use crate::hypervisor::{PowerState, Vm};
@@ -97,7 +97,7 @@ impl StepContext<'_> {
         let Some(new) = new.filter(|new| new.power == PowerState::On) else {
             return Ok("the new VM does not run".to_owned());
         };
-        let belief = Belief::at(self.pace);
+        let belief = FailureThreshold::at(self.pace);
         let well = self
             .wait(&format!("{} to be well", node.name), MOMENT, || async {
                 let mut says = Says::Facts;

@@ -10,7 +10,7 @@ use contract::node::{Member, Node};
 use contract::swap::Image;
 use uuid::Uuid;
 
-use super::blame::{Blame, Health};
+use super::failure_attribution::{FailureAttribution, Health};
 use super::{Taken, Vms};
 use crate::hypervisor::{Error, PowerState, Vm, named_twice, uuids_of};
 use crate::upgrade::context::StepContext;
@@ -28,7 +28,7 @@ impl StepContext<'_> {
     /// which it is does not count, up to as much again.
     pub(super) async fn gate_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm, progress: &Progress) -> Taken {
         let (image, limit) = (&plan.target.image, Duration::from_secs(plan.options.gate_seconds));
-        let blame = &Mutex::new(Blame::new(limit, self.most_of_a_look(), self.pace));
+        let blame = &Mutex::new(FailureAttribution::new(limit, self.most_of_a_look(), self.pace));
         let what = &format!("{} to be found good", node.name);
         let facts = self
             .wait(what, Duration::MAX, || async move {

@@ -3,8 +3,8 @@
 
 use contract::node::Etcd;
 
-use super::belief::Belief;
-use super::blame::Health;
+use super::failure_attribution::Health;
+use super::failure_threshold::FailureThreshold;
 use crate::hypervisor::PowerState;
 use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::nodes::Nodes as _;
@@ -41,7 +41,7 @@ impl StepContext<'_> {
         if plan.options.mode == Mode::AllAtOnce || at_it || plan.members.len() == 1 {
             return Ok(stays());
         }
-        let ill: &Vec<Belief> = &plan.members.iter().map(|_| Belief::at(self.pace)).collect();
+        let ill: &Vec<FailureThreshold> = &plan.members.iter().map(|_| FailureThreshold::at(self.pace)).collect();
         let seen = self.wait("certainty about which nodes are ill", MOMENT, || self.look_at_all(plan, ill)).await;
         let seen = match seen {
             Err(StepError::Cannot(_)) => return Ok(stays()),
@@ -77,7 +77,7 @@ impl StepContext<'_> {
     }
 
     /// How all control nodes do. Not yet, while one look more may find one otherwise.
-    async fn look_at_all<'p>(&self, plan: &'p Plan, ill: &[Belief]) -> Result<Vec<Seen<'p>>, Wait> {
+    async fn look_at_all<'p>(&self, plan: &'p Plan, ill: &[FailureThreshold]) -> Result<Vec<Seen<'p>>, Wait> {
         let (mut seen, mut unsure) = (Vec::new(), None);
         for (member, belief) in plan.members.iter().zip(ill) {
             let facts = self.nodes.facts(member.address).await;

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::{Taken, Vms, held};
-use crate::hypervisor::{PowerState, Replacement, Staged, Stamp, Vm};
+use crate::hypervisor::{ImageTemplate, PowerState, Replacement, Stamp, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
@@ -48,9 +48,9 @@ impl StepContext<'_> {
     /// The plan's image where a VM is to be put that takes the place of `like`. One that lies ready needs no file: its
     /// signer was judged with the plan, and the hypervisor vouches for its bytes. Otherwise the OVA is verified and laid
     /// there, each time anew: the file may have been replaced since.
-    async fn staged(&self, plan: &Plan, like: &Vm) -> Result<(Staged, Source), StepError> {
+    async fn staged(&self, plan: &Plan, like: &Vm) -> Result<(ImageTemplate, Source), StepError> {
         let (placement, digest) = (&plan.options.placement, &plan.target.digest);
-        if let Some(ready) = self.look(self.hypervisor.staged(digest, like, placement)).await? {
+        if let Some(ready) = self.look(self.hypervisor.find_template(digest, like, placement)).await? {
             return Ok((ready, Source::LaidBefore));
         }
         let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
@@ -58,7 +58,8 @@ impl StepContext<'_> {
         let verified =
             verified.map_err(|error| StepError::pause(reason::HERE, format!("verifying the OVA: {error}")))?;
         verified.map_err(|error| StepError::refused(reason::OVA, format!("{error:#}")))?;
-        let staged = self.hypervisor.stage_unless(&self.cancelled, self.ova(plan), digest, like, placement).await?;
+        let staged =
+            self.hypervisor.import_template_unless(&self.cancelled, self.ova(plan), digest, like, placement).await?;
         Ok((staged?, Source::Read))
     }
 

@@ -2,10 +2,10 @@
 //! changed anything, so that it can be taken again after a crash at any point.
 
 mod abandon;
-mod belief;
-mod blame;
 mod copy;
 mod evacuate;
+mod failure_attribution;
+mod failure_threshold;
 mod gate;
 mod ill_first;
 mod import;
@@ -27,7 +27,7 @@ use super::reason;
 use super::refusal::NODE_NOT_READY;
 use super::step_error::StepError;
 use crate::hypervisor::{DiskRef, PowerState, Vm};
-use crate::node::clean;
+use crate::nodes::clean;
 
 pub(super) use abandon::{held, withdrawn};
 pub(super) use proof::old_of;

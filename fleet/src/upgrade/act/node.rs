@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use contract::swap::Stage;
 
-use super::belief::Belief;
+use super::failure_threshold::FailureThreshold;
 use super::reach::Says;
 use super::vm::no_rival;
 use super::{Taken, Vms};
-use crate::ending::unless_cancelled;
+use crate::cancel::unless_cancelled;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::judge::members_wrong;
@@ -224,7 +224,7 @@ impl StepContext<'_> {
         if !progress.is_at_once(plan) && vm.power == PowerState::On {
             // However short the gate's limit is: that a node is ill is believed after some looks only.
             let limit = Duration::from_secs(plan.options.gate_seconds).max(MOMENT);
-            let belief = Belief::at(self.pace);
+            let belief = FailureThreshold::at(self.pace);
             self.wait("the other members of etcd", limit, || async {
                 let (facts, says) = match self.nodes.facts(node.address).await {
                     Ok(facts) => (Some(facts), Says::Facts),

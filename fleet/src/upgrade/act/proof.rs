@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::Vms;
-use crate::ending::unless_cancelled;
+use crate::cancel::unless_cancelled;
 use crate::hypervisor::{Absence, LastSeen, PowerState, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::moved::{self, may_be_its};

@@ -6,7 +6,7 @@ use std::io;
 use contract::node::Etcd;
 
 use super::gate::others;
-use crate::node::Answered;
+use crate::nodes::Answered;
 use crate::upgrade::context::StepContext;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};

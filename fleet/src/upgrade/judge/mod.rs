@@ -12,7 +12,7 @@ use super::inventory::Inventory;
 use super::plan::{Evidence, Mode, Options};
 use super::refusal::{self as codes, Refusal};
 use super::target::Target;
-use crate::node::clean;
+use crate::nodes::clean;
 
 #[derive(Default)]
 pub(super) struct Judged {

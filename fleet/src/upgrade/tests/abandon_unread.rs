@@ -6,15 +6,15 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::*;
-use crate::authority::REACH;
-use crate::hypervisor::Kind;
+use crate::hypervisor::ErrorKind;
 use crate::journals::upgrade::FILE;
+use crate::lease::REACH;
 use crate::upgrade::tests::command::{deployment, end, give};
 use crate::upgrade::tests::failing::before;
 use crate::upgrade::tests::fake::World;
 use crate::upgrade::tests::fake::fault::{At, Fault};
 use crate::upgrade::tests::salvage::damage_plan;
-use crate::upgrade::{Action, Arrived, Outcome, Step, Verb};
+use crate::upgrade::{Action, Outcome, Request, RunOutcome, Step};
 
 /// An upgrade of which nothing can be read: the hold whose journal is damaged, and the world.
 async fn unread(step: Step) -> (World, u64) {
@@ -43,7 +43,7 @@ async fn an_upgrade_of_which_nothing_can_be_read_is_abandoned_by_its_holds_numbe
     let errors = [
         deployment.status().await.map(drop).unwrap_err(),
         deployment.plan(&world.target.ova, &world.options).await.map(drop).unwrap_err(),
-        deployment.go_on(Verb::Resume, None, TakeOver::FromTheDead).await.map(drop).unwrap_err(),
+        deployment.go_on(Request::Resume, None, TakeOver::FromTheDead).await.map(drop).unwrap_err(),
         deployment.abandon(Uuid::from_u128(0x1d), TakeOver::FromTheDead).await.map(drop).unwrap_err(),
     ];
     for error in errors {
@@ -71,7 +71,7 @@ async fn an_upgrade_of_which_nothing_can_be_read_is_abandoned_by_its_holds_numbe
     // Given again it says the same; of another hold there is none.
     assert_eq!(abandon(&world, number).await.unwrap(), end);
     assert!(abandon(&world, number + 1).await.unwrap_err().to_string().contains("there is no upgrade"));
-    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let kept =
         serde_json::from_str::<AbandonedUnread>(world.store().holds[&(number + 1)][FILE].lines().nth(1).unwrap());
     assert_eq!(kept.unwrap(), end);
@@ -107,7 +107,7 @@ async fn it_needs_neither_the_hypervisor_nor_the_nodes() {
         abandon(&twin, number).await.unwrap();
         let call = twin.calls().iter().position(|call| call.name == name).expect(name) + 1;
         let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
-        world.fault(Some(At { call, fault: Fault::Error(Kind::Transient), lasting: true }));
+        world.fault(Some(At { call, fault: Fault::Error(ErrorKind::Transient), lasting: true }));
         let notes = abandon(&world, number).await.unwrap().notes.join("\n");
         assert!(notes.contains(words), "{name}: {notes}");
     }
@@ -154,9 +154,9 @@ async fn after_it_was_abandoned_another_upgrade_goes_its_way() {
     world.delete_vm(new);
     let deployment = deployment(&world, &|_| {});
     let (arrived, _) = deployment.apply(&world.target.ova, &world.options, TakeOver::FromTheDead).await.unwrap();
-    assert_eq!(arrived, Arrived::Ended(Outcome::Upgraded));
-    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
-    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    assert_eq!(arrived, RunOutcome::Ended(Outcome::Upgraded));
+    assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
 }
 
 #[test]

@@ -8,9 +8,9 @@ use super::command::{begin, deployment, end};
 use super::fake::operator::Stranger;
 use super::fake::{Ill, World, old_vm, stamp};
 use crate::Cancelled;
-use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Stamp};
-use crate::upgrade::{Deployment, Mode, Outcome, Verb};
+use crate::lease::TakeOver;
+use crate::upgrade::{Deployment, Mode, Outcome, Request};
 
 /// A cluster whose VMs nobody has stamped.
 fn unstamped() -> World {
@@ -37,7 +37,7 @@ async fn vms_that_were_imported_by_hand_are_adopted_and_upgraded() {
     assert!(deployment.adoptable().await.unwrap().is_empty());
     assert_eq!(world.old_vm("cp2").stamp, stamp("cp2", None));
     begin(&world).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]

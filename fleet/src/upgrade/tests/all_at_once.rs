@@ -3,13 +3,13 @@
 use super::command::{end, give};
 use super::failing::{before, stop_before, turns, world};
 use super::fake::{Ill, NODES, World, address, old, old_vm};
-use crate::upgrade::{Action, Arrived, Mode, Nodes as _, Outcome, Step, Verb};
+use crate::upgrade::{Action, Mode, Nodes as _, Outcome, Request, RunOutcome, Step};
 
 #[tokio::test(start_paused = true)]
 async fn all_at_once_an_obstacle_at_a_later_shutdown_does_not_leave_the_cluster_off() {
     for node in [1, 2] {
         let world = world(3, Mode::AllAtOnce, Ill::Well).await;
-        stop_before(&world, Verb::Resume, Step::of(Action::ShutDown, node)).await;
+        stop_before(&world, Request::Resume, Step::of(Action::ShutDown, node)).await;
         world.lock().unaskable = Some(old());
         assert_eq!(end_back(&world).await, Outcome::RolledBack, "{node}");
         assert_eq!(world.called("shut_down") + world.called("cut_power"), 0, "those that are on stay on");
@@ -19,24 +19,24 @@ async fn all_at_once_an_obstacle_at_a_later_shutdown_does_not_leave_the_cluster_
 #[tokio::test(start_paused = true)]
 async fn all_at_once_the_last_nodes_backup_is_seen_before_the_first_one_is_off() {
     let world = world(3, Mode::AllAtOnce, Ill::Well).await;
-    stop_before(&world, Verb::Resume, Step::of(Action::ShutDown, 0)).await;
+    stop_before(&world, Request::Resume, Step::of(Action::ShutDown, 0)).await;
     for node in ["cp1", "cp2", "cp3"] {
         world.change_vm(old_vm(node), |machine| machine.vm.snapshots.push("backup".to_owned()));
-        let reason = give(&world, Verb::Resume).await.paused();
+        let reason = give(&world, Request::Resume).await.paused();
         assert!(reason.contains(&format!("{node} (")) && reason.ends_with("[upgrade.vm-snapshot]"), "{reason}");
         assert_eq!(world.most_away(), 0);
         world.change_vm(old_vm(node), |machine| machine.vm.snapshots.clear());
     }
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_at_once_a_backup_that_stays_at_a_later_node_turns_all_back() {
     let world = world(3, Mode::AllAtOnce, Ill::Well).await;
-    stop_before(&world, Verb::Resume, Step::of(Action::ShutDown, 1)).await;
+    stop_before(&world, Request::Resume, Step::of(Action::ShutDown, 1)).await;
     let plan = world.plan_of_journal().await;
     world.change_vm(plan.nodes[1].old, |machine| machine.vm.snapshots.push("backup".to_owned()));
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
 }
 
 /// All nodes but this one run what they ran before.
@@ -51,9 +51,9 @@ async fn all_but(world: &World, gone: &str) {
 #[tokio::test(start_paused = true)]
 async fn all_at_once_a_vm_that_somebody_deleted_does_not_leave_the_others_off() {
     for action in [Action::ShutDown, Action::Fence, Action::Detach] {
-        for verb in [Verb::Resume, Verb::Rollback] {
+        for verb in [Request::Resume, Request::Rollback] {
             let world = world(3, Mode::AllAtOnce, Ill::Well).await;
-            stop_before(&world, Verb::Resume, Step::of(action, 2)).await;
+            stop_before(&world, Request::Resume, Step::of(action, 2)).await;
             gone_and_left_out(&world, verb).await;
         }
     }
@@ -63,26 +63,26 @@ async fn all_at_once_a_vm_that_somebody_deleted_does_not_leave_the_others_off() 
 async fn all_at_once_a_vm_that_is_deleted_on_the_way_back_does_not_leave_the_others_off() {
     for action in [Action::FenceNew, Action::AttachOld, Action::ReconnectOld, Action::PowerOnOld] {
         let world = world(3, Mode::AllAtOnce, Ill::Well).await;
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
-        stop_before(&world, Verb::Rollback, Step::of(action, 2)).await;
-        gone_and_left_out(&world, Verb::Resume).await;
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+        stop_before(&world, Request::Rollback, Step::of(action, 2)).await;
+        gone_and_left_out(&world, Request::Resume).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_go_back_at_once_leave_one_out_too() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     world.lock().ill = Ill::NoEtcd;
-    stop_before(&world, Verb::RollbackAtOnce, Step::of(Action::AttachOld, 2)).await;
-    gone_and_left_out(&world, Verb::Resume).await;
+    stop_before(&world, Request::RollbackAtOnce, Step::of(Action::AttachOld, 2)).await;
+    gone_and_left_out(&world, Request::Resume).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_at_once_a_backup_at_any_node_keeps_all_on_when_they_are_to_go_back() {
-    for (mode, verb) in [(Mode::AllAtOnce, Verb::Rollback), (Mode::Rolling, Verb::RollbackAtOnce)] {
+    for (mode, verb) in [(Mode::AllAtOnce, Request::Rollback), (Mode::Rolling, Request::RollbackAtOnce)] {
         let world = world(3, mode, Ill::Well).await;
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
         for node in NODES {
             let new = world.new_vm(node).uuid();
             world.change_vm(new, |machine| machine.vm.tasks.push("backup".to_owned()));
@@ -92,18 +92,18 @@ async fn all_at_once_a_backup_at_any_node_keeps_all_on_when_they_are_to_go_back(
             world.change_vm(new, |machine| machine.vm.tasks.clear());
         }
         // Nothing was stopped yet: asked for again without that word, nodes that were swapped one by one go back so.
-        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+        assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
         assert_eq!(world.most_away(), if mode == Mode::Rolling { 1 } else { 3 });
     }
 }
 
 /// Somebody deletes the last node's old VM: the others run again, and that one is named.
-async fn gone_and_left_out(world: &World, verb: Verb) {
+async fn gone_and_left_out(world: &World, verb: Request) {
     let plan = world.plan_of_journal().await;
     let gone = &plan.nodes[2];
     world.delete_vm(gone.old);
     let (arrived, status) = give(world, verb).await.arrived();
-    assert_eq!(arrived, Arrived::Ended(Outcome::RolledBack), "{verb:?}");
+    assert_eq!(arrived, RunOutcome::Ended(Outcome::RolledBack), "{verb:?}");
     assert_eq!(status.left_out, [&*gone.name]);
     let reason = status.reason.expect("a reason").words;
     let words = format!("{} is left out, for its VM {} ({}) is gone", gone.name, gone.old_name, gone.old);
@@ -113,7 +113,7 @@ async fn gone_and_left_out(world: &World, verb: Verb) {
 
 /// It goes back by itself, and is as it was.
 async fn end_back(world: &World) -> Outcome {
-    let given = give(world, Verb::Resume).await;
+    let given = give(world, Request::Resume).await;
     assert!(turns(world).await[0].2.contains("cannot be asked to shut down"));
     let asked = world.calls().iter().filter(|call| call.name == "power_on").count();
     assert!(asked > 0, "what is off is powered on");
@@ -126,8 +126,8 @@ async fn end_back(world: &World) -> Outcome {
 async fn a_guest_that_could_not_be_asked_stays_on_when_its_node_goes_back() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
     world.lock().unaskable = Some(old());
-    give(&world, Verb::Resume).await.paused();
-    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    give(&world, Request::Resume).await.paused();
+    assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,8 +139,8 @@ async fn a_vm_with_a_snapshot_or_a_task_is_not_shut_down_for_its_disk_could_not_
             list.extend(is_there.then(|| "backup".to_owned()));
         };
         let world = before(3, Step::of(Action::ShutDown, 0)).await;
-        for (verb, outcome) in [(Verb::Resume, Outcome::Upgraded), (Verb::Rollback, Outcome::RolledBack)] {
-            let vm = if verb == Verb::Resume { old_vm("cp2") } else { world.new_vm("cp2").uuid() };
+        for (verb, outcome) in [(Request::Resume, Outcome::Upgraded), (Request::Rollback, Outcome::RolledBack)] {
+            let vm = if verb == Request::Resume { old_vm("cp2") } else { world.new_vm("cp2").uuid() };
             world.change_vm(vm, |machine| burden(machine, true));
             let reason = give(&world, verb).await.paused();
             assert!(reason.ends_with(code), "{reason}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::*;
-use crate::authority::{REACH, TakeOver};
+use crate::lease::{REACH, TakeOver};
 use crate::upgrade::Mode;
 use crate::upgrade::tests::fake::fault::{At, Fault};
 use crate::upgrade::tests::fake::{Ill, World};
@@ -18,49 +18,49 @@ const WINDOW: Duration = Duration::from_millis(200);
 async fn a_lost_answer_of_the_store_ends_no_call_that_has_begun_while_the_one_before_is_good() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let say = |_: &str| {};
-    let hold = Hold::take_with(&world, "a test", TakeOver::FromTheDead, &say, WINDOW, Duration::ZERO).await.unwrap();
+    let hold = Lease::take_with(&world, "a test", TakeOver::FromTheDead, &say, WINDOW, Duration::ZERO).await.unwrap();
     let guarded = GuardedHypervisor::new(&world, &hold);
-    let silent = || world.fault(Some(At { call: 1, fault: Fault::Error(Kind::Transient), lasting: true }));
+    let silent = || world.fault(Some(At { call: 1, fault: Fault::Error(ErrorKind::Transient), lasting: true }));
     let (begun, not_begun) = (guarded.call(), guarded.call());
     begun.still().await.unwrap();
     silent();
-    assert_eq!(not_begun.still().await.unwrap_err().kind, Kind::Transient);
+    assert_eq!(not_begun.still().await.unwrap_err().kind, ErrorKind::Transient);
     begun.still().await.expect("the answer before is good");
     std::thread::sleep(WINDOW);
-    assert_eq!(begun.still().await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(begun.still().await.unwrap_err().kind, ErrorKind::InDoubt);
     // Once somebody answers again, it goes on; who was overtaken hears that however fresh the answer before is.
     world.fault(None);
     begun.still().await.unwrap();
     world.overtake();
-    assert_eq!(begun.still().await.unwrap_err().kind, Kind::Fenced);
+    assert_eq!(begun.still().await.unwrap_err().kind, ErrorKind::Fenced);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_ends_the_question_when_its_answer_would_say_nothing_any_more() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
-    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let guarded = GuardedHypervisor::new(&world, &hold);
     let (begun, not_begun) = (guarded.call(), guarded.call());
     begun.still().await.unwrap();
     world.lock().store_hangs = true;
     // Of the call that has begun the answer before is good, but its question is still under way where its request would be.
     assert!(hold.is_fresh());
-    for (call, kind) in [(not_begun, Kind::Transient), (begun, Kind::InDoubt)] {
+    for (call, kind) in [(not_begun, ErrorKind::Transient), (begun, ErrorKind::InDoubt)] {
         let asked = tokio::time::Instant::now();
         let still = tokio::time::timeout(REACH, call.still()).await;
         let error = still.expect("it ends long before a successor begins").unwrap_err();
         assert_eq!((error.kind, error.source.is::<Unconfirmed>()), (kind, true), "{error}");
         assert!(format!("{:#}", error.source).ends_with("nobody can say within 10 s"), "{error}");
-        assert!(asked.elapsed() >= crate::authority::WINDOW);
+        assert!(asked.elapsed() >= crate::lease::WINDOW);
         // Who would ask again leaves the store alone for most of a minute.
-        assert!(guarded.call().rest() > crate::authority::WINDOW);
+        assert!(guarded.call().rest() > crate::lease::WINDOW);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_is_to_end_rests_no_longer() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
-    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let (cancel, cancelled) = watch::channel(false);
     let call = Call { cancelled: Some(cancelled), ..GuardedHypervisor::new(&world, &hold).call() };
     let minute = Duration::from_secs(60);
@@ -76,17 +76,17 @@ async fn a_store_that_stands_still_for_a_while_at_the_end_of_a_takeover_is_waite
     let world = World::of(1, Mode::Rolling, Ill::Well);
     world.lock().store_hangs = true;
     let again = async {
-        tokio::time::sleep(crate::authority::WINDOW * 3 / 2).await;
+        tokio::time::sleep(crate::lease::WINDOW * 3 / 2).await;
         world.lock().store_hangs = false;
     };
-    let (hold, ()) = tokio::join!(Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}), again);
+    let (hold, ()) = tokio::join!(Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}), again);
     hold.unwrap().confirm().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_is_asked_to_end_drops_a_call_that_was_permitted_nothing_and_waits_for_one_that_was() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
-    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let guarded = GuardedHypervisor::new(&world, &hold);
     let lasts = Duration::from_secs(60);
     for permitted in [false, true] {
@@ -110,7 +110,7 @@ async fn who_is_asked_to_end_drops_a_call_that_was_permitted_nothing_and_waits_f
 #[tokio::test(start_paused = true)]
 async fn what_was_noted_before_the_last_look_permits_nothing_and_is_not_noted_again() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
-    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let guarded = GuardedHypervisor::new(&world, &hold);
     let notes = AtomicUsize::new(0);
     let note = || -> Noting<'_> {

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::command::{begin, deployment, end};
 use super::fake::{Ill, NODES, World, address, old_vm};
 use crate::hypervisor::{PowerState, named_twice};
-use crate::upgrade::{Mode, Nodes as _, Outcome, Verb, plan};
+use crate::upgrade::{Mode, Nodes as _, Outcome, Request, plan};
 
 /// A cluster whose old image reports its UUID in vCenter's order, or in the other one.
 fn world(in_order: bool) -> World {
@@ -37,15 +37,15 @@ async fn images_are_swapped_whichever_order_they_report() {
         let before = if in_order { old_vm("cp1") } else { other(old_vm("cp1")) };
         assert_eq!(reported(&world, "cp1").await, before.to_string());
         begin(&world).await;
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
         assert_eq!(reported(&world, "cp1").await, world.new_vm("cp1").uuid().to_string());
-        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+        assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
         assert_eq!(reported(&world, "cp1").await, before.to_string());
 
         let world = self::world(in_order);
         begin(&world).await;
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
-        assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+        assert_eq!(end(&world, Request::Commit).await, Outcome::Committed);
     }
 }
 

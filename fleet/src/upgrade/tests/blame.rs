@@ -5,24 +5,24 @@ use std::time::Duration;
 use super::command::{begin, deployment, end, give};
 use super::failing::{before, stop_before, turns};
 use super::fake::{Ill, World};
-use crate::upgrade::{Action, Direction, Mode, Outcome, Step, Verb};
+use crate::upgrade::{Action, Direction, Mode, Outcome, Request, Step};
 
 #[tokio::test(start_paused = true)]
 async fn a_node_does_not_go_back_because_another_one_became_ill() {
     let world = before(3, Step::of(Action::Gate, 0)).await;
     world.lock().sick.insert("cp3");
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("cp3 is not well") && reason.ends_with("[upgrade.other-node]"), "{reason}");
     assert!(turns(&world).await.is_empty(), "it would not be found good on the old image either");
     world.lock().sick.clear();
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_does_not_go_back_because_another_one_is_lost() {
     let world = before(3, Step::of(Action::Gate, 0)).await;
     world.lose("cp3");
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("cp3 does not answer") && reason.ends_with("[upgrade.other-node]"), "{reason}");
     assert!(turns(&world).await.is_empty());
 }
@@ -32,7 +32,7 @@ async fn a_node_that_says_nothing_itself_goes_back_whatever_the_others_do() {
     let world = before(3, Step::of(Action::Gate, 0)).await;
     world.lock().sick.insert("cp3");
     world.lock().ill = Ill::Silent;
-    give(&world, Verb::Resume).await;
+    give(&world, Request::Resume).await;
     let turned = turns(&world).await;
     assert!(matches!(turned[..], [(Direction::Back, None, _)]) && turned[0].2.contains("cp2: "), "{turned:?}");
 }
@@ -41,7 +41,7 @@ async fn a_node_that_says_nothing_itself_goes_back_whatever_the_others_do() {
 async fn at_the_gate_of(node: usize) -> World {
     let world = World::of(3, Mode::AllAtOnce, Ill::Well);
     begin(&world).await;
-    stop_before(&world, Verb::Resume, Step::of(Action::Gate, node)).await;
+    stop_before(&world, Request::Resume, Step::of(Action::Gate, node)).await;
     world
 }
 
@@ -49,21 +49,21 @@ async fn at_the_gate_of(node: usize) -> World {
 async fn all_at_once_a_node_that_had_passed_its_gate_and_is_lost_then_turns_nobody_back() {
     let world = at_the_gate_of(1).await;
     world.lock().sick.insert("cp2");
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("cp2 is not well") && reason.ends_with("[upgrade.other-node]"), "{reason}");
     assert!(turns(&world).await.is_empty());
     world.lock().sick.clear();
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_at_once_a_swapped_node_that_was_not_found_good_yet_turns_all_back() {
     let world = at_the_gate_of(0).await;
     world.lock().sick.insert("cp3");
-    give(&world, Verb::Resume).await;
+    give(&world, Request::Resume).await;
     assert_eq!(deployment(&world, &|_| {}).status().await.unwrap().direction, Direction::Back);
     world.lock().sick.clear();
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +78,7 @@ async fn time_in_which_another_node_is_ill_does_not_count_against_the_one_at_its
         tokio::time::sleep(Duration::from_secs(80)).await;
         world.lock().ill = Ill::Well;
     };
-    let (given, ()) = tokio::join!(give(&world, Verb::Resume), mended);
+    let (given, ()) = tokio::join!(give(&world, Request::Resume), mended);
     assert_eq!(given.outcome(), Outcome::Upgraded);
     assert!(turns(&world).await.is_empty());
 }
@@ -93,7 +93,7 @@ async fn a_node_that_does_not_answer_once_at_the_end_excuses_nobody() {
         tokio::time::sleep(Duration::from_secs(2)).await;
         world.lock().unreached.clear();
     };
-    let (given, ()) = tokio::join!(give(&world, Verb::Resume), lost);
+    let (given, ()) = tokio::join!(give(&world, Request::Resume), lost);
     assert_eq!(given.outcome(), Outcome::RolledBack);
 }
 
@@ -104,9 +104,9 @@ async fn a_good_node_that_a_person_has_cordoned_does_not_go_back() {
         world.lock().contents.iter_mut().filter(|content| content.node == "cp2").for_each(|c| c.cordoned = cordoned);
     };
     cordon(true);
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.ends_with("[upgrade.node-cordoned]"), "{reason}");
     assert!(turns(&world).await.is_empty());
     cordon(false);
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }

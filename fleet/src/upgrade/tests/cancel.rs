@@ -9,24 +9,24 @@ use super::command::{begin, deployment, end, entries, give};
 use super::failing;
 use super::fake::{Ill, World};
 use crate::Cancelled;
-use crate::authority::{Hold, REACH, TakeOver};
+use crate::lease::{Lease, REACH, TakeOver};
 use crate::upgrade::step_error::StepError;
 use crate::upgrade::{
-    Action, Arrived, Deployment, KubernetesOptions, Mode, Notice, Outcome, Step, UpgradeStatus, Verb,
+    Action, Deployment, KubernetesOptions, Mode, Notice, Outcome, Request, RunOutcome, Step, UpgradeStatus,
 };
 
 /// A world at the beginning of a way.
-async fn world(nodes: usize, mode: Mode, ill: Ill, verb: Verb) -> World {
+async fn world(nodes: usize, mode: Mode, ill: Ill, verb: Request) -> World {
     let world = World::of(nodes, mode, ill);
     begin(&world).await;
-    if verb != Verb::Resume {
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    if verb != Request::Resume {
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     }
     world
 }
 
 /// Gives a command that is asked to end at a call; how many calls it has made in all, and how long it took after that.
-async fn cancelled(world: &World, verb: Verb, call: usize) -> (anyhow::Result<(Arrived, UpgradeStatus)>, usize) {
+async fn cancelled(world: &World, verb: Request, call: usize) -> (anyhow::Result<(RunOutcome, UpgradeStatus)>, usize) {
     world.fault(None);
     let (cancel, cancelled) = watch::channel(false);
     world.lock().faults.cancel = Some((call, cancel));
@@ -37,7 +37,7 @@ async fn cancelled(world: &World, verb: Verb, call: usize) -> (anyhow::Result<(A
 }
 
 /// Asks a command to end at every call that it makes, and goes on then; how often that was.
-async fn everywhere(nodes: usize, mode: Mode, ill: Ill, verb: Verb, then: Verb, ends: &[Outcome]) -> usize {
+async fn everywhere(nodes: usize, mode: Mode, ill: Ill, verb: Request, then: Request, ends: &[Outcome]) -> usize {
     let mut most = 0;
     for call in 1.. {
         let world = world(nodes, mode, ill, verb).await;
@@ -55,7 +55,7 @@ async fn everywhere(nodes: usize, mode: Mode, ill: Ill, verb: Verb, then: Verb, 
             }
             gone => {
                 let (arrived, status) = gone.unwrap_or_else(|error| panic!("{told}: {error:#}"));
-                assert!(matches!(arrived, Arrived::Cancelled | Arrived::Ended(_)), "{told}: {arrived:?}");
+                assert!(matches!(arrived, RunOutcome::Cancelled | RunOutcome::Ended(_)), "{told}: {arrived:?}");
                 assert_eq!(status.entries, entries(&world).await, "{told}");
             }
         }
@@ -72,19 +72,19 @@ const BOTH: [Outcome; 2] = [Outcome::Upgraded, Outcome::RolledBack];
 #[tokio::test(start_paused = true)]
 async fn one_node_and_a_command_that_is_asked_to_end_at_any_call() {
     let (roll, well) = (Mode::Rolling, Ill::Well);
-    let mut points = everywhere(1, roll, well, Verb::Resume, Verb::Resume, &BOTH[..1]).await;
-    points += everywhere(1, roll, well, Verb::Resume, Verb::Rollback, &BOTH).await;
-    points += everywhere(1, roll, well, Verb::Rollback, Verb::Rollback, &BOTH[1..]).await;
-    points += everywhere(1, roll, well, Verb::Commit, Verb::Commit, &[Outcome::Committed]).await;
-    points += everywhere(1, roll, Ill::NeverGood, Verb::Resume, Verb::Resume, &BOTH[1..]).await;
+    let mut points = everywhere(1, roll, well, Request::Resume, Request::Resume, &BOTH[..1]).await;
+    points += everywhere(1, roll, well, Request::Resume, Request::Rollback, &BOTH).await;
+    points += everywhere(1, roll, well, Request::Rollback, Request::Rollback, &BOTH[1..]).await;
+    points += everywhere(1, roll, well, Request::Commit, Request::Commit, &[Outcome::Committed]).await;
+    points += everywhere(1, roll, Ill::NeverGood, Request::Resume, Request::Resume, &BOTH[1..]).await;
     println!("one node, asked to end: {points} points");
     assert!(points > 300, "{points}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn three_nodes_and_a_command_that_is_asked_to_end_at_any_call() {
-    let mut points = everywhere(3, Mode::Rolling, Ill::Well, Verb::Resume, Verb::Resume, &BOTH[..1]).await;
-    points += everywhere(3, Mode::AllAtOnce, Ill::Well, Verb::Resume, Verb::Rollback, &BOTH).await;
+    let mut points = everywhere(3, Mode::Rolling, Ill::Well, Request::Resume, Request::Resume, &BOTH[..1]).await;
+    points += everywhere(3, Mode::AllAtOnce, Ill::Well, Request::Resume, Request::Rollback, &BOTH).await;
     println!("three nodes, asked to end: {points} points");
     assert!(points > 300, "{points}");
 }
@@ -109,7 +109,7 @@ async fn who_waits_for_pods_a_snapshot_or_another_command_ends_within_seconds() 
     let (cancel, cancelled) = watch::channel(false);
     let pods = Deployment { cancelled, ..deployment(&world, &|_| {}) };
     let gone = async {
-        assert_eq!(pods.go_on(Verb::Resume, None, TakeOver::FromTheDead).await.unwrap().0, Arrived::Cancelled)
+        assert_eq!(pods.go_on(Request::Resume, None, TakeOver::FromTheDead).await.unwrap().0, RunOutcome::Cancelled)
     };
     assert!(after(gone, &cancel).await < soon);
     // A node that never sends its snapshot.
@@ -118,29 +118,32 @@ async fn who_waits_for_pods_a_snapshot_or_another_command_ends_within_seconds() 
     let (cancel, cancelled) = watch::channel(false);
     let snapshot = Deployment { cancelled, ..deployment(&world, &|_| {}) };
     let gone = async {
-        assert_eq!(snapshot.go_on(Verb::Resume, None, TakeOver::FromTheDead).await.unwrap().0, Arrived::Cancelled);
+        assert_eq!(
+            snapshot.go_on(Request::Resume, None, TakeOver::FromTheDead).await.unwrap().0,
+            RunOutcome::Cancelled
+        );
     };
     assert!(after(gone, &cancel).await < soon);
     world.lock().no_snapshot = false;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     // A command that is at work elsewhere.
     let world = failing::world(1, Mode::Rolling, Ill::Well).await;
-    let alive = Hold::take(&world, "elsewhere", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let alive = Lease::acquire(&world, "elsewhere", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let (cancel, cancelled) = watch::channel(false);
     let waits = Deployment { cancelled, ..deployment(&world, &|_| {}) };
     let gone = async {
-        let error = waits.go_on(Verb::Resume, None, TakeOver::FromAnyone).await.unwrap_err();
+        let error = waits.go_on(Request::Resume, None, TakeOver::FromAnyone).await.unwrap_err();
         assert!(error.is::<Cancelled>(), "{error:#}");
     };
     assert!(after(gone, &cancel).await < soon);
     alive.release().await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_is_asked_to_end_waits_for_no_store_that_hangs() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
-    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let (cancel, cancelled) = watch::channel(false);
     let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
     let context = asked.context(&hold, None);
@@ -160,9 +163,11 @@ async fn who_is_asked_to_end_waits_for_no_store_that_hangs() {
 #[tokio::test(start_paused = true)]
 async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_what_goes_on() {
     let soon = Duration::from_secs(5);
-    for (verb, ends) in
-        [(Verb::Resume, Outcome::Upgraded), (Verb::Rollback, Outcome::RolledBack), (Verb::Abandon, Outcome::Abandoned)]
-    {
+    for (verb, ends) in [
+        (Request::Resume, Outcome::Upgraded),
+        (Request::Rollback, Outcome::RolledBack),
+        (Request::Abandon, Outcome::Abandoned),
+    ] {
         let world = failing::before(3, Step::of(Action::PowerOn, 0)).await;
         world.lock().settling_hangs = true;
         let (cancel, cancelled) = watch::channel(false);
@@ -174,7 +179,7 @@ async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_what_goes
             Instant::now()
         };
         let (gone, asked) = tokio::join!(asked.go_on(verb, None, TakeOver::FromTheDead), asks);
-        assert_eq!(gone.unwrap().0, Arrived::Cancelled, "{verb:?}");
+        assert_eq!(gone.unwrap().0, RunOutcome::Cancelled, "{verb:?}");
         assert!(asked.elapsed() < soon, "{verb:?}: {:?}", asked.elapsed());
         world.lock().settling_hangs = false;
         // Nobody runs one image alone where it ends as it stands.
@@ -186,7 +191,7 @@ async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_what_goes
 
 #[tokio::test(start_paused = true)]
 async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_which_vms_there_are() {
-    for (verb, ends) in [(Verb::Resume, Outcome::Upgraded), (Verb::Rollback, Outcome::RolledBack)] {
+    for (verb, ends) in [(Request::Resume, Outcome::Upgraded), (Request::Rollback, Outcome::RolledBack)] {
         let world = failing::before(3, Step::of(Action::PowerOn, 0)).await;
         let (cancel, cancelled) = watch::channel(false);
         world.lock().inventory_hangs = true;
@@ -200,7 +205,7 @@ async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_which_vms
         let both = async { tokio::join!(asked.go_on(verb, None, TakeOver::FromTheDead), asks) };
         let ended = tokio::time::timeout(Duration::from_secs(24 * 3600), both).await;
         let (gone, asked) = ended.expect("it hangs with the inventory");
-        assert_eq!(gone.unwrap().0, Arrived::Cancelled, "{verb:?}");
+        assert_eq!(gone.unwrap().0, RunOutcome::Cancelled, "{verb:?}");
         assert!(asked.elapsed() < Duration::from_secs(5), "{verb:?}: {:?}", asked.elapsed());
         world.lock().inventory_hangs = false;
         assert_eq!(end(&world, verb).await, ends, "{verb:?}");
@@ -225,7 +230,7 @@ async fn who_is_asked_to_end_before_it_has_the_deployment_has_made_nothing() {
 #[tokio::test(start_paused = true)]
 async fn who_is_asked_to_end_while_it_takes_the_deployment_says_that_it_has_begun_nothing() {
     let world = failing::world(1, Mode::Rolling, Ill::Well).await;
-    let alive = Hold::take(&world, "elsewhere", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let alive = Lease::acquire(&world, "elsewhere", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     // Its own directory is made by then, and who is faster cannot be seen any more.
     let hangs = |notice: &Notice<'_>| world.lock().listing_hangs |= matches!(notice, Notice::TakingOver { .. });
     let (cancel, cancelled) = watch::channel(false);
@@ -242,7 +247,7 @@ async fn who_is_asked_to_end_while_it_takes_the_deployment_says_that_it_has_begu
     assert!(number > alive.number() && last.contains_key("withdrawn"), "{number}: {last:?}");
     world.lock().listing_hangs = false;
     alive.release().await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]

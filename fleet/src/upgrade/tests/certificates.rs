@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::authority::{Standing, standing};
+use crate::lease::{LeaseState, standing};
 use crate::upgrade::Mode;
 use crate::upgrade::tests::command::deployment;
 use crate::upgrade::tests::fake::{Ill, World};
@@ -22,7 +22,7 @@ async fn one_node_is_renewed_after_the_other_and_the_leader_last() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     assert_eq!(renewed(&world).await.unwrap(), ["cp2", "cp3", "cp1"]);
     assert_eq!(asked(&world), (vec!["cp2", "cp2", "cp3", "cp3", "cp1", "cp1"], 3));
-    assert_eq!(standing(&world).await.unwrap(), Standing::Free, "the deployment is given back");
+    assert_eq!(standing(&world).await.unwrap(), LeaseState::Free, "the deployment is given back");
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use super::fake::fault::At;
 use super::fake::{World, new, old};
-use crate::authority::{Hold, Standing, TakeOver, standing};
-use crate::upgrade::{Arrived, Deployment, Entry, Journal, Notice, Outcome, UpgradeStatus, Verb, journal};
+use crate::lease::{Lease, LeaseState, TakeOver, standing};
+use crate::upgrade::{Deployment, Entry, Journal, Notice, Outcome, Request, RunOutcome, UpgradeStatus, journal};
 
 /// How long a run waits in the fakes' time.
 pub const PAUSE_LIMIT: Duration = Duration::from_secs(300);
@@ -24,12 +24,12 @@ pub fn wait<T>(work: impl Future<Output = T>) -> T {
 pub enum Given {
     Killed,
     Failed(anyhow::Error),
-    Arrived(Arrived, Box<UpgradeStatus>),
+    Arrived(RunOutcome, Box<UpgradeStatus>),
 }
 
 impl Given {
     /// Where it has come to.
-    pub fn arrived(self) -> (Arrived, Box<UpgradeStatus>) {
+    pub fn arrived(self) -> (RunOutcome, Box<UpgradeStatus>) {
         match self {
             Self::Arrived(arrived, status) => (arrived, status),
             other => panic!("{other:?}"),
@@ -39,14 +39,14 @@ impl Given {
     /// Why it paused, with the code.
     pub fn paused(self) -> String {
         match self.arrived().0 {
-            Arrived::Paused(reason) => reason.to_string(),
+            RunOutcome::Paused(reason) => reason.to_string(),
             other => panic!("{other:?}"),
         }
     }
 
     pub fn outcome(self) -> Outcome {
         match self.arrived().0 {
-            Arrived::Ended(outcome) => outcome,
+            RunOutcome::Ended(outcome) => outcome,
             other => panic!("{other:?}"),
         }
     }
@@ -70,7 +70,7 @@ pub fn deployment<'a>(world: &'a World, watch: &'a (dyn Fn(&Notice<'_>) + Sync))
 /// Plans, and is killed right after that.
 pub async fn begin(world: &World) {
     let plan = world.plan().await;
-    let hold = Hold::take(world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     Journal::begin(&hold, plan).await.unwrap();
     hold.release().await;
 }
@@ -79,7 +79,7 @@ pub async fn begin(world: &World) {
 /// may be alive.
 pub async fn is_nameless(world: &World) -> bool {
     world.fault(None);
-    matches!(standing(world).await, Ok(Standing::Held(held)) if held.holder.is_none())
+    matches!(standing(world).await, Ok(LeaseState::Held(held)) if held.holder.is_none())
 }
 
 /// From whom a person takes the deployment who has looked at its status.
@@ -88,14 +88,14 @@ pub async fn over(world: &World) -> TakeOver {
 }
 
 /// Gives a command with something going wrong on its way.
-pub async fn give_with(world: &World, verb: Verb, ova: Option<PathBuf>, at: Option<At>) -> Given {
+pub async fn give_with(world: &World, verb: Request, ova: Option<PathBuf>, at: Option<At>) -> Given {
     give_within(world, verb, ova, at, PAUSE_LIMIT).await
 }
 
 /// The same, with another pause limit.
 pub async fn give_within(
     world: &World,
-    verb: Verb,
+    verb: Request,
     ova: Option<PathBuf>,
     at: Option<At>,
     pause_limit: Duration,
@@ -115,20 +115,20 @@ pub async fn give_within(
     }
 }
 
-pub async fn give(world: &World, verb: Verb) -> Given {
+pub async fn give(world: &World, verb: Request) -> Given {
     give_with(world, verb, None, None).await
 }
 
 /// Gives a command that has to come to an end, at which everything is as it has to be. When it only ends the way back
 /// of one node, it is given once more.
-pub async fn end(world: &World, verb: Verb) -> Outcome {
+pub async fn end(world: &World, verb: Request) -> Outcome {
     let mut given = give(world, verb).await;
-    if matches!(given, Given::Arrived(Arrived::NodeIsBack(_), _)) {
+    if matches!(given, Given::Arrived(RunOutcome::NodeIsBack(_), _)) {
         world.strangers_are_untouched();
         given = give(world, verb).await;
     }
     let (arrived, status) = given.arrived();
-    let Arrived::Ended(outcome) = arrived else { panic!("{arrived:?}") };
+    let RunOutcome::Ended(outcome) = arrived else { panic!("{arrived:?}") };
     world.copies_are_named(&status);
     let image = if outcome == Outcome::RolledBack { old() } else { new() };
     world.all_run(&image, outcome == Outcome::Committed).await;

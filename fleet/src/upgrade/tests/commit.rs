@@ -4,22 +4,22 @@ use super::command::{Given, end, give, give_with};
 use super::failing::world;
 use super::fake::Ill;
 use super::fake::fault::{At, Fault};
-use crate::upgrade::{Mode, Outcome, Verb};
+use crate::upgrade::{Mode, Outcome, Request};
 
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_swap_is_final_already_is_asked_for_nothing() {
     let upgraded = async || {
         let world = world(1, Mode::Rolling, Ill::Well).await;
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
         world
     };
     let twin = upgraded().await;
-    give(&twin, Verb::Commit).await.arrived();
+    give(&twin, Request::Commit).await.arrived();
     let call = twin.calls().iter().position(|call| call.name == "commit").expect("a commit") + 1;
     let world = upgraded().await;
     let at = At { call, fault: Fault::CutAfter, lasting: false };
-    assert!(matches!(give_with(&world, Verb::Commit, None, Some(at)).await, Given::Killed));
-    let given = give(&world, Verb::Commit).await;
+    assert!(matches!(give_with(&world, Request::Commit, None, Some(at)).await, Given::Killed));
+    let given = give(&world, Request::Commit).await;
     assert_eq!(world.called("commit"), 0, "it is done, and nobody can name it");
     assert_eq!(given.outcome(), Outcome::Committed);
 }
@@ -27,12 +27,12 @@ async fn a_node_whose_swap_is_final_already_is_asked_for_nothing() {
 #[tokio::test(start_paused = true)]
 async fn the_look_before_the_commit_asks_for_the_vms_that_it_needs_and_lists_none() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     world.lock().members_shown = Some(2);
-    let reason = give(&world, Verb::Commit).await.paused();
+    let reason = give(&world, Request::Commit).await.paused();
     assert!(reason.contains("cp2 to be good") && reason.contains("etcd has 2 members"), "{reason}");
     assert!(world.called("with_bios_uuid") > 10, "it looks again and again");
     assert_eq!(world.called("vms"), 0);
     world.lock().members_shown = None;
-    assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
+    assert_eq!(end(&world, Request::Commit).await, Outcome::Committed);
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::command::{begin, deployment};
 use super::fake::{Ill, World};
-use crate::authority::{Hold, TakeOver};
-use crate::upgrade::{Arrived, Journal, Mode, Outcome, Pausing, Verb};
+use crate::lease::{Lease, TakeOver};
+use crate::upgrade::{Journal, Mode, Outcome, Request, RunOutcome, StepDeadline};
 
 fn assert_send<T: Send>(_: &T) {}
 
@@ -16,16 +16,16 @@ async fn all_verbs_and_steps_may_go_from_thread_to_thread() {
     let (deployment, over, ova) = (deployment(&world, &|_| {}), TakeOver::FromTheDead, Path::new("new.ova"));
     assert_send(&deployment.plan(ova, &world.options));
     assert_send(&deployment.apply(ova, &world.options, over));
-    assert_send(&deployment.go_on(Verb::Resume, None, over));
+    assert_send(&deployment.go_on(Request::Resume, None, over));
     assert_send(&deployment.abandon(uuid::Uuid::nil(), over));
     assert_send(&deployment.status());
     assert_send(&deployment.adoptable());
     assert_send(&deployment.adopt(&[], over));
-    let hold = Hold::take(&world, "a test", over, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&world, "a test", over, &|_| {}).await.unwrap();
     let mut journal = Journal::continued(&hold).await.unwrap();
     let run = deployment.run(&hold, None);
-    assert_send(&run.ask(&mut journal, Verb::Rollback));
-    assert_send(&run.step(&mut journal, &mut Pausing::default()));
+    assert_send(&run.ask(&mut journal, Request::Rollback));
+    assert_send(&run.step(&mut journal, &mut StepDeadline::default()));
     assert_send(&run.go(&mut journal));
     let minor = crate::upgrade::KubernetesOptions { to: None, drain_seconds: 1, limit: std::time::Duration::ZERO };
     assert_send(&deployment.plan_kubernetes(&minor));
@@ -37,13 +37,13 @@ async fn several_deployments_are_upgraded_at_the_same_time_in_one_runtime() {
     let upgrade = |ill| async move {
         let world = World::of(3, Mode::Rolling, ill);
         begin(&world).await;
-        let gone = deployment(&world, &|_| {}).go_on(Verb::Resume, None, TakeOver::FromTheDead).await;
+        let gone = deployment(&world, &|_| {}).go_on(Request::Resume, None, TakeOver::FromTheDead).await;
         gone.unwrap().0
     };
     let ills = [Ill::Well, Ill::NeverGood, Ill::Well, Ill::Hangs];
     let tasks = ills.map(|ill| tokio::spawn(upgrade(ill)));
     for (ill, task) in ills.into_iter().zip(tasks) {
         let outcome = if ill == Ill::Well { Outcome::Upgraded } else { Outcome::RolledBack };
-        assert_eq!(task.await.unwrap(), Arrived::Ended(outcome), "{ill:?}");
+        assert_eq!(task.await.unwrap(), RunOutcome::Ended(outcome), "{ill:?}");
     }
 }

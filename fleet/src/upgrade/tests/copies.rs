@@ -4,9 +4,9 @@ use super::command::{Given, begin, end, entries, give, give_with};
 use super::failing::stop_before;
 use super::fake::fault::{At, Fault};
 use super::fake::{DiskCopied, Ill, World, data, disk};
-use crate::authority::{Hold, TakeOver};
-use crate::hypervisor::{DiskRef, Kind};
-use crate::upgrade::{Action, Arrived, Event, Journal, LastUpgrade, Mode, OnFailure, Outcome, Step, Verb, plan};
+use crate::hypervisor::{DiskRef, ErrorKind};
+use crate::lease::{Lease, TakeOver};
+use crate::upgrade::{Action, Event, Journal, LastUpgrade, Mode, OnFailure, Outcome, Request, RunOutcome, Step, plan};
 
 /// A cluster whose disks are copied, planned and not begun.
 async fn copying(nodes: usize, mode: Mode) -> World {
@@ -36,16 +36,16 @@ fn has_copies(world: &World, count: usize) {
 async fn each_disk_is_copied_before_the_new_vm_has_it_and_the_commit_removes_the_copies() {
     for mode in [Mode::Rolling, Mode::AllAtOnce] {
         let world = copying(3, mode).await;
-        let (arrived, status) = give(&world, Verb::Resume).await.arrived();
-        assert_eq!(arrived, Arrived::Ended(Outcome::Upgraded));
+        let (arrived, status) = give(&world, Request::Resume).await.arrived();
+        assert_eq!(arrived, RunOutcome::Ended(Outcome::Upgraded));
         has_copies(&world, 3);
         assert!(world.lock().contents.iter().all(|content| content.generation > 1), "the new image has written");
         assert!(status.copies.iter().all(|copy| copy.copy.uuid.is_some()) && status.copies.len() == 3);
         let told = serde_json::to_value(&status).unwrap();
         assert_eq!(told["copies"][0]["node"], status.copies[0].node.as_str());
         assert_eq!(told["copies"][0]["path"], status.copies[0].copy.path.as_str());
-        let (arrived, status) = give(&world, Verb::Commit).await.arrived();
-        assert_eq!((arrived, status.copies), (Arrived::Ended(Outcome::Committed), Vec::new()));
+        let (arrived, status) = give(&world, Request::Commit).await.arrived();
+        assert_eq!((arrived, status.copies), (RunOutcome::Ended(Outcome::Committed), Vec::new()));
         assert!(world.lock().copies.is_empty());
         assert_eq!(world.lock().contents.len(), 3);
     }
@@ -55,18 +55,18 @@ async fn each_disk_is_copied_before_the_new_vm_has_it_and_the_commit_removes_the
 async fn without_the_word_nothing_is_copied() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
-    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+    assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
     assert_eq!(world.called("copy_disk"), 0);
-    assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+    assert_eq!(give(&world, Request::Commit).await.outcome(), Outcome::Committed);
     assert_eq!(world.called("delete_disk"), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_way_back_the_copies_stay_and_are_named() {
     let world = copying(3, Mode::Rolling).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
-    let (arrived, status) = give(&world, Verb::Rollback).await.arrived();
-    assert_eq!((arrived, status.copies.len()), (Arrived::Ended(Outcome::RolledBack), 3));
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    let (arrived, status) = give(&world, Request::Rollback).await.arrived();
+    assert_eq!((arrived, status.copies.len()), (RunOutcome::Ended(Outcome::RolledBack), 3));
     has_copies(&world, 3);
     assert_eq!(world.called("delete_disk"), 0);
 }
@@ -75,18 +75,18 @@ async fn after_a_way_back_the_copies_stay_and_are_named() {
 #[tokio::test(start_paused = true)]
 async fn copies_that_an_upgrade_has_left_are_named_by_those_after_it_and_stay() {
     let mut world = copying(3, Mode::Rolling).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
-    let (arrived, first) = give(&world, Verb::Rollback).await.arrived();
-    assert_eq!((arrived, first.copies.len()), (Arrived::Ended(Outcome::RolledBack), 3));
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    let (arrived, first) = give(&world, Request::Rollback).await.arrived();
+    assert_eq!((arrived, first.copies.len()), (RunOutcome::Ended(Outcome::RolledBack), 3));
     world.options.copy_disks = false;
     let inventory = world.inventory().await;
     let again = plan(&inventory, &world.target, &world.options, uuid::Uuid::from_u128(0x2d)).unwrap();
-    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     Journal::begin(&hold, again).await.unwrap();
     hold.release().await;
-    for (verb, outcome) in [(Verb::Resume, Outcome::Upgraded), (Verb::Commit, Outcome::Committed)] {
+    for (verb, outcome) in [(Request::Resume, Outcome::Upgraded), (Request::Commit, Outcome::Committed)] {
         let (arrived, status) = give(&world, verb).await.arrived();
-        assert_eq!(arrived, Arrived::Ended(outcome));
+        assert_eq!(arrived, RunOutcome::Ended(outcome));
         let told = serde_json::to_value(&status).unwrap();
         assert_eq!(told["plan"]["other_copies"], serde_json::to_value(&first.copies).unwrap(), "{outcome:?}");
         let last = LastUpgrade::find(&world).await.unwrap();
@@ -98,14 +98,14 @@ async fn copies_that_an_upgrade_has_left_are_named_by_those_after_it_and_stay() 
 #[tokio::test(start_paused = true)]
 async fn whatever_goes_wrong_with_a_copy_it_is_made_whole_or_the_disk_goes_back() {
     let twin = copying(1, Mode::Rolling).await;
-    give(&twin, Verb::Resume).await.arrived();
+    give(&twin, Request::Resume).await.arrived();
     let call = 1 + twin.calls().iter().position(|call| call.name == "copy_disk").expect("a copy");
-    let errors = [Kind::Transient, Kind::InDoubt, Kind::Denied].map(Fault::Error);
+    let errors = [ErrorKind::Transient, ErrorKind::InDoubt, ErrorKind::Denied].map(Fault::Error);
     let others = [Fault::Done, Fault::Late, Fault::CutBefore, Fault::CutAfter, Fault::CutLate, Fault::CutOnTheWay];
     for fault in errors.into_iter().chain(others) {
-        for (then, outcome) in [(Verb::Resume, Outcome::Upgraded), (Verb::Rollback, Outcome::RolledBack)] {
+        for (then, outcome) in [(Request::Resume, Outcome::Upgraded), (Request::Rollback, Outcome::RolledBack)] {
             let world = copying(1, Mode::Rolling).await;
-            let given = give_with(&world, Verb::Resume, None, Some(At { call, fault, lasting: false })).await;
+            let given = give_with(&world, Request::Resume, None, Some(At { call, fault, lasting: false })).await;
             let arrived = match given {
                 Given::Killed => None,
                 other => Some(other.arrived().0),
@@ -113,7 +113,7 @@ async fn whatever_goes_wrong_with_a_copy_it_is_made_whole_or_the_disk_goes_back(
             assert_eq!(arrived.is_none(), fault.kills(), "{fault:?}: {arrived:?}");
             assert_eq!(end(&world, then).await, outcome, "{fault:?} then {then:?}");
             match then {
-                Verb::Resume => has_copies(&world, 1),
+                Request::Resume => has_copies(&world, 1),
                 _ => assert_eq!(world.lock().contents[0].at, disk("cp1"), "{fault:?}"),
             }
         }
@@ -123,16 +123,16 @@ async fn whatever_goes_wrong_with_a_copy_it_is_made_whole_or_the_disk_goes_back(
 #[tokio::test(start_paused = true)]
 async fn without_room_for_a_copy_the_node_waits_and_goes_back_without_one() {
     let twin = copying(1, Mode::Rolling).await;
-    give(&twin, Verb::Resume).await.arrived();
+    give(&twin, Request::Resume).await.arrived();
     let call = 1 + twin.calls().iter().position(|call| call.name == "copy_disk").expect("a copy");
-    for (kind, code) in [(Kind::Transient, "hypervisor.transient"), (Kind::Denied, "hypervisor.denied")] {
+    for (kind, code) in [(ErrorKind::Transient, "hypervisor.transient"), (ErrorKind::Denied, "hypervisor.denied")] {
         let world = copying(1, Mode::Rolling).await;
         let at = At { call, fault: Fault::Error(kind), lasting: true };
-        let reason = give_with(&world, Verb::Resume, None, Some(at)).await.paused();
+        let reason = give_with(&world, Request::Resume, None, Some(at)).await.paused();
         for part in [code, &disk("cp1").path, "cp1", "as much room", "`resume`", "`rollback`"] {
             assert!(reason.contains(part), "{part}: {reason}");
         }
-        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+        assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
         has_copies(&world, 0);
     }
 }
@@ -144,13 +144,13 @@ async fn a_node_that_is_tried_again_is_copied_anew() {
     world.options.on_failure = OnFailure::Node;
     begin(&world).await;
     world.lock().ill_nodes = Some([("cp3", Ill::NoStart)].into());
-    let (arrived, status) = give(&world, Verb::Resume).await.arrived();
-    assert!(matches!(arrived, Arrived::NodeIsBack(_)), "{arrived:?}");
+    let (arrived, status) = give(&world, Request::Resume).await.arrived();
+    assert!(matches!(arrived, RunOutcome::NodeIsBack(_)), "{arrived:?}");
     world.copies_are_named(&status);
     let first = world.lock().copies.iter().map(|copy| copy.at.clone()).collect::<Vec<_>>();
     world.lock().ill_nodes = None;
-    let (arrived, status) = give(&world, Verb::Resume).await.arrived();
-    assert_eq!(arrived, Arrived::Ended(Outcome::Upgraded));
+    let (arrived, status) = give(&world, Request::Resume).await.arrived();
+    assert_eq!(arrived, RunOutcome::Ended(Outcome::Upgraded));
     assert_eq!(world.called("copy_disk.clear"), 1);
     world.copies_are_named(&status);
     let state = world.lock();
@@ -162,7 +162,7 @@ async fn a_node_that_is_tried_again_is_copied_anew() {
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_is_somebodys_by_now_is_left_and_named() {
     let world = copying(1, Mode::Rolling).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     {
         let mut state = world.lock();
         let copy = state.copies[0].at.clone();
@@ -172,8 +172,8 @@ async fn a_copy_that_is_somebodys_by_now_is_left_and_named() {
         machine.vm.stamp = None;
         machine.vm.disks.push(data(copy));
     }
-    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
-    assert_eq!(arrived, Arrived::Ended(Outcome::Committed));
+    let (arrived, status) = give(&world, Request::Commit).await.arrived();
+    assert_eq!(arrived, RunOutcome::Ended(Outcome::Committed));
     has_copies(&world, 1);
     assert_eq!(status.copies[0].copy.path, world.lock().copies[0].at.path);
 }
@@ -181,13 +181,13 @@ async fn a_copy_that_is_somebodys_by_now_is_left_and_named() {
 #[tokio::test(start_paused = true)]
 async fn what_lies_in_the_place_of_a_copy_is_left_and_said() {
     let world = copying(1, Mode::Rolling).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     let path = {
         let mut state = world.lock();
         state.copies[0].at.uuid = uuid::Uuid::from_u128(0xbad);
         state.copies[0].at.path.clone()
     };
-    assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+    assert_eq!(give(&world, Request::Commit).await.outcome(), Outcome::Committed);
     assert_eq!(world.lock().copies.len(), 1, "it is another one, and stays");
     let mut notes = entries(&world).await.into_iter().filter_map(|entry| match entry.event {
         Event::Done { step, note, .. } if step.action == Action::DeleteCopy => Some(note),
@@ -199,8 +199,8 @@ async fn what_lies_in_the_place_of_a_copy_is_left_and_said() {
 /// At which call of a commit a copy is removed.
 async fn call_of_removal() -> usize {
     let twin = copying(1, Mode::Rolling).await;
-    assert_eq!(end(&twin, Verb::Resume).await, Outcome::Upgraded);
-    give(&twin, Verb::Commit).await.arrived();
+    assert_eq!(end(&twin, Request::Resume).await, Outcome::Upgraded);
+    give(&twin, Request::Commit).await.arrived();
     1 + twin.calls().iter().position(|call| call.name == "delete_disk").expect("a removal")
 }
 
@@ -208,22 +208,22 @@ async fn call_of_removal() -> usize {
 #[tokio::test(start_paused = true)]
 async fn a_commit_ends_though_a_copy_cannot_be_removed_and_names_it() {
     let call = call_of_removal().await;
-    for kind in [Kind::Transient, Kind::Denied] {
+    for kind in [ErrorKind::Transient, ErrorKind::Denied] {
         let world = copying(1, Mode::Rolling).await;
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
         let at = At { call, fault: Fault::Error(kind), lasting: true };
-        let (arrived, status) = give_with(&world, Verb::Commit, None, Some(at)).await.arrived();
-        assert_eq!(arrived, Arrived::Ended(Outcome::Committed), "{kind:?}");
+        let (arrived, status) = give_with(&world, Request::Commit, None, Some(at)).await.arrived();
+        assert_eq!(arrived, RunOutcome::Ended(Outcome::Committed), "{kind:?}");
         has_copies(&world, 1);
         assert_eq!(status.copies.len(), 1, "{kind:?}");
         world.copies_are_named(&status);
     }
     // What passes is tried again.
     let world = copying(1, Mode::Rolling).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
-    let at = At { call, fault: Fault::Error(Kind::Transient), lasting: false };
-    let (arrived, status) = give_with(&world, Verb::Commit, None, Some(at)).await.arrived();
-    assert_eq!((arrived, status.copies), (Arrived::Ended(Outcome::Committed), Vec::new()));
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    let at = At { call, fault: Fault::Error(ErrorKind::Transient), lasting: false };
+    let (arrived, status) = give_with(&world, Request::Commit, None, Some(at)).await.arrived();
+    assert_eq!((arrived, status.copies), (RunOutcome::Ended(Outcome::Committed), Vec::new()));
     has_copies(&world, 0);
 }
 
@@ -232,28 +232,31 @@ async fn a_commit_ends_though_a_copy_cannot_be_removed_and_names_it() {
 async fn waiting_for_what_was_begun_before_is_no_try_to_remove_a_copy() {
     let begun = async || {
         let world = copying(1, Mode::Rolling).await;
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
-        stop_before(&world, Verb::Commit, Step::of(Action::DeleteCopy, 0)).await;
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+        stop_before(&world, Request::Commit, Step::of(Action::DeleteCopy, 0)).await;
         world
     };
     // At which call a commit that goes on from there comes to this one.
     let call_of = async |world: World, name: &str| {
-        give(&world, Verb::Commit).await.arrived();
+        give(&world, Request::Commit).await.arrived();
         1 + world.calls().iter().position(|call| call.name == name).expect("a call")
     };
     let call = call_of(begun().await, "settle").await;
     let waited = async || {
         let world = begun().await;
-        let at = At { call, fault: Fault::Error(Kind::Transient), lasting: true };
-        let reason = give_with(&world, Verb::Commit, None, Some(at)).await.paused();
+        let at = At { call, fault: Fault::Error(ErrorKind::Transient), lasting: true };
+        let reason = give_with(&world, Request::Commit, None, Some(at)).await.paused();
         assert!(reason.starts_with("waiting for what was begun before"), "{reason}");
         world
     };
-    let at =
-        At { call: call_of(waited().await, "delete_disk").await, fault: Fault::Error(Kind::Transient), lasting: false };
+    let at = At {
+        call: call_of(waited().await, "delete_disk").await,
+        fault: Fault::Error(ErrorKind::Transient),
+        lasting: false,
+    };
     let world = waited().await;
-    let (arrived, status) = give_with(&world, Verb::Commit, None, Some(at)).await.arrived();
-    assert_eq!((arrived, status.copies), (Arrived::Ended(Outcome::Committed), Vec::new()));
+    let (arrived, status) = give_with(&world, Request::Commit, None, Some(at)).await.arrived();
+    assert_eq!((arrived, status.copies), (RunOutcome::Ended(Outcome::Committed), Vec::new()));
     assert_eq!(world.called("delete_disk"), 2);
     has_copies(&world, 0);
 }
@@ -263,9 +266,9 @@ async fn waiting_for_what_was_begun_before_is_no_try_to_remove_a_copy() {
 async fn a_copy_that_has_the_uuid_of_its_disk_is_left_by_the_commit_and_named() {
     let world = copying(1, Mode::Rolling).await;
     world.lock().copies_keep_uuid = true;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
-    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
-    assert_eq!(arrived, Arrived::Ended(Outcome::Committed));
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    let (arrived, status) = give(&world, Request::Commit).await.arrived();
+    assert_eq!(arrived, RunOutcome::Ended(Outcome::Committed));
     has_copies(&world, 1);
     assert_eq!(status.copies.len(), 1);
     world.copies_are_named(&status);
@@ -275,29 +278,29 @@ async fn a_copy_that_has_the_uuid_of_its_disk_is_left_by_the_commit_and_named() 
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_is_not_there_is_named_unless_an_earlier_try_may_have_removed_it() {
     let world = copying(1, Mode::Rolling).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     let copies = std::mem::take(&mut world.lock().copies);
-    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
-    assert_eq!(arrived, Arrived::Ended(Outcome::Committed));
+    let (arrived, status) = give(&world, Request::Commit).await.arrived();
+    assert_eq!(arrived, RunOutcome::Ended(Outcome::Committed));
     assert_eq!(status.copies.iter().map(|copy| &*copy.copy.path).collect::<Vec<_>>(), [copies[0].at.path.as_str()]);
 
     let world = copying(1, Mode::Rolling).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     let at = At { call: call_of_removal().await, fault: Fault::CutAfter, lasting: false };
-    assert!(matches!(give_with(&world, Verb::Commit, None, Some(at)).await, Given::Killed));
+    assert!(matches!(give_with(&world, Request::Commit, None, Some(at)).await, Given::Killed));
     has_copies(&world, 0);
-    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
-    assert_eq!((arrived, status.copies), (Arrived::Ended(Outcome::Committed), Vec::new()));
+    let (arrived, status) = give(&world, Request::Commit).await.arrived();
+    assert_eq!((arrived, status.copies), (RunOutcome::Ended(Outcome::Committed), Vec::new()));
 }
 
 /// The journal is a file on a datastore, and whoever may write that one need not be who may remove the disk.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_a_journal_calls_a_copy_is_left_unless_it_is_called_as_one() {
     let world = copying(1, Mode::Rolling).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     let strange = DiskRef { uuid: uuid::Uuid::from_u128(0xbad), path: "[datastore1] payroll/payroll.vmdk".to_owned() };
     world.lock().copies.push(DiskCopied { at: strange.clone(), generation: 1, whole: true });
-    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let forged = Event::Done {
         step: Step::of(Action::Copy, 0),
         note: "a forged one".to_owned(),
@@ -307,8 +310,8 @@ async fn a_disk_that_a_journal_calls_a_copy_is_left_unless_it_is_called_as_one()
     };
     Journal::continued(&hold).await.unwrap().append(forged).await.unwrap();
     hold.release().await;
-    let (arrived, status) = give(&world, Verb::Commit).await.arrived();
-    assert_eq!(arrived, Arrived::Ended(Outcome::Committed));
+    let (arrived, status) = give(&world, Request::Commit).await.arrived();
+    assert_eq!(arrived, RunOutcome::Ended(Outcome::Committed));
     let left: Vec<DiskRef> = world.lock().copies.iter().map(|copy| copy.at.clone()).collect();
     assert_eq!(left, std::slice::from_ref(&strange), "the copy is removed, and nothing else");
     assert_eq!(status.copies.iter().map(|copy| &*copy.copy.path).collect::<Vec<_>>(), [strange.path.as_str()]);

@@ -9,8 +9,8 @@ use super::fake::fault::{At, Call, CallKind, Fault};
 use super::fake::operator::STRANGERS;
 use super::fake::{Ill, World};
 use super::package;
-use crate::hypervisor::{Kind, PowerState};
-use crate::upgrade::{Arrived, CODES, Mode, Outcome, REASONS, Verb};
+use crate::hypervisor::{ErrorKind, PowerState};
+use crate::upgrade::{CODES, Mode, Outcome, REASONS, Request, RunOutcome};
 
 /// What a command does that something goes wrong with.
 #[derive(Clone, Copy, Debug)]
@@ -18,14 +18,14 @@ struct Way {
     nodes: usize,
     mode: Mode,
     ill: Ill,
-    verb: Verb,
+    verb: Request,
     /// Whether disks are copied.
     copies: bool,
 }
 
-const FORWARD: Way = Way { nodes: 1, mode: Mode::Rolling, ill: Ill::Well, verb: Verb::Resume, copies: false };
-const BACK: Way = Way { verb: Verb::Rollback, ..FORWARD };
-const COMMIT: Way = Way { verb: Verb::Commit, ..FORWARD };
+const FORWARD: Way = Way { nodes: 1, mode: Mode::Rolling, ill: Ill::Well, verb: Request::Resume, copies: false };
+const BACK: Way = Way { verb: Request::Rollback, ..FORWARD };
+const COMMIT: Way = Way { verb: Request::Commit, ..FORWARD };
 
 impl Way {
     /// A cluster among strangers, at the beginning of this way.
@@ -39,8 +39,8 @@ impl Way {
                 world.add_stranger(&plan, node, stranger, PowerState::On);
             }
         }
-        if self.verb != Verb::Resume {
-            assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        if self.verb != Request::Resume {
+            assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
         }
         world
     }
@@ -53,12 +53,12 @@ impl Way {
     }
 
     /// Where it may end at last.
-    fn ends(self, at: At, then: Verb) -> &'static [Outcome] {
+    fn ends(self, at: At, then: Request) -> &'static [Outcome] {
         match (then, self.verb, self.ill) {
-            (Verb::Commit, _, _) => &[Outcome::Committed],
-            (Verb::Rollback, _, _) | (_, Verb::Rollback, _) => &[Outcome::RolledBack, Outcome::Upgraded],
+            (Request::Commit, _, _) => &[Outcome::Committed],
+            (Request::Rollback, _, _) | (_, Request::Rollback, _) => &[Outcome::RolledBack, Outcome::Upgraded],
             // Killed before the first entry of the commit, it is where it was.
-            (_, Verb::Commit, _) => &[Outcome::Committed, Outcome::Upgraded],
+            (_, Request::Commit, _) => &[Outcome::Committed, Outcome::Upgraded],
             (_, _, Ill::Well) if is_no_reason_to_turn(at) => &[Outcome::Upgraded],
             (_, _, Ill::Well) => &[Outcome::Upgraded, Outcome::RolledBack],
             _ => &[Outcome::RolledBack],
@@ -70,7 +70,9 @@ impl Way {
 fn is_no_reason_to_turn(at: At) -> bool {
     let passes = match at.fault {
         Fault::Late | Fault::Done => true,
-        Fault::Error(kind) => matches!(kind, Kind::Transient | Kind::Changed | Kind::InDoubt | Kind::Denied),
+        Fault::Error(kind) => {
+            matches!(kind, ErrorKind::Transient | ErrorKind::Changed | ErrorKind::InDoubt | ErrorKind::Denied)
+        }
         fault => fault.kills(),
     };
     passes && !at.lasting
@@ -107,19 +109,19 @@ fn state(given: &Given) -> &'static str {
     match given {
         Given::Killed => "killed",
         Given::Failed(_) => "ended with an error",
-        Given::Arrived(Arrived::Ended(outcome), _) => name(*outcome),
-        Given::Arrived(Arrived::Paused(reason), _) => {
+        Given::Arrived(RunOutcome::Ended(outcome), _) => name(*outcome),
+        Given::Arrived(RunOutcome::Paused(reason), _) => {
             let known = REASONS.iter().chain(CODES).any(|(code, _)| *code == reason.code);
             assert!(known || reason.code.starts_with("swap."), "{reason}");
             "paused"
         }
-        Given::Arrived(Arrived::NodeIsBack(_), _) => "a node is back",
-        Given::Arrived(Arrived::Cancelled, _) => "cancelled",
+        Given::Arrived(RunOutcome::NodeIsBack(_), _) => "a node is back",
+        Given::Arrived(RunOutcome::Cancelled, _) => "cancelled",
     }
 }
 
 /// One point: something goes wrong, and when it is mended a person goes on.
-async fn point(way: Way, at: At, then: Verb, figures: &mut Figures) {
+async fn point(way: Way, at: At, then: Request, figures: &mut Figures) {
     let told = format!("{way:?} {at:?} then {then:?}");
     let world = way.world().await;
     let reached = async {
@@ -163,7 +165,7 @@ impl Drop for Named<'_> {
 }
 
 /// All points of a way.
-async fn everywhere(way: Way, then: &[Verb], faults: impl Fn(Call) -> Vec<Fault>) -> Figures {
+async fn everywhere(way: Way, then: &[Request], faults: impl Fn(Call) -> Vec<Fault>) -> Figures {
     let mut figures = Figures::default();
     // Made once, not for each point.
     let _ova = package::shared();
@@ -202,7 +204,7 @@ fn doubts_and_kills(call: Call) -> Vec<Fault> {
 
 /// What leaves the most doubt.
 fn doubts(call: Call) -> Vec<Fault> {
-    let doubtful = [Fault::Error(Kind::InDoubt), Fault::Done, Fault::Late, Fault::Error(Kind::Refused)];
+    let doubtful = [Fault::Error(ErrorKind::InDoubt), Fault::Done, Fault::Late, Fault::Error(ErrorKind::Refused)];
     match call.kind {
         CallKind::Change => doubtful.to_vec(),
         CallKind::Do => vec![Fault::Done, Fault::Late],
@@ -211,7 +213,7 @@ fn doubts(call: Call) -> Vec<Fault> {
 }
 
 /// All points of several ways, and what they came to.
-async fn figures(what: &str, ways: &[Way], then: &[Verb], faults: impl Fn(Call) -> Vec<Fault>) {
+async fn figures(what: &str, ways: &[Way], then: &[Request], faults: impl Fn(Call) -> Vec<Fault>) {
     let began = Instant::now();
     let mut all = Figures::default();
     for way in ways {
@@ -226,7 +228,7 @@ async fn figures(what: &str, ways: &[Way], then: &[Verb], faults: impl Fn(Call) 
     all.print(what, began);
 }
 
-const BOTH: [Verb; 2] = [Verb::Resume, Verb::Rollback];
+const BOTH: [Request; 2] = [Request::Resume, Request::Rollback];
 const THREE: Way = Way { nodes: 3, ..FORWARD };
 const AT_ONCE: Way = Way { mode: Mode::AllAtOnce, ..THREE };
 
@@ -243,39 +245,39 @@ async fn one_node_whatever_goes_wrong_at_any_call_on_the_way_back() {
 
 #[tokio::test(start_paused = true)]
 async fn one_node_whatever_goes_wrong_at_any_call_of_the_commit() {
-    figures("one node, commit", &[Way { copies: true, ..COMMIT }], &[Verb::Resume, Verb::Commit], all).await;
+    figures("one node, commit", &[Way { copies: true, ..COMMIT }], &[Request::Resume, Request::Commit], all).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_node_whatever_goes_wrong_while_an_ill_image_goes_back_by_itself() {
     let ways = [Ill::NeverGood, Ill::NoStart, Ill::Hangs].map(|ill| Way { ill, ..FORWARD });
-    figures("one node, images that are ill", &ways, &[Verb::Resume], doubts_and_kills).await;
+    figures("one node, images that are ill", &ways, &[Request::Resume], doubts_and_kills).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn three_nodes_and_a_command_that_is_killed_at_any_call() {
     figures("three nodes, killed forward", &[THREE, AT_ONCE], &BOTH, kills).await;
-    let ways = [THREE, AT_ONCE].map(|way| Way { verb: Verb::Rollback, ..way });
-    figures("three nodes, killed back", &ways, &[Verb::Rollback], kills).await;
-    let way = Way { verb: Verb::Commit, ..THREE };
-    figures("three nodes, killed at the commit", &[way], &[Verb::Commit], kills).await;
+    let ways = [THREE, AT_ONCE].map(|way| Way { verb: Request::Rollback, ..way });
+    figures("three nodes, killed back", &ways, &[Request::Rollback], kills).await;
+    let way = Way { verb: Request::Commit, ..THREE };
+    figures("three nodes, killed at the commit", &[way], &[Request::Commit], kills).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn three_nodes_and_another_command_that_takes_over_anywhere_also_within_a_call() {
-    let ways = [THREE, AT_ONCE, Way { verb: Verb::Rollback, ..THREE }];
-    figures("three nodes, taken over", &ways, &[Verb::Rollback], overtaken).await;
+    let ways = [THREE, AT_ONCE, Way { verb: Request::Rollback, ..THREE }];
+    figures("three nodes, taken over", &ways, &[Request::Rollback], overtaken).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn three_nodes_and_calls_that_are_in_doubt() {
     figures("three nodes, in doubt forward", &[THREE, AT_ONCE], &BOTH, doubts).await;
-    let ways = [THREE, AT_ONCE].map(|way| Way { verb: Verb::Rollback, ..way });
-    figures("three nodes, in doubt back", &ways, &[Verb::Rollback], doubts).await;
+    let ways = [THREE, AT_ONCE].map(|way| Way { verb: Request::Rollback, ..way });
+    figures("three nodes, in doubt back", &ways, &[Request::Rollback], doubts).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn three_nodes_and_a_command_that_is_killed_while_an_ill_image_goes_back_by_itself() {
     let ways = [Ill::NeverGood, Ill::Hangs].map(|ill| Way { ill, ..THREE });
-    figures("three nodes, killed with an image that is ill", &ways, &[Verb::Resume], kills).await;
+    figures("three nodes, killed with an image that is ill", &ways, &[Request::Resume], kills).await;
 }

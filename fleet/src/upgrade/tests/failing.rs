@@ -5,10 +5,10 @@ use std::sync::Mutex;
 use super::command::{Given, begin, deployment, end, entries, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, new, old, old_vm};
-use crate::authority::TakeOver;
-use crate::hypervisor::{Kind, PowerState, Vm};
+use crate::hypervisor::{ErrorKind, PowerState, Vm};
+use crate::lease::TakeOver;
 use crate::upgrade::entry::{Direction, Event};
-use crate::upgrade::{Action, Arrived, Mode, Notice, OnFailure, Outcome, Step, Verb};
+use crate::upgrade::{Action, Mode, Notice, OnFailure, Outcome, Request, RunOutcome, Step};
 
 pub async fn world(nodes: usize, mode: Mode, ill: Ill) -> World {
     let world = World::of(nodes, mode, ill);
@@ -19,12 +19,12 @@ pub async fn world(nodes: usize, mode: Mode, ill: Ill) -> World {
 /// A world that a command has brought up to right before this step.
 pub async fn before(nodes: usize, step: Step) -> World {
     let world = world(nodes, Mode::Rolling, Ill::Well).await;
-    stop_before(&world, Verb::Resume, step).await;
+    stop_before(&world, Request::Resume, step).await;
     world
 }
 
 /// Gives a command, and kills it when it has noted that it begins a step.
-pub async fn stop_before(world: &World, verb: Verb, step: Step) {
+pub async fn stop_before(world: &World, verb: Request, step: Step) {
     let entry = serde_json::to_string(&Event::Begun {
         step,
         disk: None,
@@ -59,7 +59,7 @@ async fn an_image_that_is_ill_makes_everything_go_back_by_itself_and_says_why() 
             (Ill::OtherMember, "it is etcd's member ff"),
         ] {
             let world = world(3, mode, ill).await;
-            assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack, "{ill:?}");
+            assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack, "{ill:?}");
             let turned = turns(&world).await;
             let [(Direction::Back, None, reason)] = turned.as_slice() else { panic!("{turned:?}") };
             assert!(reason.contains(why), "{mode:?} {ill:?}: {reason}");
@@ -71,7 +71,7 @@ async fn an_image_that_is_ill_makes_everything_go_back_by_itself_and_says_why() 
 async fn one_node_at_a_time_is_away_or_all_are() {
     for (mode, away) in [(Mode::Rolling, 1), (Mode::AllAtOnce, 3)] {
         let world = world(3, mode, Ill::Well).await;
-        for (verb, outcome) in [(Verb::Resume, Outcome::Upgraded), (Verb::Rollback, Outcome::RolledBack)] {
+        for (verb, outcome) in [(Request::Resume, Outcome::Upgraded), (Request::Rollback, Outcome::RolledBack)] {
             assert_eq!(end(&world, verb).await, outcome);
             assert_eq!(world.most_away(), away);
         }
@@ -81,10 +81,10 @@ async fn one_node_at_a_time_is_away_or_all_are() {
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_is_kept_and_a_commit_removes_the_old_vms() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
-    end(&world, Verb::Resume).await;
+    end(&world, Request::Resume).await;
     let snapshot = format!("before-{}.db", uuid::Uuid::from_u128(0x1d));
     assert_eq!(world.store().files[&snapshot], b"a store");
-    assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
+    assert_eq!(end(&world, Request::Commit).await, Outcome::Committed);
 }
 
 /// Upgrades the first node of three, and makes the image ill for the next one.
@@ -92,7 +92,7 @@ async fn second_is_ill(on_failure: OnFailure) -> World {
     let mut world = World::of(3, Mode::Rolling, Ill::Well);
     world.options.on_failure = on_failure;
     begin(&world).await;
-    stop_before(&world, Verb::Resume, Step::of(Action::Import, 1)).await;
+    stop_before(&world, Request::Resume, Step::of(Action::Import, 1)).await;
     world.lock().ill = Ill::NoStart;
     world
 }
@@ -100,60 +100,60 @@ async fn second_is_ill(on_failure: OnFailure) -> World {
 #[tokio::test(start_paused = true)]
 async fn any_error_turns_everything_back_only_the_failing_node_goes_back() {
     let world = second_is_ill(OnFailure::Node).await;
-    let (arrived, status) = give(&world, Verb::Resume).await.arrived();
-    assert_eq!(arrived, Arrived::NodeIsBack(1));
+    let (arrived, status) = give(&world, Request::Resume).await.arrived();
+    assert_eq!(arrived, RunOutcome::NodeIsBack(1));
     assert!(status.waits_for_a_person && status.reason.unwrap().words.contains("cp3: "));
     let images: Vec<String> = world.images().into_iter().map(|(_, version)| version).collect();
     assert_eq!(images, [old().version, new().version, old().version], "cp2 stays where it is");
     // It is tried again, and fails again.
-    assert_eq!(give(&world, Verb::Resume).await.arrived().0, Arrived::NodeIsBack(1));
+    assert_eq!(give(&world, Request::Resume).await.arrived().0, RunOutcome::NodeIsBack(1));
     world.lock().ill = Ill::Well;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
-    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rollback_after_one_node_went_back_takes_all_back() {
     let world = second_is_ill(OnFailure::Node).await;
-    assert_eq!(give(&world, Verb::Resume).await.arrived().0, Arrived::NodeIsBack(1));
-    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    assert_eq!(give(&world, Request::Resume).await.arrived().0, RunOutcome::NodeIsBack(1));
+    assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_nodes_go_back_when_the_operator_says_so() {
     let world = second_is_ill(OnFailure::All).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_that_stays_blocked_pauses_and_upgraded_nodes_stay_where_they_are() {
     let world = before(3, Step::of(Action::Import, 1)).await;
     world.lock().stuck = Some("cp3");
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("cp3 gave up: a PodDisruptionBudget keeps web/a [drain.blocked]"), "{reason}");
     assert!(turns(&world).await.is_empty());
     assert_eq!(world.images()[1], ("cp2", new().version));
     assert_eq!(world.called("shut_down"), 0);
     world.lock().stuck = None;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
 async fn gates_that_fail_open_another_node_that_became_ill_is_seen_right_before_the_shutdown() {
-    for verb in [Verb::Resume, Verb::Rollback] {
+    for verb in [Request::Resume, Request::Rollback] {
         let world = before(3, Step::of(Action::ShutDown, 0)).await;
         world.lock().sick.insert("cp1");
-        let reason = give(&world, Verb::Resume).await.paused();
+        let reason = give(&world, Request::Resume).await.paused();
         assert!(reason.contains("cp1"), "{reason}");
         assert_eq!((world.called("shut_down"), world.called("cut_power")), (0, 0));
         assert!(turns(&world).await.is_empty(), "a node that was not stopped needs no way back");
         // The way back does not stop it either while another one is ill.
-        if verb == Verb::Rollback {
-            let given = give(&world, Verb::Rollback).await;
+        if verb == Request::Rollback {
+            let given = give(&world, Request::Rollback).await;
             assert_eq!((world.called("shut_down"), world.called("cut_power")), (0, 0), "{given:?}");
         }
         world.lock().sick.clear();
-        let outcome = if verb == Verb::Resume { Outcome::Upgraded } else { Outcome::RolledBack };
+        let outcome = if verb == Request::Resume { Outcome::Upgraded } else { Outcome::RolledBack };
         assert_eq!(end(&world, verb).await, outcome);
     }
 }
@@ -163,11 +163,11 @@ async fn gates_that_fail_open_a_short_or_empty_list_of_members_is_not_all_health
     for shown in [2, 0] {
         let world = before(3, Step::of(Action::ShutDown, 0)).await;
         world.lock().members_shown = Some(shown);
-        let reason = give(&world, Verb::Resume).await.paused();
+        let reason = give(&world, Request::Resume).await.paused();
         assert!(reason.contains(&format!("etcd has {shown} members")), "{reason}");
         assert_eq!(world.called("shut_down"), 0);
         world.lock().members_shown = None;
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     }
 }
 
@@ -179,12 +179,12 @@ async fn a_node_that_gets_well_within_the_pause_is_gone_on_with_by_itself() {
         tokio::time::sleep(std::time::Duration::from_secs(200)).await;
         world.lock().sick.clear();
     };
-    let (given, ()) = tokio::join!(give(&world, Verb::Resume), mended);
+    let (given, ()) = tokio::join!(give(&world, Request::Resume), mended);
     assert_eq!(given.outcome(), Outcome::Upgraded);
 }
 
 /// The number of the first call of this name.
-pub async fn call_of(name: &str, verb: Verb, ill: Ill) -> usize {
+pub async fn call_of(name: &str, verb: Request, ill: Ill) -> usize {
     let world = world(1, Mode::Rolling, ill).await;
     give(&world, verb).await.arrived();
     world.calls().iter().position(|call| call.name == name).expect("a call") + 1
@@ -192,43 +192,50 @@ pub async fn call_of(name: &str, verb: Verb, ill: Ill) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn only_a_vm_that_is_still_on_at_the_limit_has_its_power_cut() {
-    let call = call_of("shut_down", Verb::Resume, Ill::Well).await;
-    for kind in [Kind::InDoubt, Kind::Transient, Kind::Changed, Kind::Refused, Kind::Denied, Kind::NotFound] {
+    let call = call_of("shut_down", Request::Resume, Ill::Well).await;
+    for kind in [
+        ErrorKind::InDoubt,
+        ErrorKind::Transient,
+        ErrorKind::Changed,
+        ErrorKind::Refused,
+        ErrorKind::Denied,
+        ErrorKind::NotFound,
+    ] {
         let world = world(1, Mode::Rolling, Ill::Well).await;
         let at = At { call, fault: Fault::Error(kind), lasting: true };
-        give_with(&world, Verb::Resume, None, Some(at)).await.paused();
+        give_with(&world, Request::Resume, None, Some(at)).await.paused();
         assert!(world.called("shut_down") > 1 && world.called("cut_power") == 0, "{kind:?}");
         assert_eq!(world.old_vm("cp1").power, PowerState::On);
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     }
     let hangs = world(1, Mode::Rolling, Ill::Hangs).await;
-    give(&hangs, Verb::Resume).await.arrived();
+    give(&hangs, Request::Resume).await.arrived();
     assert_eq!(hangs.called("cut_power"), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_hypervisor_cannot_do_now_pauses_and_what_nobody_mends_while_a_node_is_away_turns_back() {
     // A full datastore, or what will never be done: nothing is away yet.
-    let import = call_of("import", Verb::Resume, Ill::Well).await;
-    for kind in [Kind::Transient, Kind::Refused] {
+    let import = call_of("import", Request::Resume, Ill::Well).await;
+    for kind in [ErrorKind::Transient, ErrorKind::Refused] {
         let at = At { call: import, fault: Fault::Error(kind), lasting: true };
         let paused = world(1, Mode::Rolling, Ill::Well).await;
-        give_with(&paused, Verb::Resume, None, Some(at)).await.paused();
+        give_with(&paused, Request::Resume, None, Some(at)).await.paused();
         assert!(turns(&paused).await.is_empty());
-        assert_eq!(end(&paused, Verb::Resume).await, Outcome::Upgraded);
+        assert_eq!(end(&paused, Request::Resume).await, Outcome::Upgraded);
     }
     // A vCenter that is restarted is no reason to turn back.
-    let attach = call_of("attach", Verb::Resume, Ill::Well).await;
+    let attach = call_of("attach", Request::Resume, Ill::Well).await;
     for (fault, lasting, outcome) in [
-        (Kind::Transient, false, Outcome::Upgraded),
-        (Kind::InDoubt, false, Outcome::Upgraded),
-        (Kind::Denied, false, Outcome::Upgraded),
-        (Kind::Refused, false, Outcome::RolledBack),
-        (Kind::NotFound, false, Outcome::RolledBack),
+        (ErrorKind::Transient, false, Outcome::Upgraded),
+        (ErrorKind::InDoubt, false, Outcome::Upgraded),
+        (ErrorKind::Denied, false, Outcome::Upgraded),
+        (ErrorKind::Refused, false, Outcome::RolledBack),
+        (ErrorKind::NotFound, false, Outcome::RolledBack),
     ] {
         let world = world(1, Mode::Rolling, Ill::Well).await;
         let at = At { call: attach, fault: Fault::Error(fault), lasting };
-        let given = give_with(&world, Verb::Resume, None, Some(at)).await;
+        let given = give_with(&world, Request::Resume, None, Some(at)).await;
         assert_eq!(given.outcome(), outcome, "{fault:?}");
     }
 }
@@ -238,19 +245,19 @@ async fn a_vm_that_is_suspended_or_in_an_unknown_state_is_left_alone_until_it_is
     for power in [PowerState::Suspended, PowerState::Unknown] {
         let world = before(3, Step::of(Action::ShutDown, 0)).await;
         world.change_vm(old_vm("cp2"), |machine| machine.vm.power = power);
-        let reason = give(&world, Verb::Resume).await.paused();
+        let reason = give(&world, Request::Resume).await.paused();
         assert!(reason.contains(&power.to_string()), "{reason}");
         assert_eq!(world.called("shut_down") + world.called("cut_power"), 0);
         world.change_vm(old_vm("cp2"), |machine| machine.vm.power = PowerState::On);
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_way_back_evacuates_a_new_vm_that_runs_well_before_it_is_stopped() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
-    end(&world, Verb::Resume).await;
-    assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack);
+    end(&world, Request::Resume).await;
+    assert_eq!(give(&world, Request::Rollback).await.outcome(), Outcome::RolledBack);
     let names: Vec<&str> = world.calls().iter().map(|call| call.name).collect();
     let places = |name| (0..names.len()).filter(|place| names[*place] == name).collect::<Vec<_>>();
     let (evacuated, stopped) = (places("evacuate"), places("shut_down"));
@@ -270,9 +277,9 @@ async fn what_a_drain_deletes_for_good_is_named_before_a_node_leaves_its_work_on
     };
     let going = async |verb| deployment(&world, &watch).go_on(verb, None, TakeOver::FromTheDead).await.unwrap();
     world.lock().losses = contract::swap::Losses { bare_pods: vec!["web/debug".to_owned()], empty_dirs: Vec::new() };
-    going(Verb::Resume).await;
+    going(Request::Resume).await;
     let forward = std::mem::take(&mut *said.lock().unwrap());
-    going(Verb::Rollback).await;
+    going(Request::Rollback).await;
     let back = said.into_inner().unwrap();
     let words = "when it is drained, these pods have no controller and are deleted: web/debug";
     for (way, call) in [(&forward, 0), (&back, 1)] {
@@ -294,7 +301,7 @@ async fn only_adapters_that_were_connected_are_connected_again() {
         machine.vm.adapters.push(third);
     });
     begin(&world).await;
-    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::RolledBack);
+    assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::RolledBack);
     let state: Vec<bool> = world.old_vm("cp1").adapters.iter().map(|adapter| adapter.connected).collect();
     assert_eq!(state, [true, false, true]);
 }
@@ -307,26 +314,26 @@ async fn a_vm_that_somebody_has_powered_on_is_not_cut_off_the_network_and_stops_
     let id = world.old_vm("cp2").reference.id;
     world.lock().boot(&id);
     world.lock().sick.insert("cp3");
-    give(&world, Verb::Resume).await.paused();
+    give(&world, Request::Resume).await.paused();
     let turned = turns(&world).await;
     assert!(turned[0].2.contains("cp2 ") && turned[0].2.contains("is on, and must be off"), "{turned:?}");
     assert_eq!((world.called("connect"), world.called("shut_down")), (0, 0));
     assert!(is_connected(&world.old_vm("cp2")));
     world.lock().sick.clear();
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
     // The same of a new one, on the way back.
     let world = self::world(3, Mode::Rolling, Ill::Well).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
-    stop_before(&world, Verb::Rollback, Step::of(Action::FenceNew, 2)).await;
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    stop_before(&world, Request::Rollback, Step::of(Action::FenceNew, 2)).await;
     let node = world.plan_of_journal().await.nodes[2].name.clone();
     let id = world.new_vm(&node).reference.id;
     world.lock().boot(&id);
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("is on, and must be off") && reason.ends_with("[upgrade.vm-state]"), "{reason}");
     assert_eq!(world.called("connect"), 0);
     assert!(is_connected(&world.new_vm(&node)));
     world.lock().shut_down(&id);
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,12 +343,12 @@ async fn a_disk_that_was_moved_since_the_plan_is_found_by_its_journaled_path() {
             let world = world(1, Mode::Rolling, ill).await;
             world.move_disk("cp1");
             if let Some(name) = call {
-                let call = call_of(name, Verb::Resume, ill).await;
+                let call = call_of(name, Request::Resume, ill).await;
                 let at = At { call, fault: Fault::CutAfter, lasting: false };
-                assert!(matches!(give_with(&world, Verb::Resume, None, Some(at)).await, Given::Killed));
+                assert!(matches!(give_with(&world, Request::Resume, None, Some(at)).await, Given::Killed));
             }
             let outcome = if ill == Ill::Well { Outcome::Upgraded } else { Outcome::RolledBack };
-            assert_eq!(end(&world, Verb::Resume).await, outcome, "{call:?}");
+            assert_eq!(end(&world, Request::Resume).await, outcome, "{call:?}");
             let noted = entries(&world).await.into_iter().find_map(|entry| match entry.event {
                 Event::Begun { disk: Some(disk), .. } => Some(disk.path),
                 _ => None,
@@ -358,22 +365,22 @@ async fn a_disk_that_became_part_of_a_snapshot_is_not_detached() {
         machine.vm.disks[1].parent = Some("[datastore1] cp1/data-base.vmdk".to_owned());
     });
     // A backup's ends by itself.
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("made by a snapshot") && reason.ends_with("[upgrade.vm-snapshot]"), "{reason}");
     assert_eq!(world.called("detach"), 0);
     assert!(turns(&world).await.is_empty(), "the old image would do no better");
     world.change_vm(old_vm("cp1"), |machine| machine.vm.disks[1].parent = None);
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_is_abandoned_from_every_entry_and_another_one_can_be_planned() {
-    for verb in [Verb::Resume, Verb::Rollback] {
+    for verb in [Request::Resume, Request::Rollback] {
         let (mut abandoned, mut ended) = (0, 0);
         for number in 1.. {
             let world = world(3, Mode::Rolling, Ill::Well).await;
-            if verb == Verb::Rollback {
-                end(&world, Verb::Resume).await;
+            if verb == Request::Rollback {
+                end(&world, Request::Resume).await;
             }
             world.fault(None);
             let call = {
@@ -385,7 +392,7 @@ async fn an_upgrade_is_abandoned_from_every_entry_and_another_one_can_be_planned
             let at = At { call, fault: Fault::CutAfter, lasting: false };
             assert!(matches!(give_with(&world, verb, None, Some(at)).await, Given::Killed));
             let before = entries(&world).await.len();
-            let given = give(&world, Verb::Abandon).await;
+            let given = give(&world, Request::Abandon).await;
             if let Given::Failed(error) = &given {
                 assert!(error.to_string().contains("has ended"), "{error}");
                 ended += 1;
@@ -408,11 +415,11 @@ async fn an_upgrade_is_abandoned_from_every_entry_and_another_one_can_be_planned
 }
 
 /// The calls that a command makes in a world like this one.
-async fn calls_of(world: &World, verb: Verb) -> Vec<&'static str> {
+async fn calls_of(world: &World, verb: Request) -> Vec<&'static str> {
     let twin = World::of(world.lock().nodes.len(), world.options.mode, Ill::Well);
     begin(&twin).await;
-    if verb != Verb::Resume {
-        end(&twin, Verb::Resume).await;
+    if verb != Request::Resume {
+        end(&twin, Request::Resume).await;
     }
     give(&twin, verb).await.arrived();
     twin.calls().iter().map(|call| call.name).collect()
@@ -425,20 +432,20 @@ async fn a_step_that_had_to_wait_for_what_was_begun_before_is_not_forgotten_on_t
     let killed = async |call| {
         let world = world(1, Mode::Rolling, Ill::NeverGood).await;
         let at = At { call, fault: Fault::CutBefore, lasting: false };
-        matches!(give_with(&world, Verb::Resume, None, Some(at)).await, Given::Killed).then_some(world)
+        matches!(give_with(&world, Request::Resume, None, Some(at)).await, Given::Killed).then_some(world)
     };
     for call in 1.. {
         let Some(world) = killed(call).await else {
             assert!(call > 50, "only {call} calls");
             return;
         };
-        give(&world, Verb::Resume).await;
+        give(&world, Request::Resume).await;
         let settles = world.lock().faults.calls.iter().position(|call| call.name == "settle");
         // Killed right before its last entry, it has nothing more to do.
         let Some(settles) = settles else { continue };
         let world = killed(call).await.expect("the same again");
-        let at = At { call: settles + 1, fault: Fault::Error(Kind::Transient), lasting: false };
-        let given = give_with(&world, Verb::Resume, None, Some(at)).await;
+        let at = At { call: settles + 1, fault: Fault::Error(ErrorKind::Transient), lasting: false };
+        let given = give_with(&world, Request::Resume, None, Some(at)).await;
         assert_eq!(given.outcome(), Outcome::RolledBack, "killed at call {call}");
         world.all_run(&old(), false).await;
     }

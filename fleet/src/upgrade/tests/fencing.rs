@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use super::command::{begin, deployment, end, entries, give};
 use super::fake::fault::CallKind;
 use super::fake::{Ill, World};
-use crate::authority::{Hold, Lost, Store, TakeOver};
-use crate::upgrade::{Arrived, Deployment, Journal, KubernetesOptions, Mode, Outcome, Verb};
+use crate::lease::{Lease, Lost, Store, TakeOver};
+use crate::upgrade::{Deployment, Journal, KubernetesOptions, Mode, Outcome, Request, RunOutcome};
 
 /// How long a confirmation is good here.
 const WINDOW: Duration = Duration::from_millis(20);
@@ -73,8 +73,8 @@ impl Store for Freezing<'_> {
 }
 
 /// A command on a store that may freeze it.
-async fn command(world: &World, store: &Freezing<'_>, verb: Verb) -> anyhow::Result<Arrived> {
-    let hold = Hold::take_with(store, "a test", TakeOver::FromAnyone, &|_| {}, WINDOW, Duration::ZERO).await?;
+async fn command(world: &World, store: &Freezing<'_>, verb: Request) -> anyhow::Result<RunOutcome> {
+    let hold = Lease::take_with(store, "a test", TakeOver::FromAnyone, &|_| {}, WINDOW, Duration::ZERO).await?;
     let mut journal = Journal::continued(&hold).await?;
     let deployment = Deployment { store, ..deployment(world, &|_| {}) };
     let run = deployment.run(&hold, None);
@@ -96,12 +96,12 @@ async fn a_command_that_was_frozen_anywhere_and_wakes_up_after_it_was_overtaken_
         let world = World::of(1, Mode::Rolling, Ill::Well);
         begin(&world).await;
         let store = Freezing::after(&world, calls);
-        let mut frozen = Box::pin(command(&world, &store, Verb::Resume));
+        let mut frozen = Box::pin(command(&world, &store, Request::Resume));
         tokio::select! {
             biased;
             () = store.freezes.notified() => {}
             ended = &mut frozen => {
-                assert_eq!(ended.unwrap(), Arrived::Ended(Outcome::Upgraded));
+                assert_eq!(ended.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
                 assert!(calls > 40, "{calls}");
                 println!("frozen at {} answers of the store, overtaken, woken up: nothing more was done", calls - 1);
                 return;
@@ -109,14 +109,15 @@ async fn a_command_that_was_frozen_anywhere_and_wakes_up_after_it_was_overtaken_
         }
         std::thread::sleep(WINDOW + Duration::from_millis(2));
         // The other one takes over, and takes everything back.
-        let (arrived, _) = deployment(&world, &|_| {}).go_on(Verb::Rollback, None, TakeOver::FromAnyone).await.unwrap();
-        assert_eq!(arrived, Arrived::Ended(Outcome::RolledBack), "{calls}");
+        let (arrived, _) =
+            deployment(&world, &|_| {}).go_on(Request::Rollback, None, TakeOver::FromAnyone).await.unwrap();
+        assert_eq!(arrived, RunOutcome::Ended(Outcome::RolledBack), "{calls}");
         let (journal, published) = (entries(&world).await, world.lock().published.clone());
         world.fault(None);
         store.wakes.notify_one();
         let woken = frozen.await;
         assert_eq!(changes(&world), 0, "{calls}: {:?}", world.calls());
-        let done = |arrived: &anyhow::Result<Arrived>| matches!(arrived, Ok(Arrived::Ended(_)));
+        let done = |arrived: &anyhow::Result<RunOutcome>| matches!(arrived, Ok(RunOutcome::Ended(_)));
         let ended = journal.iter().filter(|entry| entry.hold == 1).count();
         match &woken {
             Err(error) => {
@@ -138,7 +139,8 @@ async fn an_upgrade_of_kubernetes_that_was_frozen_anywhere_and_overtaken_asks_no
         let world = World::of(2, Mode::Rolling, Ill::Well);
         let store = Freezing::after(&world, calls);
         let command = async {
-            let hold = Hold::take_with(&store, "a test", TakeOver::FromAnyone, &|_| {}, WINDOW, Duration::ZERO).await?;
+            let hold =
+                Lease::take_with(&store, "a test", TakeOver::FromAnyone, &|_| {}, WINDOW, Duration::ZERO).await?;
             let deployment = Deployment { store: &store, ..deployment(&world, &|_| {}) };
             let gone = deployment.upgrade_kubernetes_under(&hold, &options).await;
             hold.release().await;
@@ -172,11 +174,11 @@ async fn an_upgrade_of_kubernetes_that_was_frozen_anywhere_and_overtaken_asks_no
 async fn the_journal_of_a_hold_that_was_overtaken_is_not_read() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
-    let first = Hold::take(&world, "first", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let first = Lease::acquire(&world, "first", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let mut overtaken = Journal::continued(&first).await.unwrap();
     assert_eq!(
-        deployment(&world, &|_| {}).go_on(Verb::Resume, None, TakeOver::FromAnyone).await.unwrap().0,
-        Arrived::Ended(Outcome::Upgraded)
+        deployment(&world, &|_| {}).go_on(Request::Resume, None, TakeOver::FromAnyone).await.unwrap().0,
+        RunOutcome::Ended(Outcome::Upgraded)
     );
     let text = entries(&world).await;
     let event = crate::upgrade::Event::Ended { outcome: Outcome::Abandoned };
@@ -184,20 +186,20 @@ async fn the_journal_of_a_hold_that_was_overtaken_is_not_read() {
     // Even if it had been written.
     world.write(first.number(), "journal.jsonl", "what a frozen command says").await.unwrap();
     assert_eq!(entries(&world).await, text);
-    assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
+    assert_eq!(end(&world, Request::Commit).await, Outcome::Committed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_an_explicit_word_nothing_is_taken_from_who_may_be_alive() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
-    let alive = Hold::take(&world, "somebody else", TakeOver::FromTheDead, &|_| {}).await.unwrap();
-    let refused = deployment(&world, &|_| {}).go_on(Verb::Resume, None, TakeOver::FromTheDead).await.unwrap_err();
+    let alive = Lease::acquire(&world, "somebody else", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let refused = deployment(&world, &|_| {}).go_on(Request::Resume, None, TakeOver::FromTheDead).await.unwrap_err();
     assert!(refused.to_string().contains("somebody else"), "{refused:#}");
     assert_eq!(super::stamp::refusals(&world).await, ["upgrade.locked", "upgrade.unfinished"]);
     alive.confirm().await.unwrap();
     alive.release().await;
-    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+    assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,10 +207,10 @@ async fn resume_and_rollback_are_under_a_hold_while_the_api_is_away_too() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     begin(&world).await;
     world.lock().api_away = true;
-    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+    assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
     assert_eq!(world.store().holds.len(), 2);
     assert_eq!(world.lock().published, None);
     world.lock().api_away = false;
-    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
     assert!(world.lock().published.as_ref().is_some_and(|text| text.contains("rolled-back")));
 }

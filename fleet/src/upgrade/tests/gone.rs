@@ -7,11 +7,11 @@ use super::failing::{before, stop_before, turns, world};
 use super::fake::{Ill, World, data, disk, old_vm, stamp};
 use crate::hypervisor::{DiskRef, PowerState};
 use crate::upgrade::entry::{Entry, Event};
-use crate::upgrade::{Action, Direction, Mode, Order, Outcome, Progress, Reason, Step, Verb, plan};
+use crate::upgrade::{Action, Direction, Mode, Order, Outcome, Progress, Reason, Request, Step, plan};
 
 async fn upgraded(nodes: usize) -> World {
     let world = world(nodes, Mode::Rolling, Ill::Well).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     world
 }
 
@@ -24,14 +24,14 @@ async fn a_new_vm_that_a_listing_lacks_may_run_and_its_old_one_stays_off() {
         if !found_by_uuid {
             world.lock().unfound.insert(new);
         }
-        let reason = give(&world, Verb::Rollback).await.paused();
+        let reason = give(&world, Request::Rollback).await.paused();
         let how = if found_by_uuid { "there is cp1-bbbbbbb" } else { "cp1 answers from it" };
         assert!(reason.contains(how) && reason.ends_with("[upgrade.vm-gone]"), "{reason}");
         assert_eq!(world.old_vm("cp1").power, PowerState::Off);
         assert_eq!(world.called("attach") + world.called("power_on"), 0);
         world.lock().unlisted.clear();
         world.lock().unfound.clear();
-        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+        assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
     }
 }
 
@@ -39,7 +39,7 @@ async fn a_new_vm_that_a_listing_lacks_may_run_and_its_old_one_stays_off() {
 async fn a_new_vm_that_somebody_deleted_is_no_dead_end() {
     let world = before(1, Step::of(Action::Attach, 0)).await;
     world.delete_vm(world.new_vm("cp1").uuid());
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,8 +47,8 @@ async fn an_old_vm_that_vanishes_while_the_new_one_comes_up_turns_nobody_back() 
     for action in [Action::Attach, Action::PowerOn, Action::Gate] {
         let world = before(3, Step::of(action, 0)).await;
         world.delete_vm(old_vm("cp2"));
-        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded, "{action:?}");
-        assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+        assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded, "{action:?}");
+        assert_eq!(give(&world, Request::Commit).await.outcome(), Outcome::Committed);
     }
 }
 
@@ -56,9 +56,9 @@ async fn an_old_vm_that_vanishes_while_the_new_one_comes_up_turns_nobody_back() 
 async fn an_old_vm_that_is_deleted_when_the_new_one_is_off_is_named_as_gone() {
     for action in [Action::FenceNew, Action::DetachNew, Action::AttachOld, Action::PowerOnOld] {
         let world = upgraded(1).await;
-        stop_before(&world, Verb::Rollback, Step::of(action, 0)).await;
+        stop_before(&world, Request::Rollback, Step::of(action, 0)).await;
         world.delete_vm(old_vm("cp1"));
-        let reason = give(&world, Verb::Resume).await.paused();
+        let reason = give(&world, Request::Resume).await.paused();
         assert!(reason.contains("the VM cp1 (") && reason.ends_with("[upgrade.vm-gone]"), "{action:?}: {reason}");
     }
 }
@@ -68,22 +68,22 @@ async fn a_node_that_is_ill_does_not_go_back_to_a_vm_that_is_gone() {
     let world = before(1, Step::of(Action::Gate, 0)).await;
     world.lock().ill = Ill::NeverGood;
     world.delete_vm(old_vm("cp1"));
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("there is no way back") && reason.contains("of cp1"), "{reason}");
     assert!(turns(&world).await.is_empty());
     world.lock().ill = Ill::Well;
-    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+    assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rollback_that_would_stick_half_way_is_refused_before_anything_is_changed() {
     let world = upgraded(3).await;
     world.delete_vm(old_vm("cp1"));
-    let Given::Failed(error) = give(&world, Verb::Rollback).await else { panic!("it is taken") };
+    let Given::Failed(error) = give(&world, Request::Rollback).await else { panic!("it is taken") };
     let error = error.to_string();
     assert!(error.contains("of cp1") && error.ends_with("nothing was changed"), "{error}");
     assert_eq!(deployment(&world, &|_| {}).status().await.unwrap().direction, Direction::Forward);
-    assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+    assert_eq!(give(&world, Request::Commit).await.outcome(), Outcome::Committed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,39 +133,39 @@ async fn an_old_vm_that_was_moved_is_named_by_the_plan() {
 async fn an_old_vm_that_was_moved_right_before_its_shutdown_is_not_called_gone() {
     let world = before(1, Step::of(Action::ShutDown, 0)).await;
     world.move_away(old_vm("cp1"));
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains(PLACE) && reason.ends_with("[upgrade.vm-moved]"), "{reason}");
     assert!(reason.contains("is not gone") && reason.contains(IF_COPY) && turns(&world).await.is_empty(), "{reason}");
     world.lock().unlisted.clear();
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_way_back_says_where_an_old_vm_was_moved_to_and_is_open_once_it_is_back() {
     let world = upgraded(3).await;
     world.move_away(old_vm("cp1"));
-    let Given::Failed(error) = give(&world, Verb::Rollback).await else { panic!("it is taken") };
+    let Given::Failed(error) = give(&world, Request::Rollback).await else { panic!("it is taken") };
     let error = error.to_string();
     assert!(error.contains(PLACE) && error.contains("is not gone") && error.contains("[upgrade.vm-moved]"), "{error}");
     assert!(error.contains(IF_COPY), "{error}");
     assert!(error.ends_with("nothing was changed") && !error.contains("no way back"), "{error}");
     assert_eq!(deployment(&world, &|_| {}).status().await.unwrap().direction, Direction::Forward);
     world.lock().unlisted.clear();
-    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_commit_does_not_end_while_an_old_vm_is_out_of_sight() {
     let world = upgraded(3).await;
     world.move_away(old_vm("cp1"));
-    let reason = give(&world, Verb::Commit).await.paused();
+    let reason = give(&world, Request::Commit).await.paused();
     assert!(reason.contains("the VM cp1 (") && reason.contains(PLACE) && reason.contains(IF_COPY), "{reason}");
     assert!(reason.ends_with("[upgrade.vm-moved]"), "{reason}");
     assert!(
         !entries(&world).await.iter().any(|entry| matches!(entry.event, Event::Ended { outcome: Outcome::Committed }))
     );
     world.lock().unlisted.clear();
-    assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
+    assert_eq!(end(&world, Request::Commit).await, Outcome::Committed);
 }
 
 /// It was removed before the commit was broken off, and backup software keeps a replica of it, with a disk of its own.
@@ -181,7 +181,7 @@ async fn a_replica_of_an_old_vm_that_is_gone_holds_up_no_commit() {
             .push(data(DiskRef { uuid: Uuid::from_u128(0xbad), path: "[replicas] cp1/data.vmdk".to_owned() }));
     });
     world.move_away(old_vm("cp1"));
-    assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+    assert_eq!(give(&world, Request::Commit).await.outcome(), Outcome::Committed);
 }
 
 /// Stamp and all: the node runs, and the VM that it runs in is the other one.
@@ -197,7 +197,7 @@ async fn a_replica_of_a_new_vm_holds_up_no_commit() {
         });
         let replica = world.lock().machines.last().unwrap().vm.reference.id.clone();
         world.lock().unlisted.insert(replica);
-        let given = give(&world, Verb::Commit).await;
+        let given = give(&world, Request::Commit).await;
         if is_copy {
             let reason = given.paused();
             assert!(reason.ends_with("[upgrade.vm-copied]"), "{reason}");
@@ -211,7 +211,7 @@ async fn a_replica_of_a_new_vm_holds_up_no_commit() {
 async fn an_upgrade_that_is_abandoned_names_the_old_vm_that_was_moved_and_the_next_one_knows_of_it() {
     let world = upgraded(1).await;
     world.move_away(old_vm("cp1"));
-    let (_, status) = give(&world, Verb::Abandon).await.arrived();
+    let (_, status) = give(&world, Request::Abandon).await.arrived();
     let told: Vec<String> = status
         .entries
         .iter()

@@ -5,24 +5,24 @@ use std::time::Duration;
 use super::command::deployment;
 use super::failing;
 use super::fake::Ill;
-use crate::authority::{Hold, TakeOver};
+use crate::lease::{Lease, TakeOver};
 use crate::upgrade::entry::Event;
 use crate::upgrade::journal::Journal;
 use crate::upgrade::recorder::Recorder;
 use crate::upgrade::step_error::StepError;
-use crate::upgrade::{Arrived, Deployment, Mode, Notice, Outcome, Verb};
+use crate::upgrade::{Deployment, Mode, Notice, Outcome, Request, RunOutcome};
 
 #[tokio::test(start_paused = true)]
 async fn who_has_to_note_something_asks_a_store_that_hangs_once_a_minute() {
     let world = failing::world(1, Mode::Rolling, Ill::Well).await;
-    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let deployment = Deployment { pause_limit: Duration::from_secs(600), ..deployment(&world, &|_| {}) };
     let context = deployment.context(&hold, None);
     let mut journal = Journal::continued(&hold).await.unwrap();
     world.lock().store_hangs = true;
     let event = Event::Ended { outcome: Outcome::Abandoned };
     let noted = Recorder::default().note(&context, &mut journal, event.clone()).await;
-    assert!(matches!(noted, Err(StepError::Unwritten(_))), "{noted:?}");
+    assert!(matches!(noted, Err(StepError::JournalUnwritable(_))), "{noted:?}");
     let asked = std::mem::take(&mut world.lock().asked_in_vain);
     assert!((2..=11).contains(&asked), "{asked} questions in ten minutes");
     // Once it answers again, so does the next one.
@@ -35,8 +35,8 @@ async fn a_step_that_cannot_be_permitted_asks_a_store_that_hangs_once_a_minute()
     let world = failing::world(1, Mode::Rolling, Ill::Well).await;
     let hangs = |notice: &Notice<'_>| world.lock().store_hangs |= matches!(notice, Notice::Step { .. });
     let deployment = Deployment { pause_limit: Duration::from_secs(600), ..deployment(&world, &hangs) };
-    let (arrived, _) = deployment.go_on(Verb::Resume, None, TakeOver::FromTheDead).await.unwrap();
-    assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+    let (arrived, _) = deployment.go_on(Request::Resume, None, TakeOver::FromTheDead).await.unwrap();
+    assert!(matches!(arrived, RunOutcome::Paused(_)), "{arrived:?}");
     let asked = world.lock().asked_in_vain;
     // One more to show the cluster how it ends.
     assert!((2..=14).contains(&asked), "{asked} questions in ten minutes");

@@ -2,9 +2,9 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::*;
-use crate::authority::TakeOver;
-use crate::hypervisor::Kind;
+use crate::hypervisor::ErrorKind;
 use crate::journals;
+use crate::lease::TakeOver;
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::plan::{Action, Step};
 use crate::upgrade::reason::Reason;
@@ -16,8 +16,8 @@ fn world() -> World {
     World::of(3, Mode::Rolling, Ill::Well)
 }
 
-async fn take(world: &World) -> Hold<'_> {
-    Hold::take(world, "a test", TakeOver::FromAnyone, &|_| {}).await.unwrap()
+async fn take(world: &World) -> Lease<'_> {
+    Lease::acquire(world, "a test", TakeOver::FromAnyone, &|_| {}).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +119,7 @@ async fn what_could_not_be_written_was_not_added() {
     let text = journal.text();
     world.lock().store.holds.insert(2, std::collections::BTreeMap::new());
     let event = Event::Ended { outcome: Outcome::Abandoned };
-    assert!(journal.append(event).await.unwrap_err().is::<crate::authority::Lost>());
+    assert!(journal.append(event).await.unwrap_err().is::<crate::lease::Lost>());
     assert_eq!((journal.text(), journal.entries().len()), (text.clone(), 1));
     assert_eq!(last(&world).await.unwrap(), Some(text));
 }
@@ -137,7 +137,7 @@ async fn the_journal_before_stays_in_its_hold() {
 }
 
 /// A journal with a plan and three entries, and its hold.
-async fn written<'a>(hold: &'a Hold<'a>, plan: Plan) -> Journal<'a> {
+async fn written<'a>(hold: &'a Lease<'a>, plan: Plan) -> Journal<'a> {
     let mut journal = Journal::begin(hold, plan).await.unwrap();
     for action in [Action::Verify, Action::Snapshot, Action::Check] {
         journal
@@ -220,7 +220,7 @@ async fn an_attempt_that_lands_after_the_next_one_has_succeeded_changes_nothing(
     let (plan, hold) = (world.plan().await, take(&world).await);
     let mut journal = written(&hold, plan).await;
     // Two attempts fail, of which one is dropped half-way; another event takes the place.
-    world.fault(Some(At { call: 2, fault: Fault::Error(Kind::Transient), lasting: false }));
+    world.fault(Some(At { call: 2, fault: Fault::Error(ErrorKind::Transient), lasting: false }));
     journal.append(Event::Ended { outcome: Outcome::Upgraded }).await.unwrap_err();
     world.fault(Some(At { call: 2, fault: Fault::CutHalf, lasting: false }));
     let dropped = tokio::time::timeout(
@@ -319,27 +319,27 @@ async fn old_holds_go_but_not_their_journal() {
 #[tokio::test(start_paused = true)]
 async fn commands_remove_old_holds_and_their_journals() {
     use crate::upgrade::tests::command::{begin, give};
-    use crate::upgrade::{Outcome, Verb};
+    use crate::upgrade::{Outcome, Request};
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
     for _ in 0..30 {
-        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+        assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
     }
     let numbers: Vec<u64> = world.store().holds.into_keys().collect();
     assert_eq!(numbers, (12..=31).collect::<Vec<_>>());
-    assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack);
+    assert_eq!(give(&world, Request::Rollback).await.outcome(), Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_an_old_upgrades_journal_that_lands_late_takes_no_new_ones_place() {
     use crate::upgrade::tests::command::{begin, deployment, entries, give};
-    use crate::upgrade::{Arrived, Outcome, Verb};
+    use crate::upgrade::{Outcome, Request, RunOutcome};
     // An upgrade that has ended, in the lowest hold but two, and so many above it that it has to be copied.
     let old = async || {
         let world = World::of(1, Mode::Rolling, Ill::Well);
         begin(&world).await;
-        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
-        assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack);
+        assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
+        assert_eq!(give(&world, Request::Rollback).await.outcome(), Outcome::RolledBack);
         for _ in 0..19 {
             take(&world).await.release().await;
         }
@@ -358,7 +358,7 @@ async fn a_copy_of_an_old_upgrades_journal_that_lands_late_takes_no_new_ones_pla
     let refused = format!("{:#}", apply(&world).await.unwrap_err());
     assert!(refused.contains("may still land"), "{refused}");
     world.fault(None);
-    assert!(matches!(apply(&world).await.unwrap().0, Arrived::Ended(Outcome::Upgraded)));
+    assert!(matches!(apply(&world).await.unwrap().0, RunOutcome::Ended(Outcome::Upgraded)));
     let entries = entries(&world).await;
     assert_eq!(entries.first().map(|entry| entry.hold), world.store().holds.keys().next_back().copied());
 }

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use tokio::sync::watch;
 
 use super::*;
-use crate::authority::{Standing, standing};
+use crate::lease::{LeaseState, standing};
 use crate::upgrade::Notice;
 use crate::upgrade::tests::command::deployment;
 use crate::upgrade::tests::fake::{Ill, World};
@@ -52,7 +52,7 @@ async fn all_nodes_are_taken_to_the_next_minor_and_the_one_with_the_roles_comes_
     assert_eq!(runs(&world).await, ["1.35.4"; 3], "a plan changes nothing");
     assert_eq!(upgraded(&world).await.unwrap().nodes, plan.nodes);
     assert_eq!(runs(&world).await, ["1.36.3"; 3]);
-    assert_eq!(standing(&world).await.unwrap(), Standing::Free, "the deployment is given back");
+    assert_eq!(standing(&world).await.unwrap(), LeaseState::Free, "the deployment is given back");
     let again = planned_to(&world, Some("1.36")).await.unwrap_err();
     assert_eq!(codes_of(&again), ["upgrade.nothing-to-do"]);
 }

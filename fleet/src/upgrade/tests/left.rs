@@ -6,11 +6,11 @@ use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, data, disk, old_vm};
 use crate::hypervisor::{DiskKind, PowerState};
 use crate::upgrade::entry::Event;
-use crate::upgrade::{Action, Mode, Outcome, Step, Verb};
+use crate::upgrade::{Action, Mode, Outcome, Request, Step};
 
 /// What abandoning says of the first node.
 async fn told(world: &World) -> String {
-    assert_eq!(give(world, Verb::Abandon).await.outcome(), Outcome::Abandoned);
+    assert_eq!(give(world, Request::Abandon).await.outcome(), Outcome::Abandoned);
     let keeps = |event| match event {
         Event::Done { step, note, .. } if step == Step::of(Action::Keep, 0) => Some(note),
         _ => None,
@@ -41,9 +41,9 @@ async fn a_vm_that_holds_the_data_disk_is_never_named_to_be_removed() {
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_is_attached_late_is_not_removed_with_its_vm() {
     let world = world(1, Mode::Rolling, Ill::Well).await;
-    let call = call_of("attach", Verb::Resume, Ill::Well).await;
+    let call = call_of("attach", Request::Resume, Ill::Well).await;
     let at = At { call, fault: Fault::CutLate, lasting: false };
-    give_with(&world, Verb::Resume, None, Some(at)).await;
+    give_with(&world, Request::Resume, None, Some(at)).await;
     let (old, new) = (world.old_vm("cp1"), world.new_vm("cp1"));
     assert!(new.disk(disk("cp1").uuid).is_none(), "it comes later");
     let told = told(&world).await;

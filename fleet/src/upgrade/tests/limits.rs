@@ -8,23 +8,23 @@ use super::command::{PAUSE_LIMIT, end, give, give_within};
 use super::failing::{before, call_of, turns, world};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, data, disk, old_vm};
-use crate::hypervisor::Kind;
-use crate::upgrade::{Action, Arrived, Mode, Outcome, Step, Verb};
+use crate::hypervisor::ErrorKind;
+use crate::upgrade::{Action, Mode, Outcome, Request, RunOutcome, Step};
 
 const SHORT: Duration = Duration::from_secs(10);
 
 #[tokio::test(start_paused = true)]
 async fn a_hypervisor_that_stays_away_turns_no_node_back_whatever_the_pause_limit() {
     for name in ["attach", "power_on"] {
-        let call = call_of(name, Verb::Resume, Ill::Well).await;
-        for kind in [Kind::Transient, Kind::Changed, Kind::InDoubt] {
+        let call = call_of(name, Request::Resume, Ill::Well).await;
+        for kind in [ErrorKind::Transient, ErrorKind::Changed, ErrorKind::InDoubt] {
             for limit in [Duration::ZERO, SHORT, PAUSE_LIMIT] {
                 let world = world(1, Mode::Rolling, Ill::Well).await;
                 let at = Some(At { call, fault: Fault::Error(kind), lasting: true });
-                let reason = give_within(&world, Verb::Resume, None, at, limit).await.paused();
+                let reason = give_within(&world, Request::Resume, None, at, limit).await.paused();
                 assert!(reason.contains("[hypervisor."), "{reason}");
                 assert!(turns(&world).await.is_empty(), "{name}: the way back needs it as well");
-                assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+                assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
             }
         }
     }
@@ -42,8 +42,8 @@ async fn a_short_pause_limit_pauses_and_the_time_that_counts_goes_on_at_the_next
     let world = held_elsewhere().await;
     let mut paused = 0;
     while turns(&world).await.is_empty() {
-        let given = give_within(&world, Verb::Resume, None, None, SHORT).await;
-        assert!(matches!(given.arrived().0, Arrived::Paused(_)));
+        let given = give_within(&world, Request::Resume, None, None, SHORT).await;
+        assert!(matches!(given.arrived().0, RunOutcome::Paused(_)));
         paused += 1;
         assert!(paused < 20, "it never turns");
     }
@@ -53,7 +53,7 @@ async fn a_short_pause_limit_pauses_and_the_time_that_counts_goes_on_at_the_next
 #[tokio::test(start_paused = true)]
 async fn a_long_pause_limit_lets_the_node_go_back_when_the_gates_time_is_over() {
     let world = held_elsewhere().await;
-    give(&world, Verb::Resume).await.paused();
+    give(&world, Request::Resume).await.paused();
     assert_eq!(turns(&world).await.len(), 1);
 }
 
@@ -68,7 +68,7 @@ async fn a_command_that_was_stopped_for_an_hour_has_not_looked_for_an_hour() {
         assert!(turns(&world).await.is_empty());
         world.lock().machines.pop();
     };
-    let (given, ()) = tokio::join!(give_within(&world, Verb::Resume, None, None, 2 * hour), stopped);
+    let (given, ()) = tokio::join!(give_within(&world, Request::Resume, None, None, 2 * hour), stopped);
     assert_eq!(given.outcome(), Outcome::Upgraded);
 }
 
@@ -79,10 +79,10 @@ async fn a_disk_that_was_moved_and_moved_back_is_found() {
         world.change_vm(old_vm("cp1"), |machine| machine.vm.disks[1].parent = parent.map(ToOwned::to_owned));
     };
     backup(Some("[datastore1] cp1/data-base.vmdk"));
-    give(&world, Verb::Resume).await.paused();
+    give(&world, Request::Resume).await.paused();
     world.move_disk("cp1");
-    give(&world, Verb::Resume).await.paused();
+    give(&world, Request::Resume).await.paused();
     backup(None);
     world.move_disk_to("cp1", "datastore1");
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }

@@ -3,20 +3,20 @@
 use super::command::{begin, deployment, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, new};
-use crate::upgrade::{Arrived, Direction, Mode, Outcome, Verb};
+use crate::upgrade::{Direction, Mode, Outcome, Request, RunOutcome};
 
 /// Kills the upgrade of three nodes at a call, and replaces cp3, the second one, after it was lost.
 async fn replaced(call: usize) -> Option<World> {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     begin(&world).await;
     let at = At { call, fault: Fault::CutAfter, lasting: false };
-    give_with(&world, Verb::Resume, None, Some(at)).await;
+    give_with(&world, Request::Resume, None, Some(at)).await;
     // One that is away already: the cluster must not lose a second one.
     if !world.lock().is_served("cp2") || !world.lock().is_served("cp1") {
         return None;
     }
     world.lose("cp3");
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(!reason.is_empty());
     world.replace("cp3");
     Some(world)
@@ -28,11 +28,11 @@ async fn no_way_out_after_a_lost_node_a_replaced_member_that_is_good_on_the_targ
     for call in (10..220).step_by(3) {
         let Some(world) = replaced(call).await else { continue };
         let back = deployment(&world, &|_| {}).status().await.unwrap().direction == Direction::Back;
-        let mut given = give(&world, Verb::Resume).await.arrived().0;
-        if matches!(given, Arrived::NodeIsBack(_)) {
-            given = give(&world, Verb::Resume).await.arrived().0;
+        let mut given = give(&world, Request::Resume).await.arrived().0;
+        if matches!(given, RunOutcome::NodeIsBack(_)) {
+            given = give(&world, Request::Resume).await.arrived().0;
         }
-        let Arrived::Ended(outcome) = given else { panic!("{call}: {given:?}") };
+        let RunOutcome::Ended(outcome) = given else { panic!("{call}: {given:?}") };
         // A node that was away for another reason may have gone back.
         if back && outcome != Outcome::Upgraded {
             assert_eq!(outcome, Outcome::RolledBack, "{call}");
@@ -40,7 +40,7 @@ async fn no_way_out_after_a_lost_node_a_replaced_member_that_is_good_on_the_targ
             continue;
         }
         assert_eq!(outcome, Outcome::Upgraded, "{call}");
-        assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed, "{call}");
+        assert_eq!(give(&world, Request::Commit).await.outcome(), Outcome::Committed, "{call}");
         assert_eq!(world.images(), ["cp1", "cp2", "cp3"].map(|node| (node, new().version)));
         let state = world.lock();
         assert!(state.contents.iter().all(|content| content.swap.is_none() && !content.cordoned), "{call}");
@@ -58,7 +58,7 @@ async fn after_a_lost_node_was_replaced_the_others_can_go_back() {
     let mut back = 0;
     for call in (10..220).step_by(7) {
         let Some(world) = replaced(call).await else { continue };
-        assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack, "{call}");
+        assert_eq!(give(&world, Request::Rollback).await.outcome(), Outcome::RolledBack, "{call}");
         back += 1;
     }
     println!("a lost node, replaced: {back} points rolled back by a person");
@@ -70,10 +70,10 @@ async fn a_lost_node_that_nobody_replaces_ends_by_abandoning() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     begin(&world).await;
     let at = At { call: 100, fault: Fault::CutAfter, lasting: false };
-    give_with(&world, Verb::Resume, None, Some(at)).await;
+    give_with(&world, Request::Resume, None, Some(at)).await;
     world.lose("cp3");
-    give(&world, Verb::Resume).await.paused();
-    assert_eq!(give(&world, Verb::Abandon).await.outcome(), Outcome::Abandoned);
+    give(&world, Request::Resume).await.paused();
+    assert_eq!(give(&world, Request::Abandon).await.outcome(), Outcome::Abandoned);
     world.replace("cp3");
     let refusals = super::stamp::refusals(&world).await;
     assert!(refusals.is_empty() || refusals == ["upgrade.vm-name"], "{refusals:?}");

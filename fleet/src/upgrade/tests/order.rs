@@ -4,9 +4,9 @@
 use super::command::{end, entries, give};
 use super::failing::{before, stop_before, turns, world};
 use super::fake::{Ill, NODES, World, new, old};
-use crate::authority::{Hold, TakeOver};
+use crate::lease::{Lease, TakeOver};
 use crate::upgrade::{
-    Action, Direction, Entry, Event, IllNodes, Journal, Mode, Order, Outcome, Progress, Reason, Step, Verb,
+    Action, Direction, Entry, Event, IllNodes, Journal, Mode, Order, Outcome, Progress, Reason, Request, Step,
 };
 
 /// How a new VM may die that was good.
@@ -15,7 +15,7 @@ const DEATHS: [Ill; 3] = [Ill::Silent, Ill::NoEtcd, Ill::NeverGood];
 /// Three nodes on the new image, not committed.
 async fn upgraded() -> World {
     let world = world(3, Mode::Rolling, Ill::Well).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     world
 }
 
@@ -35,7 +35,7 @@ async fn whichever_node_is_ill_after_the_upgrade_all_go_back() {
         for ill in DEATHS {
             let world = upgraded().await;
             fall_ill(&world, &[(node, ill)]).await;
-            assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{node} {ill:?}");
+            assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack, "{node} {ill:?}");
             assert_eq!(world.most_away(), 1, "{node} {ill:?}: the others wait until it is back");
         }
     }
@@ -46,7 +46,7 @@ async fn without_a_quorum_all_go_back_at_once() {
     for nodes in [[0, 1], [0, 2], [1, 2]] {
         let world = upgraded().await;
         fall_ill(&world, &nodes.map(|node| (node, Ill::NoEtcd))).await;
-        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{nodes:?}");
+        assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack, "{nodes:?}");
     }
 }
 
@@ -56,7 +56,7 @@ async fn silent_nodes_are_not_stopped_on_the_word_of_one_that_lost_them() {
         for are_off in [true, false] {
             let world = upgraded().await;
             fall_ill(&world, &nodes.map(|node| (node, Ill::Silent))).await;
-            let reason = give(&world, Verb::Rollback).await.paused();
+            let reason = give(&world, Request::Rollback).await.paused();
             assert!(reason.ends_with("[upgrade.member-unhealthy]"), "{nodes:?}: {reason}");
             assert_eq!(world.called("shut_down") + world.called("cut_power"), 0, "{nodes:?}");
             // That they are off is a proof; at work or not, a person may say so.
@@ -64,9 +64,9 @@ async fn silent_nodes_are_not_stopped_on_the_word_of_one_that_lost_them() {
                 let plan = world.plan_of_journal().await;
                 let ids = nodes.map(|node| world.new_vm(&plan.nodes[node].name).reference.id);
                 ids.iter().for_each(|id| world.lock().power_off(id));
-                Verb::Rollback
+                Request::Rollback
             } else {
-                Verb::RollbackAtOnce
+                Request::RollbackAtOnce
             };
             assert_eq!(end(&world, verb).await, Outcome::RolledBack, "{nodes:?} {are_off}");
         }
@@ -77,12 +77,12 @@ async fn silent_nodes_are_not_stopped_on_the_word_of_one_that_lost_them() {
 async fn when_etcd_stands_again_before_the_first_node_is_stopped_they_go_back_one_by_one() {
     let world = upgraded().await;
     fall_ill(&world, &[0, 1, 2].map(|node| (node, Ill::NoEtcd))).await;
-    stop_before(&world, Verb::Rollback, Step::of(Action::StopNew, 2)).await;
+    stop_before(&world, Request::Rollback, Step::of(Action::StopNew, 2)).await;
     world.lock().ill_nodes = Some([].into());
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.ends_with("[upgrade.quorum]"), "{reason}");
     assert_eq!(world.called("shut_down") + world.called("cut_power"), 0);
-    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
     assert_eq!(world.most_away(), 1);
 }
 
@@ -91,7 +91,7 @@ async fn a_node_that_was_only_prepared_withdraws_once_the_others_are_back() {
     for ill in [Ill::NoEtcd, Ill::NeverGood] {
         let world = before(3, Step::of(Action::ShutDown, 2)).await;
         fall_ill(&world, &[(0, ill), (1, ill)]).await;
-        assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack, "{ill:?}");
+        assert_eq!(give(&world, Request::Rollback).await.outcome(), Outcome::RolledBack, "{ill:?}");
         assert!(world.called("cancel_swap") > 0);
         world.all_run(&old(), false).await;
     }
@@ -100,15 +100,15 @@ async fn a_node_that_was_only_prepared_withdraws_once_the_others_are_back() {
 #[tokio::test(start_paused = true)]
 async fn a_well_node_leaves_drained_though_another_one_was_ill_when_its_turn_came() {
     let world = upgraded().await;
-    stop_before(&world, Verb::Rollback, Step::of(Action::EvacuateNew, 2)).await;
+    stop_before(&world, Request::Rollback, Step::of(Action::EvacuateNew, 2)).await;
     let plan = world.plan_of_journal().await;
     fall_ill(&world, &[(0, Ill::NoEtcd)]).await;
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.ends_with("[upgrade.member-unhealthy]"), "{reason}");
-    let status = give(&world, Verb::Resume).await.arrived().1;
+    let status = give(&world, Request::Resume).await.arrived().1;
     assert_eq!(status.next, Some(Step::of(Action::EvacuateNew, 2)), "it is still to leave");
     world.lock().ill_nodes = Some([].into());
-    assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack);
+    assert_eq!(give(&world, Request::Rollback).await.outcome(), Outcome::RolledBack);
     assert!(world.called("evacuate") >= plan.nodes.len(), "each one is drained");
     world.all_run(&old(), false).await;
 }
@@ -119,10 +119,10 @@ async fn a_node_that_falls_ill_while_it_is_evacuated_is_stopped_as_it_is() {
         let world = upgraded().await;
         let plan = world.plan_of_journal().await;
         world.lock().stuck = NODES.into_iter().find(|node| *node == plan.nodes[2].name);
-        give(&world, Verb::Rollback).await.paused();
+        give(&world, Request::Rollback).await.paused();
         assert!(world.called("evacuate") > 0 && world.called("shut_down") == 0);
         fall_ill(&world, &[(2, ill)]).await;
-        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{ill:?}");
+        assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack, "{ill:?}");
     }
 }
 
@@ -141,7 +141,7 @@ async fn two_ill_nodes_go_back_one_by_one_while_etcd_has_a_quorum() {
         for (a, b) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
             let world = upgraded().await;
             fall_ill(&world, &[(a, one), (b, other)]).await;
-            assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{a}: {one:?}, {b}: {other:?}");
+            assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack, "{a}: {one:?}, {b}: {other:?}");
             assert_eq!(world.most_away(), 1, "{a}: {one:?}, {b}: {other:?}");
         }
     }
@@ -160,12 +160,12 @@ async fn nodes_that_keep_each_other_from_going_back_do_so_when_a_rollback_is_ask
     for (one, other) in PAIRS {
         let world = upgraded().await;
         fall_ill(&world, &[(0, one), (1, other)]).await;
-        let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+        let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
         Journal::continued(&hold).await.unwrap().append(turned_back(&[1, 0])).await.unwrap();
         hold.release().await;
-        let reason = give(&world, Verb::Resume).await.paused();
+        let reason = give(&world, Request::Resume).await.paused();
         assert!(reason.ends_with("[upgrade.member-unhealthy]"), "{one:?}, {other:?}: {reason}");
-        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{one:?}, {other:?}");
+        assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack, "{one:?}, {other:?}");
         assert_eq!(world.most_away(), 1);
     }
 }
@@ -175,10 +175,10 @@ async fn an_upgraded_node_that_dies_while_another_is_at_its_gate_goes_back_first
     for ill in [Ill::Silent, Ill::NoEtcd] {
         let world = before(3, Step::of(Action::Gate, 1)).await;
         fall_ill(&world, &[(0, ill)]).await;
-        let reason = give(&world, Verb::Resume).await.paused();
+        let reason = give(&world, Request::Resume).await.paused();
         assert!(reason.ends_with("[upgrade.other-node]"), "{reason}");
         assert!(turns(&world).await.is_empty());
-        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{ill:?}");
+        assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack, "{ill:?}");
     }
 }
 
@@ -187,12 +187,12 @@ async fn a_node_that_dies_while_another_is_on_its_way_back_is_seen_when_a_rollba
     for action in [Action::StopNew, Action::AttachOld, Action::GateOld] {
         for resumed in [true, false] {
             let world = upgraded().await;
-            stop_before(&world, Verb::Rollback, Step::of(action, 2)).await;
+            stop_before(&world, Request::Rollback, Step::of(action, 2)).await;
             fall_ill(&world, &[(0, Ill::Silent)]).await;
             if resumed {
-                give(&world, Verb::Resume).await.paused();
+                give(&world, Request::Resume).await.paused();
             }
-            assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack, "{action:?} {resumed}");
+            assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack, "{action:?} {resumed}");
         }
     }
 }
@@ -202,18 +202,18 @@ async fn when_nobody_answers_an_explicit_word_takes_all_back_at_once() {
     for unaskable in [None, Some(new())] {
         let world = upgraded().await;
         fall_ill(&world, &[0, 1, 2].map(|node| (node, Ill::Silent))).await;
-        let reason = give(&world, Verb::Rollback).await.paused();
+        let reason = give(&world, Request::Rollback).await.paused();
         assert!(reason.contains("off by hand") && reason.ends_with("[upgrade.unreachable]"), "{reason}");
         world.lock().unaskable.clone_from(&unaskable);
         if unaskable.is_some() {
             // What may be at work and cannot be asked is left to a person all the same.
-            let reason = give(&world, Verb::RollbackAtOnce).await.paused();
+            let reason = give(&world, Request::RollbackAtOnce).await.paused();
             assert!(reason.contains("off by hand") && reason.ends_with("[upgrade.unreachable]"), "{reason}");
             assert_eq!(world.called("cut_power"), 0);
             let ids: Vec<String> = NODES.iter().map(|node| world.new_vm(node).reference.id).collect();
             ids.iter().for_each(|id| world.lock().power_off(id));
         }
-        assert_eq!(end(&world, Verb::RollbackAtOnce).await, Outcome::RolledBack);
+        assert_eq!(end(&world, Request::RollbackAtOnce).await, Outcome::RolledBack);
     }
 }
 

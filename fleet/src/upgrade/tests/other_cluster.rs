@@ -6,9 +6,9 @@ use uuid::Uuid;
 use super::command::{begin, deployment, end, give};
 use super::failing::before;
 use super::fake::{Ill, World};
-use crate::authority::TakeOver;
+use crate::lease::TakeOver;
 use crate::upgrade::{
-    Action, Arrived, Deployment, KubernetesOptions, Mode, OtherCluster, Outcome, Refusals, Step, Verb,
+    Action, Deployment, KubernetesOptions, Mode, OtherCluster, Outcome, Refusals, Request, RunOutcome, Step,
 };
 
 const OTHER: Uuid = Uuid::from_u128(0xbad);
@@ -19,7 +19,7 @@ fn told<'a>(world: &'a World) -> Deployment<'a> {
 
 #[tokio::test(start_paused = true)]
 async fn an_open_upgrade_goes_on_when_the_operator_says_that_the_cluster_is_the_one() {
-    for verb in [Verb::Resume, Verb::Rollback] {
+    for verb in [Request::Resume, Request::Rollback] {
         let world = before(3, Step::of(Action::Attach, 1)).await;
         world.lock().cluster = OTHER;
         world.fault(None);
@@ -33,12 +33,12 @@ async fn an_open_upgrade_goes_on_when_the_operator_says_that_the_cluster_is_the_
         assert!(gone.unwrap_err().is::<OtherCluster>());
         world.lock().cluster = OTHER;
         let (arrived, _) = told(&world).go_on(verb, None, TakeOver::FromTheDead).await.unwrap();
-        let outcome = if verb == Verb::Resume { Outcome::Upgraded } else { Outcome::RolledBack };
-        assert_eq!(arrived, Arrived::Ended(outcome));
+        let outcome = if verb == Request::Resume { Outcome::Upgraded } else { Outcome::RolledBack };
+        assert_eq!(arrived, RunOutcome::Ended(outcome));
     }
 }
 
-async fn give_failed(world: &World, verb: Verb) -> anyhow::Error {
+async fn give_failed(world: &World, verb: Request) -> anyhow::Error {
     deployment(world, &|_| {}).go_on(verb, None, TakeOver::FromTheDead).await.unwrap_err()
 }
 
@@ -50,7 +50,7 @@ async fn abandoning_asks_no_node_of_a_cluster_that_calls_itself_otherwise() {
     assert!(deployment(&world, &|_| {}).abandon(id, TakeOver::FromTheDead).await.unwrap_err().is::<OtherCluster>());
     world.fault(None);
     let (arrived, status) = told(&world).abandon(id, TakeOver::FromTheDead).await.unwrap();
-    assert_eq!(arrived, Arrived::Ended(Outcome::Abandoned));
+    assert_eq!(arrived, RunOutcome::Ended(Outcome::Abandoned));
     for name in ["cluster", "control_nodes", "facts", "commit", "cancel_swap", "cancel_evacuation"] {
         assert_eq!(world.called(name), 0, "{name}");
     }
@@ -66,7 +66,7 @@ async fn world_id(world: &World) -> Uuid {
 async fn after_an_upgrade_that_has_ended_the_same_word_permits_the_next_one() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     begin(&world).await;
-    assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack);
+    assert_eq!(give(&world, Request::Rollback).await.outcome(), Outcome::RolledBack);
     world.lock().cluster = OTHER;
     let ova = world.target.ova.clone();
     let refused = deployment(&world, &|_| {}).plan(&ova, &world.options).await.unwrap_err();
@@ -79,16 +79,16 @@ async fn after_an_upgrade_that_has_ended_the_same_word_permits_the_next_one() {
     let plan = told(&world).plan(&ova, &world.options).await.unwrap();
     assert!(plan.grounds.iter().any(|ground| ground.evidence.contains("the operator says")), "{:?}", plan.grounds);
     let (arrived, _) = told(&world).apply(&ova, &world.options, TakeOver::FromTheDead).await.unwrap();
-    assert_eq!(arrived, Arrived::Ended(Outcome::Upgraded));
+    assert_eq!(arrived, RunOutcome::Ended(Outcome::Upgraded));
     // From now on it is the deployment's.
-    assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
+    assert_eq!(end(&world, Request::Commit).await, Outcome::Committed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_that_is_refused_stops_nobody_who_is_at_work() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     begin(&world).await;
-    let alive = crate::authority::Hold::take(&world, "at work", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let alive = crate::lease::Lease::acquire(&world, "at work", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let ova = world.target.ova.clone();
     let options =
         KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: std::time::Duration::from_secs(30) };

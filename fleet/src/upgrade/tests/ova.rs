@@ -7,8 +7,8 @@ use super::command::{begin, deployment, end, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, new};
 use super::package::{signer, write};
-use crate::authority::TakeOver;
-use crate::upgrade::{Arrived, Mode, Outcome, Target, Verb};
+use crate::lease::TakeOver;
+use crate::upgrade::{Mode, Outcome, Request, RunOutcome, Target};
 
 /// Killed right before its first import: the OVA is verified, for the plan and for the run, and laid ready.
 async fn staged() -> World {
@@ -16,9 +16,9 @@ async fn staged() -> World {
     begin(&world).await;
     let twin = World::of(1, Mode::Rolling, Ill::Well);
     begin(&twin).await;
-    give(&twin, Verb::Resume).await.arrived();
+    give(&twin, Request::Resume).await.arrived();
     let call = twin.calls().iter().position(|call| call.name == "import").unwrap() + 1;
-    give_with(&world, Verb::Resume, None, Some(At { call, fault: Fault::CutBefore, lasting: false })).await;
+    give_with(&world, Request::Resume, None, Some(At { call, fault: Fault::CutBefore, lasting: false })).await;
     world
 }
 
@@ -33,13 +33,13 @@ async fn verified() -> World {
 async fn what_is_laid_ready_needs_no_file_on_either_way() {
     let directory = tempfile::tempdir().unwrap();
     let gone = directory.path().join("gone.ova");
-    for (verb, end) in [(Verb::Resume, Outcome::Upgraded), (Verb::Rollback, Outcome::RolledBack)] {
+    for (verb, end) in [(Request::Resume, Outcome::Upgraded), (Request::Rollback, Outcome::RolledBack)] {
         let world = staged().await;
         assert_eq!(give_with(&world, verb, Some(gone.clone()), None).await.outcome(), end);
     }
     // Without both it is said what is missing, and nothing is imported.
     let world = verified().await;
-    let reason = give_with(&world, Verb::Resume, Some(gone), None).await.paused();
+    let reason = give_with(&world, Request::Resume, Some(gone), None).await.paused();
     assert!(reason.contains("gone.ova"), "{reason}");
     assert_eq!(world.called("import"), 0);
 }
@@ -51,12 +51,12 @@ async fn an_image_without_a_file_is_made_from_where_it_lies_ready_or_not_at_all(
     let target = Target { ova: PathBuf::new(), ..world.target.clone() };
     let silent = |_: &crate::upgrade::Notice<'_>| ();
     let begun = deployment(&world, &silent).apply_to(&target, &world.options, TakeOver::FromTheDead).await.unwrap();
-    let Arrived::Paused(reason) = begun.0 else { panic!("{:?}", begun.0) };
+    let RunOutcome::Paused(reason) = begun.0 else { panic!("{:?}", begun.0) };
     assert!(reason.words.contains("push its OVA there"), "{reason}");
     assert_eq!((reason.code.as_str(), world.called("import")), ("upgrade.ova", 0));
     let laid = staged().await.lock().templates.clone();
     world.lock().templates = laid;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,11 +67,11 @@ async fn resume_with_another_ova_is_refused_at_the_import() {
     for (full, signer) in [(full.replace('b', "c"), None), (full.clone(), Some(signer())), (full, None)] {
         let world = verified().await;
         let other = write(directory.path(), &full, signer.as_ref());
-        let reason = give_with(&world, Verb::Resume, Some(other), None).await.paused();
+        let reason = give_with(&world, Request::Resume, Some(other), None).await.paused();
         assert!(reason.contains("is not the OVA that was planned with"), "{reason}");
         assert_eq!(world.called("import"), 0);
         // With the right one it goes on.
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     }
 }
 
@@ -86,9 +86,9 @@ async fn an_ova_that_was_replaced_after_it_was_verified_is_refused_at_the_import
     let damaged = bytes.len() - 4 * 1024;
     bytes[damaged] ^= 1;
     fs::write(&place, &bytes).unwrap();
-    let reason = give_with(&world, Verb::Resume, Some(place.clone()), None).await.paused();
+    let reason = give_with(&world, Request::Resume, Some(place.clone()), None).await.paused();
     assert!(reason.contains("is damaged"), "{reason}");
     assert_eq!(world.called("import"), 0);
     fs::copy(&world.target.ova, &place).unwrap();
-    assert_eq!(give_with(&world, Verb::Resume, Some(place), None).await.outcome(), Outcome::Upgraded);
+    assert_eq!(give_with(&world, Request::Resume, Some(place), None).await.outcome(), Outcome::Upgraded);
 }

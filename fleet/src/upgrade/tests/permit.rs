@@ -6,10 +6,10 @@ use tokio::sync::watch;
 use super::command::{begin, end, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, stamp};
-use crate::authority::{Hold, Lost, TakeOver};
-use crate::hypervisor::{Kind, Placement, Replacement, Vm};
+use crate::hypervisor::{ErrorKind, Placement, Replacement, Vm};
+use crate::lease::{Lease, Lost, TakeOver};
 use crate::upgrade::guarded_hypervisor::GuardedHypervisor;
-use crate::upgrade::{Mode, Outcome, Verb};
+use crate::upgrade::{Mode, Outcome, Request};
 
 fn world() -> World {
     World::of(1, Mode::Rolling, Ill::Well)
@@ -17,15 +17,15 @@ fn world() -> World {
 
 /// What goes wrong at the n-th time that a call asks for its permit, and what became of the call: the kind of its
 /// error, if it has one, and the requests that it made.
-async fn asked(call: &str, number: usize, fault: Fault) -> (Option<Kind>, Vec<&'static str>) {
+async fn asked(call: &str, number: usize, fault: Fault) -> (Option<ErrorKind>, Vec<&'static str>) {
     let world = world();
-    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let guarded = GuardedHypervisor::new(&world, &hold);
     let (_cancel, going_on) = watch::channel(false);
     let (digest, placement) = (&world.target.digest, Placement::default());
     let like = world.old_vm("cp1");
     let staged = match call {
-        "import" => Some(guarded.stage(&world.target.ova, digest, &like, &placement).await.unwrap()),
+        "import" => Some(guarded.import_template(&world.target.ova, digest, &like, &placement).await.unwrap()),
         _ => None,
     };
     // A first look counts the calls; each permit is one answer of the store.
@@ -50,7 +50,7 @@ async fn asked(call: &str, number: usize, fault: Fault) -> (Option<Kind>, Vec<&'
             }
             None => {
                 world.lock().templates.clear();
-                guarded.stage(&world.target.ova, digest, &like, &placement).await.map(drop)
+                guarded.import_template(&world.target.ova, digest, &like, &placement).await.map(drop)
             }
         };
         match at {
@@ -72,16 +72,16 @@ async fn asked(call: &str, number: usize, fault: Fault) -> (Option<Kind>, Vec<&'
 
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_caller_is_overtaken_in_the_middle_makes_no_further_request() {
-    assert_eq!(asked("import", 1, Fault::Overtaken).await, (Some(Kind::Fenced), vec![]));
-    assert_eq!(asked("import", 2, Fault::Overtaken).await, (Some(Kind::Fenced), vec!["import"]));
-    assert_eq!(asked("stage", 1, Fault::Overtaken).await, (Some(Kind::Fenced), vec![]));
-    assert_eq!(asked("stage", 2, Fault::Overtaken).await, (Some(Kind::Fenced), vec!["stage.make"]));
+    assert_eq!(asked("import", 1, Fault::Overtaken).await, (Some(ErrorKind::Fenced), vec![]));
+    assert_eq!(asked("import", 2, Fault::Overtaken).await, (Some(ErrorKind::Fenced), vec!["import"]));
+    assert_eq!(asked("stage", 1, Fault::Overtaken).await, (Some(ErrorKind::Fenced), vec![]));
+    assert_eq!(asked("stage", 2, Fault::Overtaken).await, (Some(ErrorKind::Fenced), vec!["stage.make"]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_nobody_can_give_now_begins_no_call_and_ends_none_that_has_just_begun() {
-    let silent = Fault::Error(Kind::Transient);
-    assert_eq!(asked("import", 1, silent).await, (Some(Kind::Transient), vec![]));
+    let silent = Fault::Error(ErrorKind::Transient);
+    assert_eq!(asked("import", 1, silent).await, (Some(ErrorKind::Transient), vec![]));
     assert_eq!(asked("import", 2, silent).await, (None, vec!["import", "import.finish"]));
     assert_eq!(asked("stage", 2, silent).await, (None, vec!["stage.make", "stage.finish"]));
 }
@@ -90,17 +90,17 @@ async fn a_permit_that_nobody_can_give_now_begins_no_call_and_ends_none_that_has
 async fn what_an_import_left_whose_caller_was_overtaken_is_removed_and_made_anew() {
     let twin = world();
     begin(&twin).await;
-    give(&twin, Verb::Resume).await.arrived();
+    give(&twin, Request::Resume).await.arrived();
     let finish = twin.calls().iter().position(|call| call.name == "import.finish").unwrap();
     let world = world();
     begin(&world).await;
     let at = At { call: finish, fault: Fault::Overtaken, lasting: false };
-    let given = give_with(&world, Verb::Resume, None, Some(at)).await;
+    let given = give_with(&world, Request::Resume, None, Some(at)).await;
     let super::command::Given::Failed(error) = given else { panic!("{given:?}") };
     assert!(error.is::<Lost>(), "{error:#}");
     let half = |world: &World| world.lock().machines.iter().filter(|machine| !machine.whole).count();
     assert_eq!((half(&world), world.called("import.finish")), (1, 0));
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     assert_eq!(half(&world), 0);
 }
 
@@ -112,27 +112,27 @@ async fn what_was_laid_ready_is_at_the_place_and_is_looked_at_at_each_import() {
     // Removed, or changed, between the laying ready and the import.
     let twin = World::of(3, Mode::Rolling, Ill::Well);
     begin(&twin).await;
-    give(&twin, Verb::Resume).await.arrived();
+    give(&twin, Request::Resume).await.arrived();
     let import = twin.calls().iter().position(|call| call.name == "import").unwrap() + 1;
     let at = At { call: import, fault: Fault::CutBefore, lasting: false };
-    give_with(&world, Verb::Resume, None, Some(at)).await;
+    give_with(&world, Request::Resume, None, Some(at)).await;
     world.lock().templates.clear();
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     let templates = world.lock().templates.clone();
     assert!(matches!(templates.as_slice(), [one] if one.whole && one.placement == world.options.placement));
-    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let (guarded, placement) = (GuardedHypervisor::new(&world, &hold), &world.options.placement);
     let like: Vm = world.old_vm("cp1");
-    let image = guarded.stage(&world.target.ova, &world.target.digest, &like, placement).await.unwrap();
+    let image = guarded.import_template(&world.target.ova, &world.target.digest, &like, placement).await.unwrap();
     world.lock().templates[0].digest = "another".to_owned();
     let (uuid, stamp) = (uuid::Uuid::new_v4(), stamp("cp1", None).unwrap());
     let replacement =
         |image| Replacement { name: "x", uuid, image, like: &like, size: None, stamp: stamp.clone(), placement };
     let (_cancel, going_on) = watch::channel(false);
     let imported = async || guarded.import_unless(&going_on, &replacement(&image)).await.expect("it goes on");
-    assert_eq!(imported().await.unwrap_err().kind, Kind::Refused);
+    assert_eq!(imported().await.unwrap_err().kind, ErrorKind::Refused);
     world.lock().templates.clear();
-    assert_eq!(imported().await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(imported().await.unwrap_err().kind, ErrorKind::NotFound);
 }
 
 #[tokio::test(start_paused = true)]

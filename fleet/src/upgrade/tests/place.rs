@@ -7,9 +7,9 @@ use uuid::Uuid;
 use super::command::{begin, deployment, end, give};
 use super::failing::before;
 use super::fake::{DEPLOYMENT, Ill, World, old_vm};
-use crate::authority::TakeOver;
-use crate::deploy::OtherDeployment;
-use crate::upgrade::{Action, Arrived, ClusterSeen, KubernetesOptions, LastUpgrade, Mode, Outcome, Step, Verb};
+use crate::control_plane::OtherDeployment;
+use crate::lease::TakeOver;
+use crate::upgrade::{Action, ClusterSeen, KubernetesOptions, LastUpgrade, Mode, Outcome, Request, RunOutcome, Step};
 
 const OTHER: Uuid = Uuid::from_u128(0xbad);
 
@@ -68,13 +68,13 @@ async fn a_cluster_that_is_not_noted_as_formed_is_not_upgraded_and_an_upgrade_of
     // One that an earlier version has begun has its way on, and its way back.
     let world = before(1, Step::of(Action::Attach, 0)).await;
     note_begun(&world, false);
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
-    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
     // One that an earlier version has committed has left `kaas deploy` no way on, and the next upgrade takes none from it.
     let world = before(1, Step::of(Action::Attach, 0)).await;
     note_begun(&world, false);
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
-    assert_eq!(end(&world, Verb::Commit).await, Outcome::Committed);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Commit).await, Outcome::Committed);
     if let Err(error) = deployment(&world, &|_| {}).plan(&world.target.ova, &world.options).await {
         assert!(!error.to_string().contains("nothing is noted"), "{error:#}");
     }
@@ -97,7 +97,7 @@ async fn while_a_cluster_is_being_destroyed_its_upgrade_neither_begins_nor_goes_
     let world = before(3, Step::of(Action::Attach, 1)).await;
     note(&world, DEPLOYMENT, "down");
     let seen = world.lock().machines.clone();
-    for verb in [Verb::Resume, Verb::Rollback, Verb::RollbackAtOnce, Verb::Commit] {
+    for verb in [Request::Resume, Request::Rollback, Request::RollbackAtOnce, Request::Commit] {
         let refused = match give(&world, verb).await {
             super::command::Given::Failed(error) => error.to_string(),
             other => panic!("{verb:?}: {other:?}"),
@@ -112,11 +112,11 @@ async fn while_a_cluster_is_being_destroyed_its_upgrade_neither_begins_nor_goes_
     assert_eq!(world.lock().machines, seen);
     let status = deployment(&world, &|_| {}).status().await.unwrap();
     let abandoned = deployment(&world, &|_| {}).abandon(status.id, TakeOver::FromTheDead).await.unwrap();
-    assert_eq!(abandoned.0, Arrived::Ended(Outcome::Abandoned));
+    assert_eq!(abandoned.0, RunOutcome::Ended(Outcome::Abandoned));
     // One that is gone stands against nothing.
     let world = before(3, Step::of(Action::Attach, 1)).await;
     note(&world, DEPLOYMENT, "gone");
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +129,7 @@ async fn an_upgrade_that_has_ended_with_its_cluster_neither_goes_on_nor_stands_i
         note_with(&world, DEPLOYMENT, goal, Some(id));
         assert_eq!(earlier().await, None, "{goal}");
         let seen = world.lock().machines.clone();
-        for verb in [Verb::Resume, Verb::Rollback, Verb::RollbackAtOnce, Verb::Commit] {
+        for verb in [Request::Resume, Request::Rollback, Request::RollbackAtOnce, Request::Commit] {
             let refused = match give(&world, verb).await {
                 super::command::Given::Failed(error) => error.to_string(),
                 other => panic!("{verb:?}: {other:?}"),
@@ -143,7 +143,7 @@ async fn an_upgrade_that_has_ended_with_its_cluster_neither_goes_on_nor_stands_i
     assert_eq!(earlier().await, Some(id));
     note_with(&world, DEPLOYMENT, "up", Some(id));
     let abandoned = deployment(&world, &|_| {}).abandon(id, TakeOver::FromTheDead).await.unwrap();
-    assert_eq!(abandoned.0, Arrived::Ended(Outcome::Abandoned));
+    assert_eq!(abandoned.0, RunOutcome::Ended(Outcome::Abandoned));
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,5 +172,5 @@ async fn another_deployments_journal_is_refused_by_each_command_with_one_error()
     }
     let deployment = deployment(&world, &|_| {});
     is_named(&deployment.adoptable().await.unwrap_err(), "that of an upgrade");
-    is_named(&deployment.go_on(Verb::Resume, None, TakeOver::FromTheDead).await.unwrap_err(), "that of an upgrade");
+    is_named(&deployment.go_on(Request::Resume, None, TakeOver::FromTheDead).await.unwrap_err(), "that of an upgrade");
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::hypervisor::{Kind, PowerState, VmRef, VmSize};
+use crate::hypervisor::{ErrorKind, PowerState, VmRef, VmSize};
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::tests::command::wait;
 use crate::upgrade::tests::fake::fault::{At, Fault};
@@ -209,7 +209,7 @@ fn what_is_denied_is_told_alone_before_anybody_looks_where_disks_lie() {
     world.lock().beside = NODES.map(old_vm).into();
     wait(world.inventory());
     let call = 1 + world.calls().iter().position(|call| call.name == "preflight").expect("it is asked");
-    world.fault(Some(At { call, fault: Fault::Error(Kind::Denied), lasting: false }));
+    world.fault(Some(At { call, fault: Fault::Error(ErrorKind::Denied), lasting: false }));
     let inventory = wait(world.inventory());
     assert_eq!(world.called("may_be_replaced"), 0);
     let refusals = plan(&inventory, &target(), &options(Mode::Rolling), Uuid::from_u128(1)).unwrap_err();

@@ -2,15 +2,15 @@
 
 use uuid::Uuid;
 
-use crate::authority::{Hold, TakeOver};
 use crate::hypervisor::{PowerState, Vm};
+use crate::lease::{Lease, TakeOver};
 use crate::upgrade::act::Vms;
 use crate::upgrade::context::StepContext;
 use crate::upgrade::plan::PlannedNode;
 use crate::upgrade::tests::command::{deployment, end, entries, give};
 use crate::upgrade::tests::failing::{before, turns, world};
 use crate::upgrade::tests::fake::{Ill, World, data, disk, old_vm, stamp};
-use crate::upgrade::{Action, Mode, Outcome, Progress, Step, Verb};
+use crate::upgrade::{Action, Mode, Outcome, Progress, Request, Step};
 
 /// Before the new VM of the only node is powered on.
 async fn before_power_on() -> World {
@@ -25,12 +25,12 @@ async fn no_vm_is_powered_on_beside_a_replacement_that_runs_or_could() {
             machine.vm.stamp = stamp("cp1", None);
             machine.vm.power = power;
         });
-        let reason = give(&world, Verb::Resume).await.paused();
+        let reason = give(&world, Request::Resume).await.paused();
         assert!(reason.contains("again (") && reason.ends_with("[upgrade.vm-state]"), "{reason}");
         assert_eq!(world.called("power_on"), 0);
         assert!(turns(&world).await.is_empty(), "it is in the way back as well");
         world.lock().machines.pop();
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     }
 }
 
@@ -48,11 +48,11 @@ async fn no_vm_is_powered_on_whose_bios_uuid_another_one_has_elsewhere() {
                 machine.vm.disks.push(data(disk("cp1")));
             }
         });
-        let reason = give(&world, Verb::Resume).await.paused();
+        let reason = give(&world, Request::Resume).await.paused();
         assert!(reason.contains("moved (") && reason.ends_with("[upgrade.vm-copied]"), "{reason}");
         assert_eq!(world.called("power_on"), 0);
         world.lock().machines.pop();
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     }
 }
 
@@ -61,14 +61,14 @@ async fn no_vm_is_powered_on_whose_bios_uuid_another_one_has_elsewhere() {
 async fn a_vm_is_powered_on_whose_bios_uuid_one_has_elsewhere_that_is_off_without_its_disk() {
     let world = before_power_on().await;
     world.add_own("replica", world.new_vm("cp1").uuid(), |machine| (machine.vm.stamp, machine.ours) = (None, false));
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_with_another_vm_that_could_come_up_is_not_shut_down() {
     let world = before(1, Step::of(Action::ShutDown, 0)).await;
     world.add_own("again", Uuid::from_u128(0x57), |machine| machine.vm.stamp = stamp("cp1", None));
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("a network adapter of again (") && reason.contains("both could come up"), "{reason}");
     assert_eq!(world.called("shut_down"), 0);
 }
@@ -77,7 +77,7 @@ async fn a_node_with_another_vm_that_could_come_up_is_not_shut_down() {
 async fn no_new_vm_is_powered_on_while_the_old_one_is_connected() {
     let world = before_power_on().await;
     world.change_vm(old_vm("cp1"), |machine| machine.vm.adapters[0].connected = true);
-    give(&world, Verb::Resume).await;
+    give(&world, Request::Resume).await;
     let turned = turns(&world).await;
     assert!(turned[0].2.contains("a network adapter of cp1 ") && turned[0].2.contains("both could"), "{turned:?}");
 }
@@ -87,7 +87,7 @@ async fn no_vm_is_powered_on_that_does_not_hold_the_disk_alone() {
     let world = before_power_on().await;
     world.change_vm(world.new_vm("cp1").uuid(), |machine| machine.vm.disks.truncate(1));
     world.add_own("stray", Uuid::from_u128(0x57), |machine| machine.vm.disks.push(data(disk("cp1"))));
-    give(&world, Verb::Resume).await;
+    give(&world, Request::Resume).await;
     let turned = turns(&world).await;
     assert!(turned[0].2.contains("stray (") && turned[0].2.contains("alone"), "{turned:?}");
 }
@@ -96,7 +96,7 @@ async fn no_vm_is_powered_on_that_does_not_hold_the_disk_alone() {
 async fn refused(world: &World, act: impl AsyncFnOnce(&StepContext<'_>, &PlannedNode, &Vms) -> super::Taken) -> String {
     let plan = world.plan_of_journal().await;
     let (deployment, node) = (deployment(world, &|_| {}), &plan.nodes[0]);
-    let hold = Hold::take(world, "a test", TakeOver::FromAnyone, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(world, "a test", TakeOver::FromAnyone, &|_| {}).await.unwrap();
     let run = deployment.context(&hold, None);
     let noted = Progress::of(&plan, &entries(world).await).noted(0);
     let Ok(vms) = Vms::of(node, run.vms().await.unwrap(), noted) else { panic!("no VMs") };
@@ -121,7 +121,7 @@ async fn no_disk_is_taken_away_that_moved_since_it_was_noted() {
 #[tokio::test(start_paused = true)]
 async fn no_vm_is_removed_that_runs_or_holds_a_disk_or_is_needed() {
     let upgraded = world(1, Mode::Rolling, Ill::Well).await;
-    end(&upgraded, Verb::Resume).await;
+    end(&upgraded, Request::Resume).await;
     let new = upgraded.new_vm("cp1").uuid();
     let new_goes = async || refused(&upgraded, async |run, node, vms| run.destroy_new(node, vms).await).await;
     let plan = upgraded.plan_of_journal().await;

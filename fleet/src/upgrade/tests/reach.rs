@@ -1,6 +1,6 @@
 use super::*;
-use crate::node::tests::said;
-use crate::node::{Answer, LARGEST};
+use crate::nodes::tests::said;
+use crate::nodes::{Answer, LARGEST};
 use crate::upgrade::nodes::{facts_of, is_name};
 
 #[test]

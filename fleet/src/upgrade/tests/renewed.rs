@@ -5,19 +5,19 @@ use std::sync::Mutex as Shared;
 use anyhow::bail;
 
 use super::*;
-use crate::authority::{Hold, Lost, TakeOver};
 use crate::hypervisor::PowerState;
+use crate::lease::{Lease, Lost, TakeOver};
 use crate::upgrade::guarded_nodes::GuardedNodes;
 use crate::upgrade::tests::command::deployment;
 use crate::upgrade::tests::failing::{stop_before, world};
 use crate::upgrade::tests::fake::{Ill, NODES, World, address, new, old};
-use crate::upgrade::{Action, Arrived, Deployment, Mode, Outcome, Step, Unasked, Verb};
+use crate::upgrade::{Action, Deployment, Mode, OfflineNodes, Outcome, Request, RunOutcome, Step};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Nodes by which it is told whose credentials they are asked with.
 fn given(whence: &str, ends: SystemTime) -> Given {
-    Given { nodes: Arc::new(Unasked::because(whence)), ends, whence: whence.to_owned() }
+    Given { nodes: Arc::new(OfflineNodes::because(whence)), ends, whence: whence.to_owned() }
 }
 
 async fn asked_with(nodes: &Renewed<'_>) -> String {
@@ -123,7 +123,7 @@ impl Nodes for InWorld {
         self.0.renew_certificates(node, id).await
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {
         self.0.snapshot(node, to, room).await
     }
 
@@ -136,11 +136,11 @@ impl Nodes for InWorld {
 async fn with_all_nodes_off_the_journal_and_the_hypervisor_are_enough_to_go_on_and_to_go_back() {
     for (count, mode) in [(1, Mode::Rolling), (3, Mode::AllAtOnce)] {
         for (verb, outcome, image) in
-            [(Verb::Resume, Outcome::Upgraded, new()), (Verb::Rollback, Outcome::RolledBack, old())]
+            [(Request::Resume, Outcome::Upgraded, new()), (Request::Rollback, Outcome::RolledBack, old())]
         {
             let told = format!("{count} nodes, {verb:?}");
             let world = Arc::new(world(count, mode, Ill::Well).await);
-            stop_before(&world, Verb::Resume, Step::of(Action::Detach, count - 1)).await;
+            stop_before(&world, Request::Resume, Step::of(Action::Detach, count - 1)).await;
             let is_off = |world: &World| {
                 let state = world.lock();
                 state.machines.iter().filter(|machine| machine.ours).all(|machine| machine.vm.power == PowerState::Off)
@@ -167,7 +167,7 @@ async fn with_all_nodes_off_the_journal_and_the_hypervisor_are_enough_to_go_on_a
             world.fault(None);
             let deployment = Deployment { nodes: &nodes, ..deployment(&world, &|_| {}) };
             let (arrived, _) = deployment.go_on(verb, None, TakeOver::FromAnyone).await.unwrap();
-            assert_eq!(arrived, Arrived::Ended(outcome), "{told}");
+            assert_eq!(arrived, RunOutcome::Ended(outcome), "{told}");
             world.all_run(&image, false).await;
         }
     }
@@ -180,7 +180,7 @@ const SLOW: Duration = Duration::from_secs(40);
 async fn who_was_overtaken_while_it_waited_for_credentials_asks_no_node_to_change_anything() {
     let world = Arc::new(world(1, Mode::Rolling, Ill::Well).await);
     world.fault(None);
-    let hold = Hold::take(&*world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&*world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let renew = || -> Asking<'_> {
         Box::pin(async {
             tokio::time::sleep(SLOW).await;

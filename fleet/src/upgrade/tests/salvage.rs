@@ -8,15 +8,15 @@ use super::command::{deployment, end, entries, give, over};
 use super::failing::{before, stop_before, world};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World};
-use crate::authority::{Hold, TakeOver};
-use crate::hypervisor::Kind;
-use crate::upgrade::{Action, Arrived, Deployment, Journal, Mode, Outcome, Plan, Step, Verb};
+use crate::hypervisor::ErrorKind;
+use crate::lease::{Lease, TakeOver};
+use crate::upgrade::{Action, Deployment, Journal, Mode, Outcome, Plan, Request, RunOutcome, Step};
 
 async fn abandoned(world: &World, id: Uuid) -> anyhow::Result<String> {
     // As the command line gives it: it waits for nothing.
     let deployment = Deployment { pause_limit: Duration::ZERO, ..deployment(world, &|_| {}) };
     let (arrived, status) = deployment.abandon(id, TakeOver::FromTheDead).await?;
-    assert_eq!(arrived, Arrived::Ended(Outcome::Abandoned));
+    assert_eq!(arrived, RunOutcome::Ended(Outcome::Abandoned));
     assert_eq!(status.entries, entries(world).await);
     Ok(serde_json::to_string(&status.entries)?)
 }
@@ -38,7 +38,7 @@ async fn call_of(name: &str) -> usize {
 async fn an_upgrade_is_abandoned_whatever_the_hypervisor_says() {
     for (name, words) in [("settle", "may still be going on"), ("vms", "reading the hypervisor's inventory")] {
         let call = call_of(name).await;
-        for kind in [Kind::Transient, Kind::Refused, Kind::Denied, Kind::InDoubt] {
+        for kind in [ErrorKind::Transient, ErrorKind::Refused, ErrorKind::Denied, ErrorKind::InDoubt] {
             let world = before(3, Step::of(Action::Attach, 1)).await;
             let id = id(&world).await;
             world.fault(Some(At { call, fault: Fault::Error(kind), lasting: true }));
@@ -62,7 +62,7 @@ async fn damaged() -> (World, Uuid) {
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_whose_journal_is_damaged_is_abandoned_by_its_plan_and_another_one_can_be_planned() {
     let (world, id) = damaged().await;
-    for verb in [Verb::Resume, Verb::Rollback] {
+    for verb in [Request::Resume, Request::Rollback] {
         let error = deployment(&world, &|_| {}).go_on(verb, None, TakeOver::FromTheDead).await.unwrap_err();
         assert!(format!("{error:#}").contains("journal-000003.json is damaged"), "{error:#}");
     }
@@ -75,7 +75,7 @@ async fn an_upgrade_whose_journal_is_damaged_is_abandoned_by_its_plan_and_anothe
     // A node is down, and what was made is still there: that is in the way now, and nothing else.
     let refusals = super::stamp::refusals(&world).await;
     assert!(!refusals.is_empty() && !refusals.iter().any(|code| code.contains("unfinished")), "{refusals:?}");
-    assert!(matches!(give(&world, Verb::Resume).await, super::command::Given::Failed(_)));
+    assert!(matches!(give(&world, Request::Resume).await, super::command::Given::Failed(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,12 +108,12 @@ async fn a_salvaged_journal_never_goes_forward_wherever_its_writing_was_cut() {
         }
         let over = over(&world).await;
         // Before its first entry it is damaged still; afterwards resuming ends it.
-        match deployment.go_on(Verb::Resume, None, over).await {
+        match deployment.go_on(Request::Resume, None, over).await {
             Err(error) => assert!(
                 ["damaged", "was abandoned"].iter().any(|word| format!("{error:#}").contains(word)),
                 "{call}: {error:#}"
             ),
-            Ok((arrived, _)) => assert_eq!(arrived, Arrived::Ended(Outcome::Abandoned), "{call}"),
+            Ok((arrived, _)) => assert_eq!(arrived, RunOutcome::Ended(Outcome::Abandoned), "{call}"),
         }
         assert_eq!(world.called("import") + world.called("attach") + world.called("power_on"), 0, "{call}");
     }
@@ -124,7 +124,7 @@ async fn a_journal_that_has_lost_its_beginning_is_abandoned() {
     let world = before(3, Step::of(Action::Attach, 1)).await;
     let id = id(&world).await;
     world.lock().store.holds.get_mut(&2).unwrap().remove("journal.jsonl").unwrap();
-    let error = deployment(&world, &|_| {}).go_on(Verb::Resume, None, TakeOver::FromTheDead).await.unwrap_err();
+    let error = deployment(&world, &|_| {}).go_on(Request::Resume, None, TakeOver::FromTheDead).await.unwrap_err();
     assert!(format!("{error:#}").contains("journal.jsonl is missing"), "{error:#}");
     abandoned(&world, id).await.unwrap();
 }
@@ -132,9 +132,9 @@ async fn a_journal_that_has_lost_its_beginning_is_abandoned() {
 /// A second upgrade after one that has ended. Nothing can be read of its only hold.
 async fn second_unread() -> World {
     let world = world(3, Mode::Rolling, Ill::Well).await;
-    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
     let plan = Plan { id: Uuid::from_u128(0x2d), ..world.plan().await };
-    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     Journal::begin(&hold, plan).await.unwrap();
     hold.release().await;
     damage_plan(&world);
@@ -161,8 +161,8 @@ async fn no_upgrade_is_abandoned_by_the_plan_of_one_that_had_ended_before() {
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_that_stands_open_at_its_end_is_still_abandoned_by_its_plan() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
-    stop_before(&world, Verb::Rollback, Step::of(Action::StopNew, 0)).await;
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    stop_before(&world, Request::Rollback, Step::of(Action::StopNew, 0)).await;
     damage_plan(&world);
     abandoned(&world, Uuid::from_u128(0x1d)).await.unwrap();
 }
@@ -170,7 +170,7 @@ async fn an_upgrade_that_stands_open_at_its_end_is_still_abandoned_by_its_plan()
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_answer_is_no_damaged_journal() {
     let (world, id) = damaged().await;
-    world.fault(Some(At { call: 1, fault: Fault::Error(Kind::Transient), lasting: true }));
+    world.fault(Some(At { call: 1, fault: Fault::Error(ErrorKind::Transient), lasting: true }));
     let error = abandoned(&world, id).await.unwrap_err();
     assert!(format!("{error:#}").contains("does not answer"), "{error:#}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::command::{begin, end};
 use super::fake::{Ill, World};
-use crate::upgrade::{Mode, Outcome, Verb};
+use crate::upgrade::{Mode, Outcome, Request};
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_takes_long_to_say_nothing_goes_back_all_the_same() {
@@ -16,7 +16,7 @@ async fn a_node_that_takes_long_to_say_nothing_goes_back_all_the_same() {
                 world.options.gate_seconds = gate_seconds;
                 begin(&world).await;
                 world.lock().slow = Duration::from_secs(15);
-                assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack, "{nodes} {ill:?} {gate_seconds}");
+                assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack, "{nodes} {ill:?} {gate_seconds}");
             }
         }
     }

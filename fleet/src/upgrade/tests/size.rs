@@ -8,9 +8,9 @@ use super::command::{Given, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, NODES, SMALL, World, disk};
 use super::stamp::refusals;
-use crate::authority::{Hold, TakeOver};
 use crate::hypervisor::{PowerState, VmSize};
-use crate::upgrade::{Arrived, Journal, LastUpgrade, Mode, Outcome, Progress, Verb, plan};
+use crate::lease::{Lease, TakeOver};
+use crate::upgrade::{Journal, LastUpgrade, Mode, Outcome, Progress, Request, RunOutcome, plan};
 
 const LARGE: VmSize = VmSize { processors: 4, memory: 16384 };
 
@@ -18,7 +18,7 @@ const LARGE: VmSize = VmSize { processors: 4, memory: 16384 };
 async fn begin(world: &World) {
     let plan = plan(&world.inventory().await, &world.target, &world.options, Uuid::new_v4());
     let plan = plan.unwrap_or_else(|refusals| panic!("{refusals}"));
-    let hold = Hold::take(world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     Journal::begin(&hold, plan).await.unwrap();
     hold.release().await;
 }
@@ -27,8 +27,8 @@ async fn begin(world: &World) {
 async fn committed(nodes: usize) -> World {
     let world = World::of(nodes, Mode::Rolling, Ill::Well);
     begin(&world).await;
-    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
-    assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+    assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
+    assert_eq!(give(&world, Request::Commit).await.outcome(), Outcome::Committed);
     world
 }
 
@@ -52,12 +52,12 @@ fn run_in(world: &World, size: VmSize, each: usize, what: &str) {
 #[tokio::test(start_paused = true)]
 async fn new_vms_have_the_size_that_is_wanted_and_on_the_way_back_nodes_have_their_own_again() {
     for (last, outcome, size) in
-        [(Verb::Commit, Outcome::Committed, LARGE), (Verb::Rollback, Outcome::RolledBack, SMALL)]
+        [(Request::Commit, Outcome::Committed, LARGE), (Request::Rollback, Outcome::RolledBack, SMALL)]
     {
         let mut world = World::of(3, Mode::Rolling, Ill::Well);
         world.options.size = Some(LARGE);
         begin(&world).await;
-        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+        assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
         run_in(&world, LARGE, 2, "there");
         assert_eq!(give(&world, last).await.outcome(), outcome);
         run_in(&world, size, 1, "at its end");
@@ -67,7 +67,7 @@ async fn new_vms_have_the_size_that_is_wanted_and_on_the_way_back_nodes_have_the
 #[tokio::test(start_paused = true)]
 async fn the_same_image_in_vms_of_another_size_is_a_swap_with_a_way_back_as_any() {
     for (last, outcome, size) in
-        [(Verb::Commit, Outcome::Committed, LARGE), (Verb::Rollback, Outcome::RolledBack, SMALL)]
+        [(Request::Commit, Outcome::Committed, LARGE), (Request::Rollback, Outcome::RolledBack, SMALL)]
     {
         let mut world = committed(3).await;
         for same in [None, Some(SMALL)] {
@@ -76,15 +76,15 @@ async fn the_same_image_in_vms_of_another_size_is_a_swap_with_a_way_back_as_any(
         }
         world.options.size = Some(LARGE);
         begin(&world).await;
-        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+        assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
         run_in(&world, LARGE, 2, "there");
         assert_eq!(give(&world, last).await.outcome(), outcome);
         run_in(&world, size, 1, "at its end");
         // And from there to the other one: no name is in the way.
         world.options.size = Some(if size == LARGE { SMALL } else { LARGE });
         begin(&world).await;
-        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
-        assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+        assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
+        assert_eq!(give(&world, Request::Commit).await.outcome(), Outcome::Committed);
         run_in(&world, world.options.size.unwrap(), 1, "at the next one's end");
     }
 }
@@ -92,19 +92,19 @@ async fn the_same_image_in_vms_of_another_size_is_a_swap_with_a_way_back_as_any(
 /// The image tells nobody then which of its VMs a node runs in.
 #[tokio::test(start_paused = true)]
 async fn wherever_a_command_is_killed_the_next_one_brings_the_same_image_to_its_new_vm_or_back() {
-    for verb in [Verb::Resume, Verb::Rollback] {
+    for verb in [Request::Resume, Request::Rollback] {
         for call in (1..).step_by(2) {
             let mut world = committed(1).await;
             world.options.size = Some(LARGE);
             begin(&world).await;
             let at = At { call, fault: Fault::CutAfter, lasting: false };
-            if !matches!(give_with(&world, Verb::Resume, None, Some(at)).await, Given::Killed) {
+            if !matches!(give_with(&world, Request::Resume, None, Some(at)).await, Given::Killed) {
                 assert!(call > 20, "{call} calls");
                 break;
             }
             let outcome = give(&world, verb).await.outcome();
             let (expected, size, each) = match verb {
-                Verb::Rollback => (Outcome::RolledBack, SMALL, 1),
+                Request::Rollback => (Outcome::RolledBack, SMALL, 1),
                 _ => (Outcome::Upgraded, LARGE, 2),
             };
             assert_eq!(outcome, expected, "cut after call {call}");
@@ -118,7 +118,7 @@ async fn a_node_that_is_in_its_former_vm_of_the_same_image_is_not_taken_for_swap
     let mut world = committed(3).await;
     world.options.size = Some(LARGE);
     begin(&world).await;
-    let (_, status) = give(&world, Verb::Abandon).await.arrived();
+    let (_, status) = give(&world, Request::Abandon).await.arrived();
     let notes = format!("{:?}", status);
     assert!(notes.contains("stays as it is") && !notes.contains("its swap is final"), "{notes}");
     run_in(&world, SMALL, 1, "nothing has moved");
@@ -134,7 +134,7 @@ async fn a_resize_of_some_nodes_knows_the_vm_and_the_disk_of_one_that_an_earlier
     begin(&world).await;
     let planned: BTreeSet<String> = world.plan_of_journal().await.nodes.into_iter().map(|node| node.name).collect();
     assert_eq!(planned, BTreeSet::from(["cp1", "cp3"].map(str::to_owned)));
-    for (verb, outcome) in [(Verb::Resume, Outcome::Upgraded), (Verb::Commit, Outcome::Committed)] {
+    for (verb, outcome) in [(Request::Resume, Outcome::Upgraded), (Request::Commit, Outcome::Committed)] {
         assert_eq!(give(&world, verb).await.outcome(), outcome);
         let last = LastUpgrade::find(&world).await.unwrap();
         let noted = last.noted().unwrap();
@@ -150,18 +150,18 @@ async fn a_resize_of_some_nodes_knows_the_vm_and_the_disk_of_one_that_an_earlier
 async fn a_plan_of_which_nothing_was_begun_is_withdrawn_and_one_that_has_begun_is_not() {
     let mut world = committed(3).await;
     world.options.size = Some(LARGE);
-    for (verb, code) in [(Verb::Withdraw, "upgrade.withdrawn"), (Verb::Rollback, "upgrade.asked")] {
+    for (verb, code) in [(Request::Withdraw, "upgrade.withdrawn"), (Request::Rollback, "upgrade.asked")] {
         begin(&world).await;
         let (arrived, status) = give(&world, verb).await.arrived();
-        assert_eq!(arrived, Arrived::Ended(Outcome::RolledBack), "{verb:?}");
+        assert_eq!(arrived, RunOutcome::Ended(Outcome::RolledBack), "{verb:?}");
         assert_eq!(status.reason.as_ref().unwrap().code, code);
         let progress = Progress::of(&status.plan, &status.entries);
-        assert_eq!(progress.is_withdrawn(), verb == Verb::Withdraw, "{verb:?}");
+        assert_eq!(progress.is_withdrawn(), verb == Request::Withdraw, "{verb:?}");
         run_in(&world, SMALL, 1, "nothing has moved");
     }
     begin(&world).await;
-    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
-    let refused = give(&world, Verb::Withdraw).await;
+    assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
+    let refused = give(&world, Request::Withdraw).await;
     assert!(matches!(&refused, Given::Failed(error) if error.to_string().contains("it has begun")), "{refused:?}");
     run_in(&world, LARGE, 2, "it stays");
 }

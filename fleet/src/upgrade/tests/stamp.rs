@@ -9,7 +9,7 @@ use super::fake::operator::{STRANGERS, Stranger};
 use super::fake::{Ill, World, old_vm, stamp};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
 use crate::upgrade::entry::Event;
-use crate::upgrade::{Action, LastUpgrade, Mode, Outcome, Step, Verb, plan};
+use crate::upgrade::{Action, LastUpgrade, Mode, Outcome, Request, Step, plan};
 
 /// Why there is no plan; nothing if there is one.
 pub async fn refusals(world: &World) -> Vec<&'static str> {
@@ -107,11 +107,11 @@ async fn a_copy_that_appears_during_the_upgrade_pauses_it() {
     let world = world();
     begin(&world).await;
     world.add_own("cp2", old_vm("cp2"), |_| {});
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("one is a copy of the other"), "{reason}");
     assert_eq!(world.called("import"), 0);
     world.lock().machines.pop();
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,7 +154,7 @@ async fn strangers_that_look_like_ours_are_neither_seen_nor_touched() {
                 }
             }
             let outcome = if ill == Ill::Well { Outcome::Upgraded } else { Outcome::RolledBack };
-            assert_eq!(end(&world, Verb::Resume).await, outcome);
+            assert_eq!(end(&world, Request::Resume).await, outcome);
         }
     }
 }
@@ -169,10 +169,10 @@ async fn a_name_that_somebody_else_has_taken_since_pauses_the_upgrade() {
         let mut state = world.lock();
         (state.machines[0].folder, state.machines[0].vm.name) = ("kaas", plan.nodes[0].new_name.clone());
     }
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("the name is taken"), "{reason}");
     world.lock().machines[0].vm.name = "somebody's".into();
-    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+    assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,15 +180,15 @@ async fn a_disk_that_somebody_else_has_attached_meanwhile_is_not_taken_from_him(
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let plan = world.plan().await;
     begin(&world).await;
-    stop_before(&world, Verb::Resume, Step::of(Action::Attach, 0)).await;
+    stop_before(&world, Request::Resume, Step::of(Action::Attach, 0)).await;
     world.add_stranger(&plan, 0, Stranger::Unstamped, PowerState::Off);
     let strangers_own =
         std::mem::replace(&mut world.lock().machines[0].vm.disks[1].reference, plan.nodes[0].disk.clone());
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("holds the disk"), "{reason}");
     world.lock().machines[0].vm.disks[1].reference = strangers_own;
     // It could not be given to the new VM: the node has gone back as soon as it can.
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,22 +196,22 @@ async fn after_the_import_a_second_vm_of_the_same_swap_is_not_mistaken_for_the_n
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
     let plan = world.plan_of_journal().await;
-    stop_before(&world, Verb::Resume, Step::of(Action::Prepare, 0)).await;
+    stop_before(&world, Request::Resume, Step::of(Action::Prepare, 0)).await;
     // A backup has cloned the new VM, its stamp with it: the copy comes first in the listing.
     world.add_own("clone", Uuid::from_u128(0xc1), |machine| {
         machine.vm.stamp = stamp("cp1", Some(plan.nodes[0].swap));
         machine.whole = false;
     });
     world.lock().machines.rotate_right(1);
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("clone"), "{reason}");
     world.lock().machines.remove(0);
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_somebody_has_given_the_stamp_of_a_swap_is_named_and_never_removed() {
-    for (begun, verb) in [(false, Verb::Resume), (true, Verb::Resume), (true, Verb::Rollback)] {
+    for (begun, verb) in [(false, Request::Resume), (true, Request::Resume), (true, Request::Rollback)] {
         let world = world();
         begin(&world).await;
         // The swaps of all nodes are in the journal from its first entry on.
@@ -221,7 +221,7 @@ async fn a_vm_that_somebody_has_given_the_stamp_of_a_swap_is_named_and_never_rem
             machine.ours = false;
         });
         if begun {
-            stop_before(&world, Verb::Resume, Step::of(Action::Import, 1)).await;
+            stop_before(&world, Request::Resume, Step::of(Action::Import, 1)).await;
         }
         let reason = give(&world, verb).await.paused();
         assert!(reason.starts_with("payroll (") && reason.ends_with("[upgrade.vm-left]"), "{verb:?}: {reason}");
@@ -231,7 +231,7 @@ async fn a_vm_that_somebody_has_given_the_stamp_of_a_swap_is_named_and_never_rem
         assert!(is_there(&world));
         // Its owner takes the stamp away.
         world.lock().machines.iter_mut().filter(|it| it.vm.name == "payroll").for_each(|it| it.vm.stamp = None);
-        let outcome = if verb == Verb::Resume { Outcome::Upgraded } else { Outcome::RolledBack };
+        let outcome = if verb == Request::Resume { Outcome::Upgraded } else { Outcome::RolledBack };
         assert_eq!(end(&world, verb).await, outcome);
         assert!(is_there(&world));
     }
@@ -241,7 +241,7 @@ async fn a_vm_that_somebody_has_given_the_stamp_of_a_swap_is_named_and_never_rem
 async fn a_new_vm_has_the_bios_uuid_that_was_noted_before_and_half_of_it_is_known_by_that() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
-    stop_before(&world, Verb::Resume, Step::of(Action::Import, 0)).await;
+    stop_before(&world, Request::Resume, Step::of(Action::Import, 0)).await;
     let noted = async || {
         let entries = entries(&world).await.into_iter();
         let noted = entries.filter_map(|entry| match entry.event {
@@ -253,12 +253,12 @@ async fn a_new_vm_has_the_bios_uuid_that_was_noted_before_and_half_of_it_is_know
     let drawn = noted().await;
     assert_eq!(drawn.len(), 1);
     let at = At { call: call_of_import_finish().await, fault: Fault::CutBefore, lasting: false };
-    assert!(matches!(give_with(&world, Verb::Resume, None, Some(at)).await, Given::Killed));
+    assert!(matches!(give_with(&world, Request::Resume, None, Some(at)).await, Given::Killed));
     let half = world.lock().machines.iter().find(|machine| !machine.whole).map(|machine| machine.vm.uuid());
     assert_eq!(half, Some(drawn[0]));
     let last = LastUpgrade::find(&world).await.unwrap();
     assert!(last.noted().unwrap().vms.contains(&drawn[0]), "who removes the cluster knows it");
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     assert_eq!(world.new_vm("cp1").uuid(), drawn[0]);
     assert_eq!(noted().await, drawn, "one is enough");
 }
@@ -267,24 +267,24 @@ async fn a_new_vm_has_the_bios_uuid_that_was_noted_before_and_half_of_it_is_know
 async fn call_of_import_finish() -> usize {
     let twin = World::of(1, Mode::Rolling, Ill::Well);
     begin(&twin).await;
-    stop_before(&twin, Verb::Resume, Step::of(Action::Import, 0)).await;
-    give(&twin, Verb::Resume).await.arrived();
+    stop_before(&twin, Request::Resume, Step::of(Action::Import, 0)).await;
+    give(&twin, Request::Resume).await.arrived();
     twin.calls().iter().position(|call| call.name == "import.finish").unwrap() + 1
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_an_import_that_an_earlier_version_has_begun_a_person_removes_what_is_left() {
     for (is_half_made, verb, outcome) in [
-        (true, Verb::Resume, Outcome::Upgraded),
-        (true, Verb::Rollback, Outcome::RolledBack),
-        (false, Verb::Resume, Outcome::Upgraded),
+        (true, Request::Resume, Outcome::Upgraded),
+        (true, Request::Rollback, Outcome::RolledBack),
+        (false, Request::Resume, Outcome::Upgraded),
     ] {
         let world = World::of(1, Mode::Rolling, Ill::Well);
         begin(&world).await;
-        stop_before(&world, Verb::Resume, Step::of(Action::Import, 0)).await;
+        stop_before(&world, Request::Resume, Step::of(Action::Import, 0)).await;
         if is_half_made {
             let at = At { call: call_of_import_finish().await, fault: Fault::CutBefore, lasting: false };
-            assert!(matches!(give_with(&world, Verb::Resume, None, Some(at)).await, Given::Killed));
+            assert!(matches!(give_with(&world, Request::Resume, None, Some(at)).await, Given::Killed));
         }
         // It noted no BIOS UUID.
         for text in world.lock().store.holds.values_mut().flat_map(|files| files.values_mut()) {

@@ -10,7 +10,7 @@ use super::fake::{Ill, World};
 use super::package;
 use super::stamp::refusals;
 use crate::hypervisor::PowerState;
-use crate::upgrade::{Arrived, Mode, OnFailure, Outcome, Verb};
+use crate::upgrade::{Mode, OnFailure, Outcome, Request, RunOutcome};
 
 fn any_fault() -> impl Strategy<Value = Option<At>> {
     let faults = prop_oneof![
@@ -32,8 +32,8 @@ fn any_ill() -> impl Strategy<Value = Ill> {
     ]
 }
 
-fn any_verb() -> impl Strategy<Value = Verb> {
-    prop_oneof![4 => Just(Verb::Resume), 2 => Just(Verb::Rollback), 1 => Just(Verb::Commit)]
+fn any_verb() -> impl Strategy<Value = Request> {
+    prop_oneof![4 => Just(Request::Resume), 2 => Just(Request::Rollback), 1 => Just(Request::Commit)]
 }
 
 fn any_stranger() -> impl Strategy<Value = (usize, Stranger, PowerState)> {
@@ -48,7 +48,7 @@ struct Story {
     ill: Ill,
     on_failure: OnFailure,
     strangers: Vec<(usize, Stranger, PowerState)>,
-    commands: Vec<(Option<At>, Verb)>,
+    commands: Vec<(Option<At>, Request)>,
     /// After so many commands the image is well.
     well_after: usize,
 }
@@ -98,17 +98,17 @@ proptest! {
     #[test]
     fn whatever_goes_wrong_and_is_said_it_ends_at_one_of_the_ends(
         story in any_story(),
-        last in prop_oneof![Just(Verb::Resume), Just(Verb::Rollback)],
+        last in prop_oneof![Just(Request::Resume), Just(Request::Rollback)],
     ) {
         let _ova = package::shared();
         wait(async {
             let world = tell(&story).await;
             world.lock().ill = Ill::Well;
-            let committing = matches!(give(&world, Verb::Commit).await, Given::Arrived(Arrived::Ended(Outcome::Committed), _));
-            let outcome = if committing { end(&world, Verb::Resume).await } else { end(&world, last).await };
+            let committing = matches!(give(&world, Request::Commit).await, Given::Arrived(RunOutcome::Ended(Outcome::Committed), _));
+            let outcome = if committing { end(&world, Request::Resume).await } else { end(&world, last).await };
             let expected = match (committing, last) {
                 (true, _) => outcome == Outcome::Committed,
-                (false, Verb::Rollback) => outcome == Outcome::RolledBack,
+                (false, Request::Rollback) => outcome == Outcome::RolledBack,
                 (false, _) => matches!(outcome, Outcome::Upgraded | Outcome::RolledBack),
             };
             assert!(expected, "{outcome:?}");
@@ -122,7 +122,7 @@ proptest! {
         wait(async {
             let world = tell(&story).await;
             world.lock().ill = Ill::Well;
-            let given = give(&world, Verb::Abandon).await;
+            let given = give(&world, Request::Abandon).await;
             match given {
                 // Committed, rolled back or abandoned already.
                 Given::Failed(error) => assert!(error.to_string().contains("ended"), "{error:#}"),

@@ -3,7 +3,7 @@
 use super::command::{begin, end, give};
 use super::fake::{Ill, World, new, old, old_vm};
 use crate::hypervisor::PowerState;
-use crate::upgrade::{Mode, Outcome, Verb};
+use crate::upgrade::{Mode, Outcome, Request};
 
 #[tokio::test(start_paused = true)]
 async fn an_old_vm_that_cannot_be_asked_pauses_the_upgrade_until_a_person_has_shut_it_down() {
@@ -11,7 +11,7 @@ async fn an_old_vm_that_cannot_be_asked_pauses_the_upgrade_until_a_person_has_sh
         let world = World::of(1, mode, Ill::Well);
         begin(&world).await;
         world.lock().unaskable = Some(old());
-        let reason = give(&world, Verb::Resume).await.paused();
+        let reason = give(&world, Request::Resume).await.paused();
         assert!(reason.contains("cannot be asked to shut down") && reason.contains("by hand"), "{reason}");
         assert_eq!(world.called("cut_power"), 0);
         assert_eq!(world.old_vm("cp1").power, PowerState::On);
@@ -21,7 +21,7 @@ async fn an_old_vm_that_cannot_be_asked_pauses_the_upgrade_until_a_person_has_sh
             let id = id.vm.reference.id.clone();
             assert!(state.shut_down(&id));
         }
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
         assert_eq!(world.called("cut_power"), 0);
     }
 }
@@ -31,9 +31,9 @@ async fn tools_that_come_up_meanwhile_are_enough() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     begin(&world).await;
     world.lock().unaskable = Some(old());
-    give(&world, Verb::Resume).await.paused();
+    give(&world, Request::Resume).await.paused();
     world.lock().unaskable = None;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,11 +41,11 @@ async fn a_new_vm_that_answers_and_cannot_be_asked_is_left_to_a_person_on_the_wa
     let world = World::of(1, Mode::Rolling, Ill::NeverGood);
     begin(&world).await;
     world.lock().unaskable = Some(new());
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("cannot be asked to shut down"), "{reason}");
     assert_eq!(world.called("cut_power"), 0);
     world.lock().unaskable = None;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,9 +53,9 @@ async fn the_power_of_a_new_vm_that_neither_answers_nor_can_be_asked_is_cut_and_
     let world = World::of(1, Mode::Rolling, Ill::Silent);
     begin(&world).await;
     world.lock().unaskable = Some(new());
-    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::RolledBack);
+    assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::RolledBack);
     assert_eq!(world.called("cut_power"), 1);
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,8 +64,8 @@ async fn all_at_once_an_image_that_does_not_boot_is_turned_back_by_itself() {
         let world = World::of(nodes, Mode::AllAtOnce, Ill::Silent);
         begin(&world).await;
         world.lock().unaskable = Some(new());
-        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::RolledBack);
+        assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::RolledBack);
         assert_eq!(world.called("cut_power"), nodes);
-        assert_eq!(end(&world, Verb::Resume).await, Outcome::RolledBack);
+        assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
     }
 }

@@ -3,11 +3,11 @@
 use super::command::{end, give};
 use super::failing::{before, stop_before, turns, world};
 use super::fake::{Ill, NODES, World, new};
-use crate::upgrade::{Action, Mode, Outcome, Step, Verb};
+use crate::upgrade::{Action, Mode, Outcome, Request, Step};
 
 async fn upgraded(nodes: usize, mode: Mode) -> World {
     let world = world(nodes, mode, Ill::Well).await;
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     world
 }
 
@@ -18,12 +18,12 @@ async fn no_new_vm_is_stopped_while_no_node_can_be_reached() {
         world.lock().unreached = NODES.into();
         // All at once none is drained; power is what is not cut then.
         world.lock().unaskable = (mode == Mode::AllAtOnce).then(new);
-        let reason = give(&world, Verb::Rollback).await.paused();
+        let reason = give(&world, Request::Rollback).await.paused();
         assert!(reason.ends_with("[upgrade.unreachable]"), "{reason}");
         assert!(NODES.iter().all(|node| world.lock().is_served(node)));
         world.lock().unreached.clear();
         world.lock().unaskable = None;
-        assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+        assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
     }
 }
 
@@ -33,17 +33,17 @@ async fn a_silent_node_is_not_stopped_while_etcd_would_not_stand_without_it() {
     // It is at work, though it is not seen; before it is stopped, another one dies.
     world.lock().unreached.insert("cp1");
     let cp1 = world.plan_of_journal().await.nodes.iter().position(|node| node.name == "cp1").unwrap();
-    stop_before(&world, Verb::Rollback, Step::of(Action::StopNew, cp1)).await;
+    stop_before(&world, Request::Rollback, Step::of(Action::StopNew, cp1)).await;
     world.lock().sick.insert("cp3");
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("etcd stands without cp1"), "{reason}");
     assert_eq!(world.called("shut_down") + world.called("cut_power"), 0);
     world.lock().sick.clear();
     // The others say that it may go; that it is good on the old image it has to say itself.
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("cp1 to be found good") && world.called("shut_down") == 1, "{reason}");
     world.lock().unreached.clear();
-    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
@@ -51,34 +51,34 @@ async fn a_node_that_lost_etcd_goes_back_before_a_silent_one() {
     let world = upgraded(3, Mode::Rolling).await;
     world.lock().unreached.insert("cp1");
     world.lock().sick.insert("cp3");
-    let reason = give(&world, Verb::Rollback).await.paused();
+    let reason = give(&world, Request::Rollback).await.paused();
     assert!(reason.contains("cp3 to be found good"), "{reason}");
     assert!(world.lock().is_served("cp1") && world.called("shut_down") == 1);
     world.lock().unreached.clear();
     world.lock().sick.clear();
-    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_certificate_that_no_node_accepts_any_more_turns_nobody_back() {
     let world = before(3, Step::of(Action::Gate, 0)).await;
     world.lock().refusing = NODES.into();
-    let reason = give(&world, Verb::Resume).await.paused();
+    let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("403") && reason.ends_with("[upgrade.unreachable]"), "{reason}");
     assert!(turns(&world).await.is_empty());
     world.lock().refusing.clear();
-    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_only_node_is_not_stopped_undrained_while_it_answers_with_an_error() {
     let world = upgraded(1, Mode::Rolling).await;
     world.lock().refusing.insert("cp1");
-    let reason = give(&world, Verb::Rollback).await.paused();
+    let reason = give(&world, Request::Rollback).await.paused();
     assert!(reason.contains("it may be at work"), "{reason}");
     assert_eq!(world.called("shut_down"), 0);
     world.lock().refusing.clear();
-    assert_eq!(end(&world, Verb::Rollback).await, Outcome::RolledBack);
+    assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,7 +86,7 @@ async fn the_power_of_a_guest_that_answers_with_an_error_is_not_cut() {
     let world = upgraded(1, Mode::AllAtOnce).await;
     world.lock().refusing.insert("cp1");
     world.lock().unaskable = Some(new());
-    let reason = give(&world, Verb::Rollback).await.paused();
+    let reason = give(&world, Request::Rollback).await.paused();
     assert!(reason.ends_with("[upgrade.vm-unaskable]"), "{reason}");
     assert_eq!(world.called("cut_power"), 0);
 }

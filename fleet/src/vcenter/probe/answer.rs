@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::hypervisor::{Error, Kind, Result};
+use crate::hypervisor::{Error, ErrorKind, Result};
 
 /// The verdict of a row whose assumption is true.
 pub const AS_ASSUMED: &str = "as assumed";
@@ -50,7 +50,7 @@ pub(super) fn is_fault(error: &Error, kind: &str) -> bool {
 struct Untried(&'static str);
 
 pub(super) fn untried(why: &'static str) -> Error {
-    Error::new(Kind::Refused, Untried(why))
+    Error::new(ErrorKind::Refused, Untried(why))
 }
 
 /// What an earlier row has made.
@@ -76,7 +76,9 @@ pub(super) fn judged(tried: Tried) -> (&'static str, String) {
             (NOT_TRIED, format!("needs {}", word(fault.detail("privilegeId").unwrap_or_default())))
         }
         (_, Some(fault)) => (DIFFERS, format!("the fault {}", word(&fault.kind))),
-        _ if matches!(error.kind, Kind::Transient | Kind::InDoubt) => (NOT_TRIED, "no usable answer".to_owned()),
+        _ if matches!(error.kind, ErrorKind::Transient | ErrorKind::InDoubt) => {
+            (NOT_TRIED, "no usable answer".to_owned())
+        }
         _ => (DIFFERS, "the command refuses it: its debug log has the reason".to_owned()),
     }
 }

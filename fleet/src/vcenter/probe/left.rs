@@ -6,7 +6,7 @@ use uuid::Uuid;
 use vsphere::{ConfigSpec, DatastorePath, MoRef, Outcome, Power};
 
 use super::Probe;
-use crate::hypervisor::{DiskRef, Error, Hypervisor as _, Kind, Result};
+use crate::hypervisor::{DiskRef, Error, ErrorKind, Hypervisor as _, Result};
 use crate::vcenter::stamp::{self, GOING};
 use crate::vcenter::trouble::changed;
 
@@ -139,7 +139,7 @@ impl Probe<'_> {
         }
         // vSAN keeps files such as `.sf` in each directory, and moves none.
         match removed {
-            Err(error) if error.kind == Kind::Fenced => return Err(error),
+            Err(error) if error.kind == ErrorKind::Fenced => return Err(error),
             Err(error) => log::warn!("{directory} is empty and stays: {error}"),
             Ok(()) => log::warn!("{directory} is empty and stays"),
         }

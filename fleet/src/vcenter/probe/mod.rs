@@ -30,9 +30,9 @@ use self::vms::{Cloned, Template};
 use super::datastore_directory::DatastoreDirectory;
 use super::trouble::Asking;
 use super::{DatastoreStore, Site, VcenterHypervisor};
-use crate::authority::{Hold, TakeOver};
-use crate::ending::unless_cancelled;
-use crate::hypervisor::{Kind, Permit, Result, Stamp};
+use crate::cancel::unless_cancelled;
+use crate::hypervisor::{ErrorKind, Fence, Result, Stamp};
+use crate::lease::{Lease, TakeOver};
 use crate::upgrade::may;
 
 /// The namespace of the deployment IDs of probes.
@@ -98,7 +98,7 @@ pub async fn run(
     let deployment = Uuid::new_v5(&PROBES, place.as_bytes());
     let hypervisor = VcenterHypervisor::new(client.clone(), deployment, &setup.site, &setup.directory).await?;
     let store = DatastoreStore::new(client.clone(), datacenter, setup.directory.clone()).await?;
-    let hold = Hold::take_unless(&store, "a probe", setup.over, tell, &cancelled).await?;
+    let hold = Lease::take_unless(&store, "a probe", setup.over, tell, &cancelled).await?;
     let mut probe = Probe {
         client,
         hypervisor: &hypervisor.resting(setup.rest),
@@ -129,7 +129,7 @@ pub async fn run(
         let run = (row.run)(&mut probe);
         let tried = if row.is_whole { Ok(run.await) } else { unless_cancelled(&cancelled, run).await };
         let Ok(tried) = tried else { break };
-        if tried.as_ref().is_err_and(|error| error.kind == Kind::Fenced) {
+        if tried.as_ref().is_err_and(|error| error.kind == ErrorKind::Fenced) {
             anyhow::bail!("another probe has taken over the folder");
         }
         let (verdict, observation) = judged(tried);
@@ -155,10 +155,10 @@ pub async fn run(
 }
 
 /// The permit of the probe that holds the lease.
-struct Ours<'a>(&'a Hold<'a>);
+struct Ours<'a>(&'a Lease<'a>);
 
 #[async_trait]
-impl Permit for Ours<'_> {
+impl Fence for Ours<'_> {
     async fn still(&self) -> Result<()> {
         may(self.0).await
     }
@@ -168,7 +168,7 @@ impl Permit for Ours<'_> {
 struct Probe<'a> {
     client: &'a Client,
     hypervisor: &'a VcenterHypervisor,
-    permit: &'a dyn Permit,
+    permit: &'a dyn Fence,
     asking: Asking<'a>,
     setup: &'a Setup,
     directory: DatastoreDirectory,

@@ -9,9 +9,11 @@ use vsphere::{CloneDisks, CloneVm, ConfigSpec, Element, Import, MoRef, Object, O
 use super::Probe;
 use super::answer::{Tried, fault, made, saw, untried};
 use super::rows::rows;
-use crate::hypervisor::{Addition, Error, Hypervisor as _, Kind, Networks, Placement, Result, Size, Staged};
+use crate::hypervisor::{
+    Addition, Error, ErrorKind, Hypervisor as _, ImageTemplate, Networks, Placement, Result, Size,
+};
 use crate::vcenter::image::Package;
-use crate::vcenter::laid::{prefix, settings, snapshot};
+use crate::vcenter::template_catalog::{prefix, settings, snapshot};
 
 /// The size of the probe's VMs. The agent of a node of this size starts.
 const SIZE: Size = Size { processors: 2, memory: 2048, data_disk: Some(64 << 20) };
@@ -27,7 +29,7 @@ const SETTINGS: &str = "config.changeVersion";
 
 /// The template, and its settings before any clone.
 pub(super) struct Template {
-    staged: Staged,
+    staged: ImageTemplate,
     version: String,
     settings: String,
 }
@@ -83,11 +85,11 @@ rows! {
     "import" "The OVA becomes a template that comes to rest" |probe| {
         let ova = &probe.setup.ova;
         let digest = Package::read(ova).await?.digest;
-        let stage = probe.hypervisor.stage(ova, &digest, None, &HERE, probe.permit);
+        let stage = probe.hypervisor.import_template(ova, &digest, None, &HERE, probe.permit);
         let (staged, shown) = probe.watching(&prefix(&digest), stage).await?;
         let staged = staged.map_err(|error| match error.kind {
             // An upload that no host takes is an answer.
-            Kind::Transient => Error { kind: Kind::Refused, ..error },
+            ErrorKind::Transient => Error { kind: ErrorKind::Refused, ..error },
             _ => error,
         })?;
         let (version, config) = probe.hypervisor.config_of(&MoRef::vm(&staged.reference)).await?;

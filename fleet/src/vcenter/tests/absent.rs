@@ -5,9 +5,9 @@ use serde_json::json;
 use super::cut::{Cut, CutStore};
 use super::upgrade::Cluster;
 use super::*;
-use crate::authority::Store as _;
-use crate::hypervisor::{Absence, DiskRef, Kind, LastSeen};
-use crate::upgrade::{Arrived, Outcome, Verb};
+use crate::hypervisor::{Absence, DiskRef, ErrorKind, LastSeen};
+use crate::lease::Store as _;
+use crate::upgrade::{Outcome, Request, RunOutcome};
 
 async fn host_of(client: &vsphere::Client, vm: &Vm) -> vsphere::MoRef {
     client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap().host.unwrap()
@@ -79,7 +79,7 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
     }
     // The same search may succeed later.
     bed.spoil("SearchDatastore_Task", "fault", json!({ "fault": "CannotAccessFile" })).await;
-    assert_eq!(hypervisor.absence(vm.uuid(), &["w1"], seen).await.unwrap_err().kind, Kind::Transient);
+    assert_eq!(hypervisor.absence(vm.uuid(), &["w1"], seen).await.unwrap_err().kind, ErrorKind::Transient);
     bed.spoil_nothing().await;
     assert_eq!(hypervisor.absence(vm.uuid(), &["w1"], seen).await.unwrap(), Absence::Gone);
     // The directory of a renamed datastore is found by what is noted of the datastore.
@@ -131,7 +131,7 @@ async fn an_unread_vm_counts_for_its_own_node_alone() {
 }
 
 /// Gives a command while a VM cannot be read: the command waits, and ends once the VM can.
-async fn waits_for(cluster: &Cluster, hidden: &str, verb: Verb) -> Arrived {
+async fn waits_for(cluster: &Cluster, hidden: &str, verb: Request) -> RunOutcome {
     cluster.bed.switch(json!({ "inaccessible": [hidden] })).await;
     let before = cluster.bed.machine(hidden).await.unwrap();
     let store = CutStore::at(&cluster.store, None);
@@ -157,15 +157,19 @@ async fn a_nodes_unread_old_vm_is_waited_for() {
         let cluster = Cluster::of(1).await;
         let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
         assert!(store.given(cluster.give_on(None, &store)).await.is_none());
-        assert_eq!(waits_for(&cluster, "cp1", Verb::Resume).await, Arrived::Ended(Outcome::Upgraded), "{entry}");
-        assert_eq!(waits_for(&cluster, "cp1", Verb::Commit).await, Arrived::Ended(Outcome::Committed), "{entry}");
+        assert_eq!(waits_for(&cluster, "cp1", Request::Resume).await, RunOutcome::Ended(Outcome::Upgraded), "{entry}");
+        assert_eq!(waits_for(&cluster, "cp1", Request::Commit).await, RunOutcome::Ended(Outcome::Committed), "{entry}");
         cluster.runs(true, 1).await;
     }
     for entry in [14, 16, 20] {
         let cluster = Cluster::of(1).await;
         let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
         assert!(store.given(cluster.give_on(None, &store)).await.is_none());
-        assert_eq!(waits_for(&cluster, "cp1", Verb::Rollback).await, Arrived::Ended(Outcome::RolledBack), "{entry}");
+        assert_eq!(
+            waits_for(&cluster, "cp1", Request::Rollback).await,
+            RunOutcome::Ended(Outcome::RolledBack),
+            "{entry}"
+        );
         cluster.runs(false, 1).await;
     }
 }
@@ -179,7 +183,7 @@ async fn abandon_names_an_unread_vm_that_may_hold_the_disk() {
         let vms = cluster.hypervisor.vms().await.unwrap();
         let hidden = vms.iter().find(|vm| vm.stamp.as_ref().unwrap().swap.is_some() == is_new).unwrap();
         cluster.bed.switch(json!({ "inaccessible": [hidden.name] })).await;
-        assert_eq!(cluster.give(Some(Verb::Abandon)).await.unwrap(), Arrived::Ended(Outcome::Abandoned));
+        assert_eq!(cluster.give(Some(Request::Abandon)).await.unwrap(), RunOutcome::Ended(Outcome::Abandoned));
         let last = cluster.store.numbers().await.unwrap().into_iter().max().unwrap();
         let mut journal = String::new();
         for file in cluster.store.files(last).await.unwrap() {
@@ -202,8 +206,8 @@ async fn a_swap_goes_not_back_while_its_new_vm_may_run_on_a_removed_host() {
     let old = vms.iter().find(|vm| vm.name == "cp1").unwrap();
     leaves_the_host_of(&cluster.bed, old, new).await;
     loses_its_host(&cluster.bed, new).await;
-    let paused = cluster.give(Some(Verb::Rollback)).await.unwrap();
-    let Arrived::Paused(why) = paused else { panic!("{paused:?}") };
+    let paused = cluster.give(Some(Request::Rollback)).await.unwrap();
+    let RunOutcome::Paused(why) = paused else { panic!("{paused:?}") };
     assert_eq!(why.code, "upgrade.vm-gone", "{why:?}");
     let old = cluster.bed.machine("cp1").await.unwrap();
     assert_eq!((old.power.as_str(), old.disks.len()), ("poweredOff", 1));
@@ -213,40 +217,40 @@ async fn a_swap_goes_not_back_while_its_new_vm_may_run_on_a_removed_host() {
 #[tokio::test]
 async fn a_cluster_is_not_gone_while_a_vm_of_it_may_run_on_a_removed_host() {
     let world = super::cluster::World::of(1).await;
-    let deployed = world.give(crate::deploy::Wish::Deploy(&world.wanted)).await.unwrap();
-    assert!(matches!(deployed, crate::deploy::Arrived::Up(_)), "{deployed:?}");
+    let deployed = world.give(crate::control_plane::Goal::Deploy(&world.wanted)).await.unwrap();
+    assert!(matches!(deployed, crate::control_plane::RunOutcome::Up(_)), "{deployed:?}");
     let vm = world.hypervisor.vms().await.unwrap().remove(0);
     loses_its_host(&world.bed, &vm).await;
     let stopped = world.give(super::cluster::REMOVE).await.unwrap();
-    let crate::deploy::Arrived::Stopped(waits) = stopped else { panic!("{stopped:?}") };
+    let crate::control_plane::RunOutcome::Stopped(waits) = stopped else { panic!("{stopped:?}") };
     assert!(waits.iter().any(|wait| wait.reason.words.contains("exists: the VM may run")), "{waits:?}");
     let settings = world.bed.file(vm.settings.as_ref().unwrap());
     std::fs::remove_file(&settings).unwrap();
     std::fs::remove_file(settings.with_extension("vmx.lck")).unwrap();
-    assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::deploy::Arrived::Gone);
+    assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::control_plane::RunOutcome::Gone);
 }
 
 /// With one node, nothing else would say that the node is lost, or ask for another VM.
 #[tokio::test]
 async fn an_unread_node_is_not_lost() {
     let world = super::cluster::World::of(1).await;
-    let up = || crate::deploy::Wish::Deploy(&world.wanted);
+    let up = || crate::control_plane::Goal::Deploy(&world.wanted);
     let deployed = world.give(up()).await.unwrap();
-    assert!(matches!(deployed, crate::deploy::Arrived::Up(_)), "{deployed:?}");
+    assert!(matches!(deployed, crate::control_plane::RunOutcome::Up(_)), "{deployed:?}");
     world.bed.switch(json!({ "inaccessible": ["cp1"] })).await;
     let paused = world.give(up()).await.unwrap();
-    let crate::deploy::Arrived::Paused(waits) = paused else { panic!("{paused:?}") };
+    let crate::control_plane::RunOutcome::Paused(waits) = paused else { panic!("{paused:?}") };
     assert!(waits[0].reason.words.contains("it may be the VM cp1"), "{waits:?}");
     world.bed.switch(json!({ "inaccessible": [] })).await;
     let deployed = world.give(up()).await.unwrap();
-    assert!(matches!(deployed, crate::deploy::Arrived::Up(_)), "{deployed:?}");
+    assert!(matches!(deployed, crate::control_plane::RunOutcome::Up(_)), "{deployed:?}");
 }
 
 /// A cluster of an earlier version, which noted no places of VMs.
 async fn without_places() -> super::cluster::World {
     let world = super::cluster::World::of(1).await;
-    let deployed = world.give(crate::deploy::Wish::Deploy(&world.wanted)).await.unwrap();
-    assert!(matches!(deployed, crate::deploy::Arrived::Up(_)), "{deployed:?}");
+    let deployed = world.give(crate::control_plane::Goal::Deploy(&world.wanted)).await.unwrap();
+    assert!(matches!(deployed, crate::control_plane::RunOutcome::Up(_)), "{deployed:?}");
     let note = crate::journals::deployment::last(&world.store).await.unwrap().unwrap();
     let mut kept: serde_json::Value = serde_json::from_str(&note.text).unwrap();
     assert!(kept.as_object_mut().unwrap().remove("places").is_some());
@@ -260,11 +264,11 @@ async fn a_vm_without_a_noted_place_is_gone_by_the_operators_word_alone() {
     let vm = world.hypervisor.vms().await.unwrap().remove(0);
     loses_its_host(&world.bed, &vm).await;
     let stopped = world.give(super::cluster::REMOVE).await.unwrap();
-    let crate::deploy::Arrived::Stopped(waits) = stopped else { panic!("{stopped:?}") };
+    let crate::control_plane::RunOutcome::Stopped(waits) = stopped else { panic!("{stopped:?}") };
     let words = &waits.iter().find(|wait| wait.reason.words.contains("was not noted")).unwrap().reason.words;
     let (_, word) = words.split_once("create the directory ").unwrap();
     std::fs::create_dir(world.bed.file(word)).unwrap();
-    assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::deploy::Arrived::Gone);
+    assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::control_plane::RunOutcome::Gone);
 }
 
 #[tokio::test]
@@ -272,8 +276,8 @@ async fn a_cluster_without_noted_settings_is_not_gone_while_its_vm_is_unread() {
     let world = without_places().await;
     world.bed.switch(json!({ "inaccessible": ["cp1"] })).await;
     let stopped = world.give(super::cluster::REMOVE).await.unwrap();
-    let crate::deploy::Arrived::Stopped(waits) = stopped else { panic!("{stopped:?}") };
+    let crate::control_plane::RunOutcome::Stopped(waits) = stopped else { panic!("{stopped:?}") };
     assert!(waits.iter().any(|wait| wait.reason.words.contains("it may be the VM cp1")), "{waits:?}");
     world.bed.switch(json!({ "inaccessible": [] })).await;
-    assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::deploy::Arrived::Gone);
+    assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::control_plane::RunOutcome::Gone);
 }

@@ -7,9 +7,9 @@ use tokio::sync::watch;
 use super::mirrored::Mirrored;
 use super::upgrade::Cluster;
 use super::*;
-use crate::authority::{DirectoryStore, TakeOver};
+use crate::lease::{DirectoryStore, TakeOver};
 use crate::upgrade::tests::fake::NODES;
-use crate::upgrade::{Adoption, Arrived, Deployment, Notice, Outcome, Refusals, Verb};
+use crate::upgrade::{Adoption, Deployment, Notice, Outcome, Refusals, Request, RunOutcome};
 use crate::vcenter::Site;
 
 #[tokio::test]
@@ -57,10 +57,10 @@ async fn vms_that_were_imported_by_hand_are_adopted_and_found_by_what_comes_afte
     assert_eq!(codes, ["upgrade.vm-moved"; 3]);
 
     deployment.plan(ova, options).await.unwrap();
-    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    assert_eq!(cluster.give(None).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
     cluster.runs(true, 2).await;
     let status = deployment.status().await.unwrap();
     assert_eq!((status.outcome, status.plan.nodes.len()), (Some(Outcome::Upgraded), 3));
-    assert_eq!(cluster.give(Some(Verb::Commit)).await.unwrap(), Arrived::Ended(Outcome::Committed));
+    assert_eq!(cluster.give(Some(Request::Commit)).await.unwrap(), RunOutcome::Ended(Outcome::Committed));
     cluster.runs(true, 1).await;
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::cut::{Cut, CutStore};
 use super::upgrade::Cluster;
 use super::*;
-use crate::upgrade::{Arrived, Outcome, Verb};
+use crate::upgrade::{Outcome, Request, RunOutcome};
 
 async fn renames(bed: &Bed, path: &str, to: &str) {
     let _: serde_json::Value = bed.ask("POST", "rename", json!({ "path": path, "to": to })).await;
@@ -34,8 +34,8 @@ async fn a_datastore_that_is_away_is_waited_for() {
         // The entry before the attachment.
         let cut = CutStore::at(&cluster.store, Some((16, Cut::Before)));
         assert!(cut.given(cluster.give_on(None, &cut)).await.is_none());
-        let (ended, ()) = tokio::join!(cluster.give_on(Some(Verb::Resume), &store), away);
-        assert_eq!(ended.unwrap(), Arrived::Ended(Outcome::Upgraded), "{fault}: it did not turn");
+        let (ended, ()) = tokio::join!(cluster.give_on(Some(Request::Resume), &store), away);
+        assert_eq!(ended.unwrap(), RunOutcome::Ended(Outcome::Upgraded), "{fault}: it did not turn");
         cluster.runs(true, 2).await;
     }
 }
@@ -48,14 +48,14 @@ async fn a_renamed_datastore_is_followed_there_and_back() {
         let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
         assert!(store.given(cluster.give_on(None, &store)).await.is_none());
         renames(&cluster.bed, "DC0/datastore/LocalDS_1", "moved").await;
-        assert_eq!(cluster.give(Some(Verb::Resume)).await.unwrap(), Arrived::Ended(Outcome::Upgraded), "{entry}");
+        assert_eq!(cluster.give(Some(Request::Resume)).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded), "{entry}");
         let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
-        let cut = store.given(cluster.give_on(Some(Verb::Rollback), &store)).await;
+        let cut = store.given(cluster.give_on(Some(Request::Rollback), &store)).await;
         renames(&cluster.bed, "DC0/datastore/moved", "back").await;
         if cut.is_none() {
             assert_eq!(
-                cluster.give(Some(Verb::Rollback)).await.unwrap(),
-                Arrived::Ended(Outcome::RolledBack),
+                cluster.give(Some(Request::Rollback)).await.unwrap(),
+                RunOutcome::Ended(Outcome::RolledBack),
                 "{entry}"
             );
         }
@@ -74,8 +74,12 @@ async fn other_names_of_network_folder_and_vm_stop_no_swap() {
         {
             renames(&cluster.bed, path, to).await;
         }
-        assert_eq!(cluster.give(Some(Verb::Resume)).await.unwrap(), Arrived::Ended(Outcome::Upgraded), "{entry}");
-        assert_eq!(cluster.give(Some(Verb::Rollback)).await.unwrap(), Arrived::Ended(Outcome::RolledBack), "{entry}");
+        assert_eq!(cluster.give(Some(Request::Resume)).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded), "{entry}");
+        assert_eq!(
+            cluster.give(Some(Request::Rollback)).await.unwrap(),
+            RunOutcome::Ended(Outcome::RolledBack),
+            "{entry}"
+        );
     }
 }
 

@@ -11,14 +11,14 @@ use zeroize::Zeroizing;
 
 use super::others::by_hand;
 use super::*;
-use crate::authority::{Store, TakeOver};
-use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Wanted, WantedNode, Wish, moved};
+use crate::control_plane::{Deploy, DeployStatus, DesiredState, Goal, Guests, Notice, RunOutcome, WantedNode, moved};
 use crate::hypervisor::DiskRef;
+use crate::lease::{Store, TakeOver};
 use crate::vcenter::DatastoreStore;
 use crate::workers::Image;
 
-pub const REMOVE: Wish<'static> =
-    Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
+pub const REMOVE: Goal<'static> =
+    Goal::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
 
 /// Guests that have formed as soon as they run.
 struct Formed(BTreeSet<String>);
@@ -46,7 +46,7 @@ pub struct World {
     pub hypervisor: VcenterHypervisor,
     pub store: DatastoreStore,
     _ova: Ova,
-    pub wanted: Wanted,
+    pub wanted: DesiredState,
 }
 
 impl World {
@@ -64,7 +64,7 @@ impl World {
             drawn: None,
             placement: None,
         };
-        let wanted = Wanted {
+        let wanted = DesiredState {
             cluster: "control".to_owned(),
             nodes: (1..=nodes).map(node).collect(),
             size: SIZE,
@@ -85,22 +85,22 @@ impl World {
         (self.hypervisor, self.store) = (self.bed.hypervisor().await, self.bed.store().await);
     }
 
-    pub async fn give(&self, wish: Wish<'_>) -> anyhow::Result<Arrived> {
+    pub async fn give(&self, wish: Goal<'_>) -> anyhow::Result<RunOutcome> {
         self.give_on(wish, &self.store).await
     }
 
     /// The same, with its holds and journal in this store.
-    pub async fn give_on(&self, wish: Wish<'_>, store: &dyn Store) -> anyhow::Result<Arrived> {
+    pub async fn give_on(&self, wish: Goal<'_>, store: &dyn Store) -> anyhow::Result<RunOutcome> {
         self.given_on(wish, store).await.map(|(arrived, _)| arrived)
     }
 
     /// The same, with what it says of the cluster then.
-    async fn given_on(&self, wish: Wish<'_>, store: &dyn Store) -> anyhow::Result<(Arrived, DeployStatus)> {
+    async fn given_on(&self, wish: Goal<'_>, store: &dyn Store) -> anyhow::Result<(RunOutcome, DeployStatus)> {
         self.deploy(&self.guests(), store).go(wish, TakeOver::FromTheDead).await
     }
 
     /// Whether a command would be refused before it begins.
-    pub async fn may_be_wanted(&self, wish: Wish<'_>) -> anyhow::Result<()> {
+    pub async fn may_be_wanted(&self, wish: Goal<'_>) -> anyhow::Result<()> {
         self.deploy(&self.guests(), &self.store).may_be_wanted(wish).await
     }
 
@@ -131,7 +131,7 @@ impl World {
             match self.hypervisor.vms().await {
                 Ok(vms) => break vms,
                 // What was to go wrong on the way does so now.
-                Err(error) => assert_eq!(error.kind, Kind::Transient, "{error}"),
+                Err(error) => assert_eq!(error.kind, ErrorKind::Transient, "{error}"),
             }
         };
         let mut nodes: Vec<_> = vms.iter().map(|vm| vm.stamp.as_ref().unwrap().node.clone()).collect();
@@ -154,8 +154,9 @@ impl World {
             // Half an upload goes with its lease. What a command has left that gave up after that, and before it was a template, goes once
             // somebody needs it: it is made anew. A machine that is too busy may leave half of one once more.
             if begun.elapsed() > Duration::from_secs(30) {
-                let Wanted { ova, image, .. } = &self.wanted;
-                let staged = self.hypervisor.stage(ova, &image.digest, None, &Placement::default(), &Free).await;
+                let DesiredState { ova, image, .. } = &self.wanted;
+                let staged =
+                    self.hypervisor.import_template(ova, &image.digest, None, &Placement::default(), &Free).await;
                 println!("half a template is made anew: {:?}", staged.map(|_| ()));
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -177,14 +178,14 @@ impl World {
 #[tokio::test]
 async fn three_nodes_are_deployed_and_destroyed() {
     let world = World::of(3).await;
-    let wish = Wish::Deploy(&world.wanted);
+    let wish = Goal::Deploy(&world.wanted);
     let deployed = world.give(wish).await.unwrap();
-    assert!(matches!(deployed, Arrived::Up(_)), "{deployed:?}");
+    assert!(matches!(deployed, RunOutcome::Up(_)), "{deployed:?}");
     world.is_up().await;
     let before = world.bed.machines().await;
-    assert!(matches!(world.give(wish).await.unwrap(), Arrived::Up(_)));
+    assert!(matches!(world.give(wish).await.unwrap(), RunOutcome::Up(_)));
     assert_eq!(world.bed.machines().await, before, "a second deploy changes nothing");
-    assert_eq!(world.give(REMOVE).await.unwrap(), Arrived::Gone);
+    assert_eq!(world.give(REMOVE).await.unwrap(), RunOutcome::Gone);
     world.is_gone().await;
     let top = std::fs::read_dir(world.bed.file("[LocalDS_0] ")).unwrap();
     let left = top.map(|entry| entry.unwrap().file_name()).filter(|name| name.to_string_lossy().starts_with("cp"));
@@ -196,7 +197,7 @@ async fn three_nodes_are_deployed_and_destroyed() {
 async fn a_disk_whose_datastore_is_renamed_before_its_removal_is_named_as_left() {
     let mut world = World::of(1).await;
     world.wanted.placement.datastore = Some("LocalDS_1".to_owned());
-    assert!(matches!(world.give(Wish::Deploy(&world.wanted)).await.unwrap(), Arrived::Up(_)));
+    assert!(matches!(world.give(Goal::Deploy(&world.wanted)).await.unwrap(), RunOutcome::Up(_)));
     let vms = world.hypervisor.vms().await.unwrap();
     let disk = vms[0].data_disks().next().unwrap().reference.clone();
     assert!(disk.path.starts_with("[LocalDS_1] "), "{}", disk.path);
@@ -208,7 +209,7 @@ async fn a_disk_whose_datastore_is_renamed_before_its_removal_is_named_as_left()
     };
     let (gone, ()) = tokio::join!(world.given_on(REMOVE, &world.store), renamed);
     let (arrived, status) = gone.unwrap();
-    assert_eq!((arrived, status.left.as_slice()), (Arrived::Gone, std::slice::from_ref(&disk)));
+    assert_eq!((arrived, status.left.as_slice()), (RunOutcome::Gone, std::slice::from_ref(&disk)));
     assert!(world.bed.file(&disk.path).exists());
     // Where it is now it is another path's; and where the datastore is there and says nothing, nobody says that the disk is not.
     let now = DiskRef { path: disk.path.replace("[LocalDS_1]", "[renamed]"), ..disk.clone() };
@@ -217,27 +218,27 @@ async fn a_disk_whose_datastore_is_renamed_before_its_removal_is_named_as_left()
     for fault in ["InvalidDatastore", "InaccessibleDatastore", "DatastoreNotWritableOnHost"] {
         world.bed.spoil("QueryVirtualDiskUuid", "fault", json!({ "fault": fault })).await;
         let error = world.hypervisor.has_disk(&named).await.unwrap_err();
-        assert_eq!(error.kind, Kind::Transient, "{fault}: {error}");
+        assert_eq!(error.kind, ErrorKind::Transient, "{fault}: {error}");
     }
     // That a file is missing proves nothing while no host reaches its datastore.
     world.bed.switch(json!({ "datastores_away": { "LocalDS_0": "FileNotFound" } })).await;
     let error = world.hypervisor.has_disk(&named).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Transient, "{error}");
+    assert_eq!(error.kind, ErrorKind::Transient, "{error}");
     assert!(error.to_string().contains("no host reaches the datastore LocalDS_0"), "{error}");
 }
 
 #[tokio::test]
 async fn a_copy_in_the_folder_is_neither_powered_on_nor_removed_while_the_node_runs_in_another_one() {
     let world = World::of(1).await;
-    let deploys = Wish::Deploy(&world.wanted);
-    assert!(matches!(world.give(deploys).await.unwrap(), Arrived::Up(_)));
+    let deploys = Goal::Deploy(&world.wanted);
+    assert!(matches!(world.give(deploys).await.unwrap(), RunOutcome::Up(_)));
     let (client, node) = (world.bed.client().await, world.hypervisor.vms().await.unwrap().remove(0));
     world.bed.make_folder(&client, "elsewhere").await;
     world.bed.govc(&["object.mv", "/DC0/vm/control/cp1", "/DC0/vm/elsewhere"]);
     assert_eq!(world.hypervisor.vms().await.unwrap(), []);
     let elsewhere = moved(&world.hypervisor, &world.store, &[]).await.unwrap();
     assert_eq!(elsewhere, [world.hypervisor.again(&node).await]);
-    assert!(matches!(world.give(deploys).await.unwrap(), Arrived::Up(_)), "it is found by its BIOS UUID");
+    assert!(matches!(world.give(deploys).await.unwrap(), RunOutcome::Up(_)), "it is found by its BIOS UUID");
     // A copy of its files is taken into the inventory where it was.
     let ova = ova();
     let made = by_hand(&client, &ova, "cp1-copy", "control").await;
@@ -249,7 +250,7 @@ async fn a_copy_in_the_folder_is_neither_powered_on_nor_removed_while_the_node_r
     let before = world.bed.machines().await;
     for wish in [deploys, REMOVE] {
         let arrived = world.give(wish).await.unwrap();
-        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
         let odd = waits.iter().find(|wait| wait.reason.code == "deploy.vm-odd").unwrap();
         assert!(["cp1 (", "cp1-copy ("].iter().all(|name| odd.reason.words.contains(name)), "{odd}");
         assert_eq!(world.bed.machines().await, before);

@@ -75,7 +75,7 @@ async fn a_clone_that_differs_after_its_correction_is_refused_by_name() {
             placement: &Placement::default(),
         };
         let refused = hypervisor.add(&addition, &Free).await.unwrap_err();
-        assert_eq!(refused.kind, Kind::InDoubt, "the incomplete VM is there: {refused}");
+        assert_eq!(refused.kind, ErrorKind::InDoubt, "the incomplete VM is there: {refused}");
         assert!(refused.to_string().contains(&format!("the new VM {part} differs in {name}")), "{refused}");
         assert_eq!(bed.machine(part).await.unwrap().power, "poweredOff");
     }
@@ -88,6 +88,6 @@ async fn an_import_gets_what_vcenter_dropped() {
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
     bed.switch(json!({ "import_drops": [] })).await;
-    assert_eq!(hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap(), Some(image.clone()));
+    assert_eq!(hypervisor.find_template(&ova.digest, None, &Placement::default()).await.unwrap(), Some(image.clone()));
     hypervisor.added("cp1", &image).await;
 }

@@ -26,7 +26,7 @@ async fn a_copy_lies_beside_its_disk_and_is_removed_as_a_disk_of_its_own() {
     let hypervisor = bed.hypervisor().await;
     let (vm, disk) = detached(&hypervisor, "cp1").await;
     let none = Few(AtomicUsize::new(0));
-    assert_eq!(hypervisor.copy_disk(&disk, MARK, &NODES, &none).await.unwrap_err().kind, Kind::Fenced);
+    assert_eq!(hypervisor.copy_disk(&disk, MARK, &NODES, &none).await.unwrap_err().kind, ErrorKind::Fenced);
     assert!(!bed.file(&disk.beside(MARK)).exists());
     let copy = hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
     assert_eq!(copy.path, hypervisor.copy_path(&disk, MARK));
@@ -36,9 +36,9 @@ async fn a_copy_lies_beside_its_disk_and_is_removed_as_a_disk_of_its_own() {
     hypervisor.attach(&vm, &disk, &Free).await.unwrap();
     hypervisor.power_on(&hypervisor.again(&vm).await, &Free).await.unwrap();
     let held = hypervisor.copy_disk(&disk, "before-5e6f7a8b", &NODES, &Free).await.unwrap_err();
-    assert_eq!(held.kind, Kind::Refused, "{held}");
+    assert_eq!(held.kind, ErrorKind::Refused, "{held}");
     let other = DiskRef { uuid: Uuid::from_u128(0xd15c), ..copy.clone() };
-    assert_eq!(hypervisor.delete_disk(&other, &Free).await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(hypervisor.delete_disk(&other, &Free).await.unwrap_err().kind, ErrorKind::NotFound);
     hypervisor.delete_disk(&copy, &Free).await.unwrap();
     assert!(!bed.file(&copy.path).exists() && bed.file(&disk.path).exists());
 }
@@ -52,7 +52,7 @@ async fn half_of_a_copy_is_made_anew_unless_somebody_has_it() {
     // The answer is lost while it is made.
     bed.spoil("CopyVirtualDisk_Task", "delay-task", json!({ "milliseconds": 500 })).await;
     bed.spoil("CopyVirtualDisk_Task", "lose-answer", json!({})).await;
-    assert_eq!(hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     bed.spoil_nothing().await;
     let successor = bed.hypervisor().await;
     while !bed.file(&disk.beside(MARK)).exists() {
@@ -65,7 +65,7 @@ async fn half_of_a_copy_is_made_anew_unless_somebody_has_it() {
     // A person has put it into a VM.
     successor.attach(&vm, &copy, &Free).await.unwrap();
     let held = successor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err();
-    assert_eq!(held.kind, Kind::Refused, "{held}");
+    assert_eq!(held.kind, ErrorKind::Refused, "{held}");
     assert!(successor.has_disk(&copy).await.unwrap());
 }
 
@@ -76,7 +76,7 @@ async fn a_copy_that_there_is_no_room_for_may_be_tried_again() {
     let (_vm, disk) = detached(&hypervisor, "cp1").await;
     bed.spoil("CopyVirtualDisk_Task", "fail-task", json!({ "fault": "NoDiskSpace" })).await;
     let full = hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err();
-    assert_eq!(full.kind, Kind::Transient, "{full}");
+    assert_eq!(full.kind, ErrorKind::Transient, "{full}");
     assert!(full.to_string().starts_with("its provisioned size is 64 MiB: "), "{full}");
     assert!(hypervisor.has_disk(&disk).await.unwrap());
     hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_copy_that_would_not_fit_is_not_asked_for() {
     let (_vm, disk) = detached(&hypervisor, "cp1").await;
     bed.switch(json!({ "most_free": 63 << 20 })).await;
     let full = hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err();
-    assert_eq!(full.kind, Kind::Transient, "{full}");
+    assert_eq!(full.kind, ErrorKind::Transient, "{full}");
     for part in ["takes 64 MiB, the disk's provisioned size", "LocalDS_0 has 63 MiB free"] {
         assert!(full.to_string().contains(part), "{part}: {full}");
     }
@@ -123,7 +123,7 @@ async fn a_copy_that_has_the_uuid_of_its_disk_is_made_and_not_removed_while_a_vm
     assert_eq!((copy.uuid, &*copy.path), (disk.uuid, &*disk.beside(MARK)));
     hypervisor.attach(&vm, &disk, &Free).await.unwrap();
     let held = hypervisor.delete_disk(&copy, &Free).await.unwrap_err();
-    assert_eq!(held.kind, Kind::Refused, "{held}");
+    assert_eq!(held.kind, ErrorKind::Refused, "{held}");
     assert!(bed.file(&copy.path).exists() && bed.file(&disk.path).exists());
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
-use crate::authority::Store;
+use crate::lease::Store;
 use crate::vcenter::DatastoreStore;
 
 /// What happens to an entry.

@@ -20,13 +20,13 @@ async fn a_successor_waits_for_a_disk_that_is_being_deleted() {
     hypervisor.detach(&vm, &disk, &Free).await.unwrap();
     bed.spoil("DeleteVirtualDisk_Task", "delay-task", json!({ "milliseconds": 1500 })).await;
     bed.spoil("DeleteVirtualDisk_Task", "lose-answer", json!({})).await;
-    assert_eq!(hypervisor.delete_disk(&disk, &Free).await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(hypervisor.delete_disk(&disk, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     let successor = bed.hypervisor().await;
     assert!(bed.file(&disk.path).exists());
-    assert!(successor.removals_go_on().await.unwrap());
+    assert!(successor.has_pending_deletes().await.unwrap());
     successor.settle(&Free).await.unwrap();
     assert!(!bed.file(&disk.path).exists());
-    assert!(!successor.removals_go_on().await.unwrap());
+    assert!(!successor.has_pending_deletes().await.unwrap());
 
     // One that does not end is named, with whose it is.
     let vm = hypervisor.added("cp2", &image).await;
@@ -34,9 +34,9 @@ async fn a_successor_waits_for_a_disk_that_is_being_deleted() {
     hypervisor.detach(&vm, &disk, &Free).await.unwrap();
     bed.spoil("DeleteVirtualDisk_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
     bed.spoil("DeleteVirtualDisk_Task", "lose-answer", json!({})).await;
-    assert_eq!(hypervisor.delete_disk(&disk, &Free).await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(hypervisor.delete_disk(&disk, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     let error = successor.settling_within(Duration::from_millis(200)).settle(&Free).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Transient, "{error}");
+    assert_eq!(error.kind, ErrorKind::Transient, "{error}");
     let words = error.to_string();
     assert!(words.contains("deleteVirtualDisk"), "{words}");
     assert!(words.contains("by administrator@vsphere.local still goes on"), "{words}");
@@ -51,15 +51,15 @@ async fn another_accounts_removal_goes_on_and_is_not_waited_for() {
     let vm = hypervisor.added("cp1", &image).await;
     let disk = vm.data_disks().next().unwrap().reference.clone();
     hypervisor.detach(&vm, &disk, &Free).await.unwrap();
-    assert!(!hypervisor.removals_go_on().await.unwrap());
+    assert!(!hypervisor.has_pending_deletes().await.unwrap());
     let other = bed.client_of(testbed::IN_ROLE, testbed::PASSWORD).await;
     let other = VcenterHypervisor::new(other, DEPLOYMENT, &bed.site(), &journal_of(DEPLOYMENT)).await.unwrap();
     bed.spoil("DeleteVirtualDisk_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
     bed.spoil("DeleteVirtualDisk_Task", "lose-answer", json!({})).await;
-    assert_eq!(other.delete_disk(&disk, &Free).await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(other.delete_disk(&disk, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     hypervisor.settling_within(Duration::from_millis(200)).settle(&Free).await.unwrap();
     assert!(bed.file(&disk.path).exists());
-    assert!(bed.hypervisor().await.removals_go_on().await.unwrap());
+    assert!(bed.hypervisor().await.has_pending_deletes().await.unwrap());
     bed.spoil_nothing().await;
 }
 
@@ -119,13 +119,13 @@ async fn a_vm_with_somebodys_snapshot_is_not_removed_and_its_data_disk_stays() {
     // Independent disks are outside snapshots: it can be detached, and the snapshot's settings still name it.
     let seen = hypervisor.again(&vm).await;
     // Who went back to it would have the VM as it was.
-    let kept = hypervisor.release(&seen, "kept", &Free).await.unwrap_err();
+    let kept = hypervisor.disown(&seen, "kept", &Free).await.unwrap_err();
     let disk = seen.data_disks().next().unwrap().reference.clone();
     hypervisor.detach(&seen, &disk, &Free).await.unwrap();
     let bare = hypervisor.again(&vm).await;
     let error = hypervisor.destroy(&bare, &Free).await.unwrap_err();
     for error in [kept, error] {
-        assert_eq!(error.kind, Kind::Transient, "{error}");
+        assert_eq!(error.kind, ErrorKind::Transient, "{error}");
         assert!(error.to_string().contains("has snapshots (backup-1)"), "{error}");
     }
     assert_eq!(hypervisor.again(&vm).await, bare);
@@ -150,14 +150,14 @@ async fn a_rule_that_is_refused_keeps_no_vm_from_running_and_none_from_going() {
     }
     // Who was overtaken hears of that, and begins nothing.
     let none = hypervisor.power_on(&hypervisor.again(&second).await, &Few(AtomicUsize::new(0))).await.unwrap_err();
-    assert_eq!(none.kind, Kind::Fenced, "{none}");
+    assert_eq!(none.kind, ErrorKind::Fenced, "{none}");
     hypervisor.power_on(&hypervisor.again(&second).await, &Free).await.unwrap();
     hypervisor.cut_power(&hypervisor.again(&second).await, &Free).await.unwrap();
     let disk = second.data_disks().next().unwrap().reference.clone();
     hypervisor.detach(&hypervisor.again(&second).await, &disk, &Free).await.unwrap();
     bed.spoil("ReconfigureComputeResource_Task", "fail-task", json!({ "fault": "RuleViolation", "times": -1 })).await;
     hypervisor.destroy(&hypervisor.again(&second).await, &Free).await.unwrap();
-    assert!(hypervisor.vm(&second.reference).await.is_err_and(|error| error.kind == Kind::NotFound));
+    assert!(hypervisor.vm(&second.reference).await.is_err_and(|error| error.kind == ErrorKind::NotFound));
 }
 
 #[tokio::test]

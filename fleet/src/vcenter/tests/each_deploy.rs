@@ -4,7 +4,7 @@
 use super::cluster::{REMOVE, World};
 use super::cut::{CUTS, Cut, CutStore};
 use super::points::{Call, Told, block_on, drawn, each};
-use crate::deploy::{Arrived, Wish};
+use crate::control_plane::{Goal, RunOutcome};
 
 /// What a command does that something goes wrong with, and what a person does afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,21 +34,21 @@ const CHANGES: [&str; 13] = [
 ];
 
 impl Way {
-    fn wish(self, world: &World) -> Wish<'_> {
-        if self == Self::Removed { REMOVE } else { Wish::Deploy(&world.wanted) }
+    fn wish(self, world: &World) -> Goal<'_> {
+        if self == Self::Removed { REMOVE } else { Goal::Deploy(&world.wanted) }
     }
 
     /// Brings an empty vCenter to where this way begins.
     async fn begin(self, world: &World) {
         if self == Self::Removed {
-            insist(world, Wish::Deploy(&world.wanted)).await;
+            insist(world, Goal::Deploy(&world.wanted)).await;
         }
     }
 
     /// Goes on, and panics unless all is as it has to be then: there or gone.
     async fn end(self, world: &World) {
         if self == Self::Made {
-            insist(world, Wish::Deploy(&world.wanted)).await;
+            insist(world, Goal::Deploy(&world.wanted)).await;
             world.is_up().await;
         }
         insist(world, REMOVE).await;
@@ -57,12 +57,12 @@ impl Way {
 }
 
 /// Gives a command, now that all is well again, until it has come to its end.
-async fn insist(world: &World, wish: Wish<'_>) {
-    let (mut said, removes) = (Vec::new(), matches!(wish, Wish::Destroy { .. }));
+async fn insist(world: &World, wish: Goal<'_>) {
+    let (mut said, removes) = (Vec::new(), matches!(wish, Goal::Destroy { .. }));
     while said.len() < 4 {
         match world.give(wish).await {
-            Ok(Arrived::Up(_)) if !removes => return,
-            Ok(Arrived::Gone) if removes => return,
+            Ok(RunOutcome::Up(_)) if !removes => return,
+            Ok(RunOutcome::Gone) if removes => return,
             // Where nothing was noted nothing is removed, and that nothing is there is looked at afterwards.
             Err(error) if removes && error.to_string().contains("there is nothing of the cluster") => return,
             given => said.push(format!("{given:?}")),
@@ -98,7 +98,7 @@ fn whatever_goes_wrong_at_a_call_the_cluster_is_there_or_gone_at_last() {
             queue.count(world.bed.has_spoilt().await);
             world.bed.spoil_nothing().await;
             // A removal follows by the other way, too.
-            if call.is_any() && *way == Way::MadeThenRemoved && matches!(given, Ok(Arrived::Up(_))) {
+            if call.is_any() && *way == Way::MadeThenRemoved && matches!(given, Ok(RunOutcome::Up(_))) {
                 world.is_up().await;
                 continue;
             }

@@ -4,7 +4,7 @@
 use super::cut::{CUTS, Cut, CutStore};
 use super::points::{Call, Told, block_on, drawn, each};
 use super::upgrade::Cluster;
-use crate::upgrade::{Arrived, Outcome, Verb};
+use crate::upgrade::{Outcome, Request, RunOutcome};
 
 /// What a command does that something goes wrong with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,38 +31,38 @@ const CHANGES: [&str; 9] = [
 
 impl Way {
     /// The command; without a verb, the one that begins.
-    fn verb(self) -> Option<Verb> {
+    fn verb(self) -> Option<Request> {
         match self {
             Self::Forward => None,
-            Self::Back => Some(Verb::Rollback),
-            Self::Commit => Some(Verb::Commit),
+            Self::Back => Some(Request::Rollback),
+            Self::Commit => Some(Request::Commit),
         }
     }
 
     /// What a person may do afterwards: going on, and going back where there is a way back.
-    fn then(self) -> [Verb; 2] {
+    fn then(self) -> [Request; 2] {
         match self {
-            Self::Forward | Self::Back => [Verb::Resume, Verb::Rollback],
-            Self::Commit => [Verb::Resume, Verb::Commit],
+            Self::Forward | Self::Back => [Request::Resume, Request::Rollback],
+            Self::Commit => [Request::Resume, Request::Commit],
         }
     }
 
     /// Brings a cluster that has just been founded to where this way begins.
     async fn begin(self, cluster: &Cluster) {
         if self != Self::Forward {
-            assert_eq!(insist(cluster, Verb::Resume).await, Some(Outcome::Upgraded));
+            assert_eq!(insist(cluster, Request::Resume).await, Some(Outcome::Upgraded));
         }
     }
 
     /// Where it ends at last, once a person has gone on like this. None: there was nothing that could have been gone back from.
-    fn ends(self, then: Verb) -> &'static [Option<Outcome>] {
+    fn ends(self, then: Request) -> &'static [Option<Outcome>] {
         match (self, then) {
-            (Self::Forward, Verb::Rollback) => &[Some(Outcome::RolledBack), None],
+            (Self::Forward, Request::Rollback) => &[Some(Outcome::RolledBack), None],
             (Self::Forward, _) => &[Some(Outcome::Upgraded)],
-            (Self::Back, Verb::Rollback) => &[Some(Outcome::RolledBack)],
+            (Self::Back, Request::Rollback) => &[Some(Outcome::RolledBack)],
             // Where its first entry was not written, it is where it was.
             (Self::Back, _) => &[Some(Outcome::RolledBack), Some(Outcome::Upgraded)],
-            (Self::Commit, Verb::Commit) => &[Some(Outcome::Committed)],
+            (Self::Commit, Request::Commit) => &[Some(Outcome::Committed)],
             (Self::Commit, _) => &[Some(Outcome::Committed), Some(Outcome::Upgraded)],
         }
     }
@@ -77,7 +77,7 @@ impl Way {
     }
 
     /// Goes on, and panics unless all is as it has to be then.
-    async fn end(self, cluster: &Cluster, then: Verb) {
+    async fn end(self, cluster: &Cluster, then: Request) {
         let outcome = insist(cluster, then).await;
         assert!(self.ends(then).contains(&outcome), "{outcome:?}");
         is_as_after(cluster, outcome).await;
@@ -97,18 +97,18 @@ async fn is_as_after(cluster: &Cluster, outcome: Option<Outcome>) {
 }
 
 /// Gives a command, now that all is well again, until it has come to its end.
-async fn insist(cluster: &Cluster, verb: Verb) -> Option<Outcome> {
+async fn insist(cluster: &Cluster, verb: Request) -> Option<Outcome> {
     let mut said = Vec::new();
     while said.len() < 4 {
         let given = match cluster.give(Some(verb)).await {
             Err(error) if error.to_string().contains("there is no upgrade") => match verb {
-                Verb::Resume => cluster.give(None).await,
+                Request::Resume => cluster.give(None).await,
                 _ => return None,
             },
             given => given,
         };
         match given {
-            Ok(Arrived::Ended(outcome)) => return Some(outcome),
+            Ok(RunOutcome::Ended(outcome)) => return Some(outcome),
             given => said.push(format!("{given:?}")),
         }
     }
@@ -116,7 +116,7 @@ async fn insist(cluster: &Cluster, verb: Verb) -> Option<Outcome> {
 }
 
 /// All ways, with what a person may do afterwards, crossed with what each has of something.
-fn crossed<P: Clone>(of: impl Fn(Way) -> Vec<P>) -> Vec<(Way, P, Verb)> {
+fn crossed<P: Clone>(of: impl Fn(Way) -> Vec<P>) -> Vec<(Way, P, Request)> {
     let of_way = |way: Way| {
         let points = of(way);
         points.into_iter().flat_map(move |point| way.then().map(|then| (way, point.clone(), then)))
@@ -131,7 +131,7 @@ fn whatever_goes_wrong_at_a_call_of_a_swap_it_ends_there_or_back() {
             let cluster = Cluster::of(1).await.copying();
             way.begin(&cluster).await;
             cluster.bed.count_anew().await;
-            let ended = matches!(cluster.give(way.verb()).await, Ok(Arrived::Ended(_)));
+            let ended = matches!(cluster.give(way.verb()).await, Ok(RunOutcome::Ended(_)));
             // A machine that is too busy to answer in time makes for a few calls more.
             assert!(ended || insist(&cluster, way.then()[0]).await.is_some());
             cluster.bed.counts().await
@@ -154,7 +154,7 @@ fn whatever_goes_wrong_at_a_call_of_a_swap_it_ends_there_or_back() {
                 let given = cluster.give(way.verb()).await;
                 met |= cluster.bed.has_spoilt().await;
                 cluster.bed.spoil_nothing().await;
-                if call.is_any() && matches!(given, Ok(Arrived::Ended(outcome)) if outcome == way.arrives()) {
+                if call.is_any() && matches!(given, Ok(RunOutcome::Ended(outcome)) if outcome == way.arrives()) {
                     is_as_after(&cluster, Some(way.arrives())).await;
                     break;
                 }
@@ -172,7 +172,7 @@ fn cut_off_at_any_entry_of_its_journal_a_swap_of_three_nodes_ends_there_or_back(
             let cluster = Cluster::of(3).await;
             way.begin(&cluster).await;
             let store = CutStore::at(&cluster.store, None);
-            let ended = matches!(cluster.give_on(way.verb(), &store).await, Ok(Arrived::Ended(_)));
+            let ended = matches!(cluster.give_on(way.verb(), &store).await, Ok(RunOutcome::Ended(_)));
             assert!(ended || insist(&cluster, way.then()[0]).await.is_some());
             store.entries()
         })

@@ -10,17 +10,17 @@ async fn a_lost_answer_is_in_doubt_and_a_fault_says_whether_anything_happened() 
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
-    let cases: [(&str, &str, Value, Kind, bool); 10] = [
-        ("CloneVM_Task", "lose-answer", json!({}), Kind::InDoubt, true),
-        ("CloneVM_Task", "drop", json!({}), Kind::InDoubt, false),
-        ("CloneVM_Task", "status", json!({ "code": 503 }), Kind::InDoubt, false),
-        ("CloneVM_Task", "fault", json!({ "fault": "NoPermission" }), Kind::Denied, false),
-        ("CloneVM_Task", "fault", json!({ "fault": "InsufficientResourcesFault" }), Kind::Transient, false),
-        ("CloneVM_Task", "fail-task", json!({ "fault": "NoDiskSpace" }), Kind::Transient, false),
-        ("CloneVM_Task", "fail-task", json!({ "fault": "DuplicateName" }), Kind::Transient, false),
-        ("CloneVM_Task", "fail-task-late", json!({ "fault": "HostCommunication" }), Kind::InDoubt, true),
-        ("CloneVM_Task", "fail-task", json!({ "fault": "SystemError" }), Kind::InDoubt, false),
-        ("CloneVM_Task", "end-session", json!({}), Kind::Transient, true),
+    let cases: [(&str, &str, Value, ErrorKind, bool); 10] = [
+        ("CloneVM_Task", "lose-answer", json!({}), ErrorKind::InDoubt, true),
+        ("CloneVM_Task", "drop", json!({}), ErrorKind::InDoubt, false),
+        ("CloneVM_Task", "status", json!({ "code": 503 }), ErrorKind::InDoubt, false),
+        ("CloneVM_Task", "fault", json!({ "fault": "NoPermission" }), ErrorKind::Denied, false),
+        ("CloneVM_Task", "fault", json!({ "fault": "InsufficientResourcesFault" }), ErrorKind::Transient, false),
+        ("CloneVM_Task", "fail-task", json!({ "fault": "NoDiskSpace" }), ErrorKind::Transient, false),
+        ("CloneVM_Task", "fail-task", json!({ "fault": "DuplicateName" }), ErrorKind::Transient, false),
+        ("CloneVM_Task", "fail-task-late", json!({ "fault": "HostCommunication" }), ErrorKind::InDoubt, true),
+        ("CloneVM_Task", "fail-task", json!({ "fault": "SystemError" }), ErrorKind::InDoubt, false),
+        ("CloneVM_Task", "end-session", json!({}), ErrorKind::Transient, true),
     ];
     for (at, (method, what, more, kind, happened)) in cases.into_iter().enumerate() {
         let node = format!("cp{at}");
@@ -38,7 +38,7 @@ async fn a_lost_answer_is_in_doubt_and_a_fault_says_whether_anything_happened() 
         // Made again, it is there once.
         match hypervisor.try_add(&node, &image).await {
             Ok(_) => assert!(!happened, "{what}"),
-            Err(error) => assert_eq!((error.kind, happened), (Kind::Refused, true), "{what}: {error}"),
+            Err(error) => assert_eq!((error.kind, happened), (ErrorKind::Refused, true), "{what}: {error}"),
         }
         assert_eq!(bed.machines().await.iter().filter(|machine| machine.name == node).count(), 1);
     }
@@ -53,7 +53,7 @@ async fn a_change_that_is_in_doubt_is_seen_by_whoever_settles_and_looks() {
     let disk = vm.data_disks().next().unwrap().reference.clone();
 
     bed.spoil("PowerOnVM_Task", "lose-answer", json!({})).await;
-    assert_eq!(hypervisor.power_on(&vm, &Free).await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(hypervisor.power_on(&vm, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     hypervisor.settle(&Free).await.unwrap();
     assert_eq!(hypervisor.again(&vm).await.power, PowerState::On);
 
@@ -61,7 +61,7 @@ async fn a_change_that_is_in_doubt_is_seen_by_whoever_settles_and_looks() {
     bed.spoil("ShutdownGuest", "lose-answer", json!({})).await;
     let limit = std::time::Duration::from_secs(20);
     let asked = hypervisor.shut_down(&hypervisor.again(&vm).await, limit, &Free).await;
-    assert_eq!(asked.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(asked.unwrap_err().kind, ErrorKind::InDoubt);
     assert_eq!(
         hypervisor.shut_down(&hypervisor.again(&vm).await, limit, &Free).await.unwrap(),
         crate::hypervisor::ShutDown::Off
@@ -69,16 +69,16 @@ async fn a_change_that_is_in_doubt_is_seen_by_whoever_settles_and_looks() {
 
     bed.spoil("ReconfigVM_Task", "lose-answer", json!({})).await;
     let off = hypervisor.again(&vm).await;
-    assert_eq!(hypervisor.detach(&off, &disk, &Free).await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(hypervisor.detach(&off, &disk, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     hypervisor.settle(&Free).await.unwrap();
     let bare = hypervisor.again(&vm).await;
     assert_eq!(bare.data_disks().count(), 0);
     // What was seen before is not what is there: nothing is done by it.
-    assert_eq!(hypervisor.attach(&off, &disk, &Free).await.unwrap_err().kind, Kind::Changed);
+    assert_eq!(hypervisor.attach(&off, &disk, &Free).await.unwrap_err().kind, ErrorKind::Changed);
     bed.spoil("ReconfigVM_Task", "fail-task", json!({ "fault": "ConcurrentAccess" })).await;
-    assert_eq!(hypervisor.attach(&bare, &disk, &Free).await.unwrap_err().kind, Kind::Changed);
+    assert_eq!(hypervisor.attach(&bare, &disk, &Free).await.unwrap_err().kind, ErrorKind::Changed);
     bed.spoil("ReconfigVM_Task", "fail-task", json!({ "fault": "FileLocked" })).await;
-    assert_eq!(hypervisor.attach(&bare, &disk, &Free).await.unwrap_err().kind, Kind::Transient);
+    assert_eq!(hypervisor.attach(&bare, &disk, &Free).await.unwrap_err().kind, ErrorKind::Transient);
     assert_eq!(hypervisor.again(&vm).await.data_disks().count(), 0);
     hypervisor.attach(&bare, &disk, &Free).await.unwrap();
 
@@ -87,13 +87,13 @@ async fn a_change_that_is_in_doubt_is_seen_by_whoever_settles_and_looks() {
     hypervisor.detach(&off, &disk, &Free).await.unwrap();
     bed.spoil("Destroy_Task", "fail-task", json!({ "fault": "HostCommunication" })).await;
     let bare = hypervisor.again(&vm).await;
-    assert_eq!(hypervisor.destroy(&bare, &Free).await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(hypervisor.destroy(&bare, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     hypervisor.settle(&Free).await.unwrap();
     bed.spoil("Destroy_Task", "lose-answer", json!({})).await;
     let bare = hypervisor.again(&vm).await;
-    assert_eq!(hypervisor.destroy(&bare, &Free).await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(hypervisor.destroy(&bare, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     hypervisor.settle(&Free).await.unwrap();
-    assert_eq!(hypervisor.vm(&vm.reference).await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(hypervisor.vm(&vm.reference).await.unwrap_err().kind, ErrorKind::NotFound);
     assert!(bed.file(&disk.path).exists());
 }
 
@@ -104,7 +104,7 @@ async fn a_successor_waits_for_a_clone_that_goes_on() {
     let image = hypervisor.lay(&ova).await;
     bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 1500 })).await;
     bed.spoil("CloneVM_Task", "lose-answer", json!({})).await;
-    assert_eq!(hypervisor.try_add("cp1", &image).await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(hypervisor.try_add("cp1", &image).await.unwrap_err().kind, ErrorKind::InDoubt);
     let successor = bed.hypervisor().await;
     assert_eq!(successor.vms().await.unwrap(), []);
     successor.settle(&Free).await.unwrap();
@@ -113,11 +113,11 @@ async fn a_successor_waits_for_a_clone_that_goes_on() {
     bed.spoil("PowerOnVM_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
     bed.spoil("PowerOnVM_Task", "lose-answer", json!({})).await;
     let vm = successor.vms().await.unwrap().remove(0);
-    assert_eq!(hypervisor.power_on(&vm, &Free).await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(hypervisor.power_on(&vm, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     let seen = successor.again(&vm).await;
     assert!(matches!(seen.tasks.as_slice(), [task] if task.contains("powerOn")), "{seen:?}");
     let impatient = successor.settling_within(std::time::Duration::from_millis(200));
-    assert_eq!(impatient.settle(&Free).await.unwrap_err().kind, Kind::Transient);
+    assert_eq!(impatient.settle(&Free).await.unwrap_err().kind, ErrorKind::Transient);
     bed.spoil_nothing().await;
     hypervisor.settle(&Free).await.unwrap();
     assert_eq!(hypervisor.again(&vm).await.power, PowerState::On);
@@ -144,31 +144,31 @@ async fn who_was_overtaken_begins_nothing_more() {
     };
     let stopped = [
         hypervisor.power_on(&vm, &none).await,
-        hypervisor.import(&replacement, &none).await.map(drop),
+        hypervisor.clone_vm(&replacement, &none).await.map(drop),
         hypervisor.connect(&vm, &adapter, false, &none).await,
-        hypervisor.give(&vm, &properties("cp2"), &none).await,
+        hypervisor.set_properties(&vm, &properties("cp2"), &none).await,
         hypervisor.detach(&vm, &disk, &none).await,
     ];
     for error in stopped.map(Result::unwrap_err) {
-        assert_eq!((error.kind, error.to_string().as_str()), (Kind::Fenced, "somebody else has taken over"));
+        assert_eq!((error.kind, error.to_string().as_str()), (ErrorKind::Fenced, "somebody else has taken over"));
     }
     hypervisor.detach(&vm, &disk, &Free).await.unwrap();
     let bare = hypervisor.again(&vm).await;
     for permitted in [0, 1] {
         let bare = hypervisor.again(&bare).await;
         let error = hypervisor.destroy(&bare, &Few(AtomicUsize::new(permitted))).await.unwrap_err();
-        assert_eq!(error.kind, Kind::Fenced, "{error}");
+        assert_eq!(error.kind, ErrorKind::Fenced, "{error}");
     }
     let bare = hypervisor.again(&bare).await;
-    assert_eq!(hypervisor.attach(&bare, &disk, &none).await.unwrap_err().kind, Kind::Fenced);
-    assert_eq!(hypervisor.delete_disk(&disk, &none).await.unwrap_err().kind, Kind::Fenced);
+    assert_eq!(hypervisor.attach(&bare, &disk, &none).await.unwrap_err().kind, ErrorKind::Fenced);
+    assert_eq!(hypervisor.delete_disk(&disk, &none).await.unwrap_err().kind, ErrorKind::Fenced);
     hypervisor.attach(&bare, &disk, &Free).await.unwrap();
     assert_eq!(bed.machines().await, before);
     let on = hypervisor.again(&vm).await;
     hypervisor.power_on(&on, &Free).await.unwrap();
     let on = hypervisor.again(&vm).await;
-    assert_eq!(hypervisor.shut_down(&on, limit, &none).await.unwrap_err().kind, Kind::Fenced);
-    assert_eq!(hypervisor.cut_power(&on, &none).await.unwrap_err().kind, Kind::Fenced);
+    assert_eq!(hypervisor.shut_down(&on, limit, &none).await.unwrap_err().kind, ErrorKind::Fenced);
+    assert_eq!(hypervisor.cut_power(&on, &none).await.unwrap_err().kind, ErrorKind::Fenced);
     assert_eq!(hypervisor.again(&vm).await.power, PowerState::On);
 }
 
@@ -180,9 +180,12 @@ async fn ended_sessions_and_a_restart_disturb_nobody_for_long() {
     bed.spoil("HttpNfcLeaseComplete", "end-session", json!({})).await;
     let mut tries = 0;
     let image = loop {
-        match hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await {
+        match hypervisor.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await {
             Ok(image) => break image,
-            Err(error) => assert!(matches!(error.kind, Kind::Transient | Kind::InDoubt | Kind::NotFound), "{error}"),
+            Err(error) => assert!(
+                matches!(error.kind, ErrorKind::Transient | ErrorKind::InDoubt | ErrorKind::NotFound),
+                "{error}"
+            ),
         }
         tries += 1;
         assert!(tries < 5);
@@ -195,7 +198,7 @@ async fn ended_sessions_and_a_restart_disturb_nobody_for_long() {
     let seen = loop {
         match hypervisor.vms().await {
             Ok(seen) => break seen,
-            Err(error) => assert_eq!(error.kind, Kind::Transient, "{error}"),
+            Err(error) => assert_eq!(error.kind, ErrorKind::Transient, "{error}"),
         }
     };
     assert!(matches!(seen.as_slice(), [vm] if vm.power == PowerState::On), "{seen:?}");
@@ -227,21 +230,21 @@ async fn missing_privileges_are_named_all_together() {
     // But a VM that is given up is renamed, which the role has beside those.
     all.connect(&vm, &vm.adapters[0].key, false, &Free).await.unwrap();
     let vm = all.again(&vm).await;
-    assert_eq!(all.release(&vm, "cp1-kept", &Free).await.unwrap_err().kind, Kind::Denied);
+    assert_eq!(all.disown(&vm, "cp1-kept", &Free).await.unwrap_err().kind, ErrorKind::Denied);
     assert_eq!(all.again(&vm).await, vm);
     let few = bed.client_of("few@vsphere.local", "f").await;
     let few = VcenterHypervisor::new(few, DEPLOYMENT, &bed.site(), &journal_of(DEPLOYMENT)).await.unwrap();
     let error = few.preflight(&Placement::default()).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Denied, "{error}");
+    assert_eq!(error.kind, ErrorKind::Denied, "{error}");
     for id in missing {
         assert!(error.to_string().contains(id), "{error}");
     }
-    assert_eq!(few.power_on(&vm, &Free).await.unwrap_err().kind, Kind::Denied);
+    assert_eq!(few.power_on(&vm, &Free).await.unwrap_err().kind, ErrorKind::Denied);
     all.power_on(&vm, &Free).await.unwrap();
     let site = crate::vcenter::Site { datastore: "no-such".to_owned(), ..bed.site() };
     let error = VcenterHypervisor::new(bed.client().await, DEPLOYMENT, &site, &journal_of(DEPLOYMENT))
         .await
         .err()
         .expect("there is no such place");
-    assert_eq!(error.kind, Kind::Refused, "{error}");
+    assert_eq!(error.kind, ErrorKind::Refused, "{error}");
 }

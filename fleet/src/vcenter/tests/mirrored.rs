@@ -45,7 +45,7 @@ impl Mirrored<'_> {
         let vms = loop {
             match self.vcenter.vms().await {
                 Ok(vms) => break vms,
-                Err(error) => assert_eq!(error.kind, Kind::Transient, "{error}"),
+                Err(error) => assert_eq!(error.kind, ErrorKind::Transient, "{error}"),
             }
         };
         self.shows(vms);
@@ -130,11 +130,11 @@ impl Hypervisor for Mirrored<'_> {
         self.vcenter.fingerprints(vm).await
     }
 
-    async fn removals_go_on(&self) -> Result<bool> {
-        self.vcenter.removals_go_on().await
+    async fn has_pending_deletes(&self) -> Result<bool> {
+        self.vcenter.has_pending_deletes().await
     }
 
-    async fn settle(&self, permit: &dyn Permit) -> Result<()> {
+    async fn settle(&self, permit: &dyn Fence) -> Result<()> {
         self.after(self.vcenter.settle(permit).await).await
     }
 
@@ -166,55 +166,60 @@ impl Hypervisor for Mirrored<'_> {
         self.vcenter.may_be_stamped(vm).await
     }
 
-    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
+    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Fence) -> Result<()> {
         self.after(self.vcenter.stamp(vm, stamp, permit).await).await
     }
 
-    async fn staged(&self, digest: &str, like: Option<&Vm>, placement: &Placement) -> Result<Option<Staged>> {
-        self.vcenter.staged(digest, like, placement).await
+    async fn find_template(
+        &self,
+        digest: &str,
+        like: Option<&Vm>,
+        placement: &Placement,
+    ) -> Result<Option<ImageTemplate>> {
+        self.vcenter.find_template(digest, like, placement).await
     }
 
-    async fn stage(
+    async fn import_template(
         &self,
         ova: &Path,
         digest: &str,
         like: Option<&Vm>,
         placement: &Placement,
-        permit: &dyn Permit,
-    ) -> Result<Staged> {
-        self.vcenter.stage(ova, digest, like, placement, permit).await
+        permit: &dyn Fence,
+    ) -> Result<ImageTemplate> {
+        self.vcenter.import_template(ova, digest, like, placement, permit).await
     }
 
-    async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
-        self.after(self.vcenter.import(replacement, permit).await).await
+    async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
+        self.after(self.vcenter.clone_vm(replacement, permit).await).await
     }
 
-    async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
+    async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
         self.after(self.vcenter.add(addition, permit).await).await
     }
 
-    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn power_on(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         self.after(self.vcenter.power_on(vm, permit).await).await
     }
 
-    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Fence) -> Result<ShutDown> {
         self.guests.lock().may_stop(&vm.reference.id);
         self.after(self.vcenter.shut_down(vm, limit, permit).await).await
     }
 
-    async fn cut_power(&self, vm: &Vm, _permit: &dyn Permit) -> Result<()> {
+    async fn cut_power(&self, vm: &Vm, _permit: &dyn Fence) -> Result<()> {
         panic!("every guest shuts down when it is asked, {vm} too");
     }
 
-    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Fence) -> Result<()> {
         self.after(self.vcenter.connect(vm, adapter, connected, permit).await).await
     }
 
-    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         self.after(self.vcenter.detach(vm, disk, permit).await).await
     }
 
-    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         self.after(self.vcenter.attach(vm, disk, permit).await).await
     }
 
@@ -222,15 +227,15 @@ impl Hypervisor for Mirrored<'_> {
         self.vcenter.has_disk(disk).await
     }
 
-    async fn copy_disk(&self, disk: &DiskRef, mark: &str, nodes: &[&str], permit: &dyn Permit) -> Result<DiskRef> {
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, nodes: &[&str], permit: &dyn Fence) -> Result<DiskRef> {
         self.after(self.vcenter.copy_disk(disk, mark, nodes, permit).await).await
     }
 
-    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         self.after(self.vcenter.delete_disk(disk, permit).await).await
     }
 
-    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn destroy(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         self.after(self.vcenter.destroy(vm, permit).await).await
     }
 }

@@ -41,7 +41,8 @@ use uuid::Uuid;
 use self::bed::{Bed, DEPLOYMENT, NETWORK, journal_of};
 use super::VcenterHypervisor;
 use crate::hypervisor::{
-    Addition, Error, Hypervisor, Kind, Networks, Permit, Placement, Replacement, Result, Size, Staged, Stamp, Vm,
+    Addition, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Networks, Placement, Replacement, Result, Size,
+    Stamp, Vm,
 };
 use crate::upgrade::Target;
 use crate::upgrade::tests::package;
@@ -50,7 +51,7 @@ use crate::upgrade::tests::package;
 struct Free;
 
 #[async_trait]
-impl Permit for Free {
+impl Fence for Free {
     async fn still(&self) -> Result<()> {
         Ok(())
     }
@@ -60,10 +61,10 @@ impl Permit for Free {
 struct Few(AtomicUsize);
 
 #[async_trait]
-impl Permit for Few {
+impl Fence for Few {
     async fn still(&self) -> Result<()> {
         let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        left.map(drop).map_err(|_| Error::new(Kind::Fenced, anyhow::anyhow!("somebody else has taken over")))
+        left.map(drop).map_err(|_| Error::new(ErrorKind::Fenced, anyhow::anyhow!("somebody else has taken over")))
     }
 }
 
@@ -101,11 +102,11 @@ fn properties(node: &str) -> BTreeMap<String, String> {
 }
 
 impl VcenterHypervisor {
-    async fn lay(&self, ova: &Ova) -> Staged {
-        self.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap()
+    async fn lay(&self, ova: &Ova) -> ImageTemplate {
+        self.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap()
     }
 
-    async fn try_add(&self, node: &str, image: &Staged) -> Result<Uuid> {
+    async fn try_add(&self, node: &str, image: &ImageTemplate) -> Result<Uuid> {
         let (properties, networks) = (properties(node), [NETWORK.to_owned()]);
         let addition = Addition {
             name: node,
@@ -121,17 +122,17 @@ impl VcenterHypervisor {
     }
 
     /// A new VM of a node.
-    async fn added(&self, node: &str, image: &Staged) -> Vm {
+    async fn added(&self, node: &str, image: &ImageTemplate) -> Vm {
         let uuid = self.try_add(node, image).await.unwrap();
         self.of_uuid(uuid).await
     }
 
     /// A VM that takes another one's place.
-    async fn replaced(&self, like: &Vm, name: &str, image: &Staged) -> Result<Uuid> {
+    async fn replaced(&self, like: &Vm, name: &str, image: &ImageTemplate) -> Result<Uuid> {
         let node = like.stamp.clone().unwrap().node;
         let (uuid, placement) = (Uuid::new_v4(), &Placement::default());
         let replacement = Replacement { name, uuid, image, like, size: None, stamp: stamp(&node, Some(7)), placement };
-        let made = self.import(&replacement, &Free).await?;
+        let made = self.clone_vm(&replacement, &Free).await?;
         assert_eq!(made, uuid, "the one that its maker has noted");
         Ok(made)
     }

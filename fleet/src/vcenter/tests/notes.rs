@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 
 use super::*;
-use crate::vcenter::laid::{LONGEST, MOST_BYTES};
+use crate::vcenter::template_catalog::{LONGEST, MOST_BYTES};
 
 const NOTES: &str = "[LocalDS_0] kaas/control/images";
 
@@ -15,7 +15,7 @@ async fn notes_that_are_too_long_or_too_many_are_passed_over() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
-    let staged = async || hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap();
+    let staged = async || hypervisor.find_template(&ova.digest, None, &Placement::default()).await.unwrap();
     let template = bed.machines().await.into_iter().find(|machine| machine.template).unwrap().name;
     let note = bed.file(&format!("{NOTES}/{template}.sealed.json"));
     let text = fs::read_to_string(&note).unwrap();
@@ -49,10 +49,10 @@ async fn notes_that_are_too_long_or_too_many_are_passed_over() {
     hypervisor.settle(&Free).await.unwrap();
     bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
     bed.spoil("CloneVM_Task", "lose-answer", json!({})).await;
-    assert_eq!(hypervisor.try_add("cp2", &image).await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(hypervisor.try_add("cp2", &image).await.unwrap_err().kind, ErrorKind::InDoubt);
     let successor = bed.hypervisor().await;
     let error = successor.settling_within(Duration::from_millis(200)).settle(&Free).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Transient, "{error}");
+    assert_eq!(error.kind, ErrorKind::Transient, "{error}");
     assert!(error.to_string().contains("VirtualMachine.clone"), "{error}");
     bed.spoil_nothing().await;
     hypervisor.settle(&Free).await.unwrap();

@@ -17,7 +17,7 @@ async fn a_vm_is_made_runs_gives_its_disk_to_its_replacement_and_goes() {
         hypervisor.preflight(&Placement::default()).await.unwrap();
         let ova = ova();
         assert_eq!(
-            hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap().is_some(),
+            hypervisor.find_template(&ova.digest, None, &Placement::default()).await.unwrap().is_some(),
             clones == Clones::Full
         );
         let image = hypervisor.lay(&ova).await;
@@ -31,15 +31,15 @@ async fn a_vm_is_made_runs_gives_its_disk_to_its_replacement_and_goes() {
         let disk = old.data_disks().next().unwrap().clone();
         assert_eq!(disk.parent, None);
         let twice = hypervisor.try_add("cp1", &image).await.unwrap_err();
-        assert_eq!(twice.kind, Kind::Refused, "{twice}");
+        assert_eq!(twice.kind, ErrorKind::Refused, "{twice}");
 
         hypervisor.power_on(&old, &Free).await.unwrap();
         let on = hypervisor.again(&old).await;
         assert_eq!(on.power, PowerState::On);
         let form = bed.machine("cp1").await.unwrap().guestinfo["ovfEnv"].clone();
         assert!(form.contains("a &lt;secret&gt; &amp; more"), "{form}");
-        assert_ne!(hypervisor.detach(&on, &disk.reference, &Free).await.unwrap_err().kind, Kind::InDoubt);
-        assert_ne!(hypervisor.destroy(&on, &Free).await.unwrap_err().kind, Kind::InDoubt);
+        assert_ne!(hypervisor.detach(&on, &disk.reference, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
+        assert_ne!(hypervisor.destroy(&on, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
 
         let new = hypervisor.replaced(&on, "cp1-new", &image).await.unwrap();
         let new = hypervisor.of_uuid(new).await;
@@ -50,41 +50,41 @@ async fn a_vm_is_made_runs_gives_its_disk_to_its_replacement_and_goes() {
 
         // The disk is locked, and a VM of the deployment holds it.
         let held = hypervisor.attach(&new, &disk.reference, &Free).await.unwrap_err();
-        assert_eq!(held.kind, Kind::Refused, "{held}");
+        assert_eq!(held.kind, ErrorKind::Refused, "{held}");
         let down = hypervisor.shut_down(&on, Duration::from_secs(20), &Free).await.unwrap();
         assert_eq!(down, ShutDown::Off);
         let off = hypervisor.again(&old).await;
         hypervisor.connect(&off, &off.adapters[0].key, false, &Free).await.unwrap();
         let stale = hypervisor.detach(&off, &disk.reference, &Free).await.unwrap_err();
-        assert_eq!(stale.kind, Kind::Changed, "{stale}");
+        assert_eq!(stale.kind, ErrorKind::Changed, "{stale}");
         let fenced = hypervisor.again(&old).await;
         assert!(fenced.is_fenced());
         hypervisor.detach(&fenced, &disk.reference, &Free).await.unwrap();
         let bare = hypervisor.again(&old).await;
         assert_eq!(bare.data_disks().count(), 0);
         let gone = hypervisor.detach(&bare, &disk.reference, &Free).await.unwrap_err();
-        assert_eq!(gone.kind, Kind::NotFound, "{gone}");
+        assert_eq!(gone.kind, ErrorKind::NotFound, "{gone}");
 
         hypervisor.attach(&new, &disk.reference, &Free).await.unwrap();
         let new = hypervisor.again(&new).await;
         assert_eq!(new.data_disks().next().unwrap().reference, disk.reference);
         let held = hypervisor.destroy(&new, &Free).await.unwrap_err();
-        assert_eq!(held.kind, Kind::Changed, "{held}");
+        assert_eq!(held.kind, ErrorKind::Changed, "{held}");
         hypervisor.power_on(&new, &Free).await.unwrap();
         // Passwords cannot be read back: the node has what it needs of them on its data disk.
         let form = bed.machine("cp1-new").await.unwrap().guestinfo["ovfEnv"].clone();
         assert!(form.contains("\"cp1\"") && !form.contains("secret&gt;"), "{form}");
 
         hypervisor.destroy(&bare, &Free).await.unwrap();
-        assert!(hypervisor.vm(&bare.reference).await.is_err_and(|error| error.kind == Kind::NotFound));
-        assert_eq!(hypervisor.destroy(&bare, &Free).await.unwrap_err().kind, Kind::NotFound);
+        assert!(hypervisor.vm(&bare.reference).await.is_err_and(|error| error.kind == ErrorKind::NotFound));
+        assert_eq!(hypervisor.destroy(&bare, &Free).await.unwrap_err().kind, ErrorKind::NotFound);
         assert!(bed.file(&disk.reference.path).exists());
 
         let new = hypervisor.again(&new).await;
         hypervisor.cut_power(&new, &Free).await.unwrap();
         hypervisor.cut_power(&hypervisor.again(&new).await, &Free).await.unwrap();
         let held = hypervisor.delete_disk(&disk.reference, &Free).await.unwrap_err();
-        assert_eq!(held.kind, Kind::Refused, "{held}");
+        assert_eq!(held.kind, ErrorKind::Refused, "{held}");
         hypervisor.detach(&hypervisor.again(&new).await, &disk.reference, &Free).await.unwrap();
         hypervisor.destroy(&hypervisor.again(&new).await, &Free).await.unwrap();
         assert!(hypervisor.has_disk(&disk.reference).await.unwrap());
@@ -92,9 +92,9 @@ async fn a_vm_is_made_runs_gives_its_disk_to_its_replacement_and_goes() {
         assert!(!hypervisor.has_disk(&other).await.unwrap(), "another disk lies there");
         hypervisor.delete_disk(&disk.reference, &Free).await.unwrap();
         assert!(!hypervisor.has_disk(&disk.reference).await.unwrap());
-        assert_eq!(hypervisor.delete_disk(&disk.reference, &Free).await.unwrap_err().kind, Kind::NotFound);
+        assert_eq!(hypervisor.delete_disk(&disk.reference, &Free).await.unwrap_err().kind, ErrorKind::NotFound);
         assert!(!bed.file(&disk.reference.path).exists());
-        assert!(hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap().is_some());
+        assert!(hypervisor.find_template(&ova.digest, None, &Placement::default()).await.unwrap().is_some());
     }
 }
 
@@ -106,8 +106,8 @@ async fn a_template_is_laid_once_and_what_is_half_of_one_is_made_anew() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let nowhere = Placement::default();
-    let other = hypervisor.stage(&ova.path, &"0".repeat(64), None, &nowhere, &Free).await.unwrap_err();
-    assert_eq!(other.kind, Kind::Refused, "{other}");
+    let other = hypervisor.import_template(&ova.path, &"0".repeat(64), None, &nowhere, &Free).await.unwrap_err();
+    assert_eq!(other.kind, ErrorKind::Refused, "{other}");
     assert_eq!(bed.count("ImportVApp").await, 0);
 
     // A command is overtaken after each request: whatever it leaves, the next one ends with one template. One that was whole and
@@ -116,7 +116,7 @@ async fn a_template_is_laid_once_and_what_is_half_of_one_is_made_anew() {
     let (hypervisor, image) = loop {
         let few = Few(AtomicUsize::new(permitted));
         let hypervisor = bed.hypervisor().await;
-        let first = hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &few).await;
+        let first = hypervisor.import_template(&ova.path, &ova.digest, None, &nowhere, &few).await;
         let image = hypervisor.lay(&ova).await;
         assert_eq!(hypervisor.vms().await.unwrap(), []);
         let machines = bed.machines().await;
@@ -127,7 +127,7 @@ async fn a_template_is_laid_once_and_what_is_half_of_one_is_made_anew() {
                 assert_eq!(first, image);
                 break (hypervisor, image);
             }
-            Err(error) => assert_eq!(error.kind, Kind::Fenced, "{error}"),
+            Err(error) => assert_eq!(error.kind, ErrorKind::Fenced, "{error}"),
         }
         permitted += 1;
         bed.reset().await;
@@ -147,13 +147,13 @@ async fn a_template_is_laid_once_and_what_is_half_of_one_is_made_anew() {
 
     // On another datastore is another one.
     let elsewhere = Placement { datastore: Some("LocalDS_1".to_owned()), ..nowhere.clone() };
-    assert_eq!(hypervisor.staged(&ova.digest, None, &elsewhere).await.unwrap(), None);
-    let there = hypervisor.stage(&ova.path, &ova.digest, None, &elsewhere, &Free).await.unwrap();
+    assert_eq!(hypervisor.find_template(&ova.digest, None, &elsewhere).await.unwrap(), None);
+    let there = hypervisor.import_template(&ova.path, &ova.digest, None, &elsewhere, &Free).await.unwrap();
     assert_ne!(there, image);
-    let gone = Staged { reference: "vm-9999".to_owned(), ..image.clone() };
-    assert_eq!(hypervisor.try_add("cp1", &gone).await.unwrap_err().kind, Kind::NotFound);
-    let of_another = Staged { digest: "0".repeat(64), ..image };
-    assert_eq!(hypervisor.try_add("cp1", &of_another).await.unwrap_err().kind, Kind::Refused);
+    let gone = ImageTemplate { reference: "vm-9999".to_owned(), ..image.clone() };
+    assert_eq!(hypervisor.try_add("cp1", &gone).await.unwrap_err().kind, ErrorKind::NotFound);
+    let of_another = ImageTemplate { digest: "0".repeat(64), ..image };
+    assert_eq!(hypervisor.try_add("cp1", &of_another).await.unwrap_err().kind, ErrorKind::Refused);
 }
 
 #[tokio::test]
@@ -192,24 +192,24 @@ async fn what_a_vm_is_asked_for_and_cannot_have_is_refused() {
         (add(&network, &properties("cp1"), &place(None, Some("elsewhere"))).await, "not be found again"),
         (add(&network, &properties("cp1"), &place(Some("LocalDS_1"), None)).await, "lay it ready there"),
     ] {
-        assert_eq!(error.kind, Kind::Refused, "{error}");
+        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }
     assert_eq!(hypervisor.vms().await.unwrap(), []);
 
     let vm = hypervisor.added("cp1", &image).await;
     let taken = hypervisor.replaced(&vm, "cp1", &image).await.unwrap_err();
-    assert!(matches!(taken.kind, Kind::Refused | Kind::Transient), "{taken}");
+    assert!(matches!(taken.kind, ErrorKind::Refused | ErrorKind::Transient), "{taken}");
     let renewed = BTreeMap::from([("node-name".to_owned(), "cp9".to_owned())]);
-    assert_eq!(hypervisor.give(&vm, &strange, &Free).await.unwrap_err().kind, Kind::Refused);
-    hypervisor.give(&vm, &renewed, &Free).await.unwrap();
+    assert_eq!(hypervisor.set_properties(&vm, &strange, &Free).await.unwrap_err().kind, ErrorKind::Refused);
+    hypervisor.set_properties(&vm, &renewed, &Free).await.unwrap();
     let vm = hypervisor.again(&vm).await;
     hypervisor.power_on(&vm, &Free).await.unwrap();
     let form = bed.machine("cp1").await.unwrap().guestinfo["ovfEnv"].clone();
     assert!(form.contains("\"cp9\"") && form.contains("a &lt;secret&gt; &amp; more"), "{form}");
     let on = hypervisor.again(&vm).await;
-    assert_eq!(hypervisor.give(&on, &renewed, &Free).await.unwrap_err().kind, Kind::Refused);
-    assert_eq!(hypervisor.power_on(&on, &Free).await.unwrap_err().kind, Kind::Changed);
+    assert_eq!(hypervisor.set_properties(&on, &renewed, &Free).await.unwrap_err().kind, ErrorKind::Refused);
+    assert_eq!(hypervisor.power_on(&on, &Free).await.unwrap_err().kind, ErrorKind::Changed);
 }
 
 /// Guestinfo may outlive a power cycle.
@@ -244,7 +244,7 @@ async fn what_a_guest_says_is_shown_while_it_runs() {
     bed.set_guestinfo(&vm, Fingerprints::GUESTINFO, &serde_json::to_string(&shown).unwrap()).await;
     assert_eq!(hypervisor.fingerprints(&vm.reference).await.unwrap(), Some(shown));
     let strange = VmRef { uuid: Uuid::from_u128(1), ..vm.reference.clone() };
-    assert_eq!(hypervisor.fingerprints(&strange).await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(hypervisor.fingerprints(&strange).await.unwrap_err().kind, ErrorKind::NotFound);
     hypervisor.cut_power(&hypervisor.again(&vm).await, &Free).await.unwrap();
     assert_eq!(hypervisor.fingerprints(&vm.reference).await.unwrap(), None);
 }
@@ -296,14 +296,14 @@ async fn a_vm_that_is_given_up_keeps_its_disks_and_is_nobodys() {
     assert_eq!(apart().await, 3);
     let (vm, name) = (vms.remove(0), "w1-kept-0f5e2a30");
     let on = hypervisor.again(&vm).await;
-    assert_eq!(hypervisor.release(&on, name, &Free).await.unwrap_err().kind, Kind::Changed);
+    assert_eq!(hypervisor.disown(&on, name, &Free).await.unwrap_err().kind, ErrorKind::Changed);
     hypervisor.cut_power(&on, &Free).await.unwrap();
     let off = hypervisor.again(&vm).await;
-    let connected = hypervisor.release(&off, name, &Free).await.unwrap_err();
-    assert!(connected.kind == Kind::Changed && connected.to_string().contains("is connected"), "{connected}");
+    let connected = hypervisor.disown(&off, name, &Free).await.unwrap_err();
+    assert!(connected.kind == ErrorKind::Changed && connected.to_string().contains("is connected"), "{connected}");
     hypervisor.connect(&off, &off.adapters[0].key, false, &Free).await.unwrap();
-    let stale = hypervisor.release(&off, name, &Free).await.unwrap_err();
-    assert_eq!(stale.kind, Kind::Changed, "{stale}");
+    let stale = hypervisor.disown(&off, name, &Free).await.unwrap_err();
+    assert_eq!(stale.kind, ErrorKind::Changed, "{stale}");
     assert_eq!((hypervisor.again(&vm).await.name.as_str(), apart().await), ("w1", 3), "nothing was begun");
     // What a storage driver has attached is detached from it first.
     std::fs::create_dir(bed.file("[LocalDS_0] kubevols")).unwrap();
@@ -314,16 +314,16 @@ async fn a_vm_that_is_given_up_keeps_its_disks_and_is_nobodys() {
     let uuid = client.disk_uuid(file(path)).await.unwrap().parse().unwrap();
     let volume = DiskRef { uuid, path: path.to_owned() };
     let refused = hypervisor.attach(&hypervisor.again(&vm).await, &volume, &Free).await.unwrap_err();
-    assert!(refused.kind == Kind::Refused && refused.to_string().contains("among the volumes"), "{refused}");
+    assert!(refused.kind == ErrorKind::Refused && refused.to_string().contains("among the volumes"), "{refused}");
     let at = client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap();
     let controller = crate::vcenter::disks::first_controller(&at).unwrap();
     let disk = vsphere::ExistingDisk { path, controller, mode: vsphere::DiskMode::IndependentPersistent };
     let spec = vsphere::ConfigSpec::of(&at).attach(&disk).unwrap();
     client.changes(&vsphere::Unguarded).reconfigure(&at.reference, &spec).await.unwrap();
-    let holds = hypervisor.release(&hypervisor.again(&vm).await, name, &Free).await.unwrap_err();
-    assert!(holds.kind == Kind::Transient && holds.to_string().contains(path), "{holds}");
+    let holds = hypervisor.disown(&hypervisor.again(&vm).await, name, &Free).await.unwrap_err();
+    assert!(holds.kind == ErrorKind::Transient && holds.to_string().contains(path), "{holds}");
     hypervisor.detach(&hypervisor.again(&vm).await, &volume, &Free).await.unwrap();
-    hypervisor.release(&hypervisor.again(&vm).await, name, &Free).await.unwrap();
+    hypervisor.disown(&hypervisor.again(&vm).await, name, &Free).await.unwrap();
 
     let kept = hypervisor.again(&vm).await;
     assert_eq!((kept.name.as_str(), kept.power, kept.is_fenced()), (name, PowerState::Off, true));
@@ -337,11 +337,11 @@ async fn a_vm_that_is_given_up_keeps_its_disks_and_is_nobodys() {
     // Nobody changes it any more, nor stamps it anew.
     let connected = hypervisor.connect(&kept, &kept.adapters[0].key, true, &Free).await;
     let stamped = hypervisor.stamp(&kept, &stamp("w1", None), &Free).await;
-    let released = hypervisor.release(&kept, name, &Free).await;
+    let released = hypervisor.disown(&kept, name, &Free).await;
     for refused in [hypervisor.power_on(&kept, &Free).await, connected, stamped, released] {
-        assert_eq!(refused.unwrap_err().kind, Kind::Refused);
+        assert_eq!(refused.unwrap_err().kind, ErrorKind::Refused);
     }
-    assert_eq!(hypervisor.destroy(&kept, &Free).await.unwrap_err().kind, Kind::Refused);
+    assert_eq!(hypervisor.destroy(&kept, &Free).await.unwrap_err().kind, ErrorKind::Refused);
     // Its name is free, and who takes that is kept apart from the others alone.
     let other = hypervisor.added("w1", &image).await;
     hypervisor.power_on(&other, &Free).await.unwrap();
@@ -358,8 +358,8 @@ async fn that_a_vm_was_given_up_shows_where_the_answer_is_lost() {
     hypervisor.connect(&vm, &vm.adapters[0].key, false, &Free).await.unwrap();
     let unconnected = hypervisor.again(&vm).await;
     bed.spoil("ReconfigVM_Task", "lose-answer", json!({})).await;
-    let lost = hypervisor.release(&unconnected, "w1-kept", &Free).await.unwrap_err();
-    assert_eq!(lost.kind, Kind::InDoubt, "{lost}");
+    let lost = hypervisor.disown(&unconnected, "w1-kept", &Free).await.unwrap_err();
+    assert_eq!(lost.kind, ErrorKind::InDoubt, "{lost}");
     hypervisor.settle(&Free).await.unwrap();
     let kept = hypervisor.again(&vm).await;
     assert_eq!((kept.name.as_str(), kept.stamp.clone()), ("w1-kept", Some(stamp("w1", None).released())));
@@ -373,12 +373,12 @@ async fn a_cluster_that_chooses_no_host_is_refused_before_anything_is_made() {
     hypervisor.preflight(&Placement::default()).await.unwrap();
     bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
     let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Refused, "it binds only who makes a VM: {error}");
+    assert_eq!(error.kind, ErrorKind::Refused, "it binds only who makes a VM: {error}");
     assert!(error.to_string().contains("the cluster of DC0_C0 has DRS turned off"), "{error}");
     bed.count_anew().await;
-    let stage = async || hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await;
+    let stage = async || hypervisor.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await;
     let error = stage().await.unwrap_err();
-    assert!(error.kind == Kind::Refused && error.to_string().contains("DRS turned off"), "{error}");
+    assert!(error.kind == ErrorKind::Refused && error.to_string().contains("DRS turned off"), "{error}");
     assert_eq!(bed.count("ImportVApp").await, 0);
     bed.govc(&["cluster.change", "-drs-enabled=true", "DC0_C0"]);
     hypervisor.preflight(&Placement::default()).await.unwrap();
@@ -390,7 +390,7 @@ async fn who_does_not_see_whether_a_host_is_chosen_has_vcenter_say_so() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let hypervisor = bed.hypervisor().await;
     bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
-    let stage = async || hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await;
+    let stage = async || hypervisor.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await;
     stage().await.unwrap_err();
     bed.count_anew().await;
     stage().await.unwrap_err();
@@ -410,7 +410,7 @@ async fn from_9_on_a_cluster_without_drs_takes_clones_and_no_import() {
     bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
     hypervisor.preflight(&Placement::default()).await.unwrap();
     hypervisor.added("cp1", &image).await;
-    let stage = hypervisor.stage(&ova.path, "another digest", None, &Placement::default(), &Free).await;
+    let stage = hypervisor.import_template(&ova.path, "another digest", None, &Placement::default(), &Free).await;
     let error = stage.unwrap_err();
     assert!(error.to_string().contains("DRS turned off"), "{error}");
 }

@@ -115,7 +115,7 @@ async fn a_vm_that_goes_while_its_bios_uuid_is_looked_for_makes_none_of_the_othe
     assert!(bed.has_spoilt().await);
     bed.spoil_nothing().await;
     bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": "ManagedObjectNotFound", "times": -1 })).await;
-    assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap_err().kind, Kind::Transient);
+    assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap_err().kind, ErrorKind::Transient);
     bed.spoil_nothing().await;
 }
 
@@ -148,13 +148,13 @@ async fn what_is_not_the_deployments_is_refused_even_if_it_looks_so() {
         hypervisor.cut_power(&strange, &Free).await,
         hypervisor.connect(&strange, &strange.adapters[0].key, false, &Free).await,
         hypervisor.detach(&strange, &disk, &Free).await,
-        hypervisor.give(&strange, &BTreeMap::new(), &Free).await,
+        hypervisor.set_properties(&strange, &BTreeMap::new(), &Free).await,
         hypervisor.stamp(&strange, &stamp("cp1", None), &Free).await,
         hypervisor.destroy(&strange, &Free).await,
     ];
     for refusal in refusals {
         let error = refusal.unwrap_err();
-        assert_eq!(error.kind, Kind::Refused, "{error}");
+        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
     }
     assert_eq!(bed.machine("cp1").await, before);
 }
@@ -218,7 +218,7 @@ async fn a_vm_where_no_look_would_find_it_is_not_stamped_and_its_folder_is_named
     // Who only looks whether it may be stamped is told the same.
     let told = [hypervisor.may_be_stamped(&vm).await, hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await];
     for error in told.map(|told| told.unwrap_err()) {
-        assert_eq!(error.kind, Kind::Refused, "{error}");
+        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
         let words = "is in the folder elsewhere, which is not among the deployment's";
         assert!(error.to_string().contains(words), "{error}");
     }
@@ -235,7 +235,7 @@ async fn a_vm_where_no_look_would_find_it_is_not_stamped_and_its_folder_is_named
     let [vm] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
     assert_eq!(vm.stamp, Some(stamp("cp1", None)));
     let error = hypervisor.may_be_stamped(&vm).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Refused, "{error}");
+    assert_eq!(error.kind, ErrorKind::Refused, "{error}");
     assert!(
         error.to_string().contains("is in the folder elsewhere") && error.to_string().contains("other-folders"),
         "{error}"
@@ -257,10 +257,10 @@ async fn a_vm_that_was_made_by_hand_is_stamped_once() {
     });
     hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await.unwrap();
     let stale = hypervisor.power_on(&vm, &Free).await.unwrap_err();
-    assert_eq!(stale.kind, Kind::Changed, "{stale}");
+    assert_eq!(stale.kind, ErrorKind::Changed, "{stale}");
     let vm = hypervisor.of_uuid(uuid).await;
     assert_eq!(vm.stamp, Some(stamp("cp1", None)));
-    assert_eq!(hypervisor.stamp(&vm, &stamp("cp2", None), &Free).await.unwrap_err().kind, Kind::Refused);
+    assert_eq!(hypervisor.stamp(&vm, &stamp("cp2", None), &Free).await.unwrap_err().kind, ErrorKind::Refused);
     // A snapshot holds the data disk of such a VM.
     client.changes(&vsphere::Unguarded).create_snapshot(&made, "before", "").await.unwrap();
     let vm = hypervisor.again(&vm).await;
@@ -268,7 +268,7 @@ async fn a_vm_that_was_made_by_hand_is_stamped_once() {
     let data = vm.data_disks().next().unwrap();
     assert!(data.parent.is_some());
     let held = hypervisor.detach(&vm, &data.reference, &Free).await.unwrap_err();
-    assert_eq!(held.kind, Kind::Transient, "{held}");
+    assert_eq!(held.kind, ErrorKind::Transient, "{held}");
 }
 
 #[tokio::test]
@@ -293,7 +293,7 @@ async fn a_disk_that_anybody_holds_is_not_removed_whoever_names_it() {
     let disk = strange.data_disks().next().unwrap().reference.clone();
     // It is off, and no lock tells.
     let error = hypervisor.delete_disk(&disk, &Free).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Refused, "{error}");
+    assert_eq!(error.kind, ErrorKind::Refused, "{error}");
     assert!(error.to_string().contains("payroll holds the disk"), "{error}");
     assert!(bed.file(&disk.path).exists());
 }
@@ -315,7 +315,7 @@ async fn a_disk_that_anybody_holds_is_not_attached_whoever_names_it() {
         let disk = strange.data_disks().next().unwrap().reference.clone();
         // It is off, and no lock tells.
         let error = hypervisor.attach(&vm, &disk, &Free).await.unwrap_err();
-        assert_eq!(error.kind, Kind::Refused, "{error}");
+        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }
     assert_eq!(hypervisor.again(&vm).await, vm);
@@ -335,7 +335,7 @@ async fn a_disk_that_lies_beside_a_vm_of_the_deployment_in_another_folder_is_att
     bed.govc(&["object.mv", "/DC0/vm/control/cp1", "/DC0/vm/elsewhere"]);
     assert_eq!(hypervisor.vms().await.unwrap(), std::slice::from_ref(&new));
     let held = hypervisor.attach(&new, &disk, &Free).await.unwrap_err();
-    assert_eq!(held.kind, Kind::Refused, "{held}");
+    assert_eq!(held.kind, ErrorKind::Refused, "{held}");
     assert!(held.to_string().contains("cp1 holds the disk"), "{held}");
     hypervisor.detach(&hypervisor.again(&old).await, &disk, &Free).await.unwrap();
     hypervisor.attach(&new, &disk, &Free).await.unwrap();
@@ -355,7 +355,7 @@ async fn a_vm_whose_disk_lies_beside_what_is_of_no_vm_of_its_name_is_replaced_by
     std::fs::write(bed.file(&disk.path).with_file_name("before.vmx"), "").unwrap();
     let vm = hypervisor.again(&vm).await;
     let error = hypervisor.replaced(&vm, "web1-new", &image).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Refused, "{error}");
+    assert_eq!(error.kind, ErrorKind::Refused, "{error}");
     assert!(error.to_string().contains("before.vmx, which is registered with no VM"), "{error}");
     assert_eq!(hypervisor.vms().await.unwrap(), [vm]);
 }
@@ -389,7 +389,7 @@ async fn a_vm_whose_disk_lies_beside_anothers_could_be_replaced_by_none() {
         [hypervisor.may_be_replaced(&vm).await, hypervisor.replaced(&vm, "cp1-bbbbbbb", &image).await.map(drop)];
     for refusal in refusals {
         let error = refusal.unwrap_err();
-        assert_eq!(error.kind, Kind::Refused, "{error}");
+        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
         assert!(error.to_string().contains("before.vmx, which is another VM's"), "{error}");
     }
 }
@@ -414,7 +414,7 @@ async fn a_disk_beside_a_vm_that_was_removed_from_the_inventory_is_attached_to_i
     ];
     for refusal in refusals {
         let error = refusal.unwrap_err();
-        assert_eq!(error.kind, Kind::Refused, "{error}");
+        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
         for part in ["cp1.vmx, which is registered with no VM that this account sees", "do not delete its directory"] {
             assert!(error.to_string().contains(part), "{part}: {error}");
         }
@@ -446,10 +446,10 @@ async fn a_volume_of_a_storage_driver_is_not_removed_whoever_names_it() {
         let volume = copied(&bed, &client, &own, path).await;
         for named in [path.to_owned(), path.replace("] ", "] /")] {
             let error = hypervisor.delete_disk(&DiskRef { path: named, ..volume.clone() }, &Free).await.unwrap_err();
-            assert_eq!(error.kind, Kind::Refused, "{error}");
+            assert_eq!(error.kind, ErrorKind::Refused, "{error}");
             assert!(error.to_string().contains("among the volumes of a storage driver"), "{error}");
         }
-        assert!(!hypervisor.lies_where_a_node_was(&volume, &["cp1", "fcd", "kubevols"]).await.unwrap());
+        assert!(!hypervisor.is_in_node_directory(&volume, &["cp1", "fcd", "kubevols"]).await.unwrap());
         assert!(bed.file(path).exists());
     }
 }
@@ -461,7 +461,7 @@ async fn a_disk_lies_where_a_node_was_beside_its_vm_and_in_a_directory_that_is_c
     let image = hypervisor.lay(&ova).await;
     let vm = hypervisor.added("cp1", &image).await;
     let own = vm.data_disks().next().unwrap().reference.clone();
-    let lies = async |disk: &DiskRef, node: &str| hypervisor.lies_where_a_node_was(disk, &[node]).await.unwrap();
+    let lies = async |disk: &DiskRef, node: &str| hypervisor.is_in_node_directory(disk, &[node]).await.unwrap();
     assert!(lies(&own, "of-another-name").await, "beside a VM of the deployment");
     // One that is off in another folder holds it, and no settings are beside it: nothing here tells that.
     let disk = copied(&bed, &client, &own, "[LocalDS_0] payroll-data/payroll.vmdk").await;
@@ -492,7 +492,7 @@ async fn a_disk_that_lies_beside_anothers_vm_is_not_removed_though_nobody_holds_
     hypervisor.detach(&vm, &disk, &Free).await.unwrap();
     // Its journal says that it is the other one's, which has no VM there.
     let error = other.delete_disk(&disk, &Free).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Refused, "{error}");
+    assert_eq!(error.kind, ErrorKind::Refused, "{error}");
     assert!(error.to_string().contains("cp1.vmx, which is another VM's"), "{error}");
     assert!(bed.file(&disk.path).exists());
     // Beside a VM of one's own it goes.
@@ -511,7 +511,7 @@ async fn a_vm_that_takes_anothers_place_has_its_size_or_the_one_that_is_said() {
         let (uuid, name) = (Uuid::new_v4(), format!("cp1-{number}"));
         let (name, placement, stamp) = (&*name, &Placement::default(), stamp("cp1", Some(number)));
         let replacement = Replacement { name, uuid, image: &image, like: &vm, size, stamp, placement };
-        hypervisor.import(&replacement, &Free).await.unwrap();
+        hypervisor.clone_vm(&replacement, &Free).await.unwrap();
         assert_eq!(hypervisor.of_uuid(uuid).await.size, size.or(vm.size));
     }
 }
@@ -522,7 +522,8 @@ async fn the_directory_of_a_vm_that_went_before_its_disk_goes_after_that_and_not
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
-    let empties = async |disk: &DiskRef, node: &str| hypervisor.remove_emptied(disk, &[node], &Free).await.unwrap();
+    let empties =
+        async |disk: &DiskRef, node: &str| hypervisor.remove_empty_directory(disk, &[node], &Free).await.unwrap();
     for strange in [false, true] {
         let vm = hypervisor.added("cp1", &image).await;
         let disk = vm.data_disks().next().unwrap().reference.clone();
@@ -583,7 +584,7 @@ async fn a_disk_on_a_datastore_in_a_folder_is_looked_at_there_and_removed() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let placement = Placement { datastore: Some("LocalDS_1".to_owned()), ..Placement::default() };
-    let image = hypervisor.stage(&ova.path, &ova.digest, None, &placement, &Free).await.unwrap();
+    let image = hypervisor.import_template(&ova.path, &ova.digest, None, &placement, &Free).await.unwrap();
     let networks = [NETWORK.to_owned()];
     let addition = Addition {
         name: "cp1",

@@ -6,7 +6,7 @@ use vsphere::{DatastorePath, On, PRIVILEGES};
 
 use super::cluster::World;
 use super::*;
-use crate::deploy::{Arrived, Wish};
+use crate::control_plane::{Goal, RunOutcome};
 use crate::upgrade::tests::fake::{self, Ill};
 use crate::upgrade::{Inventory, Mode};
 use crate::vcenter::Site;
@@ -65,7 +65,7 @@ async fn the_privileges_on_the_documented_objects_are_enough_for_all_of_a_vms_li
     for (index, (_, path, object)) in OBJECTS.iter().enumerate() {
         let hypervisor = hypervisor_of(&bed, &format!("without-{index}@vsphere.local"), &site).await;
         let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
-        assert_eq!(error.kind, Kind::Denied, "{path}: {error}");
+        assert_eq!(error.kind, ErrorKind::Denied, "{path}: {error}");
         for (_, _, other) in &OBJECTS {
             assert_eq!(names(&error, other), other == object, "{path}: {error}");
         }
@@ -112,7 +112,7 @@ async fn privileges_on_a_datastore_of_own_vms_are_asked_for_where_these_are_take
     let refused = async || {
         here.preflight(&Placement::default()).await.unwrap();
         let error = here.may_change_own().await.unwrap_err();
-        assert_eq!(error.kind, Kind::Denied, "{error}");
+        assert_eq!(error.kind, ErrorKind::Denied, "{error}");
         assert!(names(&error, ELSEWHERE.2) && error.to_string().contains("Datastore.FileManagement"), "{error}");
         whole.may_change_own().await.unwrap();
     };
@@ -121,7 +121,7 @@ async fn privileges_on_a_datastore_of_own_vms_are_asked_for_where_these_are_take
     let client = bed.client_of("here@vsphere.local", testbed::PASSWORD).await;
     let told = VcenterHypervisor::new(client, DEPLOYMENT, &site, &journal).await.unwrap();
     let error = told.preflight(&Placement::default()).await.unwrap_err();
-    assert!(error.kind == Kind::Denied && names(&error, ELSEWHERE.2), "{error}");
+    assert!(error.kind == ErrorKind::Denied && names(&error, ELSEWHERE.2), "{error}");
     here.preflight(&Placement::default()).await.unwrap();
     here.may_change_own().await.unwrap();
 
@@ -129,7 +129,7 @@ async fn privileges_on_a_datastore_of_own_vms_are_asked_for_where_these_are_take
     let ova = ova();
     let placement = Placement { datastore: Some("LocalDS_1".to_owned()), ..Placement::default() };
     let (image, networks) = (whole.lay(&ova).await, [NETWORK.to_owned()]);
-    let there = whole.stage(&ova.path, &ova.digest, None, &placement, &Free).await.unwrap();
+    let there = whole.import_template(&ova.path, &ova.digest, None, &placement, &Free).await.unwrap();
     let addition = Addition {
         name: "cp1",
         uuid: None,
@@ -152,7 +152,7 @@ async fn privileges_on_a_datastore_of_own_vms_are_asked_for_where_these_are_take
         stamp: stamp("cp1", Some(7)),
         placement: &Placement { datastore: Some("LocalDS_0".to_owned()), ..Placement::default() },
     };
-    let new = whole.import(&replacement, &Free).await.unwrap();
+    let new = whole.clone_vm(&replacement, &Free).await.unwrap();
     let disk = old.data_disks().next().unwrap().reference.clone();
     whole.detach(&whole.again(&old).await, &disk, &Free).await.unwrap();
     whole.attach(&whole.of_uuid(new).await, &disk, &Free).await.unwrap();
@@ -168,9 +168,9 @@ async fn a_deployment_that_makes_no_vm_is_not_refused_for_the_datastore_of_one_t
     let here = unread(user("here@vsphere.local", &OBJECTS), "DC0/datastore/pod/LocalDS_1");
     let mut world = World::on(bed_of(&[here]).await, 1).await;
     world.wanted.placement.datastore = Some("LocalDS_1".to_owned());
-    assert!(matches!(world.give(Wish::Deploy(&world.wanted)).await.unwrap(), Arrived::Up(_)));
+    assert!(matches!(world.give(Goal::Deploy(&world.wanted)).await.unwrap(), RunOutcome::Up(_)));
     world.hypervisor = hypervisor_of(&world.bed, "here@vsphere.local", &world.bed.site()).await;
-    world.may_be_wanted(Wish::Deploy(&world.wanted)).await.unwrap();
+    world.may_be_wanted(Goal::Deploy(&world.wanted)).await.unwrap();
     let guests = fake::World::of(1, Mode::Rolling, Ill::Well);
     let seen = Inventory::take(&world.hypervisor, &guests, &guests, &Placement::default(), None).await.unwrap();
     let denied = seen.denied.expect("what is denied");
@@ -179,7 +179,7 @@ async fn a_deployment_that_makes_no_vm_is_not_refused_for_the_datastore_of_one_t
     world.bed.govc(&["folder.create", "/DC0/datastore/pod"]);
     world.bed.govc(&["object.mv", "/DC0/datastore/LocalDS_1", "/DC0/datastore/pod"]);
     let error = world.hypervisor.may_change_own().await.unwrap_err();
-    assert_eq!(error.kind, Kind::Denied, "{error}");
+    assert_eq!(error.kind, ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("the datastore LocalDS_1, which the account cannot see"), "{error}");
 }
 
@@ -197,10 +197,10 @@ async fn who_may_not_read_a_switch_or_a_host_is_told_which() {
         (
             "DC0/network/DVS0",
             "System.Read for the network DC0_DVPG0 (reading uuid of DistributedVirtualSwitch",
-            Kind::Denied,
+            ErrorKind::Denied,
         ),
         // Where no VM is to be made none is needed.
-        ("DC0/host/DC0_C0/127.0.1.1", "the host 127.0.1.1", Kind::Refused),
+        ("DC0/host/DC0_C0/127.0.1.1", "the host 127.0.1.1", ErrorKind::Refused),
     ];
     let name = |index: usize| format!("unread-{index}@vsphere.local");
     let users = cases.iter().enumerate().map(|(index, (path, ..))| unread(user(&name(index), &objects), path));
@@ -237,7 +237,7 @@ async fn who_is_not_shown_the_switch_of_a_port_group_or_hosts_is_told_before_any
         let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
         bed.spoil_nothing().await;
         let is_of_hosts = error.to_string().contains("System.Read for the cluster or the hosts of DC0_C0");
-        assert_eq!(error.kind, if is_of_hosts { Kind::Refused } else { Kind::Denied }, "{skip}: {error}");
+        assert_eq!(error.kind, if is_of_hosts { ErrorKind::Refused } else { ErrorKind::Denied }, "{skip}: {error}");
         told.push(error.to_string());
     }
     for part in [
@@ -260,10 +260,10 @@ async fn an_account_that_sees_no_tasks_on_files_is_refused_only_conclusions_from
     first.settle(&Free).await.unwrap();
     let refused = |error: Error| {
         let words = error.to_string();
-        assert!(error.kind == Kind::Transient && words.contains("Read-only on the data center DC0"), "{error}");
+        assert!(error.kind == ErrorKind::Transient && words.contains("Read-only on the data center DC0"), "{error}");
     };
-    refused(first.removals_go_on().await.unwrap_err());
-    refused(first.removals_go_on().await.unwrap_err());
+    refused(first.has_pending_deletes().await.unwrap_err());
+    refused(first.has_pending_deletes().await.unwrap_err());
     assert_eq!(bed.count("MoveDatastoreFile_Task").await, 1, "it tries once a session");
     // A copy is interrupted. The next command cannot see whether it still runs.
     let image = first.lay(&ova).await;
@@ -271,7 +271,7 @@ async fn an_account_that_sees_no_tasks_on_files_is_refused_only_conclusions_from
     let disk = vm.data_disks().next().unwrap().reference.clone();
     first.detach(&vm, &disk, &Free).await.unwrap();
     bed.spoil("CopyVirtualDisk_Task", "lose-answer", json!({})).await;
-    assert_eq!(first.copy_disk(&disk, mark, &["cp1"], &Free).await.unwrap_err().kind, Kind::InDoubt);
+    assert_eq!(first.copy_disk(&disk, mark, &["cp1"], &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     bed.spoil_nothing().await;
     while !bed.file(&disk.beside(mark)).exists() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -286,7 +286,7 @@ async fn an_account_that_sees_no_tasks_on_files_is_refused_only_conclusions_from
 
     let whole = hypervisor_of(&bed, "whole@vsphere.local", &site).await;
     whole.preflight(&Placement::default()).await.unwrap();
-    assert!(!whole.removals_go_on().await.unwrap());
+    assert!(!whole.has_pending_deletes().await.unwrap());
     bed.switch(json!({ "lists_all_tasks": true })).await;
-    assert!(!blind().await.removals_go_on().await.unwrap());
+    assert!(!blind().await.has_pending_deletes().await.unwrap());
 }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::privileges::{ELSEWHERE, OBJECTS, bed_of, user_with};
 use super::*;
-use crate::authority::TakeOver;
+use crate::lease::TakeOver;
 use crate::vcenter::Site;
 use crate::vcenter::probe::{AS_ASSUMED, Answered, DIFFERS, NOT_TRIED, Report, Setup, run};
 use contract::role::Role;

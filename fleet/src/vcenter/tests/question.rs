@@ -53,7 +53,7 @@ async fn what_a_vm_asks_is_told_once_while_its_power_on_waits_and_by_whoever_wai
         // It is looked again and again meanwhile.
         let successor = bed.hypervisor().await.settling_within(Duration::from_millis(200));
         let error = successor.settle(&Free).await.unwrap_err();
-        assert_eq!(error.kind, Kind::Transient, "{error}");
+        assert_eq!(error.kind, ErrorKind::Transient, "{error}");
         assert!(error.to_string().contains("powerOn") && error.to_string().contains(WORDS), "{error}");
         assert_eq!(told(), [WORDS]);
         // Whoever looks at a plan is told so.

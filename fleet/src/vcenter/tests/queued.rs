@@ -42,9 +42,9 @@ async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it()
         tokio::join!(hypervisor.copy_disk(&disks[2], "copy", &["cp3"], &Free), going, somebody);
     copy.unwrap();
     let (gone, removed) = (gone.unwrap_err(), removed.unwrap_err());
-    assert_eq!(gone.kind, Kind::Changed, "{gone}");
+    assert_eq!(gone.kind, ErrorKind::Changed, "{gone}");
     assert!(gone.to_string().contains("those would go with it"), "{gone}");
-    assert_eq!(removed.kind, Kind::Refused, "{removed}");
+    assert_eq!(removed.kind, ErrorKind::Refused, "{removed}");
     assert!(disks.iter().all(|disk| bed.file(&disk.path).exists()));
     assert_eq!(hypervisor.again(&goes).await.data_disks().count(), 1);
 }
@@ -83,7 +83,7 @@ async fn a_vm_whose_stamp_is_taken_away_while_its_end_waits_for_its_place_stays(
     let (made, gone, ()) = tokio::join!(hypervisor.try_add("cp2", &image), going, somebody);
     made.unwrap();
     let gone = gone.unwrap_err();
-    assert_eq!(gone.kind, Kind::Refused, "{gone}");
+    assert_eq!(gone.kind, ErrorKind::Refused, "{gone}");
     assert!(gone.to_string().contains("is not stamped as this deployment's"), "{gone}");
     assert_eq!((hypervisor.again(&vm).await.name, bed.count("Destroy_Task").await), ("cp1".to_owned(), 0));
 }
@@ -96,7 +96,7 @@ struct Attaching {
 }
 
 #[async_trait]
-impl Permit for Attaching {
+impl Fence for Attaching {
     async fn prepare(&self) -> Result<()> {
         self.by.attach(&self.by.again(&self.to).await, &self.disk, &Free).await
     }
@@ -116,12 +116,12 @@ async fn what_is_attached_while_an_end_is_noted_does_not_go_with_it() {
     hypervisor.detach(&vm, &disk, &Free).await.unwrap();
     let permit = Attaching { by: bed.hypervisor().await, to: vm, disk: disk.clone() };
     let removed = hypervisor.delete_disk(&disk, &permit).await.unwrap_err();
-    assert_eq!(removed.kind, Kind::Refused, "{removed}");
+    assert_eq!(removed.kind, ErrorKind::Refused, "{removed}");
     let vm = hypervisor.again(&permit.to).await;
     assert!(vm.disk(disk.uuid).is_some() && bed.file(&disk.path).exists());
     hypervisor.detach(&vm, &disk, &Free).await.unwrap();
     let gone = hypervisor.destroy(&hypervisor.again(&vm).await, &permit).await.unwrap_err();
-    assert_eq!(gone.kind, Kind::Changed, "{gone}");
+    assert_eq!(gone.kind, ErrorKind::Changed, "{gone}");
     assert!(hypervisor.again(&vm).await.disk(disk.uuid).is_some() && bed.file(&disk.path).exists());
 }
 

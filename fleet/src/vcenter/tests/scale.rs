@@ -19,7 +19,7 @@ use super::upgrade::give;
 use super::*;
 use crate::hypervisor::PowerState;
 use crate::upgrade::tests::fake::{self, Ill, World};
-use crate::upgrade::{Arrived, Mode, Outcome};
+use crate::upgrade::{Mode, Outcome, RunOutcome};
 use crate::vcenter::{DatastoreStore, Site};
 
 /// How many VMs are swapped, and that it is measured.
@@ -98,7 +98,7 @@ impl Cluster {
     /// Swaps the image under each of its nodes; returns how many.
     async fn swap(&self) -> usize {
         let given = give(&self.hypervisor, &self.guests, &self.store, self.snapshots.path(), None).await;
-        assert_eq!(given.unwrap(), Arrived::Ended(Outcome::Upgraded));
+        assert_eq!(given.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
         let vms = self.hypervisor.vms().await.unwrap();
         let runs = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.swap.is_some());
         let (new, old): (Vec<&Vm>, Vec<&Vm>) = vms.iter().partition(runs);

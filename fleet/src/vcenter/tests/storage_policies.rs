@@ -56,7 +56,7 @@ async fn a_policy_that_is_not_there_is_refused_with_those_that_are_and_hinders_n
         hypervisor.preflight(&Placement::default()).await.unwrap_err(),
         hypervisor.try_add("cp2", &image).await.unwrap_err(),
     ] {
-        assert_eq!(error.kind, Kind::Refused, "{error}");
+        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
         let words = error.to_string();
         assert!(words.contains("there is no storage policy gold") && words.contains(POLICY), "{words}");
     }
@@ -72,7 +72,7 @@ async fn what_vcenter_refuses_is_said_with_the_policy() {
     let image = hypervisor.lay(&ova).await;
     bed.spoil("CloneVM_Task", "fault", json!({ "fault": "InvalidArgument" })).await;
     let error = hypervisor.try_add("cp1", &image).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Refused, "{error}");
+    assert_eq!(error.kind, ErrorKind::Refused, "{error}");
     let words = error.to_string();
     assert!(
         words.contains(&format!("with the storage policy {POLICY} (")) && words.contains("InvalidArgument"),
@@ -90,17 +90,17 @@ async fn a_policy_that_no_clone_is_given_is_refused_and_one_whose_service_fails_
     for (message, kind, words) in [
         (
             "Changing or applying VM Storage Policies with Data Service capabilities during clone operations is disallowed.",
-            Kind::Refused,
+            ErrorKind::Refused,
             "a policy with encryption, I/O filters or I/O control cannot be given to a clone",
         ),
         (
             "PBM error occurred during PreCloneCheckCallback: Connection refused",
-            Kind::Transient,
+            ErrorKind::Transient,
             "vCenter's storage policy service did not answer",
         ),
         (
             "something else",
-            Kind::InDoubt,
+            ErrorKind::InDoubt,
             "vSphere Client shows which datastores are compatible with it; one with replication, which wants a replication group, cannot be \
              given here",
         ),
@@ -135,7 +135,7 @@ async fn who_may_not_view_policies_is_told_so_where_one_is_named() {
     of(&bed.site()).await.preflight(&Placement::default()).await.unwrap();
     let hypervisor = of(&site(&bed, POLICY)).await;
     let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Denied, "{error}");
+    assert_eq!(error.kind, ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("StorageProfile.View on the root of the vCenter"), "{error}");
-    assert_eq!(hypervisor.policy().await.unwrap_err().kind, Kind::Denied);
+    assert_eq!(hypervisor.policy().await.unwrap_err().kind, ErrorKind::Denied);
 }

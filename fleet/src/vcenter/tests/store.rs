@@ -6,8 +6,8 @@ use serde_json::json;
 use vsphere::Settings;
 
 use super::bed::{Bed, DEPLOYMENT, journal_of};
-use crate::authority::{Hold, MARGIN, Standing, Store, TakeOver, standing};
-use crate::hypervisor::Kind;
+use crate::hypervisor::ErrorKind;
+use crate::lease::{Lease, LeaseState, MARGIN, Store, TakeOver, standing};
 use crate::vcenter::{DatastoreStore, VcenterHypervisor};
 
 #[tokio::test]
@@ -93,18 +93,18 @@ async fn what_cannot_be_told_is_an_error_and_never_not_there() {
 async fn a_hold_is_taken_confirmed_and_given_back() {
     let bed = Bed::start(&[]);
     let (store, other) = (bed.store().await, bed.store().await);
-    let hold = Hold::take(&store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let hold = Lease::acquire(&store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     hold.confirm().await.unwrap();
-    assert!(matches!(standing(&other).await.unwrap(), Standing::Held(held) if held.number == 1));
-    let refused = Hold::take(&other, "another", TakeOver::FromTheDead, &|_| {}).await.err().expect("it is held");
+    assert!(matches!(standing(&other).await.unwrap(), LeaseState::Held(held) if held.number == 1));
+    let refused = Lease::acquire(&other, "another", TakeOver::FromTheDead, &|_| {}).await.err().expect("it is held");
     assert!(refused.to_string().contains("is at work on this deployment"), "{refused:#}");
     // Somebody makes the next number: this one is lost.
     assert!(other.make(2).await.unwrap());
-    assert!(hold.confirm().await.unwrap_err().is::<crate::authority::Lost>());
+    assert!(hold.confirm().await.unwrap_err().is::<crate::lease::Lost>());
     other.remove(2).await.unwrap();
     hold.release().await;
-    assert_eq!(standing(&store).await.unwrap(), Standing::Free);
-    let again = Hold::take(&other, "another", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    assert_eq!(standing(&store).await.unwrap(), LeaseState::Free);
+    let again = Lease::acquire(&other, "another", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     assert_eq!(again.number(), 2);
     again.release().await;
 }
@@ -137,7 +137,7 @@ async fn a_client_whose_requests_may_arrive_after_a_successor_has_begun_is_refus
         let made = VcenterHypervisor::new(client.clone(), DEPLOYMENT, &bed.site(), &journal_of(DEPLOYMENT)).await;
         assert_eq!(made.is_ok(), is_taken, "{limit:?}");
         if let Err(error) = made {
-            assert_eq!(error.kind, Kind::Refused, "{error}");
+            assert_eq!(error.kind, ErrorKind::Refused, "{error}");
             assert!(error.to_string().contains("less than 20 s are allowed"), "{error}");
         }
         let store = DatastoreStore::new(client, "DC0", journal_of(DEPLOYMENT)).await;

@@ -5,11 +5,11 @@ use vsphere::{ConfigSpec, MoRef, Unguarded};
 
 use super::others::by_hand;
 use super::*;
-use crate::vcenter::laid::{Note, Seal};
+use crate::vcenter::template_catalog::{Note, TemplateFingerprint};
 use crate::vcenter::{Clones, Library, Site};
 
-async fn staged(hypervisor: &VcenterHypervisor, ova: &Ova) -> Option<Staged> {
-    hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap()
+async fn staged(hypervisor: &VcenterHypervisor, ova: &Ova) -> Option<ImageTemplate> {
+    hypervisor.find_template(&ova.digest, None, &Placement::default()).await.unwrap()
 }
 
 /// Makes a template of a VM, as this program does.
@@ -55,8 +55,8 @@ async fn a_template_that_this_deployment_has_not_laid_is_not_used_whatever_it_sa
     assert_ne!(image.reference, planted.id);
     assert_eq!(staged(&hypervisor, &ova).await, Some(image.clone()));
     // Nor when it is named outright.
-    let named = Staged { reference: planted.id.clone(), ..image.clone() };
-    assert_eq!(hypervisor.try_add("cp1", &named).await.unwrap_err().kind, Kind::NotFound);
+    let named = ImageTemplate { reference: planted.id.clone(), ..image.clone() };
+    assert_eq!(hypervisor.try_add("cp1", &named).await.unwrap_err().kind, ErrorKind::NotFound);
     // Another deployment's is not believed either.
     let another = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
     assert_eq!(staged(&another, &ova).await, None);
@@ -67,7 +67,7 @@ async fn a_template_that_this_deployment_has_not_laid_is_not_used_whatever_it_sa
     assert_eq!(hypervisor.laid_ready().await.unwrap(), ours);
     assert_ne!(theirs, image);
     assert_eq!(hypervisor.lay(&ova).await, image);
-    assert_eq!(hypervisor.try_add("cp1", &theirs).await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(hypervisor.try_add("cp1", &theirs).await.unwrap_err().kind, ErrorKind::NotFound);
     assert!(bed.machine("kaas-image-0").await.is_some());
 }
 
@@ -82,11 +82,14 @@ async fn a_template_that_somebody_has_changed_is_not_used_any_more() {
         client.changes(&Unguarded).create_snapshot(&template, what, "").await.unwrap();
         assert_eq!(staged(&hypervisor, &ova).await, None, "{what}");
         let refused = hypervisor.try_add("cp1", &last).await.unwrap_err();
-        assert_eq!(refused.kind, Kind::Changed, "{what}: {refused}");
+        assert_eq!(refused.kind, ErrorKind::Changed, "{what}: {refused}");
         if what == "a third time" {
             // Others do not have it fill the datastore.
-            let error = hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
-            assert_eq!(error.kind, Kind::Transient, "{error}");
+            let error = hypervisor
+                .import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free)
+                .await
+                .unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Transient, "{error}");
             assert!(
                 error.to_string().contains("3 templates that this deployment has laid ready are not as"),
                 "{error}"
@@ -144,7 +147,10 @@ async fn only_what_was_noted_is_removed_as_half_of_a_template() {
     let before = bed.machine("payroll").await;
     // Ours is broken off with all bytes there, and somebody takes it for another purpose.
     let few = Few(AtomicUsize::new(7));
-    assert_eq!(hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &few).await.unwrap_err().kind, Kind::Fenced);
+    assert_eq!(
+        hypervisor.import_template(&ova.path, &ova.digest, None, &nowhere, &few).await.unwrap_err().kind,
+        ErrorKind::Fenced
+    );
     let is_half = |machine: &bed::Machine| machine.name.starts_with("kaas-image-");
     let half = bed.machines().await.into_iter().find(is_half).expect("half of a template");
     change(&client, &MoRef::vm(&half.object), &ConfigSpec::new().name("taken")).await;
@@ -155,7 +161,10 @@ async fn only_what_was_noted_is_removed_as_half_of_a_template() {
     // Another one is broken off, and is as it was left.
     client.changes(&Unguarded).unregister(&MoRef::vm(&image.reference)).await.unwrap();
     let few = Few(AtomicUsize::new(7));
-    assert_eq!(hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &few).await.unwrap_err().kind, Kind::Fenced);
+    assert_eq!(
+        hypervisor.import_template(&ova.path, &ova.digest, None, &nowhere, &few).await.unwrap_err().kind,
+        ErrorKind::Fenced
+    );
     let half = bed.machines().await.into_iter().find(is_half).expect("half of a template");
     hypervisor.lay(&ova).await;
     assert!(!bed.machines().await.iter().any(|machine| machine.object == half.object));
@@ -168,8 +177,9 @@ async fn half_a_template_that_the_account_may_not_see_is_not_forgotten_while_its
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     for step in ["CreateSnapshot_Task", "MarkAsTemplate"] {
         bed.spoil(step, "fault", json!({ "fault": "NoPermission" })).await;
-        let denied = hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
-        assert_eq!(denied.kind, Kind::Denied, "{denied}");
+        let denied =
+            hypervisor.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
+        assert_eq!(denied.kind, ErrorKind::Denied, "{denied}");
         let half = bed.machines().await.into_iter().next().expect("half of a template");
         // As one that is not seen: its files are there, and no VM is.
         client.changes(&Unguarded).unregister(&MoRef::vm(&half.object)).await.unwrap();
@@ -239,7 +249,7 @@ async fn a_template_that_cannot_be_read_hinders_neither_another_whole_one_nor_an
     // Where none can be read, nobody says that there is none, unless that lasts until somebody gives a right back.
     for (fault, says) in [("NoPermission", Ok(None)), ("NotSupported", Err(()))] {
         bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": fault, "skip": looks - 1, "times": -1 })).await;
-        let found = hypervisor.staged(&ova.digest, None, &Placement::default()).await;
+        let found = hypervisor.find_template(&ova.digest, None, &Placement::default()).await;
         assert_eq!(found.map_err(|error| assert!(error.to_string().contains(&first.name), "{error}")), says, "{fault}");
         bed.spoil_nothing().await;
     }
@@ -283,7 +293,7 @@ async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken(
         let name = format!("strange-{number}");
         let refused =
             hypervisor.clone_of(&before, &name, &place, Networks::Named(&[]), (&spec, 0), &Free).await.unwrap_err();
-        assert_eq!(refused.kind, Kind::InDoubt, "{refused}");
+        assert_eq!(refused.kind, ErrorKind::InDoubt, "{refused}");
         let words = refused.to_string();
         // That it is no whole template without a disk is found before.
         assert!(words.contains(strange) || (number == 2 && words.contains("was changed while")), "{words}");
@@ -329,7 +339,7 @@ struct Spoiling<'a> {
 }
 
 #[async_trait]
-impl Permit for Spoiling<'_> {
+impl Fence for Spoiling<'_> {
     async fn still(&self) -> Result<()> {
         if self.asked.fetch_add(1, Ordering::SeqCst) + 1 == self.after {
             // The two looks before say that it has come to rest.
@@ -371,26 +381,27 @@ async fn templates_that_are_whole_and_were_not_sealed_do_not_fill_the_datastore(
     // How many requests one takes.
     let (nowhere, many) = (Placement::default(), 1000);
     let permit = Few(AtomicUsize::new(many));
-    hypervisor.stage(&second.path, &second.digest, None, &nowhere, &permit).await.unwrap();
+    hypervisor.import_template(&second.path, &second.digest, None, &nowhere, &permit).await.unwrap();
     let requests = many - permit.0.load(Ordering::SeqCst);
     // A look that fails once before the seal wastes no upload.
     let permit = Spoiling { bed: &bed, after: requests - 1, asked: AtomicUsize::new(0) };
-    hypervisor.stage(&third.path, &third.digest, None, &nowhere, &permit).await.unwrap();
+    hypervisor.import_template(&third.path, &third.digest, None, &nowhere, &permit).await.unwrap();
     assert!(bed.has_spoilt().await);
     bed.spoil_nothing().await;
     assert_eq!(hypervisor.laid.notes_of(&third.digest).await.unwrap().len(), 1);
     // Each is broken off right before its seal.
     for number in 1..=3 {
         let permit = Few(AtomicUsize::new(requests - 1));
-        let error = hypervisor.stage(&fourth.path, &fourth.digest, None, &nowhere, &permit).await.unwrap_err();
-        assert_eq!(error.kind, Kind::Fenced, "{error}");
+        let error =
+            hypervisor.import_template(&fourth.path, &fourth.digest, None, &nowhere, &permit).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Fenced, "{error}");
         let notes = hypervisor.laid.notes_of(&fourth.digest).await.unwrap();
         assert_eq!((notes.len(), notes.iter().filter(|note| note.seal.is_none()).count()), (number, number));
     }
     let before = bed.machines().await;
     assert!(before.iter().filter(|machine| machine.name.starts_with("kaas-image-")).all(|machine| machine.template));
-    let refused = hypervisor.stage(&fourth.path, &fourth.digest, None, &nowhere, &Free).await.unwrap_err();
-    assert_eq!(refused.kind, Kind::Transient);
+    let refused = hypervisor.import_template(&fourth.path, &fourth.digest, None, &nowhere, &Free).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Transient);
     assert!(refused.to_string().contains("3 templates that this deployment has laid ready are not as"), "{refused}");
     assert_eq!(bed.machines().await, before);
     // Another image is laid, and this one again once a person has removed one.
@@ -405,11 +416,11 @@ async fn templates_that_are_whole_and_were_not_sealed_do_not_fill_the_datastore(
 struct UntilImport<'a>(&'a Bed);
 
 #[async_trait]
-impl Permit for UntilImport<'_> {
+impl Fence for UntilImport<'_> {
     async fn still(&self) -> Result<()> {
         match self.0.count("ImportVApp").await {
             0 => Ok(()),
-            _ => Err(Error::new(Kind::Fenced, anyhow::anyhow!("somebody else has taken over"))),
+            _ => Err(Error::new(ErrorKind::Fenced, anyhow::anyhow!("somebody else has taken over"))),
         }
     }
 }
@@ -424,8 +435,9 @@ async fn impatient(bed: &Bed) -> VcenterHypervisor {
 async fn break_off(bed: &Bed, hypervisor: &VcenterHypervisor, ova: &Ova) {
     bed.count_anew().await;
     let nowhere = Placement::default();
-    let broken = hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &UntilImport(bed)).await.unwrap_err();
-    assert_eq!(broken.kind, Kind::Fenced, "{broken}");
+    let broken =
+        hypervisor.import_template(&ova.path, &ova.digest, None, &nowhere, &UntilImport(bed)).await.unwrap_err();
+    assert_eq!(broken.kind, ErrorKind::Fenced, "{broken}");
 }
 
 #[tokio::test]
@@ -449,8 +461,9 @@ async fn uploads_that_have_broken_off_and_stay_again_and_again_end_the_uploading
         break_off(&bed, &hypervisor, &ova).await;
     }
     bed.count_anew().await;
-    let refused = hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
-    assert_eq!((refused.kind, bed.count("ImportVApp").await), (Kind::Transient, 0), "{refused}");
+    let refused =
+        hypervisor.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
+    assert_eq!((refused.kind, bed.count("ImportVApp").await), (ErrorKind::Transient, 0), "{refused}");
     let notes = hypervisor.laid.notes_of(&ova.digest).await.unwrap();
     let told = refused.to_string();
     assert!(told.contains("6 uploads of this image have broken off"), "{told}");
@@ -461,7 +474,7 @@ async fn uploads_that_have_broken_off_and_stay_again_and_again_end_the_uploading
     let patient = bed.hypervisor().await;
     bed.restart(50).await;
     while let Err(error) = patient.vms().await {
-        assert_eq!(error.kind, Kind::Transient, "{error}");
+        assert_eq!(error.kind, ErrorKind::Transient, "{error}");
     }
     let is_half = |machine: &bed::Machine| notes.iter().any(|note| note.name == machine.name);
     while bed.machines().await.iter().any(is_half) {
@@ -517,7 +530,7 @@ async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_i
         let name = format!("{}{number}", note.name);
         let of_before = Note { name, ..note.clone() };
         let settings = (number == 0).then(|| "those of another one".to_owned());
-        let of_before_parts = Seal { settings, parts: BTreeMap::new(), ..seal.clone() };
+        let of_before_parts = TemplateFingerprint { settings, parts: BTreeMap::new(), ..seal.clone() };
         hypervisor.laid.seal(&of_before, of_before_parts, &Free).await.unwrap();
     }
     hypervisor.tidy(&ova.digest, &Free).await.unwrap();
@@ -527,7 +540,7 @@ async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_i
         hypervisor.detach(&vm, &disk, &Free).await.unwrap();
         hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
     }
-    assert_eq!(hypervisor.tidy(&ova.digest, &Free).await.unwrap_err().kind, Kind::Transient);
+    assert_eq!(hypervisor.tidy(&ova.digest, &Free).await.unwrap_err().kind, ErrorKind::Transient);
 }
 
 #[tokio::test]
@@ -548,8 +561,8 @@ async fn a_template_that_vcenter_rewrites_stays_and_a_changed_part_is_named() {
         let config = async || hypervisor.config_of(&template).await.unwrap().1;
         assert!(seal.altered(&config().await).is_empty());
         // A seal of an earlier program has no parts.
-        let all = crate::vcenter::laid::settings(&config().await);
-        let earlier = Seal { settings: Some(all), parts: BTreeMap::new(), ..seal.clone() };
+        let all = crate::vcenter::template_catalog::settings(&config().await);
+        let earlier = TemplateFingerprint { settings: Some(all), parts: BTreeMap::new(), ..seal.clone() };
         assert!(earlier.altered(&config().await).is_empty());
         change_template(&bed, &client, &template, &ConfigSpec::new().memory(1 << 14)).await;
         assert_eq!(seal.altered(&config().await), ["hardware"]);
@@ -567,7 +580,8 @@ async fn an_upload_that_does_not_reach_its_host_names_it_and_leaves_no_vm() {
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     bed.switch(json!({ "hosts_away": true })).await;
     hypervisor.preflight(&Placement::default()).await.expect("an upload is not always needed");
-    let refused = hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
+    let refused =
+        hypervisor.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("127.0.1."), "{refused}");
     bed.switch(json!({ "hosts_away": false })).await;
     hypervisor.lay(&ova).await;

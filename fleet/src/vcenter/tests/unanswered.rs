@@ -19,11 +19,11 @@ impl Unanswered {
 }
 
 #[async_trait]
-impl Permit for Unanswered {
+impl Fence for Unanswered {
     async fn still(&self) -> Result<()> {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         match (self.at..self.at + self.times).contains(&asked) {
-            true => Err(Error::new(Kind::InDoubt, anyhow::anyhow!("nobody can say"))),
+            true => Err(Error::new(ErrorKind::InDoubt, anyhow::anyhow!("nobody can say"))),
             false => Ok(()),
         }
     }
@@ -38,7 +38,7 @@ impl Permit for Unanswered {
 struct Ending(Unanswered);
 
 #[async_trait]
-impl Permit for Ending {
+impl Fence for Ending {
     async fn still(&self) -> Result<()> {
         self.0.still().await
     }
@@ -61,12 +61,12 @@ async fn a_permit_that_nobody_gives_in_time_once_all_is_uploaded_is_asked_for_ag
     // How many requests one takes: the last ones are for the snapshot, the template and the seal.
     let (nowhere, many) = (Placement::default(), 1000);
     let permit = Few(AtomicUsize::new(many));
-    hypervisor.stage(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
+    hypervisor.import_template(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
     let requests = many - permit.0.load(Ordering::SeqCst);
     for (image, at) in images[2..].iter().zip(requests - 2..) {
         let before = bed.count("ImportVApp").await;
         let permit = Unanswered::new(at, 2);
-        hypervisor.stage(&image.path, &image.digest, None, &nowhere, &permit).await.unwrap();
+        hypervisor.import_template(&image.path, &image.digest, None, &nowhere, &permit).await.unwrap();
         assert_eq!(bed.count("ImportVApp").await, before + 1, "at request {at} of {requests}");
         let (asked, rested) = (permit.asked.into_inner(), permit.rested.into_inner());
         assert_eq!((asked, rested), (requests + 2, 2), "at request {at} of {requests}");
@@ -81,10 +81,11 @@ async fn who_is_to_end_while_a_permit_is_waited_for_waits_no_longer() {
     hypervisor.lay(&images[0]).await;
     let (nowhere, many) = (Placement::default(), 1000);
     let permit = Few(AtomicUsize::new(many));
-    hypervisor.stage(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
+    hypervisor.import_template(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
     let last = many - permit.0.load(Ordering::SeqCst);
     let permit = Ending(Unanswered::new(last, 2));
-    let error = hypervisor.stage(&images[2].path, &images[2].digest, None, &nowhere, &permit).await.unwrap_err();
+    let error =
+        hypervisor.import_template(&images[2].path, &images[2].digest, None, &nowhere, &permit).await.unwrap_err();
     assert!(error.to_string().contains("nobody can say"), "{error}");
     assert_eq!(permit.0.rested.into_inner(), 1);
 }
@@ -100,10 +101,11 @@ async fn who_has_asked_for_a_permit_for_long_enough_gives_it_up_without_a_furthe
     hypervisor.lay(&images[0]).await;
     let (nowhere, many) = (Placement::default(), 1000);
     let permit = Few(AtomicUsize::new(many));
-    hypervisor.stage(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
+    hypervisor.import_template(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
     let last = many - permit.0.load(Ordering::SeqCst);
     let permit = Unanswered::new(last, many);
-    let error = hypervisor.stage(&images[2].path, &images[2].digest, None, &nowhere, &permit).await.unwrap_err();
+    let error =
+        hypervisor.import_template(&images[2].path, &images[2].digest, None, &nowhere, &permit).await.unwrap_err();
     assert!(error.to_string().contains("nobody can say"), "{error}");
     assert_eq!((permit.asked.into_inner(), permit.rested.into_inner()), (last + 2, 2));
 }

@@ -7,7 +7,7 @@ use super::cut::{Cut, CutStore};
 use super::others::by_hand;
 use super::upgrade::Cluster;
 use super::*;
-use crate::upgrade::{Arrived, Outcome, Verb};
+use crate::upgrade::{Outcome, Request, RunOutcome};
 
 /// Somebody clones a VM of theirs into the folder: it takes its time until nothing is spoilt any more.
 async fn begins_a_clone(bed: &Bed, ova: &Ova) -> tokio::task::JoinHandle<vsphere::Result<MoRef>> {
@@ -60,9 +60,9 @@ async fn a_vm_that_is_being_cloned_stops_no_look_and_no_swap() {
     let theirs = ova();
     let cloning = begins_a_clone(&cluster.bed, &theirs).await;
     assert_eq!(cluster.hypervisor.vms().await.unwrap().len(), 1);
-    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    assert_eq!(cluster.give(None).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
     cluster.runs(true, 2).await;
-    assert_eq!(cluster.give(Some(Verb::Rollback)).await.unwrap(), Arrived::Ended(Outcome::RolledBack));
+    assert_eq!(cluster.give(Some(Request::Rollback)).await.unwrap(), RunOutcome::Ended(Outcome::RolledBack));
     assert!(!cloning.is_finished(), "it was cloned all the time");
     cluster.bed.spoil_nothing().await;
     cloning.await.unwrap().unwrap();
@@ -83,11 +83,11 @@ async fn an_unread_vm_of_others_stops_no_swap_and_permits_no_deletion() {
         cluster.bed.switch(switches).await;
         cluster.hypervisor.is_sole_holder(&vm).await.unwrap();
         let error = cluster.hypervisor.delete_disk(&free, &Free).await.unwrap_err();
-        assert_eq!(error.kind, Kind::Transient, "{error}");
+        assert_eq!(error.kind, ErrorKind::Transient, "{error}");
         assert!(error.to_string().contains("whether the VM lost holds the disk"), "{error}");
     }
     // The lock on the disk's file tells of it.
-    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    assert_eq!(cluster.give(None).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
     cluster.bed.switch(json!({ "traceless": [], "inaccessible": [] })).await;
     cluster.runs(true, 2).await;
     cluster.hypervisor.delete_disk(&free, &Free).await.unwrap();
@@ -105,12 +105,12 @@ async fn a_clone_of_vsphere_client_is_refused_before_the_node_is_off() {
     let store = CutStore::at(&cluster.store, Some((10, Cut::Before)));
     assert!(store.given(cluster.give_on(None, &store)).await.is_none());
     clones(&cluster.bed, "cp1", "cp1-backup").await;
-    let paused = cluster.give(Some(Verb::Resume)).await.unwrap();
-    let Arrived::Paused(why) = paused else { panic!("{paused:?}") };
+    let paused = cluster.give(Some(Request::Resume)).await.unwrap();
+    let RunOutcome::Paused(why) = paused else { panic!("{paused:?}") };
     assert_eq!(why.code, "upgrade.disk-held", "{why:?}");
     assert_eq!(cluster.bed.machine("cp1").await.unwrap().power, "poweredOn");
     cluster.bed.govc(&["vm.destroy", "/DC0/vm/control/cp1-backup"]);
-    assert_eq!(cluster.give(Some(Verb::Resume)).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    assert_eq!(cluster.give(Some(Request::Resume)).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
     cluster.runs(true, 2).await;
 }
 
@@ -122,8 +122,8 @@ async fn a_copy_of_a_disk_under_its_uuid_is_no_holder_of_it() {
         assert!(store.given(cluster.give_on(None, &store)).await.is_none());
         assert_eq!(cluster.bed.machine("cp1").await.unwrap().power, "poweredOff");
         clones(&cluster.bed, "cp1", "cp1-backup").await;
-        assert_eq!(cluster.give(Some(Verb::Resume)).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
-        assert_eq!(cluster.give(Some(Verb::Rollback)).await.unwrap(), Arrived::Ended(Outcome::RolledBack));
+        assert_eq!(cluster.give(Some(Request::Resume)).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
+        assert_eq!(cluster.give(Some(Request::Rollback)).await.unwrap(), RunOutcome::Ended(Outcome::RolledBack));
         let backup = cluster.bed.machine("cp1-backup").await.unwrap();
         assert_eq!((backup.power.as_str(), backup.disks.len()), ("poweredOff", 2));
     }

@@ -9,10 +9,10 @@ use super::cut::CutStore;
 use super::mirrored::Mirrored;
 use super::others::by_hand;
 use super::*;
-use crate::authority::{DirectoryStore, Store, TakeOver};
 use crate::hypervisor::PowerState;
+use crate::lease::{DirectoryStore, Store, TakeOver};
 use crate::upgrade::tests::fake::{self, Ill, World};
-use crate::upgrade::{Arrived, Deployment, Mode, Notice, Outcome, Verb};
+use crate::upgrade::{Deployment, Mode, Notice, Outcome, Request, RunOutcome};
 use crate::vcenter::{DatastoreStore, Site};
 
 pub struct Cluster {
@@ -105,12 +105,12 @@ impl Cluster {
     }
 
     /// Gives a command; without a verb, the one that begins.
-    pub async fn give(&self, verb: Option<Verb>) -> anyhow::Result<Arrived> {
+    pub async fn give(&self, verb: Option<Request>) -> anyhow::Result<RunOutcome> {
         self.give_on(verb, &self.store).await
     }
 
     /// The same, with its holds and journal in this store.
-    pub async fn give_on(&self, verb: Option<Verb>, store: &dyn Store) -> anyhow::Result<Arrived> {
+    pub async fn give_on(&self, verb: Option<Request>, store: &dyn Store) -> anyhow::Result<RunOutcome> {
         give(&self.hypervisor, &self.guests, store, self.snapshots.path(), verb).await
     }
 
@@ -144,8 +144,8 @@ pub async fn give(
     guests: &World,
     store: &dyn Store,
     snapshots: &Path,
-    verb: Option<Verb>,
-) -> anyhow::Result<Arrived> {
+    verb: Option<Request>,
+) -> anyhow::Result<RunOutcome> {
     let (mirrored, snapshots) = (Mirrored { vcenter, guests }, DirectoryStore::at(snapshots.to_owned()));
     let deployment = Deployment {
         hypervisor: &mirrored,
@@ -170,12 +170,12 @@ pub async fn give(
 async fn three_nodes_swap_their_images_go_back_swap_again_and_commit() {
     let cluster = Cluster::of(3).await;
     cluster.runs(false, 1).await;
-    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    assert_eq!(cluster.give(None).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
     cluster.runs(true, 2).await;
-    assert_eq!(cluster.give(Some(Verb::Rollback)).await.unwrap(), Arrived::Ended(Outcome::RolledBack));
+    assert_eq!(cluster.give(Some(Request::Rollback)).await.unwrap(), RunOutcome::Ended(Outcome::RolledBack));
     cluster.runs(false, 1).await;
-    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
-    assert_eq!(cluster.give(Some(Verb::Commit)).await.unwrap(), Arrived::Ended(Outcome::Committed));
+    assert_eq!(cluster.give(None).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
+    assert_eq!(cluster.give(Some(Request::Commit)).await.unwrap(), RunOutcome::Ended(Outcome::Committed));
     cluster.runs(true, 1).await;
 }
 
@@ -195,7 +195,7 @@ async fn ended_sessions_a_restart_and_another_operator_stop_no_swap() {
         cluster.bed.end_sessions().await;
         reached(20).await;
         let other = cluster.bed.store().await;
-        let refused = cluster.give_on(Some(Verb::Resume), &other).await.unwrap_err();
+        let refused = cluster.give_on(Some(Request::Resume), &other).await.unwrap_err();
         assert!(refused.to_string().contains("is at work on this deployment"), "{refused:#}");
         reached(30).await;
         cluster.bed.restart(500).await;
@@ -207,23 +207,23 @@ async fn ended_sessions_a_restart_and_another_operator_stop_no_swap() {
         ended = &mut given => panic!("it has ended before all that disturbs it: {ended:?}"),
         () = disturbed => {}
     }
-    assert_eq!(given.await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    assert_eq!(given.await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
     cluster.runs(true, 2).await;
 }
 
 #[tokio::test]
 async fn disks_are_copied_before_they_move_and_the_copies_go_with_the_commit() {
     let cluster = Cluster::of(3).await.copying();
-    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    assert_eq!(cluster.give(None).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
     cluster.runs(true, 2).await;
     assert_eq!(cluster.disk_copies().len(), 3, "{:?}", cluster.disk_copies());
-    assert_eq!(cluster.give(Some(Verb::Rollback)).await.unwrap(), Arrived::Ended(Outcome::RolledBack));
+    assert_eq!(cluster.give(Some(Request::Rollback)).await.unwrap(), RunOutcome::Ended(Outcome::RolledBack));
     cluster.runs(false, 1).await;
     assert_eq!(cluster.disk_copies().len(), 3, "they stay");
     // Another upgrade has copies of its own, and removes no others.
-    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    assert_eq!(cluster.give(None).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
     assert_eq!(cluster.disk_copies().len(), 6);
-    assert_eq!(cluster.give(Some(Verb::Commit)).await.unwrap(), Arrived::Ended(Outcome::Committed));
+    assert_eq!(cluster.give(Some(Request::Commit)).await.unwrap(), RunOutcome::Ended(Outcome::Committed));
     cluster.runs(true, 1).await;
     assert_eq!(cluster.disk_copies().len(), 3);
 }

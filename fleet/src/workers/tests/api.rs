@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::node::LARGEST;
+use crate::nodes::LARGEST;
 
 fn answer(status: u16, body: &Value) -> Answer {
     Answer::of(status, body.to_string().into_bytes())
@@ -140,7 +140,7 @@ fn a_tokens_secret_is_one_that_kubeadm_knows() {
 #[test]
 fn a_list_is_read_page_by_page_and_one_by_one_where_a_page_is_too_long() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = crate::node::tests::client(format!("http://{}", listener.local_addr().unwrap()));
+    let client = crate::nodes::tests::client(format!("http://{}", listener.local_addr().unwrap()));
     // Longer than texts that are shown.
     let next = format!("{}==", "a".repeat(600));
     let second = format!("/api/v1/nodes?limit=1&continue={}%3D%3D", "a".repeat(600));
@@ -171,7 +171,7 @@ fn a_list_is_read_page_by_page_and_one_by_one_where_a_page_is_too_long() {
 /// A server that has another page after each, with what `page` says of the one of this number, and what comes of its nodes.
 fn endless_list(page: impl Fn(usize) -> Value + Send + 'static) -> (anyhow::Result<Vec<NodeSeen>>, usize) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = crate::node::tests::client(format!("http://{}", listener.local_addr().unwrap()));
+    let client = crate::nodes::tests::client(format!("http://{}", listener.local_addr().unwrap()));
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     std::thread::spawn(move || {
@@ -229,7 +229,7 @@ fn keys_are_those_that_are_noted_for_these_very_objects() {
 #[test]
 fn a_name_is_released_by_taking_out_what_is_noted_of_it_alone() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = crate::node::tests::client(format!("http://{}", listener.local_addr().unwrap()));
+    let client = crate::nodes::tests::client(format!("http://{}", listener.local_addr().unwrap()));
     let server = std::thread::spawn(move || {
         ["404 Not Found", "200 OK", "403 Forbidden"].map(|status| {
             let (mut stream, _) = listener.accept().unwrap();

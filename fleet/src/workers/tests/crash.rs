@@ -3,7 +3,7 @@
 //! to its end, and what must never happen panics in the fakes.
 
 use super::fake::{Does, Fault, Given, World, pool, remove, replace};
-use crate::workers::{Changes, Kept, Removal, State, Wish};
+use crate::workers::{Changes, Goal, PoolRecord, Removal, State};
 
 /// What a command does that something goes wrong with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,20 +44,20 @@ impl Way {
         }
     }
 
-    fn wish(self) -> Wish {
+    fn wish(self) -> Goal {
         match self {
-            Self::Create => Wish::Create(Box::new(pool(2))),
-            Self::Add => Wish::Add(1),
+            Self::Create => Goal::Create(Box::new(pool(2))),
+            Self::Add => Goal::Add(1),
             Self::Remove | Self::Keep => remove("t-w1"),
-            Self::Shrink => Wish::Scale(1),
+            Self::Shrink => Goal::Scale(1),
             Self::Replace => replace("two", Changes::default()),
-            Self::Rejoin => Wish::Rejoin { worker: "t-w1".to_owned() },
-            Self::PowerOn => Wish::GoOn,
+            Self::Rejoin => Goal::Rejoin { worker: "t-w1".to_owned() },
+            Self::PowerOn => Goal::GoOn,
         }
     }
 
     /// Whether the wish was noted: a person who is told otherwise gives it again.
-    fn is_noted(self, kept: Option<&Kept>) -> bool {
+    fn is_noted(self, kept: Option<&PoolRecord>) -> bool {
         let Some(kept) = kept else { return false };
         match self {
             Self::Create | Self::PowerOn => true,
@@ -103,14 +103,14 @@ async fn point(way: Way, call: usize, does: (&str, Does), fault: Fault) {
     }
     world.set_fault(None);
     let noted = way.is_noted(world.kept().await.as_ref());
-    let wish = if noted { Wish::GoOn } else { way.wish() };
+    let wish = if noted { Goal::GoOn } else { way.wish() };
     let mut given = world.give_over(wish).await;
     // What had failed meanwhile is made anew.
     for _ in 0..3 {
         if matches!(&given, Given::Arrived(_, status) if status.done) {
             break;
         }
-        given = world.give_over(Wish::GoOn).await;
+        given = world.give_over(Goal::GoOn).await;
     }
     let Given::Arrived(_, status) = given else { panic!("{told}: {given:?}") };
     assert!(status.done && status.available == way.ends_with(), "{told}: {status:?}");

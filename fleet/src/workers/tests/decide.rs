@@ -8,15 +8,15 @@ use uuid::Uuid;
 use super::fake::{DEPLOYMENT, done, node_on, pool, template, vm};
 use crate::hypervisor::{PowerState, Stamp, Vm, VmRef};
 use crate::upgrade::Reason;
+use crate::workers::inventory::Observed;
 use crate::workers::reason;
-use crate::workers::seen::Found;
-use crate::workers::{Action, Machine, Pool, Rollout, Seen, State, next};
+use crate::workers::{Action, Inventory, Pool, Rollout, State, WorkerRecord, next};
 
 /// Machines, VMs and nodes, without time that passes between decision and effect.
 struct Model {
     pool: Pool,
-    machines: Vec<Machine>,
-    seen: Seen,
+    machines: Vec<WorkerRecord>,
+    seen: Inventory,
     /// VMs that run where nobody looks.
     unseen: Vec<Vm>,
     made: u128,
@@ -58,7 +58,7 @@ impl Model {
         self.seen.vms.iter_mut().find(|vm| vm.name == name).expect("its VM")
     }
 
-    fn available(&self, machine: &Machine) -> bool {
+    fn available(&self, machine: &WorkerRecord) -> bool {
         let node = self.seen.nodes.iter().find(|node| node.name == machine.name);
         let vm = self.seen.vms.iter().any(|vm| vm.name == machine.name);
         machine.state == State::Member && vm && node.is_some_and(|node| node.ready && !node.cordoned)
@@ -187,8 +187,8 @@ impl Model {
         assert!(self.machines.iter().all(|machine| machine.address != address), "an address is given twice");
         self.pool.made += 1;
         self.made += 1;
-        let machine = Machine::new(&self.pool, Uuid::from_u128(0x1000 + self.made), address, 0);
-        self.machines.push(Machine { expires: u64::MAX, ..machine });
+        let machine = WorkerRecord::new(&self.pool, Uuid::from_u128(0x1000 + self.made), address, 0);
+        self.machines.push(WorkerRecord { expires: u64::MAX, ..machine });
     }
 
     /// Decides once, and holds the decision to what must be.
@@ -201,7 +201,7 @@ impl Model {
         assert!(of_each.values().all(|count| *count == 1), "{:?}", next.actions);
         let available = self.machines.iter().filter(|machine| self.available(machine)).count();
         let chosen = |why: &Reason| ["workers.outdated", "workers.surplus"].contains(&why.code.as_str());
-        let leaving: Vec<&Machine> = next
+        let leaving: Vec<&WorkerRecord> = next
             .actions
             .iter()
             .filter_map(|action| match action {
@@ -225,12 +225,12 @@ impl Model {
         };
         assert!(!next.actions.iter().any(gone), "what is not seen is taken for gone: {:?}", next.actions);
         let adds = next.actions.iter().filter(|action| matches!(action, Action::Add { .. })).count();
-        let has_vm = |machine: &Machine| self.seen.vms.iter().any(|vm| vm.name == machine.name);
+        let has_vm = |machine: &WorkerRecord| self.seen.vms.iter().any(|vm| vm.name == machine.name);
         let there = self.machines.iter().filter(|machine| machine.stays() || has_vm(machine)).count();
         assert!(adds == 0 || there + adds <= self.pool.count + self.pool.rollout.max_surge, "{there} and {adds} more");
         let done = next.is_done();
         assert!(!done || adds == 0);
-        let runs = |machine: &Machine| {
+        let runs = |machine: &WorkerRecord| {
             let is_on = self.seen.vms.iter().any(|vm| vm.name == machine.name && vm.power == PowerState::On);
             is_on && self.seen.nodes.iter().any(|node| node.name == machine.name && node.ready)
         };
@@ -255,7 +255,7 @@ proptest! {
         prop_assume!(surge + missing > 0);
         let mut wanted = pool(count);
         (wanted.rollout.max_surge, wanted.rollout.max_unavailable) = (surge, missing);
-        let mut model = Model { pool: wanted, machines: Vec::new(), seen: Seen { now: 10, ..Seen::default() }, unseen: Vec::new(), made: 0 };
+        let mut model = Model { pool: wanted, machines: Vec::new(), seen: Inventory { now: 10, ..Inventory::default() }, unseen: Vec::new(), made: 0 };
         for event in &events {
             model.happens(event);
             model.round();
@@ -280,7 +280,7 @@ proptest! {
         });
         prop_assert!(rounds.is_some(), "it never ends: {:?}", model.machines);
         prop_assert_eq!(model.machines.len(), model.pool.count);
-        let up_to_date = |machine: &Machine| machine.template == model.pool.template && model.available(machine);
+        let up_to_date = |machine: &WorkerRecord| machine.template == model.pool.template && model.available(machine);
         prop_assert!(model.machines.iter().all(up_to_date));
     }
 }
@@ -290,25 +290,25 @@ fn a_vm_that_carries_a_machines_stamp_and_was_not_made_for_it_is_left_alone() {
     let mut pool = pool(1);
     pool.made = 1;
     let drawn = Uuid::from_u128(1);
-    let machine = Machine { drawn: Some(drawn), ..Machine::new(&pool, Uuid::from_u128(7), None, 0) };
+    let machine = WorkerRecord { drawn: Some(drawn), ..WorkerRecord::new(&pool, Uuid::from_u128(7), None, 0) };
     let stamp = Some(machine.stamp(DEPLOYMENT));
-    let seen = |uuid: u128, stamp: Option<Stamp>| Seen {
+    let seen = |uuid: u128, stamp: Option<Stamp>| Inventory {
         vms: vec![vm(&machine.name, Uuid::from_u128(uuid), stamp)],
-        ..Seen::default()
+        ..Inventory::default()
     };
     let half = seen(1, stamp.clone());
-    assert!(matches!(half.vm(&machine), Found::Vm(vm) if vm.uuid() == drawn));
+    assert!(matches!(half.vm(&machine), Observed::Vm(vm) if vm.uuid() == drawn));
     // Whoever may change a VM's settings can write a stamp, and take one away.
-    assert_eq!(seen(2, stamp.clone()).vm(&machine), Found::Odd);
-    assert_eq!(seen(1, None).vm(&machine), Found::Odd);
+    assert_eq!(seen(2, stamp.clone()).vm(&machine), Observed::Odd);
+    assert_eq!(seen(1, None).vm(&machine), Observed::Odd);
     let [action] = <[Action; 1]>::try_from(next(&pool, std::slice::from_ref(&machine), &half).actions).unwrap();
     // Half a VM: the machine leaves with it, and another one is made by another name.
     assert!(matches!(&action, Action::Leave(_, why) if why.code == reason::GIVEN_UP), "{action:?}");
     assert_eq!(next(&pool, std::slice::from_ref(&machine), &seen(2, stamp)).actions, []);
     // Of an earlier journal nothing is known but the stamp.
-    let earlier = Machine { drawn: None, ..machine.clone() };
+    let earlier = WorkerRecord { drawn: None, ..machine.clone() };
     let found = seen(2, Some(earlier.stamp(DEPLOYMENT)));
-    assert!(matches!(found.vm(&earlier), Found::Vm(_)));
+    assert!(matches!(found.vm(&earlier), Observed::Vm(_)));
 }
 
 /// Its VM may run: nothing is made beyond what there may be, and a person learns whose place is kept, and what frees it.
@@ -318,13 +318,13 @@ fn a_worker_that_is_to_go_and_whose_host_is_dead_says_what_frees_its_place() {
     pool.made = 1;
     pool.rollout = Rollout { max_surge: 0, max_unavailable: 1, ..Rollout::default() };
     let id = Uuid::from_u128(1);
-    let mut machine = Machine { drawn: Some(id), vm: Some(id), ..Machine::new(&pool, id, None, 0) };
+    let mut machine = WorkerRecord { drawn: Some(id), vm: Some(id), ..WorkerRecord::new(&pool, id, None, 0) };
     machine.leave(1000, Reason::new(reason::UNHEALTHY, "it was not Ready for 300 s"));
     let machines = std::slice::from_ref(&machine);
     let late = 1000 + pool.rollout.drain_seconds;
     let with = |power, now| {
         let vms = vec![Vm { power, ..vm(&machine.name, id, Some(machine.stamp(DEPLOYMENT))) }];
-        Seen { now, vms, ..Seen::default() }
+        Inventory { now, vms, ..Inventory::default() }
     };
     for (power, frees) in [(PowerState::Unknown, "power its host on"), (PowerState::Suspended, "power it off")] {
         for (now, lasting) in [(late, false), (late + 1, true)] {
@@ -338,13 +338,13 @@ fn a_worker_that_is_to_go_and_whose_host_is_dead_says_what_frees_its_place() {
         }
     }
     // What the words say holds.
-    let adds = |pool: &Pool, seen: &Seen| {
+    let adds = |pool: &Pool, seen: &Inventory| {
         let actions = next(pool, machines, seen).actions;
         actions.iter().any(|action| matches!(action, Action::Add { .. }))
     };
     let roomy = Pool { rollout: Rollout { max_surge: 1, ..pool.rollout.clone() }, ..pool.clone() };
     assert!(adds(&roomy, &with(PowerState::Unknown, late)), "there is room for one more VM");
-    let gone = Seen { gone: [machine.name.clone()].into(), now: late, ..Seen::default() };
+    let gone = Inventory { gone: [machine.name.clone()].into(), now: late, ..Inventory::default() };
     assert!(adds(&pool, &gone), "its VM is gone");
 }
 
@@ -359,14 +359,14 @@ fn that_another_worker_comes_is_said_only_where_one_is_missing() {
         let mut machines = Vec::new();
         for (number, state) in (1..).zip(states) {
             pool.made = number;
-            let made = Machine::new(&pool, id(number), None, 0);
+            let made = WorkerRecord::new(&pool, id(number), None, 0);
             let (state, vm) = (*state, (*state != State::New).then_some(id(number)));
-            machines.push(Machine { state, vm, ..made });
+            machines.push(WorkerRecord { state, vm, ..made });
         }
         machines.iter_mut().take(former).for_each(|machine| machine.template = template("former"));
         let first = &machines[0];
         let vms = vec![Vm { power: PowerState::Unknown, ..vm(&first.name, id(1), Some(first.stamp(DEPLOYMENT))) }];
-        let seen = Seen { now: 1000, vms, ..Seen::default() };
+        let seen = Inventory { now: 1000, vms, ..Inventory::default() };
         let waits = next(&pool, &machines, &seen).waits;
         let its =
             waits.iter().find(|wait| wait.worker.as_ref() == Some(&first.name) && wait.reason.code == reason::VM_STATE);

@@ -14,14 +14,14 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::authority::{Hold, Store, TakeOver};
 use crate::hypervisor::{
-    Absence, Adapter, Addition, DiskRef, Error, Hypervisor, Kind, LastSeen, Permit, Placement, PowerState, Replacement,
-    Result, ShutDown, Size, Staged, Stamp, Vm, VmRef,
+    Absence, Adapter, Addition, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, LastSeen, Placement,
+    PowerState, Replacement, Result, ShutDown, Size, Stamp, Vm, VmRef,
 };
+use crate::lease::{Lease, Store, TakeOver};
 use crate::workers::{
-    Addresses, Arrived, Changes, Cluster, Discards, Evicted, Image, Kept, NodeSeen, Notice, OvaImage, Placed, PodSeen,
-    Pool, Records, Removal, Rollout, Site, Template, Token, Wish, Workers, WorkersStatus, records,
+    Addresses, Changes, Cluster, Discards, Evicted, Goal, Image, NodeSeen, Notice, OvaImage, Placed, PodSeen, Pool,
+    PoolRecord, Records, Removal, Rollout, RunOutcome, Site, Template, Token, Workers, WorkersStatus, records,
 };
 
 pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
@@ -147,7 +147,7 @@ pub struct State {
     /// What workers refuse that are on, by VM: a finding's code, and whether waiting does not mend it.
     pub refusing: BTreeMap<String, (&'static str, bool)>,
     /// What the hypervisor says to whoever fills in a form anew.
-    pub forms_are: Option<Kind>,
+    pub forms_are: Option<ErrorKind>,
     /// Whether the hypervisor refuses to power VMs on.
     pub stay_off: bool,
     /// How many times longer than usual workers are told to wait; nothing is said of it at 0.
@@ -196,11 +196,11 @@ pub struct World {
 pub enum Given {
     Killed,
     Failed(anyhow::Error),
-    Arrived(Arrived, Box<WorkersStatus>),
+    Arrived(RunOutcome, Box<WorkersStatus>),
 }
 
 impl Given {
-    pub fn arrived(self) -> (Arrived, WorkersStatus) {
+    pub fn arrived(self) -> (RunOutcome, WorkersStatus) {
         match self {
             Self::Arrived(arrived, status) => (arrived, *status),
             other => panic!("{other:?}"),
@@ -209,7 +209,7 @@ impl Given {
 
     pub fn done(self) -> WorkersStatus {
         let (arrived, status) = self.arrived();
-        assert_eq!(arrived, Arrived::Done, "{status:?}");
+        assert_eq!(arrived, RunOutcome::Done, "{status:?}");
         status
     }
 }
@@ -245,23 +245,23 @@ fn carries() -> Vec<String> {
     ["1.35", "1.36"].map(str::to_owned).to_vec()
 }
 
-pub fn replace(image: &str, changes: Changes) -> Wish {
+pub fn replace(image: &str, changes: Changes) -> Goal {
     let Template { image, kubernetes, .. } = template(image);
     let ova = format!("{}.ova", image.digest).into();
     let image = Some(OvaImage { image, ova, carries: carries() });
     let cluster = kubernetes.parse().unwrap();
-    Wish::Replace { image, cluster, kubernetes: None, changes: Box::new(changes), discards: Discards::default() }
+    Goal::Replace { image, cluster, kubernetes: None, changes: Box::new(changes), discards: Discards::default() }
 }
 
 /// Workers of the image that they have, in a cluster of this minor.
-pub fn raise(cluster: &str, kubernetes: Option<&str>) -> Wish {
-    let Wish::Replace { changes, discards, .. } = replace("one", Changes::default()) else { unreachable!() };
+pub fn raise(cluster: &str, kubernetes: Option<&str>) -> Goal {
+    let Goal::Replace { changes, discards, .. } = replace("one", Changes::default()) else { unreachable!() };
     let kubernetes = kubernetes.map(|minor| minor.parse().unwrap());
-    Wish::Replace { image: None, cluster: cluster.parse().unwrap(), kubernetes, changes, discards }
+    Goal::Replace { image: None, cluster: cluster.parse().unwrap(), kubernetes, changes, discards }
 }
 
-pub fn remove(worker: &str) -> Wish {
-    Wish::Remove { worker: worker.to_owned(), discards: Discards::default() }
+pub fn remove(worker: &str) -> Goal {
+    Goal::Remove { worker: worker.to_owned(), discards: Discards::default() }
 }
 
 /// The BIOS UUID that the guest of a VM reads: images up to 0.1 read `product_uuid`, whose bytes VMware swaps from hardware
@@ -333,7 +333,7 @@ impl World {
     /// With a pool of so many workers that have joined.
     pub async fn with(count: usize) -> Self {
         let world = Self::new();
-        world.give(Wish::Create(Box::new(pool(count)))).await.done();
+        world.give(Goal::Create(Box::new(pool(count)))).await.done();
         world.begin_counting();
         world
     }
@@ -342,7 +342,7 @@ impl World {
     pub async fn first_of_adding(call: &str) -> usize {
         let world = Self::with(1).await;
         world.set_fault(None);
-        world.give(Wish::Add(1)).await.done();
+        world.give(Goal::Add(1)).await.done();
         world.lock().calls.iter().position(|(name, _)| *name == call).expect("such a call") + 1
     }
 
@@ -351,7 +351,7 @@ impl World {
         let at = Self::first_of_adding(call).await;
         let world = Self::with(1).await;
         world.set_fault(Some((at, fault)));
-        assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
+        assert!(matches!(world.give(Goal::Add(1)).await, Given::Killed));
         world.set_fault(None);
         world
     }
@@ -397,7 +397,7 @@ impl World {
         self.lock().holds.get_mut(&number).expect("a hold").remove(file);
     }
 
-    pub async fn kept(&self) -> Option<Kept> {
+    pub async fn kept(&self) -> Option<PoolRecord> {
         records::read(self).await.unwrap()
     }
 
@@ -415,23 +415,23 @@ impl World {
     }
 
     /// An earlier command has noted this.
-    pub async fn keep(&self, kept: Kept) {
-        let hold = Hold::take(self, "an earlier command", TakeOver::FromAnyone, &|_| {}).await.unwrap();
+    pub async fn keep(&self, kept: PoolRecord) {
+        let hold = Lease::acquire(self, "an earlier command", TakeOver::FromAnyone, &|_| {}).await.unwrap();
         Records::begin(&hold, kept).await.unwrap();
         hold.release().await;
     }
 
-    pub async fn give(&self, wish: Wish) -> Given {
+    pub async fn give(&self, wish: Goal) -> Given {
         self.give_with(wish, TakeOver::FromTheDead, watch::channel(false).1).await
     }
 
     /// By a person who sees that no other command is at work.
-    pub async fn give_over(&self, wish: Wish) -> Given {
+    pub async fn give_over(&self, wish: Goal) -> Given {
         self.give_with(wish, TakeOver::FromAnyone, watch::channel(false).1).await
     }
 
     /// By a person who ends the command after a minute.
-    pub async fn give_for_a_minute(&self, wish: Wish) -> Given {
+    pub async fn give_for_a_minute(&self, wish: Goal) -> Given {
         let (cancel, cancelled) = watch::channel(false);
         let ended = async {
             tokio::time::sleep(Duration::from_secs(60)).await;
@@ -445,7 +445,7 @@ impl World {
         self.acting(watch::channel(false).1, async |workers| workers.status().await).await
     }
 
-    pub async fn give_with(&self, wish: Wish, over: TakeOver, cancelled: watch::Receiver<bool>) -> Given {
+    pub async fn give_with(&self, wish: Goal, over: TakeOver, cancelled: watch::Receiver<bool>) -> Given {
         let gone = self.acting(cancelled, async |workers| workers.go(&wish, over).await);
         tokio::select! {
             biased;
@@ -537,12 +537,12 @@ impl World {
     async fn change<T: Send>(
         &self,
         name: &'static str,
-        permit: &dyn Permit,
+        permit: &dyn Fence,
         act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send + 'static,
     ) -> Result<T> {
         permit.still().await?;
         self.call(name, Does::ChangesVm, act).await.map_err(|error| {
-            let kind = if error.is::<Lost>() { Kind::InDoubt } else { Kind::Transient };
+            let kind = if error.is::<Lost>() { ErrorKind::InDoubt } else { ErrorKind::Transient };
             match error.downcast::<Error>() {
                 Ok(told) => told,
                 Err(error) => Error::new(kind, error),
@@ -751,7 +751,7 @@ impl State {
         let found = self.machines.iter_mut().find(|machine| machine.vm.reference == seen.reference);
         let machine = found.context(Error::not_found("no such VM"))?;
         if machine.vm != *seen {
-            bail!(Error::new(Kind::Changed, anyhow::anyhow!("it has changed")));
+            bail!(Error::new(ErrorKind::Changed, anyhow::anyhow!("it has changed")));
         }
         Ok(machine)
     }
@@ -897,7 +897,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn settle(&self, permit: &dyn Permit) -> Result<()> {
+    async fn settle(&self, permit: &dyn Fence) -> Result<()> {
         self.change("settle", permit, |state| {
             for effect in std::mem::take(&mut state.late) {
                 effect(state);
@@ -907,24 +907,31 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn stamp(&self, _: &Vm, _: &Stamp, _: &dyn Permit) -> Result<()> {
+    async fn stamp(&self, _: &Vm, _: &Stamp, _: &dyn Fence) -> Result<()> {
         panic!("workers are stamped from their first moment")
     }
 
-    async fn staged(&self, digest: &str, _: Option<&Vm>, _: &Placement) -> Result<Option<Staged>> {
-        let staged = Staged { digest: digest.to_owned(), reference: digest.to_owned() };
+    async fn find_template(&self, digest: &str, _: Option<&Vm>, _: &Placement) -> Result<Option<ImageTemplate>> {
+        let staged = ImageTemplate { digest: digest.to_owned(), reference: digest.to_owned() };
         self.look("staged", |_| Some(staged)).await
     }
 
-    async fn stage(&self, _: &Path, _: &str, _: Option<&Vm>, _: &Placement, _: &dyn Permit) -> Result<Staged> {
+    async fn import_template(
+        &self,
+        _: &Path,
+        _: &str,
+        _: Option<&Vm>,
+        _: &Placement,
+        _: &dyn Fence,
+    ) -> Result<ImageTemplate> {
         panic!("the image lies ready")
     }
 
-    async fn import(&self, _: &Replacement<'_>, _: &dyn Permit) -> Result<Uuid> {
+    async fn clone_vm(&self, _: &Replacement<'_>, _: &dyn Fence) -> Result<Uuid> {
         panic!("a worker takes no other one's place")
     }
 
-    async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
+    async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
         let (name, stamp) = (addition.name.to_owned(), addition.stamp.clone());
         let token = addition.properties["join-token"].split('.').next().unwrap_or_default().to_owned();
         let image = addition.image.digest.clone();
@@ -955,8 +962,9 @@ impl Hypervisor for World {
                 Ok(uuid)
             }
         });
-        let doubt =
-            |error: anyhow::Error| Error::new(if error.is::<Lost>() { Kind::InDoubt } else { Kind::Transient }, error);
+        let doubt = |error: anyhow::Error| {
+            Error::new(if error.is::<Lost>() { ErrorKind::InDoubt } else { ErrorKind::Transient }, error)
+        };
         permit.still().await?;
         let making = self.lock().making;
         if !making.is_zero() {
@@ -969,11 +977,14 @@ impl Hypervisor for World {
         })
         .await
         .map_err(|error| {
-            Error::new(if error.kind == Kind::Fenced { Kind::Fenced } else { Kind::InDoubt }, error.source)
+            Error::new(
+                if error.kind == ErrorKind::Fenced { ErrorKind::Fenced } else { ErrorKind::InDoubt },
+                error.source,
+            )
         })
     }
 
-    async fn give(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Permit) -> Result<()> {
+    async fn set_properties(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Fence) -> Result<()> {
         let seen = vm.clone();
         let token = properties["join-token"].split('.').next().unwrap_or_default().to_owned();
         assert_eq!(properties["node-name"], seen.name);
@@ -990,7 +1001,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn power_on(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         let (seen, now, seconds) = (vm.clone(), Instant::now(), self.now());
         self.change("power_on", permit, move |state| {
             if state.stay_off {
@@ -1010,7 +1021,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn shut_down(&self, vm: &Vm, _: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+    async fn shut_down(&self, vm: &Vm, _: Duration, permit: &dyn Fence) -> Result<ShutDown> {
         let (seen, now) = (vm.clone(), self.now());
         self.change("shut_down", permit, move |state| {
             let name = seen.name.clone();
@@ -1027,7 +1038,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn cut_power(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn cut_power(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         let seen = vm.clone();
         self.change("cut_power", permit, move |state| {
             state.own(&seen)?.vm.power = PowerState::Off;
@@ -1036,7 +1047,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Fence) -> Result<()> {
         let (seen, adapter) = (vm.clone(), adapter.to_owned());
         assert!(!connected, "nobody asks for that");
         self.change("connect", permit, move |state| {
@@ -1048,7 +1059,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         let (seen, disk) = (vm.clone(), disk.clone());
         self.change("detach", permit, move |state| {
             state.own(&seen)?.vm.disks.retain(|held| held.reference != disk);
@@ -1057,7 +1068,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn attach(&self, _: &Vm, _: &DiskRef, _: &dyn Permit) -> Result<()> {
+    async fn attach(&self, _: &Vm, _: &DiskRef, _: &dyn Fence) -> Result<()> {
         panic!("nobody asks for that")
     }
 
@@ -1065,7 +1076,7 @@ impl Hypervisor for World {
         panic!("nobody asks for that")
     }
 
-    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn destroy(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         let seen = vm.clone();
         self.change("destroy", permit, move |state| {
             let machine = state.own(&seen)?;
@@ -1079,7 +1090,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn release(&self, vm: &Vm, name: &str, permit: &dyn Permit) -> Result<()> {
+    async fn disown(&self, vm: &Vm, name: &str, permit: &dyn Fence) -> Result<()> {
         let (seen, name) = (vm.clone(), name.to_owned());
         self.change("release", permit, move |state| {
             let own = state.reading(seen.uuid()).provider_id();

@@ -6,7 +6,7 @@ use super::fake::{World, pool, remove};
 use super::says::{evictions, first, give_until, intruded_unseen, ready, rejoin};
 use super::stories::codes;
 use crate::upgrade::Reason;
-use crate::workers::{Action, Arrived, Machine, State, Wait, Wish, next};
+use crate::workers::{Action, Goal, RunOutcome, State, Wait, WorkerRecord, next};
 
 /// What a status tells of one worker.
 async fn told_of(world: &World, worker: &str) -> Wait {
@@ -22,9 +22,9 @@ async fn who_has_joined_in_the_place_of_one_that_was_never_a_member_is_told_and_
         world.set_fault(None);
         world.lock().intruded.insert("t-w2".to_owned());
         if has_failed {
-            assert_eq!(codes(&world.give(Wish::Add(1)).await.arrived().0), ["workers.name-in-use"]);
+            assert_eq!(codes(&world.give(Goal::Add(1)).await.arrived().0), ["workers.name-in-use"]);
         } else {
-            give_until(&world, Wish::Add(1), || world.lock().intruded.is_empty()).await;
+            give_until(&world, Goal::Add(1), || world.lock().intruded.is_empty()).await;
             // Its VM says by then with which key it asks itself, and no command has seen that.
             tokio::time::sleep(Duration::from_secs(60)).await;
             let wait = told_of(&world, "t-w2").await;
@@ -43,16 +43,16 @@ async fn who_has_joined_in_its_place_is_told_by_status_also_once_it_is_too_late_
     // One that was never a member; and one that is to join again once more, with its last token gone.
     let new = World::with(1).await;
     new.lock().intruded.insert("t-w2".to_owned());
-    give_until(&new, Wish::Add(1), || new.lock().intruded.is_empty()).await;
+    give_until(&new, Goal::Add(1), || new.lock().intruded.is_empty()).await;
     let again = intruded_unseen().await;
-    assert_eq!(codes(&again.give(Wish::Continue).await.arrived().0), ["workers.name-in-use"]);
-    again.give_for_a_minute(Wish::GoOn).await.arrived();
+    assert_eq!(codes(&again.give(Goal::Continue).await.arrived().0), ["workers.name-in-use"]);
+    again.give_for_a_minute(Goal::GoOn).await.arrived();
     assert_eq!(first(&again).await.state, State::Returning);
     for (world, worker) in [(new, "t-w2"), (again, "t-w1")] {
         tokio::time::sleep(Duration::from_secs(2000)).await;
         let wait = told_of(&world, worker).await;
         assert!(wait.reason.code == "workers.name-in-use" && wait.reason.words.contains("Remove the worker"), "{wait}");
-        let (arrived, _) = world.give(Wish::Continue).await.arrived();
+        let (arrived, _) = world.give(Goal::Continue).await.arrived();
         assert_eq!(codes(&arrived), ["workers.name-in-use"]);
     }
 }
@@ -62,7 +62,7 @@ async fn a_member_whose_record_is_older_than_its_key_is_drained_also_where_it_wa
     let world = World::with(2).await;
     world.lock().let_in.insert("t-w1".to_owned(), "an earlier key".to_owned());
     let (arrived, _) = world.give(rejoin("t-w1")).await.arrived();
-    let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+    let RunOutcome::Stopped(why) = &arrived else { panic!("{arrived:?}") };
     assert_eq!(codes(&arrived), ["workers.unproved"]);
     assert!(why[0].reason.words.contains("was let in with another key"), "{why:?}");
     // The fake shuts down nobody who has pods.
@@ -73,16 +73,16 @@ async fn a_member_whose_record_is_older_than_its_key_is_drained_also_where_it_wa
 #[tokio::test(start_paused = true)]
 async fn who_was_in_its_place_counts_no_more_once_it_was_given_another_token() {
     let world = intruded_unseen().await;
-    assert_eq!(codes(&world.give(Wish::Continue).await.arrived().0), ["workers.name-in-use"]);
+    assert_eq!(codes(&world.give(Goal::Continue).await.arrived().0), ["workers.name-in-use"]);
     // He is gone, and so is what control nodes had noted of him.
     world.lock().let_in.remove("t-w1");
     world.lock().silence("t-w1");
     world.set_fault(None);
     let is_given = |(name, _): &(&str, _)| *name == "power_on";
-    give_until(&world, Wish::GoOn, || world.lock().calls.iter().any(is_given)).await;
+    give_until(&world, Goal::GoOn, || world.lock().calls.iter().any(is_given)).await;
     let machine = first(&world).await;
     assert_eq!((machine.state, machine.impersonated), (State::Joining, false));
-    world.give(Wish::Continue).await.done();
+    world.give(Goal::Continue).await.done();
     // As where the control nodes' store was turned back afterwards.
     world.lock().let_in.insert("t-w1".to_owned(), "an earlier key".to_owned());
     assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
@@ -92,7 +92,7 @@ async fn who_was_in_its_place_counts_no_more_once_it_was_given_another_token() {
 #[tokio::test(start_paused = true)]
 async fn a_key_that_one_was_seen_by_to_be_anothers_is_kept_only_if_it_joins_by_that() {
     let world = intruded_unseen().await;
-    world.give_for_a_minute(Wish::Continue).await.arrived();
+    world.give_for_a_minute(Goal::Continue).await.arrived();
     let own = first(&world).await.key.expect("the key that he was seen by");
     for (noted, kept) in [("what a pod has said", None), (&*own, Some(own.clone()))] {
         let mut records = world.kept().await.unwrap();
@@ -101,7 +101,7 @@ async fn a_key_that_one_was_seen_by_to_be_anothers_is_kept_only_if_it_joins_by_t
         world.keep(records).await;
         // Control nodes have let its VM in after all.
         world.lock().let_in.insert("t-w1".to_owned(), own.clone());
-        world.give(Wish::Continue).await.done();
+        world.give(Goal::Continue).await.done();
         let joined = first(&world).await;
         assert_eq!((joined.state, joined.impersonated, joined.key), (State::Member, false, kept));
     }
@@ -110,7 +110,7 @@ async fn a_key_that_one_was_seen_by_to_be_anothers_is_kept_only_if_it_joins_by_t
 /// As of one that a command has told to go, or whose object somebody has deleted.
 #[test]
 fn of_one_that_goes_it_is_noted_who_is_in_its_place_before_its_token_is_removed() {
-    let comes = |change: fn(&mut Machine)| {
+    let comes = |change: fn(&mut WorkerRecord)| {
         let (mut machine, seen) = ready(None, Some("its"));
         machine.joined_seconds = Some(9);
         change(&mut machine);

@@ -9,7 +9,7 @@ use super::fake::{Fault, Given, World, node_on, pool, remove};
 use super::stories::codes;
 use crate::hypervisor::PowerState;
 use crate::upgrade::Reason;
-use crate::workers::{Action, Machine, Next, Removal, Seen, State, Wish, next, reason};
+use crate::workers::{Action, Goal, Inventory, Next, Removal, State, WorkerRecord, next, reason};
 
 /// Where a call of this name is the first one, while a worker leaves whose VM is to be kept.
 async fn first(call: &str) -> usize {
@@ -51,7 +51,7 @@ async fn a_vm_that_is_kept_leaves_the_networks_and_its_pool_and_holds_its_disks(
     assert_eq!(of, Some(("t-w1", vm.stamp.unwrap().swap)));
     // Whoever looks once more finds nothing of it.
     assert!(world.kept().await.unwrap().machine("t-w1").is_none());
-    world.give(Wish::Add(1)).await.done();
+    world.give(Goal::Add(1)).await.done();
     assert_eq!((world.own(), world.given_up().len()), (vec!["t-w2".to_owned(), "t-w3".to_owned()], 1));
 }
 
@@ -68,7 +68,7 @@ async fn that_a_vm_was_given_up_is_seen_where_the_answer_is_lost() {
             world.set_fault(None);
             let kept = world.status().await.unwrap().unwrap().workers[0].kept.clone();
             assert!(kept.is_some_and(|name| name.starts_with("t-w1-kept-")), "its machine is there, and tells");
-            world.give_over(Wish::GoOn).await.done();
+            world.give_over(Goal::GoOn).await.done();
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "{fault:?}: {:?}", begun.elapsed());
         assert_eq!((world.own(), world.given_up().len()), (vec!["t-w2".to_owned()], 1), "{fault:?}");
@@ -96,7 +96,7 @@ async fn a_replica_of_a_vm_that_is_kept_is_not_given_up_with_it() {
 async fn what_was_not_made_to_the_end_is_kept_by_nobody() {
     let world = World::killed_while_adding("add.end", Fault::KilledBefore).await;
     world.has_removed_by("t-w2", Removal::Keep).await;
-    world.give_over(Wish::GoOn).await.done();
+    world.give_over(Goal::GoOn).await.done();
     assert_eq!((world.own(), world.given_up().len()), (vec!["t-w1".to_owned(), "t-w3".to_owned()], 0));
 }
 
@@ -108,7 +108,7 @@ async fn a_vm_that_is_not_to_be_kept_any_more_is_destroyed() {
     assert!(matches!(world.give(remove("t-w1")).await, Given::Killed));
     world.set_fault(None);
     world.has_removed_by("t-w1", Removal::Destroy).await;
-    world.give_over(Wish::GoOn).await.done();
+    world.give_over(Goal::GoOn).await.done();
     assert!(changes(&world).ends_with(&["detach", "destroy"]), "{:?}", changes(&world));
     assert_eq!((world.own(), world.given_up().len()), (vec!["t-w2".to_owned()], 0));
 }
@@ -125,7 +125,7 @@ async fn for_a_member_whose_vm_was_given_up_since_another_worker_comes() {
     let status = world.status().await.unwrap().unwrap();
     assert!(status.newer.is_empty() && status.workers[0].kept.as_ref() == Some(&kept[0].name), "{status:?}");
     let begun = Instant::now();
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     assert_eq!((world.own(), world.given_up()), (vec!["t-w2".to_owned(), "t-w3".to_owned()], kept));
 }
@@ -155,7 +155,7 @@ async fn a_vm_that_is_stamped_as_given_up_and_runs_is_out_of_sight_for_a_minute_
             }
         }
         let begun = Instant::now();
-        world.give(Wish::GoOn).await.done();
+        world.give(Goal::GoOn).await.done();
         let told = format!("copied {is_copied}, another's {is_anothers}");
         assert!(begun.elapsed() >= Duration::from_secs(60), "{told}: {:?}", begun.elapsed());
         assert_eq!(world.own(), ["t-w2", "t-w3"], "{told}");
@@ -170,19 +170,19 @@ fn one_whose_vm_was_given_up_before_anything_is_noted_of_it_is_not_made() {
     let mut pool = pool(1);
     pool.made = 1;
     let id = Uuid::from_u128(7);
-    let machine = Machine { drawn: Some(id), ..Machine::new(&pool, id, None, 0) };
-    let decided = |seen: &Seen| {
+    let machine = WorkerRecord { drawn: Some(id), ..WorkerRecord::new(&pool, id, None, 0) };
+    let decided = |seen: &Inventory| {
         let [action] = <[Action; 1]>::try_from(next(&pool, std::slice::from_ref(&machine), seen).actions).unwrap();
         action
     };
-    assert!(matches!(decided(&Seen::default()), Action::Import(_)));
+    assert!(matches!(decided(&Inventory::default()), Action::Import(_)));
     let kept = [(machine.name.clone(), "t-w1-kept-00000000".to_owned())].into();
     // As long as it may run its address is nobody else's.
-    let runs = Seen { kept, ..Seen::default() };
+    let runs = Inventory { kept, ..Inventory::default() };
     assert!(next(&pool, std::slice::from_ref(&machine), &runs).actions.is_empty());
     let gone = || [machine.name.clone()].into();
     let node = |provider: Uuid| node_on(&machine.name, &format!("vsphere://{provider}"));
-    let ready = Seen { gone: gone(), nodes: vec![node(id)], ..runs };
+    let ready = Inventory { gone: gone(), nodes: vec![node(id)], ..runs };
     let Next { actions, waits, .. } = next(&pool, std::slice::from_ref(&machine), &ready);
     assert!(
         actions.is_empty()
@@ -192,7 +192,7 @@ fn one_whose_vm_was_given_up_before_anything_is_noted_of_it_is_not_made() {
                 .ends_with("t-w1-kept-00000000 now, which runs, is on a network or is there twice: power it off"),
         "{waits:?}"
     );
-    let seen = Seen { nodes: vec![node(Uuid::from_u128(8))], ..ready };
+    let seen = Inventory { nodes: vec![node(Uuid::from_u128(8))], ..ready };
     assert!(matches!(decided(&seen), Action::Leave(_, Reason { code, .. }) if code == reason::GIVEN_UP));
 }
 
@@ -210,7 +210,7 @@ async fn beside_a_vm_that_is_stamped_as_another_deployments_none_is_made_with_it
         machine.vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbad);
     }
     world.keep(before).await;
-    for wish in [Wish::GoOn, Wish::Scale(0)] {
+    for wish in [Goal::GoOn, Goal::Scale(0)] {
         let (arrived, _) = world.give(wish).await.arrived();
         assert_eq!(codes(&arrived), ["workers.vm-odd"]);
         let with = world.lock().machines.iter().filter(|machine| machine.vm.uuid() == uuid).count();

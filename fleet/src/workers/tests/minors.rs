@@ -1,7 +1,7 @@
 //! What makes a worker outdated: another minor of Kubernetes than is wanted, and nothing that is there for people alone.
 
 use super::fake::{Does, Given, World, pool, raise, replace};
-use crate::workers::{Arrived, Changes, Discards, State, Wish};
+use crate::workers::{Changes, Discards, Goal, RunOutcome, State};
 
 #[tokio::test(start_paused = true)]
 async fn workers_of_the_minor_before_stay_until_they_are_taken_to_their_control_planes_and_none_goes_for_nothing() {
@@ -9,12 +9,12 @@ async fn workers_of_the_minor_before_stay_until_they_are_taken_to_their_control_
     let mut old = pool(2);
     old.template.kubernetes = "1.35".to_owned();
     world.lock().kubelet = "v1.35.4".to_owned();
-    world.give(Wish::Create(Box::new(old))).await.done();
+    world.give(Goal::Create(Box::new(old))).await.done();
     // The control nodes are taken to the next minor.
     world.lock().kubelet = "v1.36.2".to_owned();
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     assert_eq!(world.own(), ["t-w1", "t-w2"]);
-    let status = world.give(Wish::Add(1)).await.done();
+    let status = world.give(Goal::Add(1)).await.done();
     let run: Vec<_> = status.workers.iter().filter_map(|worker| worker.kubelet.as_deref()).collect();
     assert_eq!((run, status.kubernetes.as_str()), (vec!["v1.35.4", "v1.35.4", "v1.36.2"], "1.35"));
     world.begin_counting();
@@ -30,7 +30,7 @@ async fn workers_of_the_minor_before_stay_until_they_are_taken_to_their_control_
 async fn a_worker_that_has_not_joined_yet_is_not_made_anew_for_a_minor() {
     let world = World::with(1).await;
     world.lock().ill.insert("one".to_owned());
-    assert_eq!(world.give_for_a_minute(Wish::Add(1)).await.arrived().0, Arrived::Cancelled);
+    assert_eq!(world.give_for_a_minute(Goal::Add(1)).await.arrived().0, RunOutcome::Cancelled);
     world.lock().ill.clear();
     let mut joining = world.kept().await.unwrap();
     assert_eq!(joining.machines[1].state, State::Joining);
@@ -65,7 +65,7 @@ async fn a_newer_minor_than_the_control_nodes_is_refused_before_anything_is_made
 #[tokio::test(start_paused = true)]
 async fn a_new_version_of_the_command_rolls_nothing() {
     let world = World::with(2).await;
-    let Wish::Replace { image: Some(mut image), cluster, kubernetes, changes, discards } =
+    let Goal::Replace { image: Some(mut image), cluster, kubernetes, changes, discards } =
         replace("one", Changes::default())
     else {
         unreachable!()
@@ -76,7 +76,7 @@ async fn a_new_version_of_the_command_rolls_nothing() {
     earlier.pool.carries.clear();
     world.keep(earlier).await;
     let discards = Discards { local_volumes: true, ..discards };
-    let wish = Wish::Replace { image: Some(image), cluster, kubernetes, changes, discards };
+    let wish = Goal::Replace { image: Some(image), cluster, kubernetes, changes, discards };
     let status = world.give(wish).await.done();
     assert_eq!((world.own(), status.image.as_str()), (vec!["t-w1".into(), "t-w2".into()], "KaaS tenant, image one"));
     assert!(status.workers.iter().all(|worker| worker.up_to_date && worker.discards == Discards::default()));

@@ -5,21 +5,21 @@ use uuid::Uuid;
 use super::fake::{DEPLOYMENT, World, pool, vm};
 use super::stories::codes;
 use crate::hypervisor::{PowerState, Stamp, Vm};
-use crate::workers::{Arrived, Machine, Pool, Seen, State, Wait, Wish, next};
+use crate::workers::{Goal, Inventory, Pool, RunOutcome, State, Wait, WorkerRecord, next};
 
-fn machine(number: u64) -> Machine {
+fn machine(number: u64) -> WorkerRecord {
     let id = Uuid::from_u128(number.into());
     let pool = Pool { made: number, ..pool(3) };
-    Machine { drawn: Some(id), vm: Some(id), state: State::Member, ..Machine::new(&pool, id, None, 0) }
+    WorkerRecord { drawn: Some(id), vm: Some(id), state: State::Member, ..WorkerRecord::new(&pool, id, None, 0) }
 }
 
 /// A VM that is stamped as a Machine's, of this BIOS UUID.
-fn vm_of(machine: &Machine, uuid: u128) -> Vm {
+fn vm_of(machine: &WorkerRecord, uuid: u128) -> Vm {
     Vm { power: PowerState::On, ..vm(&machine.name, Uuid::from_u128(uuid), Some(machine.stamp(DEPLOYMENT))) }
 }
 
-fn newer(machines: &[Machine], vms: Vec<Vm>) -> Vec<u128> {
-    let seen = Seen { vms, ..Seen::default() };
+fn newer(machines: &[WorkerRecord], vms: Vec<Vm>) -> Vec<u128> {
+    let seen = Inventory { vms, ..Inventory::default() };
     seen.newer(machines).into_iter().map(|vm| vm.uuid().as_u128()).collect()
 }
 
@@ -32,7 +32,7 @@ fn the_vm_of_a_worker_that_nobody_knows_is_newer() {
     let off = Vm { power: PowerState::Off, ..vm_of(&second, 2) };
     assert_eq!(newer(std::slice::from_ref(&first), vec![off]), [2], "its worker may be shut down");
     // A name that was given again since.
-    let again = Machine { name: second.name.clone(), ..machine(7) };
+    let again = WorkerRecord { name: second.name.clone(), ..machine(7) };
     assert_eq!(newer(&[first.clone(), again], vms()), [2]);
     let copy = vm_of(&second, 9);
     assert_eq!(newer(&[first.clone(), second.clone()], [vms(), vec![copy]].concat()), [0; 0], "a copy is no newer one");
@@ -44,20 +44,20 @@ fn the_vm_of_a_worker_that_nobody_knows_is_newer() {
 /// Such a one would be taken for half a VM, and made anew.
 #[test]
 fn the_vm_of_a_worker_that_is_noted_as_begun_is_newer_once_it_is_on() {
-    let begun = Machine { vm: None, state: State::New, ..machine(1) };
+    let begun = WorkerRecord { vm: None, state: State::New, ..machine(1) };
     let on = vm_of(&begun, 1);
     assert_eq!(newer(std::slice::from_ref(&begun), vec![Vm { power: PowerState::Off, ..on.clone() }]), [0; 0]);
     assert_eq!(newer(std::slice::from_ref(&begun), vec![on.clone()]), [1]);
     let with = |power| vec![Vm { power, ..on.clone() }];
     assert_eq!(newer(std::slice::from_ref(&begun), with(PowerState::Suspended)), [1]);
     assert_eq!(newer(std::slice::from_ref(&begun), with(PowerState::Unknown)), [0; 0], "its host does not answer");
-    let unknown = Seen { vms: with(PowerState::Unknown), ..Seen::default() };
+    let unknown = Inventory { vms: with(PowerState::Unknown), ..Inventory::default() };
     let next = next(&pool(1), std::slice::from_ref(&begun), &unknown);
     assert!(next.actions.is_empty(), "it may be on: {next:?}");
     let says = |wait: &Wait| ["remove the worker", "at most 2 VMs"].iter().all(|it| wait.reason.words.contains(it));
     let is_told = |wait: &Wait| wait.lasting && says(wait);
     assert!(next.waits.iter().any(is_told), "nobody else sees to it: {next:?}");
-    let whole = Machine { vm: begun.drawn, ..begun };
+    let whole = WorkerRecord { vm: begun.drawn, ..begun };
     assert_eq!(newer(&[whole], vec![on]), [0; 0], "it was powered on, and that was not noted");
 }
 
@@ -67,8 +67,8 @@ async fn where_what_is_kept_may_be_older_nothing_is_done_beside_a_vm_that_is_new
     let world = World::with(1).await;
     world.lock().leave_vm("t-w2");
     world.lock().restorable = true;
-    let (arrived, status) = world.give(Wish::Add(1)).await.arrived();
-    assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+    let (arrived, status) = world.give(Goal::Add(1)).await.arrived();
+    assert!(matches!(arrived, RunOutcome::Paused(_)), "{arrived:?}");
     assert_eq!((codes(&arrived), status.available), (vec!["workers.vm-newer"], 1));
     assert_eq!(world.own(), ["t-w1", "t-w2"]);
 }

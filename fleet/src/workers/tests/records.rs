@@ -1,11 +1,11 @@
 //! What is kept, what is cut, and what an earlier hold has left.
 
 use super::fake::{World, pool, remove};
-use crate::authority::{Hold, Store, TakeOver};
-use crate::workers::{Arrived, Kept, Machine, Pool, Records, Wish, records};
+use crate::lease::{Lease, Store, TakeOver};
+use crate::workers::{Goal, Pool, PoolRecord, Records, RunOutcome, WorkerRecord, records};
 
-async fn hold(world: &World) -> Hold<'_> {
-    Hold::take(world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap()
+async fn hold(world: &World) -> Lease<'_> {
+    Lease::acquire(world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -13,7 +13,7 @@ async fn the_last_whole_change_counts_and_one_that_was_cut_noted_nothing() {
     let world = World::new();
     assert_eq!(records::read(&world).await.unwrap(), None);
     let first = hold(&world).await;
-    let mut records = Records::begin(&first, Kept { pool: pool(2), machines: Vec::new() }).await.unwrap();
+    let mut records = Records::begin(&first, PoolRecord { pool: pool(2), machines: Vec::new() }).await.unwrap();
     records.save_pool(pool(3)).await.unwrap();
     records.save_pool(pool(4)).await.unwrap();
     assert_eq!(records::read(&world).await.unwrap().unwrap().pool.count, 4);
@@ -48,11 +48,11 @@ async fn a_journal_that_is_damaged_is_one_machines_and_the_others_go_on() {
         assert_eq!(lost.reason.as_ref().unwrap().code, "workers.journal-damaged");
     }
     // It is left alone, and named.
-    let (arrived, _) = world.give(Wish::Scale(3)).await.arrived();
-    assert!(matches!(&arrived, Arrived::Stopped(why) if why[0].worker.as_deref() == Some("t-w2")), "{arrived:?}");
+    let (arrived, _) = world.give(Goal::Scale(3)).await.arrived();
+    assert!(matches!(&arrived, RunOutcome::Stopped(why) if why[0].worker.as_deref() == Some("t-w2")), "{arrived:?}");
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w3"]);
     // What is made anew is drained first.
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     assert_eq!(world.own(), ["t-w1", "t-w3", "t-w4"]);
 }
 
@@ -66,7 +66,7 @@ async fn a_change_that_is_whole_and_not_understood_is_not_taken_for_one_that_was
     records.save_machine(before.machines[1].clone()).await.unwrap();
     let text = world.read(first.number(), file).await.unwrap().unwrap();
     let write = async |text: &str| world.write(first.number(), file, text).await.unwrap();
-    let damaged = |kept: &Kept| {
+    let damaged = |kept: &PoolRecord| {
         let (lost, was) = (&kept.machines[1], &before.machines[1]);
         assert_eq!(lost.reason.as_ref().unwrap().code, "workers.journal-damaged");
         assert_eq!((&lost.name, lost.id, lost.address, lost.vm), (&was.name, was.id, was.address, was.vm));
@@ -80,7 +80,8 @@ async fn a_change_that_is_whole_and_not_understood_is_not_taken_for_one_that_was
         damaged(&world.kept().await.unwrap());
     }
     // One of a machine that is new is known by what can be read of it: nobody else gets its address.
-    let new = Machine { name: "t-w3".to_owned(), address: Some([10, 0, 0, 22].into()), ..before.machines[1].clone() };
+    let new =
+        WorkerRecord { name: "t-w3".to_owned(), address: Some([10, 0, 0, 22].into()), ..before.machines[1].clone() };
     write(&text).await;
     records.save_machine(new.clone()).await.unwrap();
     let file = "worker-000002-t-w3.json";
@@ -104,7 +105,8 @@ async fn a_damaged_change_says_nothing_where_a_later_one_says_all_of_its_machine
     let before = world.kept().await.unwrap();
     let first = hold(&world).await;
     let mut records = Records::begin(&first, before.clone()).await.unwrap();
-    let new = Machine { name: "t-w3".to_owned(), address: Some([10, 0, 0, 22].into()), ..before.machines[1].clone() };
+    let new =
+        WorkerRecord { name: "t-w3".to_owned(), address: Some([10, 0, 0, 22].into()), ..before.machines[1].clone() };
     for machine in [&new, &new, &before.machines[0]] {
         records.save_machine(machine.clone()).await.unwrap();
     }
@@ -122,7 +124,7 @@ async fn a_damaged_change_says_nothing_where_a_later_one_says_all_of_its_machine
 async fn a_name_that_a_damaged_hold_has_given_is_given_no_more_once_that_is_put_aside() {
     let world = World::with(2).await;
     let before = world.numbers().await.unwrap();
-    world.give(Wish::Add(2)).await.done();
+    world.give(Goal::Add(2)).await.done();
     world.give(remove("t-w4")).await.done();
     let holds: Vec<u64> =
         world.numbers().await.unwrap().into_iter().filter(|number| !before.contains(number)).collect();
@@ -140,17 +142,17 @@ async fn a_name_that_a_damaged_hold_has_given_is_given_no_more_once_that_is_put_
     world.lock().nodes.retain(|node| !lost(&node.name));
     world.lock().machines.retain(|machine| !lost(&machine.vm.name));
     assert_eq!(world.kept().await.unwrap().machines.len(), 2);
-    assert_eq!(world.give(Wish::Add(1)).await.done().available, 3);
+    assert_eq!(world.give(Goal::Add(1)).await.done().available, 3);
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w5"], "somebody has a certificate by the name of another one");
     // That is kept from then on.
     assert_eq!(world.kept().await.unwrap().pool.made, 5);
     // Nor does what was put aside keep old holds for good, and the next name is still a new one without it.
     for _ in 0..30 {
-        world.give(Wish::GoOn).await.done();
+        world.give(Goal::GoOn).await.done();
     }
     let left = world.numbers().await.unwrap();
     assert!(left.len() <= 21, "{left:?}");
-    assert_eq!(world.give(Wish::Add(1)).await.done().available, 4);
+    assert_eq!(world.give(Goal::Add(1)).await.done().available, 4);
     assert_eq!(world.own().last().map(String::as_str), Some("t-w6"));
 }
 
@@ -178,6 +180,6 @@ fn what_an_earlier_command_has_not_noted_is_none() {
     }
     let pool = pool(1);
     assert_eq!(without(&pool, "carries"), Pool { carries: Vec::new(), ..pool.clone() });
-    let machine = Machine::new(&pool, uuid::Uuid::from_u128(1), None, 0);
+    let machine = WorkerRecord::new(&pool, uuid::Uuid::from_u128(1), None, 0);
     assert_eq!(without(&machine, "heard"), machine);
 }

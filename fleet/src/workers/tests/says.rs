@@ -8,12 +8,14 @@ use uuid::Uuid;
 
 use super::fake::{ANOTHER, DEPLOYMENT, Given, World, done, node_on, pool, remove, replace, vm};
 use super::stories::codes;
-use crate::authority::TakeOver;
-use crate::hypervisor::{Kind, PowerState, Vm};
-use crate::workers::{Action, Arrived, Changes, Discards, Machine, NodeSeen, PodSeen, Seen, State, Wait, Wish, next};
+use crate::hypervisor::{ErrorKind, PowerState, Vm};
+use crate::lease::TakeOver;
+use crate::workers::{
+    Action, Changes, Discards, Goal, Inventory, NodeSeen, PodSeen, RunOutcome, State, Wait, WorkerRecord, next,
+};
 
-pub(super) fn rejoin(worker: &str) -> Wish {
-    Wish::Rejoin { worker: worker.to_owned() }
+pub(super) fn rejoin(worker: &str) -> Goal {
+    Goal::Rejoin { worker: worker.to_owned() }
 }
 
 /// A cluster of two workers, of which the first has to join again and refuses for this reason.
@@ -29,10 +31,10 @@ async fn a_worker_that_will_not_join_fails_within_a_minute_with_its_own_code() {
     let world = World::with(1).await;
     world.lock().refusing.insert("t-w2".to_owned(), ("join.wrong-ca", true));
     let before = world.now();
-    let (arrived, status) = world.give(Wish::Add(1)).await.arrived();
+    let (arrived, status) = world.give(Goal::Add(1)).await.arrived();
     assert!(world.now() - before < 60, "it took {} s", world.now() - before);
     assert_eq!(codes(&arrived), ["join.wrong-ca"]);
-    assert!(matches!(arrived, Arrived::Stopped(_)));
+    assert!(matches!(arrived, RunOutcome::Stopped(_)));
     let failed = &status.workers[1];
     let says = failed.says.as_ref().expect("what it says");
     assert_eq!(
@@ -52,13 +54,13 @@ async fn a_refusal_that_may_pass_is_named_and_waited_for() {
         assert_eq!(status.waits[0].reason.code, "join.name-in-use");
         world.lock().refusing.clear();
     };
-    let (given, ()) = tokio::join!(world.give(Wish::Add(1)), passes);
+    let (given, ()) = tokio::join!(world.give(Goal::Add(1)), passes);
     assert_eq!(given.done().available, 2);
     // One that does not pass has its code all the same.
     world.lock().refusing.insert("t-w3".to_owned(), ("join.name-in-use", false));
     let before = world.now();
-    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
-    let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+    let (arrived, _) = world.give(Goal::Add(1)).await.arrived();
+    let RunOutcome::Stopped(why) = &arrived else { panic!("{arrived:?}") };
     assert_eq!(codes(&arrived), ["join.name-in-use"]);
     assert!(why[0].reason.words.contains("900 s") && world.now() - before > 900, "{why:?}");
 }
@@ -71,10 +73,10 @@ async fn a_worker_whose_rejoin_has_failed_is_kept_and_joins_again_once_somebody_
     assert_eq!((codes(&arrived), world.now() - before < 120), (vec!["join.token-refused"], true));
     assert_eq!((status.workers[0].state, status.workers[0].power), (State::Failed, Some(PowerState::On)));
     let vm = world.kept().await.unwrap().machines[0].vm;
-    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    let (arrived, _) = world.give(Goal::GoOn).await.arrived();
     assert_eq!(codes(&arrived), ["join.token-refused"]);
     world.lock().refusing.clear();
-    let status = world.give(Wish::GoOn).await.done();
+    let status = world.give(Goal::GoOn).await.done();
     assert_eq!((status.available, world.own()), (2, vec!["t-w1".to_owned(), "t-w2".to_owned()]));
     assert_eq!(world.kept().await.unwrap().machines[0].vm, vm, "it is the same VM");
     // Whoever wants it to go says so.
@@ -89,33 +91,36 @@ async fn a_worker_whose_rejoin_has_failed_is_kept_and_joins_again_once_somebody_
 async fn a_rejoin_whose_form_is_refused_fails_once_and_the_vm_is_on_as_before() {
     let world = World::with(2).await;
     world.lock().expire("t-w1");
-    world.lock().forms_are = Some(Kind::Refused);
+    world.lock().forms_are = Some(ErrorKind::Refused);
     world.set_fault(None);
     let key = first(&world).await.key;
     let (arrived, status) = world.give(rejoin("t-w1")).await.arrived();
     assert_eq!(codes(&arrived), ["hypervisor.refused"]);
     assert_eq!((key.is_some(), first(&world).await.key), (true, key), "its form has the token of before");
-    assert!(matches!(&arrived, Arrived::Stopped(why) if why[0].reason.words.contains("stays as it is")), "{arrived:?}");
+    assert!(
+        matches!(&arrived, RunOutcome::Stopped(why) if why[0].reason.words.contains("stays as it is")),
+        "{arrived:?}"
+    );
     assert_eq!((status.workers[0].state, status.workers[0].power), (State::Failed, Some(PowerState::On)));
     assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "give").count(), 1);
     assert!(world.lock().tokens.is_empty(), "a token is left");
     // Whoever shuts it down then wants it off.
     world.lock().lose_power("t-w1");
-    let (_, status) = world.give(Wish::Scale(2)).await.arrived();
+    let (_, status) = world.give(Goal::Scale(2)).await.arrived();
     assert_eq!(status.workers[0].power, Some(PowerState::Off));
     world.lock().forms_are = None;
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rejoin_whose_form_cannot_be_filled_in_for_now_is_not_tried_for_ever() {
     let world = World::with(2).await;
     world.lock().expire("t-w1");
-    world.lock().forms_are = Some(Kind::Denied);
+    world.lock().forms_are = Some(ErrorKind::Denied);
     let (arrived, _) = world.give(rejoin("t-w1")).await.arrived();
-    assert!(matches!(&arrived, Arrived::Paused(_)) && codes(&arrived) == ["hypervisor.denied"], "{arrived:?}");
+    assert!(matches!(&arrived, RunOutcome::Paused(_)) && codes(&arrived) == ["hypervisor.denied"], "{arrived:?}");
     world.lock().forms_are = None;
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,9 +128,9 @@ async fn a_worker_that_has_to_join_again_after_a_power_cut_is_named_with_what_me
     let world = refusing("join.certificate-expired", true).await;
     world.lock().lose_power("t-w1");
     let before = world.now();
-    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    let (arrived, _) = world.give(Goal::GoOn).await.arrived();
     assert!(world.now() - before < 120, "only a person helps, and it waits");
-    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let RunOutcome::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     assert_eq!(codes(&arrived), ["join.certificate-expired"]);
     let status = world.status().await.unwrap().unwrap();
     for wait in [&waits[0], &status.waits[0]] {
@@ -143,8 +148,8 @@ async fn a_worker_that_lost_its_system_disk_is_named_with_what_mends_it() {
     for code in ["property.missing", "join.token-refused", "environment.absent"] {
         let world = refusing(code, true).await;
         world.lock().lose_power("t-w1");
-        let (arrived, _) = world.give(Wish::GoOn).await.arrived();
-        let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+        let (arrived, _) = world.give(Goal::GoOn).await.arrived();
+        let RunOutcome::Paused(waits) = &arrived else { panic!("{arrived:?}") };
         assert!(waits[0].token && waits[0].reason.code == code, "{waits:?}");
         world.lock().refusing.clear();
         assert_eq!(world.give(rejoin("t-w1")).await.done().available, 2);
@@ -160,14 +165,14 @@ fn no_reason_names_a_command() {
 }
 
 /// A worker that was powered on at 1000 with a token, and what it says 50 s later.
-fn says(change: impl FnOnce(&mut Machine, &mut Statement, &mut Seen)) -> Option<String> {
+fn says(change: impl FnOnce(&mut WorkerRecord, &mut Statement, &mut Inventory)) -> Option<String> {
     let pool = pool(1);
     let uuid = Uuid::from_u128(1);
-    let mut machine = Machine::new(&pool, Uuid::from_u128(2), None, 1000);
+    let mut machine = WorkerRecord::new(&pool, Uuid::from_u128(2), None, 1000);
     (machine.name, machine.state, machine.vm) = ("t-w1".to_owned(), State::Joining, Some(uuid));
     (machine.token, machine.expires) = (Some("abcdef".to_owned()), 5000);
     let own = Vm { power: PowerState::On, ..vm("t-w1", uuid, Some(machine.stamp(DEPLOYMENT))) };
-    let mut seen = Seen { now: 1050, vms: vec![own], ..Seen::default() };
+    let mut seen = Inventory { now: 1050, vms: vec![own], ..Inventory::default() };
     let mut said = Statement {
         machine: Some(uuid.into()),
         phase: Phase::Refused,
@@ -225,7 +230,7 @@ async fn what_cannot_be_asked_of_a_vm_hinders_nothing() {
     let at = World::first_of_adding("statement").await;
     let world = World::with(1).await;
     world.set_fault(Some((at, super::fake::Fault::Fails)));
-    assert!(matches!(world.give(Wish::Add(1)).await, Given::Arrived(Arrived::Done, _)));
+    assert!(matches!(world.give(Goal::Add(1)).await, Given::Arrived(RunOutcome::Done, _)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -243,17 +248,17 @@ async fn who_has_read_a_form_and_the_identity_of_its_vm_passes_for_no_worker() {
             tokio::time::sleep(Duration::from_secs(60)).await;
             world.status().await.unwrap().unwrap().waits[0].reason.code.clone()
         };
-        let (given, told) = tokio::join!(world.give(Wish::Add(1)), told);
+        let (given, told) = tokio::join!(world.give(Goal::Add(1)), told);
         let (arrived, status) = given.arrived();
         assert_eq!((codes(&arrived), told.as_str(), status.available), (vec![code], code, 1));
-        let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+        let RunOutcome::Stopped(why) = &arrived else { panic!("{arrived:?}") };
         assert!(why[0].reason.words.contains(words), "{why:?}");
         if notes_no_keys {
             // He ends no pod, and nobody knows that it is he.
             world.lock().lose_power("t-w2");
         }
         // He goes with the VM, and another one is made by another name.
-        assert_eq!(world.give(Wish::GoOn).await.done().available, 2);
+        assert_eq!(world.give(Goal::GoOn).await.done().available, 2);
         assert_eq!(world.own(), ["t-w1", "t-w3"]);
         let state = world.lock();
         assert!(state.nodes.iter().all(|node| node.name != "t-w2") && !state.let_in.contains_key("t-w2"));
@@ -270,7 +275,7 @@ async fn who_has_read_the_form_of_one_that_joins_again_passes_for_it_as_little()
     let (arrived, status) = world.give(rejoin("t-w1")).await.arrived();
     assert_eq!((codes(&arrived), status.workers[0].state), (vec!["workers.name-in-use"], State::Failed));
     // Nor is it well because its node is Ready when somebody goes on.
-    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    let (arrived, _) = world.give(Goal::GoOn).await.arrived();
     assert_eq!(codes(&arrived), ["workers.name-in-use"]);
     assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
     assert_eq!((world.own(), world.lock().nodes.len()), (vec!["t-w2".to_owned()], 1));
@@ -278,7 +283,7 @@ async fn who_has_read_the_form_of_one_that_joins_again_passes_for_it_as_little()
 
 #[tokio::test(start_paused = true)]
 async fn who_has_joined_in_the_place_of_one_that_joins_again_goes_at_once_also_before_it_has_failed() {
-    for then in [None, Some(Wish::GoOn), Some(rejoin("t-w1"))] {
+    for then in [None, Some(Goal::GoOn), Some(rejoin("t-w1"))] {
         let world = World::with(2).await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         world.lock().expire("t-w1");
@@ -306,7 +311,7 @@ pub(super) async fn intruded_unseen() -> World {
     let world = World::new();
     let mut pool = pool(2);
     pool.rollout.max_unavailable = 1;
-    world.give(Wish::Create(Box::new(pool))).await.done();
+    world.give(Goal::Create(Box::new(pool))).await.done();
     // What its node says then is news.
     tokio::time::sleep(Duration::from_secs(60)).await;
     world.lock().expire("t-w1");
@@ -321,7 +326,7 @@ pub(super) async fn intruded_unseen() -> World {
 }
 
 /// By a person who ends the command as soon as this is so.
-pub(super) async fn give_until(world: &World, wish: Wish, is_so: impl Fn() -> bool) {
+pub(super) async fn give_until(world: &World, wish: Goal, is_so: impl Fn() -> bool) {
     let (cancel, cancelled) = watch::channel(false);
     let ended = async {
         while !is_so() {
@@ -330,10 +335,10 @@ pub(super) async fn give_until(world: &World, wish: Wish, is_so: impl Fn() -> bo
         cancel.send_replace(true);
     };
     let (given, ()) = tokio::join!(world.give_with(wish, TakeOver::FromTheDead, cancelled), ended);
-    assert_eq!(given.arrived().0, Arrived::Cancelled);
+    assert_eq!(given.arrived().0, RunOutcome::Cancelled);
 }
 
-pub(super) async fn first(world: &World) -> Machine {
+pub(super) async fn first(world: &World) -> WorkerRecord {
     world.kept().await.unwrap().machines[0].clone()
 }
 
@@ -347,7 +352,7 @@ async fn who_is_seen_first_in_the_round_that_chooses_the_worker_to_go_is_noted_b
     let wishes = [
         (replace("two", Changes::default()), 1, vec!["t-w3", "t-w4"]),
         // No other one goes in its place.
-        (Wish::Scale(1), 0, vec!["t-w2"]),
+        (Goal::Scale(1), 0, vec!["t-w2"]),
         // What shows him goes with the token, which is removed first of all.
         (remove("t-w1"), 0, vec!["t-w2"]),
     ];
@@ -371,7 +376,7 @@ async fn who_has_joined_in_its_place_is_told_by_a_status_that_comes_before_any_c
 #[tokio::test(start_paused = true)]
 async fn who_was_seen_in_its_place_is_drained_as_little_once_its_vm_says_nothing_any_more() {
     let world = intruded_unseen().await;
-    world.give_for_a_minute(Wish::Continue).await.arrived();
+    world.give_for_a_minute(Goal::Continue).await.arrived();
     let noted = first(&world).await;
     assert!(noted.state == State::Joining && noted.impersonated && noted.key.is_some(), "{noted:?}");
     world.lock().is_deaf = Some("the host was started anew");
@@ -381,7 +386,7 @@ async fn who_was_seen_in_its_place_is_drained_as_little_once_its_vm_says_nothing
 
 #[test]
 fn who_is_in_its_place_is_noted_also_once_its_token_leaves_no_time_to_join() {
-    let noted = |change: fn(&mut Machine)| {
+    let noted = |change: fn(&mut WorkerRecord)| {
         let (mut machine, seen) = ready(None, Some("its"));
         (machine.state, machine.joined_seconds) = (State::Returning, Some(9));
         change(&mut machine);
@@ -398,7 +403,7 @@ fn who_is_in_its_place_is_noted_also_once_its_token_leaves_no_time_to_join() {
 
 #[test]
 fn of_one_without_a_token_nobody_is_proved_to_be_in_its_place() {
-    let told = |now: u64, change: fn(&mut Machine)| {
+    let told = |now: u64, change: fn(&mut WorkerRecord)| {
         let (mut machine, mut seen) = ready(Some("its"), None);
         (machine.state, machine.joined_seconds, seen.now) = (State::Returning, Some(9), now);
         change(&mut machine);
@@ -417,14 +422,14 @@ fn of_one_without_a_token_nobody_is_proved_to_be_in_its_place() {
     assert_eq!(told(late, |machine| machine.token = None), (is_unproved.clone(), is_unproved));
     // Unless that was seen before.
     let is_anothers = vec!["workers.name-in-use".to_owned()];
-    let seen_before = |machine: &mut Machine| (machine.token, machine.impersonated) = (None, true);
+    let seen_before = |machine: &mut WorkerRecord| (machine.token, machine.impersonated) = (None, true);
     assert_eq!(told(late, seen_before), (is_anothers.clone(), is_anothers));
 }
 
 /// One that goes in whose place somebody was seen, and whose VM says nothing.
 #[test]
 fn of_one_that_goes_where_nobody_can_tell_who_is_in_its_place_it_is_told_what_ends_pods_that_stay() {
-    let told = |change: fn(&mut Machine)| {
+    let told = |change: fn(&mut WorkerRecord)| {
         let (mut machine, mut seen) = ready(None, None);
         (machine.state, machine.token, machine.joined_seconds) = (State::Leaving, None, Some(9));
         (machine.cordoned, machine.handed_over) = (Some(1001), Some(1010));
@@ -454,12 +459,12 @@ async fn of_a_drain_that_is_refused_it_is_told_too_what_ends_pods_of_a_node_that
     world.lock().let_in.insert("t-w1".to_owned(), ANOTHER.to_owned());
     world.lock().blocked.insert("t-w1".to_owned());
     let (arrived, _) = world.give(remove("t-w1")).await.arrived();
-    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let RunOutcome::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     assert_eq!(codes(&arrived), ["workers.drain-blocked"]);
     let words = &waits[0].reason.words;
     assert!(words.contains("its disruption budget") && words.contains("cut that VM's power"), "{words}");
     world.lock().lose_power("t-w1");
-    assert_eq!(world.give(Wish::Scale(1)).await.done().available, 1);
+    assert_eq!(world.give(Goal::Scale(1)).await.done().available, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -473,9 +478,9 @@ async fn the_volumes_of_an_outdated_worker_that_failed_as_anothers_are_given_up_
     let two = replace("two", Changes::default());
     let (arrived, _) = world.give(two.clone()).await.arrived();
     assert!(codes(&arrived).contains(&"workers.local-volumes"), "{arrived:?}");
-    let Wish::Replace { image, cluster, kubernetes, changes, .. } = two else { unreachable!() };
+    let Goal::Replace { image, cluster, kubernetes, changes, .. } = two else { unreachable!() };
     let discards = Discards { local_volumes: true, ..Discards::default() };
-    world.give(Wish::Replace { image, cluster, kubernetes, changes, discards }).await.done();
+    world.give(Goal::Replace { image, cluster, kubernetes, changes, discards }).await.done();
     assert_eq!(world.own(), ["t-w3", "t-w4"]);
 }
 
@@ -489,7 +494,7 @@ async fn of_a_member_whose_node_may_be_anothers_it_is_told_what_ends_pods_that_s
         |wait: &Wait| wait.reason.code == "workers.draining" && wait.reason.words.contains("cut that VM's power");
     assert!(status.waits.iter().any(is_told), "{:?}", status.waits);
     world.lock().lose_power("t-w1");
-    assert_eq!(world.give(Wish::Scale(1)).await.done().available, 1);
+    assert_eq!(world.give(Goal::Scale(1)).await.done().available, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -510,7 +515,7 @@ async fn workers_of_an_earlier_image_and_of_control_nodes_of_one_join_as_soon_as
     for (notes_no_keys, say_no_key) in [(true, false), (false, true), (true, true)] {
         let world = World::new();
         (world.lock().notes_no_keys, world.lock().say_no_key) = (notes_no_keys, say_no_key);
-        let status = world.give(Wish::Create(Box::new(pool(2)))).await.done();
+        let status = world.give(Goal::Create(Box::new(pool(2)))).await.done();
         assert!(status.workers.iter().all(|worker| worker.joined_seconds.is_some_and(|took| took < 60)), "{status:?}");
         world.lock().expire("t-w1");
         world.give(rejoin("t-w1")).await.done();
@@ -525,17 +530,17 @@ async fn a_vm_that_nobody_can_ask_is_waited_for_and_why_is_told() {
         tokio::time::sleep(Duration::from_secs(300)).await;
         world.lock().is_deaf = None;
     };
-    let (given, ()) = tokio::join!(world.give(Wish::Add(1)), mended);
+    let (given, ()) = tokio::join!(world.give(Goal::Add(1)), mended);
     assert_eq!(given.done().available, 2);
     world.lock().is_deaf = Some("the account may not read it");
-    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
-    let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+    let (arrived, _) = world.give(Goal::Add(1)).await.arrived();
+    let RunOutcome::Stopped(why) = &arrived else { panic!("{arrived:?}") };
     assert_eq!(codes(&arrived), ["workers.unproved"]);
     assert!(why[0].reason.words.ends_with("it could not be asked: the account may not read it"), "{why:?}");
     // What does its part already does it all the same.
     assert_eq!(world.status().await.unwrap().unwrap().available, 2);
     world.lock().is_deaf = None;
-    assert_eq!(world.give(Wish::GoOn).await.done().available, 3);
+    assert_eq!(world.give(Goal::GoOn).await.done().available, 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -545,7 +550,7 @@ async fn one_that_waits_for_its_certificate_when_it_joins_again_is_not_sent_for_
     // Somebody was let in by an earlier token, and does nothing that could be seen.
     world.lock().let_in.insert("t-w1".to_owned(), ANOTHER.to_owned());
     let (arrived, _) = world.give(rejoin("t-w1")).await.arrived();
-    let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+    let RunOutcome::Stopped(why) = &arrived else { panic!("{arrived:?}") };
     assert_eq!(codes(&arrived), ["workers.not-joined"]);
     assert!(why[0].reason.words.ends_with("another token does not help: remove the worker"), "{why:?}");
     assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
@@ -554,18 +559,18 @@ async fn one_that_waits_for_its_certificate_when_it_joins_again_is_not_sent_for_
 
 /// A worker that has a token, where its node is Ready and was let in with the key `own`: it has noted a key or none, and its VM says
 /// one or none.
-pub(super) fn ready(noted: Option<&str>, says: Option<&str>) -> (Machine, Seen) {
+pub(super) fn ready(noted: Option<&str>, says: Option<&str>) -> (WorkerRecord, Inventory) {
     let pool = pool(1);
     let uuid = Uuid::from_u128(1);
     let key = |key: Option<&str>| key.map(str::to_owned);
-    let mut machine = Machine { key: key(noted), ..Machine::new(&pool, Uuid::from_u128(2), None, 1000) };
+    let mut machine = WorkerRecord { key: key(noted), ..WorkerRecord::new(&pool, Uuid::from_u128(2), None, 1000) };
     (machine.name, machine.state, machine.vm) = ("t-w1".to_owned(), State::Joining, Some(uuid));
     (machine.token, machine.expires) = (Some("abcdef".to_owned()), 5000);
     let own = Vm { power: PowerState::On, ..vm("t-w1", uuid, Some(machine.stamp(DEPLOYMENT))) };
     let node = NodeSeen { heard: "now".to_owned(), ..node_on("t-w1", &format!("vsphere://{uuid}")) };
     let said =
         Statement { phase: Phase::Waiting, token: machine.token.clone(), key: key(says), ..done(Some(uuid.into())) };
-    let mut seen = Seen { now: 1050, vms: vec![own], nodes: vec![node], ..Seen::default() };
+    let mut seen = Inventory { now: 1050, vms: vec![own], nodes: vec![node], ..Inventory::default() };
     seen.said.insert(machine.name.clone(), said);
     seen.let_in.insert(machine.name.clone(), "own".to_owned());
     (machine, seen)
@@ -582,14 +587,14 @@ async fn of_one_that_goes_and_never_proved_its_node_it_is_told_what_ends_pods_th
     let world = World::with(2).await;
     world.lock().notes_no_keys = true;
     world.lock().intruded.insert("t-w3".to_owned());
-    assert_eq!(codes(&world.give(Wish::Add(1)).await.arrived().0), ["workers.unproved"]);
+    assert_eq!(codes(&world.give(Goal::Add(1)).await.arrived().0), ["workers.unproved"]);
     let (_, status) = world.give(remove("t-w3")).await.arrived();
     let is_told =
         |wait: &Wait| wait.reason.code == "workers.draining" && wait.reason.words.contains("cut that VM's power");
     assert!(status.waits.iter().any(is_told), "{:?}", status.waits);
     // Of a member that is itself nothing of the kind is told.
     world.lock().lose_power("t-w3");
-    assert_eq!(world.give(Wish::GoOn).await.done().available, 2);
+    assert_eq!(world.give(Goal::GoOn).await.done().available, 2);
     let told = async {
         tokio::time::sleep(Duration::from_secs(11)).await;
         world.status().await.unwrap().unwrap().waits

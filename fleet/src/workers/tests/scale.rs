@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::fake::{Fault, World, pool, remove, replace};
 use super::stories::codes;
-use crate::authority::{Hold, TakeOver};
-use crate::workers::{Arrived, Changes, Pool, Records, Rounds, State, Wish};
+use crate::lease::{Lease, TakeOver};
+use crate::workers::{Changes, Goal, Pool, ReconcileLoop, Records, RunOutcome, State};
 
 #[tokio::test(start_paused = true)]
 async fn a_number_is_declared_and_given_again_it_is_nothing_new() {
     let world = World::with(2).await;
     for (count, own) in [(3, 3), (3, 3), (1, 1), (1, 1)] {
-        assert_eq!(world.give(Wish::Scale(count)).await.done().available, count);
+        assert_eq!(world.give(Goal::Scale(count)).await.done().available, count);
         assert_eq!(world.own().len(), own);
     }
     // The youngest go.
@@ -22,17 +22,17 @@ async fn a_number_is_declared_and_given_again_it_is_nothing_new() {
 #[tokio::test(start_paused = true)]
 async fn of_too_many_the_failed_go_first_then_the_outdated_then_the_youngest() {
     let world = World::with(3).await;
-    world.give(Wish::Pause).await.done();
+    world.give(Goal::Pause).await.done();
     world.give(replace("two", Changes::default())).await.arrived();
-    let status = world.give(Wish::Scale(4)).await.arrived().1;
+    let status = world.give(Goal::Scale(4)).await.arrived().1;
     assert!(status.workers[3].up_to_date && status.workers[3].available, "{status:?}");
     world.lock().ill.insert("two".to_owned());
-    let (arrived, _) = world.give(Wish::Scale(5)).await.arrived();
-    assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+    let (arrived, _) = world.give(Goal::Scale(5)).await.arrived();
+    assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w3", "t-w4", "t-w5"]);
-    world.give(Wish::Scale(4)).await.arrived();
+    world.give(Goal::Scale(4)).await.arrived();
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w3", "t-w4"], "the one that has failed");
-    world.give(Wish::Scale(2)).await.arrived();
+    world.give(Goal::Scale(2)).await.arrived();
     let left = world.own();
     assert!(left.len() == 2 && left.contains(&"t-w4".to_owned()), "{left:?}: outdated ones go before the youngest");
 }
@@ -42,9 +42,9 @@ async fn one_whose_rejoin_has_failed_goes_first_where_fewer_are_wanted() {
     let world = World::with(3).await;
     world.lock().expire("t-w1");
     world.lock().refusing.insert("t-w1".to_owned(), ("join.token-refused", true));
-    let (arrived, _) = world.give(Wish::Rejoin { worker: "t-w1".to_owned() }).await.arrived();
+    let (arrived, _) = world.give(Goal::Rejoin { worker: "t-w1".to_owned() }).await.arrived();
     assert_eq!(codes(&arrived), ["join.token-refused"]);
-    assert_eq!(world.give(Wish::Scale(2)).await.done().available, 2);
+    assert_eq!(world.give(Goal::Scale(2)).await.done().available, 2);
     assert_eq!(world.own(), ["t-w2", "t-w3"]);
 }
 
@@ -54,7 +54,7 @@ async fn who_is_to_go_goes_once_others_answer_for_its_addresses_of_services_or_n
         let world = World::with(2).await;
         world.lock().handing_over = handing_over;
         // Pods or power that go too early panic in the fake.
-        world.give(Wish::Scale(1)).await.done();
+        world.give(Goal::Scale(1)).await.done();
         assert_eq!(world.own(), ["t-w1"]);
     }
 }
@@ -64,14 +64,14 @@ async fn a_controller_declares_and_steps_again_and_again() {
     let world = World::with(1).await;
     world
         .acting(tokio::sync::watch::channel(false).1, async |workers| {
-            let hold = Hold::take(workers.store, "a controller", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+            let hold = Lease::acquire(workers.store, "a controller", TakeOver::FromTheDead, &|_| {}).await.unwrap();
             let kept = world.kept().await.unwrap();
-            let mut rounds = Rounds::new(workers, &hold, Records::begin(&hold, kept).await.unwrap());
+            let mut rounds = ReconcileLoop::new(workers, &hold, Records::begin(&hold, kept).await.unwrap());
             for count in [3, 2] {
                 for _ in 0..120 {
-                    rounds.wish(&Wish::Scale(count)).await.unwrap();
+                    rounds.wish(&Goal::Scale(count)).await.unwrap();
                     let writes = world.lock().calls.iter().filter(|(name, _)| *name == "store.write").count();
-                    rounds.wish(&Wish::Scale(count)).await.unwrap();
+                    rounds.wish(&Goal::Scale(count)).await.unwrap();
                     let again = world.lock().calls.iter().filter(|(name, _)| *name == "store.write").count();
                     assert_eq!(again, writes, "what is wanted already is written again");
                     if rounds.step().await.unwrap().done {
@@ -91,15 +91,15 @@ async fn a_controller_declares_and_steps_again_and_again() {
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_drains_asks_for_no_copies_of_vms() {
     let world = World::new();
-    world.give(Wish::Create(Box::new(Pool { addresses: None, ..pool(21) }))).await.done();
+    world.give(Goal::Create(Box::new(Pool { addresses: None, ..pool(21) }))).await.done();
     world.lock().blocked.extend((1..=21).map(|number| format!("t-w{number}")));
     let asked = |world: &World| world.lock().calls.iter().filter(|(name, _)| *name == "with_bios_uuid").count();
     world
         .acting(tokio::sync::watch::channel(false).1, async |workers| {
-            let hold = Hold::take(workers.store, "a controller", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+            let hold = Lease::acquire(workers.store, "a controller", TakeOver::FromTheDead, &|_| {}).await.unwrap();
             let kept = world.kept().await.unwrap();
-            let mut rounds = Rounds::new(workers, &hold, Records::begin(&hold, kept).await.unwrap());
-            rounds.wish(&Wish::Scale(1)).await.unwrap();
+            let mut rounds = ReconcileLoop::new(workers, &hold, Records::begin(&hold, kept).await.unwrap());
+            rounds.wish(&Goal::Scale(1)).await.unwrap();
             let (before, mut blocked) = (asked(&world), 0);
             for _ in 0..120 {
                 let waits = rounds.step().await.unwrap().waits;
@@ -126,9 +126,10 @@ async fn a_wish_that_could_not_be_noted_is_noted_by_the_same_wish() {
             let world = World::with(2).await;
             let failed = world
                 .acting(tokio::sync::watch::channel(false).1, async |workers| {
-                    let hold = Hold::take(workers.store, "a controller", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+                    let hold =
+                        Lease::acquire(workers.store, "a controller", TakeOver::FromTheDead, &|_| {}).await.unwrap();
                     let kept = world.kept().await.unwrap();
-                    let mut rounds = Rounds::new(workers, &hold, Records::begin(&hold, kept).await.unwrap());
+                    let mut rounds = ReconcileLoop::new(workers, &hold, Records::begin(&hold, kept).await.unwrap());
                     world.set_fault(Some((call, fault)));
                     let failed = rounds.wish(&remove("t-w1")).await.is_err();
                     world.set_fault(None);
@@ -160,11 +161,11 @@ async fn who_goes_on_gives_a_drain_its_time_anew() {
     world.give(remove("t-w1")).await.arrived();
     world
         .acting(tokio::sync::watch::channel(false).1, async |workers| {
-            let hold = Hold::take(workers.store, "a controller", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+            let hold = Lease::acquire(workers.store, "a controller", TakeOver::FromTheDead, &|_| {}).await.unwrap();
             let kept = world.kept().await.unwrap();
-            let mut rounds = Rounds::new(workers, &hold, Records::begin(&hold, kept).await.unwrap());
+            let mut rounds = ReconcileLoop::new(workers, &hold, Records::begin(&hold, kept).await.unwrap());
             assert!(rounds.step().await.unwrap().needs_a_person, "it is late");
-            rounds.wish(&Wish::GoOn).await.unwrap();
+            rounds.wish(&Goal::GoOn).await.unwrap();
             assert!(!rounds.step().await.unwrap().needs_a_person, "it has its time");
             hold.release().await;
         })
@@ -174,7 +175,7 @@ async fn who_goes_on_gives_a_drain_its_time_anew() {
 #[tokio::test(start_paused = true)]
 async fn a_look_at_many_that_leave_has_an_end_and_asks_for_volumes_once() {
     let world = World::new();
-    world.give(Wish::Create(Box::new(Pool { addresses: None, ..pool(20) }))).await.done();
+    world.give(Goal::Create(Box::new(Pool { addresses: None, ..pool(20) }))).await.done();
     let mut kept = world.kept().await.unwrap();
     kept.pool.count = 0;
     kept.machines.iter_mut().for_each(|machine| machine.state = State::Leaving);
@@ -190,6 +191,6 @@ async fn a_look_at_many_that_leave_has_an_end_and_asks_for_volumes_once() {
     assert!(world.now() - before <= 301, "it took {} s", world.now() - before);
     // Whoever ends the command does not wait for that.
     let before = world.now();
-    assert_eq!(world.give_for_a_minute(Wish::Continue).await.arrived().0, Arrived::Cancelled);
+    assert_eq!(world.give_for_a_minute(Goal::Continue).await.arrived().0, RunOutcome::Cancelled);
     assert!(world.now() - before < 90, "it took {} s", world.now() - before);
 }

@@ -7,31 +7,31 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::fake::{ANOTHER, Does, Fault, Given, World, node_on, pool, remove, replace, template, vm};
-use crate::authority::TakeOver;
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Size, Vm, VmRef};
+use crate::lease::TakeOver;
 use crate::workers::missing::Missing;
-use crate::workers::{Arrived, Changes, Discards, Machine, NodeSeen, Pool, Seen, State, Wish};
+use crate::workers::{Changes, Discards, Goal, Inventory, NodeSeen, Pool, RunOutcome, State, WorkerRecord};
 
-pub fn codes(arrived: &Arrived) -> Vec<&str> {
+pub fn codes(arrived: &RunOutcome) -> Vec<&str> {
     match arrived {
-        Arrived::Paused(waits) | Arrived::Stopped(waits) => {
+        RunOutcome::Paused(waits) | RunOutcome::Stopped(waits) => {
             waits.iter().map(|wait| wait.reason.code.as_str()).collect()
         }
-        Arrived::Done | Arrived::Cancelled => Vec::new(),
+        RunOutcome::Done | RunOutcome::Cancelled => Vec::new(),
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn workers_join_with_a_token_each_and_nothing_of_it_is_left() {
     let world = World::new();
-    let status = world.give(Wish::Create(Box::new(pool(2)))).await.done();
+    let status = world.give(Goal::Create(Box::new(pool(2)))).await.done();
     assert_eq!((status.wanted, status.available), (2, 2));
     let names: Vec<_> = status.workers.iter().map(|worker| (worker.name.as_str(), worker.state)).collect();
     assert_eq!(names, [("t-w1", State::Member), ("t-w2", State::Member)]);
     assert_eq!(status.workers[1].address, Some([10, 0, 0, 21].into()));
     assert!(status.workers.iter().all(|worker| worker.joined_seconds.is_some_and(|took| (5..60).contains(&took))));
     assert!(world.lock().tokens.is_empty());
-    let again = world.give(Wish::Create(Box::new(pool(2)))).await;
+    let again = world.give(Goal::Create(Box::new(pool(2)))).await;
     assert!(
         matches!(&again, Given::Failed(error) if error.to_string().contains("there are workers already")),
         "{again:?}"
@@ -43,7 +43,7 @@ async fn workers_join_with_a_token_each_and_nothing_of_it_is_left() {
 async fn workers_join_and_go_in_the_hypervisors_order_of_uuids() {
     let world = World::new();
     world.lock().in_order_uuids = true;
-    let status = world.give(Wish::Create(Box::new(pool(2)))).await.done();
+    let status = world.give(Goal::Create(Box::new(pool(2)))).await.done();
     assert_eq!(status.available, 2);
     assert_eq!(world.give(replace("two", Changes::default())).await.done().available, 2);
     // Images up to 0.1 made nodes in one order, and later ones read the other one: the nodes stay what they are.
@@ -52,20 +52,20 @@ async fn workers_join_and_go_in_the_hypervisors_order_of_uuids() {
         let vm = BiosUuid::of_provider_id(&node.provider).unwrap();
         node.provider = vm.swapped().provider_id();
     }
-    assert_eq!(world.give(Wish::GoOn).await.done().available, 2);
+    assert_eq!(world.give(Goal::GoOn).await.done().available, 2);
     assert_eq!(world.give(remove("t-w4")).await.done().available, 1);
 }
 
 #[test]
 fn a_node_of_two_vms_is_neithers() {
     let id = Uuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_0001);
-    let machine = Machine { vm: Some(id), ..Machine::new(&pool(1), Uuid::from_u128(2), None, 0) };
+    let machine = WorkerRecord { vm: Some(id), ..WorkerRecord::new(&pool(1), Uuid::from_u128(2), None, 0) };
     let other = BiosUuid::from(id).orders()[1];
     for reported in BiosUuid::from(id).orders() {
         let nodes = vec![node_on(&machine.name, &BiosUuid::from(reported).provider_id())];
-        let seen = Seen { nodes, vms: vec![vm("a", id, None)], ..Seen::default() };
+        let seen = Inventory { nodes, vms: vec![vm("a", id, None)], ..Inventory::default() };
         assert!(seen.node(&machine).own().is_some());
-        let seen = Seen { vms: vec![vm("a", id, None), vm("b", other, None)], ..seen };
+        let seen = Inventory { vms: vec![vm("a", id, None), vm("b", other, None)], ..seen };
         assert!(seen.node(&machine).own().is_none());
     }
 }
@@ -73,7 +73,7 @@ fn a_node_of_two_vms_is_neithers() {
 #[tokio::test(start_paused = true)]
 async fn workers_by_dhcp_are_as_many_as_are_wanted_and_their_nodes_say_their_addresses() {
     let world = World::new();
-    let status = world.give(Wish::Create(Box::new(Pool { addresses: None, ..pool(12) }))).await.done();
+    let status = world.give(Goal::Create(Box::new(Pool { addresses: None, ..pool(12) }))).await.done();
     assert_eq!(status.available, 12);
     assert!(world.kept().await.unwrap().machines.iter().all(|machine| machine.address.is_none()));
     let mut addresses: Vec<_> = status.workers.iter().map(|worker| worker.address.unwrap()).collect();
@@ -85,7 +85,7 @@ async fn workers_by_dhcp_are_as_many_as_are_wanted_and_their_nodes_say_their_add
 #[tokio::test(start_paused = true)]
 async fn a_worker_comes_and_the_one_that_is_named_goes() {
     let world = World::with(2).await;
-    assert_eq!(world.give(Wish::Add(1)).await.done().available, 3);
+    assert_eq!(world.give(Goal::Add(1)).await.done().available, 3);
     let status = world.give(remove("t-w2")).await.done();
     let left: Vec<_> = status.workers.iter().map(|worker| worker.name.as_str()).collect();
     assert_eq!(left, ["t-w1", "t-w3"]);
@@ -94,7 +94,7 @@ async fn a_worker_comes_and_the_one_that_is_named_goes() {
     let missing = world.give(remove("t-w2")).await;
     assert!(matches!(&missing, Given::Failed(error) if error.to_string().contains("there is no worker t-w2")));
     // A name is never used again.
-    let status = world.give(Wish::Add(1)).await.done();
+    let status = world.give(Goal::Add(1)).await.done();
     assert_eq!(status.workers.last().unwrap().name, "t-w4");
 }
 
@@ -103,7 +103,7 @@ async fn a_vm_that_no_journal_knows_keeps_its_name() {
     let world = World::with(1).await;
     world.lock().leave_vm("t-w2");
     // What is made twice panics in the fake.
-    assert_eq!(world.give(Wish::Add(1)).await.done().available, 2);
+    assert_eq!(world.give(Goal::Add(1)).await.done().available, 2);
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w3"]);
 }
 
@@ -127,7 +127,7 @@ async fn another_image_alone_leaves_workers_as_they_were_made_otherwise() {
     edge.template.size = Size { processors: 4, memory: 8192, data_disk: Some(1 << 30) };
     edge.template.taints.insert("edge=true:NoSchedule".to_owned());
     (edge.rollout.max_surge, edge.rollout.drain_seconds) = (2, 900);
-    world.give(Wish::Create(Box::new(edge.clone()))).await.done();
+    world.give(Goal::Create(Box::new(edge.clone()))).await.done();
     world.give(replace("two", Changes::default())).await.done();
     let kept = world.kept().await.unwrap();
     edge.template.image = template("two").image;
@@ -141,25 +141,25 @@ async fn a_worker_counts_by_what_its_kubelet_ran_when_it_joined() {
     // What its node says later, root on it has written: each of its successors could say that.
     for claim in ["v1.20.0", "v1.37.0", ""] {
         world.lock().nodes[0].kubelet = claim.to_owned();
-        world.give(Wish::GoOn).await.done();
+        world.give(Goal::GoOn).await.done();
         assert_eq!((world.own(), world.kept().await.unwrap().pool.made), (vec!["t-w1".into(), "t-w2".into()], 2));
     }
     // It has joined between two minors of its control nodes: newer is no harm, older is.
     let mut kept = world.kept().await.unwrap();
     kept.machines[0].template.kubernetes = "1.37".to_owned();
     world.keep(kept).await;
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     assert_eq!(world.own(), ["t-w1", "t-w2"]);
     let mut kept = world.kept().await.unwrap();
     kept.machines[0].template.kubernetes = "1.35".to_owned();
     world.keep(kept).await;
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     assert_eq!(world.own(), ["t-w2", "t-w3"]);
     // One that would be behind again is the only one: nobody goes round in circles.
     world.lock().kubelet = "v1.35.4".to_owned();
     let (arrived, _) = world.give(replace("two", Changes::default())).await.arrived();
     assert_eq!(codes(&arrived), ["workers.skew"]);
-    assert!(matches!(arrived, Arrived::Stopped(_)));
+    assert!(matches!(arrived, RunOutcome::Stopped(_)));
     assert_eq!(world.kept().await.unwrap().pool.made, 4);
 }
 
@@ -169,16 +169,16 @@ async fn what_a_node_says_as_it_joins_counts_if_its_image_carries_that() {
         let world = World::with(1).await;
         if claim == "v1.99.0" {
             world.lock().kubelet = claim.to_owned();
-            world.give(Wish::Add(1)).await.done();
+            world.give(Goal::Add(1)).await.done();
         } else {
             // It is well, and somebody wants it to join again.
             world.lock().nodes[0].kubelet = claim.to_owned();
-            world.give(Wish::Rejoin { worker: "t-w1".to_owned() }).await.done();
+            world.give(Goal::Rejoin { worker: "t-w1".to_owned() }).await.done();
         }
         let kept = world.kept().await.unwrap();
         assert!(kept.machines.iter().all(|machine| machine.template.kubernetes == "1.36"), "{claim}: {kept:?}");
         let own = world.own();
-        world.give(Wish::GoOn).await.done();
+        world.give(Goal::GoOn).await.done();
         assert_eq!(world.own(), own, "{claim}");
     }
 }
@@ -202,17 +202,17 @@ async fn an_image_whose_workers_never_join_stops_at_the_first_and_a_person_goes_
     world.lock().ill.insert("two".to_owned());
     let (arrived, status) = world.give(replace("two", Changes::default())).await.arrived();
     assert_eq!(codes(&arrived), ["workers.not-joined"]);
-    assert!(matches!(arrived, Arrived::Stopped(_)));
+    assert!(matches!(arrived, RunOutcome::Stopped(_)));
     assert_eq!((status.available, world.fewest()), (2, 2));
     // It stays as it is, for a person to look at; nobody joins with its token any more.
     let failed = &status.workers[2];
     assert_eq!((failed.state, failed.power), (State::Failed, Some(PowerState::On)));
     assert!(world.lock().tokens.is_empty());
-    let (arrived, _) = world.give(Wish::Continue).await.arrived();
-    assert!(matches!(arrived, Arrived::Stopped(_)));
+    let (arrived, _) = world.give(Goal::Continue).await.arrived();
+    assert!(matches!(arrived, RunOutcome::Stopped(_)));
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w3"], "nobody has said that it is made anew");
-    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
-    assert!(matches!(arrived, Arrived::Stopped(_)));
+    let (arrived, _) = world.give(Goal::GoOn).await.arrived();
+    assert!(matches!(arrived, RunOutcome::Stopped(_)));
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w4"], "the one that had failed is made anew");
     // Back to the image that works: the failed one goes.
     world.give(replace("one", Changes::default())).await.done();
@@ -224,7 +224,7 @@ async fn a_drain_that_a_budget_blocks_is_named_by_pod_and_nothing_is_forced() {
     let world = World::with(2).await;
     world.lock().blocked.insert("t-w1".to_owned());
     let (arrived, _) = world.give(remove("t-w1")).await.arrived();
-    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let RunOutcome::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     let words = waits[0].to_string();
     assert_eq!(words, "t-w1: web/of-t-w1: its disruption budget [workers.drain-blocked]");
     assert_eq!(world.own(), ["t-w1", "t-w2"]);
@@ -232,7 +232,7 @@ async fn a_drain_that_a_budget_blocks_is_named_by_pod_and_nothing_is_forced() {
     world.give(remove("t-w1")).await.arrived();
     assert_eq!(world.kept().await.unwrap().pool.count, 1);
     world.lock().blocked.clear();
-    assert_eq!(world.give(Wish::GoOn).await.done().wanted, 1);
+    assert_eq!(world.give(Goal::GoOn).await.done().wanted, 1);
     assert_eq!(world.own(), ["t-w2"]);
 }
 
@@ -248,11 +248,11 @@ async fn a_pod_that_nobody_may_evict_is_named_and_holds_up_no_other_one() {
     let (given, told) = tokio::join!(world.give(remove("t-w1")), told);
     assert_eq!(told, "t-w1: not moved away from it yet: web/stuck [workers.draining]");
     let (arrived, _) = given.arrived();
-    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let RunOutcome::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     let words = waits[0].to_string();
     assert_eq!(words, "t-w1: web/stuck: a webhook denies it [workers.drain-blocked]");
     world.lock().unevictable.clear();
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
 
@@ -264,11 +264,11 @@ async fn a_drain_whose_pods_come_back_ends_paused_once_it_is_late() {
     let before = world.now();
     let given = tokio::time::timeout(Duration::from_secs(3600), world.give(remove("t-w1"))).await;
     let (arrived, _) = given.expect("it goes on for ever").arrived();
-    assert!(matches!(arrived, Arrived::Paused(_)) && codes(&arrived) == ["workers.draining"], "{arrived:?}");
+    assert!(matches!(arrived, RunOutcome::Paused(_)) && codes(&arrived) == ["workers.draining"], "{arrived:?}");
     let took = world.now() - before;
     assert!((300..360).contains(&took), "it took {took} s");
     world.lock().coming_back.clear();
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
 
@@ -282,13 +282,13 @@ async fn a_drain_of_many_pods_that_an_api_is_slow_to_keep_ends_when_it_is_late_a
     }
     world.lock().evicting = Duration::from_secs(15);
     let before = world.now();
-    assert_eq!(world.give_for_a_minute(remove("t-w1")).await.arrived().0, Arrived::Cancelled);
+    assert_eq!(world.give_for_a_minute(remove("t-w1")).await.arrived().0, RunOutcome::Cancelled);
     let took = world.now() - before;
     assert!(took < 120, "it took {took} s to end");
     let before = world.now();
-    let (arrived, _) = world.give(Wish::Continue).await.arrived();
+    let (arrived, _) = world.give(Goal::Continue).await.arrived();
     let took = world.now() - before;
-    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let RunOutcome::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     assert!(took < 450 && waits[0].reason.code == "workers.drain-blocked", "{took} s: {waits:?}");
     // Some are named.
     let named = waits[0].reason.words.split("; ").take(3);
@@ -323,7 +323,7 @@ async fn a_pod_whose_eviction_nobody_answers_keeps_no_other_one_and_is_named() {
     world.lock().unanswered.insert("a-silent".to_owned());
     world.lock().unevictable.insert("b-stuck".to_owned());
     let (arrived, _) = world.give(remove("t-w1")).await.arrived();
-    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let RunOutcome::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     let words = waits[0].to_string();
     assert_eq!(
         words,
@@ -337,7 +337,7 @@ async fn a_pod_whose_eviction_nobody_answers_keeps_no_other_one_and_is_named() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         world.lock().unanswered.clear();
     };
-    let (given, ()) = tokio::join!(world.give(Wish::GoOn), mended);
+    let (given, ()) = tokio::join!(world.give(Goal::GoOn), mended);
     given.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
@@ -358,11 +358,11 @@ async fn volumes_that_are_nowhere_else_keep_a_worker_unless_they_are_discarded()
     world.lock().add_disk("t-w1");
     let (arrived, _) = world.give(remove("t-w1")).await.arrived();
     assert_eq!(codes(&arrived), ["workers.local-volumes"]);
-    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let RunOutcome::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     assert!(waits[0].to_string().contains("web/data"));
     assert!(!world.lock().nodes[0].cordoned, "it does its part until then");
     let discards = Discards { local_volumes: true, ..Discards::default() };
-    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.done();
+    world.give(Goal::Remove { worker: "t-w1".to_owned(), discards }).await.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
 
@@ -372,11 +372,11 @@ async fn pods_that_nobody_starts_elsewhere_keep_a_worker_unless_they_are_discard
     world.lock().bare("t-w1");
     let (arrived, _) = world.give(remove("t-w1")).await.arrived();
     assert_eq!(codes(&arrived), ["workers.bare-pods"]);
-    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let RunOutcome::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     assert!(waits[0].to_string().contains("web/of-t-w1"));
     assert!(!world.lock().nodes[0].cordoned, "it does its part until then");
     let discards = Discards { bare_pods: true, ..Discards::default() };
-    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.done();
+    world.give(Goal::Remove { worker: "t-w1".to_owned(), discards }).await.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
 
@@ -386,11 +386,11 @@ async fn pods_that_nobody_starts_elsewhere_keep_a_worker_whose_vm_went_off_meanw
     world.lock().bare("t-w1");
     world.give(remove("t-w1")).await.arrived();
     world.lock().lose_power("t-w1");
-    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
+    let (arrived, _) = world.give(Goal::Add(1)).await.arrived();
     assert_eq!(codes(&arrived), ["workers.bare-pods"]);
     assert!(world.lock().nodes.iter().any(|node| node.name == "t-w1"), "its pods went with its node");
     let discards = Discards { bare_pods: true, ..Discards::default() };
-    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.done();
+    world.give(Goal::Remove { worker: "t-w1".to_owned(), discards }).await.done();
     assert_eq!(world.own(), ["t-w2", "t-w3"]);
 }
 
@@ -400,8 +400,8 @@ async fn what_may_be_lost_was_said_of_the_workers_that_were_outdated_then_and_of
     let claim = |worker: &str| world.lock().claims.insert(worker.to_owned(), vec!["web/data".to_owned()]);
     let discards = Discards { local_volumes: true, ..Discards::default() };
     let discarding = |image: &str| match replace(image, Changes::default()) {
-        Wish::Replace { image, cluster, kubernetes, changes, .. } => {
-            Wish::Replace { image, cluster, kubernetes, changes, discards }
+        Goal::Replace { image, cluster, kubernetes, changes, .. } => {
+            Goal::Replace { image, cluster, kubernetes, changes, discards }
         }
         other => panic!("{other:?}"),
     };
@@ -412,10 +412,10 @@ async fn what_may_be_lost_was_said_of_the_workers_that_were_outdated_then_and_of
     let (arrived, _) = world.give(remove("t-w3")).await.arrived();
     assert_eq!(codes(&arrived), ["workers.local-volumes"]);
     world.lock().claims.clear();
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
 
     // It holds as long as they are outdated, and not for one that a person names without that word.
-    world.give(Wish::Pause).await.done();
+    world.give(Goal::Pause).await.done();
     let discards_of_first = async || world.kept().await.unwrap().machines[0].discards.local_volumes;
     world.give(discarding("three")).await.arrived();
     assert!(discards_of_first().await);
@@ -430,18 +430,18 @@ async fn what_may_be_lost_was_said_of_the_workers_that_were_outdated_then_and_of
 #[tokio::test(start_paused = true)]
 async fn what_is_paused_goes_on_when_a_person_says_so_and_workers_still_come() {
     let world = World::with(2).await;
-    world.give(Wish::Pause).await.done();
+    world.give(Goal::Pause).await.done();
     // Whoever wants another image does not lift the pause of somebody else.
     let (arrived, status) = world.give(replace("two", Changes::default())).await.arrived();
     assert_eq!(codes(&arrived), ["workers.paused"]);
     assert!(status.paused && status.workers.iter().all(|worker| !worker.up_to_date));
-    let (_, status) = world.give(Wish::Add(1)).await.arrived();
+    let (_, status) = world.give(Goal::Add(1)).await.arrived();
     assert_eq!((status.available, status.workers[2].up_to_date), (3, true));
     // Who brings a tenant up again does not say that, and powers on what is off all the same.
     world.lock().lose_power("t-w1");
-    let (arrived, status) = world.give(Wish::Continue).await.arrived();
+    let (arrived, status) = world.give(Goal::Continue).await.arrived();
     assert_eq!((codes(&arrived), status.available), (vec!["workers.paused"], 3));
-    let status = world.give(Wish::GoOn).await.done();
+    let status = world.give(Goal::GoOn).await.done();
     assert!(!status.paused && status.workers.iter().all(|worker| worker.up_to_date));
 }
 
@@ -457,7 +457,7 @@ async fn while_too_few_do_their_part_none_is_taken_away() {
     for node in &mut world.lock().nodes {
         node.ready = true;
     }
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     assert_eq!(world.own().len(), 2);
 }
 
@@ -475,7 +475,7 @@ async fn a_worker_that_is_cut_off_can_be_removed_and_its_node_goes_after_its_vm(
 async fn a_vm_that_somebody_has_removed_is_made_good() {
     let world = World::with(2).await;
     world.lock().lose_vm("t-w1");
-    let status = world.give(Wish::GoOn).await.done();
+    let status = world.give(Goal::GoOn).await.done();
     let names: Vec<_> = status.workers.iter().map(|worker| worker.name.as_str()).collect();
     assert_eq!((names, status.available), (vec!["t-w2", "t-w3"], 2));
 }
@@ -487,10 +487,10 @@ async fn the_volumes_of_a_lost_worker_are_given_up_and_nobody_else_goes_for_it()
         world.lock().claims.insert(worker.to_owned(), vec![format!("web/of-{worker}")]);
     }
     world.lock().lose_vm("t-w1");
-    let (arrived, status) = world.give(Wish::GoOn).await.arrived();
+    let (arrived, status) = world.give(Goal::GoOn).await.arrived();
     assert_eq!((codes(&arrived), status.available), (vec!["workers.local-volumes"], 2));
     let discards = Discards { local_volumes: true, ..Discards::default() };
-    let give_up = || Wish::Remove { worker: "t-w1".to_owned(), discards };
+    let give_up = || Goal::Remove { worker: "t-w1".to_owned(), discards };
     assert_eq!(world.give(give_up()).await.done().wanted, 2);
     assert_eq!(world.own(), ["t-w2", "t-w3"]);
 }
@@ -500,16 +500,16 @@ async fn the_volumes_of_a_lost_worker_are_given_up_and_nobody_goes_for_it_while_
     let world = World::with(3).await;
     world.lock().claims.insert("t-w1".to_owned(), vec!["web/data".to_owned()]);
     world.lock().lose_vm("t-w1");
-    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    let (arrived, _) = world.give(Goal::GoOn).await.arrived();
     assert_eq!(codes(&arrived), ["workers.local-volumes"]);
     world.lock().expire("t-w2");
     world.lock().refusing.insert("t-w2".to_owned(), ("join.token-refused", true));
-    let (arrived, _) = world.give(Wish::Rejoin { worker: "t-w2".to_owned() }).await.arrived();
-    assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+    let (arrived, _) = world.give(Goal::Rejoin { worker: "t-w2".to_owned() }).await.arrived();
+    assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
     let discards = Discards { local_volumes: true, ..Discards::default() };
-    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.arrived();
+    world.give(Goal::Remove { worker: "t-w1".to_owned(), discards }).await.arrived();
     world.lock().refusing.clear();
-    assert_eq!(world.give(Wish::GoOn).await.done().wanted, 3);
+    assert_eq!(world.give(Goal::GoOn).await.done().wanted, 3);
     assert_eq!(world.own(), ["t-w2", "t-w3", "t-w4"]);
 }
 
@@ -518,11 +518,11 @@ async fn workers_without_power_are_named_and_powered_on_by_whoever_goes_on() {
     let world = World::with(2).await;
     world.lock().lose_power("t-w1");
     // Somebody may have shut it down: a command for another one says so, and leaves it off.
-    let (arrived, status) = world.give(Wish::Add(1)).await.arrived();
+    let (arrived, status) = world.give(Goal::Add(1)).await.arrived();
     assert_eq!((codes(&arrived), status.available), (vec!["workers.vm-state"], 2));
-    assert!(matches!(&arrived, Arrived::Paused(waits) if waits[0].worker.as_deref() == Some("t-w1")));
+    assert!(matches!(&arrived, RunOutcome::Paused(waits) if waits[0].worker.as_deref() == Some("t-w1")));
     world.lock().lose_power("t-w2");
-    assert_eq!(world.give(Wish::GoOn).await.done().available, 3);
+    assert_eq!(world.give(Goal::GoOn).await.done().available, 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -531,13 +531,13 @@ async fn what_the_hypervisor_refuses_is_named_at_once_and_not_tried_for_half_an_
     world.lock().lose_power("t-w1");
     world.lock().stay_off = true;
     let before = world.now();
-    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
-    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let (arrived, _) = world.give(Goal::GoOn).await.arrived();
+    let RunOutcome::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     let named: Vec<_> = waits.iter().map(|wait| (wait.worker.as_deref(), wait.reason.code.as_str())).collect();
     assert_eq!(named, [(Some("t-w1"), "hypervisor.refused")]);
     assert!(world.now() - before < 60, "it took {} s", world.now() - before);
     world.lock().stay_off = false;
-    assert_eq!(world.give(Wish::GoOn).await.done().available, 2);
+    assert_eq!(world.give(Goal::GoOn).await.done().available, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -550,7 +550,7 @@ async fn workers_that_lost_their_power_all_at_once_are_powered_on_and_done_when_
     }
     assert!(world.lock().nodes.iter().all(|node| node.ready));
     let before = world.now();
-    let status = world.give(Wish::GoOn).await.done();
+    let status = world.give(Goal::GoOn).await.done();
     let is_on = |power: Option<PowerState>| power == Some(PowerState::On);
     assert!(status.workers.iter().all(|worker| worker.available && is_on(worker.power)), "{status:?}");
     assert!(world.lock().nodes.iter().all(|node| node.heard.parse::<u64>().unwrap() > before), "they were believed");
@@ -562,8 +562,8 @@ async fn a_worker_whose_node_was_removed_or_says_nothing_is_named_and_nothing_is
     let world = World::with(2).await;
     world.lock().nodes.retain(|node| node.name != "t-w1");
     world.lock().silence("t-w2");
-    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
-    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let (arrived, _) = world.give(Goal::GoOn).await.arrived();
+    let RunOutcome::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     let named: Vec<_> = waits.iter().map(|wait| (wait.worker.as_deref(), wait.reason.code.as_str())).collect();
     assert_eq!(named, [(Some("t-w1"), "workers.not-ready"), (Some("t-w2"), "workers.not-ready")]);
 }
@@ -574,14 +574,14 @@ async fn a_worker_whose_node_was_removed_is_not_shut_down_for_a_token_that_it_do
     world.lock().nodes.retain(|node| node.name != "t-w1");
     world.set_fault(None);
     let before = world.now();
-    let (arrived, status) = world.give(Wish::Rejoin { worker: "t-w1".to_owned() }).await.arrived();
-    let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+    let (arrived, status) = world.give(Goal::Rejoin { worker: "t-w1".to_owned() }).await.arrived();
+    let RunOutcome::Stopped(why) = &arrived else { panic!("{arrived:?}") };
     assert!(why[0].reason.code == "workers.not-ready" && why[0].reason.words.ends_with("remove the worker"), "{why:?}");
     assert!(world.now() - before < 60, "it took {} s", world.now() - before);
     let power = ["shut_down", "cut_power", "power_on", "give"];
     assert!(!world.lock().calls.iter().any(|(name, _)| power.contains(name)), "its VM was touched");
     assert_eq!(status.workers[0].power, Some(PowerState::On));
-    assert!(matches!(world.give(Wish::GoOn).await.arrived().0, Arrived::Stopped(_)));
+    assert!(matches!(world.give(Goal::GoOn).await.arrived().0, RunOutcome::Stopped(_)));
     assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
     assert_eq!(world.own(), ["t-w2"]);
 }
@@ -598,7 +598,7 @@ async fn a_worker_that_asks_for_a_token_gets_one_also_where_its_node_was_removed
         world.lock().refusing.clear();
     };
     world.set_fault(None);
-    let (given, ()) = tokio::join!(world.give(Wish::Rejoin { worker: "t-w1".to_owned() }), rejoins);
+    let (given, ()) = tokio::join!(world.give(Goal::Rejoin { worker: "t-w1".to_owned() }), rejoins);
     assert_eq!(given.done().available, 2);
 }
 
@@ -621,7 +621,7 @@ async fn what_a_worker_asks_for_whose_node_was_removed_is_heard_before_anybody_i
         world.lock().refusing.clear();
     };
     let given = async {
-        let given = world.give(Wish::Rejoin { worker: "t-w1".to_owned() });
+        let given = world.give(Goal::Rejoin { worker: "t-w1".to_owned() });
         tokio::time::timeout(Duration::from_secs(3600), given).await.expect("it waits for ever")
     };
     let (given, _) = tokio::join!(given, tokio::time::timeout(Duration::from_secs(3600), rejoins));
@@ -637,10 +637,10 @@ async fn volumes_keep_a_worker_whose_node_was_removed() {
     assert_eq!(codes(&arrived), ["workers.local-volumes"]);
     assert_eq!((world.own().len(), status.workers[0].power), (2, Some(PowerState::On)));
     world.lock().lose_power("t-w1");
-    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    let (arrived, _) = world.give(Goal::GoOn).await.arrived();
     assert_eq!((codes(&arrived), world.own().len()), (vec!["workers.local-volumes"], 2));
     let discards = Discards { local_volumes: true, ..Discards::default() };
-    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.done();
+    world.give(Goal::Remove { worker: "t-w1".to_owned(), discards }).await.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
 
@@ -649,7 +649,7 @@ async fn vms_that_are_moved_out_of_sight_are_not_taken_for_gone_while_their_node
     let world = World::with(2).await;
     let all = std::mem::take(&mut world.lock().machines);
     world.set_fault(None);
-    let (arrived, status) = world.give(Wish::GoOn).await.arrived();
+    let (arrived, status) = world.give(Goal::GoOn).await.arrived();
     assert_eq!(codes(&arrived), ["workers.vm-unseen"; 2]);
     assert!(status.workers.iter().all(|worker| worker.state == State::Member), "{status:?}");
     // Nor is the node of one removed that a person wants to go.
@@ -658,7 +658,7 @@ async fn vms_that_are_moved_out_of_sight_are_not_taken_for_gone_while_their_node
     let changed = |(_, does): &(&str, Does)| matches!(does, Does::ChangesCluster);
     assert!(!world.lock().calls.iter().any(changed) && world.lock().nodes.len() == 2);
     world.lock().machines = all;
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
 
@@ -669,11 +669,11 @@ async fn a_worker_that_may_run_on_a_removed_host_has_no_successor() {
     let lost = world.lock().machines.iter().find(is_its).unwrap().vm.uuid();
     world.lock().lose_vm("t-w1");
     world.lock().may_run.insert(lost);
-    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    let (arrived, _) = world.give(Goal::GoOn).await.arrived();
     assert_eq!(codes(&arrived), ["workers.vm-unseen"]);
     assert_eq!(world.own(), ["t-w2"]);
     world.lock().may_run.clear();
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     assert_eq!(world.own(), ["t-w2", "t-w3"]);
 }
 
@@ -697,7 +697,7 @@ async fn a_copy_is_not_taken_for_the_worker_that_runs_where_nobody_looks() {
         let its = state.machines.iter().filter(|machine| is_its(machine));
         its.map(|machine| machine.vm.power).collect::<Vec<_>>()
     };
-    for wish in [Wish::GoOn, remove("t-w1")] {
+    for wish in [Goal::GoOn, remove("t-w1")] {
         let (arrived, _) = world.give(wish).await.arrived();
         assert_eq!(codes(&arrived), ["workers.vm-odd"], "{arrived:?}");
         assert_eq!(powers(&world), [PowerState::On, PowerState::Off]);
@@ -765,7 +765,7 @@ async fn a_replica_stays_where_its_worker_has_gone() {
             let (world, replica) = killed_with_replica(is_stamped, call).await;
             let status = world.status().await.unwrap().unwrap();
             assert_eq!(status.workers[0].left, [format!("t-w1-copy ({})", replica.uuid)], "{told}");
-            world.give_over(Wish::GoOn).await.done();
+            world.give_over(Goal::GoOn).await.done();
             assert!(world.kept().await.unwrap().machine("t-w1").is_none(), "{told}");
             assert_eq!(power_of(&world, &replica), Some(PowerState::Off), "{told}");
         }
@@ -782,11 +782,11 @@ async fn a_replica_that_runs_once_its_worker_has_gone_is_left_alone() {
         its.expect("the replica").vm.power = power;
     };
     set(PowerState::On);
-    let (arrived, _) = world.give_over(Wish::GoOn).await.arrived();
+    let (arrived, _) = world.give_over(Goal::GoOn).await.arrived();
     assert_eq!(codes(&arrived), ["workers.vm-odd"], "{arrived:?}");
     assert_eq!(power_of(&world, &replica), Some(PowerState::On));
     set(PowerState::Off);
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     assert!(world.kept().await.unwrap().machine("t-w1").is_none());
     assert_eq!(power_of(&world, &replica), Some(PowerState::Off));
 }
@@ -797,7 +797,7 @@ fn a_vm_with_the_workers_own_system_disk_is_no_replica() {
     let mut own = vm("t-w1", Uuid::from_u128(7), None);
     let reference = DiskRef { uuid: Uuid::from_u128(8), path: "a".to_owned() };
     own.disks.push(Disk { reference, kind: DiskKind::System, parent: None, controller: "c".to_owned() });
-    let going = Machine::new(&pool(1), Uuid::from_u128(1), None, 0).taking_apart(&own);
+    let going = WorkerRecord::new(&pool(1), Uuid::from_u128(1), None, 0).taking_apart(&own);
     let again = Vm { reference: VmRef { id: "another".to_owned(), ..own.reference.clone() }, ..own };
     assert!(!going.has_replica(&again));
     assert!(going.has_replica(&Vm { disks: Vec::new(), ..again.clone() }));
@@ -809,7 +809,7 @@ fn a_vm_with_the_workers_own_system_disk_is_no_replica() {
         controller: "c".to_owned(),
     };
     let many = Vm { disks: (0..70).map(data).chain(again.disks.iter().cloned()).collect(), ..again };
-    let going = Machine::new(&pool(1), Uuid::from_u128(1), None, 0).taking_apart(&many);
+    let going = WorkerRecord::new(&pool(1), Uuid::from_u128(1), None, 0).taking_apart(&many);
     assert_eq!(going.going_disks.len(), 64);
     assert!(going.going_disks.contains(&Uuid::from_u128(8)));
     assert_eq!(going.taking_apart(&many), going);
@@ -847,7 +847,7 @@ async fn vms_that_are_not_seen_for_a_moment_while_nobody_has_heard_of_their_node
         state.machines = all;
         state.nodes.iter_mut().for_each(|node| node.ready = true);
     };
-    let (given, ()) = tokio::join!(world.give(Wish::GoOn), seen_again);
+    let (given, ()) = tokio::join!(world.give(Goal::GoOn), seen_again);
     assert_eq!(given.done().available, 2);
     let kept = world.kept().await.unwrap();
     assert!(kept.pool.made == 2 && kept.machines.iter().all(|machine| machine.state == State::Member), "{kept:?}");
@@ -862,7 +862,7 @@ async fn a_clock_that_is_set_makes_no_vm_gone() {
     let kept = world.kept().await.unwrap();
     let mut missing = Missing::default();
     let mut look = || {
-        let mut seen = Seen { now: clock.get(), nodes: world.lock().nodes.clone(), ..Seen::default() };
+        let mut seen = Inventory { now: clock.get(), nodes: world.lock().nodes.clone(), ..Inventory::default() };
         missing.note(&kept.machines, &mut seen);
         seen.gone.contains("t-w1")
     };
@@ -878,7 +878,7 @@ async fn a_clock_that_is_set_makes_no_vm_gone() {
 async fn one_that_has_failed_is_not_waited_for_where_its_vm_is_gone() {
     let world = World::with(1).await;
     world.lock().ill.insert("one".to_owned());
-    assert!(matches!(world.give(Wish::Add(1)).await.arrived().0, Arrived::Stopped(_)));
+    assert!(matches!(world.give(Goal::Add(1)).await.arrived().0, RunOutcome::Stopped(_)));
     let of_failed = |machine: &super::fake::Machine| machine.vm.name != "t-w2";
     world.lock().machines.retain(of_failed);
     let status = world.status().await.unwrap().unwrap();
@@ -900,21 +900,21 @@ async fn without_a_control_nodes_vm_workers_are_told_of_and_none_is_made() {
     let world = World::with(2).await;
     world.lock().is_without_control = true;
     assert_eq!(world.status().await.unwrap().unwrap().workers.len(), 2);
-    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
-    assert!(matches!(arrived, Arrived::Paused(_)) && codes(&arrived) == ["workers.no-control-node"], "{arrived:?}");
+    let (arrived, _) = world.give(Goal::Add(1)).await.arrived();
+    assert!(matches!(arrived, RunOutcome::Paused(_)) && codes(&arrived) == ["workers.no-control-node"], "{arrived:?}");
     assert!(world.lock().tokens.is_empty() && world.own().len() == 2);
-    world.give(Wish::Scale(2)).await.done();
+    world.give(Goal::Scale(2)).await.done();
 }
 
 #[tokio::test(start_paused = true)]
 async fn while_the_api_is_cut_off_nothing_is_done_and_then_it_goes_on() {
     let world = World::with(2).await;
     world.lock().cut = true;
-    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
+    let (arrived, _) = world.give(Goal::Add(1)).await.arrived();
     assert_eq!(codes(&arrived), ["workers.api-silent"]);
     assert_eq!(world.own().len(), 2);
     world.lock().cut = false;
-    assert_eq!(world.give(Wish::GoOn).await.done().available, 3);
+    assert_eq!(world.give(Goal::GoOn).await.done().available, 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -922,7 +922,7 @@ async fn while_the_api_is_cut_off_what_is_kept_is_told_and_a_pause_is_noted_at_o
     let world = World::with(2).await;
     world.lock().cut = true;
     let before = world.now();
-    let (arrived, status) = world.give(Wish::Pause).await.arrived();
+    let (arrived, status) = world.give(Goal::Pause).await.arrived();
     assert!(world.now() - before < 5, "it waits for the cluster");
     assert_eq!((codes(&arrived), status.paused), (vec!["workers.api-silent"], true));
     assert!(world.kept().await.unwrap().pool.rollout.paused);
@@ -941,7 +941,7 @@ async fn many_workers_whose_vms_are_made_slowly_are_made_once_each() {
     let mut many = Pool { addresses: None, ..pool(20) };
     many.rollout.join_seconds = 1500;
     world.set_fault(None);
-    assert_eq!(world.give(Wish::Create(Box::new(many))).await.done().available, 20);
+    assert_eq!(world.give(Goal::Create(Box::new(many))).await.done().available, 20);
     let made = world.lock().calls.iter().filter(|(name, _)| *name == "add").count();
     assert_eq!(made, 20);
 }
@@ -950,11 +950,11 @@ async fn many_workers_whose_vms_are_made_slowly_are_made_once_each() {
 async fn a_vm_that_takes_longer_than_its_token_leaves_time_for_is_not_made_again_and_again() {
     let world = World::new();
     world.lock().making = Duration::from_secs(1000);
-    let (arrived, status) = world.give(Wish::Create(Box::new(pool(1)))).await.arrived();
+    let (arrived, status) = world.give(Goal::Create(Box::new(pool(1)))).await.arrived();
     assert_eq!(codes(&arrived), ["workers.too-slow"]);
-    assert!(matches!(arrived, Arrived::Stopped(_)) && world.lock().tokens.is_empty(), "{status:?}");
+    assert!(matches!(arrived, RunOutcome::Stopped(_)) && world.lock().tokens.is_empty(), "{status:?}");
     world.lock().making = Duration::ZERO;
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
 
@@ -962,14 +962,14 @@ async fn a_vm_that_takes_longer_than_its_token_leaves_time_for_is_not_made_again
 async fn a_vm_whose_token_has_ended_before_it_was_powered_on_is_made_anew_by_another_name() {
     let world = World::killed_while_adding("power_on", Fault::KilledBefore).await;
     tokio::time::sleep(Duration::from_secs(7200)).await;
-    assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
+    assert_eq!(world.give_over(Goal::GoOn).await.done().available, 2);
     assert_eq!(world.own(), ["t-w1", "t-w3"], "whoever has read its token is t-w2");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_was_not_made_to_the_end_is_made_anew_by_another_name() {
     let world = World::killed_while_adding("add.end", Fault::KilledBefore).await;
-    assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
+    assert_eq!(world.give_over(Goal::GoOn).await.done().available, 2);
     assert_eq!(world.own(), ["t-w1", "t-w3"], "whoever has read its token is t-w2");
 }
 
@@ -982,17 +982,17 @@ async fn a_worker_whose_token_has_ended_while_nobody_looked_is_made_anew_at_once
     };
     let world = killed(7200).await;
     let before = world.now();
-    assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
+    assert_eq!(world.give_over(Goal::GoOn).await.done().available, 2);
     assert!(world.now() - before < 300, "it is waited for");
     assert_eq!(world.own(), ["t-w1", "t-w3"], "whoever has read its token is t-w2");
     // One that has joined meanwhile is there.
     let world = killed(1200).await;
-    assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
+    assert_eq!(world.give_over(Goal::GoOn).await.done().available, 2);
     assert_eq!(world.own(), ["t-w1", "t-w2"]);
     // Nor does another command wait for it.
     let world = killed(7200).await;
     let before = world.now();
-    let (arrived, _) = world.give_with(Wish::Add(1), TakeOver::FromAnyone, watch::channel(false).1).await.arrived();
+    let (arrived, _) = world.give_with(Goal::Add(1), TakeOver::FromAnyone, watch::channel(false).1).await.arrived();
     assert_eq!(codes(&arrived), ["workers.not-joined"]);
     assert!(world.now() - before < 300, "it is waited for");
 }
@@ -1001,11 +1001,11 @@ async fn a_worker_whose_token_has_ended_while_nobody_looked_is_made_anew_at_once
 async fn who_was_let_in_by_the_name_of_a_worker_that_goes_makes_no_node_by_it_later() {
     let world = World::with(1).await;
     world.lock().ill.insert("one".to_owned());
-    assert!(matches!(world.give(Wish::Add(1)).await.arrived().0, Arrived::Stopped(_)));
+    assert!(matches!(world.give(Goal::Add(1)).await.arrived().0, RunOutcome::Stopped(_)));
     // Somebody who has read its form was, and bides his time.
     world.lock().let_in.insert("t-w2".to_owned(), ANOTHER.to_owned());
     world.lock().ill.clear();
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     let let_in = world.lock().let_in.keys().cloned().collect::<Vec<_>>();
     assert_eq!((world.own(), let_in), (vec!["t-w1".into(), "t-w3".into()], vec!["t-w1".into(), "t-w3".into()]));
 }
@@ -1014,7 +1014,7 @@ async fn who_was_let_in_by_the_name_of_a_worker_that_goes_makes_no_node_by_it_la
 async fn a_worker_that_was_given_up_and_is_removed_is_not_made_anew() {
     let world = World::with(1).await;
     world.lock().ill.insert("one".to_owned());
-    assert!(matches!(world.give(Wish::Add(1)).await.arrived().0, Arrived::Stopped(_)));
+    assert!(matches!(world.give(Goal::Add(1)).await.arrived().0, RunOutcome::Stopped(_)));
     // Who goes on ends once that is noted.
     let (cancel, cancelled) = watch::channel(false);
     let noting = || {
@@ -1022,9 +1022,9 @@ async fn a_worker_that_was_given_up_and_is_removed_is_not_made_anew() {
         Ok(())
     };
     let gone = world
-        .acting(cancelled, async |workers| workers.go_with(&Wish::GoOn, TakeOver::FromTheDead, &noting).await)
+        .acting(cancelled, async |workers| workers.go_with(&Goal::GoOn, TakeOver::FromTheDead, &noting).await)
         .await;
-    assert_eq!(gone.unwrap().0, Arrived::Cancelled);
+    assert_eq!(gone.unwrap().0, RunOutcome::Cancelled);
     assert_eq!(world.kept().await.unwrap().machines[1].state, State::Leaving);
     assert_eq!(world.give(remove("t-w2")).await.done().wanted, 1);
     assert_eq!(world.own(), ["t-w1"]);
@@ -1038,11 +1038,11 @@ async fn a_node_of_its_name_that_runs_on_something_else_or_does_not_say_on_what_
         world.lock().nodes.push(other.clone());
         // He came by the worker's token, as control nodes have noted.
         world.lock().let_in.insert("t-w2".to_owned(), ANOTHER.to_owned());
-        let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
+        let (arrived, _) = world.give(Goal::Add(1)).await.arrived();
         assert_eq!(codes(&arrived), ["workers.name-in-use"], "{provider:?}");
-        let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+        let RunOutcome::Stopped(why) = &arrived else { panic!("{arrived:?}") };
         assert!(why[0].reason.words.contains("delete that node"), "{why:?}");
-        let status = world.give(Wish::GoOn).await.done();
+        let status = world.give(Goal::GoOn).await.done();
         assert_eq!(status.workers.last().unwrap().name, "t-w3");
         assert!(world.lock().nodes.contains(&other), "it was changed");
         assert!(!world.lock().let_in.contains_key("t-w2"), "control nodes know him, and name him to nobody");
@@ -1058,11 +1058,11 @@ async fn a_node_that_was_there_before_a_worker_of_its_name_had_a_token_stays_kno
     // Somebody wants fewer before its token is made.
     let mut kept = world.kept().await.unwrap();
     kept.pool.made += 1;
-    let mut new = Machine::new(&kept.pool, Uuid::from_u128(9), None, world.now());
+    let mut new = WorkerRecord::new(&kept.pool, Uuid::from_u128(9), None, world.now());
     new.state = State::Leaving;
     kept.machines.push(new);
     world.keep(kept).await;
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     assert!(world.kept().await.unwrap().machines.len() == 1 && world.lock().let_in.contains_key("t-w2"));
 }
 
@@ -1070,9 +1070,9 @@ async fn a_node_that_was_there_before_a_worker_of_its_name_had_a_token_stays_kno
 async fn asked_to_end_it_ends_where_it_can_be_continued() {
     let world = World::with(2).await;
     world.lock().ill.insert("two".to_owned());
-    assert_eq!(world.give_for_a_minute(replace("two", Changes::default())).await.arrived().0, Arrived::Cancelled);
+    assert_eq!(world.give_for_a_minute(replace("two", Changes::default())).await.arrived().0, RunOutcome::Cancelled);
     world.lock().ill.clear();
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
 }
 
 #[tokio::test(start_paused = true)]
@@ -1081,7 +1081,7 @@ async fn of_two_operators_one_is_told_of_the_other() {
     world.lock().ill.insert("two".to_owned());
     let second = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
-        world.give(Wish::Add(1)).await
+        world.give(Goal::Add(1)).await
     };
     let status = async {
         tokio::time::sleep(Duration::from_secs(30)).await;
@@ -1090,7 +1090,7 @@ async fn of_two_operators_one_is_told_of_the_other() {
     let (first, second, held_by) = tokio::join!(world.give(replace("two", Changes::default())), second, status);
     assert!(held_by.is_some_and(|holder| holder.contains("a test")));
     assert_eq!(world.status().await.unwrap().unwrap().held_by, None);
-    assert!(matches!(first.arrived().0, Arrived::Stopped(_)));
+    assert!(matches!(first.arrived().0, RunOutcome::Stopped(_)));
     assert!(matches!(&second, Given::Failed(error) if error.to_string().contains("is at work")), "{second:?}");
     assert_eq!(world.kept().await.unwrap().pool.count, 2);
 }
@@ -1107,7 +1107,7 @@ async fn what_goes_with_a_wish_is_noted_by_who_may_and_by_nobody_who_is_refused(
         };
         world
             .acting(watch::channel(false).1, async |workers| {
-                workers.go_with(&Wish::Add(1), TakeOver::FromTheDead, &note).await
+                workers.go_with(&Goal::Add(1), TakeOver::FromTheDead, &note).await
             })
             .await
     };
@@ -1118,7 +1118,7 @@ async fn what_goes_with_a_wish_is_noted_by_who_may_and_by_nobody_who_is_refused(
     let (_, second) = tokio::join!(world.give(replace("two", Changes::default())), second);
     assert!(second.is_err() && noted.get() == 0, "it was refused, and noted");
     world.lock().ill.clear();
-    world.give(Wish::GoOn).await.done();
+    world.give(Goal::GoOn).await.done();
     go().await.unwrap();
     assert_eq!((noted.get(), world.own().len()), (1, 3));
 }
@@ -1131,7 +1131,7 @@ async fn a_worker_whose_certificate_has_expired_joins_again_in_its_vm_with_a_new
         (kept.machines[0].vm, kept.machines[0].joined_seconds)
     };
     world.lock().expire("t-w1");
-    let rejoin = |worker: &str| Wish::Rejoin { worker: worker.to_owned() };
+    let rejoin = |worker: &str| Goal::Rejoin { worker: worker.to_owned() };
     let status = world.give(rejoin("t-w1")).await.done();
     assert_eq!((status.available, world.own().len()), (2, 2));
     let kept = world.kept().await.unwrap();
@@ -1150,8 +1150,8 @@ async fn a_worker_whose_certificate_has_expired_joins_again_in_its_vm_with_a_new
 async fn a_worker_that_never_joined_is_made_anew_and_not_asked_to_join_again() {
     let world = World::new();
     world.lock().ill.insert("one".to_owned());
-    world.give(Wish::Create(Box::new(pool(1)))).await.arrived();
-    let refused = world.give(Wish::Rejoin { worker: "t-w1".to_owned() }).await;
+    world.give(Goal::Create(Box::new(pool(1)))).await.arrived();
+    let refused = world.give(Goal::Rejoin { worker: "t-w1".to_owned() }).await;
     assert!(matches!(&refused, Given::Failed(error) if error.to_string().contains("has never joined")), "{refused:?}");
 }
 
@@ -1160,10 +1160,10 @@ async fn workers_that_are_told_to_wait_longer_have_longer_to_join() {
     let world = World::new();
     world.lock().ill.insert("one".to_owned());
     world.lock().timeout_factor = 5;
-    let (arrived, _) = world.give(Wish::Create(Box::new(pool(1)))).await.arrived();
+    let (arrived, _) = world.give(Goal::Create(Box::new(pool(1)))).await.arrived();
     assert_eq!(codes(&arrived), ["workers.joining"], "after 1200 s without a change it still has time");
     let expires = *world.lock().tokens.values().next().expect("its token");
     assert!(expires - world.now() > 6000, "its token is good for {} s", expires - world.now());
     world.lock().ill.clear();
-    world.give(Wish::Continue).await.done();
+    world.give(Goal::Continue).await.done();
 }

@@ -3,7 +3,7 @@
 use super::fake::{Fault, World};
 use super::stories::codes;
 use crate::hypervisor::PowerState;
-use crate::workers::{State, Wish};
+use crate::workers::{Goal, State};
 
 /// The names of those that are unhealthy.
 async fn unhealthy(world: &World) -> Vec<String> {
@@ -64,7 +64,7 @@ async fn a_worker_whose_vm_is_gone_stays_where_somebody_else_decides_of_it() {
     kept.pool.keeps_lost = true;
     world.keep(kept).await;
     world.lock().lose_vm("t-w1");
-    let (arrived, status) = world.give(Wish::Continue).await.arrived();
+    let (arrived, status) = world.give(Goal::Continue).await.arrived();
     assert_eq!(codes(&arrived), ["workers.vm-gone"]);
     assert_eq!((status.workers.len(), status.workers[0].state, world.own().len()), (2, State::Member, 1));
     // By the word of whoever decides it goes, and another one takes its place.
@@ -72,7 +72,7 @@ async fn a_worker_whose_vm_is_gone_stays_where_somebody_else_decides_of_it() {
     let now = world.now();
     kept.machines[0].leave(now, crate::upgrade::Reason::new("workers.unhealthy", "it was not Ready for 300 s"));
     world.keep(kept).await;
-    assert_eq!(world.give(Wish::Continue).await.done().available, 2);
+    assert_eq!(world.give(Goal::Continue).await.done().available, 2);
     assert_eq!(world.own(), ["t-w2", "t-w3"]);
 }
 
@@ -84,7 +84,7 @@ async fn a_worker_is_not_unhealthy_whose_copy_is_off_while_it_runs_where_nobody_
     let own = id.trim_end_matches("-copy").to_owned();
     world.lock().away.insert(own.clone());
     assert_eq!(unhealthy(&world).await, [""; 0]);
-    let (arrived, status) = world.give(Wish::GoOn).await.arrived();
+    let (arrived, status) = world.give(Goal::GoOn).await.arrived();
     assert_eq!((codes(&arrived), status.workers[0].state), (vec!["workers.vm-odd"], State::Member));
     assert_eq!(status.workers[0].power, Some(PowerState::Off), "it is not gone");
     // Where nobody can tell, it is none either, and the others are looked at all the same.

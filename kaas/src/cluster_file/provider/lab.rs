@@ -13,8 +13,8 @@ use ::lab::{
 use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use contract::properties::{API_VIP, DEPLOYMENT_SECRET};
-use fleet::authority::DirectoryStore;
-use fleet::deploy::{Wanted, WantedNode};
+use fleet::control_plane::{DesiredState, WantedNode};
+use fleet::lease::DirectoryStore;
 use image::document::{Located, Mistake, Table, any};
 use ipnet::Ipv4Net;
 use tokio::runtime::Runtime;
@@ -124,7 +124,7 @@ impl LabSite {
 }
 
 /// What the lab remembers of the nodes, for VMs that take their places: the deployment secret is of no use to these.
-fn planned(wanted: &Wanted) -> Vec<PlannedNode> {
+fn planned(wanted: &DesiredState) -> Vec<PlannedNode> {
     let told = |properties: &BTreeMap<String, String>| {
         let mut told = properties.clone();
         told.remove(DEPLOYMENT_SECRET);
@@ -144,7 +144,7 @@ impl Site for LabSite {
     }
 
     /// What it needs of this machine it says when it is made: it is made at once.
-    fn check(&self, _wanted: &Wanted, _written: Written<'_>) -> anyhow::Result<Checked> {
+    fn check(&self, _wanted: &DesiredState, _written: Written<'_>) -> anyhow::Result<Checked> {
         Ok(Checked { exists: self.open()?.is_some(), ..Checked::default() })
     }
 
@@ -152,7 +152,7 @@ impl Site for LabSite {
         Ok(self.open()?.map(|lab| self.place(lab)))
     }
 
-    fn make(&self, wanted: &Wanted, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<Place> {
+    fn make(&self, wanted: &DesiredState, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<Place> {
         let nodes = planned(wanted);
         if let Some(lab) = self.open()? {
             let is_noted = lab.upgrades().try_exists().context("looking for the deployment's journal")?;
@@ -179,7 +179,7 @@ impl Site for LabSite {
             bail!("{} was changed while it was read", wanted.ova.display());
         }
         let engine = self.engine.record(&Tools::at(&tools), Hardware::Quick, say)?;
-        let vip = |wanted: &Wanted| wanted.nodes.first()?.properties.get(API_VIP)?.parse::<Ipv4Addr>().ok();
+        let vip = |wanted: &DesiredState| wanted.nodes.first()?.properties.get(API_VIP)?.parse::<Ipv4Addr>().ok();
         let first = wanted.nodes.first().context("a cluster without control nodes")?;
         let place = LabPlace {
             name: self.name.clone(),

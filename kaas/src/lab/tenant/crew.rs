@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use contract::minor::Minor;
 use fleet::Cancelled;
-use fleet::authority::DirectoryStore;
 use fleet::hypervisor::{Hypervisor, Size};
-use fleet::node::Client;
+use fleet::lease::DirectoryStore;
+use fleet::nodes::Client;
 use fleet::upgrade::Target;
 use fleet::workers::{
-    Arrived, Away, Cluster, Image, Notice, OvaImage, Placed, Pool, Rollout, Site, Template, Wish, Workers,
-    WorkersStatus, cluster_minor, worker_minor,
+    Cluster, Goal, Image, Notice, OvaImage, Placed, Pool, Rollout, RunOutcome, Site, Template, UnreachableCluster,
+    Workers, WorkersStatus, cluster_minor, worker_minor,
 };
 use lab::{Lab as OpenLab, LabHypervisor};
 
@@ -116,7 +116,7 @@ impl<'a> Crew<'a> {
     }
 
     /// Notes a wish, goes on until it is so, and says what came of it.
-    pub(super) fn go(&self, what: &str, wish: &Wish) -> anyhow::Result<ExitCode> {
+    pub(super) fn go(&self, what: &str, wish: &Goal) -> anyhow::Result<ExitCode> {
         self.go_with(what, wish, &|_| Ok(()))
     }
 
@@ -124,11 +124,11 @@ impl<'a> Crew<'a> {
     pub(super) fn go_with(
         &self,
         what: &str,
-        wish: &Wish,
+        wish: &Goal,
         note: &dyn Fn(&OpenLab) -> anyhow::Result<()>,
     ) -> anyhow::Result<ExitCode> {
         // A pause is a note: it needs no API.
-        if *wish != Wish::Pause {
+        if *wish != Goal::Pause {
             self.client()?;
         }
         let gone = self.with(what, Ending::WhereItCanBeContinued, async |workers| {
@@ -144,7 +144,7 @@ impl<'a> Crew<'a> {
     }
 
     /// Says where a run has come to, and with which status to end. Who wanted a pause has it.
-    fn arrived(&self, wish: &Wish, (arrived, status): &(Arrived, WorkersStatus)) -> anyhow::Result<ExitCode> {
+    fn arrived(&self, wish: &Goal, (arrived, status): &(RunOutcome, WorkersStatus)) -> anyhow::Result<ExitCode> {
         let exit = exit_status(wish, arrived, status);
         if let Output::Json = self.at.work.output {
             json(&words::Outcome::of(arrived, status))?;
@@ -172,7 +172,7 @@ impl<'a> Crew<'a> {
         let (cluster, site): (&dyn Cluster, Site) = match &self.api {
             Ok((client, site)) => (client, site.clone()),
             Err(why) => {
-                away = Away(format!("{why:#}"));
+                away = UnreachableCluster(format!("{why:#}"));
                 (&away, Site::default())
             }
         };
@@ -201,13 +201,13 @@ impl<'a> Crew<'a> {
 }
 
 /// A pause is what was asked for, once no worker comes or goes.
-fn exit_status(wish: &Wish, arrived: &Arrived, status: &WorkersStatus) -> u8 {
+fn exit_status(wish: &Goal, arrived: &RunOutcome, status: &WorkersStatus) -> u8 {
     let moves = status.workers.iter().any(|worker| worker.state.moves());
     match arrived {
-        Arrived::Done => 0,
-        Arrived::Paused(_) if *wish == Wish::Pause && !moves => 0,
-        Arrived::Paused(_) | Arrived::Cancelled => PAUSED,
-        Arrived::Stopped(_) => STOPPED,
+        RunOutcome::Done => 0,
+        RunOutcome::Paused(_) if *wish == Goal::Pause && !moves => 0,
+        RunOutcome::Paused(_) | RunOutcome::Cancelled => PAUSED,
+        RunOutcome::Stopped(_) => STOPPED,
     }
 }
 
@@ -219,17 +219,17 @@ mod tests {
 
     #[test]
     fn the_exit_status_says_done_waiting_or_stopped() {
-        let paused = || Arrived::Paused(Vec::new());
-        let with = |wish: &Wish, arrived: &Arrived, state: State| {
+        let paused = || RunOutcome::Paused(Vec::new());
+        let with = |wish: &Goal, arrived: &RunOutcome, state: State| {
             exit_status(wish, arrived, &words::tests::status(&[words::tests::worker("t-w1", state)]))
         };
-        let of = |wish: &Wish, arrived: &Arrived| with(wish, arrived, State::Member);
-        assert_eq!(of(&Wish::Add(1), &Arrived::Done), 0);
-        assert_eq!(of(&Wish::GoOn, &Arrived::Cancelled), 3);
-        assert_eq!(of(&Wish::GoOn, &paused()), 3);
-        assert_eq!(of(&Wish::Pause, &paused()), 0);
+        let of = |wish: &Goal, arrived: &RunOutcome| with(wish, arrived, State::Member);
+        assert_eq!(of(&Goal::Add(1), &RunOutcome::Done), 0);
+        assert_eq!(of(&Goal::GoOn, &RunOutcome::Cancelled), 3);
+        assert_eq!(of(&Goal::GoOn, &paused()), 3);
+        assert_eq!(of(&Goal::Pause, &paused()), 0);
         // What was begun may not have ended.
-        assert_eq!(with(&Wish::Pause, &paused(), State::Leaving), 3);
-        assert_eq!(of(&Wish::GoOn, &Arrived::Stopped(Vec::new())), 4);
+        assert_eq!(with(&Goal::Pause, &paused(), State::Leaving), 3);
+        assert_eq!(of(&Goal::GoOn, &RunOutcome::Stopped(Vec::new())), 4);
     }
 }

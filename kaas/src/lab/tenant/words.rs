@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fleet::workers::{Action, Arrived, Discards, Notice, State, Wait, WorkerStatus, WorkersStatus};
+use fleet::workers::{Action, Discards, Notice, RunOutcome, State, Wait, WorkerStatus, WorkersStatus};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -19,10 +19,10 @@ pub struct Outcome<'a> {
 }
 
 impl<'a> Outcome<'a> {
-    pub fn of(arrived: &'a Arrived, status: &'a WorkersStatus) -> Self {
+    pub fn of(arrived: &'a RunOutcome, status: &'a WorkersStatus) -> Self {
         let reasons = match arrived {
-            Arrived::Paused(why) | Arrived::Stopped(why) => why.as_slice(),
-            Arrived::Done | Arrived::Cancelled => &[],
+            RunOutcome::Paused(why) | RunOutcome::Stopped(why) => why.as_slice(),
+            RunOutcome::Done | RunOutcome::Cancelled => &[],
         };
         Self { arrived: name(arrived), reasons, status }
     }
@@ -46,12 +46,12 @@ pub struct KeptDisk {
 }
 
 /// Where a run has come to, in one word.
-fn name(arrived: &Arrived) -> &'static str {
+fn name(arrived: &RunOutcome) -> &'static str {
     match arrived {
-        Arrived::Done => "done",
-        Arrived::Paused(_) => "paused",
-        Arrived::Stopped(_) => "stopped",
-        Arrived::Cancelled => "cancelled",
+        RunOutcome::Done => "done",
+        RunOutcome::Paused(_) => "paused",
+        RunOutcome::Stopped(_) => "stopped",
+        RunOutcome::Cancelled => "cancelled",
     }
 }
 
@@ -98,14 +98,14 @@ pub fn kept(disks: &[KeptDisk]) -> String {
 }
 
 /// Where a run has come to.
-pub fn arrived(arrived: &Arrived, status: &WorkersStatus, tenant: &str) -> String {
+pub fn arrived(arrived: &RunOutcome, status: &WorkersStatus, tenant: &str) -> String {
     let waits = |waits: &[Wait]| waits.iter().map(|wait| format!("\n  {}", waiting(wait, tenant))).collect::<String>();
     let goes_on = goes_on(tenant);
     let head = match arrived {
-        Arrived::Done => return self::status(status),
-        Arrived::Paused(why) => format!("paused: {goes_on}{}", waits(why)),
-        Arrived::Stopped(why) => format!("stopped: no further worker is made or replaced; {goes_on}{}", waits(why)),
-        Arrived::Cancelled => format!("ended where it can be continued: {goes_on}"),
+        RunOutcome::Done => return self::status(status),
+        RunOutcome::Paused(why) => format!("paused: {goes_on}{}", waits(why)),
+        RunOutcome::Stopped(why) => format!("stopped: no further worker is made or replaced; {goes_on}{}", waits(why)),
+        RunOutcome::Cancelled => format!("ended where it can be continued: {goes_on}"),
     };
     format!("{}\n{head}", self::status(status))
 }
@@ -316,7 +316,7 @@ pub mod tests {
         let told = super::status(&left);
         assert!(told.ends_with("joining  it says: it is another one [join.wrong-ca]"), "{told}");
         assert!(unattended(&left, "t").contains("nobody is at work") && unattended(&status, "t").is_empty());
-        let json = serde_json::to_value(Outcome::of(&Arrived::Paused(status.waits.clone()), &status)).unwrap();
+        let json = serde_json::to_value(Outcome::of(&RunOutcome::Paused(status.waits.clone()), &status)).unwrap();
         assert_eq!(json["reasons"][0]["code"], "join.certificate-expired");
     }
 
@@ -327,9 +327,9 @@ pub mod tests {
         let status = status(&[worker("blue-w1", State::Leaving)]);
         let waits = || vec![wait.clone()];
         let told = [
-            arrived(&Arrived::Paused(waits()), &status, "blue"),
-            arrived(&Arrived::Stopped(waits()), &status, "blue"),
-            arrived(&Arrived::Cancelled, &status, "blue"),
+            arrived(&RunOutcome::Paused(waits()), &status, "blue"),
+            arrived(&RunOutcome::Stopped(waits()), &status, "blue"),
+            arrived(&RunOutcome::Cancelled, &status, "blue"),
             unattended(&status, "blue"),
             reasons(&waits(), &[], "blue"),
             notice(&Notice::Waits(&wait), "blue"),
@@ -362,7 +362,8 @@ pub mod tests {
 
     #[test]
     fn each_word_for_where_a_run_has_come_to_is_its_own() {
-        let all = [Arrived::Done, Arrived::Paused(Vec::new()), Arrived::Stopped(Vec::new()), Arrived::Cancelled];
+        let all =
+            [RunOutcome::Done, RunOutcome::Paused(Vec::new()), RunOutcome::Stopped(Vec::new()), RunOutcome::Cancelled];
         assert_eq!(all.iter().map(name).collect::<BTreeSet<_>>().len(), all.len());
     }
 
@@ -370,7 +371,7 @@ pub mod tests {
     fn workers_are_told_one_a_line_and_as_json_with_the_outcome_beside_them() {
         let status = status(&[]);
         assert_eq!(super::status(&status), "0 of 1 workers are Ready; image kaas-tenant 0.1.0, Kubernetes 1.36");
-        let told = serde_json::to_value(Outcome::of(&Arrived::Done, &status)).unwrap();
+        let told = serde_json::to_value(Outcome::of(&RunOutcome::Done, &status)).unwrap();
         let part = |key: &str| told[key].clone();
         assert_eq!(
             (part("arrived"), part("wanted"), part("workers")),

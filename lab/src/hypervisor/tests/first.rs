@@ -18,7 +18,7 @@ fn empty() -> (TempDir, LabHypervisor) {
 }
 
 /// Asks for a first VM, with a permit that is given so many times.
-async fn add(state: &TempDir, lab: &LabHypervisor, name: &str, network: &str, times: usize) -> Kind {
+async fn add(state: &TempDir, lab: &LabHypervisor, name: &str, network: &str, times: usize) -> ErrorKind {
     let (image, placement, networks) = (staged(state), Placement::default(), [network.to_owned()]);
     let addition = Addition {
         name,
@@ -37,16 +37,16 @@ async fn add(state: &TempDir, lab: &LabHypervisor, name: &str, network: &str, ti
 async fn the_first_vm_of_an_empty_lab_has_its_stamp_from_its_first_moment_and_is_made_once() {
     let (state, lab) = empty();
     assert_eq!(lab.vms().await.unwrap(), []);
-    assert_eq!(add(&state, &lab, "cp1", "another", 9).await, Kind::Refused);
-    assert_eq!(add(&state, &lab, "cp1", "x", 0).await, Kind::Fenced);
+    assert_eq!(add(&state, &lab, "cp1", "another", 9).await, ErrorKind::Refused);
+    assert_eq!(add(&state, &lab, "cp1", "x", 0).await, ErrorKind::Fenced);
     assert_eq!(lab.vms().await.unwrap(), [], "one was made");
-    assert_eq!(add(&state, &lab, "cp1", "x", 2).await, Kind::Fenced);
+    assert_eq!(add(&state, &lab, "cp1", "x", 2).await, ErrorKind::Fenced);
     let half = lab.vms().await.unwrap().remove(0);
     assert_eq!(half.stamp, Some(Stamp { deployment: lab.deployment(), node: "cp1".to_owned(), swap: None }));
     assert_eq!((half.name.as_str(), half.power, half.uuid()), ("cp1", PowerState::Off, DRAWN));
     assert_eq!(records(&lab)[0].engine, Some(lab.0.engine()));
     // By its stamp, whatever the second one is called.
-    assert_eq!(add(&state, &lab, "other", "x", 9).await, Kind::Refused);
+    assert_eq!(add(&state, &lab, "other", "x", 9).await, ErrorKind::Refused);
     assert_eq!(lab.vms().await.unwrap(), [half]);
 }
 
@@ -55,8 +55,8 @@ async fn an_image_lies_ready_for_a_lab_without_vms() {
     let (_state, lab) = empty();
     let none = Times::of(0);
     let (ova, placement) = (Path::new("none.ova"), Placement::default());
-    assert_eq!(lab.stage(ova, "digest", None, &placement, &none).await.unwrap_err().kind, Kind::Fenced);
-    assert_eq!(lab.staged("no-such-digest", None, &placement).await.unwrap(), None);
+    assert_eq!(lab.import_template(ova, "digest", None, &placement, &none).await.unwrap_err().kind, ErrorKind::Fenced);
+    assert_eq!(lab.find_template("no-such-digest", None, &placement).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -68,14 +68,14 @@ async fn a_disk_that_nobody_holds_is_removed_and_no_other_one() {
     record.disks.push(held.uuid);
     lab.0.directory.save_vm(&record).unwrap();
     let delete = async |disk: &DiskRef| lab.delete_disk(disk, &Times::of(1)).await;
-    assert_eq!(delete(&held).await.unwrap_err().kind, Kind::Refused);
+    assert_eq!(delete(&held).await.unwrap_err().kind, ErrorKind::Refused);
     let elsewhere = DiskRef { path: held.path.clone(), ..free.clone() };
-    assert_eq!(delete(&elsewhere).await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(delete(&elsewhere).await.unwrap_err().kind, ErrorKind::NotFound);
     assert!(lab.has_disk(&free).await.unwrap() && lab.has_disk(&held).await.unwrap());
     assert!(!lab.has_disk(&elsewhere).await.unwrap());
     delete(&free).await.unwrap();
     assert!(!lab.has_disk(&free).await.unwrap());
-    assert_eq!(delete(&free).await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(delete(&free).await.unwrap_err().kind, ErrorKind::NotFound);
     assert!(Path::new(&held.path).exists() && !Path::new(&free.path).exists());
 }
 
@@ -97,9 +97,9 @@ async fn a_disk_that_nobody_holds_is_copied_and_the_copy_is_a_disk_of_its_own() 
     lab.delete_disk(&made, &Times::of(1)).await.unwrap();
     assert!(!Path::new(&made.path).exists() && Path::new(&disk.path).exists());
     let gone = DiskRef { uuid: Uuid::from_u128(7), ..disk.clone() };
-    assert_eq!(lab.copy_disk(&gone, "before-1", &[], &Times::of(1)).await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(lab.copy_disk(&gone, "before-1", &[], &Times::of(1)).await.unwrap_err().kind, ErrorKind::NotFound);
     let mut record = lab.0.directory.load_vm("unstamped").unwrap();
     record.disks.push(disk.uuid);
     lab.0.directory.save_vm(&record).unwrap();
-    assert_eq!(copy("before-1").await.unwrap_err().kind, Kind::Refused);
+    assert_eq!(copy("before-1").await.unwrap_err().kind, ErrorKind::Refused);
 }

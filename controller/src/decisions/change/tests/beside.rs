@@ -1,6 +1,6 @@
 //! Beside a change of the control cluster.
 
-use fleet::upgrade::Verb;
+use fleet::upgrade::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
@@ -28,7 +28,7 @@ fn while_the_control_cluster_is_being_changed_nothing_is_planned_and_what_is_und
     let long_ago = k8s_openapi::jiff::Timestamp::from_second(now().0.as_second() - 6000).unwrap();
     upgraded.status.as_mut().unwrap().good_since = Some(Time(long_ago));
     assert!(!matches!(beside(Some(&upgraded)), Change::Go(..)), "it is not committed meanwhile");
-    assert_eq!(next(&names(Some(NEW)), Some(&open)), Change::Go("shop-1".to_owned(), Verb::Resume), "afterwards");
+    assert_eq!(next(&names(Some(NEW)), Some(&open)), Change::Go("shop-1".to_owned(), Request::Resume), "afterwards");
 }
 
 /// A control node of the control cluster may be lost, or its commit be days away.
@@ -45,8 +45,8 @@ fn beside_a_change_of_the_control_cluster_a_swap_can_be_taken_back_or_abandoned_
             ("resume", None),
             ("commit", None),
             ("hurry", None),
-            ("rollback", Some(Verb::Rollback)),
-            ("abandon", Some(Verb::Abandon)),
+            ("rollback", Some(Request::Rollback)),
+            ("abandon", Some(Request::Abandon)),
         ];
         for (word, verb) in words {
             operation.metadata.annotations = Some([(DO.to_owned(), word.to_owned())].into());
@@ -57,7 +57,7 @@ fn beside_a_change_of_the_control_cluster_a_swap_can_be_taken_back_or_abandoned_
             }
         }
         operation.metadata.annotations = None;
-        assert_eq!(next_beside(&names(Some(FORMER)), Some(&operation), Some("cp2")), go(Verb::Rollback));
+        assert_eq!(next_beside(&names(Some(FORMER)), Some(&operation), Some("cp2")), go(Request::Rollback));
         let stays = next_beside(&names(Some(NEW)), Some(&operation), Some("cp2"));
         assert!(!matches!(stays, Change::Go(..)), "{stays:?}");
     }

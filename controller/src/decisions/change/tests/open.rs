@@ -1,6 +1,6 @@
 //! What comes next of a swap that has not ended.
 
-use fleet::upgrade::Verb;
+use fleet::upgrade::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
@@ -17,19 +17,19 @@ use crate::records::fixture;
 fn an_open_swap_goes_on_and_the_former_image_turns_it_until_it_may_be_final() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let open = swap(&[]);
-    assert_eq!(next(&names(Some(NEW)), Some(&open)), go(Verb::Resume));
+    assert_eq!(next(&names(Some(NEW)), Some(&open)), go(Request::Resume));
     let moves = swap(&[json!({"event": "begun", "action": "import", "node": 0})]);
-    assert_eq!(next(&names(Some("another")), Some(&moves)), go(Verb::Resume), "one after the other");
-    assert_eq!(next(&names(Some("another")), Some(&open)), go(Verb::Withdraw), "nothing of it has moved");
-    assert_eq!(next(&names(None), Some(&open)), go(Verb::Withdraw), "it is named no more");
-    assert_eq!(next(&names(Some("another")), Some(&swap(&[turned("back")]))), go(Verb::Resume), "it is turned");
+    assert_eq!(next(&names(Some("another")), Some(&moves)), go(Request::Resume), "one after the other");
+    assert_eq!(next(&names(Some("another")), Some(&open)), go(Request::Withdraw), "nothing of it has moved");
+    assert_eq!(next(&names(None), Some(&open)), go(Request::Withdraw), "it is named no more");
+    assert_eq!(next(&names(Some("another")), Some(&swap(&[turned("back")]))), go(Request::Resume), "it is turned");
     let mut automatic = names(None);
     automatic.spec.maintenance.auto_update = true;
-    assert_eq!(next(&automatic, Some(&open)), go(Verb::Resume), "nobody had named it");
-    assert_eq!(next(&names(Some(FORMER)), Some(&open)), go(Verb::Rollback));
-    assert_eq!(next(&names(Some(FORMER)), Some(&swap(&[turned("back")]))), go(Verb::Resume), "it goes back already");
+    assert_eq!(next(&automatic, Some(&open)), go(Request::Resume), "nobody had named it");
+    assert_eq!(next(&names(Some(FORMER)), Some(&open)), go(Request::Rollback));
+    assert_eq!(next(&names(Some(FORMER)), Some(&swap(&[turned("back")]))), go(Request::Resume), "it goes back already");
     let committing = swap(&[ended("upgraded"), vec![turned("commit")]].concat());
-    assert_eq!(next(&names(Some(FORMER)), Some(&committing)), go(Verb::Resume));
+    assert_eq!(next(&names(Some(FORMER)), Some(&committing)), go(Request::Resume));
     let mut paused = names(Some(NEW));
     paused.spec.paused = true;
     assert_eq!(next(&paused, Some(&open)), Change::Show("shop-1".to_owned()), "it says that it rests");
@@ -40,7 +40,7 @@ fn an_open_swap_goes_on_and_the_former_image_turns_it_until_it_may_be_final() {
     }
     assert!(says(&rests, OperationReason::Paused).is_some());
     assert!(matches!(next(&paused, Some(&rests)), Change::Waits(TenantClusterReason::Changing, _)));
-    assert_eq!(next(&names(Some(NEW)), Some(&rests)), go(Verb::Resume), "it is not paused any more");
+    assert_eq!(next(&names(Some(NEW)), Some(&rests)), go(Request::Resume), "it is not paused any more");
     for word in ["resume", "rollback", "hurry"] {
         rests.metadata.annotations = Some([(DO.to_owned(), word.to_owned())].into());
         let answer = next(&paused, Some(&rests));
@@ -58,11 +58,11 @@ fn an_open_swap_goes_on_and_the_former_image_turns_it_until_it_may_be_final() {
     manual.spec.paused = true;
     assert!(matches!(next(&manual, Some(&upgraded)), Change::Waits(..)), "it is");
     rests.metadata.annotations = Some([(DO.to_owned(), "abandon".to_owned())].into());
-    assert_eq!(next(&paused, Some(&rests)), go(Verb::Abandon), "it moves no VM");
+    assert_eq!(next(&paused, Some(&rests)), go(Request::Abandon), "it moves no VM");
     rests.metadata.annotations = None;
     paused.spec.image = Some(FORMER.to_owned());
     assert!(matches!(next(&paused, Some(&rests)), Change::Waits(..)), "it goes back afterwards");
-    assert_eq!(next(&names(Some(FORMER)), Some(&rests)), go(Verb::Rollback), "before anything else");
+    assert_eq!(next(&names(Some(FORMER)), Some(&rests)), go(Request::Rollback), "before anything else");
     let mut unsaid = swap(&[]);
     unsaid.status.as_mut().unwrap().step = None;
     assert_eq!(next(&paused, Some(&unsaid)), Change::Show("shop-1".to_owned()));
@@ -88,7 +88,7 @@ fn a_swap_does_not_rest_from_when_a_node_is_being_shut_down_until_it_is_found_go
         let mut operation = swap(&entries);
         operation.spec.plan.as_mut().unwrap()["nodes"] = json!([fixture::node("shop-cp1")]);
         let change = next(&paused, Some(&operation));
-        let goes_on = change == Change::Go("shop-1".to_owned(), Verb::Resume);
+        let goes_on = change == Change::Go("shop-1".to_owned(), Request::Resume);
         assert_eq!(goes_on, *is_away, "{:?}: {change:?}", entries.last());
     }
 }
@@ -105,7 +105,7 @@ fn it_is_committed_by_itself_once_all_was_good_for_ten_minutes_and_never_where_t
     let waits = |change: &Change| matches!(change, Change::Waits(TenantClusterReason::AwaitsCommit, _));
     assert!(waits(&next(&cluster, Some(&swap(&ended("upgraded"))))), "not all of them are good");
     assert!(waits(&next(&cluster, Some(&since(599)))));
-    assert_eq!(next(&cluster, Some(&since(600))), Change::Go("shop-1".to_owned(), Verb::Commit));
+    assert_eq!(next(&cluster, Some(&since(600))), Change::Go("shop-1".to_owned(), Request::Commit));
     let mut manual = names(Some(NEW));
     manual.spec.upgrade.commit = Commit::Manual;
     assert!(waits(&next(&manual, Some(&since(6000)))));
@@ -115,8 +115,8 @@ fn it_is_committed_by_itself_once_all_was_good_for_ten_minutes_and_never_where_t
     }
     let mut automatic = names(None);
     automatic.spec.maintenance.auto_update = true;
-    assert_eq!(next(&automatic, Some(&since(600))), Change::Go("shop-1".to_owned(), Verb::Commit));
-    assert_eq!(next(&names(Some(FORMER)), Some(&since(6000))), Change::Go("shop-1".to_owned(), Verb::Rollback));
+    assert_eq!(next(&automatic, Some(&since(600))), Change::Go("shop-1".to_owned(), Request::Commit));
+    assert_eq!(next(&names(Some(FORMER)), Some(&since(6000))), Change::Go("shop-1".to_owned(), Request::Rollback));
 }
 
 #[test]
@@ -125,14 +125,14 @@ fn a_word_is_taken_where_it_can_be_and_answered_where_it_has_gone_too_far() {
     let upgraded = ended("upgraded");
     let committing =
         [ended("upgraded"), vec![turned("commit"), json!({"event": "begun", "action": "commit"})]].concat();
-    let cases: [(&[Value], &str, Option<Verb>); 9] = [
-        (&open, "resume", Some(Verb::Resume)),
-        (&open, "rollback", Some(Verb::Rollback)),
-        (&open, "abandon", Some(Verb::Abandon)),
+    let cases: [(&[Value], &str, Option<Request>); 9] = [
+        (&open, "resume", Some(Request::Resume)),
+        (&open, "rollback", Some(Request::Rollback)),
+        (&open, "abandon", Some(Request::Abandon)),
         (&open, "commit", None),
         (&back, "commit", None),
-        (&upgraded, "commit", Some(Verb::Commit)),
-        (&upgraded, "rollback", Some(Verb::Rollback)),
+        (&upgraded, "commit", Some(Request::Commit)),
+        (&upgraded, "rollback", Some(Request::Rollback)),
         (&committing, "rollback", None),
         (&open, "hurry", None),
     ];

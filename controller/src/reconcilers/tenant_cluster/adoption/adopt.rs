@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use contract::deployer::Fingerprint;
 use contract::minor::Minor;
 use contract::node::Node;
-use fleet::deploy::{Guests, Kept};
+use fleet::control_plane::{DeploymentRecord, Guests};
 use fleet::hypervisor::{PowerState, Vm};
 use kube::ResourceExt;
 
@@ -144,13 +144,13 @@ impl Work<'_> {
     async fn proved(
         &self,
         cluster: &TenantCluster,
-        kept: &Kept,
+        kept: &DeploymentRecord,
         (opened, guests): (&Opened, &dyn Guests),
-    ) -> anyhow::Result<(Kept, Vec<Vm>, Vec<Node>)> {
+    ) -> anyhow::Result<(DeploymentRecord, Vec<Vm>, Vec<Node>)> {
         let vms = opened.hypervisor.vms().await?;
         let adopted = adopted(kept, &vms).map_err(anyhow::Error::msg)?;
         let authority = shown(opened, &adopted, &vms).await?;
-        let adopted = Kept { authority: Some(authority), ..adopted };
+        let adopted = DeploymentRecord { authority: Some(authority), ..adopted };
         let said = {
             let operator = self.operator(cluster, opened, guests, &adopted).await.map_err(anyhow::Error::from)?;
             operator.proved(&vms).await?
@@ -160,7 +160,7 @@ impl Work<'_> {
 }
 
 /// The authority that the VMs show of all nodes that run, which is the one that the cluster has formed with, if that is noted.
-async fn shown(opened: &Opened, kept: &Kept, vms: &[Vm]) -> anyhow::Result<Fingerprint> {
+async fn shown(opened: &Opened, kept: &DeploymentRecord, vms: &[Vm]) -> anyhow::Result<Fingerprint> {
     let mut all = BTreeSet::new();
     let runs = |vm: &&Vm| vm.power == PowerState::On && kept.nodes.iter().any(|node| node.vm == Some(vm.uuid()));
     for vm in vms.iter().filter(runs) {

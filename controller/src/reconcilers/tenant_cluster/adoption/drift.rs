@@ -2,7 +2,7 @@
 //! too little, and whoever went by it would do again what was done since, or undo it. So nothing is done, until a person has them taken as
 //! they are.
 
-use fleet::deploy::{DeployStatus, Guests};
+use fleet::control_plane::{DeployStatus, Guests};
 use fleet::hypervisor::Vm;
 use kube::ResourceExt;
 

@@ -62,7 +62,7 @@ impl Operator<'_> {
         join_all(asked).await
     }
 
-    async fn told_by(&self, node: &fleet::deploy::Node, power: PowerState) -> anyhow::Result<Node> {
+    async fn told_by(&self, node: &fleet::control_plane::Node, power: PowerState) -> anyhow::Result<Node> {
         let name = &node.name;
         anyhow::ensure!(power == PowerState::On, "{name} is {power}");
         let Ok(told) = tokio::time::timeout(ANSWERS, self.nodes.facts(node.address)).await else {

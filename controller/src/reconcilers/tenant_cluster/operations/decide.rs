@@ -1,7 +1,7 @@
 //! What comes next, decided by objects and by how large VMs were seen to be.
 
-use fleet::deploy::DeployStatus;
-use fleet::upgrade::Verb;
+use fleet::control_plane::DeployStatus;
+use fleet::upgrade::Request;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -60,7 +60,7 @@ impl Changing {
     /// only planned. What is asked of it comes first, but that it begins: it waits for all nodes to be well before anything of one moves.
     pub(in crate::reconcilers::tenant_cluster) fn is_left(&self) -> bool {
         let Some((_, swapping)) = &self.swap else { return false };
-        let (is_to_do, begins) = (self.change.is_to_do(), matches!(self.change, Change::Go(_, Verb::Resume)));
+        let (is_to_do, begins) = (self.change.is_to_do(), matches!(self.change, Change::Go(_, Request::Resume)));
         match swapping.stage {
             Stage::Goes => self.is_plan() && (begins || !is_to_do),
             Stage::Upgraded | Stage::NodeIsBack(_) => !is_to_do,

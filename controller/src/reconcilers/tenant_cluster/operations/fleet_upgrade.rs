@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use fleet::upgrade::{Arrived, GaveUp, KubernetesOptions, Notice, Options, Target, Verb};
+use fleet::upgrade::{GaveUp, KubernetesOptions, Notice, Options, Request, RunOutcome, Target};
 use kube::ResourceExt;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -22,13 +22,13 @@ use crate::objects::{JournalEntry, TenantCluster, TenantClusterReason};
 #[derive(Clone, Copy)]
 pub(super) enum Task<'t> {
     Swap(&'t Target, &'t Options),
-    Go(Verb, Uuid),
+    Go(Request, Uuid),
     Raise(&'t KubernetesOptions),
 }
 
 pub(super) enum Done {
     /// Where a swap has come to.
-    Arrived(Arrived),
+    Arrived(RunOutcome),
     /// All control nodes are at the minor.
     Raised,
     /// It was asked to end.
@@ -69,7 +69,7 @@ impl Work<'_> {
                 Task::Swap(target, options) => {
                     deployment.apply_to(target, options, OVER).await.map(|(arrived, _)| Done::Arrived(arrived))
                 }
-                Task::Go(Verb::Abandon, id) => {
+                Task::Go(Request::Abandon, id) => {
                     deployment.abandon(id, OVER).await.map(|(arrived, _)| Done::Arrived(arrived))
                 }
                 Task::Go(verb, _) => {

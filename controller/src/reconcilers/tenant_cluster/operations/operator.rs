@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use fleet::authority::{Snapshots, TakeOver};
-use fleet::deploy::{Guests, Kept};
-use fleet::node::Credentials;
+use fleet::control_plane::{DeploymentRecord, Guests};
+use fleet::lease::{Snapshots, TakeOver};
+use fleet::nodes::Credentials;
 use fleet::upgrade::{Asking, Deployment, Given, KubernetesOptions, Notice, Options, Renewed, Target};
 use kube::ResourceExt;
 use tokio::sync::watch;
@@ -31,7 +31,7 @@ pub(super) const OVER: TakeOver = TakeOver::FromAnyone;
 pub(in crate::reconcilers::tenant_cluster) struct Operator<'a> {
     opened: &'a Opened,
     /// The control nodes that were made for the cluster.
-    pub(in crate::reconcilers::tenant_cluster) kept: &'a Kept,
+    pub(in crate::reconcilers::tenant_cluster) kept: &'a DeploymentRecord,
     pub(in crate::reconcilers::tenant_cluster) nodes: Renewed<'a>,
     store: ClusterStore<'a>,
     snapshots: Box<dyn Snapshots>,
@@ -83,7 +83,7 @@ impl Work<'_> {
         cluster: &'o TenantCluster,
         opened: &'o Opened,
         guests: &'o dyn Guests,
-        kept: &'o Kept,
+        kept: &'o DeploymentRecord,
     ) -> Result<Operator<'o>, Trouble> {
         let first = match self.kubeconfig(cluster).await? {
             Some(kubeconfig) => self.given(cluster, &kubeconfig, "the Secret of the kubeconfig").ok(),

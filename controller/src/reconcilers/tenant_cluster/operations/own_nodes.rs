@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use contract::kubernetes_upgrade;
 use contract::node::Node;
 use contract::swap;
-use fleet::authority::Room;
+use fleet::lease::SpaceQuota;
 use fleet::upgrade::{Asked, Nodes};
 use uuid::Uuid;
 
@@ -91,7 +91,7 @@ impl Nodes for OwnNodes {
         self.of(node)?.renew_certificates(node, id).await
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {
         self.of(node)?.snapshot(node, to, room).await
     }
 

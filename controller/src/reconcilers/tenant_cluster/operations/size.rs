@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fleet::deploy::DeployStatus;
+use fleet::control_plane::DeployStatus;
 use kube::ResourceExt;
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! A swap of control nodes: begun, gone on with, and what came of it noted.
 
-use fleet::upgrade::{Arrived, Direction, Verb};
+use fleet::upgrade::{Direction, Request, RunOutcome};
 use kube::ResourceExt;
 
 use super::super::{After, Work};
@@ -72,7 +72,7 @@ impl Work<'_> {
             let name = last.name_any();
             self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
         }
-        let has_arrived = matches!(&done, Done::Arrived(arrived) if *arrived != Arrived::Cancelled);
+        let has_arrived = matches!(&done, Done::Arrived(arrived) if *arrived != RunOutcome::Cancelled);
         let has_noted = |name: &str| match task {
             Task::Go(verb, _) => {
                 let has_grown = had < Some(length(&operations, name));
@@ -85,7 +85,7 @@ impl Work<'_> {
             self.answered(cluster, name, word).await?;
         }
         Ok(match done {
-            Done::Arrived(Arrived::Paused(_)) => After::Rest(WAITING),
+            Done::Arrived(RunOutcome::Paused(_)) => After::Rest(WAITING),
             Done::Failed(words) | Done::GaveUp(words) => {
                 log::warn!("{}/{}: {words}", cluster.namespace().unwrap_or_default(), cluster.name_any());
                 match last.filter(is_open_swap) {
@@ -104,12 +104,12 @@ impl Work<'_> {
 }
 
 /// The word by which a person asks for it, or who is not turned down by it: whoever asks for a plan to go on gets the one in its place.
-fn word_of(verb: Verb) -> &'static str {
+fn word_of(verb: Request) -> &'static str {
     match verb {
-        Verb::Resume | Verb::Withdraw => RESUME,
-        Verb::Rollback | Verb::RollbackAtOnce => "rollback",
-        Verb::Commit => "commit",
-        Verb::Abandon => "abandon",
+        Request::Resume | Request::Withdraw => RESUME,
+        Request::Rollback | Request::RollbackAtOnce => "rollback",
+        Request::Commit => "commit",
+        Request::Abandon => "abandon",
     }
 }
 
@@ -121,16 +121,16 @@ fn length(operations: &[Operation], name: &str) -> usize {
 
 /// Whether what was asked of a swap stands in its journal, so that nobody has to be told once more. `has_arrived` is whether a run has come
 /// to where it ends by itself, and `has_grown` whether the journal has by that.
-fn is_noted(operation: &Operation, verb: Verb, has_arrived: bool, has_grown: bool) -> bool {
+fn is_noted(operation: &Operation, verb: Request, has_arrived: bool, has_grown: bool) -> bool {
     let Ok(Some(swapping)) = Swapping::of(operation) else { return false };
     let goes = match verb {
         // A node that is back stays so where the journal could not be written.
-        Verb::Resume => has_arrived && (has_grown || !matches!(swapping.stage, Stage::NodeIsBack(_))),
-        Verb::Rollback | Verb::RollbackAtOnce => swapping.direction == Direction::Back && swapping.is_of_all,
-        Verb::Commit => swapping.direction == Direction::Commit,
-        Verb::Abandon => swapping.direction == Direction::Abandon,
+        Request::Resume => has_arrived && (has_grown || !matches!(swapping.stage, Stage::NodeIsBack(_))),
+        Request::Rollback | Request::RollbackAtOnce => swapping.direction == Direction::Back && swapping.is_of_all,
+        Request::Commit => swapping.direction == Direction::Commit,
+        Request::Abandon => swapping.direction == Direction::Abandon,
         // Nobody has asked for that: a word is for the plan that takes its place.
-        Verb::Withdraw => return false,
+        Request::Withdraw => return false,
     };
     // Of one that is over nothing is to be had any more.
     goes || !swapping.is_open()
@@ -161,7 +161,7 @@ mod tests {
         assert!(matches!(Swapping::of(&operation).unwrap().unwrap().stage, Stage::NodeIsBack(_)));
         for (has_arrived, has_grown) in [(false, false), (false, true), (true, false), (true, true)] {
             // Grown and back: it was tried, and is back once more.
-            let noted = is_noted(&operation, Verb::Resume, has_arrived, has_grown);
+            let noted = is_noted(&operation, Request::Resume, has_arrived, has_grown);
             assert_eq!(noted, has_arrived && has_grown, "{has_arrived} {has_grown}");
         }
     }

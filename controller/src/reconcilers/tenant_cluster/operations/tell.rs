@@ -1,7 +1,7 @@
 //! What Operations say: where they stand, what they wait for, since when control nodes are good of one that waits for its commit, and what a
 //! person has asked of them until it is answered.
 
-use fleet::deploy::DeployStatus;
+use fleet::control_plane::DeployStatus;
 use fleet::hypervisor::PowerState;
 use kube::ResourceExt;
 

@@ -11,8 +11,8 @@ use contract::kubernetes_upgrade::{self, UpgradeState};
 use contract::node::{Etcd, Good, Kubernetes, Member, Node, Pods, RunningImage};
 use contract::properties as keys;
 use contract::swap::{self, EvacuationState, Losses, Refused, Stage, SwapState, Use};
-use fleet::authority::{Room, Snapshots};
 use fleet::hypervisor::{PowerState, Vm};
+use fleet::lease::{Snapshots, SpaceQuota};
 use fleet::upgrade::{Asked, Nodes};
 use uuid::Uuid;
 
@@ -283,7 +283,7 @@ impl Nodes for InMemoryPlace {
         Ok(Asked::Unknown)
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, _: &Room) -> anyhow::Result<u64> {
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, _: &SpaceQuota) -> anyhow::Result<u64> {
         self.lock().answering(node)?;
         std::fs::write(to, "a store")?;
         Ok(7)

@@ -14,13 +14,13 @@ use contract::kubeconfig::Kubeconfig;
 use contract::properties as keys;
 use contract::secret::Secret;
 use contract::statement::{Phase, Statement};
-use fleet::authority::Snapshots;
-use fleet::deploy::Guests;
+use fleet::control_plane::Guests;
 use fleet::hypervisor::{
-    Adapter, Addition, Disk, DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement,
-    Result, ShutDown, Staged, Stamp, Vm, VmRef, VmSize,
+    Adapter, Addition, Disk, DiskKind, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Placement,
+    PowerState, Replacement, Result, ShutDown, Stamp, Vm, VmRef, VmSize,
 };
-use fleet::node::AddOnSeen;
+use fleet::lease::Snapshots;
+use fleet::nodes::AddOnSeen;
 use fleet::workers::{Cluster, Evicted, NodeSeen, PodSeen, Token};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -206,7 +206,7 @@ impl InMemoryPlace {
     async fn does<T>(
         &self,
         name: &'static str,
-        permit: &dyn Permit,
+        permit: &dyn Fence,
         act: impl FnOnce(&mut State) -> anyhow::Result<T>,
     ) -> Result<T> {
         permit.still().await?;
@@ -219,10 +219,11 @@ impl InMemoryPlace {
         if fault == Some(Fault::Fails) {
             return Err(Error::transient(anyhow::anyhow!("it fails ({name})")));
         }
-        let told = |error: anyhow::Error| error.downcast().unwrap_or_else(|error| Error::new(Kind::Changed, error));
+        let told =
+            |error: anyhow::Error| error.downcast().unwrap_or_else(|error| Error::new(ErrorKind::Changed, error));
         let done = act(&mut state).map_err(told)?;
         match fault {
-            Some(_) => Err(Error::new(Kind::InDoubt, anyhow::anyhow!("the answer is lost"))),
+            Some(_) => Err(Error::new(ErrorKind::InDoubt, anyhow::anyhow!("the answer is lost"))),
             None => Ok(done),
         }
     }
@@ -495,32 +496,39 @@ impl Hypervisor for Of {
         self.place.look(|state| state.vms.iter().find(is_it).is_some_and(|it| has_joined(state, it)).then_some(said))
     }
 
-    async fn given(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
+    async fn property(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
         self.place.look(|state| {
             let own = state.vms.iter().find(|(own, ..)| own.reference == *vm);
             own.and_then(|(own, ..)| state.forms.get(&own.name)?.get(key).cloned())
         })
     }
 
-    async fn settle(&self, permit: &dyn Permit) -> Result<()> {
+    async fn settle(&self, permit: &dyn Fence) -> Result<()> {
         permit.still().await?;
         self.place.look(|_| ())
     }
 
-    async fn stamp(&self, _: &Vm, _: &Stamp, _: &dyn Permit) -> Result<()> {
+    async fn stamp(&self, _: &Vm, _: &Stamp, _: &dyn Fence) -> Result<()> {
         panic!("control nodes are stamped from their first moment")
     }
 
-    async fn staged(&self, digest: &str, _: Option<&Vm>, _: &Placement) -> Result<Option<Staged>> {
-        let staged = Staged { digest: digest.to_owned(), reference: digest.to_owned() };
+    async fn find_template(&self, digest: &str, _: Option<&Vm>, _: &Placement) -> Result<Option<ImageTemplate>> {
+        let staged = ImageTemplate { digest: digest.to_owned(), reference: digest.to_owned() };
         self.place.look(|state| (!state.lacks_template).then_some(staged))
     }
 
-    async fn stage(&self, _: &Path, _: &str, _: Option<&Vm>, _: &Placement, _: &dyn Permit) -> Result<Staged> {
+    async fn import_template(
+        &self,
+        _: &Path,
+        _: &str,
+        _: Option<&Vm>,
+        _: &Placement,
+        _: &dyn Fence,
+    ) -> Result<ImageTemplate> {
         Err(Error::refused("a controller has no OVA"))
     }
 
-    async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
+    async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
         let (uuid, name, stamp) = (replacement.uuid, replacement.name.to_owned(), replacement.stamp.clone());
         let (like, digest) = (replacement.like.clone(), replacement.image.digest.clone());
         let size = replacement.size.or(like.size);
@@ -542,7 +550,7 @@ impl Hypervisor for Of {
             .await
     }
 
-    async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
+    async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
         let uuid = addition.uuid.expect("its Machine's UID");
         let (name, stamp, placement) = (addition.name.to_owned(), addition.stamp.clone(), addition.placement.clone());
         let properties = addition.properties.clone();
@@ -588,7 +596,7 @@ impl Hypervisor for Of {
             .await
     }
 
-    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn power_on(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         let now = Instant::now();
         self.place
             .does("power_on", permit, |state| {
@@ -605,7 +613,7 @@ impl Hypervisor for Of {
             .await
     }
 
-    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Fence) -> Result<ShutDown> {
         if self.place.lock().is_slow {
             permit.still().await?;
             tokio::time::sleep(limit).await;
@@ -619,7 +627,7 @@ impl Hypervisor for Of {
             .await
     }
 
-    async fn cut_power(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn cut_power(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         self.place
             .does("cut_power", permit, |state| {
                 state.own(vm)?.0.power = PowerState::Off;
@@ -628,7 +636,7 @@ impl Hypervisor for Of {
             .await
     }
 
-    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Fence) -> Result<()> {
         self.place
             .does("connect", permit, |state| {
                 let own = state.own(vm)?;
@@ -638,7 +646,7 @@ impl Hypervisor for Of {
             .await
     }
 
-    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         self.place
             .does("detach", permit, |state| {
                 let own = state.own(vm)?;
@@ -649,7 +657,7 @@ impl Hypervisor for Of {
             .await
     }
 
-    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         let reference = disk.clone();
         self.place
             .does("attach", permit, |state| {
@@ -668,7 +676,7 @@ impl Hypervisor for Of {
         self.place.look(|state| state.disks.contains_key(&disk.uuid))
     }
 
-    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         let disk = disk.uuid;
         self.place
             .does("delete_disk", permit, |state| {
@@ -683,7 +691,7 @@ impl Hypervisor for Of {
             .await
     }
 
-    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn destroy(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         self.place
             .does("destroy", permit, |state| {
                 let own = state.own(vm)?;
@@ -695,7 +703,7 @@ impl Hypervisor for Of {
             .await
     }
 
-    async fn release(&self, vm: &Vm, name: &str, permit: &dyn Permit) -> Result<()> {
+    async fn disown(&self, vm: &Vm, name: &str, permit: &dyn Fence) -> Result<()> {
         self.place
             .does("release", permit, |state| {
                 let own = state.own(vm)?;

@@ -6,14 +6,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::State;
-use crate::authority::MARGIN;
-use crate::hypervisor::Kind;
+use crate::hypervisor::ErrorKind;
+use crate::lease::MARGIN;
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// An error, and nothing happens. [`Kind::InDoubt`]: the call was lost.
-    Error(Kind),
+    /// An error, and nothing happens. [`ErrorKind::InDoubt`]: the call was lost.
+    Error(ErrorKind),
     /// It happens, and the answer is lost.
     Done,
     /// Half of it is written, and an error is told.
@@ -70,8 +70,15 @@ pub enum CallKind {
     Write,
 }
 
-pub const KINDS: [Kind; 7] =
-    [Kind::Transient, Kind::Changed, Kind::InDoubt, Kind::Refused, Kind::Denied, Kind::NotFound, Kind::Fenced];
+pub const KINDS: [ErrorKind; 7] = [
+    ErrorKind::Transient,
+    ErrorKind::Changed,
+    ErrorKind::InDoubt,
+    ErrorKind::Refused,
+    ErrorKind::Denied,
+    ErrorKind::NotFound,
+    ErrorKind::Fenced,
+];
 
 impl CallKind {
     /// All that can go wrong at such a call.

@@ -10,17 +10,17 @@ use uuid::Uuid;
 
 use super::fault::{Call, CallKind, Fault, Late};
 use super::{DEPLOYMENT, DiskCopied, HOME, Ill, Machine, State, Template, World, data, new};
-use crate::authority::MARGIN;
 use crate::hypervisor::{
-    Addition, DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown,
-    Staged, Stamp, Vm, VmRef,
+    Addition, DiskKind, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Placement, PowerState,
+    Replacement, Result, ShutDown, Stamp, Vm, VmRef,
 };
+use crate::lease::MARGIN;
 
 fn changed(why: impl std::fmt::Display) -> Error {
-    Error::new(Kind::Changed, anyhow::anyhow!("{why}"))
+    Error::new(ErrorKind::Changed, anyhow::anyhow!("{why}"))
 }
 
-fn failing(name: &str, kind: Kind) -> Error {
+fn failing(name: &str, kind: ErrorKind) -> Error {
     Error::new(kind, anyhow::anyhow!("the hypervisor: {kind:?} at {name}"))
 }
 
@@ -50,7 +50,7 @@ impl World {
     /// One change of a VM: `may` says whether the hypervisor takes the request, `effect` is what then happens.
     async fn change<T: Send>(
         &self,
-        (name, vm, permit): (&'static str, &Vm, &dyn Permit),
+        (name, vm, permit): (&'static str, &Vm, &dyn Fence),
         may: impl FnOnce(&mut State) -> Result<()> + Send,
         effect: impl FnOnce(&mut State, bool) -> T + Send + 'static,
     ) -> Result<T> {
@@ -60,7 +60,7 @@ impl World {
     /// One request that changes something. A call may make several.
     async fn request<T: Send>(
         &self,
-        (name, vm, permit): (&'static str, Option<&Vm>, &dyn Permit),
+        (name, vm, permit): (&'static str, Option<&Vm>, &dyn Fence),
         may: impl FnOnce(&mut State) -> Result<()> + Send,
         effect: impl FnOnce(&mut State, bool) -> T + Send + 'static,
     ) -> Result<T> {
@@ -100,7 +100,7 @@ impl World {
             // What the hypervisor did not even take is no matter of doubt.
             Some(Fault::Done | Fault::Late) if matches!(done, Some(Err(_))) => done.expect("an error"),
             Some(Fault::Error(kind)) => Err(failing(name, kind)),
-            Some(_) => Err(failing(name, Kind::InDoubt)),
+            Some(_) => Err(failing(name, ErrorKind::InDoubt)),
         }
     }
 }
@@ -139,8 +139,8 @@ fn reconfigure(state: &mut State, id: &str, change: impl FnOnce(&mut Machine)) {
 }
 
 /// A template, in the words of the contract.
-fn as_staged(template: &Template) -> Staged {
-    Staged { digest: template.digest.clone(), reference: template.reference.clone() }
+fn as_staged(template: &Template) -> ImageTemplate {
+    ImageTemplate { digest: template.digest.clone(), reference: template.reference.clone() }
 }
 
 #[async_trait]
@@ -157,7 +157,7 @@ impl Hypervisor for World {
 
     async fn may_change_own(&self) -> Result<()> {
         if self.lock().own_denied {
-            return Err(Error::new(Kind::Denied, anyhow::anyhow!("a privilege is missing")));
+            return Err(Error::new(ErrorKind::Denied, anyhow::anyhow!("a privilege is missing")));
         }
         Ok(())
     }
@@ -196,7 +196,7 @@ impl Hypervisor for World {
         Ok(None)
     }
 
-    async fn settle(&self, _permit: &dyn Permit) -> Result<()> {
+    async fn settle(&self, _permit: &dyn Fence) -> Result<()> {
         while self.lock().settling_hangs {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
@@ -221,7 +221,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
+    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Fence) -> Result<()> {
         let (id, stamp) = (vm.reference.id.clone(), stamp.clone());
         let may = |state: &mut State| match &state.machine(&vm.reference.id).expect("a VM").vm.stamp {
             Some(stamp) => Err(Error::refused(format!("it is stamped as {}", stamp.node))),
@@ -231,21 +231,26 @@ impl Hypervisor for World {
             .await
     }
 
-    async fn staged(&self, digest: &str, _like: Option<&Vm>, placement: &Placement) -> Result<Option<Staged>> {
+    async fn find_template(
+        &self,
+        digest: &str,
+        _like: Option<&Vm>,
+        placement: &Placement,
+    ) -> Result<Option<ImageTemplate>> {
         let is_it = |template: &&Template| template.digest == digest && template.placement == *placement;
         self.look("staged", |state| Ok(state.templates.iter().find(is_it).filter(|t| t.whole).map(as_staged))).await
     }
 
     /// Two requests: the template is made, and then marked as whole.
-    async fn stage(
+    async fn import_template(
         &self,
         _ova: &Path,
         digest: &str,
         like: Option<&Vm>,
         placement: &Placement,
-        permit: &dyn Permit,
-    ) -> Result<Staged> {
-        if let Some(ready) = self.staged(digest, like, placement).await? {
+        permit: &dyn Fence,
+    ) -> Result<ImageTemplate> {
+        if let Some(ready) = self.find_template(digest, like, placement).await? {
             return Ok(ready);
         }
         let (digest, placement) = (digest.to_owned(), placement.clone());
@@ -266,9 +271,9 @@ impl Hypervisor for World {
     }
 
     /// Two requests: the VM is made, and then given what the one has whose place it takes.
-    async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
+    async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
         let may = |state: &mut State| {
-            let Staged { digest, reference } = replacement.image;
+            let ImageTemplate { digest, reference } = replacement.image;
             match state.templates.iter().find(|template| template.reference == *reference) {
                 None => return Err(Error::not_found(format!("there is no {reference}"))),
                 Some(template) if template.digest != *digest => {
@@ -310,11 +315,11 @@ impl Hypervisor for World {
         Ok(made.uuid())
     }
 
-    async fn add(&self, _: &Addition<'_>, _: &dyn Permit) -> Result<Uuid> {
+    async fn add(&self, _: &Addition<'_>, _: &dyn Fence) -> Result<Uuid> {
         panic!("an upgrade makes no VM that takes no other one's place")
     }
 
-    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn power_on(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         let id = vm.reference.id.clone();
         let may = |state: &mut State| {
             state.is(vm, PowerState::Off)?;
@@ -331,7 +336,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn shut_down(&self, vm: &Vm, _limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+    async fn shut_down(&self, vm: &Vm, _limit: Duration, permit: &dyn Fence) -> Result<ShutDown> {
         let id = vm.reference.id.clone();
         let may = |state: &mut State| {
             state.is(vm, PowerState::On)?;
@@ -350,7 +355,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn cut_power(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn cut_power(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         let id = vm.reference.id.clone();
         let may = |state: &mut State| {
             state.is(vm, PowerState::On)?;
@@ -364,7 +369,7 @@ impl Hypervisor for World {
         self.change(("cut_power", vm, permit), may, move |state, _| state.power_off(&id)).await
     }
 
-    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Fence) -> Result<()> {
         let (id, key) = (vm.reference.id.clone(), adapter.to_owned());
         let may = |_: &mut State| match vm.adapters.iter().any(|known| known.key == adapter) {
             true => Ok(()),
@@ -380,7 +385,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         let (id, at) = (vm.reference.id.clone(), disk.clone());
         let may = |state: &mut State| {
             state.is(vm, PowerState::Off)?;
@@ -396,7 +401,7 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         let (id, at) = (vm.reference.id.clone(), disk.clone());
         let may = |state: &mut State| {
             state.is(vm, PowerState::Off)?;
@@ -425,7 +430,7 @@ impl Hypervisor for World {
     }
 
     /// Two requests where half of a copy lies there: that is removed, and the disk copied.
-    async fn copy_disk(&self, disk: &DiskRef, mark: &str, _: &[&str], permit: &dyn Permit) -> Result<DiskRef> {
+    async fn copy_disk(&self, disk: &DiskRef, mark: &str, _: &[&str], permit: &dyn Fence) -> Result<DiskRef> {
         let path = disk.beside(mark);
         let lies_there = self.lock().copies.iter().any(|copy| copy.at.path == path);
         if lies_there {
@@ -458,7 +463,7 @@ impl Hypervisor for World {
         self.request(("copy_disk", None, permit), may, copy).await
     }
 
-    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         let at = disk.clone();
         let may = |state: &mut State| {
             assert!(
@@ -479,7 +484,7 @@ impl Hypervisor for World {
             .await
     }
 
-    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+    async fn destroy(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         let id = vm.reference.id.clone();
         let may = |state: &mut State| {
             state.is(vm, PowerState::Off)?;

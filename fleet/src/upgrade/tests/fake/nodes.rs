@@ -13,9 +13,9 @@ use uuid::Uuid;
 
 use super::fault::{Call, CallKind, Fault, Late};
 use super::{Content, Ill, Machine, NODES, State, World, address, connected, old};
-use crate::authority::{MARGIN, Room};
 use crate::hypervisor::PowerState;
-use crate::node::Answered;
+use crate::lease::{MARGIN, SpaceQuota};
+use crate::nodes::Answered;
 use crate::upgrade::{Asked, Nodes};
 
 impl World {
@@ -297,7 +297,7 @@ impl Nodes for World {
         .await
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, _: &Room) -> anyhow::Result<u64> {
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, _: &SpaceQuota) -> anyhow::Result<u64> {
         if self.lock().no_snapshot {
             return std::future::pending().await;
         }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::fault::{Call, CallKind, Fault, Late};
 use super::{State, World};
-use crate::authority::{MARGIN, Snapshots, Store};
+use crate::lease::{MARGIN, Snapshots, Store};
 
 #[derive(Clone, Debug, Default)]
 pub struct Kept {

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::Context;
 use contract::properties::API_VIP;
-use fleet::deploy::Wanted;
+use fleet::control_plane::DesiredState;
 use fleet::hypervisor::Size;
 use ova::archive::Archive;
 
@@ -28,7 +28,7 @@ pub struct Asked {
 
 impl Asked {
     /// From what is wanted.
-    pub fn read(wanted: &Wanted) -> anyhow::Result<Self> {
+    pub fn read(wanted: &DesiredState) -> anyhow::Result<Self> {
         let descriptor = Archive::open(&wanted.ova).and_then(|archive| archive.descriptor());
         let descriptor = descriptor.with_context(|| format!("reading {}", wanted.ova.display()))?;
         let disks = descriptor.disks.iter().filter_map(|disk| Some((disk.capacity, disk.file.as_ref()?)));

@@ -2,7 +2,7 @@
 
 use ::vsphere::{Missing, On};
 use fleet::hypervisor::Size;
-use fleet::node::clean;
+use fleet::nodes::clean;
 use image::document::Located;
 
 use super::VcenterProvider;

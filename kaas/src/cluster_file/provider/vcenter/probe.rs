@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Context;
-use fleet::authority::TakeOver;
+use fleet::lease::TakeOver;
 use fleet::vcenter::probe::{Report, Setup, run};
 use fleet::vcenter::{Clones, Site as Names};
 use tokio::runtime::Builder;

@@ -8,9 +8,9 @@ use ::vsphere::{About, Client, Connect, DatastorePath, Error, Secret};
 use anyhow::Context;
 use contract::deployer::PrivateKey;
 use contract::statement::Statement;
-use fleet::authority::DirectoryStore;
-use fleet::deploy::{Wanted, moved};
+use fleet::control_plane::{DesiredState, moved};
 use fleet::hypervisor::{Hypervisor as _, Placement, Vm};
+use fleet::lease::DirectoryStore;
 use fleet::vcenter::{DatastoreStore, VcenterHypervisor};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
@@ -119,7 +119,8 @@ impl VcenterSite {
                 .context("looking for what is in the way")?;
             // Where all VMs are there nobody asks for the image.
             if asked.nodes.iter().any(|(name, _)| !datacenter.own.contains(name)) {
-                datacenter.staged = hypervisor.staged(&asked.digest, None, &Placement::default()).await?.is_some();
+                datacenter.staged =
+                    hypervisor.find_template(&asked.digest, None, &Placement::default()).await?.is_some();
                 // Without an import there are clones alone.
                 datacenter.lacks_drs &= !(datacenter.staged && self.client.clones_to_any_host());
             }
@@ -154,7 +155,7 @@ impl Site for VcenterSite {
         super::Provider::words(&self.described)
     }
 
-    fn check(&self, wanted: &Wanted, written: Written<'_>) -> anyhow::Result<Checked> {
+    fn check(&self, wanted: &DesiredState, written: Written<'_>) -> anyhow::Result<Checked> {
         let asked = Asked::read(wanted)?;
         self.looking(self.checked(&asked, written))
     }
@@ -177,7 +178,7 @@ impl Site for VcenterSite {
         })
     }
 
-    fn make(&self, _wanted: &Wanted, _key: &PrivateKey, _say: &dyn Fn(&str)) -> anyhow::Result<Place> {
+    fn make(&self, _wanted: &DesiredState, _key: &PrivateKey, _say: &dyn Fn(&str)) -> anyhow::Result<Place> {
         // The journal's directory is made when a hold is taken, the template under that hold.
         self.find()?.context("it is there")
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::vsphere::{DatastorePath, RestartPriority, Settings, Thumbprint, Trust};
-use fleet::authority::number_of;
+use fleet::lease::number_of;
 use fleet::vcenter::Clones;
 use image::document::{Located, Table, any, beside};
 

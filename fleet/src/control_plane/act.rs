@@ -1,0 +1,459 @@
+//! Does one thing for a cluster. What follows from a note is done after the note is kept; where a call's answer is lost,
+//! the next look says what has become of it.
+
+use std::collections::BTreeSet;
+use std::sync::PoisonError;
+
+use anyhow::{Context, anyhow};
+use tokio::sync::{Mutex, watch};
+use uuid::Uuid;
+
+use super::action::Action;
+use super::attempts::Attempts;
+use super::deployment_record::{DeploymentRecord, Lifecycle, Node};
+use super::desired_state::DesiredState;
+use super::go::{Deploy, Notice};
+use super::inventory::{Found, Inventory};
+use super::look::is_copy;
+use super::records::Records;
+use crate::cancel::{Cancelled, last_look, unless_cancelled};
+use crate::hypervisor::{
+    Addition, DiskRef, Error, ErrorKind, ImageTemplate, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Vm,
+    VmRef,
+};
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, NotedEnd, Noting, Unless, UpgradeSummary};
+use crate::workers::ActionError;
+
+/// What actions work with.
+pub(super) struct ActionContext<'a> {
+    pub(super) deploy: &'a Deploy<'a>,
+    pub(super) hypervisor: GuardedHypervisor<'a>,
+    /// What VMs are made like; none where none is made.
+    pub(super) wanted: Option<&'a DesiredState>,
+    /// What the last upgrade has noted of the cluster.
+    pub(super) upgraded: Option<UpgradeSummary>,
+    /// The last upgrade in the store, whosever it is.
+    pub(super) upgrade: Option<Uuid>,
+    /// UUIDs of disks of which this command itself was told that they are removed.
+    pub(super) removed: std::sync::Mutex<BTreeSet<Uuid>>,
+    /// Disks that were shown as missing to whoever has the cluster removed.
+    pub(super) doubtful: &'a [DiskRef],
+    /// Disks whose removal this command has noted and not asked for yet, since nobody could say whether it may.
+    pub(super) unasked: std::sync::Mutex<Vec<DiskRef>>,
+    /// What was done for nodes, and is to be done so often alone.
+    pub(super) attempts: Attempts<'a>,
+}
+
+impl ActionContext<'_> {
+    /// Does one thing. What was seen may have changed meanwhile: the calls themselves refuse then.
+    pub(super) async fn act(
+        &self,
+        records: &mut Records<'_>,
+        seen: &Inventory,
+        action: &Action,
+    ) -> Result<(), ActionError> {
+        match action {
+            Action::Make(name) => self.make(records, node(records, name)?).await,
+            Action::PowerOn(name) => self.power_on(records, seen, node(records, name)?).await,
+            Action::Formed => {
+                let kept = records.kept().clone();
+                let authority = kept.authority.or_else(|| seen.authority(&kept));
+                save(records, DeploymentRecord { formed: true, authority, ..kept }).await
+            }
+            Action::PowerOff(vm) => {
+                let vm = found(seen, vm)?;
+                // Once it is off, one that holds other disks than were noted would be taken for a copy. One that is met after the removal of another
+                // one of its BIOS UUID was asked for is one.
+                let kept = records.kept();
+                let is_after = kept.going.iter().any(|gone| vm.is_double_of(gone));
+                let off = Vm { power: PowerState::Off, ..vm.clone() };
+                if kept.goal == Lifecycle::Down && !is_after && is_copy(kept, self.upgraded.as_ref(), &off) {
+                    save(records, records.kept().destroying(&vm.reference)).await?;
+                }
+                self.power_off(vm).await
+            }
+            Action::Detach(vm, disk) => {
+                let vm = found(seen, vm)?;
+                let mut noted = records.kept().noting(vm, disk).map_err(ActionError::store)?;
+                if noted.goal == Lifecycle::Down {
+                    noted = noted.destroying(&vm.reference);
+                }
+                if records.kept().removals.contains(&disk.uuid) && !self.stays_there(disk).await? {
+                    noted = noted.removing(disk);
+                }
+                // What was shown as missing nobody was shown as what goes, wherever it has come back.
+                let is_back = self.doubtful.iter().any(|shown| shown.uuid == disk.uuid);
+                let stays = is_back || self.may_have_served(records.kept(), vm);
+                save(records, if stays { noted.leaving(disk) } else { noted }).await?;
+                heard(self.hypervisor.detach_unless(self.cancelled(), vm, disk).await)
+            }
+            Action::Destroy(vm) => {
+                let vm = found(seen, vm)?;
+                if records.kept().goal == Lifecycle::Up {
+                    self.attempts.removes(records.kept(), vm);
+                }
+                if records.kept().goal == Lifecycle::Down && !records.kept().going.contains(&vm.reference) {
+                    save(records, records.kept().destroying(&vm.reference)).await?;
+                }
+                heard(self.hypervisor.destroy_unless(self.cancelled(), vm).await)
+            }
+            Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,
+            Action::Gone => {
+                let kept = records.kept().without_others(seen);
+                save(
+                    records,
+                    DeploymentRecord { goal: Lifecycle::Gone, upgrade: self.upgrade.or(kept.upgrade), ..kept },
+                )
+                .await
+            }
+        }
+    }
+
+    /// Whether a disk is there once no removal goes on that was asked for before. It is looked for last: a removal may have ended since the VM
+    /// was seen that holds it.
+    async fn stays_there(&self, disk: &DiskRef) -> Result<bool, ActionError> {
+        let looked = async {
+            if self.deploy.may_go_yet().await {
+                return false;
+            }
+            self.hypervisor.has_disk(disk).await.unwrap_or_else(|error| {
+                log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path);
+                false
+            })
+        };
+        unless_cancelled(self.cancelled(), looked).await.map_err(is_to_end)
+    }
+
+    /// Whether half a VM may have served all the same: what is kept may be older than it, and it was not begun here. Where the cluster is
+    /// to go, its disks go as a person wants it.
+    fn may_have_served(&self, kept: &DeploymentRecord, vm: &Vm) -> bool {
+        let is_anothers = self.deploy.restorable.is_some_and(|unfinished| !unfinished.has(vm.uuid()));
+        let may = is_anothers && kept.goal == Lifecycle::Up;
+        if may {
+            log::warn!("{vm} was begun by another process and is made anew: its data disk stays, and is named as left");
+        }
+        may
+    }
+
+    /// Notes where VMs are, before anything is done with them.
+    pub(super) async fn note_places(&self, records: &mut Records<'_>, seen: &Inventory) -> Result<(), ActionError> {
+        let (kept, upgraded) = (records.kept(), self.upgraded.as_ref());
+        // The place of a copy says nothing of its VM.
+        let vms: Vec<Vm> = seen.vms.iter().filter(|vm| !is_copy(kept, upgraded, vm)).cloned().collect();
+        let mut placed = kept.placed(&vms, upgraded);
+        // Another datastore may have the former name of the datastore of a VM that is not seen.
+        for vm in &vms {
+            let Some(place) = placed.places.get_mut(&vm.uuid()) else { continue };
+            if place.datastore.is_none() && vm.settings.as_ref() == Some(&place.settings) {
+                let file = DiskRef { uuid: vm.uuid(), path: place.settings.clone() };
+                place.datastore = self.hypervisor.disk_datastore(&file).await?;
+            }
+        }
+        if placed == *records.kept() {
+            return Ok(());
+        }
+        records.save(placed).await.map_err(ActionError::store)
+    }
+
+    /// Notes of VMs that are seen on, though nobody has noted that they are powered on, that what they hold is of use: once they are off nothing
+    /// else says so.
+    pub(super) async fn note_what_is_on(&self, records: &mut Records<'_>, seen: &Inventory) -> Result<(), ActionError> {
+        for vm in seen.on() {
+            let Some(noted) = records.kept().seen_on(vm, seen.is_noted(records.kept(), vm)) else { continue };
+            // Nobody was asked for those: nothing has become of it.
+            let unasked: Vec<DiskRef> =
+                self.unasked().iter().filter(|it| vm.disk(it.uuid).is_some()).cloned().collect();
+            save(records, unasked.iter().fold(noted, |kept, disk| kept.not_removing(disk))).await?;
+            self.unasked().retain(|disk| !unasked.contains(disk));
+        }
+        Ok(())
+    }
+
+    /// That a VM is on, or is about to be, for this process: whatever becomes of the note, it may have served.
+    pub(super) fn is_on(&self, vm: &Vm) {
+        if let Some(unfinished) = self.deploy.restorable {
+            unfinished.ends(vm.uuid());
+        }
+    }
+
+    /// Notes the deployer's key that a node of a cluster which has formed has let in, where another one was noted: its nodes were given it
+    /// since.
+    pub(super) async fn let_in(&self, records: &mut Records<'_>) -> Result<(), ActionError> {
+        let deployer = self.wanted.and_then(DesiredState::deployer);
+        let kept = records.kept();
+        if !kept.formed || deployer.is_none() || deployer == kept.deployer {
+            return Ok(());
+        }
+        let noted = DeploymentRecord { deployer, ..kept.clone() };
+        save(records, noted).await
+    }
+
+    async fn make(&self, records: &mut Records<'_>, node: Node) -> Result<(), ActionError> {
+        let make = || {
+            let wanted = self.wanted?;
+            Some((wanted, wanted.nodes.iter().find(|wanted| wanted.name == node.name)?))
+        };
+        let Some((wanted, asked)) = make() else { return Ok(()) };
+        if wanted.secret(asked).is_none() {
+            // When it was given, all VMs were there. What the one before was told need not be noted.
+            return Err(ActionError::Stop(anyhow!(
+                "the VM of {} is not there and is yet to be made, for which the deployment secret is needed: give the command again",
+                node.name
+            )));
+        }
+        let placement = wanted.placement(asked);
+        let staged = self.staged(wanted, placement).await?;
+        // One that an earlier attempt has noted is as good: nothing of it is seen there, or it were removed first. Whether this process has
+        // noted it decides what becomes of its disk, should it turn up.
+        let is_noted = node.drawn.is_some() && node.vm.is_none() && node.disk.is_none();
+        let uuid = node.drawn.unwrap_or_else(|| self.draws(Uuid::new_v4()));
+        // Where a whole one was noted and is gone, what is there of the next one may be half, and no disk of before is that one's.
+        let node = Node { drawn: Some(uuid), vm: None, disk: None, ..node };
+        if !is_noted {
+            save(records, records.kept().with(node.clone())).await?;
+        }
+        let addition = Addition {
+            name: &node.name,
+            uuid: Some(uuid),
+            image: &staged,
+            networks: Networks::Named(&wanted.networks),
+            size: &wanted.size,
+            properties: &asked.properties,
+            stamp: node.stamp(self.deploy.hypervisor.deployment()),
+            placement,
+        };
+        self.attempts.makes(uuid);
+        let made = self.hypervisor.add_unless(self.cancelled(), &addition).await.map_err(is_to_end)?;
+        self.attempts.made(uuid, &made);
+        let made = made?;
+        save(records, records.kept().with(Node { vm: Some(made), ..node })).await
+    }
+
+    /// A BIOS UUID that this process is the first to note: no other one has begun a VM with it, which may be there unseen and have served.
+    fn draws(&self, uuid: Uuid) -> Uuid {
+        if let Some(unfinished) = self.deploy.restorable {
+            unfinished.begins(uuid);
+        }
+        uuid
+    }
+
+    /// The image where a VM is put; until laying it ready has begun this only looks, for as long as this command is wanted.
+    async fn staged(&self, wanted: &DesiredState, placement: &Placement) -> Result<ImageTemplate, ActionError> {
+        let (digest, cancelled) = (&wanted.image.digest, self.cancelled());
+        let ready = unless_cancelled(cancelled, self.hypervisor.find_template(digest, None, placement)).await;
+        if let Some(ready) = heard(ready)? {
+            return Ok(ready);
+        }
+        (self.deploy.watch)(&Notice::Staging);
+        heard(self.hypervisor.import_template_unless(cancelled, &wanted.ova, digest, None, placement).await)
+    }
+
+    async fn power_on(&self, records: &mut Records<'_>, seen: &Inventory, node: Node) -> Result<(), ActionError> {
+        let found = if records.kept().formed { seen.later_vm(&node) } else { seen.first_vm(&node) };
+        let Found::Vm(vm) = found else { return Ok(()) };
+        let name = node.name.clone();
+        if !node.started {
+            save(records, records.kept().starting(node, vm)).await?;
+        }
+        self.is_on(vm);
+        self.attempts.powers_on(vm.uuid());
+        if vm.power == PowerState::Off {
+            let on = self.hypervisor.power_on_unless(self.cancelled(), vm).await.map_err(is_to_end)?;
+            self.attempts.powered_on(&name, &on);
+            on?;
+        }
+        Ok(())
+    }
+
+    /// That it is asked for is noted before the last look and the request, and says of a disk that is not there any more that it may be gone;
+    /// where that look has ended it, or the command is to end before it is asked for, now or when it is tried again, the note is taken back.
+    /// That it is gone knows only who was told so: where the answer was lost, or the command before was killed, somebody may have moved the
+    /// disk meanwhile, and it is named as left.
+    async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
+        let was_removed = self.removed().contains(&disk.uuid);
+        if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
+            if self.is_unasked(disk) {
+                // Somebody else has moved or removed it.
+                save(records, records.kept().not_removing(disk)).await?;
+                self.unasked().retain(|unasked| unasked != disk);
+            }
+            // An earlier call, whose answer was lost, or a command before this one.
+            if records.kept().removals.contains(&disk.uuid) {
+                self.remove_emptied(records, disk).await?;
+            }
+            return if was_removed { removed(records, disk).await } else { missing(records, disk).await };
+        }
+        // Somebody has brought it back.
+        self.removed().remove(&disk.uuid);
+        if !self.may_go(records.kept(), disk).await? {
+            log::warn!(
+                "the disk {} at {} lies neither beside a VM of the cluster nor where one of its nodes was: it is named as left",
+                disk.uuid,
+                disk.path
+            );
+            return save(records, records.kept().leaving(disk)).await;
+        }
+        let was_noted = records.kept().removals.contains(&disk.uuid) && !self.is_unasked(disk);
+        let asked = self.ask_to_delete(records, disk).await;
+        if matches!(asked, Err(Cancelled)) && !was_noted {
+            self.take_note_back(records, disk).await?;
+        }
+        let NotedEnd { answer, is_asked } = asked.map_err(is_to_end)?;
+        self.unasked().retain(|unasked| unasked != disk);
+        if let Err(error) = &answer
+            && !was_noted
+            && !is_asked
+        {
+            // This call alone has noted it, and has asked for nothing.
+            match is_final(error) {
+                true => save(records, records.kept().not_removing(disk)).await?,
+                false => self.unasked().push(disk.clone()),
+            }
+        }
+        match answer {
+            // It was there a moment ago, and this call has not removed it.
+            Err(error) if error.kind == ErrorKind::NotFound => missing(records, disk).await,
+            Err(error) => Err(error.into()),
+            Ok(()) => {
+                self.removed().insert(disk.uuid);
+                self.remove_emptied(records, disk).await?;
+                removed(records, disk).await
+            }
+        }
+    }
+
+    /// Whether a disk that is to go may. Who has the cluster removed with its data disks was shown what goes. Else those are blank ones of VMs
+    /// that were made for its nodes, which nobody was shown: they lie where those were, whatever the journal says.
+    async fn may_go(&self, kept: &DeploymentRecord, disk: &DiskRef) -> Result<bool, ActionError> {
+        if kept.goal == Lifecycle::Down && kept.removes_disks {
+            return Ok(true);
+        }
+        let nodes: Vec<&str> = kept.nodes.iter().map(|node| node.name.as_str()).collect();
+        heard(unless_cancelled(self.cancelled(), self.hypervisor.is_in_node_directory(disk, &nodes)).await)
+    }
+
+    /// Leaves no empty directory of a VM that has gone before its disk. Before the disk is noted as removed: nothing leads there afterwards.
+    /// Where the command is to end it is dropped, and stops nothing: that the disk is gone is known to this command alone.
+    async fn remove_emptied(&self, records: &Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
+        let nodes: Vec<&str> = records.kept().nodes.iter().map(|node| node.name.as_str()).collect();
+        match self.hypervisor.remove_emptied_unless(self.cancelled(), disk, &nodes).await {
+            Ok(done) => Ok(done?),
+            Err(Cancelled) => Ok(()),
+        }
+    }
+
+    async fn ask_to_delete(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<NotedEnd, Cancelled> {
+        let records = Mutex::new(records);
+        let note = || -> Noting<'_> { Box::pin(note_removal(&records, disk)) };
+        self.hypervisor.delete_disk_unless(self.cancelled(), disk, &note).await
+    }
+
+    /// Of a command that is to end, and has noted a removal without asking for it; also where the note was broken off, and may be there. Where
+    /// the store does not answer soon the note stays: it says no more than that the disk may be gone.
+    async fn take_note_back(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
+        let taken_back = async {
+            if !records.kept().removals.contains(&disk.uuid) {
+                return records.settle().await;
+            }
+            let without = records.kept().not_removing(disk);
+            records.save(without).await
+        };
+        match last_look(self.cancelled(), taken_back).await {
+            Ok(saved) => saved.map_err(ActionError::store),
+            Err(Cancelled) => Ok(()),
+        }
+    }
+
+    /// Takes the notes back of removals that this command has never come to ask for, where it ends. Where the store does not take that, as
+    /// when it hangs, they stay.
+    pub(super) async fn take_notes_back(&self, records: &mut Records<'_>) -> anyhow::Result<()> {
+        let unasked = std::mem::take(&mut *self.unasked());
+        for disk in &unasked {
+            match self.take_note_back(records, disk).await {
+                Err(ActionError::Stop(error)) => return Err(error),
+                Err(ActionError::Later(why) | ActionError::InDoubt(why) | ActionError::Refused(why)) => {
+                    log::warn!("that the removal of the disk {} was asked for stays noted: {why}", disk.uuid);
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn is_unasked(&self, disk: &DiskRef) -> bool {
+        self.unasked().contains(disk)
+    }
+
+    fn unasked(&self) -> std::sync::MutexGuard<'_, Vec<DiskRef>> {
+        self.unasked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cancelled(&self) -> &watch::Receiver<bool> {
+        &self.deploy.cancelled
+    }
+
+    fn removed(&self) -> std::sync::MutexGuard<'_, BTreeSet<Uuid>> {
+        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn power_off(&self, vm: &Vm) -> Result<(), ActionError> {
+        let cancelled = self.cancelled();
+        match self.hypervisor.shut_down_unless(vm, SHUTTING_DOWN, cancelled).await? {
+            ShutDown::Off => {}
+            ShutDown::StillOn if *cancelled.borrow() => {}
+            ShutDown::StillOn | ShutDown::CannotBeAsked => {
+                let vm = heard(unless_cancelled(cancelled, self.hypervisor.vm(&vm.reference)).await)?;
+                self.hypervisor.cut_power(&vm).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a call has ended for good. What nobody can say now is asked again, by the same note.
+fn is_final(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Changed | ErrorKind::Refused | ErrorKind::Denied | ErrorKind::NotFound)
+}
+
+/// What came of a call, or of a look, that ends where the command is to.
+fn heard<T>(called: Unless<T>) -> Result<T, ActionError> {
+    Ok(called.map_err(is_to_end)??)
+}
+
+fn is_to_end(Cancelled: Cancelled) -> ActionError {
+    ActionError::is_to_end(HYPERVISOR_TRANSIENT)
+}
+
+async fn save(records: &mut Records<'_>, kept: DeploymentRecord) -> Result<(), ActionError> {
+    records.save(kept).await.map_err(ActionError::store)
+}
+
+/// One that was noted before is as good: it is not written anew.
+async fn note_removal(records: &Mutex<&mut Records<'_>>, disk: &DiskRef) -> anyhow::Result<()> {
+    let mut records = records.lock().await;
+    if records.kept().removals.contains(&disk.uuid) {
+        return Ok(());
+    }
+    let noted = records.kept().removing(disk);
+    records.save(noted).await
+}
+
+async fn removed(records: &mut Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
+    save(records, records.kept().removed(disk)).await
+}
+
+async fn missing(records: &mut Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
+    log::warn!("the disk {} is not at {} any more: it is named as left", disk.uuid, disk.path);
+    save(records, records.kept().leaving(disk)).await
+}
+
+fn node(records: &Records<'_>, name: &str) -> Result<Node, ActionError> {
+    let node = records.kept().node(name).with_context(|| format!("there is no node {name}"));
+    Ok(node.map_err(ActionError::store)?.clone())
+}
+
+/// A VM as it was seen.
+fn found<'s>(seen: &'s Inventory, vm: &VmRef) -> Result<&'s Vm, ActionError> {
+    let found = seen.vms.iter().find(|other| other.reference == *vm);
+    found.with_context(|| format!("{} was not seen", vm.id)).map_err(ActionError::store)
+}

@@ -1,0 +1,51 @@
+//! What is asked of new nodes by whoever deployed them.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use contract::deployer::Fingerprints;
+use zeroize::Zeroizing;
+
+use crate::nodes::{Credentials, Deployer};
+use crate::workers::Cluster;
+
+/// The user in a deployer's kubeconfig; the API server goes by the certificate.
+const USER: &str = "deployer";
+
+/// The new nodes, behind whatever way leads to them.
+#[async_trait]
+pub trait Guests: Send + Sync {
+    /// The kubeconfig that a node gives its deployer once the cluster has formed. `shown` is what the hypervisor shows of
+    /// the node.
+    ///
+    /// # Errors
+    /// When it gives none yet, is not the one that the hypervisor shows, or cannot be reached.
+    async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>>;
+
+    /// The names of the nodes that are Ready, by a kubeconfig that one of them has given.
+    async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>>;
+}
+
+/// The new nodes by their deployer's key; without it they cannot be asked.
+pub struct ByKey(pub Option<Deployer>);
+
+impl ByKey {
+    fn deployer(&self) -> anyhow::Result<&Deployer> {
+        self.0.as_ref().context("the deployer's key is not at hand")
+    }
+}
+
+#[async_trait]
+impl Guests for ByKey {
+    async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
+        Ok(self.deployer()?.credentials(node, shown).await?.kubeconfig(USER))
+    }
+
+    async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {
+        let client = self.deployer()?.client(&Credentials::parse(kubeconfig)?)?;
+        let nodes = Cluster::nodes(&client).await?;
+        Ok(nodes.into_iter().filter(|node| node.ready).map(|node| node.name).collect())
+    }
+}

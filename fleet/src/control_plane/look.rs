@@ -1,0 +1,351 @@
+//! Looks at what is there.
+
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::deployment_record::{DeploymentRecord, Lifecycle, Node};
+use super::guests::Guests;
+use super::inventory::{Found, Inventory, NodeReport};
+use super::reason;
+use super::wait::Wait;
+use crate::hypervisor::{Absence, Error, ErrorKind, Hypervisor, LastSeen, PowerState, Vm, doubles};
+use crate::upgrade::UpgradeSummary;
+use crate::workers::ActionError;
+
+/// Looks at the VMs, and asks the nodes once all of them are on; of a cluster that has formed those that are on. What cannot be seen is never taken for absent: then there
+/// is no look at all. `upgraded` is what an upgrade has noted of the cluster. With what was seen comes the kubeconfig that a node
+/// has given.
+pub(super) async fn look(
+    hypervisor: &dyn Hypervisor,
+    guests: &dyn Guests,
+    kept: &DeploymentRecord,
+    upgraded: Option<&UpgradeSummary>,
+) -> Result<(Inventory, Option<Zeroizing<String>>), ActionError> {
+    let swapped = upgraded.map(|noted| noted.vms.clone()).unwrap_or_default();
+    let mut seen = Inventory { vms: hypervisor.vms().await?, upgraded: swapped.clone(), ..Inventory::default() };
+    if kept.goal == Lifecycle::Gone {
+        return Ok((seen, None));
+    }
+    let named = |earlier: bool| kept.granted.iter().filter(move |vm| vm.earlier == earlier).map(|vm| vm.vm);
+    let swapped = swapped.into_iter().filter(|_| kept.goal == Lifecycle::Down);
+    let noted: BTreeSet<Uuid> = kept.nodes.iter().filter_map(Node::noted).chain(named(false)).chain(swapped).collect();
+    if kept.goal == Lifecycle::Down {
+        // A copy in a searched folder is found below, as one elsewhere is.
+        seen.vms.retain(|vm| !noted.contains(&vm.uuid()) || !is_copy(kept, upgraded, vm));
+    }
+    let mut unreadable = Vec::new();
+    for uuid in noted.iter().copied().chain(named(true).filter(|uuid| !noted.contains(uuid))) {
+        if seen.vms.iter().any(|vm| vm.uuid() == uuid) {
+            continue;
+        }
+        // Moved out of the folders that are searched, or restamped: it is not gone.
+        let found = match hypervisor.with_bios_uuid(uuid).await {
+            Ok(found) => found,
+            Err(error) if kept.goal == Lifecycle::Up && kept.formed => {
+                unreadable.push((uuid, unread(uuid, &error)));
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        for vm in found {
+            let is_noted = noted.contains(&uuid);
+            let may_be_its = vm.is_of(hypervisor.deployment()) || (vm.stamp.is_none() && is_noted);
+            if may_be_its && is_copy(kept, upgraded, &vm) {
+                seen.replicas.push(vm.reference.clone());
+                seen.bystanders.push(vm);
+                continue;
+            }
+            let met = match &vm.stamp {
+                Some(stamp) if stamp.deployment == hypervisor.deployment() => &mut seen.vms,
+                // A copy has disks of other UUIDs.
+                Some(_) if is_noted && holds_own(kept, upgraded, &vm) => &mut seen.restamped,
+                // Who has named a VM once, and then taken its stamp away, has taken that back.
+                None if is_noted => &mut seen.vms,
+                _ => &mut seen.bystanders,
+            };
+            met.push(vm);
+        }
+    }
+    if kept.goal == Lifecycle::Up && kept.formed {
+        add_swapped(hypervisor, kept, upgraded, &mut seen).await;
+        seen.stale = kept.nodes.iter().filter_map(|node| stale(kept, upgraded, node, &seen)).collect();
+        // One that cannot be read keeps the VM that its node is in now as it is, and no other one; or has nodes wait that have none in sight, or
+        // one of before an upgrade.
+        for (uuid, why) in unreadable {
+            match now_in(kept, uuid, &seen).filter(|now| !seen.stale.contains(now)) {
+                Some(now) => drop(seen.unclear.insert(now, why)),
+                None => hide(kept, uuid, &why, &mut seen),
+            }
+        }
+    }
+    if kept.goal == Lifecycle::Up {
+        add_unread(hypervisor, kept, &mut seen).await;
+    }
+    if kept.goal == Lifecycle::Down {
+        seen.unproved = unproved(hypervisor, kept, upgraded, &seen).await?;
+    }
+    add_doubles(hypervisor, kept, upgraded, &mut seen).await;
+    let mut given = None;
+    let on: Vec<(&Node, Vm)> = kept.nodes.iter().filter_map(|node| Some((node, running(kept, node, &seen)?))).collect();
+    // Any node of a cluster that has formed speaks for it.
+    let is_asked = if kept.formed { !on.is_empty() } else { on.len() == kept.nodes.len() };
+    if kept.goal == Lifecycle::Up && is_asked {
+        let mut shown = Vec::new();
+        for (node, vm) in on {
+            let of_node = hypervisor.fingerprints(&vm.reference).await?;
+            seen.shown.extend(of_node.map(|shown| (node.name.clone(), shown.authority)));
+            shown.push((node, of_node));
+        }
+        // Nobody is asked by what may lead to another cluster: before one is pinned, all have to show the same authority.
+        let is_one = seen.strange_authority(kept).is_none() && (kept.formed || seen.authority(kept).is_some());
+        for (node, of_node) in shown {
+            let said = match of_node {
+                None => NodeReport::Nothing("its cluster has not formed yet".to_owned()),
+                Some(_) if !is_one => NodeReport::Nothing("not all nodes show the same cluster yet".to_owned()),
+                Some(of_node) => match guests.kubeconfig(node.address, &of_node).await {
+                    Ok(kubeconfig) => {
+                        given.get_or_insert(kubeconfig);
+                        NodeReport::Formed
+                    }
+                    Err(error) => NodeReport::Nothing(format!("{error:#}")),
+                },
+            };
+            seen.said.insert(node.name.clone(), said);
+        }
+    }
+    if let Some(kubeconfig) = &given {
+        seen.ready = Some(guests.ready(kubeconfig).await.map_err(|error| format!("{error:#}")));
+    }
+    Ok((seen, given))
+}
+
+/// The waits for VMs of nodes that vCenter does not show and nothing proves gone. If they ran, others would get their addresses.
+/// VMs whose removal was requested, or that the last upgrade destroyed, are left out. A VM that was never on is gone if the inventory lacks it.
+async fn unproved(
+    hypervisor: &dyn Hypervisor,
+    kept: &DeploymentRecord,
+    upgraded: Option<&UpgradeSummary>,
+    seen: &Inventory,
+) -> Result<Vec<Wait>, ActionError> {
+    // The last upgrade and the last command of this kind have each noted a place. Which is newer is not known.
+    let places = |vm: Uuid| {
+        let noted = [kept.places.get(&vm), upgraded.and_then(|noted| noted.places.get(&vm))];
+        noted.into_iter().flatten()
+    };
+    // A replica, or a copy that another deployment has, shares its BIOS UUID with a VM that may run elsewhere.
+    let is_itself = |vm: &&Vm| {
+        let is_there = places(vm.uuid()).any(|place| vm.settings.as_ref() == Some(&place.settings));
+        !seen.replicas.contains(&vm.reference) && (is_there || !vm.is_anothers(hypervisor.deployment()))
+    };
+    let bystanders = seen.bystanders.iter().filter(is_itself);
+    let met = seen.vms.iter().chain(&seen.restamped).chain(bystanders).map(Vm::uuid);
+    let mut gone: BTreeSet<Uuid> = met.chain(kept.going.iter().map(|gone| gone.uuid)).collect();
+    gone.extend(upgraded.iter().flat_map(|noted| &noted.removed));
+    // At the last upgrade another VM held the node's data disk: an earlier upgrade has destroyed this one. That is known of first VMs alone. A VM
+    // that an earlier upgrade made is proved gone by its place.
+    let is_swapped = |node: &Node, vm: &Uuid| {
+        let was_planned = |it: &UpgradeSummary| node.own_disk().is_some_and(|disk| it.planned.contains(&disk));
+        upgraded.is_some_and(|it| was_planned(it) && !it.vms.contains(vm))
+    };
+    let started = |vm: &Uuid| kept.nodes.iter().find(|node| node.started && node.vm == Some(*vm));
+    let is_left = |vm: &Uuid| !gone.contains(vm) && !started(vm).is_some_and(|node| is_swapped(node, vm));
+    let noted = kept.nodes.iter().filter(|node| node.started).filter_map(|node| node.vm);
+    let noted = noted.chain(kept.places.keys().copied()).chain(seen.upgraded.iter().copied());
+    let missing: BTreeSet<Uuid> = noted.filter(is_left).collect();
+    let nodes: Vec<&str> = kept.nodes.iter().map(|node| &*node.name).collect();
+    let mut unproved = Vec::new();
+    for vm in missing {
+        let mut at: Vec<(&str, LastSeen<'_>)> =
+            places(vm).map(|place| (&*place.node, LastSeen::At(&place.settings, place.datastore.as_deref()))).collect();
+        if at.is_empty() {
+            let was_on = started(&vm).is_some() || !upgraded.is_some_and(|it| it.never_on.contains(&vm));
+            let node = started(&vm).map_or(&*kept.cluster, |node| &node.name);
+            at.push((node, if was_on { LastSeen::Unnoted } else { LastSeen::NeverOn }));
+        }
+        for (node, at) in at {
+            let (lasting, why) = match hypervisor.absence(vm, &nodes, at).await {
+                Ok(Absence::Gone) => continue,
+                Ok(Absence::Unknown(why)) => (true, why),
+                // A failure for one VM does not keep the others.
+                Err(error) if error.kind != ErrorKind::Fenced => {
+                    (error.kind != ErrorKind::Transient, error.to_string())
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let words = format!("its VM is not shown, and may run: {why}");
+            unproved.push(Wait { lasting, ..Wait::passing(node, reason::VM_STATE, words) });
+        }
+    }
+    Ok(unproved)
+}
+
+/// Adds the VMs that upgrades have made for nodes which have no VM in sight, and that were moved out of the folders that are searched: such a
+/// node may run in one of them, and the VM that was noted when it was made may be gone for good. Stamped as the node's, and with a disk of
+/// the cluster or none at all, it is known by all that it was given; any other one, such as an earlier VM that a backup has brought back, is
+/// nobody's here. Nor is such a one the node's where it came back to a folder that is searched: the node's own VM is looked for all the same.
+async fn add_swapped(
+    hypervisor: &dyn Hypervisor,
+    kept: &DeploymentRecord,
+    upgraded: Option<&UpgradeSummary>,
+    seen: &mut Inventory,
+) {
+    let is_lost = |node: &&Node| match seen.later_vm(node) {
+        Found::Nothing => true,
+        Found::Vm(vm) => vm.power != PowerState::On && !may_be_nodes(kept, upgraded, vm),
+        Found::Half(_) | Found::Odd => false,
+    };
+    let lost: Vec<&Node> = kept.nodes.iter().filter(is_lost).collect();
+    if lost.is_empty() {
+        return;
+    }
+    let deployment = hypervisor.deployment();
+    for uuid in seen.upgraded.clone() {
+        if seen.vms.iter().any(|vm| vm.uuid() == uuid) {
+            continue;
+        }
+        match hypervisor.with_bios_uuid(uuid).await {
+            Ok(found) => {
+                seen.vms.extend(found.into_iter().filter(|vm| is_of_one(&lost, vm, deployment, kept, upgraded)));
+            }
+            // Those that are lost wait, and no other node.
+            Err(error) => hide(kept, uuid, &unread(uuid, &error), seen),
+        }
+    }
+}
+
+/// Hides nodes without a VM in sight if a VM that cannot be read may be theirs: vCenter may not find such a VM by its BIOS UUID.
+async fn add_unread(hypervisor: &dyn Hypervisor, kept: &DeploymentRecord, seen: &mut Inventory) {
+    for node in kept.nodes.iter().filter(|node| node.noted().is_some()) {
+        let found = if kept.formed { seen.later_vm(node) } else { seen.first_vm(node) };
+        if !matches!(found, Found::Nothing) || seen.hidden.contains_key(&node.name) {
+            continue;
+        }
+        let why = match hypervisor.unread(&[&node.name]).await {
+            Ok(None) => continue,
+            Ok(Some(why)) => why,
+            Err(error) => format!("{:#}", error.source),
+        };
+        seen.hidden.insert(node.name.clone(), why);
+    }
+}
+
+/// Notes why it cannot be told of a node whether it is in the VM of this BIOS UUID: of the one that it was noted for, or of each one, where nobody
+/// can tell whose it is.
+fn hide(kept: &DeploymentRecord, uuid: Uuid, why: &str, seen: &mut Inventory) {
+    let is_known = kept.nodes.iter().any(|node| node.has_noted(uuid));
+    let whose = kept.nodes.iter().filter(|node| !is_known || node.has_noted(uuid));
+    seen.hidden.extend(whose.map(|node| (node.name.clone(), why.to_owned())));
+}
+
+/// What was noted and cannot be read, and why.
+fn unread(uuid: Uuid, error: &Error) -> String {
+    format!("what has the BIOS UUID {uuid}, which was noted for this cluster: {:#}", error.source)
+}
+
+/// Adds what has the BIOS UUID of a VM that may be powered on, or removed, and is elsewhere: the one that was found may be a copy of it. It is
+/// none where it holds the cluster's disk, or has given that away already, and the other one is off and holds disks of its own: a replica
+/// that backup software keeps.
+async fn add_doubles(
+    hypervisor: &dyn Hypervisor,
+    kept: &DeploymentRecord,
+    upgraded: Option<&UpgradeSummary>,
+    seen: &mut Inventory,
+) {
+    let now = &*seen;
+    let may_change: Vec<Vm> = match kept.goal {
+        Lifecycle::Up => {
+            let found = kept.nodes.iter().filter_map(|node| its_vm(kept, node, now));
+            found.filter(|vm| vm.power == PowerState::Off).cloned().collect()
+        }
+        Lifecycle::Down => now.vms.iter().filter(|vm| now.is_noted(kept, vm)).cloned().collect(),
+        Lifecycle::Gone => Vec::new(),
+    };
+    for vm in &may_change {
+        let is_sure = may_be_nodes(kept, upgraded, vm);
+        let is_doubtful = |other: &Vm| !is_sure || other.power != PowerState::Off || holds_own(kept, upgraded, other);
+        match doubles(hypervisor, vm).await {
+            Ok(found) => seen.doubles.extend(found.into_iter().filter(is_doubtful)),
+            // One that cannot be read keeps this VM as it is, and no other one.
+            Err(error) => drop(seen.unclear.insert(vm.uuid(), format!("{:#}", error.source))),
+        }
+    }
+}
+
+/// Whether a VM elsewhere that is a node's by its BIOS UUID is a copy of that node's VM, as a backup brings one back, or keeps one: it is off,
+/// and its disks are others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes, and has
+/// noted that one's data disk (see [`holds_own`]); or the cluster goes, and the removal of another VM of this BIOS UUID was asked for, when
+/// it may also hold no data disk at all.
+pub(super) fn is_copy(kept: &DeploymentRecord, upgraded: Option<&UpgradeSummary>, vm: &Vm) -> bool {
+    let is_of_others = match kept.goal {
+        Lifecycle::Up => kept.formed && upgraded.is_some() && !may_be_nodes(kept, upgraded, vm),
+        Lifecycle::Down => {
+            // What an operator has named was shown to him with its disks.
+            let is_earlier = upgraded.is_some() && vm.data_disks().next().is_some() && !kept.is_granted(vm.uuid());
+            let is_other = is_earlier || kept.going.iter().any(|gone| vm.is_double_of(gone));
+            // The hypervisor may call it otherwise by now: one that is noted itself is no copy of what it was called before.
+            !holds_own(kept, upgraded, vm) && !kept.going.contains(&vm.reference) && is_other
+        }
+        Lifecycle::Gone => false,
+    };
+    is_of_others && vm.power == PowerState::Off
+}
+
+/// Whether a VM that is not in sight carries the stamp of one of these nodes, and may be that by its disks.
+pub(super) fn is_of_one(
+    nodes: &[&Node],
+    vm: &Vm,
+    deployment: Uuid,
+    kept: &DeploymentRecord,
+    upgraded: Option<&UpgradeSummary>,
+) -> bool {
+    vm.is_of(deployment) && nodes.iter().any(|node| node.owns(vm)) && may_be_nodes(kept, upgraded, vm)
+}
+
+/// Whether a VM that is stamped as a node's may be that by its disks: it holds one of the cluster's, or none at all.
+fn may_be_nodes(kept: &DeploymentRecord, upgraded: Option<&UpgradeSummary>, vm: &Vm) -> bool {
+    vm.data_disks().next().is_none() || holds_own(kept, upgraded, vm)
+}
+
+/// Whether a VM that has a node's BIOS UUID holds what the cluster keeps: a disk that is the cluster's, or any where it was never noted
+/// which one is the node's: neither when the node was made nor by an upgrade, as where an earlier version has planned that, or the node was not
+/// in the cluster then.
+fn holds_own(kept: &DeploymentRecord, upgraded: Option<&UpgradeSummary>, vm: &Vm) -> bool {
+    let is_moved = |disk: Uuid| upgraded.is_some_and(|noted| noted.disks.iter().any(|moved| moved.uuid == disk));
+    let is_own = |disk: Uuid| kept.is_own_disk(disk) || is_moved(disk);
+    let is_of_upgrade = |node: &Node| upgraded.is_some_and(|noted| noted.nodes.contains(&node.name));
+    let lacks_own = |node: &Node| node.has_noted(vm.uuid()) && node.own_disk().is_none() && !is_of_upgrade(node);
+    let is_unclear = kept.nodes.iter().any(lacks_own);
+    vm.disks.iter().any(|disk| is_own(disk.reference.uuid)) || (is_unclear && vm.data_disks().next().is_some())
+}
+
+/// The BIOS UUID of a node's VM that is off, and holds data disks and none of the cluster's, where an upgrade has gone through its nodes: it may be
+/// the VM of before that.
+fn stale(kept: &DeploymentRecord, upgraded: Option<&UpgradeSummary>, node: &Node, seen: &Inventory) -> Option<Uuid> {
+    let Found::Vm(vm) = seen.later_vm(node) else { return None };
+    let is_stale = upgraded.is_some() && vm.power == PowerState::Off && !may_be_nodes(kept, upgraded, vm);
+    is_stale.then(|| vm.uuid())
+}
+
+/// The BIOS UUID of the VM that a node of a cluster which has formed is in, where this one was noted for it, and is of none in sight: an upgrade
+/// has swapped it.
+fn now_in(kept: &DeploymentRecord, uuid: Uuid, seen: &Inventory) -> Option<Uuid> {
+    let node = kept.nodes.iter().find(|node| node.has_noted(uuid))?;
+    match seen.later_vm(node) {
+        Found::Vm(vm) => Some(vm.uuid()),
+        Found::Nothing | Found::Half(_) | Found::Odd => None,
+    }
+}
+
+fn running(kept: &DeploymentRecord, node: &Node, seen: &Inventory) -> Option<Vm> {
+    its_vm(kept, node, seen).filter(|vm| vm.power == PowerState::On).cloned()
+}
+
+/// A node's VM, if there is one and no other.
+fn its_vm<'s>(kept: &DeploymentRecord, node: &Node, seen: &'s Inventory) -> Option<&'s Vm> {
+    match if kept.formed { seen.later_vm(node) } else { seen.first_vm(node) } {
+        Found::Vm(vm) => Some(vm),
+        Found::Nothing | Found::Half(_) | Found::Odd => None,
+    }
+}

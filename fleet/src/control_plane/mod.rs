@@ -1,0 +1,53 @@
+//! A cluster's control nodes, made in a place that is empty, and removed again.
+//!
+//! 1. [`DesiredState`] says what is to be made, [`DeploymentRecord`] what was begun, [`Inventory`] what is there;
+//! 2. [`next()`] decides, purely, what comes next: it goes by what is there, not by what was planned once;
+//! 3. [`Records`] keeps what was begun outside the cluster, each change before anything follows from it;
+//! 4. [`Deploy`] looks, decides and acts until nothing is left to do, and can be interrupted anywhere.
+//!
+//! There is no plan and no way back: whoever goes on looks again, and whoever destroys removes what he finds. What is asked
+//! of the VMs' host is [`crate::hypervisor`], of the new nodes [`Guests`], of whoever knows who may change the deployment
+//! [`crate::lease`]. Only VMs that carry the deployment's stamp are ever changed, whatever they are called.
+
+mod act;
+mod action;
+mod attempts;
+mod create_attempts;
+mod deployment_record;
+mod desired_state;
+mod go;
+mod goal;
+mod guests;
+mod inventory;
+mod look;
+mod moved;
+mod newer;
+mod next;
+mod reason;
+mod records;
+mod replica;
+mod run;
+mod status;
+mod unconfirmed_deletions;
+mod unfinished;
+mod upgraded;
+mod wait;
+
+#[cfg(test)]
+mod tests;
+
+pub use action::Action;
+pub use deployment_record::{AdoptedVm, DeploymentRecord, Lifecycle, Node, OtherDeployment};
+pub use desired_state::{DesiredState, WantedNode};
+pub use go::{Deploy, HeldDisk, Notice, RunOutcome, UnattachedDisk};
+pub use goal::{Goal, MadeOtherwise};
+pub use guests::{ByKey, Guests};
+pub use inventory::{Inventory, NodeReport};
+pub use moved::moved;
+pub use next::{Next, next};
+pub use reason::{REASONS, VM_ODD};
+pub use records::{Records, authority, begun, ended_with_its_cluster};
+pub use replica::LeftVm;
+pub use status::{DeployStatus, NodeStatus, left_in_words};
+pub use unfinished::Unfinished;
+pub use wait::Wait;

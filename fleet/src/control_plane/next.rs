@@ -1,0 +1,337 @@
+//! Decides what comes next: a pure function of what was begun and what is there.
+
+use super::action::Action;
+use super::deployment_record::{DeploymentRecord, Lifecycle, Node};
+use super::inventory::{Found, Inventory, NodeReport, outliving};
+use super::reason;
+use super::wait::Wait;
+use crate::hypervisor::{PowerState, Vm};
+use crate::nodes::clean;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Next {
+    /// What can be done now, in this order.
+    pub actions: Vec<Action>,
+    /// What has to happen before it goes on.
+    pub waits: Vec<Wait>,
+}
+
+impl Next {
+    /// Whether there is nothing left to do.
+    pub fn is_done(&self) -> bool {
+        self.actions.is_empty() && self.waits.is_empty()
+    }
+
+    /// Whether only a person brings it on.
+    pub fn needs_a_person(&self) -> bool {
+        self.actions.is_empty() && self.waits.iter().any(|wait| wait.lasting)
+    }
+}
+
+/// What comes next for a cluster.
+pub fn next(kept: &DeploymentRecord, seen: &Inventory) -> Next {
+    let mut next = Next::default();
+    match kept.goal {
+        Lifecycle::Up => up(kept, seen, &mut next),
+        Lifecycle::Down => down(kept, seen, &mut next),
+        Lifecycle::Gone => return next,
+    }
+    // A VM that is not shown may hold it.
+    let unheld = kept.discarded.iter().filter(|disk| seen.unproved.is_empty() && seen.is_free(disk));
+    next.actions.extend(unheld.cloned().map(Action::DeleteDisk));
+    // Halves, and their blank disks as far as they can be, are removed before another VM is begun.
+    next.actions.sort_by_key(|action| matches!(action, Action::Make(_)));
+    if kept.goal == Lifecycle::Down && next.is_done() {
+        next.actions.push(Action::Gone);
+    }
+    next
+}
+
+fn up(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
+    for vm in seen.vms.iter().filter(|vm| !kept.nodes.iter().any(|node| node.owns(vm) || node.has_noted(vm.uuid()))) {
+        let words = format!("{vm} carries this deployment's stamp, and is no control node's");
+        next.waits.push(Wait::lasting(&vm.name, reason::VM_ODD, words));
+    }
+    let mut on = 0;
+    for node in &kept.nodes {
+        on += usize::from(if kept.formed { goes_on(kept, node, seen, next) } else { begins(node, seen, next) });
+    }
+    // All disks of halves are given away before another VM is begun, however many looks that takes: two halves that hold one are taken for
+    // VMs that have served (`Seen::newer`).
+    let holds = |node: &Node| matches!(seen.first_vm(node), Found::Half(vm) if vm.data_disks().next().is_some());
+    if kept.nodes.iter().any(holds) {
+        next.actions.retain(|action| !matches!(action, Action::Make(_)));
+    }
+    // Nothing is powered on before all VMs are there: until then nothing that is removed was ever of use. One that was noted as whole may
+    // be gone.
+    let makes = next.actions.iter().any(|action| matches!(action, Action::Make(_)));
+    if (makes || kept.nodes.iter().any(|node| node.vm.is_none())) && !kept.formed {
+        next.actions.retain(|action| !matches!(action, Action::PowerOn(_)));
+    }
+    if on == kept.nodes.len() && next.is_done() {
+        formed(kept, seen, next);
+    }
+}
+
+/// A VM that an interrupted command has left is not trusted to be whole: it was never on, and is made anew. True for one
+/// that is on.
+fn begins(node: &Node, seen: &Inventory, next: &mut Next) -> bool {
+    match seen.first_vm(node) {
+        Found::Odd => {
+            let words = format!(
+                "its VM is there twice, is stamped as somebody else's, or was not made by this deployment, which has noted {}: \
+                 {} are there, and stay",
+                node.noted().map_or_else(|| "none".to_owned(), |noted| noted.to_string()),
+                seen.claims(node)
+            );
+            next.waits.push(Wait::lasting(&node.name, reason::VM_ODD, words));
+        }
+        Found::Nothing if seen.hidden.contains_key(&node.name) => next.waits.extend(hidden(node, seen)),
+        Found::Nothing if node.started => {
+            let words = "its VM is gone before the cluster has formed: destroy the cluster, and deploy it anew";
+            next.waits.push(Wait::lasting(&node.name, reason::VM_GONE, words));
+        }
+        Found::Nothing => next.actions.push(Action::Make(node.name.clone())),
+        Found::Half(vm) => removed(vm, next),
+        Found::Vm(vm) if vm.power == PowerState::On && node.started => return true,
+        Found::Vm(vm) => powered(node, vm, seen, next),
+    }
+    false
+}
+
+/// A node of a cluster that has formed is only powered on. True for one that is on.
+fn goes_on(kept: &DeploymentRecord, node: &Node, seen: &Inventory, next: &mut Next) -> bool {
+    match seen.later_vm(node) {
+        Found::Vm(vm) if vm.power == PowerState::On => return true,
+        Found::Vm(vm) if seen.stale.contains(&vm.uuid()) => {
+            next.waits.push(hidden(node, seen).unwrap_or_else(|| stale(node, vm)));
+        }
+        Found::Vm(vm) if seen.is_noted(kept, vm) && is_cut_off(vm) && copied(vm, seen).is_none() => {
+            next.waits.push(cut_off(node, vm));
+        }
+        Found::Vm(vm) if seen.is_noted(kept, vm) => {
+            if vm.power == PowerState::Off {
+                next.waits.push(Wait::passing(&node.name, reason::VM_STATE, "its VM is off"));
+            }
+            powered(node, vm, seen, next);
+        }
+        Found::Vm(vm) => next.waits.push(unknown(vm)),
+        Found::Nothing => {
+            let lost = || Wait::lasting(&node.name, reason::VM_GONE, gone(node, seen));
+            next.waits.push(hidden(node, seen).unwrap_or_else(lost));
+        }
+        Found::Half(_) | Found::Odd => {
+            let words = format!("several of its VMs are there with a data disk each: {}", seen.claims(node));
+            next.waits.push(Wait::lasting(&node.name, reason::VM_ODD, words));
+        }
+    }
+    false
+}
+
+/// A VM of before an upgrade, which may start with what the cluster was on that day.
+fn stale(node: &Node, vm: &Vm) -> Wait {
+    let held: Vec<String> = vm.data_disks().map(|disk| clean(&disk.reference.path)).collect();
+    let words = format!(
+        "{vm}, which is off, holds {}, and not the node's data disk: a backup may have brought it back from before an upgrade. It is not powered \
+         on: take it out of the inventory if the node is lost or in another VM; or power it on by hand if what it holds is the node's",
+        held.join(", ")
+    );
+    Wait::lasting(&node.name, reason::VM_ODD, words)
+}
+
+/// Whether a VM that is off would come up without a network.
+fn is_cut_off(vm: &Vm) -> bool {
+    vm.power == PowerState::Off && !vm.adapters.is_empty() && vm.is_fenced()
+}
+
+/// An upgrade disconnects a VM before it takes its data disk away, and connects it again on the way back.
+fn cut_off(node: &Node, vm: &Vm) -> Wait {
+    let words = format!(
+        "{vm}, which is off, holds its data disk, and none of its network adapters is connected at power-on: an upgrade that is not done, or was \
+         abandoned, leaves it so. It is not powered on: go on with the upgrade if there is one; else see that no other VM of the node runs, \
+         and set its adapters to connect at power-on by hand: it is powered on the next time"
+    );
+    Wait::lasting(&node.name, reason::VM_STATE, words)
+}
+
+/// The wait of a node without a readable VM, or with only a VM from before an upgrade, if a VM that cannot be read may be its own. The message
+/// neither says that the node is gone nor advises powering the earlier VM on.
+fn hidden(node: &Node, seen: &Inventory) -> Option<Wait> {
+    let why = seen.hidden.get(&node.name)?;
+    let words = format!("the state of its VM is unknown: {why}");
+    Some(Wait::passing(&node.name, reason::VM_ODD, words))
+}
+
+/// Why a node of a cluster that has formed runs nowhere. Where VMs of it are there its data disk may have been on its way from one to the
+/// other, as where an upgrade of it was broken off: nobody is told then that the node is lost.
+fn gone(node: &Node, seen: &Inventory) -> String {
+    let bare: Vec<String> = seen.vms.iter().filter(|vm| node.owns(vm)).map(Vm::to_string).collect();
+    if bare.is_empty() {
+        return "none of its VMs is there: a node that is lost is replaced by the others".to_owned();
+    }
+    let disk = node.own_disk().map(|disk| format!(", {disk},")).unwrap_or_default();
+    format!(
+        "none of its VMs holds its data disk, {}: it may have been on its way from one to the other. Look for the disk{disk} where the \
+         VMs are, attach it to the one that is to run, and power that on; or remove these VMs if the node is lost: the others replace it \
+         then",
+        bare.join(", ")
+    )
+}
+
+/// One that is on was powered on by somebody before it was noted.
+fn powered(node: &Node, vm: &Vm, seen: &Inventory, next: &mut Next) {
+    // What is said is of the node: an upgrade has given its VM another name.
+    let of_node = |wait: Wait| Wait { node: Some(node.name.clone()), ..wait };
+    if let Some(wait) = copied(vm, seen) {
+        next.waits.push(of_node(wait));
+        return;
+    }
+    match vm.power {
+        PowerState::Off | PowerState::On => next.actions.push(Action::PowerOn(node.name.clone())),
+        PowerState::Suspended | PowerState::Unknown => next.waits.push(of_node(odd_power(vm))),
+    }
+}
+
+fn odd_power(vm: &Vm) -> Wait {
+    Wait::passing(&vm.name, reason::VM_STATE, format!("its VM is {}", vm.power))
+}
+
+/// Its nodes are on: it has formed once each of them gives its deployer credentials, and is Ready.
+fn formed(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
+    if let Some((node, words)) = seen.strange_authority(kept) {
+        let words = format!(
+            "{words}: nobody is asked. Somebody has changed what it shows through the hypervisor (guestinfo), or it is another \
+             cluster's"
+        );
+        next.waits.push(Wait::lasting(&node, reason::AUTHORITY, words));
+        return;
+    }
+    let gives = |node: &&Node| matches!(seen.said.get(&node.name), Some(NodeReport::Formed));
+    for node in &kept.nodes {
+        let words = match seen.said.get(&node.name) {
+            Some(NodeReport::Formed) => continue,
+            // Any node of a cluster that has formed speaks for it.
+            _ if kept.formed && kept.nodes.iter().any(|node| gives(&node)) => continue,
+            Some(NodeReport::Nothing(words)) => words.as_str(),
+            None => "it was not asked yet",
+        };
+        next.waits.push(Wait::passing(&node.name, reason::FORMING, words));
+    }
+    match &seen.ready {
+        None => {}
+        Some(Err(words)) => {
+            let first = kept.nodes.first().map(|node| node.name.as_str()).unwrap_or_default();
+            next.waits.push(Wait { node: None, ..Wait::passing(first, reason::API, words) });
+        }
+        Some(Ok(ready)) => {
+            for node in kept.nodes.iter().filter(|node| !ready.contains(&node.name)) {
+                next.waits.push(Wait::passing(&node.name, reason::NOT_READY, "its node is not Ready yet"));
+            }
+        }
+    }
+    // One that has formed under an earlier version has noted no authority.
+    let lacks_authority = kept.authority.is_none() && seen.authority(kept).is_some();
+    if next.is_done() && (!kept.formed || lacks_authority) {
+        next.actions.push(Action::Formed);
+    }
+}
+
+fn down(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
+    let mut known = Vec::new();
+    next.waits.extend(seen.unproved.iter().cloned());
+    for vm in &seen.restamped {
+        let words = format!(
+            "{vm} was made for the cluster and holds a disk of it, and carries another deployment's stamp: it stays, and \
+             the disk with it"
+        );
+        next.waits.push(Wait::lasting(&vm.name, reason::VM_ODD, words));
+    }
+    for vm in &seen.vms {
+        // What is a node's by its identity alone was restamped, or lost its stamp: a person says whose it is.
+        if vm.stamp.is_none() || kept.nodes.iter().any(|node| node.has_noted(vm.uuid()) && !node.owns(vm)) {
+            let words = format!("{vm} does not carry the stamp that it was made with: it stays");
+            next.waits.push(Wait::lasting(&vm.name, reason::VM_ODD, words));
+            continue;
+        }
+        if !seen.is_noted(kept, vm) {
+            next.waits.push(unknown(vm));
+            continue;
+        }
+        if let Some(wait) = copied(vm, seen) {
+            next.waits.push(wait);
+            continue;
+        }
+        known.push(vm);
+    }
+    // Looked at before the first one is powered off: from then on the cluster would be off for as long as a backup takes, and
+    // there is no way back.
+    let snapshots: Vec<Wait> = known.iter().filter(|vm| !vm.snapshots.is_empty()).map(|vm| snapshots(vm)).collect();
+    if !snapshots.is_empty() {
+        next.waits.extend(snapshots);
+        return;
+    }
+    for vm in known {
+        match vm.power {
+            PowerState::On => next.actions.push(Action::PowerOff(vm.reference.clone())),
+            _ => removed(vm, next),
+        }
+    }
+}
+
+/// What keeps a VM as it is that was copied, or of which that cannot be told.
+fn copied(vm: &Vm, seen: &Inventory) -> Option<Wait> {
+    if let Some(double) = seen.double_of(vm) {
+        return Some(doubled(vm, double));
+    }
+    let why = seen.unclear.get(&vm.uuid())?;
+    let words = format!(
+        "whether another VM has the BIOS UUID of {vm} is unknown, so it is neither powered on nor removed: {why}"
+    );
+    Some(Wait::passing(&vm.name, reason::VM_ODD, words))
+}
+
+/// Two VMs of one BIOS UUID: the one that was found where VMs are searched may be a copy, and the other one the node that runs.
+fn doubled(vm: &Vm, double: &Vm) -> Wait {
+    let words = format!(
+        "{vm}, which is {} ({}), and {double}, which is {} ({}), have one BIOS UUID: one is a copy of the other, and nobody can say which one \
+         is the node. Neither is powered on or removed: take the copy out of the inventory, or power on by hand the one that is the node, \
+         and give the command again",
+        vm.power, vm.reference.id, double.power, double.reference.id
+    );
+    Wait::lasting(&vm.name, reason::VM_ODD, words)
+}
+
+fn snapshots(vm: &Vm) -> Wait {
+    let names: Vec<String> = vm.snapshots.iter().map(|name| clean(name)).collect();
+    let words = format!(
+        "{vm} has snapshots ({}), which may name disks that would go with it: nothing is powered off while there are some",
+        names.join(", ")
+    );
+    Wait::passing(&vm.name, reason::VM_SNAPSHOT, words)
+}
+
+/// One that carries the stamp, which whoever may change a VM's settings can write, or copy with the VM.
+fn unknown(vm: &Vm) -> Wait {
+    let disks: Vec<String> = vm.data_disks().map(|disk| clean(&disk.reference.path)).collect();
+    let holds =
+        if disks.is_empty() { "no data disk".to_owned() } else { format!("the data disk {}", disks.join(", ")) };
+    let node = vm.stamp.as_ref().map(|stamp| clean(&stamp.node)).unwrap_or_default();
+    let words = format!(
+        "{vm}, which is {} and holds {holds}, carries this deployment's stamp as {node}, and nothing is noted of having made it \
+         alone: it stays, unless it is named by its BIOS UUID or the stamp is taken away",
+        vm.power
+    );
+    Wait::lasting(&vm.name, reason::VM_UNNOTED, words)
+}
+
+/// Removes a VM that is off. No disk but its own system disk goes with it.
+fn removed(vm: &Vm, next: &mut Next) {
+    if vm.power != PowerState::Off {
+        next.waits.push(odd_power(vm));
+        return;
+    }
+    next.actions.push(match outliving(vm) {
+        Some(disk) => Action::Detach(vm.reference.clone(), disk.clone()),
+        None => Action::Destroy(vm.reference.clone()),
+    });
+}

@@ -1,0 +1,231 @@
+//! What somebody, or a guest, undoes each time: one command does it three times, and the next one tries it again; a process that gives its
+//! command again and again makes a VM three times, and once an hour then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, advance, timeout};
+use uuid::Uuid;
+
+use super::fake::{DEPLOYMENT, Fault, World, vm, wanted};
+use crate::control_plane::attempts::Attempts;
+use crate::control_plane::{Action, Goal, Inventory, RunOutcome, Unfinished, Wait};
+use crate::hypervisor::Stamp;
+
+async fn given(world: &World) -> RunOutcome {
+    world.set_fault(None);
+    ended(world, 1).await
+}
+
+/// How a command for so many nodes ends.
+async fn ended(world: &World, nodes: u8) -> RunOutcome {
+    let wanted = wanted(nodes);
+    // Nobody waits for so long.
+    let given = timeout(Duration::from_secs(24 * 3600), world.give(Goal::Deploy(&wanted))).await;
+    given.expect("it goes on without an end").arrived().0
+}
+
+/// A world in which one process gives all commands, and what is kept may be turned back, as a controller's may. Each VM is spoilt.
+fn of_a_controller() -> World {
+    let world = World::new();
+    {
+        let mut state = world.lock();
+        (state.restorable, state.spoils, state.process) = (true, true, Some(Arc::default()));
+    }
+    world
+}
+
+fn minutes(count: u64) -> Duration {
+    Duration::from_secs(count * 60)
+}
+
+/// How many VMs are begun in so long by a process that gives the command anew each minute, and how the last one ended.
+async fn begun_in(world: &World, nodes: u8, time: Duration) -> (usize, RunOutcome) {
+    world.set_fault(None);
+    let begins = Instant::now();
+    loop {
+        let arrived = ended(world, nodes).await;
+        assert!(matches!(arrived, RunOutcome::Stopped(_) | RunOutcome::Paused(_)), "{arrived:?}");
+        if begins.elapsed() >= time {
+            return (adds(world), arrived);
+        }
+        advance(minutes(1)).await;
+    }
+}
+
+fn adds(world: &World) -> usize {
+    world.lock().calls.iter().filter(|(name, _)| *name == "add").count()
+}
+
+/// Is stopped by this alone, having called so often.
+async fn is_undone(world: &World, call: &str) -> Wait {
+    let arrived = given(world).await;
+    let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == call).count(), 3, "{call}");
+    let [wait] = <[Wait; 1]>::try_from(waits).unwrap();
+    assert_eq!((wait.node.as_deref(), wait.reason.code.as_str()), (Some("cp1"), "deploy.vm-undone"));
+    wait
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_never_made_whole_is_made_three_times() {
+    let world = World::new();
+    world.lock().spoils = true;
+    for _ in 0..2 {
+        let wait = is_undone(&world, "add").await;
+        assert!(wait.reason.words.contains("somebody has changed it"), "{wait}");
+        assert_eq!((world.own().len(), world.free_disks().len()), (0, 0), "half of it is left");
+    }
+    world.lock().spoils = false;
+    let arrived = given(&world).await;
+    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_gone_as_soon_as_it_is_whole_is_made_three_times() {
+    let world = World::new();
+    world.lock().drops = true;
+    for _ in 0..2 {
+        let wait = is_undone(&world, "add").await;
+        assert!(wait.reason.words.contains("is gone each time"), "{wait}");
+    }
+    world.lock().drops = false;
+    let arrived = given(&world).await;
+    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_goes_off_at_once_is_powered_on_three_times() {
+    let world = World::new();
+    world.lock().goes_off = true;
+    for _ in 0..2 {
+        let wait = is_undone(&world, "power_on").await;
+        assert!(wait.reason.words.contains("is off each time"), "{wait}");
+    }
+    world.lock().goes_off = false;
+    let arrived = given(&world).await;
+    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+}
+
+/// A host that is away for a while.
+#[tokio::test(start_paused = true)]
+async fn a_call_of_which_nothing_came_is_made_until_the_command_pauses() {
+    for call in ["add", "power_on"] {
+        let world = World::new();
+        world.lock().lost = Some((call, 5));
+        let arrived = given(&world).await;
+        assert!(matches!(arrived, RunOutcome::Up(_)), "{call}: {arrived:?}");
+        assert_eq!(world.lock().lost, Some((call, 0)));
+        // One that stays away pauses it, for it waits.
+        let world = World::new();
+        world.lock().lost = Some((call, usize::MAX));
+        let arrived = given(&world).await;
+        assert!(matches!(arrived, RunOutcome::Paused(_)), "{call}: {arrived:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_vm_counts_once_whatever_its_removal_is_answered() {
+    let spoilt = || {
+        let world = World::new();
+        world.lock().spoils = true;
+        world
+    };
+    let twin = spoilt();
+    given(&twin).await;
+    let removal = 1 + twin.lock().calls.iter().position(|call| call.0 == "destroy").unwrap();
+    for fault in [Fault::Fails, Fault::Lost, Fault::Late] {
+        let world = spoilt();
+        world.set_fault(Some((removal, fault)));
+        let arrived = ended(&world, 1).await;
+        assert!(matches!(arrived, RunOutcome::Stopped(_)), "{fault:?}: {arrived:?}");
+        assert_eq!((adds(&world), world.own().len()), (3, 0), "{fault:?}");
+    }
+}
+
+/// Each may leave its disk. That one node is hindered ends each command, whatever it was about to do for another one.
+#[tokio::test(start_paused = true)]
+async fn a_process_makes_each_nodes_vm_three_times_where_all_are_spoilt_and_once_an_hour_then() {
+    let world = of_a_controller();
+    let (begun, arrived) = begun_in(&world, 3, minutes(50)).await;
+    assert_eq!(begun, 9);
+    let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    assert_eq!(waits.len(), 3, "{waits:?}");
+    for (wait, node) in waits.iter().zip(["cp1", "cp2", "cp3"]) {
+        assert_eq!((wait.node.as_deref(), wait.reason.code.as_str()), (Some(node), "deploy.vm-undone"));
+        let words = &wait.reason.words;
+        assert!(words.contains("3 VMs were made for it") && words.contains("somebody has changed it"), "{words}");
+        assert!(words.contains("within the hour") && words.contains("restarted"), "{words}");
+    }
+    assert_eq!((world.own().len(), world.free_disks().len()), (0, 0), "half of one is left");
+    for hour in 1..=2 {
+        let (begun, arrived) = begun_in(&world, 3, minutes(60)).await;
+        assert_eq!(begun, 3, "hour {hour}: {arrived:?}");
+    }
+}
+
+/// Its command ends before it is told what has come of it: the next one finds the half.
+#[tokio::test(start_paused = true)]
+async fn half_a_vm_counts_where_making_it_lasts_longer_than_a_command_waits() {
+    let world = of_a_controller();
+    world.lock().copying = minutes(5);
+    let (begun, arrived) = begun_in(&world, 1, minutes(50)).await;
+    assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
+    assert_eq!((begun, world.own().len(), world.free_disks().len()), (3, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_makes_a_vm_that_is_gone_as_soon_as_it_is_whole_three_times_and_once_an_hour_then() {
+    let world = of_a_controller();
+    {
+        let mut state = world.lock();
+        (state.spoils, state.drops) = (false, true);
+    }
+    let (begun, arrived) = begun_in(&world, 1, minutes(50)).await;
+    let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    let words = &waits[0].reason.words;
+    assert!(words.contains("is gone each time") && words.contains("within the hour"), "{words}");
+    assert_eq!(begun, 3);
+    assert_eq!(begun_in(&world, 1, minutes(60)).await.0, 1);
+    world.lock().drops = false;
+    advance(minutes(60)).await;
+    let arrived = ended(&world, 1).await;
+    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_was_spoilt_for_a_while_is_up_within_the_hour() {
+    let world = of_a_controller();
+    let (begun, _) = begun_in(&world, 3, minutes(30)).await;
+    assert_eq!(begun, 9);
+    world.lock().spoils = false;
+    let arrived = ended(&world, 3).await;
+    assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
+    advance(minutes(60)).await;
+    let arrived = ended(&world, 3).await;
+    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    assert_eq!(adds(&world), 12);
+}
+
+/// One that is whole, and is made anew since somebody has removed it, is spoilt three times before that hinders it.
+#[tokio::test(start_paused = true)]
+async fn halves_count_no_more_once_a_vm_was_whole() {
+    let process = Unfinished::default();
+    let attempts = Attempts::new(Some(&process));
+    let uuid = Uuid::from_u128(1);
+    let stamp = Stamp { deployment: DEPLOYMENT, node: "cp1".to_owned(), swap: None };
+    let (made, make) = (vm("cp1", uuid, Some(stamp)), Action::Make("cp1".to_owned()));
+    let mut kept = Goal::Deploy(&wanted(1)).applied(DEPLOYMENT, None, &[]).unwrap();
+    kept.nodes[0].drawn = Some(uuid);
+    let seen = Inventory { vms: vec![made.clone()], ..Inventory::default() };
+    for _ in 0..3 {
+        assert_eq!(attempts.hinder(&kept, &make), None);
+        attempts.makes(uuid);
+        attempts.sees(&kept, &seen);
+        attempts.removes(&kept, &made);
+    }
+    assert!(attempts.hinder(&kept, &make).is_some());
+    kept.nodes[0].vm = Some(uuid);
+    attempts.sees(&kept, &seen);
+    assert_eq!(attempts.hinder(&kept, &make), None);
+}

@@ -1,0 +1,160 @@
+//! What a cluster was begun with, and with what it goes on.
+
+use std::collections::BTreeSet;
+
+use contract::deployer::PrivateKey;
+use contract::properties::{DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET};
+use uuid::Uuid;
+
+use super::fake::{DEPLOYMENT, Fault, Given, World, wanted};
+use crate::control_plane::{DesiredState, Goal, RunOutcome, records};
+use crate::hypervisor::{DiskRef, PowerState, Vm};
+
+/// A cluster whose VMs are told a deployer's key.
+fn wanted_by(key: &PrivateKey) -> DesiredState {
+    let mut wanted = wanted(1);
+    let public = key.public().unwrap().to_string();
+    wanted.nodes[0].properties.insert(DEPLOYER_PUBLIC_KEY.to_owned(), public);
+    DesiredState { digests: key.digests().unwrap(), ..wanted }
+}
+
+/// Two operators have each drawn one, for neither had seen anything of the other.
+#[tokio::test(start_paused = true)]
+async fn who_comes_with_another_deployers_key_than_vms_were_told_is_refused_by_its_fingerprint() {
+    let keys = [PrivateKey::draw().unwrap(), PrivateKey::draw().unwrap()];
+    let [first, second] = keys.each_ref().map(wanted_by);
+    let world = World::new();
+    world.lock().refuses = true;
+    let (arrived, _) = world.give(Goal::Deploy(&first)).await.arrived();
+    assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
+    // Nothing was made with that key: the other one counts from now on.
+    world.lock().refuses = false;
+    world.lock().ill = true;
+    world.give(Goal::Deploy(&second)).await.arrived();
+    let noted = records::read(&world).await.unwrap().unwrap().deployer;
+    assert_eq!(noted, second.deployer());
+    let before = world.lock().machines.clone();
+    let refused = world.give(Goal::Deploy(&first)).await.failed();
+    for wanted in [&first, &second] {
+        assert!(refused.contains(&wanted.deployer().unwrap().to_string()), "{refused}");
+    }
+    assert_eq!(world.lock().machines, before);
+    // The nodes of a cluster that has formed may have been given another one since.
+    world.lock().ill = false;
+    for wanted in [&second, &first] {
+        let (arrived, _) = world.give(Goal::Deploy(wanted)).await.arrived();
+        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        // One that was let in is noted: nobody is warned of it any more.
+        assert_eq!(records::read(&world).await.unwrap().unwrap().deployer, wanted.deployer());
+    }
+    // One that is not let in is not.
+    world.lock().ill = true;
+    let (arrived, _) = world.give(Goal::Deploy(&second)).await.arrived();
+    assert!(!matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    assert_eq!(records::read(&world).await.unwrap().unwrap().deployer, first.deployer());
+}
+
+/// A place in which a command was killed once its VMs were made whole and noted, and before one was powered on.
+async fn made(nodes: u8) -> World {
+    let twin = World::new();
+    twin.set_fault(None);
+    twin.give(Goal::Deploy(&wanted(nodes))).await.arrived();
+    let calls = twin.lock().calls.clone();
+    let made = calls.iter().rposition(|call| call.0 == "add.end").unwrap();
+    let looks = 1 + made + calls[made..].iter().position(|call| call.0 == "vms").unwrap();
+    let world = World::new();
+    world.set_fault(Some((looks, Fault::KilledBefore)));
+    assert!(matches!(world.give(Goal::Deploy(&wanted(nodes))).await, Given::Killed));
+    world.set_fault(None);
+    assert_eq!(world.own(), (1..=nodes).map(|number| format!("cp{number}")).collect::<Vec<_>>());
+    world
+}
+
+/// What is there of it after that may be half: the fakes power on no such one.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_made_again_since_it_is_gone_is_noted_as_whole_no_more() {
+    let world = made(1).await;
+    world.remove_own();
+    world.lock().spoils = true;
+    let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
+    assert_eq!((world.own().len(), world.free_disks().len()), (0, 0));
+    world.lock().spoils = false;
+    let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+}
+
+/// Whichever is detached first, and whichever is detached last: none of them is known as the blank one that the VM was made with.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_somebody_has_hung_on_half_a_vm_stays_and_so_does_its_own() {
+    let twin = World::new();
+    twin.set_fault(None);
+    twin.give(Goal::Deploy(&wanted(1))).await.arrived();
+    let made = 1 + twin.lock().calls.iter().position(|call| call.0 == "add.end").unwrap();
+    for is_first in [false, true] {
+        let world = World::new();
+        // Before it is noted that the VM is whole.
+        world.set_fault(Some((made + 1, Fault::KilledBefore)));
+        assert!(matches!(world.give(Goal::Deploy(&wanted(1))).await, Given::Killed));
+        world.set_fault(None);
+        let payroll = DiskRef { uuid: Uuid::from_u128(0xf0), path: "[ds] payroll.vmdk".to_owned() };
+        world.hang("cp1", &payroll);
+        if is_first {
+            let mut state = world.lock();
+            let holder = state.machines.iter_mut().find(|machine| machine.vm.disk(payroll.uuid).is_some());
+            holder.unwrap().vm.disks.reverse();
+        }
+        let both: BTreeSet<Uuid> = world.lock().disks.keys().copied().collect();
+        let (arrived, status) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        let left: BTreeSet<Uuid> = status.left.iter().map(|disk| disk.uuid).collect();
+        assert_eq!((both.len(), &left, world.free_disks()), (2, &both, both.clone()));
+    }
+}
+
+/// A VM that runs beside half another one would be taken for newer than what is kept, and nothing would be done any more.
+#[tokio::test(start_paused = true)]
+async fn the_others_stay_off_while_a_vm_is_made_again_that_was_noted_as_whole() {
+    let world = made(3).await;
+    let is_gone = |vm: &Vm| vm.stamp.as_ref().is_some_and(|it| it.deployment == DEPLOYMENT && it.node == "cp1");
+    {
+        let mut state = world.lock();
+        state.machines.retain(|machine| !is_gone(&machine.vm));
+        (state.restorable, state.spoils) = (true, true);
+    }
+    let (arrived, _) = world.give_over(Goal::Deploy(&wanted(3))).await.arrived();
+    let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    let codes: Vec<_> = waits.iter().map(|wait| wait.reason.code.as_str()).collect();
+    assert_eq!((codes, world.own()), (vec!["deploy.vm-undone"], vec!["cp2".to_owned(), "cp3".to_owned()]));
+    assert!(world.lock().machines.iter().all(|machine| machine.vm.power == PowerState::Off));
+    world.lock().spoils = false;
+    let (arrived, _) = world.give_over(Goal::Deploy(&wanted(3))).await.arrived();
+    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+}
+
+/// Whoever has all VMs needs no secret, until one of them is gone that was never on.
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_made_without_the_secret_that_the_others_were_told() {
+    let mut without = wanted(1);
+    without.nodes[0].properties.remove(DEPLOYMENT_SECRET);
+    for is_there in [true, false] {
+        let world = made(1).await;
+        if is_there {
+            let (arrived, _) = world.give_over(Goal::Deploy(&without)).await.arrived();
+            assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+            continue;
+        }
+        world.remove_own();
+        // Also where what it was told was not noted, as in a journal of an earlier version.
+        world.rewrite(|text| {
+            let mut kept: serde_json::Value = serde_json::from_str(text).unwrap();
+            assert!(kept["nodes"][0].as_object_mut().unwrap().remove("secret").is_some());
+            kept.to_string()
+        });
+        let refused = world.give_over(Goal::Deploy(&without)).await.failed();
+        assert!(refused.contains("the deployment secret is needed"), "{refused}");
+        assert_eq!(world.own(), [""; 0]);
+        let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    }
+}

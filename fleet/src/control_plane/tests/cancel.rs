@@ -1,0 +1,242 @@
+//! A command whose store or hypervisor does not answer: asked to end it ends soon, and gives the deployment back; else it waits, and asks
+//! now and then.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::fake::{DESTROY, DESTROY_ALL, State, World, wanted};
+use crate::control_plane::{Goal, Notice, RunOutcome, records};
+use crate::hypervisor::PowerState;
+use crate::lease::TakeOver;
+
+/// A cluster that does not form, and one whose VM has a snapshot: who makes the one waits, and so does who removes the other.
+async fn waits(wish: Goal<'_>) -> World {
+    if matches!(wish, Goal::Deploy(_)) {
+        let world = World::new();
+        world.lock().ill = true;
+        return world;
+    }
+    let world = World::with(1).await;
+    for machine in world.lock().machines.iter_mut().filter(|machine| machine.vm.power == PowerState::On) {
+        machine.vm.snapshots.push("backup".to_owned());
+    }
+    world
+}
+
+/// What hangs from the moment on at which the command waits; it is asked to end soon after that.
+async fn is_given_back(wish: Goal<'_>, hangs: fn(&mut State)) {
+    let world = waits(wish).await;
+    let (cancel, cancelled) = watch::channel(false);
+    let hung = Mutex::new(None);
+    let told = |notice: &Notice<'_>| {
+        let mut hung = hung.lock().unwrap();
+        if matches!(notice, Notice::Waits(_)) && hung.is_none() {
+            *hung = Some(Instant::now());
+            hangs(&mut world.lock());
+        }
+    };
+    let gone = world.acting_until(cancelled, &told, async |deploy| deploy.go(wish, TakeOver::FromTheDead).await);
+    let asks = async {
+        while hung.lock().unwrap().is_none() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        cancel.send_replace(true);
+        Instant::now()
+    };
+    // Long enough for every other command to be paused.
+    let ended = timeout(Duration::from_secs(3600), async { tokio::join!(gone, asks) }).await;
+    let (gone, asked) = ended.expect("it hangs with what it looks at");
+    let (arrived, status) = gone.unwrap();
+    assert_eq!(arrived, RunOutcome::Cancelled);
+    assert!(!status.looked && !status.done, "{status:?}");
+    assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
+    let state = world.lock();
+    assert!(state.holds().values().next_back().unwrap().contains_key("released"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_waits_for_no_journal_that_cannot_be_listed() {
+    let wanted = wanted(1);
+    for wish in [Goal::Deploy(&wanted), DESTROY] {
+        is_given_back(wish, |state| state.listing_hangs = true).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_which_vms_there_are() {
+    let wanted = wanted(1);
+    for wish in [Goal::Deploy(&wanted), DESTROY] {
+        is_given_back(wish, |state| state.inventory_hangs = true).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_waits_for_no_call_that_was_not_permitted_anything_yet() {
+    let wanted = wanted(1);
+    let makes = ["staged", "stage", "add", "power_on"].map(|call| (Goal::Deploy(&wanted), call));
+    let removes = ["detach", "destroy", "has_disk", "delete_disk", "remove_emptied"].map(|call| (DESTROY_ALL, call));
+    for (wish, call) in makes.into_iter().chain(removes) {
+        let world = if matches!(wish, Goal::Deploy(_)) { World::new() } else { World::with(1).await };
+        world.lock().removes_used = true;
+        world.lock().hangs = Some(call);
+        let (cancel, cancelled) = watch::channel(false);
+        let told = |notice: &Notice<'_>| log::trace!("{notice:?}");
+        let gone = world.acting_until(cancelled, &told, async |deploy| deploy.go(wish, TakeOver::FromTheDead).await);
+        let asks = async {
+            while !world.lock().hung {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            cancel.send_replace(true);
+            Instant::now()
+        };
+        let ended = timeout(Duration::from_secs(3600), async { tokio::join!(gone, asks) }).await;
+        let (gone, asked) = ended.unwrap_or_else(|_| panic!("it waits for {call}"));
+        assert_eq!(gone.unwrap().0, RunOutcome::Cancelled, "{call}");
+        assert!(asked.elapsed() < Duration::from_secs(30), "{call}: {:?}", asked.elapsed());
+        assert!(world.lock().holds().values().next_back().unwrap().contains_key("released"), "{call}");
+        // Given again it goes on.
+        world.lock().hangs = None;
+        let (arrived, status) = world.give(wish).await.arrived();
+        assert!(
+            matches!(arrived, RunOutcome::Up(_) | RunOutcome::Gone) && status.left.is_empty(),
+            "{call}: {arrived:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_go_on_asks_a_store_that_hangs_once_a_minute() {
+    let world = World::new();
+    world.lock().ill = true;
+    let told = |notice: &Notice<'_>| {
+        if matches!(notice, Notice::Waits(_)) {
+            let mut state = world.lock();
+            // It forms, which is to be noted.
+            (state.ill, state.store_hangs) = (false, true);
+        }
+    };
+    let (_cancel, cancelled) = watch::channel(false);
+    let wanted = wanted(1);
+    let wish = Goal::Deploy(&wanted);
+    let gone = world.acting_until(cancelled, &told, async |deploy| deploy.go(wish, TakeOver::FromTheDead).await);
+    let (arrived, _) = gone.await.unwrap();
+    assert!(matches!(arrived, RunOutcome::Paused(_)), "{arrived:?}");
+    // It waits for two minutes.
+    let asked = world.lock().asked_in_vain;
+    assert!((2..=4).contains(&asked), "{asked} questions");
+}
+
+/// Has a cluster removed with its disks by a command that hangs at the removal of one, noted by then and not permitted, and is asked to end.
+async fn ends_before_a_removal(world: &World, told: &(dyn Fn(&Notice<'_>) + Sync)) {
+    let (cancel, cancelled) = watch::channel(false);
+    let gone = world.acting_until(cancelled, told, async |deploy| deploy.go(DESTROY_ALL, TakeOver::FromTheDead).await);
+    let asks = async {
+        while !world.lock().hung {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        cancel.send_replace(true);
+    };
+    let (gone, ()) = timeout(Duration::from_secs(3600), async { tokio::join!(gone, asks) }).await.expect("it hangs");
+    assert_eq!(gone.unwrap().0, RunOutcome::Cancelled);
+}
+
+/// Somebody moves the disk before the command is given again.
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_takes_back_that_a_removal_was_asked_for_where_it_never_was() {
+    for was_asked in [false, true] {
+        let world = World::with(1).await;
+        let disk = world.lock().machines.iter().find_map(|it| Some(it.vm.disks.first()?.reference.uuid)).unwrap();
+        world.lock().removes_used = true;
+        // It is asked for in vain before, and again.
+        world.lock().disks_locked = was_asked;
+        world.lock().hangs = (!was_asked).then_some("delete_disk");
+        let told = |notice: &Notice<'_>| {
+            let mut state = world.lock();
+            if matches!(notice, Notice::Waits(_)) && state.calls.iter().any(|call| call.0 == "delete_disk") {
+                state.hangs = Some("delete_disk");
+            }
+        };
+        ends_before_a_removal(&world, &told).await;
+        world.lock().hangs = None;
+        assert!(world.lock().disks.remove(&disk).is_some(), "it was removed");
+        let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+        let left: Vec<_> = status.left.iter().map(|left| left.uuid).collect();
+        assert_eq!((arrived, left), (RunOutcome::Gone, vec![disk]), "asked for: {was_asked}");
+        assert_eq!(status.doubtful, if was_asked { vec![disk] } else { vec![] }, "asked for: {was_asked}");
+    }
+}
+
+/// The store does not say in time whether the command may: it rests then, and tries it again.
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_after_a_removal_that_nobody_permitted_takes_its_note_back() {
+    for is_tried_again in [false, true] {
+        let world = World::with(1).await;
+        let disk = world.lock().machines.iter().find_map(|it| Some(it.vm.disks.first()?.reference.uuid)).unwrap();
+        world.lock().removes_used = true;
+        world.lock().once_removal_is_noted = Some(|state| state.store_hangs = true);
+        let (cancel, cancelled) = watch::channel(false);
+        let told = |notice: &Notice<'_>| {
+            let mut state = world.lock();
+            if !matches!(notice, Notice::Waits(_)) || !state.store_hangs {
+                return;
+            }
+            (state.once_removal_is_noted, state.store_hangs) = (None, false);
+            if is_tried_again {
+                state.hangs = Some("delete_disk");
+            } else {
+                cancel.send_replace(true);
+            }
+        };
+        let gone =
+            world.acting_until(cancelled, &told, async |deploy| deploy.go(DESTROY_ALL, TakeOver::FromTheDead).await);
+        let asks = async {
+            while is_tried_again && !world.lock().hung {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            if is_tried_again {
+                cancel.send_replace(true);
+            }
+        };
+        let ended = timeout(Duration::from_secs(3600), async { tokio::join!(gone, asks) }).await;
+        let (gone, ()) = ended.expect("it does not end");
+        let (arrived, status) = gone.unwrap();
+        assert_eq!(arrived, RunOutcome::Cancelled, "tried again: {is_tried_again}");
+        assert!(status.discarded.iter().any(|it| it.uuid == disk), "{status:?}");
+        world.lock().hangs = None;
+        assert!(world.lock().disks.remove(&disk).is_some(), "it was removed");
+        let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+        let left: Vec<_> = status.left.iter().map(|left| left.uuid).collect();
+        assert_eq!((arrived, left), (RunOutcome::Gone, vec![disk]), "tried again: {is_tried_again}");
+        assert!(status.doubtful.is_empty(), "tried again: {is_tried_again}");
+    }
+}
+
+/// Nobody has permitted it, and then a VM holds the disk of which a person is to say whose it is.
+#[tokio::test(start_paused = true)]
+async fn who_ends_after_a_removal_that_nobody_permitted_takes_its_note_back_however_it_ends() {
+    let world = World::with(1).await;
+    let held = world.lock().machines.iter().find_map(|it| Some(it.vm.disks.first()?.reference.clone()));
+    let disk = held.unwrap();
+    world.lock().removes_used = true;
+    world.lock().once_removal_is_noted = Some(|state| state.store_hangs = true);
+    let told = |notice: &Notice<'_>| {
+        if !matches!(notice, Notice::Waits(_)) || !world.lock().store_hangs {
+            return;
+        }
+        world.plant("stray", "cp1", 0x77);
+        world.hang("stray", &disk);
+        let mut state = world.lock();
+        (state.once_removal_is_noted, state.store_hangs) = (None, false);
+    };
+    let (_cancel, cancelled) = watch::channel(false);
+    let gone = world.acting_until(cancelled, &told, async |deploy| deploy.go(DESTROY_ALL, TakeOver::FromTheDead).await);
+    let (arrived, _) = gone.await.unwrap();
+    assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
+    let kept = records::read(&world).await.unwrap().unwrap();
+    assert!(kept.discarded.contains(&disk) && kept.removals.is_empty(), "{kept:?}");
+}

@@ -1,0 +1,101 @@
+//! The end of a command that has done what it was for: nothing that fails then takes that from it.
+
+use tokio::sync::watch;
+
+use super::fake::{DESTROY_ALL, Fault, World, wanted};
+use crate::control_plane::{Action, Goal, Notice, RunOutcome};
+use crate::lease::TakeOver;
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_look_a_last_time_is_given_the_kubeconfig_and_clears_away_all_the_same() {
+    let begun = async || {
+        let world = World::with(1).await;
+        world.lock().removes_used = true;
+        world
+    };
+    let wanted = wanted(1);
+    for (wish, emptied) in [(Goal::Deploy(&wanted), 0), (DESTROY_ALL, 1)] {
+        let twin = begun().await;
+        twin.set_fault(None);
+        twin.give(wish).await.arrived();
+        let last = 1 + twin.lock().calls.iter().rposition(|call| call.0 == "vms").unwrap();
+        // Which VMs there are nobody says, or which upgrade was the last one.
+        for number in [last, last - 1] {
+            let world = begun().await;
+            world.set_fault(Some((number, Fault::Fails)));
+            let (arrived, status) = world.give(wish).await.arrived();
+            assert!(matches!(arrived, RunOutcome::Up(_) | RunOutcome::Gone), "{arrived:?}");
+            assert_eq!((status.looked, world.lock().emptied), (false, emptied), "{status:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_gone_is_so_also_where_its_place_cannot_be_removed() {
+    let begun = async || {
+        let world = World::with(1).await;
+        world.lock().removes_used = true;
+        world
+    };
+    let twin = begun().await;
+    twin.set_fault(None);
+    twin.give(DESTROY_ALL).await.arrived();
+    let last = 1 + twin.lock().calls.iter().rposition(|call| call.0 == "store.exists").unwrap();
+    for fault in [Fault::Fails, Fault::Overtaken] {
+        let world = begun().await;
+        world.set_fault(Some((last, fault)));
+        let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+        assert_eq!((arrived, status.left, world.lock().emptied), (RunOutcome::Gone, vec![], 0), "{fault:?}");
+        world.set_fault(None);
+        let (arrived, _) = world.give_over(DESTROY_ALL).await.arrived();
+        assert_eq!((arrived, world.lock().emptied), (RunOutcome::Gone, 1), "{fault:?}");
+    }
+}
+
+/// What nobody can say by then, or who asks it to end, takes nothing from it.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_whose_end_is_noted_is_gone_whatever_comes_then() {
+    let begun = async || {
+        let world = World::with(1).await;
+        world.lock().removes_used = true;
+        world
+    };
+    let is_gone_noted = |world: &World| {
+        let state = world.lock();
+        state.holds().values().flat_map(|files| files.values()).any(|text| text.contains("\"goal\":\"gone\""))
+    };
+    let twin = begun().await;
+    twin.set_fault(None);
+    twin.give(DESTROY_ALL).await.arrived();
+    let (calls, mut after) = (twin.lock().calls.len(), 0);
+    for call in 1..=calls {
+        let world = begun().await;
+        let was_noted = {
+            world.set_fault(Some((call, Fault::KilledBefore)));
+            drop(world.give(DESTROY_ALL).await);
+            is_gone_noted(&world)
+        };
+        if !was_noted {
+            continue;
+        }
+        after += 1;
+        let world = begun().await;
+        world.set_fault(Some((call, Fault::Fails)));
+        let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
+        assert_eq!(arrived, RunOutcome::Gone, "call {call} fails");
+        // One more look, at VMs or at nodes, is one too many.
+        let last = world.lock().calls.iter().rposition(|call| call.0 == "remove_emptied").unwrap();
+        let looks = world.lock().calls[last..].iter().filter(|call| call.0 == "vms").count();
+        assert!(looks <= 2, "{looks} looks");
+    }
+    assert!(after > 0, "nothing comes after that note");
+    let world = begun().await;
+    let (cancel, cancelled) = watch::channel(false);
+    let told = |notice: &Notice<'_>| {
+        if matches!(notice, Notice::Begun(Action::Gone)) {
+            cancel.send_replace(true);
+        }
+    };
+    let gone = world.acting_until(cancelled, &told, async |deploy| deploy.go(DESTROY_ALL, TakeOver::FromTheDead).await);
+    assert_eq!(gone.await.unwrap().0, RunOutcome::Gone);
+}

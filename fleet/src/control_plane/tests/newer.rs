@@ -1,0 +1,206 @@
+//! VMs that are newer than what is kept of their cluster.
+
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
+
+use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, World, vm, wanted};
+use crate::control_plane::{DeploymentRecord, Goal, Inventory, Lifecycle, RunOutcome};
+use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
+
+/// What is kept of three nodes, whose VMs are known as begun (1 to 3), and so many of them as whole.
+fn kept(whole: u128) -> DeploymentRecord {
+    let mut kept = Goal::Deploy(&wanted(3)).applied(DEPLOYMENT, None, &[]).unwrap();
+    for (number, node) in (1..).zip(&mut kept.nodes) {
+        let uuid = Some(Uuid::from_u128(number));
+        (node.drawn, node.vm) = (uuid, uuid.filter(|_| number <= whole));
+    }
+    kept
+}
+
+/// A VM of a node that holds a data disk.
+fn holding(node: &str, uuid: u128, power: PowerState) -> Vm {
+    let stamp = Stamp { deployment: DEPLOYMENT, node: node.to_owned(), swap: None };
+    let reference = DiskRef { uuid: Uuid::from_u128(uuid + 0xd0), path: "p".to_owned() };
+    let disk = Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
+    Vm { power, disks: vec![disk], ..vm(node, Uuid::from_u128(uuid), Some(stamp)) }
+}
+
+fn newer(kept: &DeploymentRecord, vms: &[Vm]) -> Vec<u128> {
+    let seen = Inventory { vms: vms.to_vec(), ..Inventory::default() };
+    seen.newer(kept).into_iter().map(|vm| vm.uuid().as_u128()).collect()
+}
+
+#[test]
+fn a_vm_is_newer_if_nothing_is_noted_of_it_and_something_would_be_lost_with_it() {
+    let formed = DeploymentRecord { formed: true, ..kept(3) };
+    let (on, off) = (PowerState::On, PowerState::Off);
+    let known = holding("cp1", 1, on);
+    assert_eq!(newer(&formed, &[known.clone(), holding("cp2", 9, on), holding("cp3", 8, off)]), [9, 8]);
+    assert_eq!(newer(&formed, &[holding("else", 9, on)]), [9], "of a node that nobody knows");
+    let empty = Vm { disks: Vec::new(), ..holding("cp2", 9, off) };
+    assert_eq!(newer(&formed, &[known.clone(), empty.clone()]), [0; 0], "an upgrade may have left it");
+    let with = |power| Vm { power, ..empty.clone() };
+    assert_eq!(newer(&formed, &[with(on)]), [9]);
+    assert_eq!(newer(&formed, &[with(PowerState::Unknown)]), [0; 0], "its host does not answer");
+    assert_eq!(newer(&formed, &[known.clone(), known]), [0; 0], "a copy is no newer one");
+    let unstamped = Vm { stamp: None, ..holding("cp2", 2, on) };
+    assert_eq!(newer(&formed, &[unstamped]), [0; 0], "that is another thing to see to");
+    let swapped =
+        Inventory { vms: vec![holding("cp2", 9, on)], upgraded: [Uuid::from_u128(9)].into(), ..Inventory::default() };
+    assert!(swapped.newer(&formed).is_empty(), "an upgrade has noted it");
+    let also = [holding("cp2", 9, on)];
+    let wish = Goal::Destroy {
+        cluster: &formed.cluster.clone(),
+        disks: true,
+        left: &[],
+        doubtful: &[],
+        held: &[],
+        also: &also,
+    };
+    let granted = wish.applied(DEPLOYMENT, Some(formed), &also).unwrap();
+    assert_eq!((granted.goal, newer(&granted, &also)), (Lifecycle::Down, Vec::new()), "it goes by a person's word");
+    assert_eq!(newer(&DESTROY_ALL.applied(DEPLOYMENT, Some(granted), &also).unwrap(), &also), [9]);
+}
+
+/// Half a VM goes, and its disk with it: whoever was interrupted has left one alone, beside VMs that are all off.
+#[test]
+fn vms_that_are_noted_as_begun_are_newer_once_they_cannot_be_half() {
+    let (on, off) = (PowerState::On, PowerState::Off);
+    let all = |power| [holding("cp1", 1, power), holding("cp2", 2, power), holding("cp3", 3, power)];
+    assert_eq!(newer(&kept(0), &all(on)), [1, 2, 3]);
+    assert_eq!(newer(&kept(0), &all(off)), [1, 2, 3], "none is begun before the one before it is whole");
+    assert_eq!(newer(&kept(2), &all(on)), [3], "none is powered on before all are whole");
+    assert_eq!(newer(&kept(2), &[holding("cp1", 1, on), holding("cp3", 3, off)]), [3]);
+    assert_eq!(newer(&kept(2), &all(off)), [0; 0], "an interrupted command leaves one");
+    let detached = Vm { disks: Vec::new(), ..holding("cp1", 1, off) };
+    assert_eq!(
+        newer(&kept(0), &[detached, holding("cp2", 2, off)]),
+        [0; 0],
+        "it is being removed, and so is the next one"
+    );
+    assert_eq!(newer(&kept(3), &all(on)), [0; 0], "it was powered on, and that was not noted");
+    let mut started = kept(2);
+    started.nodes[0].started = true;
+    let half = |power| [holding("cp1", 1, on), holding("cp2", 2, off), holding("cp3", 3, power)];
+    assert_eq!(newer(&started, &half(off)), [0; 0], "the one before it has gone once another one was powered on");
+    assert_eq!(newer(&started, &half(on)), [3]);
+    // The hosts of VMs that were never on do not answer.
+    let unknown = PowerState::Unknown;
+    assert_eq!(newer(&kept(2), &all(unknown)), [0; 0]);
+    assert_eq!(newer(&kept(2), &all(PowerState::Suspended)), [3]);
+    let detached = Vm { disks: Vec::new(), ..holding("cp1", 1, unknown) };
+    assert_eq!(newer(&kept(0), &[detached, holding("cp2", 2, off)]), [0; 0]);
+}
+
+/// A look that comes before says nothing of what is there when something is done.
+#[tokio::test(start_paused = true)]
+async fn where_what_is_kept_may_be_older_nothing_is_done_beside_vms_that_are_newer() {
+    let world = World::with(3).await;
+    world.plant("cp1-new", "cp1", 0x77);
+    world.lock().restorable = true;
+    let before = world.lock().machines.clone();
+    for wish in [DESTROY, DESTROY_ALL] {
+        let (arrived, _) = world.give(wish).await.arrived();
+        let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        assert_eq!(waits.iter().map(|wait| wait.reason.code.as_str()).collect::<Vec<_>>(), ["deploy.vm-newer"]);
+        assert_eq!(world.lock().machines, before);
+    }
+}
+
+/// What is kept may have been turned back to the moment at which it was begun: whether it has served since nobody can tell.
+#[tokio::test(start_paused = true)]
+async fn the_disk_of_half_a_vm_that_another_command_has_begun_is_kept_where_what_is_kept_may_be_older() {
+    let twin = World::new();
+    twin.set_fault(None);
+    twin.give(Goal::Deploy(&wanted(1))).await.arrived();
+    let made = 1 + twin.lock().calls.iter().position(|call| call.0 == "add.end").unwrap();
+    for is_restorable in [false, true] {
+        let world = World::new();
+        world.lock().restorable = is_restorable;
+        // Before it is noted that the VM is whole.
+        world.set_fault(Some((made + 1, Fault::KilledBefore)));
+        assert!(matches!(world.give(Goal::Deploy(&wanted(1))).await, Given::Killed));
+        world.set_fault(None);
+        let disks: BTreeSet<Uuid> = world.lock().disks.keys().copied().collect();
+        let (arrived, status) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        let left: BTreeSet<Uuid> = status.left.iter().map(|disk| disk.uuid).collect();
+        assert_eq!((disks.len(), left == disks), (1, is_restorable), "{left:?}");
+        assert_eq!(world.free_disks(), left);
+        // The same command knows what it has begun.
+        let world = World::new();
+        world.lock().restorable = is_restorable;
+        world.set_fault(Some((made, Fault::Lost)));
+        let (arrived, status) = world.give(Goal::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        assert_eq!((status.left.len(), world.free_disks().len()), (0, 0));
+    }
+}
+
+/// Whoever noted it may have made its VM, which may be out of sight for a while, and have served.
+#[tokio::test(start_paused = true)]
+async fn the_disk_of_half_a_vm_whose_uuid_another_command_has_noted_is_kept_as_well() {
+    let before = |world: &World, name: &str| world.lock().calls.iter().position(|call| call.0 == name).unwrap() + 1;
+    // One that has noted what its VM is to be made with, and made none.
+    let begun = async || {
+        let twin = World::new();
+        twin.set_fault(None);
+        twin.give(Goal::Deploy(&wanted(1))).await.arrived();
+        let world = World::new();
+        world.set_fault(Some((before(&twin, "add"), Fault::KilledBefore)));
+        assert!(matches!(world.give(Goal::Deploy(&wanted(1))).await, Given::Killed));
+        world.set_fault(None);
+        assert_eq!(world.own(), [""; 0]);
+        world.lock().restorable = true;
+        world
+    };
+    let twin = begun().await;
+    twin.give_over(Goal::Deploy(&wanted(1))).await.arrived();
+    let world = begun().await;
+    world.set_fault(Some((before(&twin, "add.end"), Fault::Lost)));
+    let (arrived, status) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    let left: BTreeSet<Uuid> = status.left.iter().map(|disk| disk.uuid).collect();
+    assert_eq!((left.len(), world.free_disks()), (1, left.clone()), "it is named, and nobody has removed it");
+}
+
+/// What it is drawn as stands in what may be turned back, too: that nothing is noted of it proves nothing.
+#[tokio::test(start_paused = true)]
+async fn the_disk_of_half_a_vm_goes_only_where_the_same_process_has_drawn_its_uuid() {
+    let drawn = Uuid::from_u128(0xe1);
+    let mut wanted = wanted(1);
+    wanted.nodes[0].drawn = Some(drawn);
+    let twin = World::new();
+    twin.set_fault(None);
+    twin.give(Goal::Deploy(&wanted)).await.arrived();
+    let made = 1 + twin.lock().calls.iter().position(|call| call.0 == "add.end").unwrap();
+    for is_own in [false, true] {
+        let world = World::new();
+        world.lock().restorable = true;
+        world.lock().drawn.extend(is_own.then_some(drawn));
+        world.set_fault(Some((made, Fault::Lost)));
+        let (arrived, status) = world.give(Goal::Deploy(&wanted)).await.arrived();
+        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        let left = usize::from(!is_own);
+        assert_eq!((status.left.len(), world.free_disks().len()), (left, left), "drawn by the same process: {is_own}");
+    }
+}
+
+/// It is where the deployment's VMs are not looked for, and comes back once it is too late.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_begun_with_a_uuid_that_a_vm_has_already() {
+    let mut wanted = wanted(2);
+    wanted.nodes[1].drawn = Some(Uuid::from_u128(0xe2));
+    for is_restorable in [false, true] {
+        let world = World::new();
+        world.lock().restorable = is_restorable;
+        world.plant("moved away", "cp2", 0xe2);
+        world.lock().machines.last_mut().unwrap().vm.stamp = None;
+        let before = world.lock().machines.clone();
+        let refused = world.give(Goal::Deploy(&wanted)).await.failed();
+        assert!(refused.contains("moved away") && refused.contains("may have served"), "{refused}");
+        assert_eq!(world.lock().machines, before);
+        assert!(world.lock().holds().is_empty(), "something was noted");
+    }
+}

@@ -1,0 +1,356 @@
+//! What comes next, of what was begun and what is there.
+
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
+
+use super::fake::{DEPLOYMENT, DESTROY_ALL, vm, wanted};
+use crate::control_plane::{
+    Action, DeployStatus, DeploymentRecord, Goal, Inventory, Lifecycle, Node, NodeReport, next,
+};
+use crate::hypervisor::{Adapter, Disk, DiskKind, DiskRef, PowerState, Vm, VmSize};
+
+fn kept() -> DeploymentRecord {
+    Goal::Deploy(&wanted(3)).applied(DEPLOYMENT, None, &[]).unwrap()
+}
+
+fn vm_of(node: &str, uuid: u128) -> Vm {
+    let stamp = crate::hypervisor::Stamp { deployment: DEPLOYMENT, node: node.to_owned(), swap: None };
+    vm(node, Uuid::from_u128(uuid), Some(stamp))
+}
+
+fn with_disk(mut vm: Vm) -> Vm {
+    let reference = DiskRef { uuid: Uuid::from_u128(vm.uuid().as_u128() + 0xd0), path: "p".to_owned() };
+    vm.disks.push(Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
+    vm
+}
+
+fn seen(vms: Vec<Vm>) -> Inventory {
+    Inventory { vms, ..Inventory::default() }
+}
+
+#[test]
+fn all_vms_are_made_before_one_is_powered_on() {
+    let mut kept = kept();
+    let make = |name: &str| Action::Make(name.to_owned());
+    assert_eq!(next(&kept, &Inventory::default()).actions, [make("cp1"), make("cp2"), make("cp3")]);
+    kept.nodes[0].vm = Some(Uuid::from_u128(1));
+    let first = vm_of("cp1", 1);
+    assert_eq!(next(&kept, &seen(vec![first.clone()])).actions, [make("cp2"), make("cp3")]);
+    for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
+        node.vm = Some(Uuid::from_u128(uuid));
+    }
+    let all = seen(vec![first, vm_of("cp2", 2), vm_of("cp3", 3)]);
+    let on = |name: &str| Action::PowerOn(name.to_owned());
+    assert_eq!(next(&kept, &all).actions, [on("cp1"), on("cp2"), on("cp3")]);
+}
+
+/// vCenter may not find a VM by its BIOS UUID whose settings it cannot read.
+#[test]
+fn a_node_whose_vm_may_be_unread_is_neither_lost_nor_made() {
+    let mut kept = kept();
+    for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
+        (node.vm, node.started) = (Some(Uuid::from_u128(uuid)), uuid != 2);
+    }
+    let hidden = kept.nodes.iter().map(|node| (node.name.clone(), "it may be the VM vm".to_owned())).collect();
+    let seen = Inventory { hidden, ..Inventory::default() };
+    for formed in [false, true] {
+        kept.formed = formed;
+        let now = next(&kept, &seen);
+        assert!(now.actions.is_empty() && now.waits.len() == 3 && !now.needs_a_person(), "{now:?}");
+    }
+}
+
+#[test]
+fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
+    let mut kept = kept();
+    kept.nodes[0].drawn = Some(Uuid::from_u128(1));
+    let half = with_disk(vm_of("cp1", 1));
+    let disk = half.disks[0].reference.clone();
+    let now = next(&kept, &seen(vec![half.clone()]));
+    assert_eq!(now.actions[0], Action::Detach(half.reference.clone(), disk.clone()));
+    let noted = kept.noting(&half, &disk).unwrap();
+    assert_eq!((noted.discarded.as_slice(), noted.left.len()), ([disk.clone()].as_slice(), 0));
+    assert!(!next(&noted, &seen(vec![half.clone()])).actions.contains(&Action::DeleteDisk(disk.clone())));
+    let bare = Vm { disks: Vec::new(), ..half };
+    let now = next(&noted, &seen(vec![bare.clone()]));
+    let goes = [Action::Destroy(bare.reference.clone()), Action::DeleteDisk(disk.clone())];
+    assert_eq!((&now.actions[..2], now.actions.len()), (goes.as_slice(), 4), "before another one is made");
+    // What somebody has hung on it since stays, while its own one is there yet and when that is gone.
+    let reused = Vm { disks: with_disk(vm_of("cp1", 3)).disks, ..bare };
+    let hung = reused.disks[0].reference.clone();
+    for noted in [noted.clone(), noted.removed(&disk)] {
+        let stays = noted.noting(&reused, &hung).unwrap();
+        assert_eq!((stays.left.as_slice(), stays.nodes[0].disk), ([hung.clone()].as_slice(), Some(disk.uuid)));
+        assert_eq!(stays.discarded, noted.discarded);
+    }
+    // That of the next half goes as the first one's did: none is noted as its own once it is begun.
+    let begun = noted.removed(&disk).with(Node { disk: None, ..noted.nodes[0].clone() });
+    let again = begun.noting(&reused, &hung).unwrap();
+    assert_eq!((again.left.len(), again.discarded.as_slice()), (0, [hung.clone()].as_slice()));
+    assert_eq!(again.nodes[0].disk, Some(hung.uuid));
+    // So does that of a later node: two halves that hold a disk are taken for VMs that have served.
+    kept.nodes[1].drawn = Some(Uuid::from_u128(2));
+    let later = with_disk(vm_of("cp2", 2));
+    let now = next(&kept, &seen(vec![later.clone()]));
+    assert_eq!(now.actions[0], Action::Detach(later.reference.clone(), later.disks[0].reference.clone()));
+    // Of several none is known as the blank one: all are left, and none counts as the node's.
+    let mut two = later;
+    two.disks.extend(with_disk(vm_of("cp2", 3)).disks);
+    let [own, added] = [0, 1].map(|at| two.disks[at].reference.clone());
+    let noted = kept.noting(&two, &own).unwrap();
+    assert_eq!((noted.left.len(), noted.discarded.len()), (2, 0));
+    two.disks.remove(0);
+    let noted = noted.noting(&two, &added).unwrap();
+    assert_eq!((noted.left.as_slice(), noted.discarded.len()), ([own.clone(), added.clone()].as_slice(), 0));
+    // Nor does one that is hung on it after all of these are taken off.
+    two.disks = with_disk(vm_of("cp2", 4)).disks;
+    let later = two.disks[0].reference.clone();
+    let noted = noted.noting(&two, &later).unwrap();
+    assert_eq!((noted.left.as_slice(), noted.discarded.len()), ([own, added, later].as_slice(), 0));
+    assert_eq!(noted.nodes[1].own_disk(), None);
+    // One that somebody has powered on is left alone.
+    let on = Vm { power: PowerState::On, ..vm_of("cp1", 1) };
+    let now = next(&kept, &seen(vec![on]));
+    assert!(!now.actions.iter().any(|action| matches!(action, Action::Destroy(_))) && !now.waits.is_empty());
+}
+
+/// It is hung there by somebody, and that its removal was asked for is not heard of yet.
+#[test]
+fn a_disk_that_was_to_go_is_no_nodes_own_where_a_vm_holds_it_and_stays_in_doubt() {
+    let mut kept = kept();
+    let vm = with_disk(vm_of("cp1", 1));
+    let disk = vm.disks[0].reference.clone();
+    kept.nodes[0].vm = Some(vm.uuid());
+    assert_eq!(kept.starting(kept.nodes[0].clone(), &vm).nodes[0].own_disk(), Some(disk.uuid));
+    (kept.discarded, kept.removals) = (vec![disk.clone()], vec![disk.uuid]);
+    let started = kept.starting(kept.nodes[0].clone(), &vm);
+    assert_eq!((started.nodes[0].own_disk(), started.nodes[0].started), (None, true));
+    let now = DiskRef { path: "elsewhere".to_owned(), ..disk.clone() };
+    let hung = started.hung(&disk, &now);
+    assert_eq!((hung.left.as_slice(), hung.discarded.len()), ([now.clone()].as_slice(), 0));
+    assert_eq!(hung.in_doubt().as_slice(), std::slice::from_ref(&now));
+    // Nor is it both left and to go where half a VM was moved meanwhile; a copy does not say where it is.
+    kept.nodes[0].drawn = kept.nodes[0].vm.take();
+    let mut on = Vm { power: PowerState::On, ..vm };
+    on.disks[0].reference = now.clone();
+    for (is_alone, place) in [(true, &now), (false, &disk)] {
+        let noted = kept.seen_on(&on, is_alone).unwrap();
+        assert_eq!((noted.left.as_slice(), noted.discarded.len()), (std::slice::from_ref(place), 0));
+        assert_eq!(noted.seen_on(&on, is_alone), None);
+    }
+}
+
+/// Two halves that hold a disk are taken for VMs that have served.
+#[test]
+fn no_vm_is_begun_while_half_of_another_one_holds_a_data_disk() {
+    let mut kept = kept();
+    kept.nodes[0].drawn = Some(Uuid::from_u128(1));
+    let bare = vm_of("cp1", 1);
+    let one = with_disk(bare.clone());
+    let mut two = one.clone();
+    let added = DiskRef { uuid: Uuid::from_u128(0xf0), path: "added".to_owned() };
+    two.disks.push(Disk { reference: added, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
+    for half in [two, one.clone()] {
+        let detach = Action::Detach(half.reference.clone(), half.disks[0].reference.clone());
+        assert_eq!(next(&kept, &seen(vec![half])).actions, [detach]);
+    }
+    // Its host is away: that is told, and waited for.
+    let away = next(&kept, &seen(vec![Vm { power: PowerState::Unknown, ..one }]));
+    let codes: Vec<_> = away.waits.iter().map(|wait| wait.reason.code.as_str()).collect();
+    assert_eq!((away.actions.len(), codes), (0, vec!["deploy.vm-state"]));
+    assert!(!away.needs_a_person(), "it comes back by itself");
+    let [make, other] = ["cp2", "cp3"].map(|name| Action::Make(name.to_owned()));
+    assert_eq!(next(&kept, &seen(vec![bare.clone()])).actions, [Action::Destroy(bare.reference), make, other]);
+}
+
+#[test]
+fn it_has_formed_once_each_node_says_so_and_is_ready() {
+    let mut kept = kept();
+    let mut vms = Vec::new();
+    for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
+        (node.vm, node.started) = (Some(Uuid::from_u128(uuid)), true);
+        vms.push(Vm { power: PowerState::On, ..with_disk(vm_of(&node.name, uuid)) });
+    }
+    let mut seen = seen(vms);
+    assert_eq!(next(&kept, &seen).waits.len(), 3);
+    let names = || ["cp1", "cp2", "cp3"].map(str::to_owned);
+    seen.said = names().map(|name| (name, NodeReport::Formed)).into();
+    seen.said.insert("cp2".to_owned(), NodeReport::Nothing("it waits for cp3".to_owned()));
+    let waits = next(&kept, &seen).waits;
+    assert_eq!((waits[0].to_string().as_str(), waits.len()), ("cp2: it waits for cp3 [deploy.forming]", 1));
+    // Once it has, any node speaks for it.
+    let later = DeploymentRecord { formed: true, ..kept.clone() };
+    assert!(next(&later, &seen).is_done());
+    seen.said.insert("cp2".to_owned(), NodeReport::Formed);
+    seen.ready = Some(Ok(["cp1".to_owned(), "cp2".to_owned()].into()));
+    assert_eq!(next(&kept, &seen).waits[0].reason.code, "deploy.not-ready");
+    seen.ready = Some(Err("it is silent".to_owned()));
+    assert_eq!(next(&kept, &seen).waits[0].reason.code, "deploy.api-silent");
+    seen.ready = Some(Ok(names().into()));
+    assert_eq!(next(&kept, &seen).actions, [Action::Formed]);
+}
+
+#[test]
+fn a_disk_of_a_cluster_that_ran_is_kept_unless_it_is_said_otherwise_and_no_volume_ever_goes() {
+    let mut kept = kept();
+    (kept.nodes[0].vm, kept.nodes[0].started) = (Some(Uuid::from_u128(1)), true);
+    let mut vm = with_disk(vm_of("cp1", 1));
+    let data = vm.disks[0].reference.clone();
+    let volume = DiskRef { uuid: Uuid::from_u128(0xf0), path: "volume".to_owned() };
+    let kind = DiskKind::Foreign;
+    vm.disks.push(Disk { reference: volume.clone(), kind, parent: None, controller: "c".to_owned() });
+    assert_eq!(kept.noting(&vm, &data).unwrap().left, std::slice::from_ref(&data));
+    let all = DeploymentRecord { removes_disks: true, ..kept };
+    let noted = all.noting(&vm, &data).unwrap();
+    assert_eq!(noted.discarded.as_slice(), [data.clone()].as_slice());
+    // Who takes that word back keeps what is still there.
+    let kept =
+        Goal::Destroy { cluster: &noted.cluster.clone(), disks: false, left: &[], doubtful: &[], held: &[], also: &[] };
+    let kept = kept.applied(DEPLOYMENT, Some(noted), &[]).unwrap();
+    assert_eq!((kept.left.as_slice(), kept.discarded.len()), ([data].as_slice(), 0));
+    assert!(!next(&kept, &Inventory::default()).actions.iter().any(|action| matches!(action, Action::DeleteDisk(_))));
+    let noted = all.noting(&vm, &volume).unwrap();
+    assert_eq!((noted.left.as_slice(), noted.discarded.len()), ([volume.clone()].as_slice(), 0));
+    // Nor later, when what was left goes as well.
+    let later = DESTROY_ALL.applied(DEPLOYMENT, Some(noted), &[]).unwrap();
+    assert_eq!((later.left, later.discarded), (vec![volume], vec![]));
+}
+
+#[test]
+fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() {
+    let mut kept = DeploymentRecord { formed: true, ..kept() };
+    kept.nodes.truncate(1);
+    let old = vm_of("cp1", 1);
+    let mut new = with_disk(vm_of("cp1", 9));
+    new.stamp.as_mut().unwrap().swap = Some(Uuid::from_u128(7));
+    let upgraded = [Uuid::from_u128(9)].into();
+    let both = Inventory { upgraded, ..seen(vec![old.clone(), new.clone()]) };
+    let off = next(&kept, &both);
+    assert_eq!(off.actions, [Action::PowerOn("cp1".to_owned())]);
+    let waits: Vec<_> = off.waits.iter().map(ToString::to_string).collect();
+    assert_eq!(waits, ["cp1: its VM is off [deploy.vm-state]"]);
+    // While none holds the disk the node is not said to be lost.
+    let mut moving = kept.clone();
+    moving.nodes[0].disk = Some(Uuid::from_u128(0xd9));
+    let gone = |vms: Vec<Vm>| next(&moving, &seen(vms)).waits[0].to_string();
+    let words = gone(vec![old.clone(), Vm { disks: Vec::new(), ..new.clone() }]);
+    let names = [old.to_string(), new.to_string(), Uuid::from_u128(0xd9).to_string()];
+    assert!(words.contains("attach it") && names.iter().all(|name| words.contains(name)), "{words}");
+    assert!(gone(Vec::new()).contains("is replaced by the others"));
+    // Not one that nobody has noted, which may hold anything.
+    let unknown = next(&kept, &seen(vec![old.clone(), new.clone()]));
+    assert_eq!((unknown.actions.len(), unknown.waits[0].reason.code.as_str()), (0, "deploy.vm-unnoted"));
+    let down = DeploymentRecord { goal: Lifecycle::Down, ..kept };
+    let noted = |vms| Inventory { upgraded: [1, 9].map(Uuid::from_u128).into(), ..seen(vms) };
+    let actions = next(&down, &noted(vec![old.clone(), new.clone()])).actions;
+    assert_eq!(
+        actions,
+        [Action::Destroy(old.reference), Action::Detach(new.reference.clone(), new.disks[0].reference.clone()),]
+    );
+}
+
+#[test]
+fn nothing_is_powered_off_or_removed_of_a_cluster_while_one_of_its_vms_has_a_snapshot() {
+    let mut kept = DeploymentRecord { goal: Lifecycle::Down, formed: true, ..kept() };
+    let mut vms = Vec::new();
+    for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
+        (node.vm, node.started) = (Some(Uuid::from_u128(uuid)), true);
+        vms.push(Vm { power: PowerState::On, ..with_disk(vm_of(&node.name, uuid)) });
+    }
+    assert_eq!(next(&kept, &seen(vms.clone())).actions.len(), 3);
+    vms[1].power = PowerState::Off;
+    vms[2].snapshots.push("a backup".to_owned());
+    let now = next(&kept, &seen(vms.clone()));
+    assert_eq!((now.actions.len(), now.waits.len()), (0, 1));
+    let wait = now.waits[0].to_string();
+    assert!(wait.contains("(a backup)") && wait.ends_with("[deploy.vm-snapshot]"), "{wait}");
+    assert!(!now.needs_a_person(), "a backup's goes by itself");
+    // That of a VM which is nobody's here holds nothing up.
+    vms[2].stamp.as_mut().unwrap().node = "payroll".to_owned();
+    kept.nodes.truncate(2);
+    assert_eq!(next(&kept, &seen(vms)).actions.len(), 2);
+}
+
+#[test]
+fn a_disk_that_somebody_elses_vm_holds_does_not_go_and_is_not_said_to() {
+    let holder = with_disk(vm_of("cp1", 1));
+    let disk = holder.disks[0].reference.clone();
+    let kept = DeploymentRecord { goal: Lifecycle::Down, discarded: vec![disk.clone()], ..kept() };
+    let by_another = Inventory { bystanders: vec![holder], ..Inventory::default() };
+    for (seen, goes) in [(Inventory::default(), true), (by_another, false)] {
+        let status = DeployStatus::of(&kept, Ok(&seen));
+        assert_eq!(status.discarded.contains(&disk), goes, "{status:?}");
+        assert_eq!(next(&kept, &seen).actions.contains(&Action::DeleteDisk(disk.clone())), goes);
+    }
+}
+
+/// Of an upgrade that was killed right before it took the disk, and abandoned.
+#[test]
+fn a_vm_with_the_nodes_disk_that_would_come_up_without_a_network_is_not_powered_on_and_a_person_is_told() {
+    let mut kept = DeploymentRecord { formed: true, ..kept() };
+    kept.nodes.truncate(1);
+    kept.nodes[0].vm = Some(Uuid::from_u128(1));
+    let adapter = |key: &str, connected| Adapter {
+        key: key.to_owned(),
+        network: "Management".to_owned(),
+        mac: format!("00:50:56:00:00:{}", &key[2..]),
+        connected,
+    };
+    let of = |adapters| seen(vec![Vm { adapters, ..with_disk(vm_of("cp1", 1)) }]);
+    let now = next(&kept, &of(vec![adapter("4000", false), adapter("4001", false)]));
+    let waits: Vec<_> = now.waits.iter().map(ToString::to_string).collect();
+    assert_eq!((now.actions.len(), waits.len()), (0, 1), "{waits:?}");
+    assert!(waits[0].contains("none of its network adapters") && waits[0].ends_with("[deploy.vm-state]"), "{waits:?}");
+    assert!(now.needs_a_person());
+    // A copy of it comes first: nobody is to connect either.
+    let doubles = vec![vm_of("cp1", 1)];
+    let copied = next(&kept, &Inventory { doubles, ..of(vec![adapter("4000", false)]) });
+    assert!(copied.actions.is_empty() && copied.waits.iter().any(|wait| wait.reason.code == "deploy.vm-odd"));
+    for one_is_connected in [vec![adapter("4000", true), adapter("4001", false)], Vec::new()] {
+        assert_eq!(next(&kept, &of(one_is_connected)).actions, [Action::PowerOn("cp1".to_owned())]);
+    }
+}
+
+/// It has another name since: a Machine is told what is said of its node.
+#[test]
+fn what_keeps_a_swapped_vm_from_being_powered_on_is_said_of_its_node() {
+    let mut kept = DeploymentRecord { formed: true, ..kept() };
+    kept.nodes.truncate(1);
+    kept.nodes[0].vm = Some(Uuid::from_u128(1));
+    let swapped = Vm { name: "cp1-bbbbbbb".to_owned(), ..with_disk(vm_of("cp1", 11)) };
+    let suspended = Vm { power: PowerState::Suspended, ..swapped.clone() };
+    let unclear = [(swapped.uuid(), "a test".to_owned())].into();
+    let upgraded: BTreeSet<Uuid> = [swapped.uuid()].into();
+    for at in [Inventory { unclear, ..seen(vec![swapped]) }, seen(vec![suspended])] {
+        let now = next(&kept, &Inventory { upgraded: upgraded.clone(), ..at });
+        assert!(now.actions.is_empty() && !now.waits.is_empty(), "{:?}", now.waits);
+        assert!(now.waits.iter().all(|wait| wait.node.as_deref() == Some("cp1")), "{:?}", now.waits);
+    }
+}
+
+/// In a swap, and after one that was abandoned, a node has two VMs.
+#[test]
+fn a_node_is_as_large_as_the_vm_that_holds_its_data_disk() {
+    let (small, large) = (VmSize { processors: 2, memory: 4096 }, VmSize { processors: 4, memory: 16384 });
+    let old = Vm { size: Some(small), ..vm_of("cp1", 1) };
+    let new = Vm { size: Some(large), ..vm_of("cp1", 11) };
+    let of = |vms: Vec<Vm>| DeployStatus::of(&kept(), Ok(&seen(vms))).nodes[0].size;
+    assert_eq!(of(vec![with_disk(old.clone()), new.clone()]), Some(small));
+    assert_eq!(of(vec![old.clone(), with_disk(new.clone())]), Some(large));
+    assert_eq!(of(vec![old, new.clone()]), None, "the disk is on its way");
+    assert_eq!(of(vec![with_disk(Vm { size: None, ..new })]), None, "nobody says it");
+    assert_eq!(of(Vec::new()), None);
+}
+
+/// One that was read a moment before the disk was moved still names it where it was.
+#[test]
+fn a_vm_that_holds_a_disk_elsewhere_is_found_beside_one_that_names_it_where_it_was_noted() {
+    let before = with_disk(vm_of("cp1", 1));
+    let disk = before.disks[0].reference.clone();
+    let mut now = Vm { disks: before.disks.clone(), ..vm_of("cp1", 9) };
+    now.disks[0].reference.path = "elsewhere".to_owned();
+    let both = Inventory { bystanders: vec![now.clone()], ..seen(vec![before.clone()]) };
+    assert_eq!(both.holder_elsewhere(&disk), Some((&now, &now.disks[0].reference)));
+    assert_eq!(seen(vec![before]).holder_elsewhere(&disk), None);
+}

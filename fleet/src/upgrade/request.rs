@@ -1,0 +1,115 @@
+//! What a person asks of an upgrade that there is, and whether it has gone too far for that.
+
+use std::collections::BTreeSet;
+
+use anyhow::bail;
+use uuid::Uuid;
+
+use super::context::MOMENT;
+use super::entry::{Direction, Entry, Outcome};
+use super::journal::Journal;
+use super::order::Order;
+use super::plan::Plan;
+use super::progress::{Next, Progress};
+use super::reason::{self, Reason};
+use super::run::{Run, RunOutcome, ended};
+use super::step_error::{Obstacle, StepError, Wait};
+
+/// What is asked for when an upgrade is continued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    Resume,
+    /// Give every node its old VM back. Which nodes are ill is looked at each time: they come first.
+    Rollback,
+    /// The same, all off and all on, whatever the nodes say.
+    RollbackAtOnce,
+    Commit,
+    /// End it where it stands.
+    Abandon,
+    /// End a plan of which nothing was begun, for another one to take its place. Nobody has asked for that.
+    Withdraw,
+}
+
+impl Run<'_> {
+    /// Turns the journal the way that a verb asks for, before it is gone. Says where the run has arrived if the
+    /// journal could not be written.
+    ///
+    /// # Errors
+    /// When the upgrade has gone too far for the verb, or somebody else has taken over.
+    pub async fn ask(&self, journal: &mut Journal<'_>, verb: Request) -> anyhow::Result<Option<RunOutcome>> {
+        permits(verb, None, journal.plan(), journal.entries())?;
+        let progress = journal.progress();
+        let back = matches!(progress.next(journal.plan()), Next::NodeIsBack(_));
+        let direction = match (verb, progress.direction, progress.outcome) {
+            (Request::Resume, Direction::Back, None) if back => Direction::Forward,
+            (Request::Rollback | Request::RollbackAtOnce, Direction::Forward | Direction::Commit, _) => Direction::Back,
+            (Request::Rollback | Request::RollbackAtOnce, Direction::Back, None) => Direction::Back,
+            (Request::Commit, Direction::Forward, Some(Outcome::Upgraded)) => Direction::Commit,
+            (Request::Abandon, direction, _) if direction != Direction::Abandon => Direction::Abandon,
+            (Request::Withdraw, Direction::Forward, None) => Direction::Back,
+            _ => return Ok(None),
+        };
+        // All are on their way back already: in which order may have to be another one now.
+        let turns = direction != Direction::Back || progress.direction != Direction::Back || progress.only.is_some();
+        let mut gone = BTreeSet::new();
+        if direction == Direction::Back && turns {
+            let open = || async {
+                self.context.left_out(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
+                    StepError::Cannot(Obstacle { reason, passes: true, .. }) => Wait::NotYet(reason),
+                    trouble => Wait::End(trouble),
+                })
+            };
+            match self.context.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await {
+                Ok(of_nothing_is_left) => gone = of_nothing_is_left,
+                Err(StepError::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
+                Err(trouble) => return ended(trouble).map(Some),
+            }
+        }
+        let order = match verb {
+            Request::Rollback => self.context.order_back(journal.plan(), &progress).await,
+            Request::RollbackAtOnce => Ok(Order::AtOnce),
+            _ => Ok(Order::LastFirst),
+        };
+        let order = match order {
+            Ok(order) if !turns && !progress.is_other_order(journal.plan(), &order) => return Ok(None),
+            Ok(order) => order,
+            Err(trouble) => return ended(trouble).map(Some),
+        };
+        let why = match verb {
+            Request::Withdraw => {
+                Reason::new(reason::WITHDRAWN, "nothing of it was begun, and another plan takes its place")
+            }
+            _ => Reason::new(reason::ASKED, "asked for by the operator"),
+        };
+        let turned = match direction {
+            Direction::Back => self.turn_back(journal, (None, order), gone, why).await,
+            _ => self.turn(journal, direction, why).await,
+        };
+        match turned {
+            Ok(()) => Ok(None),
+            Err(trouble) => ended(trouble).map(Some),
+        }
+    }
+}
+
+/// Refuses what an upgrade has gone too far for, and another upgrade than the one that was named.
+pub(super) fn permits(verb: Request, id: Option<Uuid>, plan: &Plan, entries: &[Entry]) -> anyhow::Result<()> {
+    if let Some(id) = id.filter(|id| *id != plan.id) {
+        bail!("the upgrade is {}, not {id}; nothing was changed", plan.id);
+    }
+    let progress = Progress::of(plan, entries);
+    match (verb, progress.direction, progress.outcome) {
+        (_, Direction::Abandon, Some(_)) => bail!("the upgrade was abandoned"),
+        (Request::Abandon, _, Some(outcome)) if outcome != Outcome::Upgraded => bail!("the upgrade has ended"),
+        (Request::Rollback | Request::RollbackAtOnce, Direction::Commit, _) if progress.is_final() => {
+            bail!("it is being committed or is: there is no way back but restoring the snapshot")
+        }
+        (Request::Rollback | Request::RollbackAtOnce | Request::Commit, Direction::Abandon, None) => {
+            bail!("it is being abandoned")
+        }
+        (Request::Withdraw, ..) if !progress.is_untouched() => bail!("it has begun: roll it back or abandon it"),
+        (Request::Commit, Direction::Back, _) => bail!("it went back: there is nothing to commit"),
+        (Request::Commit, Direction::Forward, None) => bail!("it is not at its end: there is nothing to commit yet"),
+        _ => Ok(()),
+    }
+}

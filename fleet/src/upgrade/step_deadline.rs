@@ -1,0 +1,51 @@
+//! For how long a step could not be taken: what counts against a node that is away is the time in which it was looked
+//! at, over all commands.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+
+use super::plan::Step;
+use super::progress::Progress;
+use super::reason::Reason;
+
+/// How a run does with its next step.
+#[derive(Debug, Default)]
+pub struct StepDeadline {
+    /// Since when it cannot be taken.
+    pub(super) since: Option<Instant>,
+    /// When that was seen last.
+    pub(super) last: Option<Instant>,
+    /// For how long it was looked at: this counts against a node that is away.
+    pub(super) looked: Duration,
+    /// How many seconds of that are noted.
+    pub(super) noted: u64,
+    pub(super) reason: Option<Reason>,
+    /// Whether the last look found what does not pass by itself.
+    pub(super) is_final: bool,
+    /// Whether nothing that was begun before is still going on.
+    pub(super) settled: bool,
+}
+
+impl StepDeadline {
+    /// For how long this command has waited.
+    pub(super) fn lasts(&self) -> Duration {
+        self.since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+
+    /// Counts the time since the last look at a step that cannot be taken, `most` at most. What passed while nobody
+    /// looked, because the command was stopped or there was none, does not count.
+    pub(super) fn look(&mut self, progress: &Progress, step: Step, most: Duration) {
+        let passed = if let Some(last) = self.last {
+            last.elapsed()
+        } else {
+            let (looked, at) = progress.looked(step).unwrap_or((0, u64::MAX));
+            self.looked = Duration::from_secs(looked);
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            Duration::from_secs(now.saturating_sub(at))
+        };
+        self.looked += passed.min(most);
+        self.last = Some(Instant::now());
+        self.since.get_or_insert_with(Instant::now);
+    }
+}

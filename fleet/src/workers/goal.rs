@@ -1,0 +1,185 @@
+//! What a person wants changed, as it is noted before anything follows from it.
+
+use anyhow::{Context, ensure};
+use contract::minor::Minor;
+
+use super::changes::Changes;
+use super::discards::Discards;
+use super::pool::{OvaImage, Pool};
+use super::reason;
+use super::records::PoolRecord;
+use super::skew::worker_minor;
+use super::worker_record::{State, WorkerRecord};
+use crate::upgrade::Reason;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Goal {
+    Create(Box<Pool>),
+    /// So many further workers.
+    Add(usize),
+    /// So many workers in all: given again, it is nothing new. Where there are more, those that have failed go first, then
+    /// outdated ones, then the youngest.
+    Scale(usize),
+    /// One worker less: this one.
+    Remove {
+        worker: String,
+        discards: Discards,
+    },
+    /// A worker that is a member no more, as its certificate has expired, joins again with a new token.
+    Rejoin {
+        worker: String,
+    },
+    /// Workers that are made otherwise, and of the newest minor of Kubernetes that their image carries and the cluster takes
+    /// now. They are made, and replaced, as they were but for what is said; a pause holds.
+    Replace {
+        /// Their image; none for the one that they have.
+        image: Option<OvaImage>,
+        /// The minor of the cluster's API servers.
+        cluster: Minor,
+        /// The minor that they are to run, if one is said: another one than they would run is refused.
+        kubernetes: Option<Minor>,
+        changes: Box<Changes>,
+        discards: Discards,
+    },
+    /// No outdated worker is replaced for now.
+    Pause,
+    /// To go on: also with what was paused, blocked, shut down or has failed.
+    GoOn,
+    /// To go on with what was interrupted, blocked or shut down. What somebody has paused stays so, and what has failed.
+    Continue,
+}
+
+impl Goal {
+    /// What is kept once it is wanted.
+    pub fn applied(&self, kept: Option<PoolRecord>, now: u64) -> anyhow::Result<PoolRecord> {
+        if let Self::Create(pool) = self {
+            ensure!(kept.is_none(), "there are workers already; resuming goes on with them");
+            pool.check()?;
+            return Ok(PoolRecord { pool: (**pool).clone(), machines: Vec::new() });
+        }
+        let mut kept = kept.context("there are no workers yet")?;
+        kept.pool.powers_on = matches!(self, Self::GoOn | Self::Continue);
+        // Those that have joined are watched anew by each command.
+        for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Member) {
+            machine.since = now;
+        }
+        match self {
+            Self::Create(_) => {}
+            Self::Add(count) => kept.pool.count += count,
+            Self::Scale(count) => scale(&mut kept, *count, now),
+            Self::Remove { worker, discards } => remove(&mut kept, worker, *discards, now)?,
+            Self::Rejoin { worker } => rejoin(&mut kept, worker, now)?,
+            Self::Replace { image, cluster, kubernetes, changes, discards } => {
+                if let Some(OvaImage { image, ova, carries }) = image {
+                    kept.pool.template.image.clone_from(image);
+                    kept.pool.ova.clone_from(ova);
+                    kept.pool.carries.clone_from(carries);
+                }
+                let carries = &kept.pool.carries;
+                ensure!(!carries.is_empty(), "which Kubernetes the workers' image carries was not noted: name its OVA");
+                let minor = worker_minor(carries, *cluster, *kubernetes).map_err(|why| anyhow::anyhow!("{why}"))?;
+                kept.pool.template.kubernetes = minor.to_string();
+                changes.apply(&mut kept.pool);
+                replaced_with(&mut kept, *discards);
+            }
+            Self::Pause => kept.pool.rollout.paused = true,
+            Self::GoOn => {
+                kept.pool.rollout.paused = false;
+                give_up(&mut kept, now);
+                go_on(&mut kept, now);
+            }
+            Self::Continue => go_on(&mut kept, now),
+        }
+        kept.pool.check()?;
+        Ok(kept)
+    }
+}
+
+/// What was said holds for the workers that are outdated by now: never for one that goes later, nor for one that a person
+/// wants to go.
+fn replaced_with(kept: &mut PoolRecord, discards: Discards) {
+    for machine in kept.machines.iter_mut().filter(|machine| !is_asked(machine)) {
+        let is_outdated = kept.pool.template.outdates(&machine.template);
+        machine.discards = if is_outdated { discards } else { Discards::default() };
+    }
+}
+
+/// Whether it leaves because a person wants it.
+fn is_asked(machine: &WorkerRecord) -> bool {
+    machine.state == State::Leaving && machine.reason.as_ref().is_some_and(|why| why.code == reason::ASKED)
+}
+
+fn remove(kept: &mut PoolRecord, name: &str, discards: Discards, now: u64) -> anyhow::Result<()> {
+    let there = kept.machines.iter().filter(|machine| machine.counts()).count();
+    let machine = named(&mut kept.machines, name)?;
+    machine.discards = discards;
+    // Asked for twice, it goes once.
+    if is_asked(machine) {
+        return Ok(());
+    }
+    // One that goes already is not counted any more, or another one takes its place: it is replaced. One that is lost or did
+    // not join is made anew, unless a person wants one less before that: afterwards it would be one of the others.
+    let is_made_anew = |why: &Reason| [reason::GIVEN_UP, reason::VM_GONE].contains(&why.code.as_str());
+    let is_missing = machine.reason.as_ref().is_some_and(is_made_anew) && there < kept.pool.count;
+    if machine.state != State::Leaving || is_missing {
+        kept.pool.count = kept.pool.count.saturating_sub(1);
+    }
+    machine.leave(now, Reason::new(reason::ASKED, "a person wants it to go"));
+    Ok(())
+}
+
+/// Where fewer are wanted than before, those that have failed are among the ones that go: they do nothing for anybody.
+fn scale(kept: &mut PoolRecord, count: usize, now: u64) {
+    let there = kept.machines.iter().filter(|machine| machine.counts()).count();
+    let surplus = if count < kept.pool.count { there.saturating_sub(count) } else { 0 };
+    let failed = kept.machines.iter_mut().rev().filter(|machine| machine.state == State::Failed);
+    for machine in failed.take(surplus) {
+        machine.leave(now, Reason::new(reason::SURPLUS, "there are more workers than are wanted"));
+    }
+    kept.pool.count = count;
+}
+
+/// A member, or one that was one and failed to join again, is given a new token.
+fn rejoin(kept: &mut PoolRecord, name: &str, now: u64) -> anyhow::Result<()> {
+    let machine = named(&mut kept.machines, name)?;
+    let may = match machine.state {
+        State::Member | State::Returning => true,
+        State::Failed => machine.has_joined(),
+        State::New | State::Joining | State::Leaving => false,
+    };
+    ensure!(may, "{name} comes or goes, or has never joined: only a worker that has joined can join again");
+    machine.enter(State::Returning, now, None);
+    Ok(())
+}
+
+fn named<'k>(machines: &'k mut [WorkerRecord], name: &str) -> anyhow::Result<&'k mut WorkerRecord> {
+    let names: Vec<String> = machines.iter().map(|machine| machine.name.clone()).collect();
+    let found = machines.iter_mut().find(|machine| machine.name == name);
+    found.with_context(|| format!("there is no worker {name}; there are {}", names.join(", ")))
+}
+
+/// What did not join is made anew. What had joined once is given another token: nobody has said that it goes.
+fn give_up(kept: &mut PoolRecord, now: u64) {
+    for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Failed) {
+        if machine.has_joined() {
+            machine.enter(State::Returning, now, None);
+            continue;
+        }
+        let why = machine.reason.as_ref().map_or_else(String::new, |why| format!(": {}", why.words));
+        machine.leave(now, Reason::new(reason::GIVEN_UP, format!("it is made anew{why}")));
+    }
+}
+
+/// What has no time to join any more is made anew unless it has joined meanwhile, also what was never powered on, or given
+/// another token if it had joined before; what is blocked, or was not watched, gets its time again.
+fn go_on(kept: &mut PoolRecord, now: u64) {
+    let pool = &kept.pool;
+    for machine in &mut kept.machines {
+        match machine.state {
+            State::Joining if !machine.has_time(pool, now) && machine.has_joined() => machine.state = State::Returning,
+            State::Joining if !machine.has_time(pool, now) => machine.state = State::New,
+            State::Joining | State::Leaving => machine.since = now,
+            State::New | State::Member | State::Returning | State::Failed => {}
+        }
+    }
+}

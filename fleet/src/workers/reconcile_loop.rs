@@ -1,0 +1,251 @@
+//! The pool under one hold, looked at again and again: what a command loops over until it is done, and a controller for ever.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::act::{ActionContext, ActionOutcome};
+use super::action::Action;
+use super::action_error::ActionError;
+use super::decide::{Next, next};
+use super::goal::Goal;
+use super::guarded_cluster::GuardedCluster;
+use super::inventory::{Inventory, Observed};
+use super::look::look_or_end;
+use super::missing::Missing;
+use super::newer::Newer;
+use super::reason;
+use super::records::{PoolRecord, Records};
+use super::wait::Wait;
+use super::worker_pool::{Notice, Workers};
+use super::worker_record::{State, WorkerRecord};
+use crate::cancel::Cancelled;
+use crate::hypervisor::DiskRef;
+use crate::lease::Lease;
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Reason};
+
+/// How long a round may make VMs, in seconds, before those that are made are powered on. One at least is made.
+const MAKING: u64 = 60;
+
+pub struct ReconcileLoop<'a> {
+    acting: ActionContext<'a>,
+    records: Records<'a>,
+    /// What a command before this one had begun has arrived, and is waited for.
+    in_doubt: bool,
+    missing: Missing,
+}
+
+impl<'a> ReconcileLoop<'a> {
+    /// Of a pool, from what is kept of it.
+    pub fn new(workers: &'a Workers<'a>, hold: &'a Lease<'a>, records: Records<'a>) -> Self {
+        let acting = ActionContext {
+            workers,
+            hypervisor: GuardedHypervisor::new(workers.hypervisor, hold),
+            cluster: GuardedCluster { cluster: workers.cluster, hold },
+            turns: Mutex::default(),
+        };
+        Self { acting, records, in_doubt: true, missing: Missing::default() }
+    }
+
+    pub fn kept(&self) -> &PoolRecord {
+        self.records.kept()
+    }
+
+    /// For how long the store is left alone by who cannot go on without it ([`Lease::rest`]).
+    pub(super) fn rest(&self) -> Duration {
+        self.acting.cluster.hold.rest()
+    }
+
+    /// Notes a further wish, all of it at once: one that is so already, such as the same number of workers, writes nothing.
+    ///
+    /// # Errors
+    /// When it cannot be wanted now, or it is not certain that it was noted: the same wish may be given again then.
+    pub async fn wish(&mut self, wish: &Goal) -> anyhow::Result<()> {
+        let before = self.kept();
+        let wanted = wish.applied(Some(before.clone()), (self.acting.workers.clock)())?;
+        let is_changed = |machine: &WorkerRecord| {
+            let Some(was) = before.machine(&machine.name) else { return true };
+            // That one that has joined is watched anew is said by each command, and changes nothing of it.
+            let same = WorkerRecord { since: machine.since, ..was.clone() };
+            if machine.state == State::Member { *machine != same } else { machine != was }
+        };
+        let is_other_pool = wanted.pool != before.pool;
+        let machines: Vec<WorkerRecord> = wanted.machines.into_iter().filter(is_changed).collect();
+        if !is_other_pool && machines.is_empty() {
+            return Ok(());
+        }
+        self.records.save_all(wanted.pool, machines).await
+    }
+
+    /// Looks once, and does all that can be done then. Whoever is interrupted, or killed, goes on by asking again.
+    ///
+    /// # Errors
+    /// When this command may not go on: another one has taken over. Whatever else hinders is in what is returned.
+    pub async fn step(&mut self) -> anyhow::Result<Round> {
+        let Self { acting, records, in_doubt, missing } = self;
+        let workers = acting.workers;
+        acting.cluster.hold.renew().await?;
+        let mut round = Round::default();
+        let seen = match looked(acting, records.kept(), in_doubt).await {
+            Ok(mut seen) => {
+                missing.note(&records.kept().machines, &mut seen);
+                seen
+            }
+            Err(trouble) => {
+                missing.blind();
+                round.blind = true;
+                round.meets(None, trouble, in_doubt)?;
+                round.needs_a_person = round.waits.iter().all(|wait| wait.lasting);
+                return Ok(round);
+            }
+        };
+        if let Err(trouble) = note_settings(&acting.hypervisor, records, &seen).await {
+            round.meets(None, trouble, in_doubt)?;
+            return Ok(round);
+        }
+        if workers.restorable {
+            let newer = seen.newer(&records.kept().machines);
+            round.waits.extend(newer.into_iter().map(|vm| Wait::of_pool(reason::VM_NEWER, true, Newer(vm))));
+            if !round.waits.is_empty() {
+                round.needs_a_person = true;
+                return Ok(round);
+            }
+        }
+        let next = next(&records.kept().pool, &records.kept().machines, &seen);
+        round.done = next.is_done();
+        let Next { actions, waits, stopped } = next;
+        (round.waits, round.stopped) = (waits, stopped);
+        // A drain that is blocked goes on only once a person has seen to it, and so does what was refused.
+        let (mut imported, mut may_go_on) = (false, false);
+        for action in actions {
+            if *workers.cancelled.borrow() {
+                break;
+            }
+            // The token of a VM that is made should not run out while all others are made as well.
+            let makes = matches!(action, Action::Import(_));
+            if makes && imported && (workers.clock)().saturating_sub(seen.now) >= MAKING {
+                continue;
+            }
+            imported |= makes;
+            if !matches!(action, Action::Drain(_)) {
+                (workers.watch)(&Notice::Begun(&action));
+            }
+            let drains = matches!(action, Action::Drain(_));
+            let leads_on = leads_on(&action, action.machine().and_then(|name| records.kept().machine(name)));
+            match acting.act(records, &seen, &action).await {
+                Ok(ActionOutcome::Changed) => {
+                    if let Action::Destroy(name) = &action {
+                        missing.destroyed(name);
+                    }
+                    round.released |= matches!(action, Action::Release(..));
+                    // One that lasts too long may go on for ever: a pod that tolerates the cordon comes back as often as it goes.
+                    let comes_back = drains
+                        && round.waits.iter().any(|wait| wait.lasting && wait.worker.as_ref() == action.machine());
+                    round.changed |= !comes_back;
+                    round.progressed |= leads_on && !comes_back;
+                }
+                Ok(ActionOutcome::Blocked(why)) => round.blocked(&action, why),
+                Err(trouble) => {
+                    may_go_on |= !matches!(trouble, ActionError::Refused(_));
+                    round.meets(action.machine(), trouble, in_doubt)?;
+                    continue;
+                }
+            }
+            may_go_on |= !drains;
+        }
+        round.needs_a_person = !round.done && !may_go_on && round.waits.iter().all(|wait| wait.lasting);
+        Ok(round)
+    }
+}
+
+/// Notes where the settings of VMs are, before anything is done with them.
+async fn note_settings(
+    hypervisor: &GuardedHypervisor<'_>,
+    records: &mut Records<'_>,
+    seen: &Inventory,
+) -> Result<(), ActionError> {
+    let mut moved = Vec::new();
+    for machine in &records.kept().machines {
+        let Observed::Vm(vm) = seen.vm(machine) else { continue };
+        let Some(path) = vm.settings.clone() else { continue };
+        if machine.settings.as_ref() == Some(&path) && machine.datastore.is_some() {
+            continue;
+        }
+        let file = DiskRef { uuid: vm.uuid(), path };
+        let datastore = hypervisor.disk_datastore(&file).await?;
+        let now = WorkerRecord { settings: Some(file.path), datastore, ..machine.clone() };
+        moved.extend((now != *machine).then_some(now));
+    }
+    if moved.is_empty() {
+        return Ok(());
+    }
+    records.save_all(records.kept().pool.clone(), moved).await.map_err(ActionError::store)
+}
+
+async fn looked(acting: &ActionContext<'_>, kept: &PoolRecord, in_doubt: &mut bool) -> Result<Inventory, ActionError> {
+    if *in_doubt {
+        let settled = acting.hypervisor.settle_unless(&acting.workers.cancelled).await;
+        settled.map_err(|Cancelled| ActionError::is_to_end(HYPERVISOR_TRANSIENT))??;
+        *in_doubt = false;
+    }
+    look_or_end(acting.workers, kept).await
+}
+
+/// Whether something leads on, once it is done: what is made anew again and again, a worker, a VM or a token, comes no further by
+/// being noted or removed.
+fn leads_on(action: &Action, machine: Option<&WorkerRecord>) -> bool {
+    let is = |state| machine.is_some_and(|machine| machine.state == state);
+    let is_given_up = |machine: &WorkerRecord| machine.reason.as_ref().is_some_and(|why| why.code == reason::GIVEN_UP);
+    match action {
+        Action::Add { .. } | Action::Hear(..) | Action::Suspect(..) => false,
+        Action::RemoveToken(_) if is(State::Returning) => false,
+        Action::Leave(..)
+        | Action::RemoveToken(_)
+        | Action::PowerOff(_)
+        | Action::Detach(..)
+        | Action::Destroy(_)
+        | Action::Disconnect(..)
+        | Action::Release(..) => !is(State::New) && !machine.is_some_and(is_given_up),
+        Action::Forget(..) => !machine.is_some_and(is_given_up),
+        _ => true,
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// Something was done.
+    pub changed: bool,
+    /// Something was done that leads on.
+    pub progressed: bool,
+    /// A VM was given up: it is kept, and its machine is still there to say so.
+    pub released: bool,
+    /// Something could not be done.
+    pub failed: bool,
+    /// Nothing could be looked at.
+    pub blind: bool,
+    /// Nothing is left to do or to wait for.
+    pub done: bool,
+    /// Only a person helps.
+    pub needs_a_person: bool,
+    /// What has to happen before it goes on.
+    pub waits: Vec<Wait>,
+    pub stopped: Vec<Wait>,
+}
+
+impl Round {
+    /// A drain that is blocked says by whom, and lasts as the drain does.
+    fn blocked(&mut self, action: &Action, reason: Reason) {
+        for wait in self.waits.iter_mut().filter(|wait| wait.worker.as_ref() == action.machine()) {
+            wait.reason = reason.clone();
+        }
+    }
+
+    /// What was not done is done later, or never by this command.
+    fn meets(&mut self, machine: Option<&String>, trouble: ActionError, in_doubt: &mut bool) -> anyhow::Result<()> {
+        let (reason, lasting) = trouble.reason(in_doubt)?;
+        self.failed = true;
+        // It does not pass, whatever was waited for of it otherwise.
+        self.waits.retain(|wait| !lasting || machine.is_none() || wait.worker.as_ref() != machine);
+        self.waits.push(Wait { worker: machine.cloned(), reason, lasting, token: false });
+        Ok(())
+    }
+}
