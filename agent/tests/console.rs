@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use agent::cluster::join::{Standing, no_token};
+use agent::cluster::join::{WorkerMembership, no_token};
 use agent::cluster::records::{Progress, Records};
 use agent::intake::config::Config;
 use agent::status::{Phase, Reporter, Status};
@@ -334,7 +334,7 @@ fn a_worker_whose_certificate_has_expired_is_given_its_new_token_in_the_form() {
     records.erase_token().unwrap();
     reports(root.path(), |status| {
         (status.phase, status.node) = (Phase::Refused, Some("worker1".into()));
-        status.findings = no_token(&Standing::Expired(SystemTime::UNIX_EPOCH)).into();
+        status.findings = no_token(&WorkerMembership::Expired(SystemTime::UNIX_EPOCH)).into();
     });
 
     let mut console = Console::open(root.path());

@@ -158,7 +158,7 @@ pub struct FullVersion {
 
 /// Why a text is no [`FullVersion`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoFullVersion {
+pub enum ParseFullVersionError {
     /// It does not begin with version and build.
     #[error("{0:?} does not begin with a version, a plus sign and the {BUILD_DIGITS} hexadecimal digits of a build")]
     Build(String),
@@ -189,9 +189,9 @@ impl fmt::Display for FullVersion {
 /// Strict: what it says decides whether an image may be swapped in, so that a text is understood to its end or not at
 /// all.
 impl FromStr for FullVersion {
-    type Err = NoFullVersion;
+    type Err = ParseFullVersionError;
 
-    fn from_str(text: &str) -> Result<Self, NoFullVersion> {
+    fn from_str(text: &str) -> Result<Self, ParseFullVersionError> {
         let (image, rest) = text.split_at(text.find(' ').unwrap_or(text.len()));
         let hexadecimal = |build: &str| build.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
         let (version, build) = image
@@ -199,13 +199,14 @@ impl FromStr for FullVersion {
             .filter(|(version, build)| {
                 Version::parse(version).is_ok() && build.len() == BUILD_DIGITS && hexadecimal(build)
             })
-            .ok_or_else(|| NoFullVersion::Build(text.to_owned()))?;
-        let (etcd, rest) = part(rest, "etcd", || NoFullVersion::Etcd(text.to_owned()))?;
-        let (upgrades_from, rest) = part(rest, "upgrades from", || NoFullVersion::UpgradesFrom(text.to_owned()))?;
+            .ok_or_else(|| ParseFullVersionError::Build(text.to_owned()))?;
+        let (etcd, rest) = part(rest, "etcd", || ParseFullVersionError::Etcd(text.to_owned()))?;
+        let (upgrades_from, rest) =
+            part(rest, "upgrades from", || ParseFullVersionError::UpgradesFrom(text.to_owned()))?;
         let read = Self { version: version.to_owned(), build: build.to_owned(), etcd, upgrades_from };
         match rest.is_empty() && read.to_string() == text {
             true => Ok(read),
-            false => Err(NoFullVersion::More(text.to_owned())),
+            false => Err(ParseFullVersionError::More(text.to_owned())),
         }
     }
 }
@@ -268,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_full_version_that_is_not_understood_to_its_end_is_refused() {
-        type Wrong = fn(String) -> NoFullVersion;
+        type Wrong = fn(String) -> ParseFullVersionError;
         let table: [(&[&str], Wrong); 4] = [
             (
                 &[
@@ -281,10 +282,10 @@ mod tests {
                     "two+0123456789abcdef0123456789abcdef",
                     "0.2.0+x+0123456789abcdef0123456789abcdef",
                 ],
-                NoFullVersion::Build,
+                ParseFullVersionError::Build,
             ),
-            (&["B (etcd 3.6", "B (etcd three)", "B (etcd 3.6.16)", "B (etcd )"], NoFullVersion::Etcd),
-            (&["B (upgrades from >=0.1.0", "B (upgrades from whatever)"], NoFullVersion::UpgradesFrom),
+            (&["B (etcd 3.6", "B (etcd three)", "B (etcd 3.6.16)", "B (etcd )"], ParseFullVersionError::Etcd),
+            (&["B (upgrades from >=0.1.0", "B (upgrades from whatever)"], ParseFullVersionError::UpgradesFrom),
             (
                 &[
                     "B ",
@@ -296,7 +297,7 @@ mod tests {
                     "B (etcd 03.6)",
                     "B (etcd 3.6) and more",
                 ],
-                NoFullVersion::More,
+                ParseFullVersionError::More,
             ),
         ];
         for (texts, wrong) in table {

@@ -52,19 +52,19 @@ pub enum Error {
     Ambiguous(&'static str),
     /// Certificates or keys in files of their own.
     #[error("{0} is not in it: a kubeconfig with its certificates inside is needed")]
-    Outside(&'static str),
+    ExternalFile(&'static str),
     /// The server's address cannot be told apart from the text around it.
     #[error("its server cannot be replaced: write the address once, without escapes")]
-    Entangled,
+    AmbiguousServer,
     /// The current entry has a field that is not understood: a client may run a program by it, or ask elsewhere.
     #[error(
         "its current entry in {0} has a field that is not understood, such as exec, token or proxy-url, beside server, authority, \
          certificate and key"
     )]
-    Beyond(&'static str),
+    UnknownField(&'static str),
     /// The client's certificate is none, or another authority has signed it.
     #[error("its certificate was not signed by its authority")]
-    Foreign,
+    WrongIssuer,
     /// What should be base64 of PEM is not.
     #[error("{0} is not base64 of a text")]
     Unreadable(&'static str),
@@ -93,19 +93,19 @@ impl Kubeconfig {
     ///
     /// # Errors
     /// As of [`Self::parse`]; [`Error::Beyond`]; [`Error::Foreign`].
-    pub fn handed_on(text: &str) -> Result<Self, Error> {
+    pub fn parse_untrusted(text: &str) -> Result<Self, Error> {
         let read = Self::parse(text)?;
         let fields = DocumentOf::<Fields, Fields>::parse(text)?;
         let goes_beyond = |fields: &Fields, known: &[&str]| {
             fields.iter().any(|(field, holds)| holds.0 && !known.contains(&field.as_str()))
         };
         if goes_beyond(fields.cluster()?, &OF_CLUSTER) {
-            return Err(Error::Beyond("clusters"));
+            return Err(Error::UnknownField("clusters"));
         }
         if goes_beyond(fields.user()?, &OF_USER) {
-            return Err(Error::Beyond("users"));
+            return Err(Error::UnknownField("users"));
         }
-        if read.is_signed() { Ok(read) } else { Err(Error::Foreign) }
+        if read.is_signed() { Ok(read) } else { Err(Error::WrongIssuer) }
     }
 
     /// Whether its authority has signed the client's certificate.
@@ -117,7 +117,7 @@ impl Kubeconfig {
     }
 
     /// When the client's certificate ends; none if it is no certificate.
-    pub fn ends(&self) -> Option<SystemTime> {
+    pub fn valid_until(&self) -> Option<SystemTime> {
         let (_, pem) = x509_parser::pem::parse_x509_pem(self.certificate.as_bytes()).ok()?;
         let ends = pem.parse_x509().ok()?.validity().not_after.timestamp();
         Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(ends).ok()?))
@@ -174,7 +174,7 @@ pub fn authority(text: &str) -> Result<String, Error> {
 }
 
 /// A kubeconfig of nobody: where the API is, and what proves it. The current context is left out, as there is no user.
-pub fn of_nobody(server: &str, authority: &str) -> String {
+pub fn without_user(server: &str, authority: &str) -> String {
     let cluster = serde_json::json!({
         "certificate-authority-data": BASE64_STANDARD.encode(authority),
         "server": server,
@@ -191,7 +191,7 @@ pub fn of_nobody(server: &str, authority: &str) -> String {
 }
 
 fn decoded(value: Option<&str>, name: &'static str) -> Result<String, Error> {
-    let encoded = value.ok_or(Error::Outside(name))?;
+    let encoded = value.ok_or(Error::ExternalFile(name))?;
     let bytes = BASE64_STANDARD.decode(encoded).map_err(|_| Error::Unreadable(name))?;
     String::from_utf8(bytes).map_err(|_| Error::Unreadable(name))
 }
@@ -211,7 +211,7 @@ pub fn with_server(text: &str, server: &str) -> Result<Option<Zeroizing<String>>
     // The same characters may stand in a comment, or in another cluster's address, first.
     match Document::parse(&changed)?.cluster()?.server()? == server {
         true => Ok(Some(changed)),
-        false => Err(Error::Entangled),
+        false => Err(Error::AmbiguousServer),
     }
 }
 
@@ -219,20 +219,20 @@ pub fn with_server(text: &str, server: &str) -> Result<Option<Zeroizing<String>>
 type Document = DocumentOf<Cluster, User>;
 
 /// The fields of an entry by their names. What they hold is passed over.
-type Fields = BTreeMap<String, Holds>;
+type Fields = BTreeMap<String, HasValue>;
 
 /// Whether a field holds anything that a client would go by: not null, false or empty.
-struct Holds(bool);
+struct HasValue(bool);
 
-impl<'de> Deserialize<'de> for Holds {
+impl<'de> Deserialize<'de> for HasValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Looks).map(Self)
+        deserializer.deserialize_any(HasValueVisitor).map(Self)
     }
 }
 
-struct Looks;
+struct HasValueVisitor;
 
-impl<'de> Visitor<'de> for Looks {
+impl<'de> Visitor<'de> for HasValueVisitor {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -421,7 +421,7 @@ users:
 
     #[test]
     fn a_kubeconfig_of_nobody_names_the_authority() {
-        let text = of_nobody("https://10.0.0.10:6443", "A");
+        let text = without_user("https://10.0.0.10:6443", "A");
         assert_eq!(authority(&text), Ok("A".to_owned()));
         assert_eq!(authority(YAML), Ok("A".to_owned()));
         assert_eq!(Kubeconfig::parse(&text), Err(Error::Missing("users")));
@@ -452,8 +452,8 @@ users:
         let certificate = parameters.self_signed(&key).unwrap().pem();
         // date --date 2030-01-01Z +%s
         let ends = UNIX_EPOCH + Duration::from_secs(1_893_456_000);
-        assert_eq!(Kubeconfig { certificate, ..read() }.ends(), Some(ends));
-        assert_eq!(read().ends(), None);
+        assert_eq!(Kubeconfig { certificate, ..read() }.valid_until(), Some(ends));
+        assert_eq!(read().valid_until(), None);
     }
 
     #[test]
@@ -515,26 +515,26 @@ users:
         let handed_on = |from: &str, to: &str| {
             // Whoever uses it himself goes by what is read, and by nothing else.
             assert_eq!(mutated(from, to), Ok(read()), "{to}");
-            Kubeconfig::handed_on(&YAML.replace(from, to)).unwrap_err()
+            Kubeconfig::parse_untrusted(&YAML.replace(from, to)).unwrap_err()
         };
         for more in
             ["exec: {command: evil}", "token: t", "tokenFile: /t", "as: root", "Exec: [x]", "auth-provider: {name: x}"]
         {
-            assert_eq!(handed_on(key, &format!("{key}    {more}\n")), Error::Beyond("users"), "{more}");
+            assert_eq!(handed_on(key, &format!("{key}    {more}\n")), Error::UnknownField("users"), "{more}");
         }
         for more in ["proxy-url: http://10.9.9.9", "insecure-skip-tls-verify: true", "certificate-authority: /ca"] {
-            assert_eq!(handed_on(server, &format!("{server}    {more}\n")), Error::Beyond("clusters"), "{more}");
+            assert_eq!(handed_on(server, &format!("{server}    {more}\n")), Error::UnknownField("clusters"), "{more}");
         }
         // All that is in the way of these is that the certificate is none.
         for nothing in ["exec: null", "exec: {}", "token: \"\"", "tokenFile: ~", "as-groups: []"] {
-            assert_eq!(handed_on(key, &format!("{key}    {nothing}\n")), Error::Foreign, "{nothing}");
+            assert_eq!(handed_on(key, &format!("{key}    {nothing}\n")), Error::WrongIssuer, "{nothing}");
         }
         let known = "extensions: [{name: x, extension: {a: 1}}]";
         for nothing in ["insecure-skip-tls-verify: false", "proxy-url: \"\"", known] {
-            assert_eq!(handed_on(server, &format!("{server}    {nothing}\n")), Error::Foreign, "{nothing}");
+            assert_eq!(handed_on(server, &format!("{server}    {nothing}\n")), Error::WrongIssuer, "{nothing}");
         }
         let other = "users:\n- name: other\n  user:\n    exec: {command: theirs}\n";
-        assert_eq!(handed_on("users:\n", other), Error::Foreign, "another cluster's user is nobody's matter here");
+        assert_eq!(handed_on("users:\n", other), Error::WrongIssuer, "another cluster's user is nobody's matter here");
     }
 
     #[test]
@@ -550,13 +550,13 @@ users:
         let signed = rcgen::CertificateParams::default().signed_by(&key, &issuer).unwrap().pem();
         let not_signed = rcgen::CertificateParams::default().signed_by(&key, &foreign).unwrap().pem();
         let given = Kubeconfig { authority: own, certificate: signed, ..read() };
-        assert_eq!(Kubeconfig::handed_on(&given.render("anna")), Ok(given.clone()));
+        assert_eq!(Kubeconfig::parse_untrusted(&given.render("anna")), Ok(given.clone()));
         for foreign in [
             Kubeconfig { certificate: not_signed, ..given.clone() },
             Kubeconfig { authority: other, ..given.clone() },
             Kubeconfig { authority: "none".to_owned(), ..given.clone() },
         ] {
-            assert_eq!(Kubeconfig::handed_on(&foreign.render("anna")), Err(Error::Foreign));
+            assert_eq!(Kubeconfig::parse_untrusted(&foreign.render("anna")), Err(Error::WrongIssuer));
         }
     }
 
@@ -564,7 +564,7 @@ users:
     fn what_is_wrong_is_said_without_the_key() {
         assert_eq!(mutated("    server: https://10.0.0.10:6443\n", ""), Err(Error::Missing("server")));
         let reference = "client-key: /var/lib/kubelet/pki/kubelet-client-current.pem";
-        assert_eq!(mutated("client-key-data: Qw==", reference), Err(Error::Outside("client-key-data")));
+        assert_eq!(mutated("client-key-data: Qw==", reference), Err(Error::ExternalFile("client-key-data")));
         assert_eq!(mutated("Qg==", "'*'"), Err(Error::Unreadable("client-certificate-data")));
         assert_eq!(mutated("QQ==", "/w=="), Err(Error::Unreadable("certificate-authority-data")), "no text");
         let damaged = mutated("  user:\n", "  user: [\n").unwrap_err();
@@ -585,7 +585,7 @@ users:
         let without = YAML.replace("    client-key-data: Qw==\n", "");
         assert!(with_server(&without, other).unwrap().is_some(), "the kubelet's key is in a file of its own");
         let commented = format!("# once {one}\n{YAML}");
-        assert_eq!(with_server(&commented, other), Err(Error::Entangled));
+        assert_eq!(with_server(&commented, other), Err(Error::AmbiguousServer));
         assert_eq!(with_server("users: []\n", other), Err(Error::Missing("clusters")));
     }
 }

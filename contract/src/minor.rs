@@ -19,7 +19,7 @@ const BEHIND: usize = 3;
 /// A text that is no minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a minor is two numbers with a dot between them, such as 1.36")]
-pub struct NoMinor;
+pub struct ParseMinorError;
 
 impl Minor {
     /// The minor of a version such as `3.6.16`; none of what is no version.
@@ -47,22 +47,22 @@ pub fn newest<'a>(minors: impl IntoIterator<Item = &'a str>) -> Option<&'a str> 
 }
 
 impl FromStr for Minor {
-    type Err = NoMinor;
+    type Err = ParseMinorError;
 
-    fn from_str(text: &str) -> Result<Self, NoMinor> {
+    fn from_str(text: &str) -> Result<Self, ParseMinorError> {
         let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
-            true => text.parse().map_err(|_| NoMinor),
-            false => Err(NoMinor),
+            true => text.parse().map_err(|_| ParseMinorError),
+            false => Err(ParseMinorError),
         };
-        let (major, minor) = text.split_once('.').ok_or(NoMinor)?;
+        let (major, minor) = text.split_once('.').ok_or(ParseMinorError)?;
         Ok(Self { major: number(major)?, minor: number(minor)? })
     }
 }
 
 impl TryFrom<String> for Minor {
-    type Error = NoMinor;
+    type Error = ParseMinorError;
 
-    fn try_from(text: String) -> Result<Self, NoMinor> {
+    fn try_from(text: String) -> Result<Self, ParseMinorError> {
         text.parse()
     }
 }

@@ -34,7 +34,8 @@ pub struct Node {
     /// Whether its API serves and Kubernetes calls it ready.
     pub ready: bool,
     /// Since when this boot has counted as good; none until then.
-    pub good: Option<Good>,
+    #[serde(rename = "good")]
+    pub healthy: Option<HealthySince>,
     /// The swap that is under way, or not committed yet.
     pub swap: Option<SwapState>,
     /// The evacuation that was asked for since power-on: under way, done, or failed.
@@ -87,7 +88,8 @@ pub struct Kubernetes {
     /// The version that the cluster's minor has in this image.
     pub version: String,
     /// All versions in this image.
-    pub carried: Vec<String>,
+    #[serde(rename = "carried")]
+    pub available: Vec<String>,
     /// The upgrade that is under way or was given up, if one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<kubernetes_upgrade::UpgradeState>,
@@ -132,7 +134,7 @@ pub struct VirtualAddress {
 
 /// Since when a boot counts as good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Good {
+pub struct HealthySince {
     /// Seconds since 1970.
     pub since: u64,
 }

@@ -31,7 +31,7 @@ pub const AUDIT: &str = "/var/log/kubernetes";
 
 /// Where what is written at a path is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Storage {
     /// Memory: gone at power-off and laid anew at each boot.
     Memory,
     /// The scratch partition of this VM's system disk: survives a reboot, not an image swap.
@@ -58,65 +58,65 @@ pub enum Data {
 
 /// A path that is written.
 #[derive(Clone, Copy, Debug)]
-pub struct Written {
+pub struct WritablePath {
     /// The path; directories include what is below them unless listed themselves.
     pub path: &'static str,
     /// Where it is kept.
-    pub place: Place,
+    pub place: Storage,
     /// Who writes there and why it is kept there.
     pub why: &'static str,
 }
 
-const fn bind(path: &'static str, directory: &'static str, mode: u32, why: &'static str) -> Written {
-    Written { path, place: Place::Data(Data::Bind { directory, mode }), why }
+const fn bind(path: &'static str, directory: &'static str, mode: u32, why: &'static str) -> WritablePath {
+    WritablePath { path, place: Storage::Data(Data::Bind { directory, mode }), why }
 }
 
-const fn kept(path: &'static str, place: Place, why: &'static str) -> Written {
-    Written { path, place, why }
+const fn kept(path: &'static str, place: Storage, why: &'static str) -> WritablePath {
+    WritablePath { path, place, why }
 }
 
 /// All paths that are written on a node.
-pub const TABLE: &[Written] = &[
-    kept(DATA, Place::Data(Data::Direct), "the data partition"),
-    kept(RECORDS, Place::Data(Data::Direct), "the agent's records: configuration, secret, plan, state"),
-    kept(SNAPSHOTS, Place::Data(Data::Direct), "snapshots of the cluster's store, for root alone"),
+pub const TABLE: &[WritablePath] = &[
+    kept(DATA, Storage::Data(Data::Direct), "the data partition"),
+    kept(RECORDS, Storage::Data(Data::Direct), "the agent's records: configuration, secret, plan, state"),
+    kept(SNAPSHOTS, Storage::Data(Data::Direct), "snapshots of the cluster's store, for root alone"),
     kept(
         TENANTS,
-        Place::Data(Data::Direct),
+        Storage::Data(Data::Direct),
         "snapshots of tenants' stores from before their upgrades, on control nodes of the control cluster, for its controller alone",
     ),
-    kept(SSH_HOST_KEYS, Place::Data(Data::Direct), "SSH host keys: clients keep trusting the node after a swap"),
+    kept(SSH_HOST_KEYS, Storage::Data(Data::Direct), "SSH host keys: clients keep trusting the node after a swap"),
     kept(
         LOCAL_VOLUMES,
-        Place::Data(Data::Direct),
+        Storage::Data(Data::Direct),
         "a worker's data disk, if it has one, mounted here: volumes of the class `local`",
     ),
-    kept("/etc/machine-id", Place::Data(Data::Identity), "the node's identity; laid before the system starts"),
-    kept("/etc/hostname", Place::Data(Data::Identity), "the node's name; laid before the system starts"),
+    kept("/etc/machine-id", Storage::Data(Data::Identity), "the node's identity; laid before the system starts"),
+    kept("/etc/hostname", Storage::Data(Data::Identity), "the node's name; laid before the system starts"),
     bind(ETCD, "etcd", 0o700, "the etcd member: all of the cluster's state"),
     bind("/etc/kubernetes", "kubernetes", 0o755, "certificate authorities, certificates and kubeconfigs of the node"),
     bind("/var/lib/kubelet/pki", "kubelet-pki", 0o700, "the kubelet's client and serving certificates"),
     bind(AUDIT, "audit", 0o700, "the audit log of the API server, on control nodes"),
-    kept("/etc", Place::Memory, "an overlay over the image's /etc, laid anew at each boot from the data disk"),
-    kept("/run", Place::Memory, "sockets and state of this boot; /run/kaas is the agent's"),
-    kept("/tmp", Place::Memory, "temporary files"),
-    kept("/var", Place::Scratch, "logs and caches: nothing here has to outlive the VM"),
-    kept("/var/lib/containerd", Place::Scratch, "unpacked container images, laid again from the image after a swap"),
-    kept("/var/lib/kubelet", Place::Scratch, "pod directories and checkpoints of running pods"),
-    kept("/var/lib/cni", Place::Scratch, "what CNI plugins did for the pods that run here"),
+    kept("/etc", Storage::Memory, "an overlay over the image's /etc, laid anew at each boot from the data disk"),
+    kept("/run", Storage::Memory, "sockets and state of this boot; /run/kaas is the agent's"),
+    kept("/tmp", Storage::Memory, "temporary files"),
+    kept("/var", Storage::Scratch, "logs and caches: nothing here has to outlive the VM"),
+    kept("/var/lib/containerd", Storage::Scratch, "unpacked container images, laid again from the image after a swap"),
+    kept("/var/lib/kubelet", Storage::Scratch, "pod directories and checkpoints of running pods"),
+    kept("/var/lib/cni", Storage::Scratch, "what CNI plugins did for the pods that run here"),
     kept(
         KEPT,
-        Place::Scratch,
+        Storage::Scratch,
         "a worker's, in place of a data disk: what it needs until its VM is gone, mounted on /data",
     ),
-    kept("/var/log", Place::Scratch, "the journal and container logs, all capped"),
+    kept("/var/log", Storage::Scratch, "the journal and container logs, all capped"),
 ];
 
 /// The bind mounts from the data partition: directory, mode and mount point, in
 /// the order in which they are mounted.
 pub fn binds() -> impl Iterator<Item = (&'static str, u32, &'static str)> {
     TABLE.iter().filter_map(|written| match written.place {
-        Place::Data(Data::Bind { directory, mode }) => Some((directory, mode, written.path)),
+        Storage::Data(Data::Bind { directory, mode }) => Some((directory, mode, written.path)),
         _ => None,
     })
 }
@@ -131,11 +131,11 @@ pub fn markdown() -> String {
     let mut text = String::from("| Path | Kept | What for |\n| --- | --- | --- |\n");
     for written in TABLE {
         let place = match written.place {
-            Place::Memory => "memory".to_owned(),
-            Place::Scratch => "scratch (system disk)".to_owned(),
-            Place::Data(Data::Direct) => "data disk".to_owned(),
-            Place::Data(Data::Bind { directory, .. }) => format!("data disk, `{DATA}/{directory}`"),
-            Place::Data(Data::Identity) => "data disk, identity slots".to_owned(),
+            Storage::Memory => "memory".to_owned(),
+            Storage::Scratch => "scratch (system disk)".to_owned(),
+            Storage::Data(Data::Direct) => "data disk".to_owned(),
+            Storage::Data(Data::Bind { directory, .. }) => format!("data disk, `{DATA}/{directory}`"),
+            Storage::Data(Data::Identity) => "data disk, identity slots".to_owned(),
         };
         text.push_str(&format!("| `{}` | {place} | {} |\n", written.path, written.why));
     }

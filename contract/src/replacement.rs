@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a lost node's replacement gets in.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Admitted {
+pub struct ReplacementGrant {
     /// The node's name.
     pub node: String,
     /// Its deployment secret: good once, for this node.
@@ -26,6 +26,6 @@ mod tests {
     #[test]
     fn what_an_image_of_before_says_is_understood() {
         let before = r#"{"node": "cp1", "code": "c", "expires": "2026-01-01T00:00:00Z"}"#;
-        assert!(serde_json::from_str::<Admitted>(before).unwrap().properties.is_empty());
+        assert!(serde_json::from_str::<ReplacementGrant>(before).unwrap().properties.is_empty());
     }
 }

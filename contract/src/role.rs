@@ -89,7 +89,7 @@ impl FromStr for Role {
 /// Written as the fields `role`, the first one, and `roles`: agents from before an image could have several read `role`
 /// alone, and what they wrote has no other. A role that came later than this program is left aside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Told", into = "Written")]
+#[serde(try_from = "RolesInput", into = "RolesOutput")]
 pub struct Roles(Vec<Role>);
 
 impl Roles {
@@ -135,12 +135,12 @@ impl fmt::Display for Roles {
 
 /// How [`Roles`] are written.
 #[derive(Serialize)]
-struct Written {
+struct RolesOutput {
     role: Role,
     roles: Vec<Role>,
 }
 
-impl From<Roles> for Written {
+impl From<Roles> for RolesOutput {
     fn from(roles: Roles) -> Self {
         Self { role: roles.first(), roles: roles.0 }
     }
@@ -148,15 +148,15 @@ impl From<Roles> for Written {
 
 /// How they may be written: by images with one role, by today's, by later ones.
 #[derive(Deserialize)]
-struct Told {
+struct RolesInput {
     role: String,
     roles: Option<Vec<String>>,
 }
 
-impl TryFrom<Told> for Roles {
+impl TryFrom<RolesInput> for Roles {
     type Error = String;
 
-    fn try_from(told: Told) -> Result<Self, String> {
+    fn try_from(told: RolesInput) -> Result<Self, String> {
         let names = told.roles.unwrap_or_else(|| vec![told.role]);
         let known = names.iter().filter_map(|name| name.parse().ok()).collect();
         Self::new(known).ok_or_else(|| format!("no role of {} is known, or one stands there twice", names.join(", ")))

@@ -13,7 +13,7 @@ use crate::version::is_older;
 
 /// A VM with the image that it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Use {
+pub struct VmImage {
     /// Its BIOS UUID; none if the hypervisor gives none.
     pub vm: Option<BiosUuid>,
     /// The image's version.
@@ -22,7 +22,7 @@ pub struct Use {
     pub build: String,
 }
 
-impl Use {
+impl VmImage {
     /// Whether both are the same VM; without UUIDs the image decides.
     pub fn is(&self, other: &Self) -> bool {
         self.vm == other.vm && (self.vm.is_some() || (&self.version, &self.build) == (&other.version, &other.build))
@@ -94,7 +94,7 @@ pub struct SwapState {
     #[serde(default, skip_serializing_if = "Losses::is_empty")]
     pub losses: Losses,
     /// Who may take the disk back.
-    pub from: Use,
+    pub from: VmImage,
     /// Which image may take the disk; none for a swap by hand.
     pub to: Option<Image>,
 }
@@ -265,14 +265,14 @@ fn first(names: &[String]) -> String {
 /// Why something is not done, as a 409 says it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason} [{code}]")]
-pub struct Refused {
+pub struct Rejection {
     /// The finding's stable code.
     pub code: String,
     /// In words, with what can be done about it.
     pub reason: String,
 }
 
-impl Refused {
+impl Rejection {
     /// A refusal with this code.
     pub fn of(code: &Code, reason: impl Into<String>) -> Self {
         Self { code: code.code.to_owned(), reason: reason.into() }

@@ -16,7 +16,7 @@ pub fn path() -> String {
 
 /// Of what is noted of a worker, what tells who was let in by its name. The value of its key is JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct LetIn {
+pub struct AdmittedWorker {
     /// The key that was let in last ([`crate::statement::Statement::key`]); none where nobody knows it any more.
     #[serde(default)]
     let_in: Option<String>,
@@ -28,7 +28,7 @@ pub struct LetIn {
     uid: Option<String>,
 }
 
-impl LetIn {
+impl AdmittedWorker {
     /// Reads what is noted of one worker; none where that cannot be understood.
     pub fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn the_key_that_was_let_in_last_is_that_of_the_noted_object_alone() {
-        let key = |text: &str| LetIn::read(text).and_then(|noted| noted.key_of("u").map(str::to_owned));
+        let key = |text: &str| AdmittedWorker::read(text).and_then(|noted| noted.key_of("u").map(str::to_owned));
         assert_eq!(key(r#"{"joined":"t","let_in":"b","key":"a","uid":"u"}"#).as_deref(), Some("b"));
         assert_eq!(
             key(r#"{"joined":"t","key":"a"}"#).as_deref(),

@@ -6,7 +6,7 @@ use std::path::Path;
 use contract::json::read_strictly;
 use contract::kubernetes_upgrade;
 use contract::node::Node;
-use contract::swap::{EvacuationRequest, Refused, Request};
+use contract::swap::{EvacuationRequest, Rejection, Request};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn what_is_said_is_as_the_files_show() {
     }
     is_as_the_file_shows::<EvacuationRequest>("evacuation-request.json");
     is_as_the_file_shows::<kubernetes_upgrade::Request>("kubernetes-request.json");
-    is_as_the_file_shows::<Refused>("refused.json");
+    is_as_the_file_shows::<Rejection>("refused.json");
     // A node that knows nothing of pinned keys, nor tells of its pods.
     let text = include_str!("../testdata/node.json");
     let older = text.replace("\"pinned\": \"SHA256:publisher\",", "");
@@ -65,7 +65,7 @@ fn what_is_told_may_say_more_and_what_is_asked_may_not() {
         serde_json::from_str::<Node>(&text).unwrap();
     }
     for text in with_more("refused.json") {
-        serde_json::from_str::<Refused>(&text).unwrap();
+        serde_json::from_str::<Rejection>(&text).unwrap();
     }
     let requests = with_more("swap-request-publisher.json");
     assert!(requests.len() > 1, "the image that is asked for is an object of its own");

@@ -7,7 +7,7 @@ use kube::runtime::controller::Action;
 
 use crate::reach::providers::{Providers, Unavailable};
 use crate::reach::{Failure, Objects};
-use crate::term::{Clock, Ended, Term};
+use crate::term::{Clock, Term, TermEnded};
 
 pub struct Context {
     /// The control cluster's API server, for as long as the term lasts.
@@ -22,7 +22,7 @@ pub struct Context {
 
 /// Why an object was not brought to where it is to be. It is tried again, later and later.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum ReconcileError {
     /// The API server did not do something.
     #[error("{attempt}: {failure}")]
     Objects {
@@ -38,7 +38,7 @@ pub enum Trouble {
     Hypervisor(#[from] fleet::hypervisor::Error),
     /// This controller does not lead any more.
     #[error(transparent)]
-    Ended(#[from] Ended),
+    Ended(#[from] TermEnded),
     /// Something else.
     #[error("{0:#}")]
     Other(#[from] anyhow::Error),
@@ -48,19 +48,19 @@ pub enum Trouble {
 pub trait Attempt<T> {
     /// # Errors
     /// The failure, with the attempt.
-    fn attempting(self, attempt: &str) -> Result<T, Trouble>;
+    fn attempting(self, attempt: &str) -> Result<T, ReconcileError>;
 }
 
 impl<T> Attempt<T> for Result<T, Failure> {
-    fn attempting(self, attempt: &str) -> Result<T, Trouble> {
+    fn attempting(self, attempt: &str) -> Result<T, ReconcileError> {
         self.map_err(|failure| match failure {
-            Failure::Ended(ended) => Trouble::Ended(ended),
-            failure => Trouble::Objects { attempt: attempt.to_owned(), failure },
+            Failure::Ended(ended) => ReconcileError::Ended(ended),
+            failure => ReconcileError::Objects { attempt: attempt.to_owned(), failure },
         })
     }
 }
 
-impl Trouble {
+impl ReconcileError {
     /// Whether somebody else has written the object meanwhile: it is looked at again at once, and nobody needs to know.
     pub fn is_race(&self) -> bool {
         matches!(self, Self::Objects { failure: Failure::Changed | Failure::Exists, .. })
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn what_fails_is_tried_again_later_and_later() {
-        let trouble = Trouble::Other(anyhow::anyhow!("x"));
+        let trouble = ReconcileError::Other(anyhow::anyhow!("x"));
         let seconds = [(0, 1), (1, 1), (2, 2), (5, 16), (9, 256), (10, 300), (u32::MAX, 300)];
         for (times, seconds) in seconds {
             assert_eq!(trouble.again(times), Action::requeue(Duration::from_secs(seconds)), "{times}");
@@ -90,11 +90,11 @@ mod tests {
 
     #[test]
     fn who_may_write_no_more_is_told_so_and_not_that_the_api_server_refuses() {
-        let ended = Err::<(), _>(Failure::Ended(Ended)).attempting("x");
-        assert!(matches!(ended, Err(Trouble::Ended(_))));
+        let ended = Err::<(), _>(Failure::Ended(TermEnded)).attempting("x");
+        assert!(matches!(ended, Err(ReconcileError::Ended(_))));
         let changed = Err::<(), _>(Failure::Changed).attempting("writing").unwrap_err();
         assert!(changed.is_race());
         assert_eq!(changed.to_string(), "writing: it was changed since it was read");
-        assert!(!Trouble::Ended(Ended).is_race());
+        assert!(!ReconcileError::Ended(TermEnded).is_race());
     }
 }

@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 use contract::image::ImageFacts;
 use controller::documents::{definitions, list, renew};
 use controller::leadership::patience;
-use controller::run::{End, Settings, Signals, begin_anew, name_process, run};
+use controller::run::{ExitReason, Settings, Signals, name_process, re_exec, run};
 use log::{LevelFilter, Log, Metadata, Record};
 
 /// Tenant clusters as objects of the control cluster.
@@ -108,9 +108,9 @@ fn works(settings: &Settings) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     let runtime = runtime.context("starting")?;
     match runtime.block_on(run(settings, &signals))? {
-        End::Asked => Ok(()),
+        ExitReason::Asked => Ok(()),
         // What its tasks do ends only here, and none is waited for.
-        End::Lost => match begin_anew()? {},
+        ExitReason::Lost => match re_exec()? {},
     }
 }
 

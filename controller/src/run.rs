@@ -2,9 +2,9 @@
 //! way its own task, so that one that fails or takes long holds up no other. What changes of an object looks after another one too,
 //! where that one has to act on it: [`triggers`].
 
-mod anew;
 mod announcer;
 mod attempts;
+mod exec;
 mod health;
 #[cfg(test)]
 mod scale;
@@ -30,10 +30,10 @@ use kube::{Api as Watched, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use self::anew::has_begun_anew;
 use self::announcer::Announcer;
 use self::attempts::Attempts;
-use crate::context::{Context, Trouble};
+use self::exec::was_re_executed;
+use crate::context::{Context, ReconcileError};
 use crate::documents::ACCOUNT;
 use crate::leadership::Candidate;
 use crate::objects::{
@@ -42,9 +42,9 @@ use crate::objects::{
 use crate::reach::providers::Providers;
 use crate::reach::{Api, Fenced, Objects, clear_left_over};
 use crate::reconcilers::{ip_address, ip_pool, node_image, node_pool, provider, tenant_cluster, vm_class};
-use crate::term::{Clock, Ended, Term, identity};
+use crate::term::{Clock, Term, TermEnded, identity};
 
-pub use self::anew::{begin_anew, name_process};
+pub use self::exec::{name_process, re_exec};
 pub use self::signals::Signals;
 
 /// How long what is under way may take to end once the process is asked to. A lease whose work has not ended is not given back.
@@ -73,7 +73,7 @@ pub struct Settings {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ExitReason {
     /// It was asked to end, and has.
     Asked,
     /// It leads no longer. Whatever is left of its work ends with this image of the program, which is to be begun anew.
@@ -84,7 +84,7 @@ pub enum End {
 ///
 /// # Errors
 /// The API server's credentials cannot be read; or it was asked to end, and not all that was under way has in time.
-pub async fn run(settings: &Settings, signals: &Signals) -> anyhow::Result<End> {
+pub async fn run(settings: &Settings, signals: &Signals) -> anyhow::Result<ExitReason> {
     let api = Api::connect(settings.kubeconfig.as_deref()).await?;
     let health = match settings.health {
         Some(address) => Some(health::listen(address).await?),
@@ -104,22 +104,22 @@ pub async fn run(settings: &Settings, signals: &Signals) -> anyhow::Result<End> 
             if led.is_err() {
                 log::warn!("this program begins anew, so that nothing of its term goes on, and stands for election again");
             }
-            return Ok(if led.is_ok() { End::Asked } else { End::Lost });
+            return Ok(if led.is_ok() { ExitReason::Asked } else { ExitReason::Lost });
         }
     }
     asked.send_replace(true);
     leading.await.context("ending what was under way")?;
-    Ok(End::Asked)
+    Ok(ExitReason::Asked)
 }
 
 /// The same with an API server, until it is asked to end.
 ///
 /// # Errors
 /// This process leads no longer.
-pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> Result<(), Ended> {
+pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> Result<(), TermEnded> {
     let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
     let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience)
-        .having_led(has_begun_anew())
+        .having_led(was_re_executed())
         .until(stopping.clone());
     // It waits for others just because it is of another build.
     let (directory, node, is_marked) = (settings.directory.clone(), settings.node.clone(), settings.patience.is_zero());
@@ -137,7 +137,7 @@ pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>
 
 /// Has all kinds looked after, until all are asked to end and have, or their time for that is over.
 async fn looks_after_all(client: &Client, context: &Arc<Context>, mut stopping: watch::Receiver<bool>) {
-    let work = Work { client: client.clone(), context: Arc::clone(context), stopping: stopping.clone() };
+    let work = Controllers { client: client.clone(), context: Arc::clone(context), stopping: stopping.clone() };
     let all = join_all([
         work.providers(),
         work.pools(),
@@ -163,13 +163,13 @@ async fn looks_after_all(client: &Client, context: &Arc<Context>, mut stopping: 
     }
 }
 
-struct Work {
+struct Controllers {
     client: Client,
     context: Arc<Context>,
     stopping: watch::Receiver<bool>,
 }
 
-impl Work {
+impl Controllers {
     fn providers(&self) -> BoxFuture<'static, ()> {
         let controller = self.watches::<Provider>();
         let providers = controller.store();
@@ -274,7 +274,7 @@ impl Work {
     ) -> BoxFuture<'static, ()>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-        F: Future<Output = Result<Action, Trouble>> + Send + 'static,
+        F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     {
         let (attempts, mut stopping) = (Attempts::<K>::default(), self.stopping.clone());
         let (counted, asked) = (attempts.clone(), async move {
@@ -296,7 +296,7 @@ impl Work {
                 reconciled
             }
         };
-        let again = move |object: Arc<K>, trouble: &Trouble, _| trouble.again(counted.of(&object));
+        let again = move |object: Arc<K>, trouble: &ReconcileError, _| trouble.again(counted.of(&object));
         let controller = controller.with_config(config).graceful_shutdown_on(asked);
         let done = controller.run(reconcile, again, Arc::clone(&self.context)).for_each(|done| {
             // What a reconciler says was said already; the rest is of the watch, which goes on by itself.

@@ -56,9 +56,9 @@ struct State {
 }
 
 /// Which objects were looked at in a term to the end, until it was asked.
-pub struct Looks(BTreeMap<String, i64>);
+pub struct ObservedGenerations(BTreeMap<String, i64>);
 
-impl Looks {
+impl ObservedGenerations {
     /// Whether an object was looked at as this generation of it is: what it says of itself may be of before a database was turned back.
     pub fn have(&self, uid: &str, generation: i64) -> bool {
         self.0.get(uid).is_some_and(|looked| *looked >= generation)
@@ -68,7 +68,7 @@ impl Looks {
 /// The term of this process is over: it changes nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this controller does not lead any more, or cannot say so in time")]
-pub struct Ended;
+pub struct TermEnded;
 
 impl Term {
     /// Of a leader that was elected by a request that was begun at this time of its clock.
@@ -115,8 +115,8 @@ impl Term {
     }
 
     /// Which objects were looked at until now. It is asked before they are read: what one says of itself then is of this term.
-    pub fn looks(&self) -> Looks {
-        Looks(self.looked().clone())
+    pub fn observed_generations(&self) -> ObservedGenerations {
+        ObservedGenerations(self.looked().clone())
     }
 
     fn looked(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, i64>> {
@@ -127,16 +127,16 @@ impl Term {
     ///
     /// # Errors
     /// The term is over, and stays so.
-    pub fn may(&self) -> Result<(), Ended> {
+    pub fn ensure_active(&self) -> Result<(), TermEnded> {
         match self.left() {
             Some(_) => Ok(()),
-            None => Err(Ended),
+            None => Err(TermEnded),
         }
     }
 
     /// Whether all other controllers are known to have ended: this one was elected, which comes after that, and its term lasts.
     pub fn is_alone(&self) -> bool {
-        self.0.elected.is_some() && self.may().is_ok()
+        self.0.elected.is_some() && self.ensure_active().is_ok()
     }
 
     /// Returns once the term is over.
@@ -159,8 +159,8 @@ impl Term {
     ///
     /// # Errors
     /// It was over before the answer came.
-    pub fn renew(&self, begun: Duration) -> Result<(), Ended> {
-        self.may()?;
+    pub fn renew(&self, begun: Duration) -> Result<(), TermEnded> {
+        self.ensure_active()?;
         let mut state = self.state();
         state.renewed = state.renewed.max(begun);
         Ok(())
@@ -233,11 +233,11 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(900)).await;
         term.renew(begun).unwrap();
         tokio::time::sleep(Duration::from_millis(9000)).await;
-        assert!(term.may().is_ok() && term.is_alone() && !ended.is_finished());
+        assert!(term.ensure_active().is_ok() && term.is_alone() && !ended.is_finished());
         tokio::time::sleep(Duration::from_millis(101)).await;
-        assert_eq!(term.may(), Err(Ended));
+        assert_eq!(term.ensure_active(), Err(TermEnded));
         ended.await.unwrap();
-        assert_eq!(term.renew(clock.now()), Err(Ended), "it does not begin again");
+        assert_eq!(term.renew(clock.now()), Err(TermEnded), "it does not begin again");
         assert!(!term.is_alone());
     }
 
@@ -249,7 +249,7 @@ mod tests {
             tokio::task::yield_now().await;
             term.end();
             ended.await.unwrap();
-            assert_eq!(term.may(), Err(Ended));
+            assert_eq!(term.ensure_active(), Err(TermEnded));
         }
     }
 
@@ -266,14 +266,14 @@ mod tests {
     #[test]
     fn what_was_looked_at_counts_in_the_same_term_until_it_is_changed_or_goes() {
         let term = Term::unlimited("one");
-        let before = term.looks();
+        let before = term.observed_generations();
         term.looked_at("a", 2);
-        let looks = term.looks();
+        let looks = term.observed_generations();
         assert!(looks.have("a", 2) && !looks.have("a", 3) && !looks.have("b", 1));
         assert!(!before.have("a", 1), "what was read before may say what was so before");
-        assert!(!Term::unlimited("two").looks().have("a", 2));
+        assert!(!Term::unlimited("two").observed_generations().have("a", 2));
         term.forgets("a");
-        assert!(!term.looks().have("a", 2));
+        assert!(!term.observed_generations().have("a", 2));
     }
 
     #[tokio::test(start_paused = true)]
@@ -285,7 +285,7 @@ mod tests {
         assert!(!term.is_closing() && !closing.is_finished());
         term.close();
         closing.await.unwrap();
-        assert!(term.is_closing() && term.may().is_ok(), "what is begun may go on");
+        assert!(term.is_closing() && term.ensure_active().is_ok(), "what is begun may go on");
         let ended = Term::unlimited("two");
         ended.end();
         ended.closing().await;
@@ -295,6 +295,6 @@ mod tests {
     async fn who_was_not_elected_knows_nothing_of_others() {
         let term = Term::unlimited("one");
         tokio::time::sleep(Duration::from_secs(3600)).await;
-        assert!(term.may().is_ok() && !term.is_alone());
+        assert!(term.ensure_active().is_ok() && !term.is_alone());
     }
 }

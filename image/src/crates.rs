@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::licences::{self, Licensed};
+use crate::licences::{self, LicensedPart};
 use crate::process::Tool;
 use crate::progress::Progress;
 
@@ -30,7 +30,7 @@ struct Package {
 
 /// The crates from registries that packages of a workspace depend on, at all levels and with the workspace's features:
 /// those of the build and of tests are left out. Cargo has them from the build.
-pub fn of(workspace: &Path, packages: &[&str], progress: &Progress) -> Result<Vec<Licensed>> {
+pub fn of(workspace: &Path, packages: &[&str], progress: &Progress) -> Result<Vec<LicensedPart>> {
     let running = progress.begin("licences crates");
     let cargo = |command: &str| Tool::as_caller("cargo").current_dir(workspace).args([command, "--locked"]);
     let tree = cargo("tree").args(["--workspace", "--edges", "normal", "--no-dedupe", "--prefix", "depth"]);
@@ -47,7 +47,7 @@ pub fn of(workspace: &Path, packages: &[&str], progress: &Progress) -> Result<Ve
         let directory = manifest_path.parent().with_context(|| format!("{name} has no directory"))?;
         // Older manifests give alternatives as `MIT/Apache-2.0`.
         let licence = license.map(|licence| licence.replace('/', " OR "));
-        found.push(Licensed { texts: licences::of_directory(directory)?, name, version, licence });
+        found.push(LicensedPart { texts: licences::of_directory(directory)?, name, version, licence });
     }
     running.done();
     Ok(found)

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::kernel::Unpacked;
+use crate::kernel::UnpackedKernel;
 use crate::linked::Selection;
 use crate::rootfs::AGENT;
 use crate::tree::Tree;
@@ -20,7 +20,7 @@ pub use cpio::archive;
 ///
 /// # Errors
 /// When the image lacks a file that the initial root needs.
-pub fn compose(root: &Tree, kernel: &Unpacked) -> Result<Tree> {
+pub fn compose(root: &Tree, kernel: &UnpackedKernel) -> Result<Tree> {
     let mut selection = Selection::of(root);
     for path in contents::FILES {
         selection.add(Path::new(path)).with_context(|| format!("adding {path} to the initial root"))?;

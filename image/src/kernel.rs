@@ -18,7 +18,7 @@ use crate::tools::ToolsTree;
 use crate::tree::{Tree, matches};
 
 #[derive(Clone, Debug)]
-pub struct Unpacked {
+pub struct UnpackedKernel {
     pub vmlinuz: PathBuf,
     /// Its release, as `uname -r` says it.
     pub release: String,
@@ -33,7 +33,7 @@ pub struct Unpacked {
 ///
 /// # Errors
 /// When the package is not as kernels are, or a module that the initial root needs is not in it.
-pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) -> Result<Unpacked> {
+pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) -> Result<UnpackedKernel> {
     let &BuildContext { tools, cache, progress, .. } = context;
     let key = key(package, kernel, tools.key())?;
     let place = cache.stage(&key, progress, |directory| {
@@ -46,7 +46,7 @@ pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) ->
         lay_out(&Tree::from_tar(&archive, |_| true)?, kernel, directory, tools, progress)
     })?;
     let release = fs::read_to_string(place.join("release")).context("reading the kernel's release")?;
-    Ok(Unpacked {
+    Ok(UnpackedKernel {
         vmlinuz: place.join("vmlinuz"),
         release,
         modules: place.join("image/usr/lib/modules"),

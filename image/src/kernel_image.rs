@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::BuildContext;
 use crate::cache::{Key, Stage};
 use crate::initial_root;
-use crate::kernel::Unpacked;
+use crate::kernel::UnpackedKernel;
 use crate::root_image::RootImage;
 use crate::spec::Spec;
 use crate::tree::Tree;
@@ -23,7 +23,7 @@ pub fn assemble(
     spec: &Spec,
     root: &Tree,
     initial: &Tree,
-    kernel: &Unpacked,
+    kernel: &UnpackedKernel,
     image: &RootImage,
     context: &BuildContext<'_>,
 ) -> Result<PathBuf> {

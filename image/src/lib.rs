@@ -55,7 +55,7 @@ use debian::lock::{Lock, Package, Pocket, advice};
 use debian::resolve::Archive;
 use debian::sources::{Settings, Sources};
 use debian::{fetch, layers};
-use licences::Licensed;
+use licences::LicensedPart;
 use process::Tool;
 use progress::Progress;
 use spec::{Spec, Variant};
@@ -87,7 +87,7 @@ pub struct BuildContext<'w> {
 }
 
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct BuiltImage {
     pub ova: PathBuf,
     /// Its bytes.
     pub size: u64,
@@ -100,7 +100,7 @@ pub struct Made {
 /// # Errors
 /// [`document::Mistakes`] when the spec is wrong, before anything is built; otherwise what failed, by stage. An OVA
 /// that was there before is then untouched.
-pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
+pub fn build(request: &Request<'_>, progress: &Progress) -> Result<BuiltImage> {
     let (mut spec, components) = spec::read(request.spec)?;
     request.variant.apply(&mut spec, &components)?;
     let lock = layers::read_locks(&spec.packages.layers, request.spec)?.context("the spec has no packages")?;
@@ -154,7 +154,7 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let facts = &description.facts;
     let (ova, size) = appliance::pack(&spec, facts, &compressed, request.signer, request.output, &context)?;
     sbom::write_next_to(&ova, &sbom, request.signer)?;
-    Ok(Made { ova, size, disk })
+    Ok(BuiltImage { ova, size, disk })
 }
 
 /// The list of parts of an image, and the licence texts of all that its programs link.
@@ -174,7 +174,7 @@ fn documents(
     let path = spec.files.workspace.join("LICENSE");
     let own = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     // `rustc 1.95.0 (…)`. The standard library is linked into each program, and offers the appliance's own licence.
-    let library = Licensed {
+    let library = LicensedPart {
         name: "rust-std".to_owned(),
         version: rust.split(' ').nth(1).unwrap_or(rust).to_owned(),
         licence: Some("MIT OR Apache-2.0".to_owned()),
@@ -190,7 +190,7 @@ fn documents(
 
 /// A lock file that was renewed.
 #[derive(Clone, Debug)]
-pub struct Renewed {
+pub struct RenewedLock {
     /// The lock file.
     pub path: PathBuf,
     /// How many packages it has.
@@ -211,7 +211,7 @@ pub fn renew_locks(
     sources: &Settings,
     cache: &Cache,
     progress: &Progress,
-) -> Result<Vec<Renewed>> {
+) -> Result<Vec<RenewedLock>> {
     let wanted = specs.iter().map(|spec| Ok((spec, spec::packages(spec)?))).collect::<Result<Vec<_>>>()?;
     tools::check_host(&[])?;
     let sources = Sources::find(sources, Path::new("/"))?;
@@ -249,7 +249,7 @@ pub fn renew_locks(
 
 /// Writes locks in the place of the former ones, when none of them is to be refused: also what stands on locks that are
 /// `kept` is not made from older indexes than they are.
-fn put_all(locks: Vec<(PathBuf, Lock)>, kept: &[(PathBuf, Lock)]) -> Result<Vec<Renewed>> {
+fn put_all(locks: Vec<(PathBuf, Lock)>, kept: &[(PathBuf, Lock)]) -> Result<Vec<RenewedLock>> {
     for (path, former) in kept {
         locks.iter().try_for_each(|(_, lock)| former.refuse_older(lock, path))?;
     }
@@ -264,10 +264,10 @@ fn put_all(locks: Vec<(PathBuf, Lock)>, kept: &[(PathBuf, Lock)]) -> Result<Vec<
     locks.into_iter().zip(formers).map(|((path, lock), former)| put(former.as_ref(), &lock, path)).collect()
 }
 
-fn put(former: Option<&Lock>, lock: &Lock, path: PathBuf) -> Result<Renewed> {
+fn put(former: Option<&Lock>, lock: &Lock, path: PathBuf) -> Result<RenewedLock> {
     renew::write(&path, &lock.text())?;
     let packages = lock.packages.len() + usize::from(lock.kernel.is_some());
-    Ok(Renewed { path, packages, changes: Changes::between(former, lock) })
+    Ok(RenewedLock { path, packages, changes: Changes::between(former, lock) })
 }
 
 /// The time of everything in the image: what the caller says
@@ -359,7 +359,7 @@ fn compose_payload(spec: &Spec, root: &tree::Tree, components: &[Built], epoch: 
         .iter()
         .map(|package| {
             let (tag, program) = (format!("v{}", spec.identity.version), rootfs::program(package));
-            payload::OfRoot { name: package, tag, program }
+            payload::RootProgram { name: package, tag, program }
         })
         .collect();
     let (kubernetes, images) = (all(&spec.components.kubernetes)?, all(&spec.components.images)?);

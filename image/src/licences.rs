@@ -12,7 +12,7 @@ pub const PLACE: &str = "usr/share/licenses/kaas/LICENCES.txt";
 
 /// A part with the licence texts that it brings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Licensed {
+pub struct LicensedPart {
     /// A module's path or a crate's name.
     pub name: String,
     pub version: String,
@@ -51,7 +51,7 @@ pub fn of_directory(directory: &Path) -> Result<Vec<String>> {
 
 /// One document with every text once, and in front of it the names of the parts that bring it. `own` is the text of the
 /// appliance itself, the Apache License 2.0: it also counts for a part that offers this licence and brings no text. It is an error if another part has none.
-pub fn document<'l>(own: &str, parts: impl Iterator<Item = &'l Licensed>) -> Result<String> {
+pub fn document<'l>(own: &str, parts: impl Iterator<Item = &'l LicensedPart>) -> Result<String> {
     let own = own.trim_end().to_owned();
     let mut by_text = BTreeMap::from([(&own, BTreeSet::from(["kaas".to_owned()]))]);
     let mut missing = BTreeSet::new();
@@ -82,8 +82,8 @@ pub fn document<'l>(own: &str, parts: impl Iterator<Item = &'l Licensed>) -> Res
 mod tests {
     use super::*;
 
-    fn part(name: &str, licence: Option<&str>, texts: Vec<String>) -> Licensed {
-        Licensed { name: name.to_owned(), version: "v1".to_owned(), licence: licence.map(str::to_owned), texts }
+    fn part(name: &str, licence: Option<&str>, texts: Vec<String>) -> LicensedPart {
+        LicensedPart { name: name.to_owned(), version: "v1".to_owned(), licence: licence.map(str::to_owned), texts }
     }
 
     #[test]

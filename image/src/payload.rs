@@ -31,7 +31,7 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// The container image of a program that stands in the root, with the libraries that it is linked with.
-pub struct OfRoot<'n> {
+pub struct RootProgram<'n> {
     /// The name of the image.
     pub name: &'n str,
     pub tag: String,
@@ -46,7 +46,7 @@ pub struct OfRoot<'n> {
 pub fn compose(
     kubernetes: &[&Built],
     images: &[&Built],
-    (root, of_root): (&Tree, &[OfRoot<'_>]),
+    (root, of_root): (&Tree, &[RootProgram<'_>]),
     epoch: u64,
 ) -> Result<Tree> {
     let mut layout = Layout { epoch, ..Layout::default() };
@@ -72,7 +72,7 @@ pub fn compose(
         let tag = format!("v{}", built.component.version);
         layout.image(name, &tag, &layer, &[&format!("/{}", program.output)], user)?;
     }
-    for OfRoot { name, tag, program } in of_root {
+    for RootProgram { name, tag, program } in of_root {
         let layer = with_libraries(root, program).with_context(|| format!("putting the image {name} together"))?;
         let layer = layout.layer(&layer, Some(&|path| Path::new("/").join(path)))?;
         // It has no business as root.
@@ -226,7 +226,7 @@ mod tests {
     fn a_program_of_the_root_is_an_image_whose_bytes_are_there_once() {
         let (root, length) = root();
         let program = PathBuf::from("/usr/bin/kaas-controller");
-        let of_root = [OfRoot { name: "controller", tag: "v1.2.3".to_owned(), program: program.clone() }];
+        let of_root = [RootProgram { name: "controller", tag: "v1.2.3".to_owned(), program: program.clone() }];
         let payload = compose(&[], &[], (&root, &of_root), 7).unwrap();
         let read = |path: &str| payload.read(format!("{PLACE}/{path}")).unwrap();
         let blob = |digest: &str| read(&format!("blobs/sha256/{}", digest.strip_prefix("sha256:").unwrap()));
@@ -277,7 +277,8 @@ mod tests {
     fn a_program_whose_libraries_the_root_lacks_is_no_image() {
         let (mut root, _) = root();
         root.remove(Path::new("usr/lib/x86_64-linux-gnu/libc.so.6"));
-        let of_root = [OfRoot { name: "controller", tag: "v1".to_owned(), program: "/usr/bin/kaas-controller".into() }];
+        let of_root =
+            [RootProgram { name: "controller", tag: "v1".to_owned(), program: "/usr/bin/kaas-controller".into() }];
         let error = format!("{:#}", compose(&[], &[], (&root, &of_root), 7).unwrap_err());
         assert!(error.starts_with("putting the image controller together: ") && error.contains("libc.so.6"), "{error}");
     }

@@ -11,7 +11,7 @@ use crate::cache::Cache;
 use crate::component::build::Built;
 use crate::component::minor;
 use crate::debian::lock::Lock;
-use crate::kernel::Unpacked;
+use crate::kernel::UnpackedKernel;
 use crate::linked::Selection;
 use crate::own_programs::{self, OwnPrograms};
 use crate::spec::{Files, Spec};
@@ -40,7 +40,7 @@ const STATE: [&str; 10] = [
 ];
 
 /// The root without our own part: packages, kernel modules and upstream parts.
-pub fn base(spec: &Spec, debian: &Path, kernel: &Unpacked, components: &[Built]) -> Result<Tree> {
+pub fn base(spec: &Spec, debian: &Path, kernel: &UnpackedKernel, components: &[Built]) -> Result<Tree> {
     let mut tree = Tree::from_tar(debian, |path| !STATE.iter().any(|pattern| matches(pattern, path)))?;
     for pattern in &spec.files.leave_out {
         leave_out(&mut tree, pattern);

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::cache::hex;
 use crate::component::Component;
 use crate::debian::lock::{Lock, Package};
-use crate::licences::Licensed;
+use crate::licences::LicensedPart;
 use crate::spec::{Identity, Spec};
 
 /// The document's place in the image.
@@ -61,8 +61,8 @@ impl Parts {
         id
     }
 
-    fn add_linked(&mut self, within: &str, kind: &str, purl_type: &str, linked: &[Licensed]) {
-        for Licensed { name, version, licence, .. } in linked {
+    fn add_linked(&mut self, within: &str, kind: &str, purl_type: &str, linked: &[LicensedPart]) {
+        for LicensedPart { name, version, licence, .. } in linked {
             self.add(within, kind, (name, version), licence.as_deref(), &[purl(purl_type, name, version, "")]);
         }
     }
@@ -73,9 +73,9 @@ impl Parts {
 pub fn document(
     spec: &Spec,
     lock: &Lock,
-    components: &[(&Component, Vec<Licensed>)],
+    components: &[(&Component, Vec<LicensedPart>)],
     programs: &[String],
-    (library, crates): (&Licensed, &[Licensed]),
+    (library, crates): (&LicensedPart, &[LicensedPart]),
     epoch: u64,
 ) -> Result<String> {
     let Identity { name, version: own_version, .. } = &spec.identity;
@@ -169,7 +169,7 @@ mod tests {
             sha256,
         };
         let lock = Lock { suite: "trixie".into(), request: "r".into(), indexes, packages: vec![package], kernel: None };
-        let part = |name: &str, version: &str, licence: Option<&str>| Licensed {
+        let part = |name: &str, version: &str, licence: Option<&str>| LicensedPart {
             name: name.into(),
             version: version.into(),
             licence: licence.map(str::to_owned),

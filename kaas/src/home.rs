@@ -15,7 +15,7 @@ pub fn settle() -> anyhow::Result<()> {
     let home = std::env::var_os("HOME").unwrap_or_default();
     let caller = std::env::var("SUDO_UID").ok().filter(|_| Uid::effective().is_root() && !is_in_a_shell_of_sudo());
     match callers_home(Path::new(&home), caller.as_deref(), Path::is_dir) {
-        Some(home) => again(&home).map(|never| match never {}),
+        Some(home) => re_exec(&home).map(|never| match never {}),
         None => Ok(()),
     }
 }
@@ -48,7 +48,7 @@ fn callers_home(home: &Path, caller: Option<&str>, is_there: impl Fn(&Path) -> b
     (is_roots && callers != home).then_some(callers)
 }
 
-fn again(home: &Path) -> anyhow::Result<Infallible> {
+fn re_exec(home: &Path) -> anyhow::Result<Infallible> {
     let own = std::env::current_exe().context("finding this program")?;
     let mut arguments = std::env::args_os();
     let mut command = Command::new(&own);

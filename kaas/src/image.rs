@@ -222,7 +222,7 @@ fn lock(arguments: Lock) -> Result<()> {
     let cache = cache()?;
     let mut locks = Vec::new();
     let renewed = image::renew_locks(&arguments.specs, arguments.keep_included, &sources, &cache, &progress)?;
-    for image::Renewed { path, packages, changes } in renewed {
+    for image::RenewedLock { path, packages, changes } in renewed {
         match arguments.report {
             Report::Text => say!("{}: {packages} packages; {changes}", path.display()),
             Report::Json => locks.push(json!({ "lock": path, "packages": packages, "changes": changes })),

@@ -13,12 +13,12 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use fleet::hypervisor::{PowerState, SHUTTING_DOWN};
 use lab::{
-    Asking, EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes,
-    cache_directory, state_directory,
+    EngineRecord, Hardware, Kvm, Lab as OpenLab, LabSpec, LeaseRequest, NewVm, NodeSize, Source, Tools, UnpackedOva,
+    Up, cache_directory, state_directory,
 };
 
 use crate::upgrade::advised;
-use crate::work::Over;
+use crate::work::TakeOverArgs;
 
 /// Commands on labs.
 #[derive(Subcommand)]
@@ -26,9 +26,9 @@ pub enum Lab {
     /// Starts a control cluster and waits until its nodes are Ready.
     Up(UpArguments),
     /// Says which VMs run and which nodes are Ready.
-    Status(Named),
+    Status(LabArgs),
     /// Ends a lab and removes all of it, disks included.
-    Down(Named),
+    Down(LabArgs),
     /// Runs kubectl as the cluster's administrator, on the lab's network.
     Kubectl(Inside),
     /// Runs a program inside a VM as root.
@@ -58,7 +58,7 @@ pub enum Lab {
         /// The VM that gets them.
         to: String,
         #[command(flatten)]
-        lab: Named,
+        lab: LabArgs,
     },
     /// Removes a VM that is off and has no data disk.
     Destroy(OneVm),
@@ -72,7 +72,7 @@ pub enum Lab {
     #[command(hide = true)]
     Door {
         #[command(flatten)]
-        lab: Named,
+        lab: LabArgs,
         /// By which the process is found.
         mark: PathBuf,
     },
@@ -80,7 +80,7 @@ pub enum Lab {
 
 /// A lab by name.
 #[derive(Args)]
-pub struct Named {
+pub struct LabArgs {
     /// Name of the lab.
     #[arg(long, default_value = "lab")]
     name: String,
@@ -92,7 +92,7 @@ pub struct OneVm {
     /// The VM.
     vm: String,
     #[command(flatten)]
-    lab: Named,
+    lab: LabArgs,
 }
 
 /// A VM to be made beside others.
@@ -107,14 +107,14 @@ pub struct ImportArguments {
     #[arg(long, value_name = "NODE")]
     like: Option<String>,
     #[command(flatten)]
-    lab: Named,
+    lab: LabArgs,
 }
 
 /// A command line for a lab.
 #[derive(Args)]
 pub struct Inside {
     #[command(flatten)]
-    lab: Named,
+    lab: LabArgs,
     /// The program's arguments, after `--`.
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -143,9 +143,9 @@ impl Engine {
 #[derive(Args)]
 pub struct UpArguments {
     #[command(flatten)]
-    lab: Named,
+    lab: LabArgs,
     #[command(flatten)]
-    over: Over,
+    over: TakeOverArgs,
     /// The OVA, or a directory with one.
     #[arg(long, value_name = "FILE", required_unless_present = "root_tree")]
     ova: Option<PathBuf>,
@@ -190,7 +190,7 @@ pub struct UpArguments {
 /// Whatever the lab says.
 pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
     let state = state_directory()?;
-    let open = |lab: &Named| OpenLab::open(&state, &lab.name);
+    let open = |lab: &LabArgs| OpenLab::open(&state, &lab.name);
     let done: anyhow::Result<()> = match command {
         Lab::Up(arguments) => up(&state, arguments),
         Lab::Status(lab) => status(&open(&lab)?),
@@ -207,7 +207,7 @@ pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
         Lab::Import(arguments) => import(&open(&arguments.lab)?, &arguments),
         Lab::MoveDisk { from, to, lab } => move_disks(&open(&lab)?, &from, &to),
         Lab::Destroy(one) => open(&one.lab)?.destroy(&one.vm),
-        Lab::Door { lab, .. } => open(&lab)?.keep_door_open(),
+        Lab::Door { lab, .. } => open(&lab)?.serve_port_forward(),
         // Only these may end with something still to do.
         Lab::Tenant(command) => return tenant::run(&state, command),
         Lab::VCenter(command) => vcenter::run(&state, command),
@@ -222,9 +222,9 @@ pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts the door in a process of its own and returns the kubeconfig that goes through it.
-pub fn open_door(lab: &OpenLab) -> anyhow::Result<PathBuf> {
+pub fn open_port_forward(lab: &OpenLab) -> anyhow::Result<PathBuf> {
     let mut command = std::process::Command::new(std::env::current_exe().context("looking for this program")?);
-    lab.open_door(command.args(["lab", "door", "--name", lab.name()]).arg(lab.door_argument()))
+    lab.open_port_forward(command.args(["lab", "door", "--name", lab.name()]).arg(lab.door_argument()))
 }
 
 /// Whether VMs run under KVM; says why not.
@@ -248,21 +248,21 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
         (Some(ova), None) => {
             let ova = lab::find_ova(ova)?;
             let say = |what: &str| say!("{what}");
-            Source::Ova { unpacked: Unpacked::ensure(&ova, &cache_directory()?, &Tools::at(&tools), &say)? }
+            Source::Ova { unpacked: UnpackedOva::ensure(&ova, &cache_directory()?, &Tools::at(&tools), &say)? }
         }
         (None, None) => bail!("give an OVA with --ova"),
     };
     let hardware = if arguments.vsphere_hardware { Hardware::Vsphere } else { Hardware::Quick };
     let engine = arguments.engine.record(&Tools::at(&tools), hardware, &|what| say!("{what}"))?;
     let size = NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 };
-    let asking = Asking { what: "lab up", over: arguments.over.take(), say: &|what: &str| say!("{what}") };
+    let asking = LeaseRequest { what: "lab up", over: arguments.over.take(), say: &|what: &str| say!("{what}") };
     let up = Up {
-        wishes: Wishes {
+        spec: LabSpec {
             name: arguments.lab.name,
             nodes: arguments.nodes,
             properties,
             timeout_factor: engine.timeout_factor(),
-            ..Wishes::default()
+            ..LabSpec::default()
         },
         engine,
         replacements: engine,
@@ -273,7 +273,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
         beside: None,
     };
     // One that was killed half way is gone on with.
-    let begun = OpenLab::begun(state, &up.wishes.name)?.map(|lab| lab.go_on(&up, &asking)).transpose();
+    let begun = OpenLab::open_incomplete(state, &up.spec.name)?.map(|lab| lab.resume(&up, &asking)).transpose();
     let lab = match begun.map_err(advised)?.flatten() {
         Some(lab) => lab,
         None => OpenLab::import_cluster(state, up, &asking).map_err(advised)?,
@@ -290,7 +290,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
         return Err(error.context(format!("the lab goes on running; see {}", kept.join(", "))));
     }
     say!("{} Ready after {} s", lab.ready_nodes()?.join(", "), started.elapsed().as_secs());
-    say!("kubeconfig: {}", open_door(&lab)?.display());
+    say!("kubeconfig: {}", open_port_forward(&lab)?.display());
     say!("without a kubectl of your own: `kaas lab kubectl --name {} -- get nodes`", lab.name());
     Ok(())
 }
@@ -298,7 +298,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
 fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
     let properties = arguments.like.as_deref().map(|like| properties_of(lab, like)).transpose()?;
     let ova = lab.find_ova(&arguments.ova)?;
-    let unpacked = Unpacked::ensure(&ova, &cache_directory()?, &lab.tools(), &|what| say!("{what}"))?;
+    let unpacked = UnpackedOva::ensure(&ova, &cache_directory()?, &lab.tools(), &|what| say!("{what}"))?;
     lab.import(&NewVm {
         name: arguments.vm.clone(),
         memory: 2048,

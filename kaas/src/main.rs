@@ -74,7 +74,7 @@ enum Command {
     #[command(subcommand)]
     Recovery(recovery::Recovery),
     /// Says where a control cluster stands that `kaas deploy` has made.
-    Status(deploy::Described),
+    Status(deploy::ClusterFileArgs),
     /// Upgrade a control cluster
     #[command(subcommand)]
     Upgrade(upgrade::Upgrade),

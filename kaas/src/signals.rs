@@ -10,7 +10,7 @@ use crate::output::warn;
 
 /// What is done when a command is asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum SignalPolicy {
     /// It only looks: it ends.
     AtOnce,
     /// It changes something: it ends where it can be continued; asked once more, it ends.
@@ -23,7 +23,7 @@ pub enum Ending {
 /// As `act`; or signals cannot be taken.
 pub fn until_ended<T>(
     runtime: &Runtime,
-    ending: Ending,
+    ending: SignalPolicy,
     act: impl AsyncFnOnce(watch::Receiver<bool>) -> anyhow::Result<T>,
     give_back: impl FnOnce(),
 ) -> anyhow::Result<T> {
@@ -63,9 +63,9 @@ impl Signals {
     }
 
     /// Returns when the command is to end now, with its exit status; asks it to end before, if that can be.
-    async fn ended(mut self, ending: Ending, cancel: &watch::Sender<bool>) -> u8 {
+    async fn ended(mut self, ending: SignalPolicy, cancel: &watch::Sender<bool>) -> u8 {
         let status = self.asked(ending).await;
-        if ending == Ending::AtOnce {
+        if ending == SignalPolicy::AtOnce {
             return status;
         }
         warn("ending at the next moment at which it can be continued; ask again (Ctrl-C) to end now");
@@ -74,12 +74,12 @@ impl Signals {
     }
 
     /// The exit status that shells give to a process which this signal has ended.
-    async fn asked(&mut self, ending: Ending) -> u8 {
+    async fn asked(&mut self, ending: SignalPolicy) -> u8 {
         loop {
             tokio::select! {
                 _ = self.interrupt.recv() => return 130,
                 _ = self.terminate.recv() => return 143,
-                _ = self.hangup.recv() => if ending == Ending::AtOnce { return 129 },
+                _ = self.hangup.recv() => if ending == SignalPolicy::AtOnce { return 129 },
             }
         }
     }
@@ -105,7 +105,7 @@ mod tests {
         runtime.block_on(async {
             let (cancel, mut cancelled) = watch::channel(false);
             let signals = Signals::taken().unwrap();
-            let ended = signals.ended(Ending::WhereItCanBeContinued, &cancel);
+            let ended = signals.ended(SignalPolicy::WhereItCanBeContinued, &cancel);
             let asked = async {
                 send(Signal::SIGHUP);
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -120,7 +120,7 @@ mod tests {
             let (status, ()) =
                 tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(ended, asked) }).await.unwrap();
             assert_eq!(status, 143);
-            let ended = Signals::taken().unwrap().ended(Ending::AtOnce, &cancel);
+            let ended = Signals::taken().unwrap().ended(SignalPolicy::AtOnce, &cancel);
             let goes = async { send(Signal::SIGHUP) };
             let (status, ()) =
                 tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(ended, goes) }).await.unwrap();

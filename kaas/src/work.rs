@@ -16,14 +16,14 @@ pub struct Work {
     #[arg(long, default_value = "text")]
     pub output: Output,
     #[command(flatten)]
-    pub waiting: Waiting,
+    pub waiting: PauseLimitArgs,
     #[command(flatten)]
-    pub over: Over,
+    pub over: TakeOverArgs,
 }
 
 /// How long a run waits.
 #[derive(Args)]
-pub struct Waiting {
+pub struct PauseLimitArgs {
     /// How long to wait for what cannot be done now, such as a drain that a PodDisruptionBudget blocks or a cluster that does
     /// not form, in seconds. Then the command ends with status 3, and can be continued.
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
@@ -32,14 +32,14 @@ pub struct Waiting {
 
 /// From whom the deployment may be taken.
 #[derive(Args)]
-pub struct Over {
+pub struct TakeOverArgs {
     /// Take over from a command that has not given the deployment back, on another machine or hanging. It does nothing
     /// more then; this one begins after it can have begun nothing more, and what it began has ended.
     #[arg(long)]
     pub take_over: bool,
 }
 
-impl Over {
+impl TakeOverArgs {
     /// What the holder of the deployment is taken for.
     pub fn take(&self) -> TakeOver {
         if self.take_over { TakeOver::FromAnyone } else { TakeOver::FromTheDead }

@@ -396,7 +396,7 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
     assert_ne!(more, *text);
     bed.kept().put("secrets", "team-blue", "shop-kubeconfig", handed(&more));
     let (out, _) = bed.says(0, "cluster kubeconfig shop -n team-blue");
-    let ends = humantime::format_rfc3339_seconds(own.ends().unwrap());
+    let ends = humantime::format_rfc3339_seconds(own.valid_until().unwrap());
     let expected = format!("shop.kubeconfig: leads to https://192.168.10.10:6443, good until {ends}; given again");
     assert!(out.starts_with(&expected), "{out}");
     let written = bed.path("shop.kubeconfig");

@@ -12,12 +12,12 @@ use contract::properties::DEPLOYER_PUBLIC_KEY;
 use contract::statement::Statement;
 use fleet::lease::Lease;
 
-use super::hold::held_at;
+use super::deployment_lease::with_lease_at;
 use super::host::run;
-use super::plan::{Wishes, plan};
+use super::plan::{LabSpec, plan};
 use super::records::{LabDirectory, VmRecord};
 use super::wait::until;
-use super::{Asking, EngineRecord, Lab, NodeSize, Record, Source, environment, name_on_host, place};
+use super::{EngineRecord, Lab, LeaseRequest, NodeSize, Record, Source, empty_lab, environment, name_on_host};
 
 /// For how long a node may say that something must be corrected and then go on by
 /// itself: a CD-ROM drive or a disk shows up late.
@@ -27,7 +27,7 @@ const SECOND_THOUGHTS: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug)]
 pub struct Up {
     /// What it is to be; the SSH key and the deployer's are filled in here.
-    pub wishes: Wishes,
+    pub spec: LabSpec,
     /// What is to run the VMs.
     pub engine: EngineRecord,
     /// What is to run the VMs that take their place: an upgrade's, and those made by hand.
@@ -49,11 +49,11 @@ impl Lab {
     ///
     /// # Errors
     /// When another command makes it or has made it, or the host refuses; what was made until then is removed again.
-    pub fn import_cluster(state: &Path, up: Up, asking: &Asking<'_>) -> anyhow::Result<Self> {
-        let directory = LabDirectory::of(state, &up.wishes.name)?;
+    pub fn import_cluster(state: &Path, up: Up, asking: &LeaseRequest<'_>) -> anyhow::Result<Self> {
+        let directory = LabDirectory::of(state, &up.spec.name)?;
         directory.is_no_vcenter()?;
         // Whoever finds half of it meanwhile neither makes the rest nor removes it, and is told who makes it.
-        held_at(&directory.upgrades(), asking, async |hold| {
+        with_lease_at(&directory.upgrades(), asking, async |hold| {
             directory.is_free()?;
             Self::import_held(state, up, hold).await
         })
@@ -64,17 +64,17 @@ impl Lab {
         let host = up.beside.as_deref().map(|host| Self::open(state, host)).transpose()?;
         let _lock = host.as_ref().map(|host| host.directory.lock()).transpose()?;
         let beside = host.as_ref().map(Self::as_host).transpose()?;
-        up.wishes.tenant = host.as_ref().map(Self::free_place).transpose()?;
+        up.spec.tenant = host.as_ref().map(Self::free_place).transpose()?;
         let keys = tempfile::tempdir()?;
-        up.wishes.ssh_key = place::draw_ssh_key(keys.path())?;
+        up.spec.ssh_key = empty_lab::draw_ssh_key(keys.path())?;
         let deployer = PrivateKey::draw().context("drawing the deployer's key")?;
         // The form of an OVA of before does not ask for it.
         if environment::asks_for(&up.source, DEPLOYER_PUBLIC_KEY)? {
-            up.wishes.deployer_key = Some(deployer.public()?.to_string());
+            up.spec.deployer_key = Some(deployer.public()?.to_string());
         }
-        let has_deployer = up.wishes.deployer_key.is_some();
+        let has_deployer = up.spec.deployer_key.is_some();
         let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
-        let mut plan = plan(&up.wishes, &secret)?;
+        let mut plan = plan(&up.spec, &secret)?;
         if let Some(tenant) = &plan.tenant {
             let own = up.source.tenant_properties(&tenant.services)?;
             for node in &mut plan.nodes {

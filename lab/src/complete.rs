@@ -7,9 +7,9 @@ use anyhow::Context;
 use fleet::hypervisor::Stamp;
 use fleet::upgrade::OpenUpgrade;
 
-use super::hold::held_at;
+use super::deployment_lease::with_lease_at;
 use super::records::VmRecord;
-use super::{Asking, Lab, NewVm, PlannedNode};
+use super::{Lab, LeaseRequest, NewVm, PlannedNode};
 
 /// How large the VM of a control node is.
 #[derive(Clone, Copy, Debug)]
@@ -24,13 +24,13 @@ pub struct NodeSize {
 
 /// What of a planned control node is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Made {
+enum NodeVmState {
     /// No VM.
     Nothing,
     /// One that was never finished: it has no disk, or one that was not made, and was never on.
-    Half,
+    Incomplete,
     /// A VM, or two in an upgrade.
-    Whole,
+    Complete,
 }
 
 impl Lab {
@@ -66,7 +66,7 @@ impl Lab {
     ///
     /// # Errors
     /// When the lab's directory cannot be read.
-    pub fn begun(state: &Path, name: &str) -> anyhow::Result<Option<Self>> {
+    pub fn open_incomplete(state: &Path, name: &str) -> anyhow::Result<Option<Self>> {
         if !Self::exists(state, name)? {
             return Ok(None);
         }
@@ -89,9 +89,9 @@ impl Lab {
     ///
     /// # Errors
     /// When somebody is at work on the control nodes, or the host refuses; doing it again goes on.
-    pub fn complete(self, size: NodeSize, asking: &Asking<'_>) -> anyhow::Result<Option<Self>> {
+    pub fn complete(self, size: NodeSize, asking: &LeaseRequest<'_>) -> anyhow::Result<Option<Self>> {
         let records = self.stamped_nodes()?;
-        if self.plan().nodes.iter().all(|node| self.made(node, &records) == Made::Whole) {
+        if self.plan().nodes.iter().all(|node| self.made(node, &records) == NodeVmState::Complete) {
             return Ok(Some(self));
         }
         self.completed(size, asking, |_| Ok(()))
@@ -101,10 +101,10 @@ impl Lab {
     pub(super) fn completed(
         self,
         size: NodeSize,
-        asking: &Asking<'_>,
+        asking: &LeaseRequest<'_>,
         check: impl FnOnce(&Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<Option<Self>> {
-        held_at(&self.upgrades(), asking, async |hold| {
+        with_lease_at(&self.upgrades(), asking, async |hold| {
             hold.confirm().await?;
             if self.is_empty()? {
                 self.remove().context("removing a lab that no VM of was made")?;
@@ -121,15 +121,15 @@ impl Lab {
         let were_on = records.iter().any(|vm| self.was_on(vm));
         for node in &self.plan().nodes {
             match self.made(node, &records) {
-                Made::Whole => continue,
-                Made::Nothing if were_on => continue,
-                Made::Half => {
+                NodeVmState::Complete => continue,
+                NodeVmState::Nothing if were_on => continue,
+                NodeVmState::Incomplete => {
                     for disk in self.disks(&node.name)? {
                         self.detach_disk(&node.name, disk)?;
                     }
                     self.destroy(&node.name)?;
                 }
-                Made::Nothing => {}
+                NodeVmState::Nothing => {}
             }
             self.import_node(node, size)?;
         }
@@ -144,7 +144,7 @@ impl Lab {
     pub fn lost_node(&self) -> anyhow::Result<Option<String>> {
         let records = self.stamped_nodes()?;
         let were_on = records.iter().any(|vm| self.was_on(vm));
-        let is_lost = |node: &&PlannedNode| were_on && self.made(node, &records) == Made::Nothing;
+        let is_lost = |node: &&PlannedNode| were_on && self.made(node, &records) == NodeVmState::Nothing;
         Ok(self.plan().nodes.iter().find(is_lost).map(|node| {
             format!(
                 "{0} has no VM any more: `kaas lab tenant replace-control-plane {0} --name {1}` gives it one",
@@ -170,12 +170,12 @@ impl Lab {
         vm.disks.iter().all(|disk| !self.disk_file(*disk).exists())
     }
 
-    fn made(&self, node: &PlannedNode, records: &[VmRecord]) -> Made {
+    fn made(&self, node: &PlannedNode, records: &[VmRecord]) -> NodeVmState {
         match of(node, records).as_slice() {
-            [] => Made::Nothing,
+            [] => NodeVmState::Nothing,
             // The disk of one that was on is on its way to another VM, or was taken out.
-            [vm] if self.lacks_its_disk(vm) && vm.name == node.name && !self.was_on(vm) => Made::Half,
-            _ => Made::Whole,
+            [vm] if self.lacks_its_disk(vm) && vm.name == node.name && !self.was_on(vm) => NodeVmState::Incomplete,
+            _ => NodeVmState::Complete,
         }
     }
 
@@ -184,11 +184,11 @@ impl Lab {
     ///
     /// # Errors
     /// When somebody is at work on the control nodes, or a VM does not start.
-    pub fn power_on_nodes(&self, asking: &Asking<'_>) -> anyhow::Result<()> {
+    pub fn power_on_nodes(&self, asking: &LeaseRequest<'_>) -> anyhow::Result<()> {
         if self.to_power_on(None, &|_| {})?.is_empty() {
             return Ok(());
         }
-        self.held(asking, async |hold| {
+        self.with_lease(asking, async |hold| {
             let open = OpenUpgrade::find(hold.store()).await?;
             for vm in self.to_power_on(open.as_ref(), asking.say)? {
                 hold.confirm().await?;
@@ -275,7 +275,7 @@ mod tests {
         lab.directory.save_vm(&record).unwrap();
     }
 
-    fn made(lab: &Lab) -> Vec<Made> {
+    fn made(lab: &Lab) -> Vec<NodeVmState> {
         let records = lab.stamped_nodes().unwrap();
         lab.plan().nodes.iter().map(|node| lab.made(node, &records)).collect()
     }
@@ -284,18 +284,18 @@ mod tests {
     fn what_a_killed_command_has_not_made_is_made_and_nothing_else() {
         let (_state, lab) = lab();
         assert!(lab.is_empty().unwrap() && lab.lost_node().unwrap().is_none());
-        assert_eq!(made(&lab), [Made::Nothing; 3]);
+        assert_eq!(made(&lab), [NodeVmState::Nothing; 3]);
         add(&lab, "cp1", "cp1", None, true);
         // A record, and nothing that follows it; and what is there before the record.
         add(&lab, "cp2", "cp2", None, false);
         std::fs::create_dir_all(lab.directory.vm("cp3")).unwrap();
         assert_eq!(lab.vms().unwrap(), ["cp1", "cp2"]);
-        assert_eq!(made(&lab), [Made::Whole, Made::Half, Made::Nothing]);
+        assert_eq!(made(&lab), [NodeVmState::Complete, NodeVmState::Incomplete, NodeVmState::Nothing]);
         // A disk that was noted, and not made.
         let mut second = lab.directory.load_vm("cp2").unwrap();
         second.disks.push(Uuid::from_u128(2));
         lab.directory.save_vm(&second).unwrap();
-        assert_eq!(made(&lab), [Made::Whole, Made::Half, Made::Nothing]);
+        assert_eq!(made(&lab), [NodeVmState::Complete, NodeVmState::Incomplete, NodeVmState::Nothing]);
         second.disks.clear();
         lab.directory.save_vm(&second).unwrap();
         hold(&lab, "cp2");
@@ -311,8 +311,8 @@ mod tests {
     fn a_lab_that_was_begun_is_gone_on_with_until_one_of_its_vms_was_on() {
         let (state, lab) = lab();
         records::save(&lab.directory.record(), &lab.record).unwrap();
-        let begun = || Lab::begun(state.path(), "x").unwrap().is_some();
-        assert!(Lab::begun(state.path(), "y").unwrap().is_none());
+        let begun = || Lab::open_incomplete(state.path(), "x").unwrap().is_some();
+        assert!(Lab::open_incomplete(state.path(), "y").unwrap().is_none());
         assert!(begun());
         add(&lab, "cp1", "cp1", None, true);
         assert!(begun(), "two of its three nodes have no VM");
@@ -321,9 +321,12 @@ mod tests {
         let (state, lab) = self::lab();
         records::save(&lab.directory.record(), &lab.record).unwrap();
         ["cp1", "cp2", "cp3"].iter().for_each(|node| add(&lab, node, node, None, true));
-        assert!(Lab::begun(state.path(), "x").unwrap().is_some(), "it was killed before the first one was on");
+        assert!(
+            Lab::open_incomplete(state.path(), "x").unwrap().is_some(),
+            "it was killed before the first one was on"
+        );
         lab.directory.mark_power_on("cp1").unwrap();
-        assert!(Lab::begun(state.path(), "x").unwrap().is_none());
+        assert!(Lab::open_incomplete(state.path(), "x").unwrap().is_none());
     }
 
     #[test]
@@ -333,11 +336,11 @@ mod tests {
         for node in ["cp1", "cp2"] {
             add(&lab, node, node, None, true);
         }
-        assert!(Lab::begun(state.path(), "x").unwrap().is_some());
+        assert!(Lab::open_incomplete(state.path(), "x").unwrap().is_some());
         // Its removal is cut off between two VMs, and between VMs and disks.
         for vm in ["cp1", "cp2"] {
             std::fs::remove_dir_all(lab.directory.vm(vm)).unwrap();
-            assert!(Lab::begun(state.path(), "x").unwrap().is_none());
+            assert!(Lab::open_incomplete(state.path(), "x").unwrap().is_none());
         }
         let why = lab.directory.is_free().unwrap_err().to_string();
         assert!(why.contains("`kaas lab down --name x` removes the rest"), "{why}");
@@ -358,7 +361,7 @@ mod tests {
         assert!(to_go.iter().any(|path| path.ends_with("vms")));
         std::fs::remove_dir_all(lab.directory.vm("cp1")).unwrap();
         assert!(why().contains("`kaas lab down --name x` removes the rest"), "{}", why());
-        assert!(Lab::begun(state.path(), "x").unwrap().is_none());
+        assert!(Lab::open_incomplete(state.path(), "x").unwrap().is_none());
     }
 
     /// A VM's start has succeeded.
@@ -386,7 +389,7 @@ mod tests {
         assert!(is_to_go(), "{}", why());
         start(&lab, "cp1");
         assert!(why().contains("kaas lab on VM") && !why().contains("kaas lab down"), "{}", why());
-        assert!(Lab::begun(state.path(), "x").unwrap().is_none(), "nothing of it is made anew");
+        assert!(Lab::open_incomplete(state.path(), "x").unwrap().is_none(), "nothing of it is made anew");
     }
 
     #[test]
@@ -403,7 +406,7 @@ mod tests {
         start(&lab, "cp1");
         let why = lab.directory.is_free().unwrap_err().to_string();
         assert!(why.contains("`kaas lab down --name x` removes the rest"), "{why}");
-        assert!(Lab::begun(state.path(), "x").unwrap().is_none());
+        assert!(Lab::open_incomplete(state.path(), "x").unwrap().is_none());
     }
 
     #[test]
@@ -414,11 +417,11 @@ mod tests {
             add(&lab, node, node, None, true);
         }
         lab.directory.mark_power_on("cp1").unwrap();
-        std::os::unix::fs::symlink("nowhere/going", lab.directory.going()).unwrap();
-        let is_begun = || Lab::begun(state.path(), "x").unwrap().is_some();
+        std::os::unix::fs::symlink("nowhere/going", lab.directory.removal_mark()).unwrap();
+        let is_begun = || Lab::open_incomplete(state.path(), "x").unwrap().is_some();
         assert!(!is_begun());
         let paths = lab.begin_removal().unwrap();
-        assert!(!lab.directory.going().exists(), "it is noted");
+        assert!(!lab.directory.removal_mark().exists(), "it is noted");
         // Cut off anywhere before its last disk has gone, also in the middle of a directory.
         let disks = paths.iter().position(|path| path.ends_with("disks")).unwrap();
         for path in &paths[..disks] {
@@ -443,7 +446,7 @@ mod tests {
         for was_on in ["cp1", "cp2"] {
             lab.directory.mark_power_on(was_on).unwrap();
         }
-        assert_eq!(made(&lab), [Made::Whole, Made::Whole, Made::Nothing]);
+        assert_eq!(made(&lab), [NodeVmState::Complete, NodeVmState::Complete, NodeVmState::Nothing]);
         let size = NodeSize { memory: 2048, processors: 2, data_disk: 1 << 20 };
         lab.complete_held(size).unwrap();
         assert_eq!(lab.vms().unwrap(), ["cp1", "cp2"]);

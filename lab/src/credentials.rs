@@ -110,7 +110,7 @@ fn is_of_before(status: &serde_json::Value) -> bool {
 /// Whether there is a kubeconfig that can be used until then.
 fn lasts(path: &Path, until: SystemTime) -> bool {
     let text = fs::read_to_string(path).map(Zeroizing::new).unwrap_or_default();
-    let ends = Kubeconfig::parse(&text).ok().and_then(|kubeconfig| kubeconfig.ends());
+    let ends = Kubeconfig::parse(&text).ok().and_then(|kubeconfig| kubeconfig.valid_until());
     ends.is_some_and(|ends| ends > until)
 }
 
@@ -170,7 +170,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("fingerprints.json");
         assert_eq!(read_fingerprints(&path).unwrap(), None);
-        let fingerprints = Fingerprints { authority: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
+        let fingerprints = Fingerprints { ca: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
         fs::write(&path, fingerprints.to_string()).unwrap();
         assert_eq!(read_fingerprints(&path).unwrap(), Some(fingerprints));
         fs::rename(&path, directory.path().join("elsewhere")).unwrap();

@@ -16,7 +16,7 @@ impl Lab {
     /// # Errors
     /// When the lab's directory cannot be read.
     pub fn kept_disks(&self) -> anyhow::Result<Vec<(Uuid, PathBuf)>> {
-        let disks = self.directory.unheld()?.into_iter();
+        let disks = self.directory.unattached_disks()?.into_iter();
         Ok(disks.map(|disk| (disk, self.disk_file(disk))).collect())
     }
 
@@ -179,13 +179,17 @@ impl Lab {
     ///
     /// # Errors
     /// Why not; asking again does not help.
-    pub(crate) fn takes(&self, record: &VmRecord, properties: &BTreeMap<String, String>) -> anyhow::Result<()> {
+    pub(crate) fn check_properties(
+        &self,
+        record: &VmRecord,
+        properties: &BTreeMap<String, String>,
+    ) -> anyhow::Result<()> {
         self.off(&record.name, "filling in its form anew")?;
         form_of(record, properties).map(drop)
     }
 
     /// Fills in the form of a VM that is off anew, of whoever has the lab's lock: its guest reads it at its next power-on.
-    pub(crate) fn give_locked(&self, vm: &str, properties: &BTreeMap<String, String>) -> anyhow::Result<()> {
+    pub(crate) fn set_properties_locked(&self, vm: &str, properties: &BTreeMap<String, String>) -> anyhow::Result<()> {
         let mut record = self.off(vm, "filling in its form anew")?;
         let form = form_of(&record, properties)?;
         self.lay_form(vm, &form.document)?;
@@ -215,7 +219,10 @@ impl Lab {
 }
 
 /// The form of a VM as its image has it, filled in with these properties.
-fn form_of(record: &VmRecord, properties: &BTreeMap<String, String>) -> anyhow::Result<environment::Imported> {
+fn form_of(
+    record: &VmRecord,
+    properties: &BTreeMap<String, String>,
+) -> anyhow::Result<environment::ImportedProperties> {
     environment::import(&record.source, properties, &record.mac)
         .with_context(|| format!("filling in the form of {}", record.name))
 }

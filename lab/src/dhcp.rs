@@ -214,17 +214,17 @@ mod tests {
 
     use super::super::host::ip;
     use super::super::network::Adapter;
-    use super::super::plan::{Wishes, plan};
+    use super::super::plan::{LabSpec, plan};
     use super::super::records::tests::vm;
     use super::*;
 
     fn clients(tenant: &str, place: u8, vms: Vec<VmRecord>) -> Clients {
-        let wishes = Wishes {
+        let wishes = LabSpec {
             name: tenant.to_owned(),
             nodes: 1,
             tenant: Some(place),
             workers_by_dhcp: true,
-            ..Wishes::default()
+            ..LabSpec::default()
         };
         Clients { tenant: tenant.to_owned(), network: plan(&wishes, "s").unwrap().tenant.unwrap(), vms }
     }

@@ -17,7 +17,7 @@ const NETWORK: &str = "Lab Network";
 
 /// What a VM has of its properties once it is imported.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportedProperties {
     /// The document for the guest.
     pub document: String,
     /// Labels of the properties that need a value and have none: vCenter powers no such VM on.
@@ -28,12 +28,12 @@ pub struct Imported {
 ///
 /// # Errors
 /// When vCenter would refuse them; nothing was made then.
-pub fn import(source: &Source, properties: &BTreeMap<String, String>, mac: &str) -> anyhow::Result<Imported> {
+pub fn import(source: &Source, properties: &BTreeMap<String, String>, mac: &str) -> anyhow::Result<ImportedProperties> {
     let properties = Properties::import(&product(source)?, properties)?;
     let platform = Platform::vsphere("8.0.3", "vm-1");
     let adapters = [Adapter { mac: mac.to_owned(), network: NETWORK.to_owned() }];
     let document = environment::document(&properties, &platform, &adapters)?;
-    Ok(Imported { document, unconfigured: properties.unconfigured })
+    Ok(ImportedProperties { document, unconfigured: properties.unconfigured })
 }
 
 /// Whether the form asks for a property.

@@ -5,12 +5,12 @@ use std::path::Path;
 use contract::role::Role;
 
 use super::environment::tests::tree_in;
-use super::plan::{Wishes, plan};
+use super::plan::{LabSpec, plan};
 use super::records::LabDirectory;
 use super::{EngineRecord, Lab, Record, Source};
 
 /// What a lab of these wishes remembers, in the container engine and from this source.
-pub fn record(state: &Path, wishes: &Wishes, source: Source) -> Record {
+pub fn record(state: &Path, wishes: &LabSpec, source: Source) -> Record {
     Record {
         engine: EngineRecord::Container,
         replacements: None,
@@ -26,7 +26,7 @@ pub fn record(state: &Path, wishes: &Wishes, source: Source) -> Record {
 
 /// The lab `x` of so many planned control nodes, without VMs.
 pub fn lab(state: &Path, nodes: usize, source: Source) -> Lab {
-    let wishes = Wishes { name: "x".to_owned(), nodes, timeout_factor: 1, ..Wishes::default() };
+    let wishes = LabSpec { name: "x".to_owned(), nodes, timeout_factor: 1, ..LabSpec::default() };
     Lab::assemble(LabDirectory::of(state, "x").unwrap(), record(state, &wishes, source)).unwrap()
 }
 

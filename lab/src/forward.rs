@@ -25,7 +25,7 @@ const RENEWAL: Duration = Duration::from_secs(60 * 60);
 
 /// What a running door says of itself.
 #[derive(Serialize, Deserialize)]
-struct Door {
+struct PortForward {
     address: SocketAddr,
     process: ProcessId,
 }
@@ -41,12 +41,12 @@ impl Lab {
     ///
     /// # Errors
     /// When it does not open in a while.
-    pub fn open_door(&self, command: &mut Command) -> anyhow::Result<PathBuf> {
+    pub fn open_port_forward(&self, command: &mut Command) -> anyhow::Result<PathBuf> {
         let log = File::create(self.directory.path().join("door.log"))?;
         let process = start(command, log).context("starting the door to the API")?;
-        let door: Door = obtain("the door to the API to open", Duration::from_secs(20), || {
+        let door: PortForward = obtain("the door to the API to open", Duration::from_secs(20), || {
             anyhow::ensure!(process.is_running(), "it ended; see door.log in {}", self.directory.path().display());
-            let said: Door = records::load(&self.door())?;
+            let said: PortForward = records::load(&self.door())?;
             Ok((said.process == process).then_some(said))
         })?;
         self.write_kubeconfig_through(door.address)
@@ -78,11 +78,11 @@ impl Lab {
     ///
     /// # Errors
     /// When it cannot listen, or the lab's network is gone.
-    pub fn keep_door_open(&self) -> anyhow::Result<()> {
+    pub fn serve_port_forward(&self) -> anyhow::Result<()> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on loopback")?;
         let process = ProcessId::of(std::process::id() as i32).context("looking at this process")?;
         let address = listener.local_addr()?;
-        records::save(&self.door(), &Door { address, process })?;
+        records::save(&self.door(), &PortForward { address, process })?;
         let lab = Self::assemble(self.directory.clone(), self.record.clone())?;
         thread::spawn(move || lab.renew_kubeconfig(address));
         let api = SocketAddr::from((self.plan().api, contract::ports::API));
@@ -98,7 +98,7 @@ impl Lab {
         }
     }
 
-    pub(super) fn close_door(&self) -> anyhow::Result<()> {
+    pub(super) fn close_port_forward(&self) -> anyhow::Result<()> {
         ProcessId::with_argument(&self.door_argument()).iter().try_for_each(ProcessId::kill)
     }
 }

@@ -8,15 +8,15 @@ use anyhow::{Context, bail};
 use contract::properties::{DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, SSH_AUTHORIZED_KEYS};
 
 use super::cluster::Up;
-use super::plan::{Wishes, plan};
-use super::{Asking, Lab};
+use super::plan::{LabSpec, plan};
+use super::{Lab, LeaseRequest};
 
 impl Lab {
     /// As [`Lab::complete`], for who wants a lab anew and may want another one than was begun.
     ///
     /// # Errors
     /// It was begun otherwise: nothing is changed then. And as [`Lab::complete`].
-    pub fn go_on(self, up: &Up, asking: &Asking<'_>) -> anyhow::Result<Option<Self>> {
+    pub fn resume(self, up: &Up, asking: &LeaseRequest<'_>) -> anyhow::Result<Option<Self>> {
         self.completed(up.size, asking, |lab| {
             let others = lab.begun_otherwise(up)?;
             let Self { name, record, .. } = lab;
@@ -49,7 +49,7 @@ impl Lab {
         differs("the image", !self.record.source.is_same(&up.source));
         let is_alike = self.record.engine.is_alike(up.engine);
         differs("what runs it", !is_alike);
-        differs("the number of nodes", begun.len() != up.wishes.nodes);
+        differs("the number of nodes", begun.len() != up.spec.nodes);
         let mut sizes = self.stamped_nodes()?.into_iter().map(|vm| (vm.memory, vm.processors));
         differs("memory", sizes.any(|size| size != (up.size.memory, up.size.processors)));
         // One that was cut while it was made has no length yet.
@@ -57,14 +57,14 @@ impl Lab {
         differs("the size of data disks", lengths.iter().any(|length| ![0, up.size.data_disk].contains(length)));
         // What was drawn for it is as it was.
         let drawn = |key: &str| begun.first().and_then(|node| node.properties.get(key).cloned());
-        let wishes = Wishes {
+        let wishes = LabSpec {
             nodes: begun.len(),
             ssh_key: self.own_ssh_key()?.or_else(|| drawn(SSH_AUTHORIZED_KEYS)).unwrap_or_default(),
             deployer_key: drawn(DEPLOYER_PUBLIC_KEY),
             tenant: None,
             // Whether KVM runs guests was found out: on a host with much to do that may come out otherwise the next time.
-            timeout_factor: if is_alike { self.record.engine.timeout_factor() } else { up.wishes.timeout_factor },
-            ..up.wishes.clone()
+            timeout_factor: if is_alike { self.record.engine.timeout_factor() } else { up.spec.timeout_factor },
+            ..up.spec.clone()
         };
         let wanted = plan(&wishes, &drawn(DEPLOYMENT_SECRET).unwrap_or_default())?;
         let properties = begun.iter().zip(&wanted.nodes).flat_map(|(begun, wanted)| {
@@ -101,7 +101,7 @@ mod tests {
     fn wanted(lab: &Lab) -> Up {
         let engine = EngineRecord::Container;
         Up {
-            wishes: Wishes { name: "x".to_owned(), nodes: 3, timeout_factor: 1, ..Wishes::default() },
+            spec: LabSpec { name: "x".to_owned(), nodes: 3, timeout_factor: 1, ..LabSpec::default() },
             engine,
             replacements: engine,
             workers: engine,
@@ -138,21 +138,21 @@ mod tests {
         let up = wanted(&lab);
         assert_eq!(lab.begun_otherwise(&up).unwrap(), Vec::<String>::new());
         let with = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
-        let wishes = |properties| Wishes { properties, ..up.wishes.clone() };
+        let wishes = |properties| LabSpec { properties, ..up.spec.clone() };
         let tree = Source::Tree { tree: state.path().join("another") };
         for (other, what) in [
             (Up { source: tree, ..up.clone() }, "the image"),
-            (Up { wishes: Wishes { nodes: 1, ..up.wishes.clone() }, ..up.clone() }, "the number of nodes"),
+            (Up { spec: LabSpec { nodes: 1, ..up.spec.clone() }, ..up.clone() }, "the number of nodes"),
             (Up { size: NodeSize { memory: 2, ..up.size }, ..up.clone() }, "memory"),
             (Up { size: NodeSize { data_disk: 2 << 20, ..up.size }, ..up.clone() }, "the size of data disks"),
-            (Up { wishes: wishes(with("pod-cidr", "10.9.0.0/16")), ..up.clone() }, "the property pod-cidr"),
-            (Up { wishes: wishes(with("gateway", "192.168.77.9")), ..up.clone() }, "the property gateway"),
+            (Up { spec: wishes(with("pod-cidr", "10.9.0.0/16")), ..up.clone() }, "the property pod-cidr"),
+            (Up { spec: wishes(with("gateway", "192.168.77.9")), ..up.clone() }, "the property gateway"),
         ] {
             let found = lab.begun_otherwise(&other).unwrap();
             assert!(found.contains(&what.to_owned()), "{found:?}");
-            let asking = Asking { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} };
-            let again = Lab::begun(state.path(), "x").unwrap().unwrap();
-            let why = again.go_on(&other, &asking).err().unwrap().to_string();
+            let asking = LeaseRequest { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} };
+            let again = Lab::open_incomplete(state.path(), "x").unwrap().unwrap();
+            let why = again.resume(&other, &asking).err().unwrap().to_string();
             assert!(why.contains(what) && why.contains("kaas lab down --name x"), "{why}");
             assert!(why.contains("3 nodes") && !why.contains("192.168.77.9"), "{why}");
             assert_eq!(lab.vms().unwrap(), ["cp1"]);
@@ -174,15 +174,15 @@ mod tests {
         fs::remove_file(&key).unwrap();
         // All its VMs are there, and none was on.
         let mut whole = Lab::open(state.path(), "x").unwrap();
-        whole.record.plan = plan(&Wishes { nodes: 1, ..up.wishes.clone() }, "a secret").unwrap();
+        whole.record.plan = plan(&LabSpec { nodes: 1, ..up.spec.clone() }, "a secret").unwrap();
         records::save(&whole.directory.record(), &whole.record).unwrap();
-        let asking = Asking { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} };
-        let again = || Lab::begun(state.path(), "x").unwrap().unwrap();
-        let one = |up: &Up| Up { wishes: Wishes { nodes: 1, ..up.wishes.clone() }, ..up.clone() };
+        let asking = LeaseRequest { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} };
+        let again = || Lab::open_incomplete(state.path(), "x").unwrap().unwrap();
+        let one = |up: &Up| Up { spec: LabSpec { nodes: 1, ..up.spec.clone() }, ..up.clone() };
         let tree = Source::Tree { tree: state.path().join("another") };
-        let why = again().go_on(&Up { source: tree, ..one(&up) }, &asking).err().unwrap().to_string();
+        let why = again().resume(&Up { source: tree, ..one(&up) }, &asking).err().unwrap().to_string();
         assert!(why.contains("the image"), "{why}");
-        assert!(again().go_on(&one(&up), &asking).unwrap().is_some());
+        assert!(again().resume(&one(&up), &asking).unwrap().is_some());
     }
 
     #[test]
@@ -196,8 +196,8 @@ mod tests {
         let qemu = |kvm| EngineRecord::Qemu { kvm, hardware: Hardware::Quick };
         (lab.record.engine, lab.record.source) = (qemu(true), in_cache("one", "d1"));
         let up = wanted(&lab);
-        let wishes = Wishes { timeout_factor: qemu(false).timeout_factor(), ..up.wishes.clone() };
-        let again = Up { engine: qemu(false), source: in_cache("other", "d1"), wishes, ..up };
+        let wishes = LabSpec { timeout_factor: qemu(false).timeout_factor(), ..up.spec.clone() };
+        let again = Up { engine: qemu(false), source: in_cache("other", "d1"), spec: wishes, ..up };
         assert_eq!(lab.begun_otherwise(&again).unwrap(), Vec::<String>::new());
         let other = Up { source: in_cache("one", "d2"), ..again.clone() };
         assert_eq!(lab.begun_otherwise(&other).unwrap(), ["the image"]);

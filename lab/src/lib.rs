@@ -12,10 +12,12 @@ mod cluster;
 mod complete;
 mod container;
 mod credentials;
+mod deployment_lease;
 mod devices;
 mod dhcp;
 mod directories;
 mod disk;
+mod empty_lab;
 mod engine;
 mod engine_record;
 mod engines;
@@ -24,7 +26,6 @@ mod find_ova;
 #[cfg(test)]
 mod fixture;
 mod forward;
-mod hold;
 mod host;
 mod hypervisor;
 mod incomplete;
@@ -32,7 +33,6 @@ mod machine;
 #[cfg(test)]
 mod named_commands_tests;
 mod network;
-mod place;
 mod plan;
 mod power;
 mod process;
@@ -70,21 +70,21 @@ use records::{LabDirectory, VmRecord};
 
 pub use cluster::Up;
 pub use complete::NodeSize;
-pub use container::HeldLimit;
+pub use container::RaisedLimit;
+pub use deployment_lease::LeaseRequest;
 pub use dhcp::check as check_dhcp;
 pub use directories::{cache_directory, state_directory};
+pub use empty_lab::EmptyLab;
 pub use engine_record::{EngineRecord, Hardware};
 pub use find_ova::{find_ova, find_ova_of};
-pub use hold::Asking;
 pub use hypervisor::LabHypervisor;
-pub use place::Place;
-pub use plan::{LabPlan, PlannedNode, TenantNetwork, Wishes};
+pub use plan::{LabPlan, LabSpec, PlannedNode, TenantNetwork};
 pub use qemu::{Kvm, emulation_runs_guests};
-pub use replace::{BlankVm, Replaced};
+pub use replace::{BlankVm, ReplacedNode};
 pub use source::Source;
 pub use tools::Tools;
-pub use unpack::Unpacked;
-pub use vcenter::{Carried, Running as RunningVCenter, USER as VCENTER_USER, VCenter};
+pub use unpack::UnpackedOva;
+pub use vcenter::{MachineStatus, Running as RunningVCenter, USER as VCENTER_USER, VCenter};
 pub use wait::{obtain, until};
 
 /// A VM to be made from the OVA.
@@ -113,7 +113,7 @@ pub struct NewVm {
 }
 
 /// A VM that is in the inventory and has no configuration yet.
-struct HalfVm {
+struct UnfinishedVm {
     record: VmRecord,
     document: String,
     data_disk: Option<u64>,
@@ -144,12 +144,12 @@ struct Record {
     deployment: Option<Uuid>,
     /// The lab on whose network it is: a tenant's. None for a lab with a network of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    beside: Option<Beside>,
+    beside: Option<HostLab>,
 }
 
 /// A lab that another one shares the network of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Beside {
+struct HostLab {
     /// Its name.
     lab: String,
     /// What its network is named by.
@@ -196,7 +196,7 @@ impl Lab {
     /// # Errors
     /// When there is no such lab any more, or the kernel refuses; doing it again goes on.
     pub(crate) fn make_network(&self) -> anyhow::Result<()> {
-        let Some(Beside { lab, network }) = &self.record.beside else {
+        let Some(HostLab { lab, network }) = &self.record.beside else {
             return self.network.create(&self.record.plan.bridge);
         };
         let state = self.directory.path().parent().context("a lab without a directory above it")?;
@@ -354,12 +354,12 @@ impl Lab {
     }
 
     /// Makes a VM with its stamp, of whoever has the lab's lock; it cannot be powered on before it is finished.
-    pub(crate) fn make_vm(&self, vm: &NewVm) -> anyhow::Result<HalfVm> {
+    pub(crate) fn make_vm(&self, vm: &NewVm) -> anyhow::Result<UnfinishedVm> {
         self.make_vm_of(vm, Uuid::new_v4())
     }
 
     /// The same with a BIOS UUID that its maker has noted.
-    pub(crate) fn make_vm_of(&self, vm: &NewVm, uuid: Uuid) -> anyhow::Result<HalfVm> {
+    pub(crate) fn make_vm_of(&self, vm: &NewVm, uuid: Uuid) -> anyhow::Result<UnfinishedVm> {
         records::check_name("the VM's name", &vm.name, records::LONGEST_REPLACEMENT)?;
         if self.directory.recall_vm(&vm.name)?.is_some() {
             bail!("the lab {} has a VM {} already", self.name, vm.name);
@@ -396,13 +396,13 @@ impl Lab {
             process: None,
         };
         self.directory.save_vm(&record)?;
-        Ok(HalfVm { record, document: environment.document, data_disk: vm.data_disk })
+        Ok(UnfinishedVm { record, document: environment.document, data_disk: vm.data_disk })
     }
 
     /// Gives a VM its configuration and its blank data disk, of whoever has the lab's lock. The disk is noted before its file
     /// is made: no file is left that nobody knows of.
-    pub(crate) fn finish_vm(&self, half: HalfVm) -> anyhow::Result<Uuid> {
-        let HalfVm { mut record, document, data_disk } = half;
+    pub(crate) fn finish_vm(&self, half: UnfinishedVm) -> anyhow::Result<Uuid> {
+        let UnfinishedVm { mut record, document, data_disk } = half;
         self.lay_form(&record.name, &document)?;
         if let Some(capacity) = data_disk {
             let disk = Uuid::new_v4();
@@ -473,7 +473,7 @@ impl Lab {
             tenant.remove().with_context(|| format!("removing the tenant {name}"))?;
         }
         let _lock = self.directory.lock()?;
-        self.close_door()?;
+        self.close_port_forward()?;
         for vm in self.directory.vms()? {
             if let Ok(record) = self.directory.load_vm(&vm) {
                 self.engines.of(&record).cut(&record)?;
@@ -511,7 +511,7 @@ impl Lab {
     /// a lab that has filled its disk is to be removed all the more. So the VMs' records come first of all: a VM of which less is
     /// there would pass for one that was never on.
     fn begin_removal(&self) -> anyhow::Result<Vec<PathBuf>> {
-        let (directory, going) = (self.directory.path(), self.directory.going());
+        let (directory, going) = (self.directory.path(), self.directory.removal_mark());
         if let Err(error) = fs::write(&going, "") {
             log::warn!("that the lab goes is not noted in {}: {error}", going.display());
         }

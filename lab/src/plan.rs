@@ -28,7 +28,7 @@ const SERVICES: u8 = 15;
 
 /// What a person wishes.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct LabSpec {
     /// Name of the lab.
     pub name: String,
     /// Number of control nodes: one or three.
@@ -97,7 +97,7 @@ pub struct PlannedNode {
 ///
 /// # Errors
 /// When the wishes cannot be met.
-pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<LabPlan> {
+pub fn plan(wishes: &LabSpec, secret: &str) -> anyhow::Result<LabPlan> {
     check_name("the lab's name", &wishes.name, LONGEST_LAB)?;
     if !matches!(wishes.nodes, 1 | 3) {
         bail!("a control cluster has one node or three, not {}", wishes.nodes);
@@ -186,8 +186,8 @@ mod tests {
     use super::super::records::LONGEST_VM;
     use super::*;
 
-    fn wishes(nodes: usize) -> Wishes {
-        Wishes { name: "x".to_owned(), nodes, timeout_factor: 1, ..Wishes::default() }
+    fn wishes(nodes: usize) -> LabSpec {
+        LabSpec { name: "x".to_owned(), nodes, timeout_factor: 1, ..LabSpec::default() }
     }
 
     #[test]
@@ -210,15 +210,15 @@ mod tests {
     #[test]
     fn a_wish_wins_over_the_labs_own_value() {
         let properties = BTreeMap::from([("timeout-factor".to_owned(), "9".to_owned())]);
-        let plan = plan(&Wishes { properties, ..wishes(1) }, "s").unwrap();
+        let plan = plan(&LabSpec { properties, ..wishes(1) }, "s").unwrap();
         assert_eq!(plan.nodes[0].properties["timeout-factor"], "9");
     }
 
     #[test]
     fn nobody_elses_key_takes_the_place_of_the_labs() {
         let properties = BTreeMap::from([("deployer-public-key".to_owned(), "another".to_owned())]);
-        let theirs = Wishes { properties, ..wishes(1) };
-        let ours = Wishes { deployer_key: Some("ours".to_owned()), ..theirs };
+        let theirs = LabSpec { properties, ..wishes(1) };
+        let ours = LabSpec { deployer_key: Some("ours".to_owned()), ..theirs };
         assert_eq!(plan(&ours, "s").unwrap().nodes[0].properties["deployer-public-key"], "ours");
         assert!(!plan(&wishes(1), "s").unwrap().nodes[0].properties.contains_key("deployer-public-key"));
     }
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_tenant_has_names_and_addresses_that_no_other_cluster_of_its_network_has() {
-        let tenant = |place, nodes| plan(&Wishes { tenant: Some(place), ..wishes(nodes) }, "s").unwrap();
+        let tenant = |place, nodes| plan(&LabSpec { tenant: Some(place), ..wishes(nodes) }, "s").unwrap();
         let first = tenant(0, 1);
         assert_eq!(first.nodes[0].name, "x-cp1");
         assert_eq!(first.nodes[0].properties["api-vip"], "192.168.77.30");
@@ -253,16 +253,16 @@ mod tests {
         for place in 0..TENANTS {
             own(&tenant(place, 3));
         }
-        let refused = |wishes: &Wishes| plan(wishes, "s").unwrap_err().to_string();
-        assert!(refused(&Wishes { tenant: Some(TENANTS), ..wishes(1) }).contains("room for 11 tenants"));
-        let long = Wishes { name: "sixteen-letters-".to_owned(), tenant: Some(0), ..wishes(1) };
+        let refused = |wishes: &LabSpec| plan(wishes, "s").unwrap_err().to_string();
+        assert!(refused(&LabSpec { tenant: Some(TENANTS), ..wishes(1) }).contains("room for 11 tenants"));
+        let long = LabSpec { name: "sixteen-letters-".to_owned(), tenant: Some(0), ..wishes(1) };
         assert!(refused(&long).contains("use 1 to 15"));
     }
 
     #[test]
     fn vms_of_the_longest_tenant_have_names_that_leave_room_for_an_upgrades() {
         let name = "fifteen-letters".to_owned();
-        let plan = plan(&Wishes { name, tenant: Some(0), ..wishes(3) }, "s").unwrap();
+        let plan = plan(&LabSpec { name, tenant: Some(0), ..wishes(3) }, "s").unwrap();
         for node in &plan.nodes {
             check_name("it", &node.name, LONGEST_VM).unwrap();
         }

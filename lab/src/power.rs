@@ -43,7 +43,7 @@ impl Lab {
             self.end_half_start(&record)?;
         } else if engine.is_on(&record) {
             // Whoever has powered it on may have been killed before that was noted.
-            return self.stays();
+            return self.cancel_removal();
         }
         record.is_configured()?;
         self.make_network().with_context(|| format!("powering {vm} on"))?;
@@ -69,12 +69,12 @@ impl Lab {
     pub(crate) fn has_started(&self, mut record: VmRecord, process: ProcessId) -> anyhow::Result<()> {
         record.process = Some(process);
         self.directory.save_vm(&record)?;
-        self.stays()
+        self.cancel_removal()
     }
 
     /// A lab that was to be removed, and of which no VM has gone, is not to go any more once one runs: somebody wants it on.
-    fn stays(&self) -> anyhow::Result<()> {
-        if self.directory.is_noted_to_go()? && self.has_all_nodes()? { self.directory.stays() } else { Ok(()) }
+    fn cancel_removal(&self) -> anyhow::Result<()> {
+        if self.directory.is_noted_to_go()? && self.has_all_nodes()? { self.directory.cancel_removal() } else { Ok(()) }
     }
 
     /// Asks the guest to shut down and waits until the VM is off, at most `limit`.

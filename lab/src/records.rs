@@ -148,7 +148,7 @@ impl LabDirectory {
 
     /// The file by which it is noted that the lab is to go, before any file of it does, and until one of its VMs runs again where
     /// none has gone.
-    pub fn going(&self) -> PathBuf {
+    pub fn removal_mark(&self) -> PathBuf {
         self.path.join("going")
     }
 
@@ -157,15 +157,15 @@ impl LabDirectory {
     /// # Errors
     /// The directory cannot be read.
     pub fn is_noted_to_go(&self) -> anyhow::Result<bool> {
-        is_there(&self.going())
+        is_there(&self.removal_mark())
     }
 
     /// Notes that the lab is not to go any more.
     ///
     /// # Errors
     /// The note cannot be removed.
-    pub fn stays(&self) -> anyhow::Result<()> {
-        let going = self.going();
+    pub fn cancel_removal(&self) -> anyhow::Result<()> {
+        let going = self.removal_mark();
         match fs::remove_file(&going) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(error).with_context(|| format!("removing {}", going.display()))
@@ -382,7 +382,7 @@ impl LabDirectory {
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn unheld(&self) -> anyhow::Result<Vec<Uuid>> {
+    pub fn unattached_disks(&self) -> anyhow::Result<Vec<Uuid>> {
         let mut disks: Vec<Uuid> = match fs::read_dir(self.path.join("disks")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             entries => {

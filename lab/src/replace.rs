@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::properties::DEPLOYMENT_SECRET;
-use contract::replacement::Admitted;
+use contract::replacement::ReplacementGrant;
 use fleet::hypervisor::{PowerState, Stamp};
 use fleet::lease::Lease;
 use fleet::upgrade::OpenUpgrade;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::environment::{self, asks_for};
 use super::records::VmRecord;
-use super::{Asking, Lab, NewVm, PlannedNode, Source};
+use super::{Lab, LeaseRequest, NewVm, PlannedNode, Source};
 
 /// How long a node may take to let another one in.
 const ANSWER: Duration = Duration::from_secs(120);
@@ -32,7 +32,7 @@ pub struct BlankVm {
 
 /// What has become of a lost control node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replaced {
+pub struct ReplacedNode {
     /// The new VM, which is on.
     pub vm: String,
     /// The data disks that were the lost node's. Nobody holds them any more.
@@ -51,10 +51,10 @@ impl Lab {
     /// When the cluster has no other node that runs, the lost one's VM is on or part of a swap, somebody is at work on the
     /// control nodes, or nobody lets the new one in: the lost node's VM and its disk are as they were then. When the new
     /// VM cannot be made: the lost node's VM may be gone then; its data disk stays.
-    pub fn replace_node(&self, node: &str, by: &BlankVm, asking: &Asking<'_>) -> anyhow::Result<Replaced> {
+    pub fn replace_node(&self, node: &str, by: &BlankVm, asking: &LeaseRequest<'_>) -> anyhow::Result<ReplacedNode> {
         let planned = self.replaceable(node)?;
         let ask = |vm: &str| self.run_inside(vm, &["kaas-agent", "replace-member", node, "--output", "json"], ANSWER);
-        self.held(asking, async |hold| self.replace_under(hold, planned, by, &ask).await)
+        self.with_lease(asking, async |hold| self.replace_under(hold, planned, by, &ask).await)
     }
 
     fn replaceable(&self, node: &str) -> anyhow::Result<&PlannedNode> {
@@ -75,7 +75,7 @@ impl Lab {
         planned: &PlannedNode,
         by: &BlankVm,
         ask: Ask<'_>,
-    ) -> anyhow::Result<Replaced> {
+    ) -> anyhow::Result<ReplacedNode> {
         let node = &planned.name;
         let (lost, others): (Vec<VmRecord>, Vec<VmRecord>) =
             self.stamped_nodes()?.into_iter().partition(|record| stamp_of(record).is_some_and(|of| of.node == *node));
@@ -106,7 +106,7 @@ impl Lab {
         self.import(&new)?;
         hold.confirm().await?;
         self.power_on(node)?;
-        Ok(Replaced { vm: node.clone(), disks })
+        Ok(ReplacedNode { vm: node.clone(), disks })
     }
 
     /// Lets the first of the others that runs and agrees let the new VM in; says what that one is to be.
@@ -123,7 +123,8 @@ impl Lab {
                 // What vCenter would refuse is refused before a member is removed.
                 can_be_powered_on(source, &before)?;
                 let mut new = self.blank(planned, from, source, by.data_disk)?;
-                let answer: Admitted = serde_json::from_str(&ask(&from.name)?).context("reading the one-time code")?;
+                let answer: ReplacementGrant =
+                    serde_json::from_str(&ask(&from.name)?).context("reading the one-time code")?;
                 let agreed = as_agreed(source, before, &answer)?;
                 // What was wished stays as it is.
                 new.properties = with(agreed, by.properties.clone());
@@ -207,7 +208,7 @@ fn with(mut properties: Properties, others: Properties) -> Properties {
 }
 
 /// The properties as the members agree on them now. What the form of the image does not ask for is left out.
-fn as_agreed(source: &Source, mut properties: Properties, answer: &Admitted) -> anyhow::Result<Properties> {
+fn as_agreed(source: &Source, mut properties: Properties, answer: &ReplacementGrant) -> anyhow::Result<Properties> {
     for (key, value) in &answer.properties {
         if value.is_empty() {
             properties.remove(key);

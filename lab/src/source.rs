@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::unpack::Unpacked;
+use super::unpack::UnpackedOva;
 
 /// How much of a digest people are shown.
 const SHOWN: usize = 12;
@@ -17,7 +17,7 @@ pub enum Source {
     /// An OVA.
     Ova {
         /// The directory that it was taken apart into.
-        unpacked: Unpacked,
+        unpacked: UnpackedOva,
     },
     /// A root tree alone, for work on the agent: containers only.
     Tree {
@@ -27,7 +27,7 @@ pub enum Source {
     /// An OVA whose virtual hardware boots another system disk, to compare the two.
     Disk {
         /// The directory that the OVA was taken apart into.
-        unpacked: Unpacked,
+        unpacked: UnpackedOva,
         /// The raw disk; never written to.
         disk: PathBuf,
     },

@@ -13,7 +13,7 @@ use fleet::workers::{Addresses, Site, ca_hash};
 
 use super::environment::asks_for;
 use super::plan::TENANTS;
-use super::{Beside, EngineRecord, Lab, Source, records};
+use super::{EngineRecord, HostLab, Lab, Source, records};
 
 impl Lab {
     /// The tenants on this lab's network.
@@ -57,11 +57,11 @@ impl Lab {
     }
 
     /// This lab, as tenants remember it.
-    pub(super) fn as_host(&self) -> anyhow::Result<Beside> {
+    pub(super) fn as_host(&self) -> anyhow::Result<HostLab> {
         if let Some(host) = &self.record.beside {
             bail!("the lab {} is a tenant beside {}; name a control cluster", self.name, host.lab);
         }
-        Ok(Beside { lab: self.name.clone(), network: self.on_host().to_owned() })
+        Ok(HostLab { lab: self.name.clone(), network: self.on_host().to_owned() })
     }
 
     /// A tenant's place on this lab's network that no other one has.
@@ -151,15 +151,15 @@ mod tests {
     use super::super::environment::tests::tree_in;
     use super::super::host::ip;
     use super::super::network::{Adapter, BRIDGE};
-    use super::super::plan::{Wishes, plan};
+    use super::super::plan::{LabSpec, plan};
     use super::super::records::LabDirectory;
-    use super::super::{Asking, BlankVm, Hardware, NewVm, Record, fixture};
+    use super::super::{BlankVm, Hardware, LeaseRequest, NewVm, Record, fixture};
     use super::*;
 
     /// A lab as its directory remembers it; nothing of it is on the host.
-    fn lab(state: &Path, name: &str, beside: Option<(Beside, u8)>) -> Lab {
+    fn lab(state: &Path, name: &str, beside: Option<(HostLab, u8)>) -> Lab {
         let (beside, tenant) = beside.unzip();
-        let wishes = Wishes { name: name.to_owned(), nodes: 1, tenant, ..Wishes::default() };
+        let wishes = LabSpec { name: name.to_owned(), nodes: 1, tenant, ..LabSpec::default() };
         let record = fixture::record(state, &wishes, fixture::source(&state.join("tree")));
         let record = Record { name_on_host: Some(format!("{name}-host")), beside, ..record };
         records::save(&LabDirectory::of(state, name).unwrap().record(), &record).unwrap();
@@ -238,7 +238,7 @@ mod tests {
     fn control_nodes_are_told_what_their_form_asks_for_and_their_role_where_their_image_has_several() {
         let state = tempfile::tempdir().unwrap();
         let tenant =
-            plan(&Wishes { name: "t".to_owned(), nodes: 1, tenant: Some(0), ..Wishes::default() }, "s").unwrap();
+            plan(&LabSpec { name: "t".to_owned(), nodes: 1, tenant: Some(0), ..LabSpec::default() }, "s").unwrap();
         let services = tenant.tenant.unwrap().services;
         let told = |roles| tree_in(state.path(), roles).tenant_properties(&services).unwrap();
         assert_eq!(told(Role::ControlPlane.into()), BTreeMap::new());
@@ -292,7 +292,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let host = lab(state.path(), "one", None);
         let tenant = lab(state.path(), "blue", Some((host.as_host().unwrap(), 0)));
-        let asking = Asking { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} };
+        let asking = LeaseRequest { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} };
         let refused = |node: &str| tenant.replace_node(node, &BlankVm::default(), &asking).unwrap_err().to_string();
         assert!(refused("blue-cp1").contains("is the only control node"));
         assert!(refused("blue-cp2").contains("no control node blue-cp2; it has blue-cp1"));

@@ -26,11 +26,11 @@ const GONE: &str = "gone-";
 
 /// An OVA taken apart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unpacked {
+pub struct UnpackedOva {
     directory: PathBuf,
 }
 
-impl Unpacked {
+impl UnpackedOva {
     /// Takes an OVA apart into a directory below `cache`, or finds it there.
     /// `say` is told what is being done.
     ///
@@ -223,11 +223,11 @@ mod tests {
     #[test]
     fn what_is_found_by_its_digest_is_whole_and_counts_as_used() {
         let cache = tempfile::tempdir().unwrap();
-        assert_eq!(Unpacked::find(&cache.path().join("none yet"), "own").unwrap(), None);
+        assert_eq!(UnpackedOva::find(&cache.path().join("none yet"), "own").unwrap(), None);
         let (own, other) = (unpacked(cache.path(), "own", RECENT * 3), unpacked(cache.path(), "other", RECENT * 2));
         fs::remove_file(other.join("descriptor.ovf")).unwrap();
-        assert_eq!(Unpacked::find(cache.path(), "other").unwrap(), None, "it is not whole");
-        let found = Unpacked::find(cache.path(), "own").unwrap().unwrap();
+        assert_eq!(UnpackedOva::find(cache.path(), "other").unwrap(), None, "it is not whole");
+        let found = UnpackedOva::find(cache.path(), "own").unwrap().unwrap();
         assert_eq!((found.digest(), found.directory()), ("own", &*own));
         assert!(fs::metadata(&own).unwrap().modified().unwrap().elapsed().is_ok_and(|age| age < RECENT));
     }

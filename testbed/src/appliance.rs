@@ -33,7 +33,7 @@ impl Appliance<'_> {
     /// # Panics
     /// The directory cannot be written.
     pub fn write(self, directory: &Path) -> PathBuf {
-        static DISK: LazyLock<(vmdk::Written, Vec<u8>)> = LazyLock::new(disk);
+        static DISK: LazyLock<(vmdk::WrittenDisk, Vec<u8>)> = LazyLock::new(disk);
         let (written, bytes) = &*DISK;
         let disk = directory.join("disk");
         fs::write(&disk, bytes).unwrap();
@@ -46,7 +46,7 @@ impl Appliance<'_> {
         ova
     }
 
-    fn descriptor(self, disk: &vmdk::Written) -> Descriptor {
+    fn descriptor(self, disk: &vmdk::WrittenDisk) -> Descriptor {
         Descriptor {
             name: self.name.into(),
             annotation: None,
@@ -91,7 +91,7 @@ impl Appliance<'_> {
 }
 
 /// A disk with nothing on it that starts.
-fn disk() -> (vmdk::Written, Vec<u8>) {
+fn disk() -> (vmdk::WrittenDisk, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
     let (raw, disk) = (directory.path().join("raw"), directory.path().join("disk.vmdk"));
     fs::write(&raw, [7; 64 << 10]).unwrap();

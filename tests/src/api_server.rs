@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, SystemTime};
 
-use agent::cluster::pki::{Authorities, Leaf, ensure_kubeconfig};
+use agent::cluster::pki::{CertificateAuthorities, Leaf, ensure_kubeconfig};
 use anyhow::{Context, anyhow, ensure};
 use contract::properties::ControlNode;
 use fleet::nodes::{Answer, Client, Method};
@@ -97,7 +97,7 @@ impl ApiServer {
         let directory = tempfile::tempdir()?;
         let namespace = Namespace::new(name)?;
         let (pki, now) = (directory.path().join("pki"), SystemTime::now());
-        let authorities = Authorities::make(now)?;
+        let authorities = CertificateAuthorities::make(now)?;
         authorities.ensure(&pki)?;
         let node = ControlNode { name: "api".to_owned(), address: Ipv4Addr::LOCALHOST };
         Leaf::etcd_server(&node).ensure(&authorities.kubernetes, &pki.join("server"), now)?;

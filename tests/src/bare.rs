@@ -16,7 +16,7 @@ use image::debian::lock::Pocket;
 use image::debian::sources::{Settings, Sources};
 use image::process::Tool;
 use image::progress::Progress;
-use lab::{HeldLimit, cache_directory};
+use lab::{RaisedLimit, cache_directory};
 use nix::unistd::{Uid, User};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -68,32 +68,32 @@ const REGISTRIES: [&str; 12] = [
 ];
 
 /// A bare machine. It goes when the value is dropped.
-pub struct Bare {
+pub struct BareMachine {
     directory: Own,
     tree: PathBuf,
     user_id: u32,
     shown: Vec<(PathBuf, String)>,
     has_kernel: bool,
-    limit: Option<HeldLimit>,
+    limit: Option<RaisedLimit>,
 }
 
 /// What a command in the machine did.
 #[derive(Debug)]
-pub struct Said {
+pub struct ScriptOutput {
     /// Whether it ended well.
-    pub well: bool,
+    pub succeeded: bool,
     /// Standard output and errors, in their order.
     pub text: String,
 }
 
-impl Said {
+impl ScriptOutput {
     /// The lines that begin with `start`.
     pub fn lines(&self, start: &str) -> Vec<&str> {
         self.text.lines().filter(|line| line.starts_with(start)).collect()
     }
 }
 
-impl Bare {
+impl BareMachine {
     /// A machine with Debian's release `suite`, such as `trixie`.
     ///
     /// # Errors
@@ -194,7 +194,7 @@ impl Bare {
     pub fn lend_kernel(&mut self) -> anyhow::Result<()> {
         self.has_kernel = true;
         // Labs in the machine do not see whether others run beside it.
-        self.limit = Some(HeldLimit::raised()?);
+        self.limit = Some(RaisedLimit::raised()?);
         Ok(())
     }
 
@@ -261,14 +261,14 @@ impl Bare {
     ///
     /// # Errors
     /// When the container does not start.
-    pub fn run(&self, user: &str, script: &str) -> anyhow::Result<Said> {
+    pub fn run(&self, user: &str, script: &str) -> anyhow::Result<ScriptOutput> {
         const BEGUN: &str = "the container has begun";
         let output = self.command(user, &format!("exec 2>&1; echo {BEGUN}\n{script}")).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let Some((_, text)) = text.split_once(&format!("{BEGUN}\n")) else {
             bail!("starting a container in {}: {}", self.tree.display(), String::from_utf8_lossy(&output.stderr));
         };
-        Ok(Said { well: output.status.success(), text: text.to_owned() })
+        Ok(ScriptOutput { succeeded: output.status.success(), text: text.to_owned() })
     }
 
     fn inside(&self, path: &Path) -> PathBuf {

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::SystemTime;
 
-use agent::cluster::pki::Authorities;
+use agent::cluster::pki::CertificateAuthorities;
 use agent::cluster::records::{Progress, Records};
 use agent::intake::config::Config;
 use agent::node::endpoint::Endpoint;
@@ -37,7 +37,7 @@ fn config(key: Option<&PrivateKey>) -> (Config, Ipv4Addr) {
 /// The endpoint of a formed node below `root`, and what its hypervisor shows.
 fn formed(root: &Path, config: &Config) -> (Endpoint, Fingerprints) {
     let now = SystemTime::now();
-    Authorities::make(now).unwrap().ensure(&root.join("etc/kubernetes/pki")).unwrap();
+    CertificateAuthorities::make(now).unwrap().ensure(&root.join("etc/kubernetes/pki")).unwrap();
     let records = Records::new(root);
     records.save_config(config, &Secret::new("5ec4e7".repeat(6))).unwrap();
     records.save_progress(Progress { formed: true, ..Progress::default() }).unwrap();
@@ -61,7 +61,7 @@ async fn a_deployer_gets_in_by_his_key_and_what_the_hypervisor_shows_until_the_k
 
     // Nobody else is taken for the node, and the node for no other cluster's.
     let other = Fingerprint::of(b"another one");
-    for wrong in [Fingerprints { endpoint: other, ..shown }, Fingerprints { authority: other, ..shown }] {
+    for wrong in [Fingerprints { endpoint: other, ..shown }, Fingerprints { ca: other, ..shown }] {
         assert!(deployer.credentials(node, &wrong).await.is_err());
     }
     let stranger = Deployer::new(PrivateKey::draw().unwrap());

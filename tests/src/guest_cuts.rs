@@ -104,7 +104,7 @@ pub fn each_comes_to_an_end(scenario: &Scenario) {
             upgrade.run(&["apply"]);
         }
         cut(scenario, &upgrade, direction, &moment);
-        upgrade.all_good();
+        upgrade.wait_until_healthy();
         assert_eq!(upgrade.kept(), before);
     }
     assert!(upgrade.is_all_back());
@@ -121,7 +121,7 @@ pub fn in_the_first_boot(scenario: &Scenario) {
     scenario.reached(&format!("the power is to be cut {}, {SEED_VARIABLE}={seed}", moment.said()));
     let upgrade = Upgrade::of(scenario);
     cut(scenario, &upgrade, Direction::Forward, &moment);
-    upgrade.all_good();
+    upgrade.wait_until_healthy();
 }
 
 /// Where a draw begins: where that is said, or anywhere.

@@ -13,14 +13,14 @@ use crate::by_hand::insert_cdrom;
 use crate::scenario::{MOMENT, Scenario, with};
 
 /// A worker's VM, and the form by which it joins.
-pub struct ByHand<'a> {
+pub struct ManualWorker<'a> {
     scenario: &'a Scenario,
     /// The VM's name.
     pub vm: String,
     form: String,
 }
 
-impl<'a> ByHand<'a> {
+impl<'a> ManualWorker<'a> {
     /// Makes the VM of a node of a tenant in the container engine, powered off; from another source than the tenant's if one
     /// is given. Its form is as it should be.
     ///

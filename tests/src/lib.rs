@@ -6,7 +6,6 @@
 //! work on the agent. `KAAS_COMMAND` names the operator's command, otherwise the one that Cargo has built.
 
 pub mod api_server;
-pub mod asked;
 pub mod bare;
 pub mod built_ova;
 pub mod by_hand;
@@ -17,13 +16,13 @@ mod circles;
 mod deny;
 #[cfg(test)]
 mod deployer;
-pub mod described;
 #[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod earlier_commit;
 pub mod earlier_ova;
 pub mod endpoint;
+pub mod file_cluster;
 #[cfg(test)]
 mod finding_codes;
 pub mod guest_cuts;
@@ -33,6 +32,8 @@ mod lab_names;
 pub mod lost_node;
 #[cfg(test)]
 mod modules;
+pub mod network_outsider;
+pub mod node_swap;
 pub mod objects;
 pub mod other_image;
 pub mod places;
@@ -50,7 +51,6 @@ mod set_up;
 #[cfg(test)]
 mod shared_target;
 pub mod store;
-pub mod stranger;
 pub mod tenant;
 pub mod tenant_command;
 pub mod terminal;

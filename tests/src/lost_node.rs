@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::replacement::Admitted;
+use contract::replacement::ReplacementGrant;
 use lab::{NewVm, Source};
 use uuid::Uuid;
 
@@ -44,7 +44,7 @@ pub fn lose(scenario: &Scenario, node: &str) -> Uuid {
 /// The node refuses.
 pub fn replace(scenario: &Scenario, node: &str, from: &str, source: Option<Source>) -> String {
     let answer = agent(scenario, from, &["replace-member", node, "--output", "json"]);
-    let admitted: Admitted = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    let admitted: ReplacementGrant = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
     let mut properties = scenario.properties(node);
     properties.extend(admitted.properties);
     import_blank(scenario, node, properties, &admitted.code, source);

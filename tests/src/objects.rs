@@ -12,7 +12,7 @@ use fleet::nodes::{Client, Method};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::described::{CLUSTER, DATASTORE, Described, NETWORK, drawn_key, texts};
+use crate::file_cluster::{CLUSTER, DATASTORE, FileCluster, NETWORK, drawn_key, texts};
 use crate::places::kaas;
 use crate::running::Running;
 use crate::scenario::MOMENT;
@@ -31,7 +31,7 @@ const PARTS: [&str; 5] = ["tenantclusters", "nodepools", "machines", "ipaddresse
 /// What a person has to give objects with.
 pub struct Objects<'a> {
     site: &'a Site,
-    control: &'a Described<'a>,
+    control: &'a FileCluster<'a>,
     directory: TempDir,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Objects<'a> {
     ///
     /// # Panics
     /// None does in a while.
-    pub fn of(site: &'a Site, control: &'a Described<'a>) -> Self {
+    pub fn of(site: &'a Site, control: &'a FileCluster<'a>) -> Self {
         let objects = Self { site, control, directory: tempfile::tempdir().expect("a temporary directory") };
         site.wait("a controller to lead", MOMENT, || {
             objects.ask(LEASE)?;
@@ -61,11 +61,11 @@ impl<'a> Objects<'a> {
     ///
     /// # Panics
     /// It cannot be started.
-    pub fn begin(&self, arguments: &[&str]) -> Begun<'_> {
+    pub fn begin(&self, arguments: &[&str]) -> RunningCommand<'_> {
         let mut command = self.command(arguments);
         let begun = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let running = Running::of(begun.unwrap_or_else(|error| panic!("starting kaas: {error}")));
-        Begun { site: self.site, what: format!("kaas {}", arguments.join(" ")), running }
+        RunningCommand { site: self.site, what: format!("kaas {}", arguments.join(" ")), running }
     }
 
     /// The control node whose controller leads, if one does.
@@ -289,13 +289,13 @@ spec: {{processors: 2, memoryMiB: 2048}}
 }
 
 /// A command that goes on. It ends with the scenario at the latest.
-pub struct Begun<'a> {
+pub struct RunningCommand<'a> {
     site: &'a Site,
     what: String,
     running: Running,
 }
 
-impl Begun<'_> {
+impl RunningCommand<'_> {
     /// Waits for its end.
     ///
     /// # Panics

@@ -28,12 +28,12 @@ const REQUEST: &[u8] = b"GET /health HTTP/1.0\r\n\r\n";
 /// A client that goes on requesting.
 pub struct Requests {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Requested>,
+    thread: JoinHandle<RequestStats>,
 }
 
 /// What became of its requests.
 #[derive(Clone, Debug, Default)]
-pub struct Requested {
+pub struct RequestStats {
     /// Those that were answered.
     pub answered: usize,
     /// Those that were not.
@@ -47,7 +47,7 @@ pub struct Requested {
 /// The most events that are told.
 const EVENTS: usize = 40;
 
-impl Requested {
+impl RequestStats {
     /// Notes what happened so long after the beginning.
     fn happened(&mut self, after: Duration, what: impl fmt::Display) {
         if self.events.len() < EVENTS {
@@ -60,7 +60,7 @@ impl Requested {
     }
 }
 
-impl fmt::Display for Requested {
+impl fmt::Display for RequestStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { answered, failed, longest_gap, events } = self;
         write!(f, "{answered} requests answered, {failed} failed, longest gap {:.1} s", longest_gap.as_secs_f64())?;
@@ -87,7 +87,7 @@ impl Requests {
                 thread::sleep(PACE);
             }
             steady.send(()).expect("the scenario's thread");
-            let (mut figures, mut last, began) = (Requested::default(), Instant::now(), Instant::now());
+            let (mut figures, mut last, began) = (RequestStats::default(), Instant::now(), Instant::now());
             let mut device = device_of(page);
             while !stopped.load(Ordering::Relaxed) {
                 let asked = Instant::now();
@@ -123,7 +123,7 @@ impl Requests {
     ///
     /// # Panics
     /// None was answered.
-    pub fn end(self) -> Requested {
+    pub fn end(self) -> RequestStats {
         self.stop.store(true, Ordering::Relaxed);
         let figures = self.thread.join().expect("the client's thread");
         assert!(figures.answered > 0, "nothing was ever answered: {figures}");
@@ -141,7 +141,7 @@ pub fn while_requested_in(
     what: &str,
     reached: impl FnOnce(&str),
     act: impl FnOnce(),
-) -> Requested {
+) -> RequestStats {
     let requests = Requests::start(namespace, page);
     let began = Instant::now();
     act();
@@ -154,7 +154,7 @@ pub fn while_requested_in(
 ///
 /// # Panics
 /// As there.
-pub fn while_requested(scenario: &Scenario, page: SocketAddr, what: &str, act: impl FnOnce()) -> Requested {
+pub fn while_requested(scenario: &Scenario, page: SocketAddr, what: &str, act: impl FnOnce()) -> RequestStats {
     while_requested_in(scenario.lab().network_namespace(), page, what, |said| scenario.reached(said), act)
 }
 

@@ -38,11 +38,11 @@ pub fn story() -> String {
     STORY.with(Cell::get).to_owned()
 }
 
-type Times = Arc<Mutex<Vec<Took>>>;
+type Times = Arc<Mutex<Vec<ScenarioTime>>>;
 
 /// How a scenario went.
 #[derive(Clone, Debug)]
-struct Took {
+struct ScenarioTime {
     name: &'static str,
     time: Duration,
     failed: bool,
@@ -81,7 +81,7 @@ fn trial(entry: &Entry, times: &Times) -> Trial {
     let (name, run, times) = (entry.name, entry.run, Arc::clone(times));
     Trial::test(name, move || {
         STORY.with(|story| story.set(name));
-        let noted = Noted { name, started: Instant::now(), times };
+        let noted = TimeRecorder { name, started: Instant::now(), times };
         run();
         drop(noted);
         Ok(())
@@ -89,15 +89,15 @@ fn trial(entry: &Entry, times: &Times) -> Trial {
 }
 
 /// Notes how long a scenario took when it ends, well or not.
-struct Noted {
+struct TimeRecorder {
     name: &'static str,
     started: Instant,
     times: Times,
 }
 
-impl Drop for Noted {
+impl Drop for TimeRecorder {
     fn drop(&mut self) {
-        let took = Took { name: self.name, time: self.started.elapsed(), failed: std::thread::panicking() };
+        let took = ScenarioTime { name: self.name, time: self.started.elapsed(), failed: std::thread::panicking() };
         self.times.lock().unwrap_or_else(|broken| broken.into_inner()).push(took);
     }
 }
@@ -148,11 +148,11 @@ fn alone_by(lock: &Path) -> Result<File, String> {
     Ok(file)
 }
 
-fn table(times: &[Took], whole: Duration, lanes: usize) -> String {
+fn table(times: &[ScenarioTime], whole: Duration, lanes: usize) -> String {
     let minutes = |time: Duration| time.as_secs_f64() / 60.0;
     let mut sorted = times.to_vec();
     sorted.sort_by_key(|took| std::cmp::Reverse(took.time));
-    let row = |took: &Took| {
+    let row = |took: &ScenarioTime| {
         let failed = if took.failed { "  FAILED" } else { "" };
         format!("{:>6.1} min  {}{failed}\n", minutes(took.time), took.name)
     };
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_slowest_comes_first_in_the_table_and_failures_are_marked() {
-        let took = |name, seconds, failed| Took { name, time: Duration::from_secs(seconds), failed };
+        let took = |name, seconds, failed| ScenarioTime { name, time: Duration::from_secs(seconds), failed };
         let text = table(&[took("quick", 30, true), took("slow", 90, false)], Duration::from_secs(90), 2);
         assert_eq!(text, "   1.5 min  slow\n   0.5 min  quick  FAILED\n   1.5 min  all scenarios, 2 at a time");
     }
@@ -209,11 +209,11 @@ mod tests {
     #[test]
     fn a_scenario_that_panics_is_timed_too() {
         let times = Times::default();
-        let noted = Noted { name: "a", started: Instant::now(), times: Arc::clone(&times) };
+        let noted = TimeRecorder { name: "a", started: Instant::now(), times: Arc::clone(&times) };
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
             let _noted = noted;
             panic!("as it should not be");
         }));
-        assert!(matches!(times.lock().unwrap()[..], [Took { name: "a", failed: true, .. }]));
+        assert!(matches!(times.lock().unwrap()[..], [ScenarioTime { name: "a", failed: true, .. }]));
     }
 }

@@ -14,8 +14,8 @@ use image::debian::sources::Settings;
 use image::progress::Progress;
 use image::tools::ToolsTree;
 use lab::{
-    Asking, EngineRecord, Hardware, Kvm, Lab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory,
-    find_ova, obtain, state_directory, until,
+    EngineRecord, Hardware, Kvm, Lab, LabSpec, LeaseRequest, NewVm, NodeSize, Source, Tools, UnpackedOva, Up,
+    cache_directory, find_ova, obtain, state_directory, until,
 };
 use nix::sys::statvfs::statvfs;
 use serde_json::Value;
@@ -93,17 +93,17 @@ impl Scenario {
         let replacements = engine(setting.replacements.or(setting.hardware))?;
         let engine = engine(setting.hardware)?;
         let properties = setting.properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        let wishes = Wishes {
+        let wishes = LabSpec {
             name,
             nodes: setting.nodes,
             properties: properties.collect(),
             timeout_factor: engine.timeout_factor(),
-            ..Wishes::default()
+            ..LabSpec::default()
         };
         let lab = Lab::import_cluster(
             &state,
             Up {
-                wishes,
+                spec: wishes,
                 engine,
                 replacements,
                 workers: replacements,
@@ -112,7 +112,7 @@ impl Scenario {
                 size: NodeSize { memory: 2048, processors: 2, data_disk: DATA_DISK },
                 beside: None,
             },
-            &Asking { what: "a scenario", over: TakeOver::FromTheDead, say: &|_| {} },
+            &LeaseRequest { what: "a scenario", over: TakeOver::FromTheDead, say: &|_| {} },
         )?;
         Ok(Self { name: setting.name, lab: Some(lab), started: Instant::now() })
     }
@@ -391,7 +391,7 @@ pub fn image_under_test() -> anyhow::Result<Source> {
 /// When it cannot be.
 pub fn unpacked(ova: &Path) -> anyhow::Result<Source> {
     let tools = Tools::at(tools()?.root());
-    Ok(Source::Ova { unpacked: Unpacked::ensure(ova, &cache_directory()?, &tools, &|what| println!("{what}"))? })
+    Ok(Source::Ova { unpacked: UnpackedOva::ensure(ova, &cache_directory()?, &tools, &|what| println!("{what}"))? })
 }
 
 /// Whether KVM runs guests here. It is asked once in a run: where guests hang, the answer takes more than a minute.

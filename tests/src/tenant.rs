@@ -65,9 +65,9 @@ impl<'a> Tenant<'a> {
     }
 
     /// The same of one that goes on while something else is done.
-    pub fn begins(&self, arguments: &[&'a str]) -> Begun<'a> {
+    pub fn begins(&self, arguments: &[&'a str]) -> TenantCommand<'a> {
         let running = Running::of(begin(arguments, self.scenario.lab().name()));
-        Begun { scenario: self.scenario, arguments: arguments.to_vec(), running }
+        TenantCommand { scenario: self.scenario, arguments: arguments.to_vec(), running }
     }
 
     /// A new join token of the cluster, for a node of this name.
@@ -276,13 +276,13 @@ fn now() -> u64 {
 }
 
 /// A command that goes on. It ends with the scenario at the latest.
-pub struct Begun<'a> {
+pub struct TenantCommand<'a> {
     scenario: &'a Scenario,
     arguments: Vec<&'a str>,
     running: Running,
 }
 
-impl Begun<'_> {
+impl TenantCommand<'_> {
     /// Waits for its end, and gives what it prints.
     ///
     /// # Panics

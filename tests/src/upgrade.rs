@@ -44,12 +44,12 @@ impl<'a> Upgrade<'a> {
     /// The nodes are not found good.
     pub fn to(scenario: &'a Scenario, ova: PathBuf) -> Self {
         let upgrade = Self { scenario, ova };
-        upgrade.all_good();
+        upgrade.wait_until_healthy();
         upgrade
     }
 
     /// Waits until every boot was found good.
-    pub fn all_good(&self) {
+    pub fn wait_until_healthy(&self) {
         let limit = self.patiently(MOMENT);
         for node in self.nodes() {
             self.scenario.wait(&format!("{node} to be found good"), limit, || {

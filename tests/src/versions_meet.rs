@@ -10,10 +10,10 @@ use std::process::Command;
 use agent::boot::volumes::VolumesDisk;
 use agent::cluster::encryption::key_set::KeySet;
 use agent::cluster::etcd::replace::Admission;
-use agent::cluster::etcd::restore::Restored;
-use agent::cluster::kubernetes::upgrade::Begun;
+use agent::cluster::etcd::restore::RestoreRecord;
+use agent::cluster::kubernetes::upgrade::UpgradeRecord;
 use agent::cluster::records::{Cordon, DeployerRights, DiskCounter, Progress};
-use agent::cluster::rendezvous::Record;
+use agent::cluster::rendezvous::RendezvousRecord;
 use agent::host::disk::Identity;
 use agent::intake::config::Config;
 use agent::upgrade::swap::node_record::NodeRecord;
@@ -22,7 +22,7 @@ use contract::kubernetes_upgrade;
 use contract::node::Node;
 use contract::properties::form;
 use contract::role::Role;
-use contract::swap::{CommitRequest, Refused, Request};
+use contract::swap::{CommitRequest, Rejection, Request};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -82,7 +82,7 @@ fn all_of(directory: &Path, judge: impl Fn(&str, &str) -> Result<(), String>) {
 fn nodes_and_commands_of_before_and_of_today_understand_each_other() {
     all_of(&earlier().join("contract/testdata"), |name, text| match name {
         "node.json" | "node-prepared.json" | "node-taken.json" | "node-upgrading.json" => told::<Node>(text),
-        "refused.json" => told::<Refused>(text),
+        "refused.json" => told::<Rejection>(text),
         "swap-request.json" | "swap-request-publisher.json" => asked::<Request>(text),
         "commit-request.json" => asked::<CommitRequest>(text),
         "kubernetes-request.json" => asked::<kubernetes_upgrade::Request>(text),
@@ -106,11 +106,11 @@ fn what_is_kept_is_understood_by_the_images_of_before_and_of_today() {
         "deployer.json" => told::<DeployerRights>(text),
         "progress.json" => told::<Progress>(text),
         "disk-counter.json" => told::<DiskCounter>(text),
-        "rendezvous.json" => told::<Record>(text),
+        "rendezvous.json" => told::<RendezvousRecord>(text),
         "swap.json" => told::<Cordon>(text),
-        "kubernetes-upgrade.json" => told::<Begun>(text),
+        "kubernetes-upgrade.json" => told::<UpgradeRecord>(text),
         "admission.json" => told::<Admission>(text),
-        "restored.json" => told::<Restored>(text),
+        "restored.json" => told::<RestoreRecord>(text),
         "etcd-node.json" => told::<NodeRecord>(text),
         "etcd-encryption.json" => told::<KeySet>(text),
         _ => Err("say of what type it is".to_owned()),

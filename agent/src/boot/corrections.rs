@@ -25,7 +25,7 @@ use crate::intake::environment::{Document, Outcome, source};
 pub const AGAIN: Duration = Duration::from_secs(5);
 
 /// What an OVF environment that is in order gives.
-pub struct Found {
+pub struct EnvironmentConfig {
     /// What the node is to be.
     pub config: Config,
     /// The role's one-time secret.
@@ -40,8 +40,8 @@ pub struct Found {
 ///
 /// # Errors
 /// All findings, when one of them is an error.
-pub fn from_environment(platform: &Platform, image: &ImageFacts) -> Result<Found, Findings> {
-    from_source(platform, image, || source::of(platform))
+pub fn from_environment(platform: &Platform, image: &ImageFacts) -> Result<EnvironmentConfig, Findings> {
+    from_source(platform, image, || source::from_platform(platform))
 }
 
 /// Reads the `environment` once: the fingerprint is that of what is taken.
@@ -49,14 +49,14 @@ fn from_source(
     platform: &Platform,
     image: &ImageFacts,
     environment: impl FnOnce() -> Outcome,
-) -> Result<Found, Findings> {
+) -> Result<EnvironmentConfig, Findings> {
     let overrides = Overrides::load(platform.root()).unwrap_or_else(|error| {
         log::warn!("{error:#}");
         Overrides::default()
     });
     let (intake, fingerprint) = reconfigure::intake(environment(), image, &overrides, SystemTime::now())?;
     let Intake { config, secret, warnings } = intake;
-    Ok(Found { config, secret, fingerprint, warnings })
+    Ok(EnvironmentConfig { config, secret, fingerprint, warnings })
 }
 
 /// Whether these are the findings of a form that nobody has filled in: all that is required is missing, and nothing that
@@ -72,7 +72,7 @@ pub fn is_untouched(findings: &Findings, roles: &Roles) -> bool {
 /// What a look at the OVF environment has found, on a node that has a
 /// configuration already.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sight {
+pub struct EnvironmentCheck {
     /// Whether there is another environment than the one that the configuration
     /// came from, and it counts.
     pub another: bool,
@@ -90,16 +90,16 @@ pub struct Sight {
 pub fn corrected(
     platform: &Platform,
     image: &ImageFacts,
-) -> anyhow::Result<(Option<Result<Found, Findings>>, Findings)> {
+) -> anyhow::Result<(Option<Result<EnvironmentConfig, Findings>>, Findings)> {
     let Lifecycle::Unformed(saved) = Lifecycle::of(platform.root())? else {
         return Ok((None, Findings::default()));
     };
     let sight = look(platform, None)?;
     if let Some(worker) = former_member(platform)? {
-        let found = sight.another.then(|| taken_by(saved, &worker, source::of(platform))).flatten();
+        let found = sight.another.then(|| taken_by(saved, &worker, source::from_platform(platform))).flatten();
         return Ok((found.map(Ok), sight.passed_over));
     }
-    let of_the_same_role = |found: Found| match saved.has_role_of(&found.config) {
+    let of_the_same_role = |found: EnvironmentConfig| match saved.has_role_of(&found.config) {
         Ok(()) => Ok(found),
         Err(finding) => Err(Findings::from(finding)),
     };
@@ -120,17 +120,17 @@ fn former_member(platform: &Platform) -> anyhow::Result<Option<Worker>> {
 }
 
 /// What such a worker goes on with: its own configuration, and the token.
-fn taken_by(saved: Config, worker: &Worker, environment: Outcome) -> Option<Found> {
+fn taken_by(saved: Config, worker: &Worker, environment: Outcome) -> Option<EnvironmentConfig> {
     let (document, ..) = environment.document().ok()?;
     let (secret, fingerprint) = (token_of_own_cluster(&document, worker)?, document.fingerprint());
-    Some(Found { config: saved, secret, fingerprint, warnings: Findings::default() })
+    Some(EnvironmentConfig { config: saved, secret, fingerprint, warnings: Findings::default() })
 }
 
 /// The join token of an environment that is for the worker's own cluster.
 fn token_of_own_cluster(document: &Document, worker: &Worker) -> Option<Secret> {
     let given = |key| document.value(properties::find(key)?).ok()?.map(str::trim);
     let hash = given(properties::CLUSTER_CA_HASH)?.to_ascii_lowercase();
-    let own = hash == worker.cluster.authority_hash && given(properties::CLUSTER_NAME)? == worker.cluster.name;
+    let own = hash == worker.cluster.ca_hash && given(properties::CLUSTER_NAME)? == worker.cluster.name;
     given(properties::JOIN_TOKEN).filter(|_| own).and_then(|text| token(text).ok())
 }
 
@@ -140,11 +140,11 @@ pub fn asked_elsewhere(saved: &Config, platform: &Platform) -> Findings {
         return Findings::default();
     };
     let property = properties::find(properties::CLUSTER_CA_HASH).expect("a key of the table");
-    let asked = source::of(platform).document().ok().and_then(|(document, ..)| {
+    let asked = source::from_platform(platform).document().ok().and_then(|(document, ..)| {
         let text = document.value(property).ok()??.trim().to_ascii_lowercase();
         (!text.is_empty()).then_some(text)
     });
-    if asked.is_none_or(|asked| asked == cluster.authority_hash) {
+    if asked.is_none_or(|asked| asked == cluster.ca_hash) {
         return Findings::default();
     }
     let finding = codes::JOIN_OTHER_CLUSTER.finding(
@@ -164,13 +164,17 @@ pub fn asked_elsewhere(saved: &Config, platform: &Platform) -> Findings {
 ///
 /// # Errors
 /// The records on the data disk cannot be read.
-pub fn look(platform: &Platform, taken: Option<&str>) -> anyhow::Result<Sight> {
-    look_at(platform, taken, || source::of(platform))
+pub fn look(platform: &Platform, taken: Option<&str>) -> anyhow::Result<EnvironmentCheck> {
+    look_at(platform, taken, || source::from_platform(platform))
 }
 
-fn look_at(platform: &Platform, taken: Option<&str>, environment: impl FnOnce() -> Outcome) -> anyhow::Result<Sight> {
+fn look_at(
+    platform: &Platform,
+    taken: Option<&str>,
+    environment: impl FnOnce() -> Outcome,
+) -> anyhow::Result<EnvironmentCheck> {
     let taken = match (Lifecycle::of(platform.root())?, taken) {
-        (Lifecycle::Settled(_), _) => return Ok(Sight::default()),
+        (Lifecycle::Settled(_), _) => return Ok(EnvironmentCheck::default()),
         (Lifecycle::Unformed(_), None) => Records::new(platform.root()).environment()?,
         (_, taken) => taken.map(str::to_owned),
     };
@@ -187,25 +191,25 @@ fn look_at(platform: &Platform, taken: Option<&str>, environment: impl FnOnce() 
         finding.seen.push_str("; the node goes on with the properties that it has");
         passed_over.push(finding.softened());
     }
-    Ok(Sight { another: there.is_some() && there != taken, passed_over })
+    Ok(EnvironmentCheck { another: there.is_some() && there != taken, passed_over })
 }
 
 /// Looks for corrected properties every [`AGAIN`] at most, however often it is asked.
 #[derive(Default)]
 pub struct Throttle {
-    looked: RefCell<Option<(Instant, Sight)>>,
+    looked: RefCell<Option<(Instant, EnvironmentCheck)>>,
 }
 
 impl Throttle {
     /// What `look` has found, at `now` or shortly before.
-    pub fn ask(&self, now: Instant, look: impl FnOnce() -> anyhow::Result<Sight>) -> Sight {
+    pub fn ask(&self, now: Instant, look: impl FnOnce() -> anyhow::Result<EnvironmentCheck>) -> EnvironmentCheck {
         let mut looked = self.looked.borrow_mut();
         match looked.as_ref() {
             Some((at, sight)) if now < *at + AGAIN => sight.clone(),
             _ => {
                 let sight = look().unwrap_or_else(|error| {
                     log::warn!("looking for corrected properties: {error:#}");
-                    Sight::default()
+                    EnvironmentCheck::default()
                 });
                 *looked = Some((now, sight.clone()));
                 sight
@@ -402,7 +406,7 @@ mod tests {
             ("role", "worker"),
             ("node-name", "worker1"),
             ("cluster-name", joined.cluster.name.as_str()),
-            ("cluster-ca-hash", joined.cluster.authority_hash.as_str()),
+            ("cluster-ca-hash", joined.cluster.ca_hash.as_str()),
             ("join-token", "fedcba.fedcba9876543210"),
         ];
         let given = own.iter().filter(|(key, _)| values.iter().all(|(other, _)| key != other)).chain(values);
@@ -463,13 +467,13 @@ mod tests {
         let mut guestinfo = GuestInfo::new(Hypervisor::with(OVF_ENVIRONMENT, good));
         let look =
             |guestinfo: &mut GuestInfo<Hypervisor>| look_at(&node.platform, None, || both(&node, guestinfo)).unwrap();
-        assert_eq!(look(&mut guestinfo), Sight::default());
+        assert_eq!(look(&mut guestinfo), EnvironmentCheck::default());
         node.insert("\"192.168.10.1\"", "\"192.168.10.2\"");
         let sight = look(&mut guestinfo);
         assert!(!sight.another && !sight.passed_over.has_errors());
         assert_eq!(sight.passed_over.iter().next().unwrap().code, "environment.conflict");
         assert_eq!(guestinfo.scrub().unwrap(), Scrubbed::Secrets);
-        assert_eq!(look(&mut guestinfo), Sight { another: true, ..Sight::default() });
+        assert_eq!(look(&mut guestinfo), EnvironmentCheck { another: true, ..EnvironmentCheck::default() });
         let found = from_source(&node.platform, &node.image, || both(&node, &mut guestinfo)).ok().unwrap();
         assert_eq!(found.config.node().interfaces[0].gateway, Some([192, 168, 10, 2].into()));
         node.insert("</Environment>", "<!-- cut off -");
@@ -477,7 +481,7 @@ mod tests {
         assert!(!sight.another && !sight.passed_over.has_errors());
         assert_eq!(sight.passed_over.iter().next().unwrap().code, "environment.truncated");
         records.save_progress(Progress { etcd: true, ..Progress::default() }).unwrap();
-        assert_eq!(look(&mut guestinfo), Sight::default(), "nothing is to be corrected any more");
+        assert_eq!(look(&mut guestinfo), EnvironmentCheck::default(), "nothing is to be corrected any more");
     }
 
     #[test]
@@ -485,7 +489,7 @@ mod tests {
         let node = Node::new();
         node.insert_good();
         let taken = from_source(&node.platform, &node.image, || {
-            let first = source::of(&node.platform);
+            let first = source::from_platform(&node.platform);
             // Whoever reads again finds another one.
             node.insert("\"192.168.10.1\"", "\"192.168.10.2\"");
             first
@@ -502,7 +506,7 @@ mod tests {
         let ask = |after: Duration, found: anyhow::Result<bool>| {
             let sight = throttle.ask(start + after, || {
                 looks.set(looks.get() + 1);
-                found.map(|another| Sight { another, ..Sight::default() })
+                found.map(|another| EnvironmentCheck { another, ..EnvironmentCheck::default() })
             });
             sight.another
         };

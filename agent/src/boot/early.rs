@@ -304,7 +304,7 @@ mod tests {
             },
             |machine| {
                 let disk = machine.add("volumes");
-                let local_volumes = Some(crate::host::disk::LocalVolumes { authority_hash: "sha256:ours".to_owned() });
+                let local_volumes = Some(crate::host::disk::LocalVolumes { ca_hash: "sha256:ours".to_owned() });
                 let identity = Identity { holder: Some(machine.uuid), local_volumes, ..fixture::identity() };
                 slots::write(&disk, &identity).unwrap();
             },

@@ -11,21 +11,21 @@ use contract::finding::{Finding, Findings};
 use contract::image::ImageFacts;
 use contract::secret::Secret;
 
-use crate::boot::corrections::{AGAIN, Found, asked_elsewhere, corrected, from_environment, is_untouched};
-use crate::boot::plan::{self, Keeping};
+use crate::boot::corrections::{AGAIN, EnvironmentConfig, asked_elsewhere, corrected, from_environment, is_untouched};
+use crate::boot::early_access;
+use crate::boot::plan::{self, NodeStorage};
 use crate::boot::reset;
 use crate::boot::volumes;
-use crate::boot::ways_in;
 use crate::boot::{LOOP, STEP};
 use crate::cluster::join;
-use crate::cluster::kubernetes::upgrade::Begun;
+use crate::cluster::kubernetes::upgrade::UpgradeRecord;
 use crate::cluster::records::{Progress, Records};
-use crate::cluster::rendezvous::Record;
+use crate::cluster::rendezvous::RendezvousRecord;
 use crate::host::command::Host;
 use crate::host::disk::ownership::Claimant;
 use crate::host::disk::{self, DataDisk, DiskState, Disks, Examination};
-use crate::host::kept;
 use crate::host::platform::Platform;
+use crate::host::worker_state;
 use crate::intake::config::Config;
 use crate::intake::preflight::{self, Clock, Facts};
 use crate::status::{self, Phase, Reporter};
@@ -35,7 +35,7 @@ use crate::system::clock;
 const DISKS_AGAIN: Duration = Duration::from_secs(30);
 
 /// What is known before deciding.
-pub(super) struct Known {
+pub(super) struct BootInputs {
     /// Checked; saved, or from the OVF environment.
     pub(super) config: Config,
     /// The role's one-time secret, as long as there is one.
@@ -44,7 +44,7 @@ pub(super) struct Known {
     pub(super) environment: Option<String>,
     pub(super) data_disk: DataDisk,
     /// Where it is kept what outlives a reboot.
-    pub(super) keeping: Keeping,
+    pub(super) storage: NodeStorage,
     /// How far earlier boots have come.
     pub(super) progress: Progress,
     /// Whether nobody has yet to join the cluster through this node.
@@ -80,19 +80,19 @@ pub(super) fn introduce(reporter: &Reporter, config: &Config) {
 }
 
 /// A configuration, the secret that is needed with it, and the fingerprint of the OVF environment if it is from there.
-type Given = (Config, Option<Secret>, Option<String>);
+type ConfigAndSecret = (Config, Option<Secret>, Option<String>);
 
 /// Looks at the data disk, mounts it if it is ours, and gets the
 /// configuration from there or from the OVF environment: as often as it takes.
-pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow::Result<Known> {
+pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow::Result<BootInputs> {
     let records = Records::new(platform.root());
     let claimant = Claimant::of(platform, image);
     loop {
-        if kept::is_marked(platform) {
+        if worker_state::is_marked(platform) {
             finish_reset(reporter, |tell| reset::finish_worker(platform, &Host, tell));
             continue;
         }
-        if kept::is_there(platform) {
+        if worker_state::has_config(platform) {
             match worker(platform, image, reporter, &records)? {
                 Some(known) => return Ok(known),
                 None => continue,
@@ -147,7 +147,7 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
             Some(known) => known,
             // What is wrong with disk and environment is said together.
             None => {
-                let seen = Seen { disks: &disks, data_disk: &data_disk, machine: &findings, looked };
+                let seen = DiskInspection { disks: &disks, data_disk: &data_disk, machine: &findings, looked };
                 match wait_for_environment(platform, image, reporter, &seen, &facts) {
                     Some(found) => {
                         if let Config::Worker(worker) = &found.config {
@@ -163,25 +163,25 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
         };
         let ours = matches!(disk, Some(plan::Disk::Ours(_)));
         let (keeping, volumes) = match &config {
-            Config::Worker(_) => (Keeping::Scratch, plan::Disk::of(&data_disk)),
+            Config::Worker(_) => (NodeStorage::Scratch, plan::Disk::of(&data_disk)),
             Config::ControlPlane(_) => {
                 let disk = disk.context("the data disk cannot be used, and nothing was said about it")?;
-                (Keeping::DataDisk(disk), None)
+                (NodeStorage::DataDisk(disk), None)
             }
         };
-        return Ok(Known {
+        return Ok(BootInputs {
             progress: if ours { records.progress()? } else { Progress::default() },
             upgrading: match ours {
-                true => records.entry::<Begun>()?.filter(Begun::is_under_way).map(|begun| begun.to),
+                true => records.entry::<UpgradeRecord>()?.filter(UpgradeRecord::is_under_way).map(|begun| begun.to),
                 false => None,
             },
-            rendezvous_closed: ours && matches!(records.rendezvous()?, Record::Closed { .. }),
+            rendezvous_closed: ours && matches!(records.rendezvous()?, RendezvousRecord::Closed { .. }),
             volumes,
             data_disk,
             config,
             secret,
             environment,
-            keeping,
+            storage: keeping,
             warnings: findings,
         });
     }
@@ -207,7 +207,7 @@ fn given_since(
     reporter: &Reporter,
     records: &Records,
     findings: &mut Findings,
-) -> anyhow::Result<Option<Given>> {
+) -> anyhow::Result<Option<ConfigAndSecret>> {
     Ok(match corrected(platform, image)? {
         (None, passed_over) => {
             findings.extend(passed_over);
@@ -232,8 +232,8 @@ fn worker(
     image: &ImageFacts,
     reporter: &Reporter,
     records: &Records,
-) -> anyhow::Result<Option<Known>> {
-    if let Err(finding) = kept::mount(platform) {
+) -> anyhow::Result<Option<BootInputs>> {
+    if let Err(finding) = worker_state::mount(platform) {
         refuse(reporter, finding.into(), DISKS_AGAIN);
         return Ok(None);
     }
@@ -262,24 +262,24 @@ fn worker(
     let Examination { data_disk, findings: of_disks } = disks.for_worker(&owner);
     if disks.erasing_volumes(platform.bios_uuid()).is_some() {
         log::warn!("the disk for local volumes is marked to be erased, and the reset that this belongs to was cut off");
-        kept::mark(platform).context("going on with the reset")?;
+        worker_state::mark(platform).context("going on with the reset")?;
         return Ok(None);
     }
     let refused = of_disks.has_errors();
     findings.extend(of_disks);
     if refused {
         introduce(reporter, &config);
-        ways_in::without_a_plan(platform.root(), Some(&config));
+        early_access::open_without_plan(platform.root(), Some(&config));
         refuse(reporter, findings, DISKS_AGAIN);
         return Ok(None);
     }
-    Ok(Some(Known {
+    Ok(Some(BootInputs {
         config,
         secret,
         environment,
         volumes: plan::Disk::of(&data_disk),
         data_disk,
-        keeping: Keeping::Scratch,
+        storage: NodeStorage::Scratch,
         progress,
         rendezvous_closed: false,
         upgrading: None,
@@ -288,7 +288,7 @@ fn worker(
 }
 
 /// What was seen of the disks before the environment is known.
-struct Seen<'a> {
+struct DiskInspection<'a> {
     disks: &'a Disks,
     data_disk: &'a DataDisk,
     machine: &'a Findings,
@@ -302,9 +302,9 @@ fn wait_for_environment(
     platform: &Platform,
     image: &ImageFacts,
     reporter: &Reporter,
-    seen: &Seen,
+    seen: &DiskInspection,
     facts: &Facts,
-) -> Option<Found> {
+) -> Option<EnvironmentConfig> {
     // Whoever gives this VM the disk of a node may leave the form as it comes: then the disk alone is what is wrong.
     let takes_over =
         seen.machine.has_errors() && matches!(seen.data_disk, DataDisk::Ours { .. } | DataDisk::HeldElsewhere { .. });

@@ -4,15 +4,15 @@
 
 pub mod corrections;
 pub mod early;
+mod early_access;
 mod learn;
-pub mod mark_good;
+pub mod mark_healthy;
 pub mod plan;
 pub mod reconfigure;
 pub mod reset;
 pub mod run;
 pub mod steps;
 pub mod volumes;
-mod ways_in;
 
 use std::time::Duration;
 

@@ -24,10 +24,10 @@ use crate::host::command::Runner;
 use crate::host::disk::ownership::Claimant;
 use crate::host::disk::{self, DataDisk, Disk, Identity, erase};
 use crate::host::image;
-use crate::host::kept;
 use crate::host::platform::Platform;
 use crate::host::services;
 use crate::host::vmware::backdoor::Port;
+use crate::host::worker_state;
 use crate::intake::config::{Config, ControlPlane};
 use crate::intake::environment::guestinfo::{self, GuestInfo};
 
@@ -54,13 +54,13 @@ pub struct Options {
 
 /// What the cluster is without this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cluster {
+pub enum ClusterImpact {
     /// This node has not become part of one yet.
-    Never,
+    NotJoined,
     /// It goes on without a worker as before.
-    Outlasts,
+    Unaffected,
     /// It goes on: so many of the other members are healthy.
-    GoesOn {
+    Survives {
         /// Members besides this one that are healthy.
         healthy: usize,
     },
@@ -70,19 +70,19 @@ pub enum Cluster {
 
 /// What a reset of this node would mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outlook {
-    what: Erased,
+pub struct ResetPreview {
+    what: EraseTarget,
     /// This node's name.
     pub node: String,
     /// Its cluster's; empty if a worker's configuration cannot be read.
     pub cluster_name: String,
     /// What becomes of the cluster.
-    pub cluster: Cluster,
+    pub cluster: ClusterImpact,
 }
 
 /// What is erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Erased {
+enum EraseTarget {
     /// A data disk.
     DataDisk {
         /// The disk.
@@ -142,12 +142,12 @@ impl Volumes {
     }
 }
 
-impl Outlook {
+impl ResetPreview {
     /// What will happen, for a person who is about to type the node's name.
     pub fn words(&self) -> String {
         let Self { node, cluster_name: cluster, what, .. } = self;
         let disk = match what {
-            Erased::Worker { volumes } => {
+            EraseTarget::Worker { volumes } => {
                 let cluster = if cluster.is_empty() { "its cluster".to_owned() } else { format!("cluster {cluster}") };
                 return format!(
                     "Everything that worker {node} keeps is erased: its certificates and its configuration.{} It restarts as \
@@ -156,16 +156,16 @@ impl Outlook {
                     volumes.words()
                 );
             }
-            Erased::DataDisk { disk, .. } => disk.path.display(),
+            EraseTarget::DataDisk { disk, .. } => disk.path.display(),
         };
         let fate = match &self.cluster {
-            Cluster::Outlasts => format!("Cluster {cluster} goes on."),
-            Cluster::Never => "It is not part of a cluster yet.".to_owned(),
-            Cluster::GoesOn { healthy } => format!(
+            ClusterImpact::Unaffected => format!("Cluster {cluster} goes on."),
+            ClusterImpact::NotJoined => "It is not part of a cluster yet.".to_owned(),
+            ClusterImpact::Survives { healthy } => format!(
                 "Cluster {cluster} goes on with its {healthy} other members. Afterwards let a survivor take the blank \
                  node in with `kaas-agent replace-member`."
             ),
-            Cluster::Ends(why) => format!("THIS ENDS CLUSTER {cluster}: {why}."),
+            ClusterImpact::Ends(why) => format!("THIS ENDS CLUSTER {cluster}: {why}."),
         };
         format!(
             "Everything that node {node} has on its data disk {disk} is erased: its part of etcd, its certificates, its \
@@ -181,7 +181,7 @@ impl Outlook {
         if node != self.node {
             return Err(format!("this node is {}, not {node:?}: nothing was changed", self.node));
         }
-        let Cluster::Ends(why) = &self.cluster else { return Ok(()) };
+        let ClusterImpact::Ends(why) = &self.cluster else { return Ok(()) };
         let own = &self.cluster_name;
         match cluster {
             Some(typed) if typed == own => Ok(()),
@@ -198,8 +198,8 @@ impl Outlook {
 ///
 /// # Errors
 /// There is no data disk that is certainly this node's.
-pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
-    if kept::is_there(platform) {
+pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<ResetPreview> {
+    if worker_state::has_config(platform) {
         // What cannot be read is a worker's as well: nobody else keeps anything there.
         let records = Records::new(platform.root());
         let config = records.config().ok().flatten();
@@ -209,7 +209,12 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
             None => (host_name(platform)?, String::new()),
         };
         let volumes = Volumes::of(platform, &records)?;
-        return Ok(Outlook { what: Erased::Worker { volumes }, node, cluster_name, cluster: Cluster::Outlasts });
+        return Ok(ResetPreview {
+            what: EraseTarget::Worker { volumes },
+            node,
+            cluster_name,
+            cluster: ClusterImpact::Unaffected,
+        });
     }
     let claimant = Claimant::of(platform, &image::read(platform.root())?);
     let examination = disk::examine(platform, &claimant, platform.root(), runner).context("looking at the disks")?;
@@ -219,19 +224,21 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
     let records = Records::new(platform.root());
     let cluster = match records.config() {
         Err(error) => {
-            Cluster::Ends(format!("its configuration cannot be read, so the others cannot be asked: {error:#}"))
+            ClusterImpact::Ends(format!("its configuration cannot be read, so the others cannot be asked: {error:#}"))
         }
         // One whose progress cannot be read counts as a member.
-        Ok(Some(Config::ControlPlane(_))) if records.progress().is_ok_and(|progress| !progress.etcd) => Cluster::Never,
+        Ok(Some(Config::ControlPlane(_))) if records.progress().is_ok_and(|progress| !progress.etcd) => {
+            ClusterImpact::NotJoined
+        }
         Ok(Some(Config::ControlPlane(config))) => survivors(&config, &platform.path(PKI)),
         Ok(Some(Config::Worker(_))) => bail!("the configuration on the data disk is a worker's"),
         Ok(None) if identity.state == disk::DiskState::Formed => {
-            Cluster::Ends("the data disk is not mounted, so the other members cannot be asked".to_owned())
+            ClusterImpact::Ends("the data disk is not mounted, so the other members cannot be asked".to_owned())
         }
-        Ok(None) => Cluster::Never,
+        Ok(None) => ClusterImpact::NotJoined,
     };
     let (node, cluster_name) = (identity.node.clone(), identity.cluster.clone());
-    Ok(Outlook { what: Erased::DataDisk { disk, identity: Box::new(identity) }, node, cluster_name, cluster })
+    Ok(ResetPreview { what: EraseTarget::DataDisk { disk, identity: Box::new(identity) }, node, cluster_name, cluster })
 }
 
 /// What the host is called: it is as good a name as a node without a configuration has.
@@ -240,21 +247,21 @@ fn host_name(platform: &Platform) -> anyhow::Result<String> {
     Ok(name.trim().to_owned())
 }
 
-fn survivors(config: &ControlPlane, pki: &Path) -> Cluster {
+fn survivors(config: &ControlPlane, pki: &Path) -> ClusterImpact {
     let timeout = config.timeout(REQUEST);
     let healthy = config.peers().filter(|node| member::healthy(node, pki, timeout)).count();
     judge(config.cluster.control_nodes.len(), healthy)
 }
 
 /// What becomes of an etcd cluster of so many members when one goes and so many of the others are healthy.
-fn judge(members: usize, healthy: usize) -> Cluster {
+fn judge(members: usize, healthy: usize) -> ClusterImpact {
     let quorum = members / 2 + 1;
     if members == 1 {
-        Cluster::Ends("this is its only control node".to_owned())
+        ClusterImpact::Ends("this is its only control node".to_owned())
     } else if healthy >= quorum {
-        Cluster::GoesOn { healthy }
+        ClusterImpact::Survives { healthy }
     } else {
-        Cluster::Ends(format!("only {healthy} of its other members are healthy, and etcd needs {quorum}"))
+        ClusterImpact::Ends(format!("only {healthy} of its other members are healthy, and etcd needs {quorum}"))
     }
 }
 
@@ -263,19 +270,19 @@ fn judge(members: usize, healthy: usize) -> Cluster {
 ///
 /// # Errors
 /// The disk cannot be marked, or the system does not restart; once marked, the next start erases it.
-pub fn begin(outlook: &Outlook, platform: &Platform, runner: &dyn Runner) -> anyhow::Result<()> {
+pub fn begin(outlook: &ResetPreview, platform: &Platform, runner: &dyn Runner) -> anyhow::Result<()> {
     let mark = || {
         let what = match &outlook.what {
-            Erased::DataDisk { disk, identity } => {
+            EraseTarget::DataDisk { disk, identity } => {
                 erase::mark(disk, identity).with_context(|| format!("marking {}", disk.path.display()))?;
                 disk.path.display().to_string()
             }
             // The disk first: a start that finds it marked goes on with the rest.
-            Erased::Worker { volumes } => {
+            EraseTarget::Worker { volumes } => {
                 if let Volumes::There { disk, identity } = volumes {
                     erase::mark(disk, identity).with_context(|| format!("marking {}", disk.path.display()))?;
                 }
-                kept::mark(platform).context("marking what this worker keeps")?;
+                worker_state::mark(platform).context("marking what this worker keeps")?;
                 "what this worker keeps".to_owned()
             }
         };
@@ -337,7 +344,7 @@ pub fn finish_worker(
     for (disk, _) in taken.iter().filter(|(_, identity)| identity.state == disk::DiskState::Erasing) {
         erase_disk(disk, runner, progress)?;
     }
-    kept::erase(platform).map_err(|error| failed("erasing what it keeps".to_owned(), error))
+    worker_state::erase(platform).map_err(|error| failed("erasing what it keeps".to_owned(), error))
 }
 
 /// Empties what the scratch partition holds of a node; the journal of this boot stays.
@@ -430,30 +437,30 @@ mod tests {
     use crate::host::vmware::backdoor::emulated::Hypervisor;
     use crate::maintenance::space;
 
-    fn outlook(cluster: Cluster) -> Outlook {
+    fn outlook(cluster: ClusterImpact) -> ResetPreview {
         let identity = Identity { holder: None, state: DiskState::Formed, ..fixture::identity() };
         let disk = Disk { path: "/dev/sdb".into(), size: 1 << 32, sector: 512, read_only: false };
         let (node, cluster_name) = (identity.node.clone(), identity.cluster.clone());
-        Outlook { what: Erased::DataDisk { disk, identity: Box::new(identity) }, node, cluster_name, cluster }
+        ResetPreview { what: EraseTarget::DataDisk { disk, identity: Box::new(identity) }, node, cluster_name, cluster }
     }
 
     #[test]
     fn a_quorum_of_the_others_decides() {
-        assert_eq!(judge(3, 2), Cluster::GoesOn { healthy: 2 });
+        assert_eq!(judge(3, 2), ClusterImpact::Survives { healthy: 2 });
         for (members, healthy) in [(3, 1), (3, 0), (1, 0)] {
-            assert!(matches!(judge(members, healthy), Cluster::Ends(_)), "{members} {healthy}");
+            assert!(matches!(judge(members, healthy), ClusterImpact::Ends(_)), "{members} {healthy}");
         }
     }
 
     #[test]
     fn names_must_be_typed_and_be_right() {
-        let lasting = outlook(Cluster::GoesOn { healthy: 2 });
+        let lasting = outlook(ClusterImpact::Survives { healthy: 2 });
         assert_eq!(lasting.confirmed("cp-1", None), Ok(()));
         for typed in ["cp-2", "", "CP-1", "cp-1 ", "yes"] {
             let refused = lasting.confirmed(typed, Some("alpha")).unwrap_err();
             assert!(refused.contains("this node is cp-1") && refused.contains("nothing was changed"), "{refused}");
         }
-        let last = outlook(Cluster::Ends("this is its only control node".into()));
+        let last = outlook(ClusterImpact::Ends("this is its only control node".into()));
         assert!(last.confirmed("cp-1", None).unwrap_err().contains("--confirm-end-of alpha"));
         assert!(last.confirmed("cp-1", Some("beta")).unwrap_err().contains("the cluster is alpha"));
         assert_eq!(last.confirmed("cp-1", Some("alpha")), Ok(()));
@@ -486,10 +493,10 @@ mod tests {
         assert_eq!(outlook.confirmed("worker7", None), Ok(()));
         assert!(outlook.confirmed("worker1", None).is_err());
         assert!(outlook.words().contains("; its cluster goes on"), "{}", outlook.words());
-        kept::mark(&platform).unwrap();
+        worker_state::mark(&platform).unwrap();
         fs::create_dir_all(root.join("var/lib/kubelet/pods/x")).unwrap();
         finish_worker(&platform, &NoPrograms, &mut |_| {}).unwrap();
-        assert!(!kept::is_there(&platform) && !root.join("var/lib/kubelet/pods").exists());
+        assert!(!worker_state::has_config(&platform) && !root.join("var/lib/kubelet/pods").exists());
     }
 
     /// A worker that keeps what a reset is to erase, with the disk of its local volumes.
@@ -497,7 +504,7 @@ mod tests {
         let mut machine = fixture::Machine::new();
         let path = machine.add("volumes");
         let disk = Disk::open(&path, &machine.platform()).unwrap();
-        let local_volumes = Some(disk::LocalVolumes { authority_hash: "sha256:ours".to_owned() });
+        let local_volumes = Some(disk::LocalVolumes { ca_hash: "sha256:ours".to_owned() });
         let identity = Identity { state: DiskState::Formed, local_volumes, ..fixture::identity() };
         disk::layout::write_table(&path, identity.disk, disk.size, disk.sector, &command::Host).unwrap();
         disk::slots::write(&path, &identity).unwrap();
@@ -530,15 +537,15 @@ mod tests {
             assert!(cut || begun.is_ok(), "{begun:?}");
             let disks = || disk::Disks::look(&platform, platform.root(), &command::Host).unwrap();
             let marked = disks().erasing_volumes(platform.bios_uuid()).is_some();
-            assert!(marked || !kept::is_marked(&platform), "after {things} things: the disk is marked first");
+            assert!(marked || !worker_state::is_marked(&platform), "after {things} things: the disk is marked first");
             if !cut {
                 // As long as it takes, cut off at each thing.
                 let mut cuts = 0;
                 while power::with(cuts, || finish_worker(&platform, &fixture::Holes, &mut |_| {})).0.is_err() {
-                    assert!(kept::is_marked(&platform), "after {cuts} things of the end");
+                    assert!(worker_state::is_marked(&platform), "after {cuts} things of the end");
                     cuts += 1;
                 }
-                assert!(!kept::is_there(&platform) && !kept::is_marked(&platform));
+                assert!(!worker_state::has_config(&platform) && !worker_state::is_marked(&platform));
                 assert!(disk::Slots::read(&disk.path).unwrap().newest().is_none(), "the disk is blank");
                 break;
             }
@@ -558,9 +565,9 @@ mod tests {
 
     #[test]
     fn what_happens_is_said_with_the_disk_and_the_cluster() {
-        let words = outlook(Cluster::Ends("this is its only control node".into())).words();
+        let words = outlook(ClusterImpact::Ends("this is its only control node".into())).words();
         assert!(words.contains("/dev/sdb") && words.contains("THIS ENDS CLUSTER alpha"), "{words}");
-        assert!(outlook(Cluster::GoesOn { healthy: 2 }).words().contains("replace-member"));
+        assert!(outlook(ClusterImpact::Survives { healthy: 2 }).words().contains("replace-member"));
     }
 
     /// The size of a disk that is erased with zeros: a build host may keep temporary files in little memory.

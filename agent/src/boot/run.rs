@@ -24,14 +24,14 @@ use crate::boot::corrections::AGAIN;
 use crate::boot::learn::{introduce, learn, refuse};
 use crate::boot::plan::{self, Observed, Plan, Step};
 use crate::boot::steps::{StepContext, StepError, StepOutcome};
-use crate::boot::{LOOP, STEP, ways_in};
+use crate::boot::{LOOP, STEP, early_access};
 use crate::host::bus;
 use crate::host::command::SlowHost;
 use crate::host::files;
 use crate::host::image;
 use crate::host::platform::Platform;
 use crate::host::services;
-use crate::maintenance::{Maintenance, Needs, storage};
+use crate::maintenance::{Maintenance, Prerequisite, storage};
 use crate::node::context::NodeContext;
 use crate::status::{self, Phase, Reporter, Status, Work};
 
@@ -59,7 +59,7 @@ pub fn run(root: &Path) -> ExitCode {
         let Err(error) = boot(root, &reporter);
         log::error!("{error:#}");
         failed(&reporter, &error);
-        ways_in::without_a_plan(root, None);
+        early_access::open_without_plan(root, None);
         thread::sleep(LATER);
     }
 }
@@ -87,7 +87,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
         let known = learn(&platform, &image, reporter)?;
         let observed = Observed {
             image: image.clone(),
-            keeping: known.keeping.clone(),
+            storage: known.storage.clone(),
             progress: known.progress,
             rendezvous_closed: known.rendezvous_closed,
             upgrading: known.upgrading.clone(),
@@ -99,7 +99,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
             Ok(plan) => break (known, plan),
             // What it is made from may be corrected meanwhile.
             Err(finding) => {
-                ways_in::without_a_plan(root, Some(&known.config));
+                early_access::open_without_plan(root, Some(&known.config));
                 refuse(reporter, finding.into(), LATER);
             }
         }
@@ -115,20 +115,20 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     let (config, secret) = config;
     let host = (bus::system()?, Box::new(SlowHost(config.timeout_factor())) as _);
     let node = NodeContext::new(platform, image, config, data_disk, reporter.clone(), host);
-    ways_in::before_the_steps(&node.platform, node.runner(), node.bus(), &node.config);
+    early_access::open_before_steps(&node.platform, node.runner(), node.bus(), &node.config);
     let mut context = StepContext::new(node, secret, progress, plan);
     context.environment = known.environment;
     context.warn(known.warnings);
     let mut maintenance = Maintenance::default();
     let steps = context.plan.steps.clone();
-    carry_out(&mut context, &steps, &mut maintenance, reporter);
+    run_steps(&mut context, &steps, &mut maintenance, reporter);
     let manager = context.node.endpoint.swaps();
     if let Some(context) = manager.context()
-        && let Err(error) = context.tell(|| manager.under_way())
+        && let Err(error) = context.announce(|| manager.under_way())
     {
         log::warn!("telling the cluster of this node's data disk: {error:#}");
     }
-    maintenance.begin(context.node.config.role(), Needs::Node, Instant::now());
+    maintenance.begin(context.node.config.role(), Prerequisite::Node, Instant::now());
     maintenance.remember(&context.passing);
     loop {
         reporter.alive(LOOP, context.node.config.timeout(ROUND));
@@ -145,7 +145,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
 }
 
 /// Does the steps in order, each until it is done, and looks after what the node has by then.
-pub(crate) fn carry_out(context: &mut StepContext, steps: &[Step], maintenance: &mut Maintenance, reporter: &Reporter) {
+pub(crate) fn run_steps(context: &mut StepContext, steps: &[Step], maintenance: &mut Maintenance, reporter: &Reporter) {
     for (index, step) in steps.iter().enumerate() {
         carry_out_one(context, steps, index, maintenance, reporter);
         if let Some(needs) = gives(step) {
@@ -186,7 +186,7 @@ fn carry_out_one(
         let error = match context.run(step) {
             Ok(done) => {
                 let what = match (attempt, done) {
-                    (0, StepOutcome::Already) => "nothing to do",
+                    (0, StepOutcome::Unchanged) => "nothing to do",
                     (0, StepOutcome::Changed) => "done",
                     _ => "done in the end",
                 };
@@ -218,11 +218,11 @@ fn carry_out_one(
 }
 
 /// What of the needs of maintenance is there once this step is done.
-fn gives(step: &Step) -> Option<Needs> {
+fn gives(step: &Step) -> Option<Prerequisite> {
     match step {
-        Step::MountDataDisk { .. } | Step::KeepOnScratch => Some(Needs::DataDisk),
-        Step::Etcd => Some(Needs::Etcd),
-        Step::Join => Some(Needs::Membership),
+        Step::MountDataDisk { .. } | Step::KeepOnScratch => Some(Prerequisite::DataDisk),
+        Step::Etcd => Some(Prerequisite::Etcd),
+        Step::Join => Some(Prerequisite::Membership),
         _ => None,
     }
 }

@@ -21,12 +21,12 @@ impl Entry for VolumesDisk {
 
 /// Who looks for a disk: the worker, which remembers one or not.
 pub fn owner(worker: &Worker, remembered: Option<VolumesDisk>) -> VolumesOwner {
-    let expected = match (remembered, &worker.cluster.said) {
+    let expected = match (remembered, &worker.cluster.learned) {
         (Some(VolumesDisk { disk: Some(disk) }), _) => Expected::Disk(disk),
         (Some(VolumesDisk { disk: None }), _) | (None, None) => Expected::Any,
         (None, Some(_)) => Expected::Nothing,
     };
-    VolumesOwner { authority_hash: worker.cluster.authority_hash.clone(), node: worker.node.name.clone(), expected }
+    VolumesOwner { ca_hash: worker.cluster.ca_hash.clone(), node: worker.node.name.clone(), expected }
 }
 
 #[cfg(test)]

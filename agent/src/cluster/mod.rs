@@ -4,25 +4,25 @@
 //! [`crate::system`].
 
 pub mod addons;
-pub mod awaited;
 pub mod certificates;
 pub mod controller_end;
 pub mod encryption;
 pub mod etcd;
 pub mod firewall;
-pub mod given_keys;
 pub mod join;
+pub mod join_window;
 pub mod kubernetes;
 pub mod payload;
 pub mod pki;
 pub mod pod_network;
+pub mod reachability;
 pub mod records;
+pub mod recovered_keys;
 pub mod rendezvous;
 #[cfg(test)]
 mod settings;
-pub mod surroundings;
 pub mod tenants;
-pub mod virtual_address;
+pub mod virtual_ip;
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use crate::cluster::rendezvous::Record;
+use crate::cluster::rendezvous::RendezvousRecord;
 use crate::host::files;
 use crate::intake::config::Config;
 
@@ -267,7 +267,7 @@ impl Records {
     }
 
     /// What the node remembers of the rendezvous.
-    pub fn rendezvous(&self) -> anyhow::Result<Record> {
+    pub fn rendezvous(&self) -> anyhow::Result<RendezvousRecord> {
         Ok(self.load(RENDEZVOUS)?.unwrap_or_default())
     }
 
@@ -275,7 +275,7 @@ impl Records {
     ///
     /// # Errors
     /// The file system's; the old record then still stands.
-    pub fn save_rendezvous(&self, record: &Record) -> anyhow::Result<()> {
+    pub fn save_rendezvous(&self, record: &RendezvousRecord) -> anyhow::Result<()> {
         self.put(RENDEZVOUS, record).map(drop)
     }
 

@@ -95,8 +95,8 @@ fn every_program_uses_the_current_settings() {
             Reach::Unit(unit) => {
                 assert!(users::units().any(|known| known == unit), "{unit}");
                 reached(root, write, || {
-                    let new = users::have_new(root, unit).unwrap();
-                    users::note(root, unit).unwrap();
+                    let new = users::needs_restart(root, unit).unwrap();
+                    users::mark_restarted(root, unit).unwrap();
                     new
                 })
             }

@@ -10,16 +10,16 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 use crate::boot::plan::{self, Plan};
-use crate::boot::{early, mark_good, reconfigure, reset, run};
+use crate::boot::{early, mark_healthy, reconfigure, reset, run};
 use crate::cluster::encryption::command::Encryption;
 use crate::cluster::etcd::command::Snapshots;
 use crate::cluster::etcd::{replace, restore};
 use crate::cluster::kubernetes::PKI;
-use crate::cluster::pki::Authorities;
-use crate::cluster::pki::ssh::{self, SshAuthority};
+use crate::cluster::pki::CertificateAuthorities;
+use crate::cluster::pki::ssh::{self, SshCa};
 use crate::cluster::pod_network::desired::Settings;
 use crate::cluster::records::Records;
-use crate::cluster::{awaited, certificates, controller_end, pod_network};
+use crate::cluster::{certificates, controller_end, join_window, pod_network};
 use crate::faces::{bundle, console};
 use crate::host::command::Host;
 use crate::host::disk::scratch;
@@ -138,7 +138,7 @@ enum Command {
     ///
     /// Until the hour is over, the deployment secret and the node's address give the keys of the
     /// cluster's CAs. For example: `kaas-agent await cp3`
-    Await(awaited::Options),
+    Await(join_window::Options),
     /// Replace a control node that has lost its data disk, on one that is well
     ///
     /// Removes the lost node and says a one-time code with which a blank VM of the same
@@ -238,8 +238,8 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         Command::SupportBundle(options) => bundle::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::Reset(options) => reset::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::Await(options) => {
-            let (now, uptime) = (SystemTime::now(), awaited::uptime()?);
-            awaited::command(root, &options, now, uptime, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
+            let (now, uptime) = (SystemTime::now(), join_window::uptime()?);
+            join_window::command(root, &options, now, uptime, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }
         Command::ReplaceMember(options) => {
             replace::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
@@ -251,7 +251,7 @@ fn act(command: Command) -> anyhow::Result<ExitCode> {
         Command::UpgradeKubernetes(options) => {
             kubernetes::command::command(root, &options, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS)
         }
-        Command::MarkGood => mark_good::command(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
+        Command::MarkGood => mark_healthy::command(root, &mut std::io::stdout()).map(|()| ExitCode::SUCCESS),
         Command::ForceAdopt(options) => swap::force_adopt::command(root, &options, &Host).map(|()| ExitCode::SUCCESS),
         Command::Release => swap::release::command(root).map(|()| ExitCode::SUCCESS),
         Command::EndController => controller_end::command(&Host).map(|()| ExitCode::SUCCESS),
@@ -314,8 +314,9 @@ fn pod_network(root: &Path) -> anyhow::Result<ExitCode> {
 
 fn ssh_authority(root: &Path) -> anyhow::Result<ExitCode> {
     let config = Records::new(root).config()?.context("this node has no configuration yet")?;
-    let authorities = Authorities::read(&files::below(root, PKI)).context("this node is in no cluster yet")?;
-    say(&ssh::known_hosts(config.control_plane()?, &SshAuthority::of(&authorities)?))?;
+    let authorities =
+        CertificateAuthorities::read(&files::below(root, PKI)).context("this node is in no cluster yet")?;
+    say(&ssh::known_hosts(config.control_plane()?, &SshCa::of(&authorities)?))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -76,7 +76,7 @@ impl Client {
     }
 
     /// A client of whoever answers: nothing proves the server, and nothing is shown to it. What it says must prove itself.
-    pub fn of_anyone(server: SocketAddr, timeout: Duration) -> anyhow::Result<Self> {
+    pub fn without_verification(server: SocketAddr, timeout: Duration) -> anyhow::Result<Self> {
         let builder = reqwest::Client::builder().no_proxy().https_only(true);
         Self::of(server, "https", builder.tls_certs_only([]).tls_danger_accept_invalid_certs(true), timeout)
     }
@@ -85,7 +85,7 @@ impl Client {
     ///
     /// # Errors
     /// The authority or the token cannot be understood.
-    pub fn bearing(server: SocketAddr, authority: &str, token: &Secret, timeout: Duration) -> anyhow::Result<Self> {
+    pub fn with_token(server: SocketAddr, authority: &str, token: &Secret, timeout: Duration) -> anyhow::Result<Self> {
         let authority = Certificate::from_pem_bundle(authority.as_bytes()).context("reading the authority")?;
         let shown = Zeroizing::new(format!("Bearer {}", token.expose()));
         let mut shown = HeaderValue::from_str(&shown).context("a token that no header can hold")?;

@@ -20,11 +20,11 @@ use super::job::Job;
 use crate::cluster::REQUEST;
 use crate::cluster::addons::{self, AddOn, metrics_server};
 use crate::cluster::etcd::client::EtcdClient;
-use crate::cluster::etcd::restore::Restored;
+use crate::cluster::etcd::restore::RestoreRecord;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api::{self, Api};
-use crate::cluster::kubernetes::rollout::{Trouble, Workload};
-use crate::cluster::pki::Authorities;
+use crate::cluster::kubernetes::rollout::{Workload, WorkloadProblem};
+use crate::cluster::pki::CertificateAuthorities;
 use crate::cluster::records::Records;
 use crate::host::command::{Runner, SlowHost};
 use crate::host::files;
@@ -47,7 +47,7 @@ const MONTH: u64 = 30 * 24 * 60 * 60;
 fn seen(context: &SwapContext, now: SystemTime) -> anyhow::Result<String> {
     let month = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / MONTH;
     let cluster = &context.config.cluster;
-    let restored = Records::new(&context.root).entry::<Restored>()?;
+    let restored = Records::new(&context.root).entry::<RestoreRecord>()?;
     let since = restored.map(|restored| format!(" restored {}", restored.token)).unwrap_or_default();
     let (build, resolvers) = (&context.image.build, addons::resolvers(&context.config.node));
     Ok(format!("{build} {} {} {resolvers} month {month}{since}", cluster.pod_security, cluster.add_ons))
@@ -69,7 +69,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
             let known = node_record::list(&etcd).context("looking what the other nodes run")?;
             Ok(node_record::settled(config, &known, &context.image.build))
         };
-        let care = Care {
+        let care = AddOnReconciler {
             context: &context,
             runner: &SlowHost(config.timeout_factor),
             find: &|object| api.like(object),
@@ -79,7 +79,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         let looked = care.take(&wanted)?.and_then(|mut findings| {
             if config.role != Role::ControlPlane {
                 let up = works_for(&context.reporter.status().times, status::since_power_on());
-                findings.extend(troubles(&|workload| api.trouble(workload), &wanted, up)?);
+                findings.extend(troubles(&|workload| api.workload_problem(workload), &wanted, up)?);
             }
             if wanted.iter().any(|add_on| add_on.name == addons::CONTROLLER) {
                 findings.extend(leader::look(&api)?);
@@ -99,7 +99,7 @@ fn works_for(times: &Times, up: Option<u64>) -> Duration {
 }
 
 /// Looks for what stands in the way of a workload.
-type Look<'a> = &'a dyn Fn(&Workload) -> anyhow::Result<Option<Trouble>>;
+type Look<'a> = &'a dyn Fn(&Workload) -> anyhow::Result<Option<WorkloadProblem>>;
 
 /// Which of the add-ons do not run, where this node does its part for so long: what may pass by itself is told after a while.
 fn troubles(look: Look<'_>, wanted: &[AddOn], up: Duration) -> anyhow::Result<Findings> {
@@ -120,7 +120,7 @@ fn troubles(look: Look<'_>, wanted: &[AddOn], up: Duration) -> anyhow::Result<Fi
     Ok(findings)
 }
 
-struct Care<'a> {
+struct AddOnReconciler<'a> {
     context: &'a SwapContext,
     runner: &'a dyn Runner,
     find: Find<'a>,
@@ -129,7 +129,7 @@ struct Care<'a> {
     now: SystemTime,
 }
 
-impl Care<'_> {
+impl AddOnReconciler<'_> {
     /// Brings all of it to what it is to be, once for this boot and these settings; then what is missing. Says what was, or
     /// why that cannot be looked up.
     ///
@@ -212,7 +212,7 @@ impl Care<'_> {
         }
         let address = self.context.config.address();
         let sees = || -> anyhow::Result<()> {
-            let authority = Authorities::read(&files::below(&self.context.root, PKI))?.kubernetes;
+            let authority = CertificateAuthorities::read(&files::below(&self.context.root, PKI))?.kubernetes;
             let question = api::kubectl(address).args([
                 "get",
                 "secret",

@@ -6,7 +6,7 @@ use contract::finding::Findings;
 
 use crate::cluster::kubernetes::kubelet;
 use crate::node::context::NodeContext;
-use crate::system::lease::{self, Seen, Standing};
+use crate::system::lease::{self, LeaseState, ObservedLease};
 
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     let worker = node.config.worker()?;
@@ -15,34 +15,34 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
         Ok(seen) => seen,
         Err(findings) => return Ok(findings),
     };
-    if matches!(seen, Seen::Nothing { .. })
-        && let Err(findings) = lease::ask_again(&node.platform, node.bus(), &worker.node)
+    if matches!(seen, ObservedLease::Nothing { .. })
+        && let Err(findings) = lease::retry_failed(&node.platform, node.bus(), &worker.node)
     {
         return Ok(findings);
     }
-    let standing = lease::standing(worker, joined_with, &seen);
-    if matches!(standing, Standing::Changed(_) | Standing::Unfit(_))
-        && let Err(findings) = lease::ask_anew(&node.platform, node.bus(), &worker.node)
+    let standing = lease::compare_lease(worker, joined_with, &seen);
+    if matches!(standing, LeaseState::Changed(_) | LeaseState::Unfit(_))
+        && let Err(findings) = lease::request_again(&node.platform, node.bus(), &worker.node)
     {
         log::warn!("{}", findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
     }
     judge(node, standing)
 }
 
-fn judge(node: &NodeContext, standing: Standing) -> anyhow::Result<Findings> {
+fn judge(node: &NodeContext, standing: LeaseState) -> anyhow::Result<Findings> {
     Ok(match standing {
-        Standing::Kept => {
-            if kubelet::let_go(node.root(), &node.services())? {
+        LeaseState::Kept => {
+            if kubelet::resume(node.root(), &node.services())? {
                 log::info!("the node has its address again: the kubelet is started");
             }
             Findings::default()
         }
         // Nobody reaches the node, and the kubelet nobody: the cluster sees that by itself.
-        Standing::Lost(finding) => finding.into(),
+        LeaseState::Lost(finding) => finding.into(),
         // The node is the same, and may have lost the way to others: nothing is better without the kubelet.
-        Standing::Unfit(findings) => findings,
-        Standing::Changed(finding) => {
-            if kubelet::hold(node.root(), &node.services())? {
+        LeaseState::Unfit(findings) => findings,
+        LeaseState::Changed(finding) => {
+            if kubelet::suspend(node.root(), &node.services())? {
                 log::error!("{finding}: the kubelet is stopped");
             }
             finding.into()
@@ -64,25 +64,28 @@ mod tests {
         worker.node.interfaces[0].address = Address::Dhcp { lease: Some(own.clone()) };
         let node = crate::node::fixture::node(root.path(), Config::Worker(worker.clone()));
         let is_active = || node.services().state(kubelet::UNIT).unwrap() == "active";
-        let look = |seen: Seen| {
-            let findings = judge(&node, lease::standing(&worker, &own, &seen)).unwrap();
+        let look = |seen: ObservedLease| {
+            let findings = judge(&node, lease::compare_lease(&worker, &own, &seen)).unwrap();
             findings.iter().map(|finding| finding.code.clone()).collect::<Vec<_>>()
         };
-        let nothing = || Seen::Nothing { device: "ens192".to_owned() };
+        let nothing = || ObservedLease::Nothing { device: "ens192".to_owned() };
         node.services().start(kubelet::UNIT).unwrap();
-        assert!(look(Seen::Leased(own.clone())).is_empty() && is_active());
+        assert!(look(ObservedLease::Leased(own.clone())).is_empty() && is_active());
         // A server that is away for a while.
         assert_eq!(look(nothing()), ["address.lost"]);
         assert!(is_active());
-        assert_eq!(look(Seen::Leased(lease("10.0.0.77/24"))), ["address.changed"]);
+        assert_eq!(look(ObservedLease::Leased(lease("10.0.0.77/24"))), ["address.changed"]);
         assert!(!is_active());
         assert_eq!(look(nothing()), ["address.lost"]);
         assert!(!is_active(), "it may come back with another address still");
-        assert!(look(Seen::Leased(own.clone())).is_empty() && is_active());
-        assert_eq!(look(Seen::Leased(lease("10.0.0.21/7"))), ["address.prefix", "range.overlap", "range.overlap"]);
+        assert!(look(ObservedLease::Leased(own.clone())).is_empty() && is_active());
+        assert_eq!(
+            look(ObservedLease::Leased(lease("10.0.0.21/7"))),
+            ["address.prefix", "range.overlap", "range.overlap"]
+        );
         assert!(is_active(), "it has its address");
         // Whom a person has stopped stays so.
         node.services().stop(kubelet::UNIT, std::time::Duration::from_secs(600)).unwrap();
-        assert!(look(Seen::Leased(own.clone())).is_empty() && !is_active());
+        assert!(look(ObservedLease::Leased(own.clone())).is_empty() && !is_active());
     }
 }

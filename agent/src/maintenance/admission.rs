@@ -13,13 +13,13 @@ use contract::finding::Findings;
 use contract::properties::ControlNode;
 use uuid::Uuid;
 
-use super::job::{Job, LastFound};
+use super::job::{Job, SharedFindings};
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::peer_url;
-use crate::cluster::etcd::replace::{Admission, Stage, is};
-use crate::cluster::pki::{Authorities, MemberBundle};
+use crate::cluster::etcd::replace::{Admission, Stage, is_member_of};
+use crate::cluster::pki::{CertificateAuthorities, MemberBundle};
 use crate::cluster::records::Records;
-use crate::cluster::rendezvous::{self, Proof, Record, Rendezvous, Report, Settings};
+use crate::cluster::rendezvous::{self, Proof, Rendezvous, RendezvousRecord, Report, Settings};
 use crate::intake::config::ControlPlane;
 use crate::node::context::NodeContext;
 
@@ -33,13 +33,13 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let Some(admission) = node.records.entry::<Admission>()? else { return Ok(None) };
     let record = node.records.rendezvous()?;
     // The first node closes its rendezvous of the forming when it sees that nobody is awaited there any more.
-    if !matches!(record, Record::Closed { .. }) {
+    if !matches!(record, RendezvousRecord::Closed { .. }) {
         return Ok(None);
     }
     let cluster = record.state().cluster().context("this node belongs to no cluster")?;
     let config = node.control_plane()?;
     let listed = config.cluster.control_nodes.iter().find(|node| node.name == admission.node);
-    let admitting = Admitting {
+    let admitting = AdmissionJob {
         node: listed.context("the node is not in the list of control nodes")?.clone(),
         cluster,
         image: node.forming_image(),
@@ -50,7 +50,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     Ok(Some(Box::new(move |out| admitting.admit(admission, out).map(|()| Findings::default()))))
 }
 
-struct Admitting {
+struct AdmissionJob {
     node: ControlNode,
     cluster: Uuid,
     image: String,
@@ -59,8 +59,8 @@ struct Admitting {
     config: ControlPlane,
 }
 
-impl Admitting {
-    fn admit(&self, admission: Admission, out: &LastFound) -> anyhow::Result<()> {
+impl AdmissionJob {
+    fn admit(&self, admission: Admission, out: &SharedFindings) -> anyhow::Result<()> {
         if let Stage::Open { proof, until } = &admission.stage
             && !self.hand_over(&admission, proof.clone(), *until, out)?
         {
@@ -73,7 +73,7 @@ impl Admitting {
         Records::new(&self.root)
     }
 
-    fn say(&self, out: &LastFound, state: &str, more: Findings) {
+    fn say(&self, out: &SharedFindings, state: &str, more: Findings) {
         let (subject, action) = (self.node.name.clone(), "Nothing is to be done here until it is a member");
         let mut findings: Findings = codes::MEMBER_REPLACING.finding(subject, state, action).into();
         findings.extend(more);
@@ -82,14 +82,15 @@ impl Admitting {
 
     /// Opens the rendezvous until the node has its keys. False when the code has
     /// expired or another one has taken its place.
-    fn hand_over(&self, admission: &Admission, proof: Proof, until: u64, out: &LastFound) -> anyhow::Result<bool> {
+    fn hand_over(&self, admission: &Admission, proof: Proof, until: u64, out: &SharedFindings) -> anyhow::Result<bool> {
         let expired = || SystemTime::now() >= SystemTime::UNIX_EPOCH + Duration::from_secs(until);
         if expired() {
             self.expire()?;
             return Ok(false);
         }
-        let bundle = MemberBundle::make(self.cluster, &self.node, &Authorities::read(&self.pki)?, SystemTime::now())?;
-        let record = Record::Admitting { cluster: self.cluster, bundle: Box::new(bundle), saved: false };
+        let bundle =
+            MemberBundle::make(self.cluster, &self.node, &CertificateAuthorities::read(&self.pki)?, SystemTime::now())?;
+        let record = RendezvousRecord::Admitting { cluster: self.cluster, bundle: Box::new(bundle), saved: false };
         let keep = keep(&self.root, admission.clone());
         let settings = Settings::new(self.config.clone(), proof, &self.image);
         let rendezvous = Rendezvous::open(settings, record, keep)?;
@@ -120,7 +121,7 @@ impl Admitting {
     }
 
     /// Adds the node's etcd as a learner and gives it its vote.
-    fn make_member(&self, out: &LastFound) -> anyhow::Result<()> {
+    fn make_member(&self, out: &SharedFindings) -> anyhow::Result<()> {
         let own = self.config.control_node()?;
         let etcd = EtcdClient::new(own, &self.pki, self.config.timeout(REQUEST))?;
         loop {
@@ -141,7 +142,7 @@ impl Admitting {
     /// One step further; none once the node is a member with a vote.
     fn further(&self, etcd: &EtcdClient) -> anyhow::Result<Option<String>> {
         let members = etcd.members()?;
-        let Some(member) = members.iter().find(|member| is(member, &self.node)) else {
+        let Some(member) = members.iter().find(|member| is_member_of(member, &self.node)) else {
             etcd.add_learner(&peer_url(&self.node))?;
             log::info!("{} was added as a learner", self.node.name);
             return Ok(Some("it has its keys and was added as a learner".to_owned()));
@@ -159,10 +160,10 @@ impl Admitting {
 }
 
 /// Notes that the node has its keys: the code opens nothing from then on.
-fn keep(root: &Path, admission: Admission) -> rendezvous::Keep {
+fn keep(root: &Path, admission: Admission) -> rendezvous::SaveRecord {
     let records = Records::new(root);
     Box::new(move |record| {
-        if let Record::Admitting { saved: true, .. } = record {
+        if let RendezvousRecord::Admitting { saved: true, .. } = record {
             anyhow::ensure!(records.entry::<Admission>()?.as_ref() == Some(&admission), "the code is no longer good");
             records.update_entry(&Admission { stage: Stage::HandedOver, ..admission.clone() })?;
         }
@@ -184,7 +185,7 @@ mod tests {
     fn how_far_a_replacement_is_is_said() {
         let (root, mut config) = (tempfile::tempdir().unwrap(), three_nodes());
         fake::off(&mut config, root.path());
-        let admitting = Admitting {
+        let admitting = AdmissionJob {
             node: config.cluster.control_nodes[1].clone(),
             cluster: Uuid::nil(),
             image: "image".into(),
@@ -193,7 +194,7 @@ mod tests {
             config,
         };
         // There is nobody to be replaced any more: it is tried once.
-        let out = LastFound::default();
+        let out = SharedFindings::default();
         admitting.make_member(&out).unwrap();
         let findings = out.findings();
         let found: Vec<_> = findings.iter().map(|finding| (finding.code.as_str(), &*finding.subject)).collect();

@@ -10,7 +10,7 @@ use contract::finding::Findings;
 
 use super::health::yield_virtual_address;
 use crate::cluster::certificates::api::ApiCertificate;
-use crate::cluster::certificates::{self, API, AUTHORITIES, Certificate, renewal, users};
+use crate::cluster::certificates::{self, API, CA_NAMES, Certificate, renewal, users};
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::kubelet;
 use crate::intake::config::ControlPlane;
@@ -45,10 +45,10 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     }
     let replaced = replace_the_kubelets(node, now);
     for unit in users::units() {
-        if users::have_new(root, unit)? {
+        if users::needs_restart(root, unit)? {
             log::info!("{unit} starts again with renewed credentials");
             node.services().restart(unit)?;
-            users::note(root, unit)?;
+            users::mark_restarted(root, unit)?;
         }
     }
     let present = certificates::inventory(root);
@@ -111,7 +111,7 @@ pub(super) fn early(certificates: &[Certificate], now: SystemTime, action: &str)
 
 fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
     let mut findings = Findings::default();
-    for one in certificates.iter().filter(|one| AUTHORITIES.contains(&one.name.as_str())) {
+    for one in certificates.iter().filter(|one| CA_NAMES.contains(&one.name.as_str())) {
         let (subject, end) = (format!("authority {}", one.name), one.end(now));
         match one.days_left(now) {
             ..0 => findings.push(codes::AUTHORITY_EXPIRED.finding(

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use contract::finding::Findings;
 
 use super::job::Job;
-use crate::cluster::encryption::drive::{EncryptingNode, Laid};
+use crate::cluster::encryption::key_rotation::{EncryptingNode, WrittenConfig};
 use crate::host::command::{Runner, SlowHost};
 use crate::node::context::NodeContext;
 use crate::upgrade::swap::context::SwapContext;
@@ -25,9 +25,9 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
 fn look(context: &SwapContext, swap_open: bool, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<Findings> {
     let etcd = context.etcd()?;
     let node = EncryptingNode { root: &context.root, config: &context.config, etcd: &etcd, runner };
-    match node.lay(now)? {
+    match node.write_configuration(now)? {
         Err(finding) => Ok(finding.into()),
-        Ok(Laid::Clear { .. }) => {
+        Ok(WrittenConfig::Clear { .. }) => {
             // The former image would not read a single Secret: nobody may go back to it any more.
             if !swap_open && etcd.status()?.is_leader() {
                 let known = node_record::list(&etcd).context("looking what the other nodes run")?;
@@ -38,10 +38,10 @@ fn look(context: &SwapContext, swap_open: bool, runner: &dyn Runner, now: System
             }
             Ok(Findings::default())
         }
-        Ok(Laid::Keys { readable, .. }) => {
+        Ok(WrittenConfig::Keys { readable, .. }) => {
             node.tell(&readable)?;
             let mut findings = Findings::default();
-            for finding in [node.drive(&readable, now)?, node.without_recovery()].into_iter().flatten() {
+            for finding in [node.advance_rotation(&readable, now)?, node.without_recovery()].into_iter().flatten() {
                 findings.push(finding);
             }
             Ok(findings)
@@ -90,14 +90,14 @@ mod tests {
         };
         // Nobody has told of his image; then one runs the former one; then a swap is not committed.
         clear(false);
-        former.tell(None).unwrap();
+        former.announce(None).unwrap();
         clear(false);
-        own.tell(None).unwrap();
+        own.announce(None).unwrap();
         clear(true);
-        own.tell(Some(uuid::Uuid::from_u128(1))).unwrap();
+        own.announce(Some(uuid::Uuid::from_u128(1))).unwrap();
         clear(false);
 
-        own.tell(None).unwrap();
+        own.announce(None).unwrap();
         look(&context, false, &Silent, now).unwrap();
         let begun = etcd.below("/kaas/encryption/keys");
         assert_eq!(begun.len(), 1);

@@ -39,7 +39,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         upkeep::forget_history(&own, &status, &alarms);
         let task = upkeep::decide(&seen, &status, &alarms);
         match task {
-            Task::Rest => {}
+            Task::Idle => {}
             Task::Defragment => {
                 yield_virtual_address(&config, &root, &reporter)?;
                 log::info!("defragmenting etcd's database on this node");
@@ -47,7 +47,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
             }
             Task::Lift => upkeep::lift(&own, &alarms)?,
         }
-        let alarms = if task == Task::Rest { alarms } else { own.alarms()? };
+        let alarms = if task == Task::Idle { alarms } else { own.alarms()? };
         Ok(upkeep::findings(if status.is_leader() { &seen } else { &itself }, &alarms))
     })))
 }

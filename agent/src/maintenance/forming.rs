@@ -9,23 +9,23 @@ use std::path::PathBuf;
 use contract::codes;
 use contract::finding::Findings;
 
-use super::job::{Job, LastFound};
+use super::job::{Job, SharedFindings};
 use crate::cluster::REQUEST;
-use crate::cluster::awaited::{self, Awaited};
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::replace;
-use crate::cluster::etcd::restore::Restored;
+use crate::cluster::etcd::restore::RestoreRecord;
+use crate::cluster::join_window::{self, JoinWindows};
 use crate::cluster::records::Records;
-use crate::cluster::rendezvous::{Record, Rendezvous, Report};
+use crate::cluster::rendezvous::{Rendezvous, RendezvousRecord, Report};
 use crate::intake::config::ControlPlane;
 use crate::node::context::NodeContext;
 use crate::upgrade::swap::node_record::{self, Epoch};
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let (record, secret) = (node.records.rendezvous()?, node.records.secret()?);
-    if !matches!(record, Record::First { .. }) {
+    if !matches!(record, RendezvousRecord::First { .. }) {
         // The power may have been cut between the two.
-        if matches!(record, Record::Closed { .. }) && secret.is_some() {
+        if matches!(record, RendezvousRecord::Closed { .. }) && secret.is_some() {
             node.records.erase_secret()?;
         }
         return Ok(None);
@@ -35,32 +35,33 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         (None, Some(secret)) => Some(node.open_rendezvous(&secret, record)?),
         (None, None) => None,
     };
-    let waiting = Waiting { config: node.control_plane()?.clone(), pki: node.pki(), root: node.root().to_owned() };
+    let waiting = FormingJob { config: node.control_plane()?.clone(), pki: node.pki(), root: node.root().to_owned() };
     Ok(Some(Box::new(move |out| match open {
         Some(open) => waiting.for_joins(&open, out),
         None => waiting.without_the_secret(),
     })))
 }
 
-struct Waiting {
+struct FormingJob {
     config: ControlPlane,
     pki: PathBuf,
     root: PathBuf,
 }
 
-impl Waiting {
+impl FormingJob {
     /// Ends when all have joined.
-    fn for_joins(&self, open: &Rendezvous, out: &LastFound) -> anyhow::Result<Findings> {
+    fn for_joins(&self, open: &Rendezvous, out: &SharedFindings) -> anyhow::Result<Findings> {
         let records = Records::new(&self.root);
         let mut watch = |report: &Report| {
             // Where that fails, the rendezvous hands out nothing.
-            let awaited = awaited::uptime().and_then(|uptime| Awaited::count(&records, uptime)).unwrap_or_default();
+            let awaited =
+                join_window::uptime().and_then(|uptime| JoinWindows::count(&records, uptime)).unwrap_or_default();
             out.set(findings(report, &awaited));
             ControlFlow::Continue(())
         };
         open.wait_for_joins(&mut || self.joined(), &mut watch)?;
         records.erase_secret()?;
-        records.forget::<Awaited>()?;
+        records.forget::<JoinWindows>()?;
         log::info!("all control nodes have joined: the rendezvous is closed for good, the deployment secret is erased");
         Ok(Findings::default())
     }
@@ -71,7 +72,7 @@ impl Waiting {
         let record = records.rendezvous()?;
         let awaited: Vec<&str> = record.awaited().into_iter().filter(|name| !joined.contains(*name)).collect();
         if let (Some(cluster), true) = (record.state().cluster(), awaited.is_empty()) {
-            records.save_rendezvous(&Record::Closed { cluster })?;
+            records.save_rendezvous(&RendezvousRecord::Closed { cluster })?;
             return Ok(Findings::default());
         }
         let mut findings = Findings::default();
@@ -88,12 +89,14 @@ impl Waiting {
     /// removed from it, to come back with a code of their own. Without a quorum only what this member knows.
     fn joined(&self) -> anyhow::Result<BTreeSet<String>> {
         let etcd = EtcdClient::new(self.config.control_node()?, &self.pki, self.config.timeout(REQUEST))?;
-        let restored = Records::new(&self.root).entry::<Restored>()?.map(Epoch::from);
+        let restored = Records::new(&self.root).entry::<RestoreRecord>()?.map(Epoch::from);
         let mut joined = node_record::joined(&etcd, restored.as_ref())?;
         match etcd.members() {
             Ok(members) => {
-                let removed =
-                    self.config.peers().filter(|peer| !members.iter().any(|member| replace::is(member, peer)));
+                let removed = self
+                    .config
+                    .peers()
+                    .filter(|peer| !members.iter().any(|member| replace::is_member_of(member, peer)));
                 joined.extend(removed.map(|peer| peer.name.clone()));
             }
             Err(error) => log::debug!("looking who is a member: {error:#}"),
@@ -103,7 +106,7 @@ impl Waiting {
 }
 
 /// Who is awaited, and what is wrong there. The cluster works all the same, so nothing of it is an error here.
-fn findings(report: &Report, awaited: &Awaited) -> Findings {
+fn findings(report: &Report, awaited: &JoinWindows) -> Findings {
     let mut all = Findings::default();
     for finding in report.findings.iter() {
         all.push(finding.clone().softened());
@@ -164,7 +167,7 @@ mod tests {
                 .records()
                 .save_config(&Config::ControlPlane(first.config.clone()), &Secret::new("secret".into()))
                 .unwrap();
-            let decided = Record::decide(&first.config.cluster, "node1", SystemTime::now()).unwrap();
+            let decided = RendezvousRecord::decide(&first.config.cluster, "node1", SystemTime::now()).unwrap();
             first.records().save_rendezvous(&decided).unwrap();
             first
         }
@@ -173,9 +176,9 @@ mod tests {
             Records::new(self.root.path())
         }
 
-        fn waiting(&self) -> Waiting {
+        fn waiting(&self) -> FormingJob {
             let root = self.root.path();
-            Waiting { config: self.config.clone(), pki: files::below(root, PKI), root: root.to_owned() }
+            FormingJob { config: self.config.clone(), pki: files::below(root, PKI), root: root.to_owned() }
         }
 
         fn open(&self) -> Rendezvous {
@@ -183,8 +186,8 @@ mod tests {
             let settings =
                 Settings { pace: Duration::from_millis(10), ..Settings::new(self.config.clone(), proof, "image") };
             let records = self.records();
-            let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
-            Awaited::begin(&self.records(), &["node2", "node3"], awaited::uptime().unwrap()).unwrap();
+            let keep = Box::new(move |record: &RendezvousRecord| records.save_rendezvous(record));
+            JoinWindows::begin(&self.records(), &["node2", "node3"], join_window::uptime().unwrap()).unwrap();
             Rendezvous::open(settings, self.records().rendezvous().unwrap(), keep).unwrap()
         }
 
@@ -200,7 +203,7 @@ mod tests {
         }
 
         /// Whom the job says that it waits for, once it says so.
-        fn awaits(&self, out: &LastFound, names: &[&str]) {
+        fn awaits(&self, out: &SharedFindings, names: &[&str]) {
             let until = Instant::now() + Duration::from_secs(600);
             loop {
                 let findings = out.findings();
@@ -215,7 +218,7 @@ mod tests {
         }
 
         fn is_over(&self) -> bool {
-            let closed = matches!(self.records().rendezvous().unwrap(), Record::Closed { .. });
+            let closed = matches!(self.records().rendezvous().unwrap(), RendezvousRecord::Closed { .. });
             assert_eq!(closed, self.records().secret().unwrap().is_none());
             closed
         }
@@ -224,7 +227,7 @@ mod tests {
     #[test]
     fn the_secret_is_kept_until_the_store_has_the_last_join() {
         let first = First::new();
-        let out = LastFound::default();
+        let out = SharedFindings::default();
         thread::scope(|scope| {
             let (waiting, open) = (first.waiting(), first.open());
             let out = out.clone();
@@ -247,16 +250,16 @@ mod tests {
             assert!(job.join().unwrap().unwrap().is_empty());
         });
         assert!(first.is_over());
-        assert_eq!(first.records().entry::<Awaited>().unwrap(), None);
+        assert_eq!(first.records().entry::<JoinWindows>().unwrap(), None);
     }
 
     #[test]
     fn after_the_hour_the_finding_says_how_to_begin_another_one() {
         let (three, mut report) = (three_nodes(), Report::default());
         let node = &three.cluster.control_nodes[2];
-        let why = crate::cluster::rendezvous::Why::NoAnswer;
-        report.waiting.push(rendezvous::Waiting { node: node.name.clone(), address: node.address, why });
-        let said = findings(&report, &Awaited::default()).to_string();
+        let why = crate::cluster::rendezvous::WaitReason::NoAnswer;
+        report.waiting.push(rendezvous::AwaitedNode { node: node.name.clone(), address: node.address, why });
+        let said = findings(&report, &JoinWindows::default()).to_string();
         assert!(said.contains("the hour for joining is over: no answer"), "{said}");
         assert!(said.contains("Run `kaas-agent await node3` on this node") && !said.contains("CAs"), "{said}");
     }
@@ -273,7 +276,7 @@ mod tests {
         first.etcd.expel(3);
         let waiting = first.waiting();
         assert_eq!(waiting.joined().unwrap(), ["node2".to_owned(), "node3".to_owned()].into());
-        waiting.for_joins(&first.open(), &LastFound::default()).unwrap();
+        waiting.for_joins(&first.open(), &SharedFindings::default()).unwrap();
         assert!(first.is_over());
     }
 
@@ -290,7 +293,7 @@ mod tests {
         first.tells("node3", record(Some("of before")).as_bytes());
         assert_eq!(first.waiting().joined().unwrap(), ["node2".to_owned(), "node3".to_owned()].into());
         let restored =
-            Restored { token: "of now".into(), members: vec!["node1".into()], at: "2026-11-22T10:00:00Z".into() };
+            RestoreRecord { token: "of now".into(), members: vec!["node1".into()], at: "2026-11-22T10:00:00Z".into() };
         first.records().begin_entry(&restored).unwrap();
         assert!(first.waiting().joined().unwrap().is_empty());
         first.tells("node2", record(Some("of now")).as_bytes());

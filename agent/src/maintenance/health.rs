@@ -14,13 +14,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, anyhow};
 use contract::node::VirtualAddress;
-use judgement::{Judgement, Look};
+use judgement::{ApiHealth, Look};
 
 use crate::cluster::REQUEST;
 use crate::cluster::etcd::member;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api::{self, Api};
-use crate::cluster::virtual_address;
+use crate::cluster::virtual_ip;
 use crate::host::files;
 use crate::intake::config::ControlPlane;
 use crate::maintenance::worker_health::WorkerWatch;
@@ -93,13 +93,13 @@ impl HealthWatch {
     /// The credentials cannot be read, or no thread can be made.
     pub fn start(config: &ControlPlane, root: &Path, reporter: Reporter) -> anyhow::Result<Self> {
         let kubeconfig = files::below(root, api::KUBECONFIG);
-        let api = Renewing::new(config, kubeconfig)?;
+        let api = ReloadingApi::new(config, kubeconfig)?;
         let shared =
             Arc::new(Shared { config: config.clone(), root: root.to_owned(), reporter, due: Mutex::new(None) });
         let own = Arc::downgrade(&shared);
         thread::Builder::new()
             .name("watch".to_owned())
-            .spawn(move || Following { api, judgement: Judgement::default(), asked: None }.follow(&own))
+            .spawn(move || ApiProbe { api, judgement: ApiHealth::default(), asked: None }.follow(&own))
             .context("starting to watch the API")?;
         Ok(Self { shared })
     }
@@ -115,13 +115,13 @@ impl HealthWatch {
 }
 
 /// A client of the API that goes on with renewed credentials.
-struct Renewing {
+struct ReloadingApi {
     api: Api,
     kubeconfig: PathBuf,
     written: Option<SystemTime>,
 }
 
-impl Renewing {
+impl ReloadingApi {
     fn new(config: &ControlPlane, kubeconfig: PathBuf) -> anyhow::Result<Self> {
         let written = written(&kubeconfig);
         Ok(Self { api: Api::new(config.address(), &kubeconfig, config.timeout(ANSWER))?, kubeconfig, written })
@@ -150,7 +150,7 @@ pub(super) fn yield_virtual_address(config: &ControlPlane, root: &Path, reporter
     if others.filter(|node| node.ready).count() == 0 {
         return Ok(());
     }
-    if !virtual_address::give_up(root, address, config.timeout(YIELDING))? {
+    if !virtual_ip::release(root, address, config.timeout(YIELDING))? {
         log::warn!("the virtual IP {address} was not given up in time: the API is away from it for a moment");
     }
     Ok(())
@@ -160,14 +160,14 @@ pub(super) fn yield_virtual_address(config: &ControlPlane, root: &Path, reporter
 ///
 /// A node that the network has cut off must have let go of the virtual IP before it comes back: it would take
 /// it from the node that has it by then. Its etcd has no leader within two seconds.
-struct Following {
-    api: Renewing,
-    judgement: Judgement,
+struct ApiProbe {
+    api: ReloadingApi,
+    judgement: ApiHealth,
     /// When the API itself was asked last.
     asked: Option<Instant>,
 }
 
-impl Following {
+impl ApiProbe {
     fn follow(mut self, shared: &Weak<Shared>) {
         while let Some(shared) = shared.upgrade() {
             let pause = self.look(&shared);
@@ -188,7 +188,7 @@ impl Following {
         }
         let told = self.judgement.told(shared.config.peers().next().is_none());
         if let (Some(address), Some(may_hold)) = (shared.config.cluster.virtual_address, told)
-            && let Err(error) = virtual_address::tell(&shared.root, address, may_hold)
+            && let Err(error) = virtual_ip::set_health(&shared.root, address, may_hold)
         {
             log::warn!("telling keepalived about the API: {error}");
         }
@@ -250,7 +250,7 @@ impl Shared {
             .config
             .cluster
             .virtual_address
-            .map(|address| VirtualAddress { address, held: virtual_address::held(address) });
+            .map(|address| VirtualAddress { address, held: virtual_ip::held(address) });
         let well = nodes.as_ref().is_some_and(|nodes| {
             nodes.len() >= self.config.cluster.control_nodes.len() && nodes.iter().all(|node| node.ready)
         }) && etcd.iter().all(|member| member.healthy);

@@ -7,19 +7,19 @@ use contract::finding::Findings;
 
 /// What is done on the thread. It may report what it finds as it goes on, and ends
 /// with what there is to say until the next time.
-pub(super) type Job = Box<dyn FnOnce(&LastFound) -> anyhow::Result<Findings> + Send>;
+pub(super) type Job = Box<dyn FnOnce(&SharedFindings) -> anyhow::Result<Findings> + Send>;
 
 /// What a check or a job has last found, shared with the thread that it runs on.
 #[derive(Clone, Default)]
-pub(super) struct LastFound(Arc<Mutex<Found>>);
+pub(super) struct SharedFindings(Arc<Mutex<FindingsState>>);
 
 #[derive(Default)]
-struct Found {
+struct FindingsState {
     findings: Findings,
     news: bool,
 }
 
-impl LastFound {
+impl SharedFindings {
     /// Replaces what was reported before.
     pub(super) fn set(&self, findings: Findings) {
         let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -18,6 +18,7 @@ pub mod health;
 mod job;
 mod objects;
 mod pod_security;
+mod reachability;
 mod registration;
 mod renewal;
 mod revoked;
@@ -26,7 +27,6 @@ mod schedule;
 mod snapshots;
 pub(crate) mod space;
 pub mod storage;
-mod surroundings;
 mod swap;
 mod worker;
 pub mod worker_health;
@@ -44,7 +44,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// What a task needs of the node. A node that does not get through its boot, as for a full store, looks after what it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
+pub enum Prerequisite {
     /// The data disk is mounted, or what a worker keeps in its place.
     DataDisk,
     /// This node's etcd serves.
@@ -56,15 +56,16 @@ pub enum Needs {
 }
 
 /// What a node of a role does once it has that.
-fn tasks(role: Role, needs: Needs) -> &'static [Task] {
+fn tasks(role: Role, needs: Prerequisite) -> &'static [Task] {
     match (role, needs) {
-        (Role::ControlPlane | Role::TenantControlPlane, Needs::DataDisk) => DISK,
-        (Role::ControlPlane | Role::TenantControlPlane, Needs::Etcd) => STORE,
-        (Role::ControlPlane | Role::TenantControlPlane, Needs::Node) => CONTROL_PLANE,
-        (Role::ControlPlane | Role::TenantControlPlane, Needs::Membership) | (Role::Worker, Needs::Etcd) => &[],
-        (Role::Worker, Needs::DataDisk) => SCRATCH,
-        (Role::Worker, Needs::Membership) => MEMBER,
-        (Role::Worker, Needs::Node) => WORKER,
+        (Role::ControlPlane | Role::TenantControlPlane, Prerequisite::DataDisk) => DISK,
+        (Role::ControlPlane | Role::TenantControlPlane, Prerequisite::Etcd) => STORE,
+        (Role::ControlPlane | Role::TenantControlPlane, Prerequisite::Node) => CONTROL_PLANE,
+        (Role::ControlPlane | Role::TenantControlPlane, Prerequisite::Membership)
+        | (Role::Worker, Prerequisite::Etcd) => &[],
+        (Role::Worker, Prerequisite::DataDisk) => SCRATCH,
+        (Role::Worker, Prerequisite::Membership) => MEMBER,
+        (Role::Worker, Prerequisite::Node) => WORKER,
     }
 }
 
@@ -90,7 +91,7 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the firewall", every: Duration::from_secs(10), work: Background(firewall::prepare) },
     Task { what: "the status endpoint", every: MINUTE, work: Check(endpoint::look) },
     Task { what: "the deployer's rights", every: Duration::from_secs(5), work: Background(deployer::prepare) },
-    Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
+    Task { what: SURROUNDINGS, every: MINUTE, work: Check(reachability::look) },
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
     Task { what: "what pods may ask for", every: MINUTE, work: Check(pod_security::look) },
@@ -123,7 +124,7 @@ const WORKER: &[Task] = &[
     Task { what: "the container runtime", every: MINUTE, work: Check(runtime::look) },
     Task { what: "the certificates", every: Duration::from_secs(600), work: Check(worker::certificates) },
     Task { what: "the firewall", every: Duration::from_secs(10), work: Background(firewall::prepare) },
-    Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
+    Task { what: SURROUNDINGS, every: MINUTE, work: Check(reachability::look) },
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
 ];
@@ -147,7 +148,7 @@ pub struct Maintenance(Vec<Scheduled>);
 impl Maintenance {
     /// Begins now what a node of this role does once it has what that needs: each task is due for the first time after
     /// its pause, and the add-ons soon.
-    pub fn begin(&mut self, role: Role, needs: Needs, now: Instant) {
+    pub fn begin(&mut self, role: Role, needs: Prerequisite, now: Instant) {
         self.0.extend(tasks(role, needs).iter().map(|task| match task.what {
             ADD_ONS => Scheduled::eager(task, SOON, now),
             _ => Scheduled::new(task, now),
@@ -193,7 +194,7 @@ mod tests {
 
     fn whole(role: Role, now: Instant) -> Maintenance {
         let mut maintenance = Maintenance::default();
-        for needs in [Needs::DataDisk, Needs::Etcd, Needs::Membership, Needs::Node] {
+        for needs in [Prerequisite::DataDisk, Prerequisite::Etcd, Prerequisite::Membership, Prerequisite::Node] {
             maintenance.begin(role, needs, now);
         }
         maintenance

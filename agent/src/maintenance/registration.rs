@@ -17,7 +17,7 @@ use crate::cluster::kubernetes::{kubelet, sandboxes};
 use crate::cluster::pod_network::cni;
 use crate::host::command::{Runner, SlowHost};
 use crate::intake::config::ControlPlane;
-use crate::node::context::{NodeContext, Registration};
+use crate::node::context::{NodeContext, RegistrationState};
 
 /// So many looks in succession must miss the object.
 const LOOKS: u32 = 2;
@@ -49,7 +49,7 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn take(&self, memory: &mut Registration) -> anyhow::Result<Findings> {
+    fn take(&self, memory: &mut RegistrationState) -> anyhow::Result<Findings> {
         let (name, role) = (&self.config.node.name, self.config.role);
         let Some(node) = self.api.registered(name)? else {
             memory.missing += 1;
@@ -58,7 +58,7 @@ impl Look<'_> {
                 match self.api.register(name, role, cni::range(self.root)) {
                     Ok(()) => {
                         log::warn!("the Node object of this node was deleted: it was created again");
-                        *memory = Registration { missing: 0, restart: true, ..*memory };
+                        *memory = RegistrationState { missing: 0, restart: true, ..*memory };
                     }
                     Err(error) => seen = format!("{seen}. Creating it failed: {error:#}"),
                 }
@@ -87,7 +87,7 @@ impl Look<'_> {
     }
 
     /// The kubelet starts again with the new object, unless something has stopped it or it did so within five minutes.
-    fn restart_kubelet(&self, memory: &mut Registration) -> anyhow::Result<()> {
+    fn restart_kubelet(&self, memory: &mut RegistrationState) -> anyhow::Result<()> {
         let lately = memory.restarted.is_some_and(|restarted| self.now.duration_since(restarted) < RESTART);
         if memory.restart && !lately {
             memory.restarted = Some(self.now);
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::cluster::kubernetes::fake_api::FakeApi;
     use crate::cluster::kubernetes::sandboxes::tests::Runtime;
-    use crate::cluster::pki::{self, Authorities};
+    use crate::cluster::pki::{self, CertificateAuthorities};
     use crate::host::fake_server;
     use crate::host::fixture::Namespace;
     use crate::intake::config::fixture::{in_a_tenant, three_nodes};
@@ -126,7 +126,7 @@ mod tests {
             let (root, nodes) = (tempfile::tempdir().unwrap(), Nodes::default());
             let pki = root.path().join("etc/kubernetes/pki");
             let node = three_nodes().control_node().unwrap().clone();
-            Authorities::make(SystemTime::now()).unwrap().ensure(&pki).unwrap();
+            CertificateAuthorities::make(SystemTime::now()).unwrap().ensure(&pki).unwrap();
             pki::ensure_member(&node, &pki, SystemTime::now()).unwrap();
             FakeApi::lay_kubeconfig(root.path(), &pki);
             let all = nodes.clone();
@@ -158,7 +158,7 @@ mod tests {
         root: &'a Path,
         config: ControlPlane,
         runtime: Runtime,
-        memory: Registration,
+        memory: RegistrationState,
         begun: Instant,
     }
 
@@ -169,7 +169,7 @@ mod tests {
             sandboxes: Vec<(&'static str, &'static str, &'static str)>,
         ) -> Self {
             let runtime = Runtime(sandboxes, Mutex::default());
-            Self { root, config, runtime, memory: Registration::default(), begun: Instant::now() }
+            Self { root, config, runtime, memory: RegistrationState::default(), begun: Instant::now() }
         }
 
         fn look(&mut self, second: u64) -> (Vec<String>, Vec<String>) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use contract::codes;
 use contract::finding::{Finding, Findings};
 
-use super::job::{Job, LastFound, failed};
+use super::job::{Job, SharedFindings, failed};
 use crate::node::context::NodeContext;
 
 /// Something that recurs.
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(15 * 60);
 pub(super) struct Scheduled {
     pub task: &'static Task,
     pub due: Instant,
-    pub report: LastFound,
+    pub report: SharedFindings,
     /// The pause before it is looked at again, until a job of it has begun.
     pause: Duration,
     /// How long a job may run at least.
@@ -63,7 +63,7 @@ impl Scheduled {
 
     /// Looked at after another pause, again and again, until there is something to do; at its own pace from then on.
     pub fn eager(task: &'static Task, pause: Duration, now: Instant) -> Self {
-        let report = LastFound::default();
+        let report = SharedFindings::default();
         Self { task, due: now + pause, report, pause, patience: PATIENCE, running: None, stuck: None }
     }
 
@@ -156,7 +156,7 @@ mod tests {
         let (end, ended) = mpsc::channel::<()>();
         let now = Instant::now();
         scheduled.background(now, || {
-            Ok(Some(Box::new(move |report: &LastFound| {
+            Ok(Some(Box::new(move |report: &SharedFindings| {
                 report.set(failed("this", &anyhow::anyhow!("under way")));
                 ended.recv().unwrap();
                 anyhow::bail!("the end")
@@ -183,7 +183,7 @@ mod tests {
         let mut looks = 0;
         scheduled.background(now + soon * 2, || {
             looks += 1;
-            Ok(Some(Box::new(|_: &LastFound| Ok(Findings::default()))))
+            Ok(Some(Box::new(|_: &SharedFindings| Ok(Findings::default()))))
         });
         assert_eq!(looks, 1, "it had nothing to do before");
         while scheduled.running.as_ref().is_some_and(|running| !running.thread.is_finished()) {
@@ -247,7 +247,7 @@ mod tests {
         use crate::intake::config::{Config, fixture};
         const HANGS: Task = Task {
             work: Work::Background(|_| {
-                Ok(Some(Box::new(|_: &LastFound| -> anyhow::Result<Findings> {
+                Ok(Some(Box::new(|_: &SharedFindings| -> anyhow::Result<Findings> {
                     loop {
                         thread::park();
                     }

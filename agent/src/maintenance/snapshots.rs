@@ -116,7 +116,7 @@ mod tests {
     use crate::cluster::etcd::fake;
     use crate::cluster::kubernetes::PKI;
     use crate::intake::config::Config;
-    use crate::maintenance::job::LastFound;
+    use crate::maintenance::job::SharedFindings;
     use contract::secret::Secret;
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
             (prepare(&node), &["snapshot.failed"][..]),
             (prepare_copies(&node), &["snapshot-target.clear-text", "snapshot.not-sent"]),
         ] {
-            let findings = job.unwrap().unwrap()(&LastFound::default()).unwrap();
+            let findings = job.unwrap().unwrap()(&SharedFindings::default()).unwrap();
             let found: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
             assert_eq!(found, codes);
             assert!(!findings.has_errors(), "the node does its part all the same");

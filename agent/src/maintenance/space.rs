@@ -245,7 +245,7 @@ mod tests {
     use crate::host::fixture::{eventually, small_file_system};
     use crate::intake::config::Config;
     use crate::intake::config::fixture::joined;
-    use crate::maintenance::job::LastFound;
+    use crate::maintenance::job::SharedFindings;
     use crate::node::fixture;
 
     const LITTLE: Use = Use { used: 1, free: 99 };
@@ -317,7 +317,7 @@ mod tests {
                     .collect::<Vec<_>>()
             };
             (10..13).for_each(plant);
-            let (job, report) = (relieving(root.path().to_owned()), LastFound::default());
+            let (job, report) = (relieving(root.path().to_owned()), SharedFindings::default());
             let found = report.clone();
             thread::spawn(move || job(&report));
             eventually("room", || kept() == ["2020-01-12T00:00:00Z"]);
@@ -380,7 +380,7 @@ mod tests {
                 let node = fixture::node(root.path(), Config::Worker(joined()));
                 fs::create_dir_all(root.path().join("var")).unwrap();
                 let job = look_on_worker(&node).unwrap().unwrap();
-                let findings = job(&LastFound::default()).unwrap();
+                let findings = job(&SharedFindings::default()).unwrap();
                 findings.iter().filter(|one| one.subject.contains(paths::LOCAL_VOLUMES)).count()
             };
             assert_eq!(codes(), 0);

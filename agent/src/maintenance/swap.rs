@@ -4,7 +4,7 @@
 use contract::finding::Findings;
 
 use super::job::Job;
-use crate::cluster::kubernetes::upgrade::Begun;
+use crate::cluster::kubernetes::upgrade::UpgradeRecord;
 use crate::cluster::records::Cordon;
 use crate::host::command::SlowHost;
 use crate::node::context::NodeContext;
@@ -16,7 +16,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let manager = node.endpoint.swaps().clone();
     let Some(context) = manager.context() else { return Ok(None) };
     Ok(Some(Box::new(move |_| {
-        context.tell(|| manager.under_way())?;
+        context.announce(|| manager.under_way())?;
         KnownDisks::remember(&context.etcd()?, &context.records())?;
         Ok(Findings::default())
     })))
@@ -25,10 +25,10 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
 /// The upgrade of Kubernetes leaves the node as a swap does.
 pub(super) fn upgrade(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let Some(context) = node.endpoint.swaps().context() else { return Ok(None) };
-    if context.records().entry::<Begun>()?.is_none() {
+    if context.records().entry::<UpgradeRecord>()?.is_none() {
         return Ok(None);
     }
-    Ok(Some(Box::new(move |_| kubernetes::go_on(&context))))
+    Ok(Some(Box::new(move |_| kubernetes::resume(&context))))
 }
 
 pub(super) fn uncordon(node: &NodeContext) -> anyhow::Result<Option<Job>> {

@@ -10,7 +10,7 @@ use super::job::{Job, failed};
 use crate::cluster::REQUEST;
 use crate::cluster::certificates::{self, users};
 use crate::cluster::etcd::client::EtcdClient;
-use crate::cluster::join::{self, CERTIFICATE, Standing, credentials};
+use crate::cluster::join::{self, CERTIFICATE, WorkerMembership, credentials};
 use crate::cluster::kubernetes::api::Api;
 use crate::cluster::kubernetes::approval;
 use crate::cluster::kubernetes::kubelet;
@@ -30,21 +30,21 @@ pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
     let replaced = replace_the_kubelets(node, now);
     credentials::renew(root, worker, now)?;
     for unit in users::units().filter(|unit| *unit != kubelet::UNIT) {
-        if users::have_new(root, unit)? {
+        if users::needs_restart(root, unit)? {
             log::info!("{unit} starts again with renewed credentials");
             node.services().restart(unit)?;
-            users::note(root, unit)?;
+            users::mark_restarted(root, unit)?;
         }
     }
     let present = certificates::inventory(root);
     node.reporter.update(|status| status.certificates = present);
-    match join::standing(root, worker, now) {
-        Standing::Expired(ended) => {
+    match join::worker_membership(root, worker, now) {
+        WorkerMembership::Expired(ended) => {
             let action = "Check the clock. If it is right, give the worker a new join token: with `kaas-agent configure --from -`, or \
                           in the form, and restart it";
             findings.push(join::expired(CERTIFICATE, ended, action));
         }
-        Standing::Member | Standing::Outside => {}
+        WorkerMembership::Member | WorkerMembership::NotJoined => {}
     }
     if let Err(error) = replaced {
         findings.extend(failed("the kubelet's certificates", &error));

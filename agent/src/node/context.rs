@@ -13,12 +13,12 @@ use contract::secret::Secret;
 use ipnet::Ipv4Net;
 
 use crate::cluster::REQUEST;
-use crate::cluster::awaited;
 use crate::cluster::firewall::Firewall;
+use crate::cluster::join_window;
 use crate::cluster::kubernetes;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::records::Records;
-use crate::cluster::rendezvous::{Proof, Record, Rendezvous, Settings};
+use crate::cluster::rendezvous::{Proof, Rendezvous, RendezvousRecord, Settings};
 use crate::host::bus::Bus;
 use crate::host::command::Runner;
 use crate::host::disk::DataDisk;
@@ -33,7 +33,7 @@ const NOT_JOINED: &str = "this worker has not joined its cluster";
 
 /// What was seen of the Node object of a control-plane node (`maintenance/registration.rs`).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Registration {
+pub struct RegistrationState {
     /// The number of looks in succession that missed it.
     pub missing: u32,
     /// Whether the kubelet has yet to start again with a new object.
@@ -66,7 +66,7 @@ pub struct NodeContext {
     /// Answers over HTTPS, once it is opened.
     pub endpoint: Endpoint,
     pub firewall: Arc<Firewall>,
-    pub registration: Arc<Mutex<Registration>>,
+    pub registration: Arc<Mutex<RegistrationState>>,
     pub replacement: Mutex<Replacement>,
     /// The rendezvous of the forming, from when this node's own part is done until nobody needs it any more.
     rendezvous: Mutex<Option<Rendezvous>>,
@@ -191,12 +191,12 @@ impl NodeContext {
     ///
     /// # Errors
     /// The node is none that forms a cluster, or as [`Rendezvous::open`].
-    pub fn open_rendezvous(&self, secret: &Secret, record: Record) -> anyhow::Result<Rendezvous> {
+    pub fn open_rendezvous(&self, secret: &Secret, record: RendezvousRecord) -> anyhow::Result<Rendezvous> {
         let records = Records::new(self.root());
-        let keep = Box::new(move |record: &Record| records.save_rendezvous(record));
+        let keep = Box::new(move |record: &RendezvousRecord| records.save_rendezvous(record));
         let settings = Settings::new(self.control_plane()?.clone(), Proof::of(secret), self.forming_image());
         let records = Records::new(self.root());
-        let window = Box::new(move |node: &str| awaited::is_open(&records, node, awaited::uptime()?));
+        let window = Box::new(move |node: &str| join_window::is_open(&records, node, join_window::uptime()?));
         Ok(Rendezvous::open_within(settings, record, keep, window)?)
     }
 

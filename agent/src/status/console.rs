@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::statement::Told;
+use super::statement::AnnouncedStatement;
 use super::{Phase, Status};
 
 /// A terminal that nobody reads must not hold the agent up, and opening one
@@ -19,7 +19,7 @@ pub(super) struct Consoles {
     findings: String,
     /// The fingerprints that were said, and whether all steps were done then.
     fingerprints: (String, bool),
-    told: Told,
+    announced: AnnouncedStatement,
 }
 
 impl Consoles {
@@ -29,12 +29,12 @@ impl Consoles {
             summary: String::new(),
             findings: String::new(),
             fingerprints: Default::default(),
-            told: Told::default(),
+            announced: AnnouncedStatement::default(),
         }
     }
 
     /// Shows a status, and the node's statement where that has changed. A missing or broken terminal is no trouble.
-    pub(super) fn show(&mut self, status: &Status, statement: Option<(Told, String)>) {
+    pub(super) fn show(&mut self, status: &Status, statement: Option<(AnnouncedStatement, String)>) {
         let summary = format!("kaas: {}\r\n", status.summary());
         let findings: String = status.findings.iter().map(|finding| format!("kaas: {finding}\r\n")).collect();
         let line = status.fingerprints.map_or_else(String::new, |fingerprints| format!("{}\r\n", fingerprints.line()));
@@ -47,11 +47,11 @@ impl Consoles {
         }
         // What stands last is how the node is, here too.
         if let Some((told, line)) = statement
-            && told != self.told
+            && told != self.announced
         {
             // Where a worker says that it has joined, the kernel says that devices of its pods come up.
             write(&self.lines, &format!("{line}\r\n{line}\r\n{summary}{findings}"));
-            (self.summary, self.findings, self.told) = (summary, findings, told);
+            (self.summary, self.findings, self.announced) = (summary, findings, told);
             return;
         }
         // Findings are said again when they change, not with each step.

@@ -13,14 +13,14 @@ use crate::host::vmware::backdoor::Port;
 use crate::intake::environment::guestinfo::GuestInfo;
 
 /// Where they are shown, and what was shown there last.
-pub(super) struct Shown<P> {
+pub(super) struct FingerprintPublisher<P> {
     guestinfo: Option<GuestInfo<P>>,
     file: Option<PathBuf>,
     last: Option<Fingerprints>,
     changed: bool,
 }
 
-impl<P: Port> Shown<P> {
+impl<P: Port> FingerprintPublisher<P> {
     pub(super) fn new(guestinfo: Option<GuestInfo<P>>, file: Option<PathBuf>) -> Self {
         Self { guestinfo, file, last: None, changed: false }
     }
@@ -64,15 +64,15 @@ mod tests {
     use crate::host::vmware::backdoor::emulated::Hypervisor;
 
     fn fingerprints(of: &str) -> Fingerprints {
-        Fingerprints { authority: Fingerprint::of(b"authority"), endpoint: Fingerprint::of(of.as_bytes()) }
+        Fingerprints { ca: Fingerprint::of(b"authority"), endpoint: Fingerprint::of(of.as_bytes()) }
     }
 
     #[test]
     fn what_somebody_else_has_written_is_written_over_and_told() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("fingerprints.json");
-        let mut shown = Shown::new(Some(GuestInfo::new(Hypervisor::default())), Some(file.clone()));
-        let there = |shown: &mut Shown<Hypervisor>| {
+        let mut shown = FingerprintPublisher::new(Some(GuestInfo::new(Hypervisor::default())), Some(file.clone()));
+        let there = |shown: &mut FingerprintPublisher<Hypervisor>| {
             let guestinfo = shown.guestinfo().unwrap().get(Fingerprints::GUESTINFO).unwrap().unwrap();
             assert_eq!(guestinfo, fs::read(&file).unwrap());
             Fingerprints::read(&guestinfo).unwrap()
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(there(&mut shown), renewed);
         assert!(shown.show(renewed).unwrap(), "it stays told");
 
-        let mut shown = Shown::new(None::<GuestInfo<Hypervisor>>, Some(file.clone()));
+        let mut shown = FingerprintPublisher::new(None::<GuestInfo<Hypervisor>>, Some(file.clone()));
         assert!(!shown.show(one).unwrap());
         fs::write(&file, forged).unwrap();
         assert!(shown.show(one).unwrap());
@@ -98,7 +98,7 @@ mod tests {
     fn a_hypervisor_that_takes_nothing_is_an_error() {
         let mut closed = Hypervisor::with("x", "y");
         closed.writable = false;
-        let mut shown = Shown::new(Some(GuestInfo::new(closed)), None);
+        let mut shown = FingerprintPublisher::new(Some(GuestInfo::new(closed)), None);
         assert!(shown.show(fingerprints("x")).is_err());
     }
 }

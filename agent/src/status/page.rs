@@ -23,7 +23,7 @@ pub(crate) fn page(status: &Status) -> String {
     }
     line("state", &status.summary());
     if let Some(fingerprints) = &status.fingerprints {
-        line("cluster CA", &fingerprints.authority.to_string());
+        line("cluster CA", &fingerprints.ca.to_string());
         line("endpoint", &fingerprints.endpoint.to_string());
     }
     if let Some(swap) = &status.swap {

@@ -10,8 +10,8 @@ use contract::finding::Findings;
 use sd_notify::NotifyState;
 
 use super::console::Consoles;
-use super::fingerprints::Shown;
-use super::statement::Sayings;
+use super::fingerprints::FingerprintPublisher;
+use super::statement::StatementWriter;
 use super::watchdog::Watchdog;
 use super::{PATH, Status};
 use crate::host::files;
@@ -32,8 +32,8 @@ struct Inner {
     file: PathBuf,
     consoles: Consoles,
     /// Where the hypervisor has things read.
-    shown: Shown<Hardware>,
-    sayings: Sayings,
+    shown: FingerprintPublisher<Hardware>,
+    statement_writer: StatementWriter,
     /// Findings that outlive each change of the status.
     lasting: Findings,
 }
@@ -53,8 +53,8 @@ impl Reporter {
             summary: String::new(),
             file: files::below(root, PATH),
             consoles: Consoles::new(root),
-            shown: Shown::new(GuestInfo::of_this_machine(), file),
-            sayings: Sayings::new(root),
+            shown: FingerprintPublisher::new(GuestInfo::of_this_machine(), file),
+            statement_writer: StatementWriter::new(root),
             lasting: Findings::default(),
         };
         Self { inner: Arc::new(Mutex::new(inner)), watchdog: Watchdog::default() }
@@ -128,7 +128,7 @@ impl Inner {
             self.tell_hypervisor(&summary);
         }
         self.summary = summary;
-        if let Err(error) = self.sayings.say(&self.status, self.shown.guestinfo(), SystemTime::now()) {
+        if let Err(error) = self.statement_writer.say(&self.status, self.shown.guestinfo(), SystemTime::now()) {
             log::debug!("saying how this node is where its hypervisor shows it: {error:#}");
         }
         // Whatever keeps them from being shown is a finding of maintenance's, which tries again.
@@ -151,7 +151,7 @@ impl Inner {
             }
             Err(error) => log::warn!("writing the status: {error}"),
         }
-        self.consoles.show(&self.status, self.sayings.line());
+        self.consoles.show(&self.status, self.statement_writer.line());
     }
 
     fn tell_hypervisor(&mut self, summary: &str) {

@@ -17,7 +17,7 @@ use crate::intake::environment::guestinfo::GuestInfo;
 
 /// What of a statement has to be said on a console as it changes: nobody who looks there needs each step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct AnnouncedStatement {
     code: String,
     /// How often: more than twice is no news.
     times: u32,
@@ -28,13 +28,13 @@ pub(super) struct Told {
 
 /// Where it is said, and what was said last.
 #[derive(Default)]
-pub(super) struct Sayings {
+pub(super) struct StatementWriter {
     file: Option<PathBuf>,
     machine: Option<BiosUuid>,
     last: Option<Statement>,
 }
 
-impl Sayings {
+impl StatementWriter {
     /// Of the system below `root`.
     pub(super) fn new(root: &Path) -> Self {
         let platform = Platform::detect(root).ok();
@@ -71,11 +71,11 @@ impl Sayings {
 
     /// The line for a console that is all that the hypervisor shows, while something is refused and once more thereafter, when a
     /// worker asks for its certificate, and when it has joined; and what tells one that has to be said from one that was.
-    pub(super) fn line(&self) -> Option<(Told, String)> {
+    pub(super) fn line(&self) -> Option<(AnnouncedStatement, String)> {
         let last = self.last.as_ref()?;
         let code = last.code.clone().filter(|_| last.phase == Phase::Refused).unwrap_or_default();
         let is_done = last.key.is_some() && last.phase == Phase::Done;
-        Some((Told { code, times: last.times.min(2), key: last.key.clone(), is_done }, last.line()))
+        Some((AnnouncedStatement { code, times: last.times.min(2), key: last.key.clone(), is_done }, last.line()))
     }
 }
 
@@ -124,7 +124,8 @@ mod tests {
     fn each_further_refusal_is_said_with_its_first_error_and_what_has_not_changed_is_not_said_again() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("statement.json");
-        let mut sayings = Sayings { file: Some(file.clone()), machine: Some(BiosUuid::from_u128(7)), last: None };
+        let mut sayings =
+            StatementWriter { file: Some(file.clone()), machine: Some(BiosUuid::from_u128(7)), last: None };
         let mut guestinfo = GuestInfo::new(Hypervisor::default());
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         for (times, now, said) in [(1, 100, 100), (1, 110, 100), (2, 130, 130)] {
@@ -144,13 +145,13 @@ mod tests {
 
     #[test]
     fn a_console_is_told_the_key_that_a_worker_joins_with_and_that_it_has() {
-        let mut sayings = Sayings::default();
+        let mut sayings = StatementWriter::default();
         let mut told = |status: &Status| {
             sayings.say::<Hypervisor>(status, None, SystemTime::UNIX_EPOCH).unwrap();
             sayings.line().unwrap()
         };
         let (nothing, _) = told(&Status { phase: Phase::Working, ..Status::default() });
-        assert_eq!(nothing, Told::default(), "a control node says nothing there");
+        assert_eq!(nothing, AnnouncedStatement::default(), "a control node says nothing there");
         let key = Some("0123456789abcdef".to_owned());
         let asks = Status { phase: Phase::Working, key: key.clone(), ..Status::default() };
         let (asked, line) = told(&asks);
@@ -178,7 +179,7 @@ mod tests {
         let mut closed = Hypervisor::with("x", "y");
         closed.writable = false;
         let mut guestinfo = GuestInfo::new(closed);
-        let mut sayings = Sayings::default();
+        let mut sayings = StatementWriter::default();
         assert!(sayings.say(&refused(1), Some(&mut guestinfo), SystemTime::UNIX_EPOCH).is_err());
         assert!(sayings.last.is_none());
     }

@@ -90,8 +90,7 @@ fn what_somebody_has_answered_begins_no_line_of_the_nodes_own() {
     let console = root.path().join("dev/console");
     fs::create_dir(root.path().join("dev")).unwrap();
     fs::write(&console, "").unwrap();
-    let forged =
-        Fingerprints { authority: Fingerprint::of(b"another one's"), endpoint: Fingerprint::of(b"another one's") };
+    let forged = Fingerprints { ca: Fingerprint::of(b"another one's"), endpoint: Fingerprint::of(b"another one's") };
     let waiting = Some(format!("unknown variant `\n{}\n`\u{1b}[2J", forged.line()));
     let work = Work { number: 3, total: 9, step: "meeting the others".into(), waiting };
     let reporter = Reporter::new(root.path(), Status::default());

@@ -38,7 +38,7 @@ const SWALLOWED: &str = "Look who answers as a DHCP server: by this subnet the n
 
 /// What the node has of a DHCP server now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum ObservedLease {
     /// An address, which the network device has.
     Leased(Lease),
     /// None yet, or none any more.
@@ -50,7 +50,7 @@ pub enum Seen {
 
 /// How that goes with the address that the cluster knows the node by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LeaseState {
     Kept,
     /// There is none.
     Lost(Finding),
@@ -63,20 +63,20 @@ pub enum Standing {
 ///
 /// # Errors
 /// A finding, when the device cannot be told, or networkd does not answer.
-pub fn look(platform: &Platform, bus: &Bus, node: &Node) -> Result<Seen, Findings> {
+pub fn look(platform: &Platform, bus: &Bus, node: &Node) -> Result<ObservedLease, Findings> {
     let device = primary(platform, node)?;
     let given = networkd::given(platform, bus, &device)
         .map_err(|error| failed(&format!("asking networkd for the lease of {}", device.name), format!("{error:#}")))?;
     for address in given.addresses {
         if has(&device, address.addr()).map_err(|error| failed("listing the addresses", error))? {
-            return Ok(Seen::Leased(Lease { address, ntp_servers: given.ntp_servers }));
+            return Ok(ObservedLease::Leased(Lease { address, ntp_servers: given.ntp_servers }));
         }
     }
-    Ok(Seen::Nothing { device: device.name })
+    Ok(ObservedLease::Nothing { device: device.name })
 }
 
 /// Has networkd begin anew on the primary network if it has given up there: it asks for no lease then. Says whether it had.
-pub fn ask_again(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool, Findings> {
+pub fn retry_failed(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool, Findings> {
     let device = primary(platform, node)?;
     let begun = || -> anyhow::Result<bool> {
         let gave_up = networkd::state(platform, bus, &device)? == "failed";
@@ -91,7 +91,7 @@ pub fn ask_again(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool, Fi
 
 /// Has networkd ask anew for the address that the node has been given, or knows, on the primary network, unless that was done a
 /// short while ago: who has answered first may not have been the network's own DHCP server, and a lease of his may never end.
-pub fn ask_anew(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool, Findings> {
+pub fn request_again(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool, Findings> {
     let mark = platform.path(ASKED);
     let age = fs::metadata(&mark).and_then(|mark| mark.modified()).map(|asked| asked.elapsed().unwrap_or_default());
     if age.is_ok_and(|age| age < PAUSE) {
@@ -134,16 +134,16 @@ fn primary(platform: &Platform, node: &Node) -> Result<Device, Findings> {
 }
 
 /// Compares what is seen with the lease that the worker has joined its cluster with.
-pub fn standing(worker: &Worker, joined_with: &Lease, seen: &Seen) -> Standing {
+pub fn compare_lease(worker: &Worker, joined_with: &Lease, seen: &ObservedLease) -> LeaseState {
     let own = joined_with.address.addr();
     let reserve = format!("Reserve {own} for this VM's MAC address in the DHCP server, or replace the worker");
     match seen {
-        Seen::Leased(lease) if lease.address.addr() == own => {
-            let mut findings = suits(worker, lease).err().unwrap_or_default();
+        ObservedLease::Leased(lease) if lease.address.addr() == own => {
+            let mut findings = check_lease(worker, lease).err().unwrap_or_default();
             findings.extend(swallowed(worker, joined_with, lease));
-            if findings.is_empty() { Standing::Kept } else { Standing::Unfit(findings) }
+            if findings.is_empty() { LeaseState::Kept } else { LeaseState::Unfit(findings) }
         }
-        Seen::Leased(lease) => Standing::Changed(codes::ADDRESS_CHANGED.finding(
+        ObservedLease::Leased(lease) => LeaseState::Changed(codes::ADDRESS_CHANGED.finding(
             properties::ADDRESS,
             format!(
                 "the DHCP server leases {} to this node, and the cluster knows it by {own}: the kubelet stays stopped",
@@ -151,7 +151,7 @@ pub fn standing(worker: &Worker, joined_with: &Lease, seen: &Seen) -> Standing {
             ),
             reserve,
         )),
-        Seen::Nothing { device } => Standing::Lost(codes::ADDRESS_LOST.finding(
+        ObservedLease::Nothing { device } => LeaseState::Lost(codes::ADDRESS_LOST.finding(
             properties::ADDRESS,
             format!("the lease of {own} on {device} has ended, and no DHCP server gives another"),
             format!("Make a DHCP server reachable. {reserve}"),
@@ -163,7 +163,7 @@ pub fn standing(worker: &Worker, joined_with: &Lease, seen: &Seen) -> Standing {
 /// there could answer in its place.
 fn swallowed(worker: &Worker, joined_with: &Lease, lease: &Lease) -> Findings {
     let (former, subnet) = (joined_with.address.trunc(), lease.address.trunc());
-    let control = worker.cluster.said.iter().flat_map(|said| &said.control_nodes).map(|node| node.address);
+    let control = worker.cluster.learned.iter().flat_map(|said| &said.control_nodes).map(|node| node.address);
     let mut needed: Vec<Ipv4Addr> = [worker.cluster.api_address].into_iter().chain(control).collect();
     needed.extend(&worker.node.dns_servers);
     needed.retain(|address| subnet.contains(address) && !former.contains(address));
@@ -179,7 +179,7 @@ fn swallowed(worker: &Worker, joined_with: &Lease, lease: &Lease) -> Findings {
 ///
 /// # Errors
 /// All that is wrong with it.
-pub fn suits(worker: &Worker, lease: &Lease) -> Result<(), Findings> {
+pub fn check_lease(worker: &Worker, lease: &Lease) -> Result<(), Findings> {
     let Worker { node, cluster, .. } = worker;
     let (own, subnet, primary) = (lease.address.addr(), lease.address.trunc(), &node.interfaces[0]);
     let routers = || primary.gateway.into_iter().chain(node.routes.iter().map(|route| route.gateway));
@@ -197,7 +197,7 @@ pub fn suits(worker: &Worker, lease: &Lease) -> Result<(), Findings> {
             PREFIX,
         ));
     }
-    let network = cluster.said.as_ref().map(|said| said.network);
+    let network = cluster.learned.as_ref().map(|said| said.network);
     let ranges = network.map(|network| [("pod CIDR", network.pod_cidr), ("service CIDR", network.service_cidr)]);
     for (what, range) in ranges.iter().flatten().filter(|(_, range)| overlap(range, &subnet)) {
         findings.push(codes::RANGE_OVERLAP.finding(
@@ -254,15 +254,18 @@ mod tests {
     #[test]
     fn another_address_is_told_with_both_and_none_as_lost() {
         let (worker, own) = (fixture::joined(), lease("10.0.0.21/24"));
-        let seen = Seen::Leased(Lease { ntp_servers: vec![[10, 0, 0, 1].into()], ..lease("10.0.0.21/25") });
-        assert_eq!(standing(&worker, &own, &seen), Standing::Kept);
-        let Standing::Changed(finding) = standing(&worker, &own, &Seen::Leased(lease("10.0.0.77/24"))) else {
+        let seen = ObservedLease::Leased(Lease { ntp_servers: vec![[10, 0, 0, 1].into()], ..lease("10.0.0.21/25") });
+        assert_eq!(compare_lease(&worker, &own, &seen), LeaseState::Kept);
+        let LeaseState::Changed(finding) = compare_lease(&worker, &own, &ObservedLease::Leased(lease("10.0.0.77/24")))
+        else {
             panic!()
         };
         assert_eq!(finding.code, "address.changed");
         assert!(finding.seen.contains("10.0.0.77") && finding.seen.contains("10.0.0.21"), "{finding}");
         assert!(finding.action.contains("Reserve 10.0.0.21"), "{finding}");
-        let Standing::Lost(finding) = standing(&worker, &own, &Seen::Nothing { device: "ens192".to_owned() }) else {
+        let LeaseState::Lost(finding) =
+            compare_lease(&worker, &own, &ObservedLease::Nothing { device: "ens192".to_owned() })
+        else {
             panic!()
         };
         assert_eq!(finding.code, "address.lost");
@@ -273,12 +276,15 @@ mod tests {
     fn a_subnet_that_leads_the_cluster_elsewhere_is_not_taken_with_the_same_address() {
         let mut worker = fixture::joined();
         worker.node.interfaces[0].gateway = None;
-        let unfit =
-            |worker: &Worker, own: &str, now: &str| match standing(worker, &lease(own), &Seen::Leased(lease(now))) {
-                Standing::Kept => Vec::new(),
-                Standing::Unfit(findings) => findings.iter().map(|finding| finding.code.clone()).collect(),
-                other => panic!("{other:?}"),
-            };
+        let unfit = |worker: &Worker, own: &str, now: &str| match compare_lease(
+            worker,
+            &lease(own),
+            &ObservedLease::Leased(lease(now)),
+        ) {
+            LeaseState::Kept => Vec::new(),
+            LeaseState::Unfit(findings) => findings.iter().map(|finding| finding.code.clone()).collect(),
+            other => panic!("{other:?}"),
+        };
         assert!(unfit(&worker, "10.0.0.21/24", "10.0.0.21/25").is_empty());
         assert!(unfit(&worker, "10.0.0.21/24", "10.0.0.21/23").is_empty(), "the network has grown");
         // Half of all addresses, pods and services among them; a host alone.
@@ -287,8 +293,8 @@ mod tests {
         // The control nodes are behind a router.
         assert_eq!(unfit(&worker, "10.0.0.131/25", "10.0.0.131/24"), ["address.prefix"]);
         // Whoever has corrected the server knows which of both was wrong.
-        let Standing::Unfit(findings) =
-            standing(&worker, &lease("10.0.0.131/28"), &Seen::Leased(lease("10.0.0.131/24")))
+        let LeaseState::Unfit(findings) =
+            compare_lease(&worker, &lease("10.0.0.131/28"), &ObservedLease::Leased(lease("10.0.0.131/24")))
         else {
             panic!("it is taken")
         };
@@ -299,8 +305,8 @@ mod tests {
         );
         assert!(unfit(&worker, "10.0.0.131/25", "10.0.0.131/26").is_empty());
         // Before the node has joined, nobody but the form says where the cluster is.
-        worker.cluster.said = None;
-        let refused = suits(&worker, &lease("10.0.0.21/1")).unwrap_err();
+        worker.cluster.learned = None;
+        let refused = check_lease(&worker, &lease("10.0.0.21/1")).unwrap_err();
         assert_eq!(refused.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["address.prefix"]);
     }
 
@@ -308,7 +314,7 @@ mod tests {
     fn a_lease_that_contradicts_the_form_is_refused_with_all_that_is_wrong() {
         let mut worker = fixture::worker();
         let refused = |worker: &Worker, address: &str| -> Vec<(String, String)> {
-            let findings = suits(worker, &lease(address)).err().unwrap_or_default();
+            let findings = check_lease(worker, &lease(address)).err().unwrap_or_default();
             findings.iter().map(|finding| (finding.code.clone(), finding.seen.clone())).collect()
         };
         assert!(refused(&worker, "10.0.0.21/24").is_empty());

@@ -22,7 +22,7 @@ const FROM_DHCP: &str = "DHCPv4";
 const IPV4: i32 = 2;
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct DhcpConfig {
     /// Addresses with the prefix lengths of their subnets. The kernel may not have them yet.
     pub(super) addresses: Vec<Ipv4Net>,
     /// Time servers, unless the device's file leaves them out.
@@ -51,7 +51,7 @@ pub(super) fn reconfigure(platform: &Platform, bus: &Bus, device: &Device) -> an
 ///
 /// # Errors
 /// As [`state`]; or the answer is not understood.
-pub(super) fn given(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<Given> {
+pub(super) fn given(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<DhcpConfig> {
     let link = link(platform, bus, device)?;
     let text: String = bus.call(SERVICE, link.as_str(), LINK, "Describe", &())?;
     understood(&text).with_context(|| format!("understanding what networkd says of {}", device.name))
@@ -96,10 +96,10 @@ impl Entry {
     }
 }
 
-fn understood(text: &str) -> anyhow::Result<Given> {
+fn understood(text: &str) -> anyhow::Result<DhcpConfig> {
     let Described { addresses, ntp } = serde_json::from_str(text)?;
     let network = |entry: &Entry| Ipv4Net::new(entry.address()?, entry.prefix_length).ok();
-    Ok(Given {
+    Ok(DhcpConfig {
         addresses: addresses.iter().filter_map(network).collect(),
         ntp_servers: ntp.iter().filter_map(Entry::address).collect(),
     })
@@ -122,7 +122,7 @@ mod tests {
         let given = understood(text).unwrap();
         assert_eq!(given.addresses, ["10.0.0.150/24".parse().unwrap()]);
         assert_eq!(given.ntp_servers, [Ipv4Addr::new(10, 0, 0, 1)]);
-        assert_eq!(understood(r#"{"Index":2}"#).unwrap(), Given::default());
+        assert_eq!(understood(r#"{"Index":2}"#).unwrap(), DhcpConfig::default());
         assert!(understood("nothing").is_err());
     }
 }

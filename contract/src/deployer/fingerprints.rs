@@ -61,27 +61,27 @@ impl fmt::Debug for Fingerprint {
 /// A text that is no fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is not sha256: with 64 hexadecimal digits")]
-pub struct NoFingerprint;
+pub struct ParseFingerprintError;
 
 impl FromStr for Fingerprint {
-    type Err = NoFingerprint;
+    type Err = ParseFingerprintError;
 
-    fn from_str(text: &str) -> Result<Self, NoFingerprint> {
-        let digits = text.strip_prefix(SCHEME).filter(|digits| digits.len() == 64).ok_or(NoFingerprint)?;
+    fn from_str(text: &str) -> Result<Self, ParseFingerprintError> {
+        let digits = text.strip_prefix(SCHEME).filter(|digits| digits.len() == 64).ok_or(ParseFingerprintError)?;
         let mut bytes = [0; 32];
         for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks(2)) {
-            let digit = |digit: u8| char::from(digit).to_digit(16).ok_or(NoFingerprint);
+            let digit = |digit: u8| char::from(digit).to_digit(16).ok_or(ParseFingerprintError);
             // Two digits are a byte.
-            *byte = u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).map_err(|_| NoFingerprint)?;
+            *byte = u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).map_err(|_| ParseFingerprintError)?;
         }
         Ok(Self(bytes))
     }
 }
 
 impl TryFrom<String> for Fingerprint {
-    type Error = NoFingerprint;
+    type Error = ParseFingerprintError;
 
-    fn try_from(text: String) -> Result<Self, NoFingerprint> {
+    fn try_from(text: String) -> Result<Self, ParseFingerprintError> {
         text.parse()
     }
 }
@@ -96,7 +96,8 @@ impl From<Fingerprint> for String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprints {
     /// Of the public key of the cluster's authority.
-    pub authority: Fingerprint,
+    #[serde(rename = "authority")]
+    pub ca: Fingerprint,
     /// Of the certificate that the node's endpoint shows.
     pub endpoint: Fingerprint,
 }
@@ -128,6 +129,6 @@ impl Fingerprints {
 /// JSON in one line.
 impl fmt::Display for Fingerprints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, r#"{{"authority":"{}","endpoint":"{}"}}"#, self.authority, self.endpoint)
+        write!(f, r#"{{"authority":"{}","endpoint":"{}"}}"#, self.ca, self.endpoint)
     }
 }

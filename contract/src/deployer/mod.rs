@@ -64,7 +64,8 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Issued {
     /// The cluster's authority, in PEM.
-    pub authority: String,
+    #[serde(rename = "authority")]
+    pub ca: String,
     /// An administrator's certificate for his key, in PEM.
     pub certificate: String,
     /// Where the Kubernetes API is: `https://<address>:<port>`.

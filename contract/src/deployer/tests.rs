@@ -85,7 +85,7 @@ fn users_fit_a_common_name_and_differ_with_the_key() {
 #[test]
 fn fingerprints_are_read_as_they_are_written_and_nothing_else_is() {
     let (authority, endpoint) = (Fingerprint::of(b"a"), Fingerprint::of(b"e"));
-    let both = Fingerprints { authority, endpoint };
+    let both = Fingerprints { ca: authority, endpoint };
     assert_eq!(Fingerprints::read(both.to_string().as_bytes()), Some(both));
     assert_eq!(serde_json::to_string(&both).unwrap(), both.to_string());
     // What a later version says beside them.
@@ -101,7 +101,7 @@ fn fingerprints_are_read_as_they_are_written_and_nothing_else_is() {
 
 #[test]
 fn of_a_console_the_last_whole_line_counts() {
-    let of = |text: &[u8]| Fingerprints { authority: Fingerprint::of(text), endpoint: Fingerprint::of(b"e") };
+    let of = |text: &[u8]| Fingerprints { ca: Fingerprint::of(text), endpoint: Fingerprint::of(b"e") };
     let (old, new) = (of(b"old"), of(b"new"));
     let console =
         format!("[ 1.0] x\r\n{}\r\nkaas: ready\r\n[2.0] {}\r\nkaas: fingerprints {{\r\n", old.line(), new.line());

@@ -3,11 +3,11 @@
 use contract::properties as keys;
 use fleet::nodes::AddOnSeen;
 
-use super::health::Said;
+use super::health::ClusterCondition;
 use crate::objects::{TenantClusterReason, TenantClusterSpec};
 
 /// Whether all add-ons of the spec run. `seen` is what runs of them, or why nobody can tell.
-pub fn add_ons(spec: &TenantClusterSpec, seen: Result<&[AddOnSeen], String>) -> Said {
+pub fn add_ons(spec: &TenantClusterSpec, seen: Result<&[AddOnSeen], String>) -> ClusterCondition {
     use TenantClusterReason::{AddonsMissing, AddonsNotReached, AddonsRun};
     let seen = match seen {
         Ok(seen) => seen,

@@ -70,7 +70,7 @@ pub fn allocation<'s>(
 
 /// What is to be done for an address that a person has named: an endpoint, or one of a cluster's own ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum NamedAllocation {
     /// The claimant has it in this pool.
     Has(String),
     /// The object of this pool is to be made; if there is one of its name, it is to be read. Nobody is given the address then.
@@ -91,14 +91,14 @@ pub fn named<'s>(
     seen: impl IntoIterator<Item = &'s IPAddressSpec>,
     wanted: Ipv4Addr,
     claimant: &Claimant,
-) -> Result<Named, Malformed> {
+) -> Result<NamedAllocation, Malformed> {
     let text = wanted.to_string();
     let there = seen.into_iter().filter(|seen| seen.address == text).collect::<Vec<_>>();
     if let Some(other) = there.iter().find(|seen| !is_same(&seen.claimant, claimant)) {
-        return Ok(Named::Taken(other.claimant.clone()));
+        return Ok(NamedAllocation::Taken(other.claimant.clone()));
     }
     if let Some(own) = there.first() {
-        return Ok(Named::Has(own.pool_ref.name.clone()));
+        return Ok(NamedAllocation::Has(own.pool_ref.name.clone()));
     }
     let (mut in_ranges, mut in_subnet) = (None, None);
     for (name, pool) in pools {
@@ -107,14 +107,14 @@ pub fn named<'s>(
             continue;
         }
         if left_out(pool)?.contains(&wanted) || pool.dns_servers.contains(&text) {
-            return Ok(Named::Reserved((*name).to_owned()));
+            return Ok(NamedAllocation::Reserved((*name).to_owned()));
         }
         in_subnet.get_or_insert(*name);
         if ranges(pool)?.iter().any(|(first, last)| (first..=last).contains(&&u32::from(wanted))) {
             in_ranges.get_or_insert(*name);
         }
     }
-    Ok(in_ranges.or(in_subnet).map_or(Named::InNoPool, |name| Named::Make(name.to_owned())))
+    Ok(in_ranges.or(in_subnet).map_or(NamedAllocation::InNoPool, |name| NamedAllocation::Make(name.to_owned())))
 }
 
 /// Whether an address is for the same. Another object of the same name has another UID, and no right to it; and one of an
@@ -147,7 +147,7 @@ pub fn leaving_out(mut pools: Vec<IPPool>, others: &[Ipv4Addr]) -> Vec<IPPool> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum AddressState {
     /// One of those that it gives out.
     GivenOut,
     /// One that it leaves out by now: it is had by who had it before.
@@ -156,20 +156,20 @@ pub(super) enum Standing {
     Outside,
 }
 
-pub(super) fn standing(pool: &IPPoolSpec, used: &str) -> Result<Standing, Malformed> {
+pub(super) fn standing(pool: &IPPoolSpec, used: &str) -> Result<AddressState, Malformed> {
     let used = address(used)?;
     let is_in = ranges(pool)?.iter().any(|(first, last)| (first..=last).contains(&&u32::from(used)));
     Ok(match (is_in, left_out(pool)?.contains(&used)) {
-        (false, _) => Standing::Outside,
-        (true, true) => Standing::LeftOut,
-        (true, false) => Standing::GivenOut,
+        (false, _) => AddressState::Outside,
+        (true, true) => AddressState::LeftOut,
+        (true, false) => AddressState::GivenOut,
     })
 }
 
 /// Whether a pool gives an address out, be it in use or not: it is in its ranges, and left out by nothing.
 pub fn gives_out(pool: &IPPoolSpec, candidate: Ipv4Addr) -> Result<bool, Malformed> {
     let text = candidate.to_string();
-    Ok(standing(pool, &text)? == Standing::GivenOut && !pool.dns_servers.contains(&text))
+    Ok(standing(pool, &text)? == AddressState::GivenOut && !pool.dns_servers.contains(&text))
 }
 
 /// How many addresses a pool may give out.
@@ -356,13 +356,17 @@ mod tests {
         let decided = |seen: &[IPAddressSpec], address: &str, claimant: &Claimant| {
             named(&pools, seen, address.parse().unwrap(), claimant).unwrap()
         };
-        assert_eq!(decided(&[], "10.1.0.9", &own), Named::Make("green".to_owned()));
-        assert_eq!(decided(&[], "10.0.0.9", &own), Named::Make("blue".to_owned()), "beside the ranges, in the subnet");
-        assert_eq!(decided(&[], "10.2.0.9", &own), Named::InNoPool);
+        assert_eq!(decided(&[], "10.1.0.9", &own), NamedAllocation::Make("green".to_owned()));
+        assert_eq!(
+            decided(&[], "10.0.0.9", &own),
+            NamedAllocation::Make("blue".to_owned()),
+            "beside the ranges, in the subnet"
+        );
+        assert_eq!(decided(&[], "10.2.0.9", &own), NamedAllocation::InNoPool);
         let taken = [claimed("green", "10.1.0.9".parse().unwrap(), own.clone()).spec];
-        assert_eq!(decided(&taken, "10.1.0.9", &own), Named::Has("green".to_owned()));
+        assert_eq!(decided(&taken, "10.1.0.9", &own), NamedAllocation::Has("green".to_owned()));
         for other in [of_cluster("v", Purpose::Endpoint, 0), of_cluster("u", Purpose::ServiceVip, 0), claimant("u")] {
-            assert_eq!(decided(&taken, "10.1.0.9", &other), Named::Taken(own.clone()));
+            assert_eq!(decided(&taken, "10.1.0.9", &other), NamedAllocation::Taken(own.clone()));
         }
         assert_eq!(
             allocation("green", &green, &taken, &claimant("m"), 0).unwrap(),
@@ -382,13 +386,24 @@ mod tests {
         };
         // In a range and beside all of them, the gateway, a DNS server, and what no host can have.
         for address in ["10.0.0.2", "10.0.0.77", "10.0.0.1", "10.0.0.53", "10.0.0.0", "10.0.0.255"] {
-            assert_eq!(decided(&[("blue", &blue)], address, &[]), Named::Reserved("blue".to_owned()), "{address}");
+            assert_eq!(
+                decided(&[("blue", &blue)], address, &[]),
+                NamedAllocation::Reserved("blue".to_owned()),
+                "{address}"
+            );
         }
         // Another pool of the same subnet gives nobody what this one keeps.
-        assert_eq!(decided(&[("a", &other), ("blue", &blue)], "10.0.0.77", &[]), Named::Reserved("blue".to_owned()));
-        assert_eq!(decided(&[("a", &other), ("blue", &blue)], "10.0.0.78", &[]), Named::Make("a".to_owned()));
+        assert_eq!(
+            decided(&[("a", &other), ("blue", &blue)], "10.0.0.77", &[]),
+            NamedAllocation::Reserved("blue".to_owned())
+        );
+        assert_eq!(decided(&[("a", &other), ("blue", &blue)], "10.0.0.78", &[]), NamedAllocation::Make("a".to_owned()));
         let had = [claimed("blue", "10.0.0.77".parse().unwrap(), own.clone()).spec];
-        assert_eq!(decided(&[("blue", &blue)], "10.0.0.77", &had), Named::Has("blue".to_owned()), "it was had before");
+        assert_eq!(
+            decided(&[("blue", &blue)], "10.0.0.77", &had),
+            NamedAllocation::Has("blue".to_owned()),
+            "it was had before"
+        );
     }
 
     #[test]
@@ -401,10 +416,10 @@ mod tests {
         assert_eq!(pools[0].spec.reserved, [before[0].spec.reserved.clone(), vec![inside.to_string()]].concat());
         assert_eq!(pools[1].spec.reserved, broken.spec.reserved);
         let decided = named(&[("p", &pools[0].spec)], &[], inside, &claimant("a")).unwrap();
-        assert_eq!(decided, Named::Reserved("p".to_owned()));
+        assert_eq!(decided, NamedAllocation::Reserved("p".to_owned()));
         // Who has it keeps it.
         let had = named(&[("p", &pools[0].spec)], &[held(&inside.to_string(), "a")], inside, &claimant("a")).unwrap();
-        assert_eq!(had, Named::Has("p".to_owned()));
+        assert_eq!(had, NamedAllocation::Has("p".to_owned()));
     }
 
     #[test]
@@ -414,7 +429,7 @@ mod tests {
         let pools = [("api", &other), ("blue", &blue)];
         for claimant in [own.clone(), of_cluster("v", Purpose::ServiceVip, 7)] {
             let decided = named(&pools, &[], "10.0.0.99".parse().unwrap(), &claimant).unwrap();
-            assert_eq!(decided, Named::Make("api".to_owned()));
+            assert_eq!(decided, NamedAllocation::Make("api".to_owned()));
         }
         // Ranges that come to hold it give it to nobody else, in whichever pool it was taken.
         let taken = [claimed("api", "10.0.0.20".parse().unwrap(), own).spec];

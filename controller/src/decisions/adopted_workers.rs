@@ -42,13 +42,13 @@ pub struct AdoptedWorker {
 
 /// What is known of the VMs of workers and of their nodes beside what the nodes say of themselves.
 #[derive(Clone, Debug, Default)]
-pub struct Witnesses {
+pub struct Evidence {
     /// The addresses that VMs were given in their forms, which no guest can write, by their BIOS UUIDs.
     pub given: BTreeMap<Uuid, String>,
     /// What VMs say of themselves, by their BIOS UUIDs.
     pub said: BTreeMap<Uuid, Statement>,
     /// The keys that control nodes have let in last, by the names of nodes.
-    pub let_in: BTreeMap<String, String>,
+    pub admitted_keys: BTreeMap<String, String>,
 }
 
 /// The workers of a pool in these VMs, by the nodes of its cluster; and in words what cannot be taken.
@@ -56,7 +56,7 @@ pub fn adopted_workers(
     pool: &str,
     newer: &[Vm],
     nodes: &[NodeSeen],
-    witnesses: &Witnesses,
+    witnesses: &Evidence,
 ) -> (Vec<AdoptedWorker>, Vec<String>) {
     let (mut taken, mut refused) = (Vec::new(), Vec::new());
     for vm in newer {
@@ -72,7 +72,7 @@ fn adopted_worker(
     pool: &str,
     vm: &Vm,
     newer: &[Vm],
-    (nodes, witnesses): (&[NodeSeen], &Witnesses),
+    (nodes, witnesses): (&[NodeSeen], &Evidence),
 ) -> Result<AdoptedWorker, String> {
     let (name, stamp) = stamped(vm).ok_or_else(|| format!("{vm} carries no worker's stamp"))?;
     let number = name.strip_prefix(pool).and_then(|rest| rest.strip_prefix("-w"));
@@ -90,7 +90,7 @@ fn adopted_worker(
         ));
     }
     let said = witnesses.said.get(&vm.uuid()).filter(|said| said.machine == Some(vm.uuid().into()));
-    match whose(None, said, witnesses.let_in.get(name).map(String::as_str)) {
+    match whose(None, said, witnesses.admitted_keys.get(name).map(String::as_str)) {
         Whose::Its => {}
         Whose::Another => {
             return Err(format!(
@@ -226,7 +226,7 @@ mod tests {
     }
 
     /// VMs of these BIOS UUIDs have joined, and were given an address.
-    fn witnesses(vms: &[u128]) -> Witnesses {
+    fn witnesses(vms: &[u128]) -> Evidence {
         let said = |vm: &u128| Statement {
             machine: Some(BiosUuid::from_u128(*vm)),
             phase: Phase::Done,
@@ -239,10 +239,10 @@ mod tests {
             at: 0,
         };
         let of = |vm: &u128| Uuid::from_u128(*vm);
-        Witnesses {
+        Evidence {
             given: vms.iter().map(|vm| (of(vm), "192.168.10.24/24".to_owned())).collect(),
             said: vms.iter().map(|vm| (of(vm), said(vm))).collect(),
-            let_in: BTreeMap::new(),
+            admitted_keys: BTreeMap::new(),
         }
     }
 
@@ -251,7 +251,7 @@ mod tests {
         let name = "shop-general-w1";
         // Whoever rules the cluster has written another team's address into it.
         let node = NodeSeen { address: Some([192, 168, 10, 99].into()), ..node(name, 1) };
-        let by = |witnesses: &Witnesses| {
+        let by = |witnesses: &Evidence| {
             adopted_workers("shop-general", &[vm(name, 1)], std::slice::from_ref(&node), witnesses)
         };
         let (taken, refused) = by(&witnesses(&[1]));
@@ -264,9 +264,9 @@ mod tests {
         assert_eq!(by(&copied).1.len(), 1, "another VM has said it");
         let mut another = witnesses(&[1]);
         another.said.get_mut(&Uuid::from_u128(1)).unwrap().key = Some("aa".to_owned());
-        another.let_in.insert(name.to_owned(), "bb".to_owned());
+        another.admitted_keys.insert(name.to_owned(), "bb".to_owned());
         assert!(by(&another).1[0].contains("let in with another key"), "{:?}", by(&another).1);
-        another.let_in.insert(name.to_owned(), "aa".to_owned());
+        another.admitted_keys.insert(name.to_owned(), "aa".to_owned());
         assert_eq!(by(&another).0.len(), 1);
     }
 

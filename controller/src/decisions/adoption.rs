@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::change::with_size;
-use super::swapping::Swapping;
+use super::swap_progress::SwapProgress;
 use crate::objects::{ADOPT, ControlPlaneSize, NodeImage, Operation, OperationKind, Resolved, TenantCluster};
 
 /// Whether a person wants VMs that are newer than the database taken as they are.
@@ -205,7 +205,7 @@ pub fn pinned_as_run(
 pub fn superseded(operations: &[Operation]) -> Result<Vec<&Operation>, String> {
     let mut superseded = Vec::new();
     for swap in operations.iter().filter(|it| it.spec.kind == OperationKind::Swap) {
-        match Swapping::of(swap) {
+        match SwapProgress::of(swap) {
             Ok(Some(swapping)) if !swapping.is_open() => {}
             Ok(_) => superseded.push(swap),
             Err(_) if swap.status.as_ref().is_some_and(|status| status.outcome.is_some()) => {}

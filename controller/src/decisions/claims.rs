@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::addresses::{Allocation, Malformed, Named, allocation, claimed, named, passing};
+use super::addresses::{Allocation, Malformed, NamedAllocation, allocation, claimed, named, passing};
 use super::obstacle::Obstacle;
 use crate::objects::{
     Claimant, IPAddress, IPAddressSpec, IPPool, IPPoolSpec, Machine, Purpose, ServiceVips, TenantCluster,
@@ -29,7 +29,7 @@ pub enum Source {
 
 /// The addresses that a cluster has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Allotted {
+pub struct AllocatedAddresses {
     /// Of the Kubernetes API.
     pub endpoint: Option<Ipv4Addr>,
     /// Of control nodes, by the UIDs of their Machines.
@@ -39,15 +39,15 @@ pub struct Allotted {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Claiming {
-    Has(Allotted),
+pub enum ClaimStep {
+    Has(AllocatedAddresses),
     /// This object is to be made, and it would have these in the end.
-    Make(Box<IPAddress>, Box<Allotted>),
+    Make(Box<IPAddress>, Box<AllocatedAddresses>),
 }
 
-impl Claiming {
+impl ClaimStep {
     /// The addresses that the cluster has, or would have in the end.
-    pub fn allotted(&self) -> &Allotted {
+    pub fn allotted(&self) -> &AllocatedAddresses {
         match self {
             Self::Has(allotted) => allotted,
             Self::Make(_, allotted) => allotted,
@@ -134,33 +134,33 @@ fn address(text: &str) -> Result<Ipv4Addr, Obstacle> {
 /// # Errors
 /// When a pool is missing, exhausted or cannot be read, its namespace would have more of it for endpoints and Services than it may, or
 /// a named address is somebody else's or nobody's to have.
-pub fn claiming<'s>(
+pub fn next_claim<'s>(
     claims: &[Claim],
     pools: &[IPPool],
     seen: impl IntoIterator<Item = &'s IPAddressSpec>,
     races: u32,
-) -> Result<Claiming, Obstacle> {
+) -> Result<ClaimStep, Obstacle> {
     let malformed = |error: Malformed| Obstacle::new(TenantClusterReason::PreflightNotKnown, error.to_string());
     let names: Vec<(&str, &IPPoolSpec)> =
         pools.iter().map(|pool| (pool.metadata.name.as_deref().unwrap_or_default(), &pool.spec)).collect();
     let missing = |words: String| Obstacle::new(TenantClusterReason::AddressesMissing, words);
     let seen: Vec<&IPAddressSpec> = seen.into_iter().collect();
     // Those that it would have by then, beside those that there are.
-    let (mut allotted, mut own, mut next) = (Allotted::default(), Vec::<IPAddressSpec>::new(), None);
+    let (mut allotted, mut own, mut next) = (AllocatedAddresses::default(), Vec::<IPAddressSpec>::new(), None);
     for Claim { claimant, from } in claims {
         let seen = seen.iter().copied().chain(&own);
         let (address, to_make) = match from {
             Source::Named(wanted) => match named(&names, seen, *wanted, claimant).map_err(malformed)? {
-                Named::Has(_) => (*wanted, None),
-                Named::Make(pool) => (*wanted, Some(pool)),
-                Named::Taken(other) => {
+                NamedAllocation::Has(_) => (*wanted, None),
+                NamedAllocation::Make(pool) => (*wanted, Some(pool)),
+                NamedAllocation::Taken(other) => {
                     let whose = whose(&other, &claimant.namespace);
                     return Err(missing(format!("{wanted} is in use by {whose}")));
                 }
-                Named::Reserved(pool) => {
+                NamedAllocation::Reserved(pool) => {
                     return Err(missing(format!("{wanted} is reserved in the IPPool {pool}: no cluster can have it")));
                 }
-                Named::InNoPool => {
+                NamedAllocation::InNoPool => {
                     return Err(missing(format!("{wanted} is in the subnet of no IPPool: nobody can have it")));
                 }
             },
@@ -193,8 +193,8 @@ pub fn claiming<'s>(
         return Err(missing(words));
     }
     Ok(match next {
-        Some(object) => Claiming::Make(Box::new(object), Box::new(allotted)),
-        None => Claiming::Has(allotted),
+        Some(object) => ClaimStep::Make(Box::new(object), Box::new(allotted)),
+        None => ClaimStep::Has(allotted),
     })
 }
 
@@ -270,12 +270,12 @@ mod tests {
         cluster: &TenantCluster,
         pools: &[IPPool],
         seen: &mut Vec<IPAddressSpec>,
-    ) -> Result<Allotted, Obstacle> {
+    ) -> Result<AllocatedAddresses, Obstacle> {
         let claims = claims(cluster, &own(cluster), "blue-nodes")?;
         loop {
-            match claiming(&claims, pools, &*seen, 0)? {
-                Claiming::Has(allotted) => return Ok(allotted),
-                Claiming::Make(object, _) => seen.push(object.spec),
+            match next_claim(&claims, pools, &*seen, 0)? {
+                ClaimStep::Has(allotted) => return Ok(allotted),
+                ClaimStep::Make(object, _) => seen.push(object.spec),
             }
         }
     }

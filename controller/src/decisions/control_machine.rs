@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::objects::{Machine, MachineReason, MachineStatus, MachineVm, Phase, VmState, set};
 
 /// The status of a control node's Machine; as it was, where the node is not among those that were seen.
-pub fn shown(machine: &Machine, seen: &DeployStatus, now: &Time) -> MachineStatus {
+pub fn control_machine_status(machine: &Machine, seen: &DeployStatus, now: &Time) -> MachineStatus {
     let mut status = machine.status.clone().unwrap_or_default();
     let name = machine.metadata.name.as_deref().unwrap_or_default();
     let Some(node) = seen.nodes.iter().find(|node| node.name == name) else { return status };
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::decisions::fixture::{cluster, now, provider};
     use crate::decisions::machines;
-    use crate::objects::{Resolved, Standing};
+    use crate::objects::{ConditionStatus, Resolved};
 
     fn seen(power: Option<PowerState>, formed: bool, ready: bool) -> DeployStatus {
         let node = NodeStatus {
@@ -140,7 +140,7 @@ mod tests {
     fn a_machine_shows_its_nodes_vm_and_how_far_it_is() {
         let machine = machines(&cluster(), &Resolved::default(), &provider()).remove(0);
         let of = |seen: &DeployStatus| {
-            let status = shown(&machine, seen, &now());
+            let status = control_machine_status(&machine, seen, &now());
             let reasons: Vec<_> = status.conditions.iter().map(|condition| condition.reason.clone()).collect();
             (status.phase, status.vms.len(), reasons.join(" "))
         };
@@ -157,14 +157,18 @@ mod tests {
     #[test]
     fn a_vm_that_cannot_be_read_is_not_gone() {
         let mut machine = machines(&cluster(), &Resolved::default(), &provider()).remove(0);
-        machine.status = Some(shown(&machine, &seen(Some(PowerState::On), true, true), &now()));
+        machine.status = Some(control_machine_status(&machine, &seen(Some(PowerState::On), true, true), &now()));
         let odd = |lasting: bool| Wait {
             node: Some("shop-cp1".to_owned()),
             reason: Reason::new(VM_ODD, "it cannot be told now"),
             lasting,
         };
         let of = |wait: Wait| {
-            let status = shown(&machine, &DeployStatus { waits: vec![wait], ..seen(None, true, false) }, &now());
+            let status = control_machine_status(
+                &machine,
+                &DeployStatus { waits: vec![wait], ..seen(None, true, false) },
+                &now(),
+            );
             let reasons: Vec<_> = status.conditions.iter().map(|condition| condition.reason.clone()).collect();
             (status.vms.len(), reasons.join(" "), status.conditions[0].message.clone())
         };
@@ -174,7 +178,7 @@ mod tests {
         // Nor is one of before an upgrade, which is in sight and off, taken for it.
         let mut before = DeployStatus { waits: vec![odd(false)], ..seen(Some(PowerState::Off), true, false) };
         before.nodes[0].uuid = Some(uuid::Uuid::from_u128(99));
-        let status = shown(&machine, &before, &now());
+        let status = control_machine_status(&machine, &before, &now());
         assert_eq!(status.conditions[0].reason, "NotAsked");
         assert_eq!(status.vms, machine.status.as_ref().unwrap().vms);
         // What a person has to see to, or what another node waits for, says nothing of this one's VM.
@@ -188,12 +192,12 @@ mod tests {
     #[test]
     fn what_was_not_looked_at_stays_and_is_not_known() {
         let mut machine = machines(&cluster(), &Resolved::default(), &provider()).remove(0);
-        machine.status = Some(shown(&machine, &seen(Some(PowerState::On), true, true), &now()));
+        machine.status = Some(control_machine_status(&machine, &seen(Some(PowerState::On), true, true), &now()));
         let unseen = DeployStatus { looked: false, ..seen(None, true, false) };
-        let status = shown(&machine, &unseen, &now());
+        let status = control_machine_status(&machine, &unseen, &now());
         assert_eq!((status.phase, status.vms.len()), (Phase::Member, 1));
-        assert!(status.conditions.iter().all(|condition| condition.status == Standing::Unknown));
+        assert!(status.conditions.iter().all(|condition| condition.status == ConditionStatus::Unknown));
         let other = DeployStatus { nodes: Vec::new(), ..unseen };
-        assert_eq!(shown(&machine, &other, &now()), machine.status.clone().unwrap());
+        assert_eq!(control_machine_status(&machine, &other, &now()), machine.status.clone().unwrap());
     }
 }

@@ -21,9 +21,9 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::addresses::subnet;
+use super::node_settings::pace;
 use super::obstacle::Obstacle;
 use super::owned::{CLUSTER, MACHINE_FINALIZER, owner};
-use super::told::pace;
 use crate::objects::{
     Discards, IPPoolSpec, Machine, MachineRole, MachineSpec, PinnedImage, PodSecurity, Provider, Reference, Removal,
     Resolved, TenantCluster, TenantClusterReason, Zone,
@@ -56,7 +56,7 @@ pub struct Keys {
 }
 
 #[derive(Clone, Copy)]
-pub struct Told<'a> {
+pub struct NodeSettings<'a> {
     pub cluster: &'a TenantCluster,
     pub resolved: &'a Resolved,
     pub nodes: &'a [ControlNode],
@@ -126,7 +126,7 @@ pub fn machines(cluster: &TenantCluster, resolved: &Resolved, provider: &Provide
     names(cluster).into_iter().zip(zones(cluster, provider)).map(machine).collect()
 }
 
-impl Told<'_> {
+impl NodeSettings<'_> {
     /// The form of a node's VM, but for what proves it to others.
     ///
     /// # Errors
@@ -304,7 +304,7 @@ mod tests {
         (1..=3).map(node).collect()
     }
 
-    fn told<T>(cluster: &TenantCluster, secrets: &Secrets, act: impl FnOnce(&Told<'_>) -> T) -> T {
+    fn told<T>(cluster: &TenantCluster, secrets: &Secrets, act: impl FnOnce(&NodeSettings<'_>) -> T) -> T {
         told_with(cluster, pinned(), secrets, act)
     }
 
@@ -312,11 +312,18 @@ mod tests {
         cluster: &TenantCluster,
         resolved: Resolved,
         secrets: &Secrets,
-        act: impl FnOnce(&Told<'_>) -> T,
+        act: impl FnOnce(&NodeSettings<'_>) -> T,
     ) -> T {
         let (nodes, pool) = (nodes(), pool());
         let controllers = ["10.0.0.0/28".to_owned()];
-        act(&Told { cluster, resolved: &resolved, nodes: &nodes, pool: &pool.spec, secrets, controllers: &controllers })
+        act(&NodeSettings {
+            cluster,
+            resolved: &resolved,
+            nodes: &nodes,
+            pool: &pool.spec,
+            secrets,
+            controllers: &controllers,
+        })
     }
 
     fn refused(cluster: &TenantCluster) -> Vec<String> {

@@ -9,7 +9,7 @@ use fleet::hypervisor::Vm;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::swapping::Swapping;
+use super::swap_progress::SwapProgress;
 use crate::objects::{Deployment, JournalEntry, Machine, Operation, VmState};
 
 /// How many VMs are named.
@@ -66,7 +66,7 @@ pub fn left_prepared(said: Vec<Node>, operations: &[Operation]) -> Vec<Node> {
 /// The swaps of nodes, by their names, to whose end Operations lead. One that is not understood may; one that was never begun does not, for it
 /// is removed.
 fn led(operations: &[Operation]) -> BTreeSet<Uuid> {
-    let leads = |operation: &&Operation| match Swapping::of(operation) {
+    let leads = |operation: &&Operation| match SwapProgress::of(operation) {
         Ok(swapping) => swapping.is_some_and(|swapping| swapping.is_open()),
         Err(_) => operation.status.as_ref().is_some_and(|status| status.outcome.is_none()),
     };

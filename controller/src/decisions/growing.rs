@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 
-use super::limits::{Key, Tenants, cluster_of, key_of, since};
+use super::limits::{ClusterInventory, Key, cluster_of, key_of, since};
 use super::sizes::pinned_size;
 use crate::objects::{ControlPlaneSize, Machine, TenantCluster};
 
-impl Tenants {
+impl ClusterInventory {
     /// How many clusters on its Provider came after a cluster, and note that control nodes become larger than is pinned: each of them gives its
     /// room back before it. Of several in the same place one waits for nobody, so that not all give theirs back at once, again and again.
     pub fn growing_after(&self, cluster: &TenantCluster) -> usize {
@@ -59,7 +59,7 @@ mod tests {
         let all = [noted("amber", 4), noted("blue", 4), noted("coral", 2), noted("dune", 4)];
         let after = |all: &[(TenantCluster, Machine)]| -> Vec<usize> {
             let (clusters, machines) = all.iter().cloned().unzip();
-            let tenants = Tenants { clusters, machines };
+            let tenants = ClusterInventory { clusters, machines };
             all.iter().map(|(cluster, _)| tenants.growing_after(cluster)).collect()
         };
         assert_eq!(after(&all), [2, 1, 1, 0], "who is as it is pinned gives nothing back");

@@ -5,31 +5,31 @@ use fleet::control_plane::DeployStatus;
 
 use super::obstacle::Obstacle;
 use crate::objects::{
-    ControlPlaneStatus, NodePool, NodePoolReason, NodesStatus, Reason, Standing, TenantClusterReason,
+    ConditionStatus, ControlPlaneStatus, NodePool, NodePoolReason, NodesStatus, Reason, TenantClusterReason,
 };
 
 /// A condition, and what it is about.
-pub type Said = (TenantClusterReason, String);
+pub type ClusterCondition = (TenantClusterReason, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum OperationPhase {
     /// A person has paused it.
-    Rests,
+    Paused,
     /// Its control nodes are made, or powered on; what is waited for.
-    Makes(String),
+    Provisioning(String),
     /// An Operation is under way; what it does.
-    Operates(String),
+    Operating(String),
     /// A person has to see to something.
-    IsStuck(String),
+    Blocked(String),
     /// VMs are newer than what is kept of them: which.
-    HasDrifted(String),
+    Drifted(String),
     /// Nothing is to be done.
-    Nothing,
+    Idle,
 }
 
 /// The conditions of a cluster for which no VM was begun. `obstacle` is what is in the way: what is not known may be known at the next look,
 /// such as what a vCenter says that was silent, and nobody has to see to it.
-pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<Said> {
+pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<ClusterCondition> {
     use TenantClusterReason::{
         ControlNodesChange, Forming, Making, NotReady, Paused, Possible, PreflightNotKnown, Stuck,
     };
@@ -57,9 +57,9 @@ pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<Said> {
 pub struct Health<'a> {
     pub control_plane: &'a DeployStatus,
     pub pools: &'a [NodePool],
-    pub doing: Doing,
+    pub doing: OperationPhase,
     /// Why it is not as the spec has it; none if it is.
-    pub differs: Option<Said>,
+    pub differs: Option<ClusterCondition>,
     /// What is in the way of a change; none if nothing is.
     pub obstacle: Option<Obstacle>,
     /// Why a person's word to adopt what is there stays; none where there is none.
@@ -83,7 +83,7 @@ impl Health<'_> {
         workers_of(self.pools)
     }
 
-    pub fn conditions(&self) -> Vec<Said> {
+    pub fn conditions(&self) -> Vec<ClusterCondition> {
         use TenantClusterReason::{
             ControlNodesChange, Current, Drifted, OperationRuns, Paused, Possible, Settled, Stuck, WorkersChange,
         };
@@ -95,13 +95,13 @@ impl Health<'_> {
         };
         let workers_move = nodes.replicas != nodes.wanted;
         let progressing = match &self.doing {
-            Doing::Rests => (Paused, none.clone()),
-            Doing::Makes(words) => (ControlNodesChange, words.clone()),
-            Doing::Operates(words) => (OperationRuns, words.clone()),
-            Doing::IsStuck(words) => (Stuck, words.clone()),
-            Doing::HasDrifted(words) => (Drifted, words.clone()),
-            Doing::Nothing if workers_move => (WorkersChange, of_pools(self.pools)),
-            Doing::Nothing => (Settled, none.clone()),
+            OperationPhase::Paused => (Paused, none.clone()),
+            OperationPhase::Provisioning(words) => (ControlNodesChange, words.clone()),
+            OperationPhase::Operating(words) => (OperationRuns, words.clone()),
+            OperationPhase::Blocked(words) => (Stuck, words.clone()),
+            OperationPhase::Drifted(words) => (Drifted, words.clone()),
+            OperationPhase::Idle if workers_move => (WorkersChange, of_pools(self.pools)),
+            OperationPhase::Idle => (Settled, none.clone()),
         };
         let progressing = match (progressing, &self.adopts) {
             (said, None) => said,
@@ -115,7 +115,7 @@ impl Health<'_> {
     }
 
     /// Whether the Kubernetes API is served.
-    fn serves(&self) -> Said {
+    fn serves(&self) -> ClusterCondition {
         use TenantClusterReason::{ControlNodesReady, ControlPlaneNotReached, Degraded, Forming, NoQuorum};
         let status = self.control_plane;
         let waits = || status.waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -134,10 +134,10 @@ impl Health<'_> {
         }
     }
 
-    fn nodes_ready(&self) -> Said {
+    fn nodes_ready(&self) -> ClusterCondition {
         use TenantClusterReason::{NodesNotReached, WorkersMissing, WorkersReady};
         let is_unknown =
-            |pool: &&NodePool| standing_of(pool).is_some_and(|(standing, _)| standing == Standing::Unknown);
+            |pool: &&NodePool| standing_of(pool).is_some_and(|(standing, _)| standing == ConditionStatus::Unknown);
         let unknown: Vec<String> = self.pools.iter().filter(is_unknown).map(of_pool).collect();
         if !unknown.is_empty() {
             return (NodesNotReached, unknown.join("; "));
@@ -148,7 +148,7 @@ impl Health<'_> {
         if lacking.is_empty() { (WorkersReady, String::new()) } else { (WorkersMissing, lacking.join("; ")) }
     }
 
-    fn ready(&self, (control_plane, words): &Said, nodes: &NodesStatus) -> Said {
+    fn ready(&self, (control_plane, words): &ClusterCondition, nodes: &NodesStatus) -> ClusterCondition {
         use TenantClusterReason::{
             ControlNodesReady, ControlPlaneNotReached, Degraded, Forming, Making, NotReached, NotReady, Serves,
         };
@@ -168,17 +168,17 @@ impl Health<'_> {
 }
 
 /// The conditions of a cluster that is being deleted: what is waited for.
-pub fn leaving(words: &str) -> Vec<Said> {
+pub fn leaving(words: &str) -> Vec<ClusterCondition> {
     vec![(TenantClusterReason::Deleting, words.to_owned()), (TenantClusterReason::Leaving, words.to_owned())]
 }
 
 /// The same of one that goes no further before a person has seen to something.
-pub fn leaving_stuck(words: &str) -> Vec<Said> {
+pub fn leaving_stuck(words: &str) -> Vec<ClusterCondition> {
     vec![(TenantClusterReason::Stuck, words.to_owned()), (TenantClusterReason::Leaving, words.to_owned())]
 }
 
 /// The same of one whose VMs are newer than what is kept of them.
-pub fn leaving_drifted(words: &str) -> Vec<Said> {
+pub fn leaving_drifted(words: &str) -> Vec<ClusterCondition> {
     vec![(TenantClusterReason::Drifted, words.to_owned()), (TenantClusterReason::Leaving, words.to_owned())]
 }
 
@@ -211,7 +211,7 @@ fn ready_of(pool: &NodePool) -> i64 {
 }
 
 /// How a pool's condition Ready stands, and why; none where nobody has looked at it yet.
-fn standing_of(pool: &NodePool) -> Option<(Standing, String)> {
+fn standing_of(pool: &NodePool) -> Option<(ConditionStatus, String)> {
     let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition.about == NodePoolReason::AllReady.condition())?;
     Some((ready.status, ready.reason.clone()))
@@ -219,7 +219,9 @@ fn standing_of(pool: &NodePool) -> Option<(Standing, String)> {
 
 fn of_pool(pool: &NodePool) -> String {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
-    let why = standing_of(pool).filter(|(standing, _)| *standing != Standing::True).map(|(_, why)| format!(" ({why})"));
+    let why = standing_of(pool)
+        .filter(|(standing, _)| *standing != ConditionStatus::True)
+        .map(|(_, why)| format!(" ({why})"));
     format!("{name} has {} of {} workers Ready{}", ready_of(pool), pool.spec.replicas, why.unwrap_or_default())
 }
 
@@ -271,17 +273,17 @@ mod tests {
     }
 
     /// What is said of a condition.
-    fn about(said: &[Said], condition: &str) -> Said {
+    fn about(said: &[ClusterCondition], condition: &str) -> ClusterCondition {
         let found = said.iter().find(|(reason, _)| reason.condition() == condition);
         found.unwrap_or_else(|| panic!("nobody says {condition}")).clone()
     }
 
-    fn reason(said: &[Said], condition: &str) -> Why {
+    fn reason(said: &[ClusterCondition], condition: &str) -> Why {
         about(said, condition).0
     }
 
     fn of<'a>(control_plane: &'a DeployStatus, pools: &'a [NodePool]) -> Health<'a> {
-        let doing = Doing::Nothing;
+        let doing = OperationPhase::Idle;
         Health { control_plane, pools, doing, differs: None, obstacle: None, adopts: None, is_handed_over: true }
     }
 
@@ -305,7 +307,7 @@ mod tests {
         assert_eq!(ready_by(&unseen, &[]), (Why::ControlPlaneNotReached, Why::NotReached), "nothing is known of it");
         let without = Health { is_handed_over: false, ..of(&all, &[]) };
         assert_eq!(reason(&without.conditions(), "Ready"), Why::Making);
-        let drifted = Health { doing: Doing::HasDrifted("x".to_owned()), ..of(&all, &[]) };
+        let drifted = Health { doing: OperationPhase::Drifted("x".to_owned()), ..of(&all, &[]) };
         assert_eq!(about(&drifted.conditions(), "Progressing"), (Why::Drifted, "x".to_owned()));
         assert_eq!(reason(&drifted.conditions(), "Ready"), Why::Serves, "it serves on");
         let adopts = Health { adopts: Some("y".to_owned()), ..of(&all, &[]) };
@@ -334,7 +336,7 @@ mod tests {
             said[1..]
                 .iter()
                 .flatten()
-                .all(|(reason, _)| reason.condition() != "Ready" || reason.standing() == Standing::False)
+                .all(|(reason, _)| reason.condition() != "Ready" || reason.standing() == ConditionStatus::False)
         );
         let said = health.conditions();
         for (condition, expected) in

@@ -1,6 +1,6 @@
 //! What is to be said of an IPPool, by the addresses that are in use and by the other pools.
 
-use super::addresses::{Malformed, Standing, ranges, standing, total};
+use super::addresses::{AddressState, Malformed, ranges, standing, total};
 use crate::objects::{IPAddress, IPPool, IPPoolReason};
 
 /// At most so many names are in a message.
@@ -8,7 +8,7 @@ const NAMED: usize = 10;
 
 /// What was counted of a pool, and why its conditions are as they are, each with its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct PoolUsage {
     /// How many addresses may be given out.
     pub total: u64,
     /// How many of these are in use.
@@ -23,16 +23,16 @@ pub struct Counted {
 ///
 /// # Errors
 /// When the pool, another one, or an address in use cannot be read.
-pub fn counted(pool: &IPPool, addresses: &[IPAddress], all: &[IPPool]) -> Result<Counted, Malformed> {
+pub fn pool_usage(pool: &IPPool, addresses: &[IPAddress], all: &[IPPool]) -> Result<PoolUsage, Malformed> {
     let (total, name) = (total(pool)?, pool.metadata.name.as_deref());
     let (mut used, mut outside) = (0, Vec::new());
     for address in addresses {
         match standing(&pool.spec, &address.spec.address)? {
-            Standing::GivenOut => used += 1,
-            Standing::LeftOut => {}
+            AddressState::GivenOut => used += 1,
+            AddressState::LeftOut => {}
             // It stands there so that nobody else names it.
-            Standing::Outside if address.spec.named => {}
-            Standing::Outside => outside.push(address.spec.address.as_str()),
+            AddressState::Outside if address.spec.named => {}
+            AddressState::Outside => outside.push(address.spec.address.as_str()),
         }
     }
     let mut overlapping = Vec::new();
@@ -53,7 +53,7 @@ pub fn counted(pool: &IPPool, addresses: &[IPAddress], all: &[IPPool]) -> Result
     } else {
         (IPPoolReason::OutsideRanges, format!("in use, and in no range any more: {}", listed(&outside)))
     };
-    Ok(Counted { total, used, ready, consistent })
+    Ok(PoolUsage { total, used, ready, consistent })
 }
 
 /// Whether two pools may give out the same address.
@@ -110,7 +110,7 @@ mod tests {
     fn addresses_are_counted_and_what_is_odd_is_named() {
         let pool_of = |last: &str| pool("p", "10.0.0.10", last);
         let own = pool_of("10.0.0.13");
-        let judged = |pool: &IPPool, used: &[IPAddress], all: &[IPPool]| counted(pool, used, all).unwrap();
+        let judged = |pool: &IPPool, used: &[IPAddress], all: &[IPPool]| pool_usage(pool, used, all).unwrap();
         let free = judged(&own, &[used(10)], std::slice::from_ref(&own));
         assert_eq!((free.total, free.used), (3, 1));
         assert_eq!(free.ready, (IPPoolReason::SomeFree, "2 of 3 addresses are free".to_owned()));
@@ -135,11 +135,11 @@ mod tests {
         let all = [one.clone(), other.clone(), apart.clone()];
         for (own, named) in [(&one, "q"), (&other, "p")] {
             let words = format!("ranges of it are in other pools as well: {named}");
-            assert_eq!(counted(own, &[], &all).unwrap().ready, (IPPoolReason::Overlaps, words));
+            assert_eq!(pool_usage(own, &[], &all).unwrap().ready, (IPPoolReason::Overlaps, words));
         }
-        assert_eq!(counted(&apart, &[], &all).unwrap().ready.0, IPPoolReason::SomeFree);
+        assert_eq!(pool_usage(&apart, &[], &all).unwrap().ready.0, IPPoolReason::SomeFree);
         let mut broken = apart;
         broken.spec.ranges[0].last = "x".to_owned();
-        assert!(counted(&one, &[], &[broken]).is_err(), "what cannot be read is not taken for apart");
+        assert!(pool_usage(&one, &[], &[broken]).is_err(), "what cannot be read is not taken for apart");
     }
 }

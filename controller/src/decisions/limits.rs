@@ -10,18 +10,18 @@ use kube::ResourceExt;
 use super::cluster::is_begun;
 use super::obstacle::Obstacle;
 use crate::objects::{
-    From, IPAddressSpec, Machine, MachineSpec, NodePoolReason, Phase, Provider, Reference, TenantCluster,
+    FromNamespaces, IPAddressSpec, Machine, MachineSpec, NodePoolReason, Phase, Provider, Reference, TenantCluster,
     TenantClusterReason, VMClassSpec,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct ResourceUsage {
     pub nodes: u64,
     pub processors: u64,
     pub memory_mib: u64,
 }
 
-impl Used {
+impl ResourceUsage {
     pub fn of<'m>(machines: impl IntoIterator<Item = &'m MachineSpec>) -> Self {
         let one = |machine: &MachineSpec| Self::sized(1, machine.processors, machine.memory_mib);
         machines.into_iter().map(one).fold(Self::default(), Self::and)
@@ -50,13 +50,13 @@ impl Used {
 }
 
 /// Whether a Provider's limits leave room for further Machines beside those that there are.
-pub fn limits(provider: &Provider, used: Used, wanted: Used) -> Option<Obstacle> {
+pub fn limits(provider: &Provider, used: ResourceUsage, wanted: ResourceUsage) -> Option<Obstacle> {
     over(provider, limited(provider, used, wanted))
 }
 
 /// The same for Machines that are there and become larger: what they have they keep, also where limits were lowered. Nothing is judged but
 /// what they want more of.
-pub fn growth(provider: &Provider, used: Used, had: Used, wanted: Used) -> Option<Obstacle> {
+pub fn growth(provider: &Provider, used: ResourceUsage, had: ResourceUsage, wanted: ResourceUsage) -> Option<Obstacle> {
     let both = limited(provider, used, wanted).into_iter().zip(limited(provider, used, had));
     over(provider, both.filter(|((.., wanted), (.., had))| wanted > had).map(|(limited, _)| limited))
 }
@@ -75,7 +75,7 @@ fn over(provider: &Provider, limited: impl IntoIterator<Item = Limited>) -> Opti
     Obstacle::of_all(over.collect())
 }
 
-fn limited(provider: &Provider, used: Used, wanted: Used) -> [Limited; 3] {
+fn limited(provider: &Provider, used: ResourceUsage, wanted: ResourceUsage) -> [Limited; 3] {
     let limits = provider.spec.limits.clone().unwrap_or_default();
     [
         ("nodes", limits.nodes.map(u64::from), used.nodes, wanted.nodes),
@@ -87,7 +87,7 @@ fn limited(provider: &Provider, used: Used, wanted: Used) -> [Limited; 3] {
 /// Why nothing further may be made for a namespace on a Provider.
 pub fn permission(provider: &Provider, namespace: &str) -> Option<Obstacle> {
     let allowed = &provider.spec.allowed_namespaces;
-    if allowed.from == From::All || allowed.names.iter().any(|name| name == namespace) {
+    if allowed.from == FromNamespaces::All || allowed.names.iter().any(|name| name == namespace) {
         return None;
     }
     let name = provider.name_any();
@@ -97,7 +97,7 @@ pub fn permission(provider: &Provider, namespace: &str) -> Option<Obstacle> {
 
 /// All clusters and all Machines, as they were looked at.
 #[derive(Clone, Debug, Default)]
-pub struct Tenants {
+pub struct ClusterInventory {
     pub clusters: Vec<TenantCluster>,
     pub machines: Vec<Machine>,
 }
@@ -109,25 +109,27 @@ pub(super) fn key_of(cluster: &TenantCluster) -> Key {
     (cluster.namespace(), cluster.name_any())
 }
 
-impl Tenants {
+impl ClusterInventory {
     /// What the Machines on a Provider have, those alone of which `counts` holds. One whose cluster is gone has its VM all the same, and
     /// nobody knows where: it counts on each of them.
-    pub fn used(&self, provider: &str, counts: impl Fn(&Machine) -> bool) -> Used {
+    pub fn used(&self, provider: &str, counts: impl Fn(&Machine) -> bool) -> ResourceUsage {
         let (of_clusters, there) = (self.on(provider), self.there());
         let is_on = |machine: &&Machine| {
             let of = cluster_of(machine);
             of_clusters.contains_key(&of) || !there.contains(&of)
         };
-        Used::of(self.machines.iter().filter(is_on).filter(|machine| counts(machine)).map(|machine| &machine.spec))
+        ResourceUsage::of(
+            self.machines.iter().filter(is_on).filter(|machine| counts(machine)).map(|machine| &machine.spec),
+        )
     }
 
     /// What is taken before a cluster for which no VM was begun: all workers, all whose cluster is gone, and the control nodes of clusters
     /// that were begun, or that have had Machines for longer than it. Of two that wait, one waits for nobody: who has seen no Machine of the
     /// other is seen by it. One that has begun to make its Machines counts as if it had all of them.
-    pub fn taken_before(&self, cluster: &TenantCluster) -> Used {
+    pub fn taken_before(&self, cluster: &TenantCluster) -> ResourceUsage {
         let (of_clusters, there) = (self.on(&cluster.spec.provider_ref.name), self.there());
         let mut control: BTreeMap<Key, Vec<&Machine>> = BTreeMap::new();
-        let mut taken = Used::default();
+        let mut taken = ResourceUsage::default();
         for machine in &self.machines {
             let of = cluster_of(machine);
             let is_lost = !there.contains(&of);
@@ -135,7 +137,7 @@ impl Tenants {
                 continue;
             }
             if is_lost || machine.spec.pool_ref.is_some() {
-                taken = taken.and(Used::of([&machine.spec]));
+                taken = taken.and(ResourceUsage::of([&machine.spec]));
             } else {
                 control.entry(of).or_default().push(machine);
             }
@@ -147,8 +149,8 @@ impl Tenants {
             if is_begun(other) || came_before() {
                 let spec = &machines[0].spec;
                 let left = u64::from(other.spec.control_plane.replicas).saturating_sub(machines.len() as u64);
-                let there = Used::of(machines.iter().map(|machine| &machine.spec));
-                taken = taken.and(there).and(Used::sized(left, spec.processors, spec.memory_mib));
+                let there = ResourceUsage::of(machines.iter().map(|machine| &machine.spec));
+                taken = taken.and(there).and(ResourceUsage::sized(left, spec.processors, spec.memory_mib));
             }
         }
         taken
@@ -206,7 +208,7 @@ pub(super) fn since(cluster: &TenantCluster, machines: &[&Machine]) -> (Option<T
 
 /// What a NodePool may have now of what it wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct PoolAllowance {
     /// So many workers.
     pub count: usize,
     /// So many more while some are replaced.
@@ -219,7 +221,7 @@ pub struct Held {
     pub stands: Option<String>,
 }
 
-impl Held {
+impl PoolAllowance {
     /// Has a pool want no more than that. Who is not held already is one of those that may be missing: a pool that has lost one for want
     /// of room loses no other one by being replaced.
     pub fn holds(&self, pool: &mut Pool) {
@@ -232,7 +234,7 @@ impl Held {
 }
 
 /// Whether a worker is on its way out: another one may come in its place.
-pub(super) fn goes(machine: &Machine) -> bool {
+pub(super) fn is_leaving_machine(machine: &Machine) -> bool {
     let phase = machine.status.as_ref().map(|status| status.phase);
     machine.metadata.deletion_timestamp.is_some() || phase == Some(Phase::Leaving)
 }
@@ -240,20 +242,21 @@ pub(super) fn goes(machine: &Machine) -> bool {
 /// Holds a NodePool that wants `count` workers of a class, and `surge` more while it replaces some, against what its Provider permits its
 /// namespace, and against limits of which `used` is taken. Workers that are there stay, and are replaced within the limits: fewer are
 /// nobody's to refuse. One that leaves for another one to take its place keeps its room for that one.
-pub fn held(
+pub fn pool_allowance(
     provider: &Provider,
     pool: (&str, &[Machine]),
-    used: Used,
+    used: ResourceUsage,
     class: &VMClassSpec,
     (count, surge): (usize, usize),
-) -> Held {
+) -> PoolAllowance {
     let (namespace, machines) = pool;
-    let one = Used::sized(1, class.processors, class.memory_mib);
+    let one = ResourceUsage::sized(1, class.processors, class.memory_mib);
     let is_replaced = |machine: &&&Machine| {
         let code = machine.status.as_ref().and_then(|status| status.journal.code.as_deref());
         code.is_some_and(|code| code == OUTDATED || code == UNHEALTHY)
     };
-    let (leaving, staying): (Vec<&Machine>, Vec<&Machine>) = machines.iter().partition(|machine| goes(machine));
+    let (leaving, staying): (Vec<&Machine>, Vec<&Machine>) =
+        machines.iter().partition(|machine| is_leaving_machine(machine));
     let kept = staying.len() + leaving.iter().filter(is_replaced).count();
     let fit = limited(provider, used, one).into_iter().filter_map(|(_, most, used, one)| {
         let left = most?.saturating_sub(used);
@@ -265,21 +268,21 @@ pub fn held(
     let (further, why) = match forbidden {
         Some(obstacle) => (0, Some((NodePoolReason::NamespaceNotAllowed, obstacle.message))),
         None if missing > room => {
-            let wanted = Used::sized(missing as u64, class.processors, class.memory_mib);
+            let wanted = ResourceUsage::sized(missing as u64, class.processors, class.memory_mib);
             let words = limits(provider, used, wanted).map(|obstacle| obstacle.message).unwrap_or_default();
             (room, Some((NodePoolReason::CapacityMissing, words)))
         }
         None => (missing, None),
     };
     let left = room - further.min(room);
-    let many = |count: usize| Used::sized(count as u64, class.processors, class.memory_mib);
+    let many = |count: usize| ResourceUsage::sized(count as u64, class.processors, class.memory_mib);
     let over = |left: usize| limits(provider, used.and(many(room - left)), many(surge));
     let slow = (surge > left).then(|| over(left).map(|obstacle| obstacle.message)).flatten();
     // Of workers of several sizes some may have a successor: those are let go by the limits as they are by then.
-    let refused = staying.iter().map(|machine| limits(provider, used.without(Used::of([&machine.spec])), one));
+    let refused = staying.iter().map(|machine| limits(provider, used.without(ResourceUsage::of([&machine.spec])), one));
     let stands = refused.reduce(|all, next| all.and(next)).flatten();
     let stands = stands.map(|why| format!("who went would have no successor: {}", why.message));
-    Held { count: count.min(kept.saturating_add(further)), surge: surge.min(left), why, slow, stands }
+    PoolAllowance { count: count.min(kept.saturating_add(further)), surge: surge.min(left), why, slow, stands }
 }
 
 #[cfg(test)]
@@ -293,16 +296,16 @@ mod tests {
     #[test]
     fn a_limit_holds_for_what_is_there_and_what_is_wanted_together() {
         let mut provider = provider();
-        let wanted = Used::of(&vec![crate::objects::fixture::worker(); 3]);
-        assert_eq!(wanted, Used { nodes: 3, processors: 12, memory_mib: 3 * 16384 });
-        let used = Used { nodes: 7, processors: 8, memory_mib: 16384 };
+        let wanted = ResourceUsage::of(&vec![crate::objects::fixture::worker(); 3]);
+        assert_eq!(wanted, ResourceUsage { nodes: 3, processors: 12, memory_mib: 3 * 16384 });
+        let used = ResourceUsage { nodes: 7, processors: 8, memory_mib: 16384 };
         assert_eq!(limits(&provider, used, wanted), None, "there are none");
         provider.spec.limits = Some(Limits { nodes: Some(10), processors: Some(20), memory_mib: Some(4 * 16384) });
         assert_eq!(limits(&provider, used, wanted), None, "all of it may be taken");
         for (more, words) in [
-            (Used { nodes: 8, ..used }, "10 nodes: 8 are taken, and 3 wanted"),
-            (Used { processors: 9, ..used }, "20 processors: 9 are taken, and 12 wanted"),
-            (Used { memory_mib: 16385, ..used }, "65536 MiB of memory"),
+            (ResourceUsage { nodes: 8, ..used }, "10 nodes: 8 are taken, and 3 wanted"),
+            (ResourceUsage { processors: 9, ..used }, "20 processors: 9 are taken, and 12 wanted"),
+            (ResourceUsage { memory_mib: 16385, ..used }, "65536 MiB of memory"),
         ] {
             let why = limits(&provider, more, wanted).unwrap();
             assert!(why.reason == TenantClusterReason::CapacityMissing && why.message.contains(words), "{why:?}");
@@ -312,14 +315,14 @@ mod tests {
     #[test]
     fn who_becomes_larger_keeps_what_it_has_where_limits_were_lowered() {
         let mut provider = provider();
-        let (had, used) = (Used { nodes: 3, processors: 12, memory_mib: 4096 }, Used::default());
+        let (had, used) = (ResourceUsage { nodes: 3, processors: 12, memory_mib: 4096 }, ResourceUsage::default());
         provider.spec.limits = Some(Limits { nodes: Some(1), processors: Some(8), memory_mib: Some(8192) });
-        assert_eq!(growth(&provider, used, had, Used { memory_mib: 8192, ..had }), None, "there is memory");
-        let more = growth(&provider, used, had, Used { memory_mib: 8193, ..had }).unwrap().message;
+        assert_eq!(growth(&provider, used, had, ResourceUsage { memory_mib: 8192, ..had }), None, "there is memory");
+        let more = growth(&provider, used, had, ResourceUsage { memory_mib: 8193, ..had }).unwrap().message;
         assert!(more.contains("8192 MiB of memory") && !more.contains("nodes"), "{more}");
-        let more = growth(&provider, used, had, Used { processors: 13, ..had }).unwrap().message;
+        let more = growth(&provider, used, had, ResourceUsage { processors: 13, ..had }).unwrap().message;
         assert!(more.contains("8 processors: 0 are taken, and 13 wanted"), "{more}");
-        assert_eq!(growth(&provider, Used { memory_mib: 8192, ..used }, had, had), None, "it wants nothing");
+        assert_eq!(growth(&provider, ResourceUsage { memory_mib: 8192, ..used }, had, had), None, "it wants nothing");
     }
 
     /// A cluster of three with so many Machines, the first of which is so many seconds old.
@@ -338,9 +341,9 @@ mod tests {
         (cluster, machines)
     }
 
-    fn tenants(all: &[(TenantCluster, Vec<Machine>)]) -> Tenants {
+    fn tenants(all: &[(TenantCluster, Vec<Machine>)]) -> ClusterInventory {
         let (clusters, machines): (Vec<_>, Vec<_>) = all.iter().cloned().unzip();
-        Tenants { clusters, machines: machines.into_iter().flatten().collect() }
+        ClusterInventory { clusters, machines: machines.into_iter().flatten().collect() }
     }
 
     #[test]
@@ -382,9 +385,10 @@ mod tests {
         let (mut provider, machines) = (provider(), tenant("shop", 4, 60).1);
         let mut machines = machines;
         machines[3].metadata.deletion_timestamp = Some(now());
-        let used = Used { nodes: 7, processors: 28, memory_mib: 7 * 16384 };
-        let of = |provider: &Provider, count| held(provider, ("team-blue", &machines), used, &class(), (count, 2));
-        let free = Held { count: 9, surge: 2, why: None, slow: None, stands: None };
+        let used = ResourceUsage { nodes: 7, processors: 28, memory_mib: 7 * 16384 };
+        let of =
+            |provider: &Provider, count| pool_allowance(provider, ("team-blue", &machines), used, &class(), (count, 2));
+        let free = PoolAllowance { count: 9, surge: 2, why: None, slow: None, stands: None };
         assert_eq!(of(&provider, 9), free, "without limits");
         provider.spec.limits = Some(Limits { nodes: Some(10), processors: None, memory_mib: None });
         let whole = of(&provider, 6);
@@ -405,10 +409,10 @@ mod tests {
         machines[2].status = Some(MachineStatus { phase: Phase::Leaving, ..MachineStatus::default() });
         provider.spec.limits = None;
         provider.spec.allowed_namespaces.names.clear();
-        let cut = held(&provider, ("team-blue", &machines), used, &class(), (3, 1));
+        let cut = pool_allowance(&provider, ("team-blue", &machines), used, &class(), (3, 1));
         assert_eq!((cut.count, cut.surge), (2, 1), "nothing further, and what is there is replaced");
         assert_eq!(cut.why.unwrap().0, NodePoolReason::NamespaceNotAllowed);
-        let enough = held(&provider, ("team-blue", &machines), used, &class(), (2, 1));
+        let enough = pool_allowance(&provider, ("team-blue", &machines), used, &class(), (2, 1));
         assert_eq!((enough.count, enough.why), (2, None));
     }
 
@@ -417,9 +421,9 @@ mod tests {
     fn who_leaves_for_another_one_keeps_its_room_and_where_none_is_left_nobody_goes() {
         let (mut provider, mut machines) = (provider(), tenant("shop", 2, 60).1);
         let limited = |nodes| Some(Limits { nodes: Some(nodes), processors: None, memory_mib: None });
-        let used = Used { nodes: 5, ..Used::default() };
+        let used = ResourceUsage { nodes: 5, ..ResourceUsage::default() };
         let of = |provider: &Provider, machines: &[Machine], used| {
-            held(provider, ("team-blue", machines), used, &class(), (2, 1))
+            pool_allowance(provider, ("team-blue", machines), used, &class(), (2, 1))
         };
         provider.spec.limits = limited(5);
         let full = of(&provider, &machines, used);
@@ -435,7 +439,7 @@ mod tests {
             assert_eq!(of(&provider, &machines, used).count, count, "{code}");
         }
         // Its room is gone all the same: no other one goes.
-        let left = of(&provider, &machines[1..], Used { nodes: 4, ..Used::default() });
+        let left = of(&provider, &machines[1..], ResourceUsage { nodes: 4, ..ResourceUsage::default() });
         assert_eq!((left.count, &left.stands), (1, &None));
         let template = fleet::workers::Template {
             image: fleet::workers::Image { digest: String::new(), name: String::new() },

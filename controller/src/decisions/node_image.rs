@@ -26,7 +26,7 @@ pub fn next_phase(lifecycle: &[Lifecycle], now: Timestamp) -> Option<SignedDurat
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct TemplateInventory {
     /// Its templates, on whichever datastore.
     pub templates: Vec<Template>,
     /// Templates that are not as they were laid: where, and what is not.
@@ -41,7 +41,7 @@ pub struct Found {
 
 /// Why conditions are as they are, each with its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct ImageConditions {
     /// Whether VMs can be made of it.
     pub ready: (NodeImageReason, String),
     /// Whether this controller knows how to run it.
@@ -49,11 +49,11 @@ pub struct Judged {
 }
 
 /// Judges an image in a phase of its life, by what was found and by what it says of itself.
-pub fn judged(phase: LifecyclePhase, found: &Found, said: &NodeImageStatus) -> Judged {
-    Judged { ready: ready(phase, found), compatible: compatible(said) }
+pub fn image_conditions(phase: LifecyclePhase, found: &TemplateInventory, said: &NodeImageStatus) -> ImageConditions {
+    ImageConditions { ready: ready(phase, found), compatible: compatible(said) }
 }
 
-fn ready(phase: LifecyclePhase, found: &Found) -> (NodeImageReason, String) {
+fn ready(phase: LifecyclePhase, found: &TemplateInventory) -> (NodeImageReason, String) {
     let also = |words: String| {
         let more = [&found.missing[..], &found.unasked[..]].concat();
         if more.is_empty() { words } else { format!("{words}; {}", more.join("; ")) }
@@ -135,12 +135,18 @@ mod tests {
 
     #[test]
     fn an_image_is_ready_where_a_template_is_whole_and_nothing_unknown_is_taken_for_missing() {
-        let ready = |phase, found: &Found| judged(phase, found, &NodeImageStatus::default()).ready;
+        let ready =
+            |phase, found: &TemplateInventory| image_conditions(phase, found, &NodeImageStatus::default()).ready;
         let supported = LifecyclePhase::Supported;
-        let none = Found { missing: vec!["dc1 has none on vsan".to_owned()], asked: true, ..Found::default() };
-        let whole = Found { templates: vec![template(true)], ..none.clone() };
-        let altered = Found { altered: vec!["x in dc1: its disk is another one".to_owned()], ..whole.clone() };
-        let unasked = Found { unasked: vec!["dc2: no answer".to_owned()], ..Found::default() };
+        let none = TemplateInventory {
+            missing: vec!["dc1 has none on vsan".to_owned()],
+            asked: true,
+            ..TemplateInventory::default()
+        };
+        let whole = TemplateInventory { templates: vec![template(true)], ..none.clone() };
+        let altered =
+            TemplateInventory { altered: vec!["x in dc1: its disk is another one".to_owned()], ..whole.clone() };
+        let unasked = TemplateInventory { unasked: vec!["dc2: no answer".to_owned()], ..TemplateInventory::default() };
         for (found, reason, words) in [
             (
                 &none,
@@ -150,11 +156,12 @@ mod tests {
             (&whole, NodeImageReason::TemplatesThere, "1 templates; dc1 has none on vsan"),
             (&altered, NodeImageReason::NotStamped, "x in dc1: its disk is another one; dc1 has none on vsan"),
             (&unasked, NodeImageReason::NotAsked, "no Provider was asked; dc2: no answer"),
-            (&Found::default(), NodeImageReason::NotAsked, "no Provider was asked"),
+            (&TemplateInventory::default(), NodeImageReason::NotAsked, "no Provider was asked"),
         ] {
             assert_eq!(ready(supported, found), (reason, words.to_owned()));
         }
-        let unstamped = Found { templates: vec![template(false)], asked: true, ..Found::default() };
+        let unstamped =
+            TemplateInventory { templates: vec![template(false)], asked: true, ..TemplateInventory::default() };
         assert_eq!(ready(supported, &unstamped).0, NodeImageReason::NoTemplate);
         assert_eq!(ready(LifecyclePhase::Expired, &whole).0, NodeImageReason::Expired);
     }
@@ -167,7 +174,7 @@ mod tests {
                 kubernetes: kubernetes.iter().map(|minor| (*minor).to_owned()).collect(),
                 ..NodeImageStatus::default()
             };
-            judged(LifecyclePhase::Supported, &Found::default(), &said).compatible.0
+            image_conditions(LifecyclePhase::Supported, &TemplateInventory::default(), &said).compatible.0
         };
         assert_eq!(of(None, &["1.36"]), NodeImageReason::NotRead);
         assert_eq!(of(Some("kaas-tenant"), &[]), NodeImageReason::NotRead);

@@ -46,7 +46,7 @@ pub struct WantedPool<'a> {
 
 /// Why no worker can be made as a NodePool has it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum InvalidPool {
     /// A label or a taint that a node would not take from its form.
     #[error("{0} is no {1} of a node: {2}")]
     Refused(String, &'static str, String),
@@ -65,7 +65,7 @@ pub enum Unfit {
 ///
 /// # Errors
 /// When no worker can be made like that: what there is stays as it is then.
-pub fn wanted_pool(wanted: &WantedPool<'_>) -> Result<Pool, Unfit> {
+pub fn wanted_pool(wanted: &WantedPool<'_>) -> Result<Pool, InvalidPool> {
     let WantedPool { name, spec, class, image, digest, carries, cluster, addresses } = *wanted;
     let NodePoolSpec {
         cluster_ref,
@@ -78,10 +78,10 @@ pub fn wanted_pool(wanted: &WantedPool<'_>) -> Result<Pool, Unfit> {
         rollout,
         repair: _,
     } = spec;
-    let minor = worker_minor(carries, cluster, None).map_err(Unfit::Skew)?;
+    let minor = worker_minor(carries, cluster, None).map_err(InvalidPool::Skew)?;
     let template = Template {
         image: Image {
-            digest: digits_of(digest).ok_or_else(|| Unfit::Digest(digest.to_owned()))?,
+            digest: digits_of(digest).ok_or_else(|| InvalidPool::Digest(digest.to_owned()))?,
             name: image.to_owned(),
         },
         kubernetes: minor.to_string(),
@@ -154,18 +154,18 @@ fn hosts(pool: &IPPoolSpec) -> Result<Addresses, Malformed> {
 }
 
 /// Holds labels and taints against what a node takes from its form: otherwise each would be refused there, after its VM was made.
-fn is_taken_by_nodes(template: &Template) -> Result<(), Unfit> {
+fn is_taken_by_nodes(template: &Template) -> Result<(), InvalidPool> {
     let why = |problems: Vec<Problem>| problems.into_iter().map(|problem| problem.seen).collect::<Vec<_>>().join("; ");
     for (key, value) in &template.labels {
         let text = format!("{key}={value}");
-        let refused = |why: String| Unfit::Refused(text.clone(), "label", why);
+        let refused = |why: String| InvalidPool::Refused(text.clone(), "label", why);
         match labels::labels(&text).map_err(|problems| refused(why(problems)))?.as_slice() {
             [label] if label.key == *key && label.value == *value => {}
             _ => return Err(refused("it reads as something else".to_owned())),
         }
     }
     for taint in &template.taints {
-        let refused = |why: String| Unfit::Refused(taint.clone(), "taint", why);
+        let refused = |why: String| InvalidPool::Refused(taint.clone(), "taint", why);
         match labels::taints(taint).map_err(|problems| refused(why(problems)))?.as_slice() {
             [read] if read.to_string() == *taint => {}
             _ => return Err(refused("it reads as something else".to_owned())),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     impl Case {
-        fn pool(&self) -> Result<Pool, Unfit> {
+        fn pool(&self) -> Result<Pool, InvalidPool> {
             wanted_pool(&WantedPool {
                 name: "shop-general",
                 spec: &self.spec,

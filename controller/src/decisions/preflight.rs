@@ -11,13 +11,13 @@ use super::limits::permission;
 use super::obstacle::Obstacle;
 use super::resolved::standing;
 use crate::objects::{
-    AUTO, AddressRange, Addressing, IPPool, IPPoolSpec, Provider, ProviderNetwork, ProviderReason, Reason, Standing,
-    TenantCluster, TenantClusterReason, VMClass, VSphere,
+    AUTO, AddressRange, Addressing, ConditionStatus, IPPool, IPPoolSpec, Provider, ProviderNetwork, ProviderReason,
+    Reason, TenantCluster, TenantClusterReason, VMClass, VSphere,
 };
 
 /// What a cluster's spec names, as it was looked at: what is not there is none.
 #[derive(Clone, Copy, Debug)]
-pub struct Around<'a> {
+pub struct PreflightInputs<'a> {
     pub cluster: &'a TenantCluster,
     pub provider: Option<&'a Provider>,
     /// The class of its control nodes.
@@ -62,8 +62,8 @@ pub fn pool_of_nodes<'p>(cluster: &TenantCluster, provider: &Provider, pools: &'
 }
 
 /// What is in the way, the gravest first; none if nothing is.
-pub fn obstacles(around: &Around<'_>) -> Vec<Obstacle> {
-    let mut found = Found(Vec::new());
+pub fn obstacles(around: &PreflightInputs<'_>) -> Vec<Obstacle> {
+    let mut found = Obstacles(Vec::new());
     found.unsupported(around.cluster);
     let Some(provider) = around.provider else {
         found.missing("Provider", &around.cluster.spec.provider_ref.name);
@@ -77,9 +77,9 @@ pub fn obstacles(around: &Around<'_>) -> Vec<Obstacle> {
     found.0
 }
 
-struct Found(Vec<Obstacle>);
+struct Obstacles(Vec<Obstacle>);
 
-impl Found {
+impl Obstacles {
     fn add(&mut self, reason: TenantClusterReason, message: impl Into<String>) {
         self.0.push(Obstacle::new(reason, message));
     }
@@ -95,7 +95,7 @@ impl Found {
         }
     }
 
-    fn references(&mut self, around: &Around<'_>, provider: &Provider) {
+    fn references(&mut self, around: &PreflightInputs<'_>, provider: &Provider) {
         let spec = &around.cluster.spec;
         let nothing = Vec::new();
         let zones = provider.spec.vsphere.as_ref().map_or(&nothing, |VSphere { zones, .. }| zones);
@@ -121,14 +121,14 @@ impl Found {
         }
     }
 
-    fn pool(&mut self, around: &Around<'_>, name: Option<&String>) {
+    fn pool(&mut self, around: &PreflightInputs<'_>, name: Option<&String>) {
         let Some(name) = name else { return };
         if !around.pools.iter().any(|pool| pool.metadata.name.as_ref() == Some(name)) {
             self.missing("IPPool", name);
         }
     }
 
-    fn secrets(&mut self, around: &Around<'_>) {
+    fn secrets(&mut self, around: &PreflightInputs<'_>) {
         for NeededSecret { name, keys } in needed_secrets(around.cluster) {
             match around.secrets.get(&name) {
                 None => self.add(TenantClusterReason::SecretMissing, format!("there is no Secret {name}")),
@@ -144,7 +144,7 @@ impl Found {
     /// The endpoint is handed over within the subnet of the control nodes, and the nodes answer for addresses of Services there: those
     /// that are named, and all that their pools give out. What else may not overlap nodes themselves would say, and their forms are held
     /// against that.
-    fn ranges(&mut self, around: &Around<'_>, provider: &Provider) {
+    fn ranges(&mut self, around: &PreflightInputs<'_>, provider: &Provider) {
         let Some(pool) = pool_of_nodes(around.cluster, provider, around.pools) else { return };
         let network = &around.cluster.spec.network;
         if let Some(address) = &network.endpoint.address {
@@ -190,11 +190,11 @@ impl Found {
         let name = provider.metadata.name.as_deref().unwrap_or_default();
         let conditions = provider.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         match standing(conditions, ProviderReason::Serves.condition()) {
-            Some((Standing::True, _)) => {}
-            Some((Standing::False, why)) => {
+            Some((ConditionStatus::True, _)) => {}
+            Some((ConditionStatus::False, why)) => {
                 self.add(TenantClusterReason::ProviderNotReady, format!("the Provider {name} is not Ready: {why}"));
             }
-            Some((Standing::Unknown, _)) | None => {
+            Some((ConditionStatus::Unknown, _)) | None => {
                 let words = format!("nobody knows yet whether the Provider {name} is Ready");
                 self.add(TenantClusterReason::PreflightNotKnown, words);
             }
@@ -206,7 +206,9 @@ impl Found {
 mod tests {
     use super::*;
     use crate::decisions::fixture::{class, cluster, now, pool, provider};
-    use crate::objects::{Backup, Endpoint, From, Reference, Restore, ServiceVips, TenantClusterReason as Why, set};
+    use crate::objects::{
+        Backup, Endpoint, FromNamespaces, Reference, Restore, ServiceVips, TenantClusterReason as Why, set,
+    };
 
     /// What can be changed.
     struct Case {
@@ -224,7 +226,7 @@ mod tests {
         }
 
         fn judged(&self) -> Vec<Obstacle> {
-            obstacles(&Around {
+            obstacles(&PreflightInputs {
                 cluster: &self.cluster,
                 provider: self.provider.as_ref(),
                 class: self.class.as_ref(),
@@ -340,7 +342,7 @@ mod tests {
         let mut case = Case::new();
         case.provider.as_mut().unwrap().spec.allowed_namespaces.names.clear();
         assert_eq!(case.judged()[0].reason, Why::NamespaceNotAllowed, "none means that no cluster may be made");
-        case.provider.as_mut().unwrap().spec.allowed_namespaces.from = From::All;
+        case.provider.as_mut().unwrap().spec.allowed_namespaces.from = FromNamespaces::All;
         assert_eq!(case.judged(), []);
     }
 }

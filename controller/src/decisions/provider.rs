@@ -6,7 +6,7 @@ use crate::objects::{ProviderReason, VSphere, ZoneRoom};
 
 /// A vCenter that answers, and what it has of what a Provider names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeenVCenter {
+pub struct VCenterInventory {
     /// Its own version, such as `VMware vCenter Server 8.0.3 build-24022515`.
     pub version: String,
     /// What tells it from others.
@@ -20,10 +20,10 @@ pub struct SeenVCenter {
     /// What is there and takes no VMs now, and why.
     pub closed: Vec<String>,
     /// What is free, by zone.
-    pub zones: BTreeMap<String, SeenZone>,
+    pub zones: BTreeMap<String, ZoneInventory>,
 }
 
-impl SeenVCenter {
+impl VCenterInventory {
     /// Whether a person has to give nothing more: all is there, open and permitted.
     pub fn is_whole(&self) -> bool {
         self.absent.is_empty() && self.missing.is_empty() && self.closed.is_empty()
@@ -32,7 +32,7 @@ impl SeenVCenter {
 
 /// What is free in a zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeenZone {
+pub struct ZoneInventory {
     /// What the vCenter calls the datastore: two zones may share one.
     pub datastore: String,
     /// Free on it, in bytes.
@@ -42,11 +42,11 @@ pub struct SeenZone {
 }
 
 /// Why a condition is as it is, with its message.
-pub type Told = (ProviderReason, String);
+pub type ProviderCondition = (ProviderReason, String);
 
 /// Whether all that is named is there and permitted.
-pub fn privileged(seen: &SeenVCenter) -> Told {
-    let SeenVCenter { absent, missing, user, .. } = seen;
+pub fn privileged(seen: &VCenterInventory) -> ProviderCondition {
+    let VCenterInventory { absent, missing, user, .. } = seen;
     if !absent.is_empty() {
         let words = format!("not there, or the account {user} cannot see it: {}", absent.join("; "));
         return (ProviderReason::ObjectsMissing, words);
@@ -61,7 +61,7 @@ pub fn privileged(seen: &SeenVCenter) -> Told {
 pub fn zones(
     vsphere: &VSphere,
     before: &[ZoneRoom],
-    seen: Option<&SeenVCenter>,
+    seen: Option<&VCenterInventory>,
     machines: &BTreeMap<String, i64>,
 ) -> Vec<ZoneRoom> {
     let named = vsphere.zones.iter().map(|zone| zone.name.as_str());
@@ -96,7 +96,7 @@ pub fn zones(
 }
 
 /// What is free on the datastores of all zones together, each counted once, in GiB.
-pub fn free_storage(seen: &SeenVCenter) -> i64 {
+pub fn free_storage(seen: &VCenterInventory) -> i64 {
     let by_datastore: BTreeMap<_, _> = seen.zones.values().map(|zone| (&zone.datastore, zone.free_storage)).collect();
     i64::try_from(by_datastore.values().sum::<u64>() >> 30).unwrap_or(i64::MAX)
 }

@@ -13,13 +13,13 @@
 
 use fleet::upgrade::Request;
 
-use super::change::{Change, SeenCluster};
+use super::change::{Change, ObservedCluster};
 use super::obstacle::Obstacle;
 use super::sizes::pinned_size;
-use super::swapping::{Swapping, is_of_size};
+use super::swap_progress::{SwapProgress, is_of_size};
 use crate::objects::{AUTO, ControlPlaneSize, Operation, Resolved, TenantClusterReason};
 
-impl SeenCluster<'_> {
+impl ObservedCluster<'_> {
     /// Whether the size of control nodes is by the number of workers: nobody has named it.
     pub(super) fn is_automatic(&self) -> bool {
         self.cluster.spec.control_plane.vm_class == AUTO
@@ -48,7 +48,7 @@ impl SeenCluster<'_> {
 
     /// What comes next of an open swap, but that one which is only planned goes on once there is room for its size: it has taken none before.
     /// Without room it ends where it `gives_way` to something else, whatever the spec was when it was made.
-    pub(super) fn with_room(&self, change: Change, swapping: &Swapping, gives_way: bool) -> Change {
+    pub(super) fn with_room(&self, change: Change, swapping: &SwapProgress, gives_way: bool) -> Change {
         let Some(obstacle) = self.plan_room.as_ref().filter(|_| swapping.is_planned()) else { return change };
         match change {
             Change::Go(name, Request::Resume) if gives_way => Change::Go(name, Request::Withdraw),
@@ -62,7 +62,7 @@ impl SeenCluster<'_> {
     pub(super) fn is_outdated(
         &self,
         operation: &Operation,
-        swapping: &Swapping,
+        swapping: &SwapProgress,
         size: Result<ControlPlaneSize, Obstacle>,
     ) -> bool {
         let is_newer = self.cluster.metadata.generation > Some(operation.spec.cluster_generation);
@@ -117,7 +117,7 @@ impl SeenCluster<'_> {
     }
 
     /// Whether the size of a swap of the same image is still what the spec asks for, and the image too.
-    pub(super) fn is_size_wanted(&self, operation: &Operation, swapping: &Swapping) -> bool {
+    pub(super) fn is_size_wanted(&self, operation: &Operation, swapping: &SwapProgress) -> bool {
         let is_size = self.size.is_ok() && self.size.as_ref().ok() == swapping.size.as_ref();
         (is_size || self.is_chosen(operation)) && self.is_its_image(operation)
     }
@@ -129,7 +129,7 @@ impl SeenCluster<'_> {
 
     /// Whether the spec means the size again from which a swap of the same image leads away: by its class, or by `auto` where a class had
     /// been named. Fewer workers take nothing back.
-    pub(super) fn is_former_size(&self, operation: &Operation, swapping: &Swapping) -> bool {
+    pub(super) fn is_former_size(&self, operation: &Operation, swapping: &SwapProgress) -> bool {
         let former = self.former_size();
         !self.is_chosen(operation)
             && former.is_some()
@@ -140,7 +140,7 @@ impl SeenCluster<'_> {
 
 /// How large a control node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Had {
+pub struct NodeSizes {
     /// What its Machine says, by which limits count.
     pub noted: ControlPlaneSize,
     /// What is pinned of its cluster: it may have that again without anybody being asked for room. None where that does not say it.
@@ -153,7 +153,7 @@ impl Change {
     /// How large a control node counts as: as the VM that it runs in, whatever has brought it there, or as it is pinned if that is more. From
     /// before the first new VM of a swap is made until there is no way back, as the larger of all that it may have; and where nobody sees
     /// it, as it was noted. What is only planned takes no room.
-    pub fn holds(&self, node: Had, swap: Option<&Swapping>, is_paused: bool) -> ControlPlaneSize {
+    pub fn holds(&self, node: NodeSizes, swap: Option<&SwapProgress>, is_paused: bool) -> ControlPlaneSize {
         let begins = match self {
             // That is noted with the rest.
             Self::Pin(..) => return node.noted,

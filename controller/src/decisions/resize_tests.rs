@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::decisions::change::tests::{FORMER, NEW, ended, images, names, swap, turned, withdrawn};
 use crate::decisions::fixture::now;
-use crate::decisions::rest::Rest;
-use crate::decisions::swapping::{outlived, unsettled};
+use crate::decisions::pause_reason::PauseReason;
+use crate::decisions::swap_progress::{outlived, unsettled};
 use crate::objects::{DO, Operation, TenantCluster};
 use fleet::upgrade::Request;
 
@@ -69,17 +69,17 @@ fn after(
     (change, has_drifted): (Option<&str>, bool),
 ) -> Change {
     let images = images();
-    let swap = operations.last().map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
-    let (abandoned, rests) = (unsettled(operations), Rest::of(cluster, change.map(str::to_owned)));
+    let swap = operations.last().map(|operation| (operation, SwapProgress::of(operation).unwrap().unwrap()));
+    let (abandoned, rests) = (unsettled(operations), PauseReason::of(cluster, change.map(str::to_owned)));
     let (minor, now) = ("1.36".parse().ok(), now().0);
     let (images, raise, room, plan_room) = (images.as_slice(), None, None, None);
-    SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
+    ObservedCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
         .next()
 }
 
 /// What comes next where a Provider has no room for large ones, and what is said of the size beside it.
 fn without_room(cluster: &TenantCluster, minor: &str, operation: Option<&Operation>) -> (Change, Option<String>) {
-    let waits = |seen: &SeenCluster<'_>, change: &Change| seen.size_waits(change);
+    let waits = |seen: &ObservedCluster<'_>, change: &Change| seen.size_waits(change);
     said_without_room((cluster, Ok(LARGE)), minor, operation, waits)
 }
 
@@ -88,16 +88,28 @@ fn said_without_room<T>(
     (cluster, size): (&TenantCluster, Result<ControlPlaneSize, Obstacle>),
     minor: &str,
     operation: Option<&Operation>,
-    said: impl FnOnce(&SeenCluster<'_>, &Change) -> T,
+    said: impl FnOnce(&ObservedCluster<'_>, &Change) -> T,
 ) -> (Change, T) {
     let images = images();
-    let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
+    let swap = operation.map(|operation| (operation, SwapProgress::of(operation).unwrap().unwrap()));
     let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
     let (raise, images, minor) = (None, images.as_slice(), minor.parse().ok());
     let (room, plan_room) = (Some(full()), Some(full()));
-    let (rests, has_drifted, now) = (Rest::of(cluster, None), false, now().0);
-    let seen =
-        SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now };
+    let (rests, has_drifted, now) = (PauseReason::of(cluster, None), false, now().0);
+    let seen = ObservedCluster {
+        cluster,
+        swap,
+        abandoned,
+        raise,
+        images,
+        minor,
+        size,
+        room,
+        plan_room,
+        rests,
+        has_drifted,
+        now,
+    };
     let change = seen.next();
     let said = said(&seen, &change);
     (change, said)
@@ -371,14 +383,14 @@ fn without_room_for_a_size_an_image_and_a_minor_go_on_with_the_one_that_is_pinne
 #[test]
 fn a_plan_takes_room_only_once_it_goes_on_and_there_is_some() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
-    let small_node = Had { noted: SMALL, pinned: Some(SMALL), seen: Some(SMALL) };
+    let small_node = NodeSizes { noted: SMALL, pinned: Some(SMALL), seen: Some(SMALL) };
     let begins = next(&small(), None, LARGE);
     assert_eq!((begins.holds(small_node, None, false), begins.holds(small_node, None, true)), (LARGE, SMALL));
     let mut is_back = turned("back");
     is_back["only"] = json!(0);
     for planned in [resize(&[]), resize(&[is_back])] {
-        let swapping = Swapping::of(&planned).unwrap().unwrap();
-        let noted = Had { noted: LARGE, ..small_node };
+        let swapping = SwapProgress::of(&planned).unwrap().unwrap();
+        let noted = NodeSizes { noted: LARGE, ..small_node };
         let of = |change: &Change| change.holds(noted, Some(&swapping), false);
         assert_eq!((of(&Change::Nothing), of(&go(Request::Rollback)), of(&go(Request::Resume))), (SMALL, SMALL, LARGE));
     }
@@ -392,7 +404,7 @@ fn a_plan_takes_room_only_once_it_goes_on_and_there_is_some() {
 /// Whoever may abandon plans and edit a cluster could note the largest size for as long as he likes, without a VM.
 #[test]
 fn a_plan_that_is_turned_before_anything_of_a_node_has_begun_takes_no_room() {
-    let node = Had { noted: SMALL, pinned: Some(SMALL), seen: Some(SMALL) };
+    let node = NodeSizes { noted: SMALL, pinned: Some(SMALL), seen: Some(SMALL) };
     let begun = |action: &str| json!({"event": "begun", "action": action, "node": 0});
     let (back, abandon, import) = (turned("back"), turned("abandon"), begun("import"));
     let turns = [
@@ -404,7 +416,7 @@ fn a_plan_that_is_turned_before_anything_of_a_node_has_begun_takes_no_room() {
         (vec![import, abandon, begun("keep")], LARGE),
     ];
     for (entries, size) in turns {
-        let swapping = Swapping::of(&resize(&entries)).unwrap().unwrap();
+        let swapping = SwapProgress::of(&resize(&entries)).unwrap().unwrap();
         for change in [Change::Nothing, Change::Go("shop-1".to_owned(), Request::Resume)] {
             assert_eq!(change.holds(node, Some(&swapping), false), size, "{change:?} {entries:?}");
         }
@@ -502,7 +514,7 @@ fn a_plan_without_room_for_its_size_gives_way_to_an_image_and_to_a_minor() {
 fn a_plan_that_nobody_wants_any_more_does_not_end_for_want_of_room() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let of = |cluster: &TenantCluster, size, operation: Operation| {
-        let said = |seen: &SeenCluster<'_>, change: &Change| seen.ends_for_room(change);
+        let said = |seen: &ObservedCluster<'_>, change: &Change| seen.ends_for_room(change);
         said_without_room((cluster, Ok(size)), "1.35", Some(&operation), said)
     };
     assert_eq!(of(&small(), LARGE, resize(&[])), (go(Request::Withdraw), true), "for a minor");
@@ -532,8 +544,8 @@ fn a_resize_is_not_tried_again_without_room_and_that_is_the_answer() {
 fn a_control_node_counts_as_its_vm_and_as_the_larger_of_what_it_may_have_until_there_is_no_way_back() {
     let cluster = small();
     let of = |change: &Change, operation: Option<&Operation>, noted, seen| {
-        let node = Had { noted, pinned: Some(SMALL), seen };
-        change.holds(node, operation.map(|it| Swapping::of(it).unwrap().unwrap()).as_ref(), false)
+        let node = NodeSizes { noted, pinned: Some(SMALL), seen };
+        change.holds(node, operation.map(|it| SwapProgress::of(it).unwrap().unwrap()).as_ref(), false)
     };
     let moves = vec![json!({"event": "begun", "action": "import", "node": 0})];
     let begins = next(&cluster, None, LARGE);
@@ -559,7 +571,7 @@ fn a_control_node_counts_as_its_vm_and_as_the_larger_of_what_it_may_have_until_t
         assert_eq!(of(&Change::Nothing, Some(&swap(entries)), SMALL, Some(LARGE)), LARGE, "{entries:?}");
     }
     // It becomes what is pinned again without anybody being asked for room.
-    let shrunk = Had { noted: SMALL, pinned: Some(LARGE), seen: Some(SMALL) };
+    let shrunk = NodeSizes { noted: SMALL, pinned: Some(LARGE), seen: Some(SMALL) };
     assert_eq!(Change::Nothing.holds(shrunk, None, false), LARGE);
     // On the way to smaller ones each may come back.
     let huge = ControlPlaneSize { processors: 8, memory_mib: 32768 };

@@ -4,7 +4,7 @@
 use super::obstacle::Obstacle;
 use super::sizes::automatic;
 use crate::objects::{
-    AUTO, Condition, LifecyclePhase, NodeImage, NodeImageReason, NodeImageStatus, Reason, Resolved, Standing,
+    AUTO, Condition, ConditionStatus, LifecyclePhase, NodeImage, NodeImageReason, NodeImageStatus, Reason, Resolved,
     TenantClusterReason, TenantClusterSpec, VMClassSpec,
 };
 use contract::version::is_older;
@@ -14,7 +14,7 @@ const DATA_DISK: u32 = 32;
 
 /// What the spec names, as it was looked at.
 #[derive(Clone, Copy, Debug)]
-pub struct Named<'a> {
+pub struct ResolveInputs<'a> {
     pub images: &'a [NodeImage],
     /// The class of the control nodes; none if there is no such class, or it is `auto`.
     pub class: Option<&'a VMClassSpec>,
@@ -26,7 +26,11 @@ pub struct Named<'a> {
 ///
 /// # Errors
 /// Why it cannot be decided: nothing is pinned anew then.
-pub fn resolved(spec: &TenantClusterSpec, before: Option<&Resolved>, named: &Named<'_>) -> Result<Resolved, Obstacle> {
+pub fn resolved(
+    spec: &TenantClusterSpec,
+    before: Option<&Resolved>,
+    named: &ResolveInputs<'_>,
+) -> Result<Resolved, Obstacle> {
     let image = image(spec, before, named.images)?;
     let (processors, memory_mib, data_disk_gib) = if spec.control_plane.vm_class == AUTO {
         let size = automatic(named.workers);
@@ -114,9 +118,11 @@ pub fn suits(image: &NodeImage, version: &str, named: bool) -> Result<(), Obstac
     }
     for about in [NodeImageReason::Understood, NodeImageReason::TemplatesThere].map(NodeImageReason::condition) {
         match standing(&status.conditions, about) {
-            Some((Standing::True, _)) => {}
-            Some((Standing::False, why)) => return unsuitable(format!("the image {name} is not {about}: {why}")),
-            Some((Standing::Unknown, _)) | None => return unknown(&format!("whether it is {about}")),
+            Some((ConditionStatus::True, _)) => {}
+            Some((ConditionStatus::False, why)) => {
+                return unsuitable(format!("the image {name} is not {about}: {why}"));
+            }
+            Some((ConditionStatus::Unknown, _)) | None => return unknown(&format!("whether it is {about}")),
         }
     }
     if status.version.is_none() {
@@ -130,7 +136,7 @@ pub fn suits(image: &NodeImage, version: &str, named: bool) -> Result<(), Obstac
 }
 
 /// How a condition stands, and why; none if nothing is said of it.
-pub fn standing<'c>(conditions: &'c [Condition], about: &str) -> Option<(Standing, &'c str)> {
+pub fn standing<'c>(conditions: &'c [Condition], about: &str) -> Option<(ConditionStatus, &'c str)> {
     let found = conditions.iter().find(|condition| condition.about == about)?;
     Some((found.status, if found.message.is_empty() { &found.reason } else { &found.message }))
 }
@@ -146,7 +152,7 @@ mod tests {
         images: &[NodeImage],
     ) -> Result<Resolved, Obstacle> {
         let class = class();
-        resolved(spec, before, &Named { images, class: Some(&class), workers: 0 })
+        resolved(spec, before, &ResolveInputs { images, class: Some(&class), workers: 0 })
     }
 
     #[test]
@@ -181,8 +187,8 @@ mod tests {
             (ImageUnsuitable, &|status| status.phase = expired()),
             (ImageUnsuitable, &|status| status.phase = Some(LifecyclePhase::Deprecated)),
             (ImageUnsuitable, &|status| status.kubernetes = vec!["1.35".to_owned()]),
-            (ImageUnsuitable, &|status| status.conditions[0].status = Standing::False),
-            (PreflightNotKnown, &|status| status.conditions[1].status = Standing::Unknown),
+            (ImageUnsuitable, &|status| status.conditions[0].status = ConditionStatus::False),
+            (PreflightNotKnown, &|status| status.conditions[1].status = ConditionStatus::Unknown),
             (PreflightNotKnown, &|status| drop(status.conditions.pop())),
             (PreflightNotKnown, &|status| *status = NodeImageStatus::default()),
         ];
@@ -203,7 +209,7 @@ mod tests {
         let (mut spec, images) = (cluster().spec, [image("kaas-tenant-0.2.0", "0.2.0")]);
         let class = class();
         let sized = |spec: &TenantClusterSpec, class: Option<&VMClassSpec>, workers| {
-            let found = resolved(spec, None, &Named { images: &images, class, workers })?;
+            let found = resolved(spec, None, &ResolveInputs { images: &images, class, workers })?;
             Ok::<_, Obstacle>((found.processors.unwrap(), found.memory_mib.unwrap(), found.data_disk_gib.unwrap()))
         };
         spec.control_plane.vm_class = AUTO.to_owned();

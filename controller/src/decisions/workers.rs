@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
-use super::limits::{Held, goes};
+use super::limits::{PoolAllowance, is_leaving_machine};
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
 use super::repair::Repairs;
 use crate::objects::{
@@ -31,7 +31,13 @@ pub fn site(of_control_node: &BTreeMap<String, String>, authority: String) -> Si
 }
 
 /// What the Machine of a further worker is like, but for its name. `wanted` is the pool in `fleet`'s words.
-pub fn like(cluster: &TenantCluster, pool: &NodePool, wanted: &Pool, class: &VMClassSpec, zone: &str) -> Machine {
+pub fn machine_template(
+    cluster: &TenantCluster,
+    pool: &NodePool,
+    wanted: &Pool,
+    class: &VMClassSpec,
+    zone: &str,
+) -> Machine {
     let (name, network) = (cluster.name_any(), pool.spec.network.clone());
     let spec = MachineSpec {
         cluster_ref: Reference::to(&name),
@@ -65,7 +71,7 @@ pub fn like(cluster: &TenantCluster, pool: &NodePool, wanted: &Pool, class: &VMC
 /// Whether something may have to be made for a pool: fewer workers stay than are wanted, or one is outdated, or ill: it may be repaired. If
 /// not, it is nothing to the pool what others have.
 pub fn may_make(wanted: &Pool, machines: &[Machine]) -> bool {
-    let staying = machines.iter().filter(|machine| !goes(machine)).count();
+    let staying = machines.iter().filter(|machine| !is_leaving_machine(machine)).count();
     let is_outdated =
         |machine: &Machine| worker_of(machine).map_or(true, |worker| wanted.template.outdates(&worker.template));
     let is_ill = |machine: &Machine| machine.status.as_ref().is_some_and(|status| status.unhealthy_since.is_some());
@@ -77,7 +83,7 @@ pub fn may_make(wanted: &Pool, machines: &[Machine]) -> bool {
 ///
 /// # Errors
 /// When a Machine is not what it has to be: nothing is done for the pool then.
-pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Result<PoolRecord, Mismatch> {
+pub fn pool_record(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Result<PoolRecord, Mismatch> {
     let mut pool = wanted;
     let mut workers = machines.iter().map(worker_of).collect::<Result<Vec<_>, _>>()?;
     for (worker, machine) in workers.iter_mut().zip(machines) {
@@ -102,11 +108,11 @@ pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Res
 
 /// What was seen of a pool, and decided by that.
 #[derive(Debug)]
-pub struct Looked<'a> {
+pub struct PoolObservation<'a> {
     pub seen: &'a WorkersStatus,
     /// What is said of VMs that are newer than the database; none if there are none.
     pub drifted: Option<String>,
-    pub held: &'a Held,
+    pub held: &'a PoolAllowance,
     pub repairs: &'a Repairs,
     /// What the control nodes have to come to first; none if nothing.
     pub awaited: Option<String>,
@@ -114,12 +120,12 @@ pub struct Looked<'a> {
 }
 
 /// What a pool says of itself, by what was seen for this generation of its spec.
-pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &Time) -> NodePoolStatus {
+pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_>, now: &Time) -> NodePoolStatus {
     use NodePoolReason::{
         AllReady, AwaitsControlPlane, Current, DrainBlocked, Drifted, JoinFailed, NotReached, Paused, Replacing,
         Scaling, WorkersNotReady,
     };
-    let Looked { seen, drifted, held, repairs, awaited, going } = looked;
+    let PoolObservation { seen, drifted, held, repairs, awaited, going } = looked;
     let mut status = pool.status.clone().unwrap_or_default();
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Leaving).collect();
@@ -262,7 +268,7 @@ mod tests {
                 powers_on: false,
                 keeps_lost: true,
             };
-            let kept = kept(pool, &[machine], false, 1_796_115_600).unwrap();
+            let kept = pool_record(pool, &[machine], false, 1_796_115_600).unwrap();
             let [worker] = &kept.machines[..] else { panic!("{kept:?}") };
             let why = worker.reason.as_ref().map(|why| why.code.as_str());
             assert_eq!((worker.state, why, worker.impersonated), (State::Leaving, Some(ASKED), impersonated));

@@ -209,7 +209,9 @@ mod tests {
             let of_table: BTreeSet<_> = kind.conditions.iter().map(|described| described.condition).collect();
             assert_eq!(of_table.len(), kind.conditions.len());
             for described in &kind.conditions {
-                assert!(described.reasons.iter().any(|(_, standing, _)| *standing == crate::objects::Standing::True));
+                assert!(
+                    described.reasons.iter().any(|(_, standing, _)| *standing == crate::objects::ConditionStatus::True)
+                );
                 let words: BTreeSet<_> = described.reasons.iter().map(|(word, ..)| word).collect();
                 assert_eq!(words.len(), described.reasons.len(), "{}", described.condition);
             }

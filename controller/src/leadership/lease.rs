@@ -30,15 +30,15 @@ pub const UNKNOWN: &str = "nobody that is known";
 pub const LEASE: Duration = TERM.saturating_add(WINDOW);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum ElectionStep {
     /// It makes the Lease its own.
-    Take(Before),
+    Take(PreviousHolder),
     /// It looks again after a while.
     Wait,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Before {
+pub enum PreviousHolder {
     /// Nobody at all: this one has made the mark, and the Lease after it.
     Nobody,
     /// Somebody who has given it back, and had ended all work by then.
@@ -49,12 +49,12 @@ pub enum Before {
 
 /// A Lease as it was seen, since when.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ObservedLease {
     spec: LeaseSpec,
     since: Duration,
 }
 
-impl Seen {
+impl ObservedLease {
     /// Notes how it is at a time of this machine's own clock: those of other machines are not gone by.
     pub fn noted(before: Option<Self>, lease: &Lease, now: Duration) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
@@ -65,17 +65,17 @@ impl Seen {
     }
 
     /// What whoever has this name does at this time, who takes nothing that others may want before it was left alone for so long.
-    pub fn next(&self, own: &str, now: Duration, patience: Duration) -> Next {
+    pub fn next(&self, own: &str, now: Duration, patience: Duration) -> ElectionStep {
         let alone = now.saturating_sub(self.since);
         match self.spec.holder_identity.as_deref().unwrap_or_default() {
-            "" if alone < patience => Next::Wait,
-            "" => Next::Take(Before::Released),
+            "" if alone < patience => ElectionStep::Wait,
+            "" => ElectionStep::Take(PreviousHolder::Released),
             // By a request whose answer was lost. Who led before that is not known any more.
-            holder if holder == own => Next::Take(Before::Silent),
+            holder if holder == own => ElectionStep::Take(PreviousHolder::Silent),
             _ => {
                 let said = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
                 let lasts = LEASE.max(Duration::from_secs(said.unwrap_or_default())).max(patience);
-                if alone >= lasts { Next::Take(Before::Silent) } else { Next::Wait }
+                if alone >= lasts { ElectionStep::Take(PreviousHolder::Silent) } else { ElectionStep::Wait }
             }
         }
     }
@@ -144,23 +144,23 @@ mod tests {
     fn a_lease_is_taken_once_it_was_not_renewed_for_as_long_as_it_says_and_never_less() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let lease = new("one", at(1000));
-        let seen = Seen::noted(None, &lease, second(5));
-        assert_eq!(seen.next("two", second(24), NONE), Next::Wait);
-        assert_eq!(seen.next("two", second(25), NONE), Next::Take(Before::Silent));
+        let seen = ObservedLease::noted(None, &lease, second(5));
+        assert_eq!(seen.next("two", second(24), NONE), ElectionStep::Wait);
+        assert_eq!(seen.next("two", second(25), NONE), ElectionStep::Take(PreviousHolder::Silent));
         // Its clock may stand still: what was renewed is another one all the same.
         let again = renewed(&lease, at(1000));
-        let seen = Seen::noted(Some(seen), &again, second(24));
-        assert_eq!(seen.next("two", second(43), NONE), Next::Wait);
-        let seen = Seen::noted(Some(seen), &again, second(43));
-        assert_eq!(seen.next("two", second(44), NONE), Next::Take(Before::Silent));
+        let seen = ObservedLease::noted(Some(seen), &again, second(24));
+        assert_eq!(seen.next("two", second(43), NONE), ElectionStep::Wait);
+        let seen = ObservedLease::noted(Some(seen), &again, second(43));
+        assert_eq!(seen.next("two", second(44), NONE), ElectionStep::Take(PreviousHolder::Silent));
         let with = |seconds| {
             let mut lease = lease.clone();
             lease.spec.as_mut().unwrap().lease_duration_seconds = seconds;
-            Seen::noted(None, &lease, second(0))
+            ObservedLease::noted(None, &lease, second(0))
         };
-        assert_eq!(with(Some(60)).next("two", second(59), NONE), Next::Wait);
+        assert_eq!(with(Some(60)).next("two", second(59), NONE), ElectionStep::Wait);
         for nonsense in [None, Some(0), Some(-5), Some(1)] {
-            assert_eq!(with(nonsense).next("two", second(19), NONE), Next::Wait, "{nonsense:?}");
+            assert_eq!(with(nonsense).next("two", second(19), NONE), ElectionStep::Wait, "{nonsense:?}");
         }
     }
 
@@ -169,11 +169,17 @@ mod tests {
         let now = Timestamp::from_second(1000).unwrap();
         let lease = released(&renewed(&new("one", now), now));
         assert!(!is_held_by(&lease, "one"));
-        assert_eq!(Seen::noted(None, &lease, second(0)).next("two", second(0), NONE), Next::Take(Before::Released));
+        assert_eq!(
+            ObservedLease::noted(None, &lease, second(0)).next("two", second(0), NONE),
+            ElectionStep::Take(PreviousHolder::Released)
+        );
         let lease = taken(&lease, "two", now);
         assert!(is_held_by(&lease, "two"));
         assert_eq!(lease.spec.as_ref().unwrap().lease_transitions, Some(2));
-        assert_eq!(Seen::noted(None, &lease, second(0)).next("two", second(0), NONE), Next::Take(Before::Silent));
+        assert_eq!(
+            ObservedLease::noted(None, &lease, second(0)).next("two", second(0), NONE),
+            ElectionStep::Take(PreviousHolder::Silent)
+        );
     }
 
     #[test]
@@ -181,13 +187,16 @@ mod tests {
         let (now, patience) = (Timestamp::from_second(1000).unwrap(), second(60));
         let held = new("one", now);
         for lease in [held.clone(), released(&held)] {
-            let seen = Seen::noted(None, &lease, second(5));
-            assert_eq!(seen.next("two", second(64), patience), Next::Wait);
-            assert!(matches!(seen.next("two", second(65), patience), Next::Take(_)));
+            let seen = ObservedLease::noted(None, &lease, second(5));
+            assert_eq!(seen.next("two", second(64), patience), ElectionStep::Wait);
+            assert!(matches!(seen.next("two", second(65), patience), ElectionStep::Take(_)));
             // Each renewal begins the wait anew.
-            let seen = Seen::noted(Some(seen), &renewed(&lease, now), second(60));
-            assert_eq!(seen.next("two", second(119), patience), Next::Wait);
+            let seen = ObservedLease::noted(Some(seen), &renewed(&lease, now), second(60));
+            assert_eq!(seen.next("two", second(119), patience), ElectionStep::Wait);
         }
-        assert_eq!(Seen::noted(None, &held, second(5)).next("one", second(5), patience), Next::Take(Before::Silent));
+        assert_eq!(
+            ObservedLease::noted(None, &held, second(5)).next("one", second(5), patience),
+            ElectionStep::Take(PreviousHolder::Silent)
+        );
     }
 }

@@ -18,10 +18,10 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use self::lease::{Before, NAME, Next, Seen};
+use self::lease::{ElectionStep, NAME, ObservedLease, PreviousHolder};
 use crate::objects::SYSTEM;
 use crate::reach::{Collection, Failure, Objects};
-use crate::term::{Clock, Ended, Term};
+use crate::term::{Clock, Term, TermEnded};
 
 pub use self::lease::LEASE;
 
@@ -57,9 +57,9 @@ pub struct Candidate {
 }
 
 #[derive(Default)]
-struct Known {
+struct CandidateState {
     /// The Lease, once it was there.
-    seen: Option<Seen>,
+    seen: Option<ObservedLease>,
     /// Whether it has looked for the mark, and was answered.
     has_marked: bool,
 }
@@ -78,7 +78,7 @@ enum Mark {
 struct Elected {
     term: Term,
     lease: Lease,
-    before: Before,
+    before: PreviousHolder,
 }
 
 impl Candidate {
@@ -105,11 +105,11 @@ impl Candidate {
     ///
     /// # Errors
     /// The term has ended, and the work is not done.
-    pub async fn lead<W: Future<Output = ()>>(&self, work: impl FnOnce(Term) -> W) -> Result<(), Ended> {
+    pub async fn lead<W: Future<Output = ()>>(&self, work: impl FnOnce(Term) -> W) -> Result<(), TermEnded> {
         let Some(Elected { term, mut lease, before }) = self.elected().await else { return Ok(()) };
         let wait = match before {
-            Before::Nobody | Before::Released => Duration::ZERO,
-            Before::Silent => MARGIN,
+            PreviousHolder::Nobody | PreviousHolder::Released => Duration::ZERO,
+            PreviousHolder::Silent => MARGIN,
         };
         log::info!("{} leads from in {} s on", self.identity, wait.as_secs());
         let working = async {
@@ -122,7 +122,7 @@ impl Candidate {
             () = self.renews(&term, &mut lease) => false,
             () = working => true,
         };
-        term.may().inspect_err(|_| log::warn!("{} leads no longer", self.identity))?;
+        term.ensure_active().inspect_err(|_| log::warn!("{} leads no longer", self.identity))?;
         term.end();
         if done {
             self.gives_back(lease).await;
@@ -133,7 +133,7 @@ impl Candidate {
     /// Waits for the election; none if this process is asked to end before. A try that has begun is waited for: its last request may have
     /// taken the Lease, which nothing but its answer says.
     async fn elected(&self) -> Option<Elected> {
-        let (mut known, mut stopping) = (Known::default(), self.stopping.clone());
+        let (mut known, mut stopping) = (CandidateState::default(), self.stopping.clone());
         while !*stopping.borrow() {
             match self.tries(&mut known).await {
                 Ok(Some(elected)) => return Some(elected),
@@ -148,7 +148,7 @@ impl Candidate {
         None
     }
 
-    async fn tries(&self, known: &mut Known) -> Result<Option<Elected>, Failure> {
+    async fn tries(&self, known: &mut CandidateState) -> Result<Option<Elected>, Failure> {
         let lease = match self.asked(self.objects.get(&self.of, NAME)).await {
             Ok(lease) => lease,
             Err(Failure::Missing) => return self.makes(known).await,
@@ -156,15 +156,15 @@ impl Candidate {
         };
         let lease: Lease = read(lease)?;
         let now = self.clock.now();
-        let noted = Seen::noted(known.seen.take(), &lease, now);
+        let noted = ObservedLease::noted(known.seen.take(), &lease, now);
         let next = noted.next(&self.identity, now, self.patience);
         known.seen = Some(noted);
         // Of a version that made no mark, or of one that is restored; or somebody has removed it.
-        if !known.has_marked || next != Next::Wait {
+        if !known.has_marked || next != ElectionStep::Wait {
             // Who takes a Lease that is there is never the first: it waits for no mark, and makes it once it can.
             self.marks_once(known).await;
         }
-        let Next::Take(before) = next else { return Ok(None) };
+        let ElectionStep::Take(before) = next else { return Ok(None) };
         let taken = lease::taken(&lease, &self.identity, self.clock.time().0);
         // What was asked before takes nothing from the term.
         let begun = self.clock.now();
@@ -182,7 +182,7 @@ impl Candidate {
     /// Makes the Lease where there is none. Who has made the mark, and has neither seen the Lease nor led, holds it at once: nobody was
     /// elected before, and whoever may be meanwhile waits longer than this term lasts, which counts from before the mark. Else somebody may
     /// have led by a Lease that was removed: it is as if that one had renewed it just now.
-    async fn makes(&self, known: &mut Known) -> Result<Option<Elected>, Failure> {
+    async fn makes(&self, known: &mut CandidateState) -> Result<Option<Elected>, Failure> {
         let begun = self.clock.now();
         let mark = self.marks_once(known).await;
         let is_first = mark == Mark::Made && known.seen.is_none() && !self.has_led && self.patience.is_zero();
@@ -193,7 +193,7 @@ impl Candidate {
             return Ok(None);
         }
         let term = Term::elected(&self.identity, self.clock.clone(), begun);
-        Ok(Some(Elected { term, lease: read(made)?, before: Before::Nobody }))
+        Ok(Some(Elected { term, lease: read(made)?, before: PreviousHolder::Nobody }))
     }
 
     /// Makes the mark: [`Mark::Made`] for one alone as long as it stays. While the images of nodes are swapped a leader may not have the
@@ -213,7 +213,7 @@ impl Candidate {
 
     /// The same of a candidate. Nobody stays without a leader for want of the mark: an admission webhook that is asked about ConfigMaps, and
     /// is down, may keep it from being made for long.
-    async fn marks_once(&self, known: &mut Known) -> Mark {
+    async fn marks_once(&self, known: &mut CandidateState) -> Mark {
         match self.marks().await {
             Ok(mark) => {
                 known.has_marked = true;

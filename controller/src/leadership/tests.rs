@@ -168,7 +168,7 @@ fn starts_of(
         let work = |term: Term| async move {
             let end = clock.now() + lasts;
             while clock.now() < end {
-                if term.may().is_ok() {
+                if term.ensure_active().is_ok() {
                     log.0.lock().unwrap().push((clock.now(), who.to_owned()));
                 }
                 sleep(Duration::from_millis(250)).await;

@@ -3,7 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
-use super::condition::{Reason, Standing};
+use super::condition::{ConditionStatus, Reason};
 use super::ip_address::IPAddress;
 use super::ip_pool::{IPPool, IPPoolReason};
 use super::machine::{Machine, MachineReason};
@@ -31,7 +31,7 @@ pub struct Described {
     /// What it says when it holds.
     pub meaning: &'static str,
     /// Each reason with how it stands, and what that means.
-    pub reasons: Vec<(&'static str, Standing, &'static str)>,
+    pub reasons: Vec<(&'static str, ConditionStatus, &'static str)>,
 }
 
 /// All kinds.

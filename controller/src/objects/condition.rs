@@ -9,7 +9,7 @@ use super::shapes;
 
 /// Whether something holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Standing {
+pub enum ConditionStatus {
     /// It holds.
     True,
     /// It does not.
@@ -27,7 +27,7 @@ pub struct Condition {
     #[schemars(length(min = 1, max = 64))]
     pub about: String,
     /// Whether it holds.
-    pub status: Standing,
+    pub status: ConditionStatus,
     /// The generation of the spec that it was judged by.
     #[serde(default)]
     #[schemars(range(min = 0))]
@@ -65,7 +65,7 @@ pub trait Reason: Copy + 'static {
     fn condition(self) -> &'static str;
 
     /// How it stands for this reason.
-    fn standing(self) -> Standing;
+    fn standing(self) -> ConditionStatus;
 
     /// The word in the object.
     fn word(self) -> &'static str;
@@ -113,8 +113,8 @@ macro_rules! reasons {
                 match self { $($(Self::$reason => stringify!($condition),)+)+ }
             }
 
-            fn standing(self) -> $crate::objects::Standing {
-                match self { $($(Self::$reason => $crate::objects::Standing::$standing,)+)+ }
+            fn standing(self) -> $crate::objects::ConditionStatus {
+                match self { $($(Self::$reason => $crate::objects::ConditionStatus::$standing,)+)+ }
             }
 
             fn word(self) -> &'static str {
@@ -177,7 +177,7 @@ mod tests {
         assert!(set(&mut conditions, Weather::Rain, "it pours", 2, &at(4)), "its message is new");
         assert_eq!(conditions.len(), 2);
         let dry = &conditions[0];
-        assert_eq!((dry.about.as_str(), dry.reason.as_str(), dry.status), ("Dry", "Rain", Standing::False));
+        assert_eq!((dry.about.as_str(), dry.reason.as_str(), dry.status), ("Dry", "Rain", ConditionStatus::False));
         assert_eq!((&dry.last_transition_time, dry.observed_generation, dry.message.as_str()), (&at(3), 2, "it pours"));
         let warm = &conditions[1];
         assert_eq!((warm.about.as_str(), warm.reason.as_str()), ("Warm", "NotLooked"));

@@ -19,7 +19,7 @@ pub struct Deployment {
     #[schemars(schema_with = "shapes::uuid")]
     pub id: Option<String>,
     /// What is to come of them.
-    pub goal: Goal,
+    pub goal: DeploymentLifecycle,
     /// What their first VMs were made of.
     pub image: DeployedImage,
     /// The control nodes.
@@ -49,7 +49,7 @@ pub struct Deployment {
         length(max = 16),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["vm"])
     )]
-    pub granted: Vec<GrantedVm>,
+    pub granted: Vec<AdoptedVmStatus>,
     /// The upgrade that was the last one when the cluster was gone: it has ended with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
@@ -69,7 +69,7 @@ pub struct Deployment {
     /// VMs whose removal was requested as the cluster goes. Another VM with such a BIOS UUID is a copy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
-    pub going: Vec<GoingVm>,
+    pub going: Vec<DeletingVm>,
     /// Where VMs were when they were seen last. While a file of them exists, a VM that is not shown may run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
@@ -97,7 +97,7 @@ pub struct VmPlace {
 
 /// What is to come of control nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Goal {
+pub enum DeploymentLifecycle {
     /// They are made, and run.
     Up,
     /// They are removed.
@@ -156,7 +156,7 @@ pub struct DeployedNode {
 /// A VM that goes by a person's word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct GrantedVm {
+pub struct AdoptedVmStatus {
     /// Its BIOS UUID.
     #[schemars(schema_with = "shapes::uuid")]
     pub vm: String,
@@ -172,7 +172,7 @@ pub struct GrantedVm {
 /// A VM whose removal was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct GoingVm {
+pub struct DeletingVm {
     /// Its BIOS UUID.
     #[schemars(schema_with = "shapes::uuid")]
     pub vm: String,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::condition::{Condition, reasons};
-use super::deployment::GoingVm;
+use super::deployment::DeletingVm;
 use super::node_pool::Taint;
 use super::reference::Reference;
 use super::rules::{at, fixed, fixed_if_given, rule};
@@ -313,7 +313,7 @@ pub struct Journal {
     pub impersonated: bool,
     /// Its VM, noted before that is taken apart, removed or given up: another one of the same BIOS UUID is a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub going: Option<GoingVm>,
+    pub going: Option<DeletingVm>,
     /// UUIDs of the disks that its VM held then, but for volumes of storage drivers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::uuids")]

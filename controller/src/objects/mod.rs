@@ -33,8 +33,10 @@ mod tenant_cluster;
 mod vm_class;
 
 pub use self::all::{Described, Kind, all};
-pub use self::condition::{Condition, Reason, Standing, set};
-pub use self::deployment::{DeployedImage, DeployedNode, Deployment, DiskPlace, Goal, GoingVm, GrantedVm, VmPlace};
+pub use self::condition::{Condition, ConditionStatus, Reason, set};
+pub use self::deployment::{
+    AdoptedVmStatus, DeletingVm, DeployedImage, DeployedNode, Deployment, DeploymentLifecycle, DiskPlace, VmPlace,
+};
 pub use self::ip_address::{Claimant, IPAddress, IPAddressSpec, Purpose};
 pub use self::ip_pool::{IPPool, IPPoolReason, IPPoolSpec, IPPoolStatus};
 pub use self::machine::{
@@ -51,8 +53,8 @@ pub use self::operation::{
     PlannedStep,
 };
 pub use self::provider::{
-    Addressing, AllowedNamespaces, Clones, From, Limits, Provider, ProviderNetwork, ProviderReason, ProviderSpec,
-    ProviderStatus, ProviderType, RestartPriority, VSphere, Zone, ZoneRoom,
+    Addressing, AllowedNamespaces, Clones, FromNamespaces, Limits, Provider, ProviderNetwork, ProviderReason,
+    ProviderSpec, ProviderStatus, ProviderType, RestartPriority, VSphere, Zone, ZoneRoom,
 };
 pub use self::reference::Reference;
 pub use self::site::{Proxy, Site};

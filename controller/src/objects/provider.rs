@@ -245,7 +245,7 @@ pub enum Addressing {
 pub struct AllowedNamespaces {
     /// Which namespaces.
     #[serde(default)]
-    pub from: From,
+    pub from: FromNamespaces,
     /// Their names; with `Listed`. None means that no cluster may be made here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::namespaces", extend("x-kubernetes-list-type" = "set"))]
@@ -258,7 +258,7 @@ fn namespace_rules() -> Vec<Value> {
 
 /// Which namespaces are meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum From {
+pub enum FromNamespaces {
     /// Those that are listed.
     #[default]
     Listed,

@@ -20,7 +20,7 @@ pub enum Failure {
     Unknown(#[source] anyhow::Error),
     /// This process may change nothing more. What was asked for just before may have been done.
     #[error(transparent)]
-    Ended(#[from] crate::term::Ended),
+    Ended(#[from] crate::term::TermEnded),
 }
 
 impl Failure {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::in_use::{InUse, Lists};
+use super::in_use::{AddressesInUse, Lists};
 use super::objects::{Collection, Objects};
 use crate::objects::IPAddress;
 use crate::term::Term;
@@ -26,9 +26,9 @@ impl Fenced {
 
     /// What was answered after the term is of no use: somebody else may have answered it meanwhile.
     async fn within<T>(&self, asked: impl Future<Output = Result<T, Failure>> + Send) -> Result<T, Failure> {
-        self.term.may()?;
+        self.term.ensure_active()?;
         let answer = asked.await;
-        self.term.may()?;
+        self.term.ensure_active()?;
         answer
     }
 }
@@ -39,7 +39,7 @@ impl Objects for Fenced {
         self.within(self.objects.list(of, label)).await
     }
 
-    async fn in_use(&self, since: Option<u64>) -> Result<Arc<InUse>, Failure> {
+    async fn in_use(&self, since: Option<u64>) -> Result<Arc<AddressesInUse>, Failure> {
         let of = Collection::of::<IPAddress>(None);
         // Whoever makes the list may have waited for that beyond the term.
         let list = self.list(&of, None);

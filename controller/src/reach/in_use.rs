@@ -23,7 +23,7 @@ const APART: Duration = Duration::from_millis(100);
 
 /// The addresses that are in use, as a list has said.
 #[derive(Debug)]
-pub struct InUse {
+pub struct AddressesInUse {
     number: u64,
     /// In the order of their addresses and pools.
     addresses: Vec<Address>,
@@ -39,7 +39,7 @@ struct Address {
     going: Option<Time>,
 }
 
-impl InUse {
+impl AddressesInUse {
     /// As a list of this number says.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ struct State {
     begun: u64,
     at: Option<Instant>,
     /// The last one that has ended, by its number.
-    last: Option<(u64, Result<Arc<InUse>, Failure>)>,
+    last: Option<(u64, Result<Arc<AddressesInUse>, Failure>)>,
 }
 
 impl Lists {
@@ -115,7 +115,7 @@ impl Lists {
         &self,
         since: Option<u64>,
         list: impl Future<Output = Result<Vec<Value>, Failure>> + Send,
-    ) -> Result<Arc<InUse>, Failure> {
+    ) -> Result<Arc<AddressesInUse>, Failure> {
         let wanted = {
             let state = self.state();
             match (&state.last, since) {
@@ -130,13 +130,13 @@ impl Lists {
         let earliest = self.state().at.map(|at| at + APART);
         sleep_until((Instant::now() + GATHERED).max(earliest.unwrap_or_else(Instant::now))).await;
         let number = self.begins();
-        let answer = list.await.and_then(|all| InUse::read(number, all)).map(Arc::new);
+        let answer = list.await.and_then(|all| AddressesInUse::read(number, all)).map(Arc::new);
         self.state().last = Some((number, again(&answer)));
         answer
     }
 
     /// What the last list has said, if it was begun as this one or later.
-    fn answered(&self, wanted: u64) -> Option<Result<Arc<InUse>, Failure>> {
+    fn answered(&self, wanted: u64) -> Option<Result<Arc<AddressesInUse>, Failure>> {
         let state = self.state();
         state.last.as_ref().filter(|(number, _)| *number >= wanted).map(|(_, answer)| again(answer))
     }
@@ -153,7 +153,7 @@ impl Lists {
 }
 
 /// An answer, for one more who has waited for it.
-fn again(answer: &Result<Arc<InUse>, Failure>) -> Result<Arc<InUse>, Failure> {
+fn again(answer: &Result<Arc<AddressesInUse>, Failure>) -> Result<Arc<AddressesInUse>, Failure> {
     match answer {
         Ok(all) => Ok(Arc::clone(all)),
         Err(failure) => Err(failure.again()),
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use crate::decisions::claimed;
     use crate::objects::{Claimant, Purpose};
-    use crate::term::Ended;
+    use crate::term::TermEnded;
 
     const TAKES: Duration = Duration::from_secs(1);
 
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    fn said(answer: Result<Arc<InUse>, Failure>) -> Vec<String> {
+    fn said(answer: Result<Arc<AddressesInUse>, Failure>) -> Vec<String> {
         answer.unwrap().specs().map(|spec| spec.address.clone()).collect()
     }
 
@@ -272,7 +272,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn in_a_term_that_has_ended_all_who_wait_are_told_so() {
         let (lists, api) = (Lists::default(), Slow::default());
-        let answers = join_all((0..3).map(|_| lists.ask(None, api.fails(Failure::Ended(Ended))))).await;
+        let answers = join_all((0..3).map(|_| lists.ask(None, api.fails(Failure::Ended(TermEnded))))).await;
         assert!(answers.iter().all(|answer| matches!(answer, Err(Failure::Ended(_)))), "{answers:?}");
         assert_eq!(api.begun(), 1);
     }
@@ -302,12 +302,12 @@ mod tests {
         let mut own = object(9, "u");
         (own.metadata.uid, own.metadata.resource_version) = (Some("of it".to_owned()), Some("7".to_owned()));
         let all = [object(10, "v"), own.clone()].map(|object| serde_json::to_value(object).unwrap());
-        let read = InUse::read(3, all.to_vec()).unwrap();
+        let read = AddressesInUse::read(3, all.to_vec()).unwrap();
         own.metadata.labels = None;
         assert_eq!((read.number(), read.of(Some("u")), read.of(None)), (3, vec![own.clone()], Vec::new()));
         let elsewhere = IPAddressSpec { pool_ref: crate::objects::Reference::to("q"), ..own.spec.clone() };
         assert!(read.has(&own.spec) && read.has(&object(10, "w").spec), "whosever it is");
         assert!(!read.has(&elsewhere) && !read.has(&object(11, "u").spec));
-        assert!(InUse::read(3, vec![Value::Null]).is_err());
+        assert!(AddressesInUse::read(3, vec![Value::Null]).is_err());
     }
 }

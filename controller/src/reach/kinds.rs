@@ -80,7 +80,7 @@ pub async fn note<K: Kind, S: Serialize>(
 ///
 /// # Errors
 /// [`Failure::Changed`] when it was changed since.
-pub async fn keeps<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: &str) -> Result<bool, Failure> {
+pub async fn add_finalizer<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: &str) -> Result<bool, Failure> {
     let mut finalizers = seen.finalizers().to_vec();
     if finalizers.iter().any(|there| there == finalizer) {
         return Ok(false);
@@ -93,7 +93,7 @@ pub async fn keeps<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: &str) ->
 ///
 /// # Errors
 /// [`Failure::Changed`] when it was changed since.
-pub async fn releases<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: &str) -> Result<bool, Failure> {
+pub async fn remove_finalizer<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: &str) -> Result<bool, Failure> {
     let left: Vec<String> = seen.finalizers().iter().filter(|there| *there != finalizer).cloned().collect();
     if left.len() == seen.finalizers().len() {
         return Ok(false);

@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::decisions::fixture::cluster;
-    use crate::reach::Placeable as _;
+    use crate::reach::Infrastructure as _;
     use crate::reach::in_memory::InMemory;
     use crate::term::{Clock, Term};
 

@@ -9,7 +9,7 @@ use kube::Resource;
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::in_use::InUse;
+use super::in_use::AddressesInUse;
 use crate::objects::IPAddress;
 
 /// The objects of a kind in a namespace, or in none.
@@ -37,11 +37,11 @@ pub trait Objects: Send + Sync {
 
     /// The addresses that are in use, of all pools, as a list says that is begun after this is awaited first. To who has seen one of a number
     /// (`since`) that one will do, or a later one.
-    async fn in_use(&self, since: Option<u64>) -> Result<Arc<InUse>, Failure> {
+    async fn in_use(&self, since: Option<u64>) -> Result<Arc<AddressesInUse>, Failure> {
         // One that shares no lists has no numbers.
         let number = since.unwrap_or_default();
         let all = self.list(&Collection::of::<IPAddress>(None), None).await?;
-        InUse::read(number, all).map(Arc::new)
+        AddressesInUse::read(number, all).map(Arc::new)
     }
 
     async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure>;

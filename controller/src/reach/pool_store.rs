@@ -20,13 +20,13 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::failure::Failure;
-use super::in_use::InUse;
+use super::in_use::AddressesInUse;
 use super::kinds;
 use super::objects::{Collection, Objects};
 use super::store::ClusterStore;
-use super::tenants::tenants;
+use super::tenants::cluster_inventory;
 use crate::decisions::{
-    Allocation, CLAIMANT, MACHINE_FINALIZER, NODE_POOL, Used, allocation, claimant, claimed, limits, passing,
+    Allocation, CLAIMANT, MACHINE_FINALIZER, NODE_POOL, ResourceUsage, allocation, claimant, claimed, limits, passing,
     permission, zone_of_next,
 };
 use crate::objects::{Claimant, IPAddress, IPAddressSpec, IPPool, Machine, NodePool, Provider};
@@ -54,14 +54,14 @@ pub struct PoolStore<'a> {
     /// The Provider as it was when the pool was held against it; none where nothing is made.
     provider: Option<&'a Provider>,
     /// What was seen of the addresses that are in use: all are looked at once, and not for each worker.
-    seen: Mutex<Seen>,
+    seen: Mutex<ObservedAddresses>,
     /// How often somebody else came first to an address.
     races: AtomicU32,
 }
 
 /// What was seen of the addresses in use. Nothing of their list is kept here, where there may be as many pools as clusters.
 #[derive(Default)]
-struct Seen {
+struct ObservedAddresses {
     /// The number of the list that was looked at; none before the first one.
     looked: Option<u64>,
     /// Those that were seen to be taken since, each with its number among them.
@@ -179,7 +179,7 @@ impl<'a> PoolStore<'a> {
         let Some(machine) = self.found(name).await?.filter(|found| found.metadata.uid.as_ref() == Some(&uid)) else {
             return Ok(());
         };
-        kinds::releases(self.objects, &machine, MACHINE_FINALIZER).await.map(drop).with_context(attempt)
+        kinds::remove_finalizer(self.objects, &machine, MACHINE_FINALIZER).await.map(drop).with_context(attempt)
     }
 
     /// The addresses of a claimant, by its UID.
@@ -188,7 +188,7 @@ impl<'a> PoolStore<'a> {
         own.context("looking for IPAddresses")
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, ObservedAddresses> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -216,9 +216,9 @@ impl<'a> PoolStore<'a> {
         if provider.spec.limits.is_none() {
             return Ok(());
         }
-        let tenants = tenants(self.objects).await.context("looking at what a Provider's clusters have")?;
+        let tenants = cluster_inventory(self.objects).await.context("looking at what a Provider's clusters have")?;
         let others = tenants.used(&name, |other| other.metadata.uid != machine.metadata.uid);
-        match limits(&provider, others, Used::of([&machine.spec])) {
+        match limits(&provider, others, ResourceUsage::of([&machine.spec])) {
             Some(why) => bail!(why.message),
             None => Ok(()),
         }
@@ -248,7 +248,7 @@ impl<'a> PoolStore<'a> {
                     let object = claimed(&name, address, claimant.clone());
                     match kinds::create(self.objects, &object).await {
                         Ok(_) => {
-                            self.is_taken(object.spec);
+                            self.mark_taken(object.spec);
                             return Ok(Some(address));
                         }
                         Err(Failure::Exists) => {
@@ -266,7 +266,7 @@ impl<'a> PoolStore<'a> {
 
     /// The addresses in use, by a list that is at least as new as the one of this number, and by a new one without it; and beside them those
     /// that were seen to be taken since and are not in it.
-    async fn look(&self, looked: Option<u64>) -> anyhow::Result<(Arc<InUse>, Vec<IPAddressSpec>)> {
+    async fn look(&self, looked: Option<u64>) -> anyhow::Result<(Arc<AddressesInUse>, Vec<IPAddressSpec>)> {
         let before = self.seen().count;
         let all = self.objects.in_use(looked).await.context("looking for IPAddresses")?;
         let mut seen = self.seen();
@@ -279,7 +279,7 @@ impl<'a> PoolStore<'a> {
         Ok((all, since))
     }
 
-    fn is_taken(&self, spec: IPAddressSpec) {
+    fn mark_taken(&self, spec: IPAddressSpec) {
         let mut seen = self.seen();
         let at = seen.count;
         seen.count += 1;
@@ -292,9 +292,9 @@ impl<'a> PoolStore<'a> {
         if own.iter().all(|own| own.spec.address != wanted.address) {
             // Whose it is nobody has asked: it is not this claimant's.
             let claimant = Claimant { uid: String::new(), ..wanted.claimant.clone() };
-            self.is_taken(IPAddressSpec { claimant, ..wanted.clone() });
+            self.mark_taken(IPAddressSpec { claimant, ..wanted.clone() });
         }
-        own.into_iter().for_each(|address| self.is_taken(address.spec));
+        own.into_iter().for_each(|address| self.mark_taken(address.spec));
         self.races.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

@@ -20,7 +20,7 @@ use crate::objects::{
     ControlPlaneSize, Deployment, JournalEntry, Operation, OperationKind, OperationSpec, PlannedStep, Reference,
     SYSTEM, TenantCluster,
 };
-use crate::records::{add, deployment_of, entry_of, journal_entry, kept_of, plan_of};
+use crate::records::{add, deployment_of, deployment_record, entry_of, journal_entry, plan_of};
 use crate::term::{Term, is_controller};
 
 /// How the names of annotations begin that stand for a hold's files.
@@ -140,7 +140,7 @@ impl<'a> ClusterStore<'a> {
         }
         let deployment: Deployment =
             serde_json::from_value(deployment.clone()).context("understanding what is kept")?;
-        Ok(Some(kept_of(&self.cluster, &deployment)?))
+        Ok(Some(deployment_record(&self.cluster, &deployment)?))
     }
 
     async fn keep_deployment(&self, number: u64, text: &str) -> anyhow::Result<()> {
@@ -148,7 +148,7 @@ impl<'a> ClusterStore<'a> {
         let deployment = deployment_of(number, &self.cluster, &kept)?;
         let deployment = serde_json::to_value(deployment)?;
         self.note(&self.clusters(), &self.cluster, |status| {
-            is_overtaken(&status["deployment"], number)?;
+            ensure_not_superseded(&status["deployment"], number)?;
             status["deployment"] = deployment.clone();
             Ok(())
         })
@@ -181,7 +181,7 @@ impl<'a> ClusterStore<'a> {
         }
         let kept = serde_json::to_value(kept)?;
         self.note(&self.operations(), &name, |status| {
-            is_overtaken(status, number)?;
+            ensure_not_superseded(status, number)?;
             (status["hold"], status["entries"]) = (number.into(), kept.clone());
             Ok(())
         })
@@ -219,7 +219,7 @@ impl<'a> ClusterStore<'a> {
             operation.with_context(|| format!("no journal was begun by hold {number}, or it was overtaken"))?;
         let name = operation.metadata.name.context("an Operation without a name")?;
         self.note(&self.operations(), &name, |status| {
-            is_overtaken(status, number)?;
+            ensure_not_superseded(status, number)?;
             let mut entries: Vec<JournalEntry> = serde_json::from_value(status["entries"].clone())?;
             let is_there = entries.last().is_some_and(|last| (&last.event, &last.more) == (&entry.event, &entry.more));
             if attempt == 1 || !is_there {
@@ -233,7 +233,7 @@ impl<'a> ClusterStore<'a> {
 }
 
 /// Refuses a hold that another one has overtaken: it has written what says whose it is.
-fn is_overtaken(written: &Value, number: u64) -> anyhow::Result<()> {
+fn ensure_not_superseded(written: &Value, number: u64) -> anyhow::Result<()> {
     match written["hold"].as_u64().filter(|by| *by > number) {
         Some(by) => bail!("hold {by} has taken over from hold {number}"),
         None => Ok(()),

@@ -9,14 +9,14 @@ use kube::runtime::controller::Action;
 use serde_json::json;
 
 use super::NOW_AND_THEN;
-use crate::context::{Attempt, Context, Trouble};
+use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::{CLAIMANT, POOL};
 use crate::objects::{Claimant, IPAddress, Machine, TenantCluster};
 use crate::reach::{Collection, Failure, Objects, kinds};
 
 /// # Errors
 /// What could not be asked or written.
-pub async fn reconcile(address: Arc<IPAddress>, context: Arc<Context>) -> Result<Action, Trouble> {
+pub async fn reconcile(address: Arc<IPAddress>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let objects = &*context.objects;
     if address.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());

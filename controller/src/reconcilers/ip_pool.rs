@@ -6,17 +6,17 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
 use super::{IN_USE, NOW_AND_THEN};
-use crate::context::{Attempt, Context, Trouble};
-use crate::decisions::{Counted, POOL, counted};
+use crate::context::{Attempt, Context, ReconcileError};
+use crate::decisions::{POOL, PoolUsage, pool_usage};
 use crate::objects::{IPAddress, IPPool, IPPoolReason, IPPoolStatus, set};
 use crate::reach::kinds;
 
 /// # Errors
 /// What could not be asked or written.
-pub async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Action, Trouble> {
+pub async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let (objects, name) = (&*context.objects, pool.name_any());
     if pool.metadata.deletion_timestamp.is_none()
-        && kinds::keeps(objects, &*pool, IN_USE).await.attempting("keeping the IPPool")?
+        && kinds::add_finalizer(objects, &*pool, IN_USE).await.attempting("keeping the IPPool")?
     {
         // It comes again as it is now.
         return Ok(Action::await_change());
@@ -24,15 +24,15 @@ pub async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Actio
     let addresses = kinds::list::<IPAddress>(objects, None, Some((POOL, &name))).await;
     let addresses = addresses.attempting("listing the addresses of the IPPool")?;
     if pool.metadata.deletion_timestamp.is_some() && addresses.is_empty() {
-        kinds::releases(objects, &*pool, IN_USE).await.attempting("letting the IPPool go")?;
+        kinds::remove_finalizer(objects, &*pool, IN_USE).await.attempting("letting the IPPool go")?;
         return Ok(Action::await_change());
     }
     let all = kinds::list::<IPPool>(objects, None, None).await.attempting("listing IPPools")?;
     let before = pool.status.clone();
     let mut now = before.clone().unwrap_or_default();
     let generation = pool.metadata.generation.unwrap_or_default();
-    let ready = match counted(&pool, &addresses, &all) {
-        Ok(Counted { total, used, ready, consistent }) => {
+    let ready = match pool_usage(&pool, &addresses, &all) {
+        Ok(PoolUsage { total, used, ready, consistent }) => {
             let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
             (now.total, now.used) = (number(total), number(used));
             set(&mut now.conditions, consistent.0, &consistent.1, generation, &context.clock.time());

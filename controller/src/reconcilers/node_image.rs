@@ -9,29 +9,29 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
 use super::{IN_USE, NOW_AND_THEN, full_name, keeps};
-use crate::context::{Attempt, Context, Trouble};
-use crate::decisions::{Found, judged, next_phase, phase};
+use crate::context::{Attempt, Context, ReconcileError};
+use crate::decisions::{TemplateInventory, image_conditions, next_phase, phase};
 use crate::objects::{NodeImage, NodeImageStatus, Provider, Template, TenantCluster, set};
 use crate::reach::kinds;
 use crate::reach::providers::Providers;
 
 /// # Errors
 /// What could not be asked or written. What runs VMs and cannot be asked is no error: it is named in the status.
-pub async fn reconcile(image: Arc<NodeImage>, context: Arc<Context>) -> Result<Action, Trouble> {
+pub async fn reconcile(image: Arc<NodeImage>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let objects = &*context.objects;
     if image.metadata.deletion_timestamp.is_some() {
-        return goes(&image, &context).await;
+        return finalize(&image, &context).await;
     }
-    if kinds::keeps(objects, &*image, IN_USE).await.attempting("keeping the NodeImage")? {
+    if kinds::add_finalizer(objects, &*image, IN_USE).await.attempting("keeping the NodeImage")? {
         return Ok(Action::await_change());
     }
     let providers = kinds::list::<Provider>(objects, None, None).await.attempting("listing Providers")?;
     let before = image.status.clone();
     let mut now = before.clone().unwrap_or_default();
     let digest = image.spec.digest.strip_prefix("sha256:").unwrap_or(&image.spec.digest);
-    let mut found = Found::default();
+    let mut found = TemplateInventory::default();
     for provider in providers.iter().filter(|provider| provider.metadata.deletion_timestamp.is_none()) {
-        context.term.may()?;
+        context.term.ensure_active()?;
         let name = provider.name_any();
         match templates(&context.providers, provider, digest, &mut found).await {
             Ok(()) => found.asked = true,
@@ -46,7 +46,7 @@ pub async fn reconcile(image: Arc<NodeImage>, context: Arc<Context>) -> Result<A
     let time = context.clock.time();
     let generation = image.metadata.generation.unwrap_or_default();
     let phase = phase(&image.spec.lifecycle, time.0);
-    let judged = judged(phase, &found, &now);
+    let judged = image_conditions(phase, &found, &now);
     (now.phase, now.templates, now.observed_generation) = (Some(phase), found.templates, generation);
     for (reason, message) in [judged.ready, judged.compatible] {
         set(&mut now.conditions, reason, &message, generation, &time);
@@ -58,7 +58,12 @@ pub async fn reconcile(image: Arc<NodeImage>, context: Arc<Context>) -> Result<A
 }
 
 /// Notes the templates of an image on a Provider; the error is for people.
-async fn templates(providers: &Providers, provider: &Provider, digest: &str, found: &mut Found) -> Result<(), String> {
+async fn templates(
+    providers: &Providers,
+    provider: &Provider,
+    digest: &str,
+    found: &mut TemplateInventory,
+) -> Result<(), String> {
     let name = provider.name_any();
     let zones = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.zones);
     let datastores: BTreeSet<&String> = zones.filter_map(|zone| zone.datastore.as_ref()).collect();
@@ -87,7 +92,7 @@ async fn templates(providers: &Providers, provider: &Provider, digest: &str, fou
 }
 
 /// Lets an image go that no cluster has, or is to have. Its templates stay: VMs may stand on them.
-async fn goes(image: &NodeImage, context: &Context) -> Result<Action, Trouble> {
+async fn finalize(image: &NodeImage, context: &Context) -> Result<Action, ReconcileError> {
     let (objects, name) = (&*context.objects, image.name_any());
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
     let providers = kinds::list::<Provider>(objects, None, None).await.attempting("listing Providers")?;
@@ -100,6 +105,6 @@ async fn goes(image: &NodeImage, context: &Context) -> Result<Action, Trouble> {
         log::info!("the NodeImage {name} is to go, and stays for now: the TenantCluster {} has it", full_name(user));
         return Ok(Action::requeue(NOW_AND_THEN));
     }
-    kinds::releases(objects, image, IN_USE).await.attempting("letting the NodeImage go")?;
+    kinds::remove_finalizer(objects, image, IN_USE).await.attempting("letting the NodeImage go")?;
     Ok(Action::await_change())
 }

@@ -8,7 +8,7 @@ use kube::runtime::controller::Action;
 use serde_json::json;
 
 use super::*;
-use crate::context::{Context, Trouble};
+use crate::context::{Context, ReconcileError};
 use crate::decisions::claimed;
 use crate::objects::fixture::worker;
 use crate::objects::{
@@ -41,7 +41,7 @@ pub(crate) async fn settled<K, F>(
 ) -> Option<Action>
 where
     K: Kind,
-    F: Future<Output = Result<Action, Trouble>>,
+    F: Future<Output = Result<Action, ReconcileError>>,
 {
     let mut last = None;
     for _ in 0..20 {

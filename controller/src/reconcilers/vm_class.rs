@@ -6,16 +6,16 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
 use super::{IN_USE, NOW_AND_THEN, full_name, keeps};
-use crate::context::{Attempt, Context, Trouble};
+use crate::context::{Attempt, Context, ReconcileError};
 use crate::objects::{NodePool, Provider, TenantCluster, VMClass};
 use crate::reach::kinds;
 
 /// # Errors
 /// What could not be asked or written.
-pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Action, Trouble> {
+pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let (objects, name) = (&*context.objects, class.name_any());
     if class.metadata.deletion_timestamp.is_none() {
-        kinds::keeps(objects, &*class, IN_USE).await.attempting("keeping the VMClass")?;
+        kinds::add_finalizer(objects, &*class, IN_USE).await.attempting("keeping the VMClass")?;
         return Ok(Action::await_change());
     }
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
@@ -36,6 +36,6 @@ pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Act
         log::info!("the VMClass {name} is to go, and stays for now: the {user} names it");
         return Ok(Action::requeue(NOW_AND_THEN));
     }
-    kinds::releases(objects, &*class, IN_USE).await.attempting("letting the VMClass go")?;
+    kinds::remove_finalizer(objects, &*class, IN_USE).await.attempting("letting the VMClass go")?;
     Ok(Action::await_change())
 }

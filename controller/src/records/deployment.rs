@@ -7,7 +7,9 @@ use fleet::workers::Image;
 use uuid::Uuid;
 
 use super::text::{Mismatch, digest, digits, read, read_given};
-use crate::objects::{DeployedImage, DeployedNode, Deployment, DiskPlace, Goal, GoingVm, GrantedVm, VmPlace};
+use crate::objects::{
+    AdoptedVmStatus, DeletingVm, DeployedImage, DeployedNode, Deployment, DeploymentLifecycle, DiskPlace, VmPlace,
+};
 
 /// What a cluster's status has of what is kept under a hold.
 ///
@@ -40,9 +42,9 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &DeploymentRecord) -> Resul
         hold,
         id: deployment.map(|id| id.to_string()),
         goal: match goal {
-            control_plane::Lifecycle::Up => Goal::Up,
-            control_plane::Lifecycle::Down => Goal::Down,
-            control_plane::Lifecycle::Gone => Goal::Gone,
+            control_plane::Lifecycle::Up => DeploymentLifecycle::Up,
+            control_plane::Lifecycle::Down => DeploymentLifecycle::Down,
+            control_plane::Lifecycle::Gone => DeploymentLifecycle::Gone,
         },
         image: DeployedImage { name: name.clone(), digest: digest(of_image) },
         nodes: nodes.iter().map(node).collect(),
@@ -64,7 +66,7 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &DeploymentRecord) -> Resul
 ///
 /// # Errors
 /// When a text is not what it has to be.
-pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<DeploymentRecord, Mismatch> {
+pub fn deployment_record(cluster: &str, deployment: &Deployment) -> Result<DeploymentRecord, Mismatch> {
     let Deployment {
         hold: _,
         id,
@@ -90,9 +92,9 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<DeploymentRecor
         cluster: cluster.to_owned(),
         deployment: read_given("deployment.id", id.as_deref(), "UUID")?,
         goal: match goal {
-            Goal::Up => control_plane::Lifecycle::Up,
-            Goal::Down => control_plane::Lifecycle::Down,
-            Goal::Gone => control_plane::Lifecycle::Gone,
+            DeploymentLifecycle::Up => control_plane::Lifecycle::Up,
+            DeploymentLifecycle::Down => control_plane::Lifecycle::Down,
+            DeploymentLifecycle::Gone => control_plane::Lifecycle::Gone,
         },
         image: Image { digest: digest.unwrap_or_default(), name: name.clone() },
         nodes: nodes.iter().map(node_of).collect::<Result<_, _>>()?,
@@ -139,14 +141,14 @@ fn node_of(node: &DeployedNode) -> Result<Node, Mismatch> {
     })
 }
 
-pub(super) fn going_vm(going: &VmRef) -> GoingVm {
+pub(super) fn going_vm(going: &VmRef) -> DeletingVm {
     let VmRef { uuid, id } = going;
-    GoingVm { vm: uuid.to_string(), id: id.clone() }
+    DeletingVm { vm: uuid.to_string(), id: id.clone() }
 }
 
 /// `field` is that of the BIOS UUID.
-pub(super) fn going_of(field: &'static str, going: &GoingVm) -> Result<VmRef, Mismatch> {
-    let GoingVm { vm, id } = going;
+pub(super) fn going_of(field: &'static str, going: &DeletingVm) -> Result<VmRef, Mismatch> {
+    let DeletingVm { vm, id } = going;
     Ok(VmRef { uuid: read(field, vm, "UUID")?, id: id.clone() })
 }
 
@@ -160,13 +162,13 @@ fn place_of(place: &VmPlace) -> Result<(Uuid, Place), Mismatch> {
     Ok((read("deployment.places[].vm", &vm, "UUID")?, Place { node, settings, datastore }))
 }
 
-fn granted_vm(granted: &AdoptedVm) -> GrantedVm {
+fn granted_vm(granted: &AdoptedVm) -> AdoptedVmStatus {
     let AdoptedVm { vm, disks, earlier } = granted;
-    GrantedVm { vm: vm.to_string(), disks: disks.iter().map(ToString::to_string).collect(), earlier: *earlier }
+    AdoptedVmStatus { vm: vm.to_string(), disks: disks.iter().map(ToString::to_string).collect(), earlier: *earlier }
 }
 
-fn granted_of(granted: &GrantedVm) -> Result<AdoptedVm, Mismatch> {
-    let GrantedVm { vm, disks, earlier } = granted;
+fn granted_of(granted: &AdoptedVmStatus) -> Result<AdoptedVm, Mismatch> {
+    let AdoptedVmStatus { vm, disks, earlier } = granted;
     let disks = disks.iter().map(|disk| read("deployment.granted[].disks", disk, "UUID"));
     Ok(AdoptedVm {
         vm: read("deployment.granted[].vm", vm, "UUID")?,
@@ -264,7 +266,7 @@ mod tests {
             let object = deployment_of(4, "shop", &kept).unwrap();
             // As the API server keeps it.
             let object: Deployment = serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap();
-            assert_eq!(kept_of("shop", &object).unwrap(), kept);
+            assert_eq!(deployment_record("shop", &object).unwrap(), kept);
         }
     }
 
@@ -284,7 +286,7 @@ mod tests {
         for (field, change) in changes {
             let mut object = good.clone();
             change(&mut object);
-            let error = kept_of("shop", &object).unwrap_err().to_string();
+            let error = deployment_record("shop", &object).unwrap_err().to_string();
             assert!(error.starts_with(field), "{field}: {error}");
         }
     }

@@ -8,7 +8,7 @@ pub(crate) mod fixture;
 mod text;
 mod worker;
 
-pub use self::deployment::{deployment_of, kept_of};
+pub use self::deployment::{deployment_of, deployment_record};
 pub use self::entry::{add, entry_of, journal_entry, plan_of};
 pub use self::text::{Mismatch, digest, digits_of};
 pub use self::worker::{as_on_form, noted, template, worker_of};

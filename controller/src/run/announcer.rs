@@ -2,7 +2,7 @@
 //! is nobody's news. Of one reason of one object there is one Event for as long as it comes back within six minutes, which counts
 //! (`Recorder`): with the words that it came with, so that other words are an Event of their own ([`Told`]).
 
-mod told;
+mod announced;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -17,8 +17,8 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 
-use self::told::Told;
-use crate::decisions::{News, Reasons, news, reasons};
+use self::announced::Announced;
+use crate::decisions::{PendingEvent, Reasons, pending_events, reasons};
 use crate::objects::Condition;
 
 /// How long the API server may take for an Event: what is not taken by then is lost, and its condition stands.
@@ -26,19 +26,19 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// What was known of the objects of a kind, by UID.
 #[derive(Default)]
-struct Known {
+struct ReasonCache {
     reasons: HashMap<String, Reasons>,
     /// Those of the list that is being read.
     listed: HashSet<String>,
 }
 
-impl Known {
+impl ReasonCache {
     /// Whatever was seen: the object of which there is something new, and what.
     fn sees<K: ResourceExt>(
         &mut self,
         seen: watcher::Event<K>,
         conditions: fn(&K) -> &[Condition],
-    ) -> Option<(K, Vec<News>)> {
+    ) -> Option<(K, Vec<PendingEvent>)> {
         match seen {
             watcher::Event::Init => self.listed.clear(),
             watcher::Event::InitDone => self.reasons.retain(|uid, _| self.listed.contains(uid)),
@@ -47,12 +47,12 @@ impl Known {
                 self.listed.insert(object.uid().unwrap_or_default());
                 // Of one that was not known it is not known either what is new.
                 let before = self.reasons.insert(object.uid()?, reasons(conditions(&object)));
-                let news = news(&before?, conditions(&object));
+                let news = pending_events(&before?, conditions(&object));
                 return Some((object, news));
             }
             watcher::Event::Apply(object) => {
                 let before = self.reasons.insert(object.uid()?, reasons(conditions(&object)));
-                let news = news(&before.unwrap_or_default(), conditions(&object));
+                let news = pending_events(&before.unwrap_or_default(), conditions(&object));
                 return Some((object, news));
             }
         }
@@ -64,14 +64,14 @@ impl Known {
 pub struct Announcer {
     client: Client,
     reporter: Reporter,
-    told: Told<Recorder>,
+    told: Announced<Recorder>,
 }
 
 impl Announcer {
     /// In this controller's name.
     pub fn new(client: Client, reporter: Reporter) -> Self {
         let usual = Recorder::new(client.clone(), reporter.clone());
-        Self { client, reporter, told: Told::new(usual) }
+        Self { client, reporter, told: Announced::new(usual) }
     }
 
     /// Announces what is new of the objects of a kind, for ever.
@@ -79,7 +79,7 @@ impl Announcer {
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
     {
-        let mut known = Known::default();
+        let mut known = ReasonCache::default();
         let stream = watcher(Api::<K>::all(self.client.clone()), watcher::Config::default()).default_backoff();
         let mut stream = std::pin::pin!(stream);
         while let Some(seen) = stream.next().await {
@@ -98,8 +98,8 @@ impl Announcer {
         std::future::pending().await
     }
 
-    async fn publishes(&mut self, object: &ObjectReference, news: News, now: Instant) {
-        let News { about, reason, note, is_grave } = news;
+    async fn publishes(&mut self, object: &ObjectReference, news: PendingEvent, now: Instant) {
+        let PendingEvent { about, reason, note, is_grave } = news;
         let uid = object.uid.clone().unwrap_or_default();
         let anew = || Recorder::new(self.client.clone(), self.reporter.clone());
         let recorder = self.told.by([uid, about.clone(), reason.clone()], &note, now, anew);
@@ -141,7 +141,7 @@ mod tests {
     fn what_was_so_before_is_no_news_and_what_changed_unseen_is() {
         use TenantClusterReason::{Making, NotReady, Serves};
         use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
-        let mut known = Known::default();
+        let mut known = ReasonCache::default();
         let mut told = |seen| {
             let news = known.sees(seen, conditions).map(|(_, news)| news).unwrap_or_default();
             news.into_iter().map(|news| news.reason).collect::<Vec<_>>()
@@ -207,7 +207,7 @@ mod tests {
             [(0, "Stuck", "no room"), (1, "Settled", ""), (2, "Stuck", "no room"), (3, "Stuck", "login refused")]
         {
             let (about, reason, note) = ("Progressing".to_owned(), reason.to_owned(), note.to_owned());
-            let news = News { about, reason, note, is_grave: true };
+            let news = PendingEvent { about, reason, note, is_grave: true };
             announcer.publishes(&cluster, news, begin + Duration::from_secs(60 * minutes)).await;
         }
         serving.abort();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 
-use crate::context::Trouble;
+use crate::context::ReconcileError;
 
 /// The counts of a kind. Clones are the same ones.
 pub struct Attempts<K: Resource<DynamicType = ()>>(Arc<Mutex<HashMap<ObjectRef<K>, u32>>>);
@@ -25,7 +25,7 @@ impl<K: Resource<DynamicType = ()>> Default for Attempts<K> {
 
 impl<K: Resource<DynamicType = ()> + Clone> Attempts<K> {
     /// Notes how it went: with the trouble, which is said, or well. That somebody else was faster is no trouble of the object.
-    pub fn note(&self, object: &K, trouble: Option<&Trouble>) {
+    pub fn note(&self, object: &K, trouble: Option<&ReconcileError>) {
         let reference = ObjectRef::from_obj(object);
         let mut counts = self.counts();
         match trouble {

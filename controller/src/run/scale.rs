@@ -24,7 +24,7 @@ use self::places::Places;
 use self::works::Shared;
 use crate::context::Context;
 use crate::decisions::fixture;
-use crate::objects::{AddressRange, Condition, From, NodePool, Standing, TenantCluster, VMClass};
+use crate::objects::{AddressRange, Condition, ConditionStatus, FromNamespaces, NodePool, TenantCluster, VMClass};
 use crate::reach::in_memory::InMemory;
 use crate::reach::providers::Providers;
 use crate::reach::{Fenced, Objects};
@@ -113,7 +113,7 @@ impl Running {
         let works = works::all(&shared);
         let api = &shared.api;
         let mut provider = fixture::provider();
-        provider.spec.allowed_namespaces.from = From::All;
+        provider.spec.allowed_namespaces.from = FromNamespaces::All;
         api.put(&provider);
         let mut addresses = fixture::pool();
         addresses.spec.subnet = "192.168.0.0/16".to_owned();
@@ -196,7 +196,7 @@ impl Running {
 }
 
 fn is_good(conditions: &[Condition]) -> bool {
-    conditions.iter().any(|condition| condition.about == "Ready" && condition.status == Standing::True)
+    conditions.iter().any(|condition| condition.about == "Ready" && condition.status == ConditionStatus::True)
 }
 
 /// All calls of some that are counted.

@@ -3,20 +3,22 @@
 use kube::runtime::controller::Action;
 use tokio::task::JoinSet;
 
-use crate::context::Trouble;
+use crate::context::ReconcileError;
 
 /// Does work in a task of its own, which ends with whoever waits for it.
 ///
 /// # Errors
 /// Those of the work; or that it has panicked.
-pub async fn alone(work: impl Future<Output = Result<Action, Trouble>> + Send + 'static) -> Result<Action, Trouble> {
+pub async fn alone(
+    work: impl Future<Output = Result<Action, ReconcileError>> + Send + 'static,
+) -> Result<Action, ReconcileError> {
     // A set ends its tasks when it is dropped.
     let mut task = JoinSet::new();
     task.spawn(work);
     match task.join_next().await {
         Some(Ok(done)) => done,
-        Some(Err(error)) => Err(Trouble::Other(anyhow::Error::new(error).context("reconciling broke off"))),
-        None => Err(Trouble::Other(anyhow::anyhow!("reconciling was not begun"))),
+        Some(Err(error)) => Err(ReconcileError::Other(anyhow::Error::new(error).context("reconciling broke off"))),
+        None => Err(ReconcileError::Other(anyhow::anyhow!("reconciling was not begun"))),
     }
 }
 

@@ -95,7 +95,7 @@ pub(super) async fn look(
         let mut shown = Vec::new();
         for (node, vm) in on {
             let of_node = hypervisor.fingerprints(&vm.reference).await?;
-            seen.shown.extend(of_node.map(|shown| (node.name.clone(), shown.authority)));
+            seen.shown.extend(of_node.map(|shown| (node.name.clone(), shown.ca)));
             shown.push((node, of_node));
         }
         // Nobody is asked by what may lead to another cluster: before one is pinned, all have to show the same authority.

@@ -56,7 +56,7 @@ impl Credentials {
     /// # Errors
     /// As of [`Self::parse`]; or there is more in it, or its certificate is another authority's.
     pub fn handed_on(kubeconfig: &str) -> anyhow::Result<Self> {
-        Self::of_address(Kubeconfig::handed_on(kubeconfig)?)
+        Self::of_address(Kubeconfig::parse_untrusted(kubeconfig)?)
     }
 
     /// The name is not quoted: others may have written it, with lines of their own.
@@ -77,7 +77,7 @@ impl Credentials {
 
     /// When they end; none if that cannot be told.
     pub fn ends(&self) -> Option<SystemTime> {
-        self.0.ends()
+        self.0.valid_until()
     }
 
     /// Fingerprints of the authorities that servers are known by, each of its public key.

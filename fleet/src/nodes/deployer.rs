@@ -14,7 +14,7 @@ use anyhow::{Context, bail, ensure};
 use contract::deployer::{Fingerprint, Fingerprints, Issued, PATH, PrivateKey, Session};
 use contract::kubeconfig::Kubeconfig;
 use contract::ports;
-use contract::swap::Refused;
+use contract::swap::Rejection;
 use hyper::body::Body as _;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Request, StatusCode};
@@ -50,7 +50,7 @@ pub struct Deployer {
 pub enum DeployerError {
     /// The node refuses, for the reason of this code.
     #[error("{node} refuses: {} [{}]", refused.reason, refused.code)]
-    Refused { node: Ipv4Addr, refused: Refused },
+    Refused { node: Ipv4Addr, refused: Rejection },
     /// It cannot be reached, is another one than the hypervisor shows, or answers with something else.
     #[error(transparent)]
     Failed(#[from] anyhow::Error),
@@ -119,7 +119,7 @@ impl Deployer {
         let connector = TlsConnector::from(Arc::new(pinned::only(shown.endpoint)?));
         let stream = connector.connect(ServerName::IpAddress(node.into()), stream).await?;
         // Only now is it known that this is the node that the hypervisor shows.
-        let request = Session::of(stream.get_ref().1)?.request(&self.key, &shown.authority)?;
+        let request = Session::of(stream.get_ref().1)?.request(&self.key, &shown.ca)?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let request = Request::post(PATH)
             .header(HOST, node.to_string())
@@ -147,13 +147,13 @@ impl Deployer {
 
     /// What was issued, if it is of the cluster that the hypervisor shows, and for this deployer's key.
     fn accept(&self, issued: Issued, shown: &Fingerprints) -> anyhow::Result<Credentials> {
-        let authorities = certificates(&issued.authority).context("reading the authority")?;
+        let authorities = certificates(&issued.ca).context("reading the authority")?;
         let [authority] = authorities.as_slice() else { bail!("it gives {} authorities, not one", authorities.len()) };
         let fingerprint = Fingerprint::of_key_of(authority).context("its authority is no certificate")?;
         ensure!(
-            fingerprint == shown.authority,
+            fingerprint == shown.ca,
             "its authority is {fingerprint}, and the hypervisor shows {}: it is another cluster's",
-            shown.authority
+            shown.ca
         );
         let key = self.key.pem();
         let chain = certificates(&issued.certificate).context("reading the certificate")?;
@@ -163,7 +163,7 @@ impl Deployer {
             .context("the certificate is not for the deployer's key")?;
         let address = issued.server.strip_prefix("https://").and_then(|address| address.parse::<SocketAddr>().ok());
         ensure!(address.is_some(), "it names no address of the Kubernetes API");
-        let Issued { authority, certificate, server, .. } = issued;
+        let Issued { ca: authority, certificate, server, .. } = issued;
         Ok(Credentials::of(Kubeconfig { server, server_name: None, authority, certificate, key }))
     }
 }
@@ -174,7 +174,7 @@ fn certificates(pem: &str) -> anyhow::Result<Vec<CertificateDer<'static>>> {
 
 /// What an answer that is not 200 says. A node of before knows nothing of deployers.
 fn refusal(node: Ipv4Addr, answer: &Answer) -> DeployerError {
-    if let Ok(refused) = answer.json::<Refused>() {
+    if let Ok(refused) = answer.json::<Rejection>() {
         return DeployerError::Refused { node, refused };
     }
     anyhow::anyhow!("{node} answers {}: {}", answer.status, answer.words()).into()

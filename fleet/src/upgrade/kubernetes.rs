@@ -216,7 +216,7 @@ fn missing(facts: &Node, to: &str) -> anyhow::Result<Option<String>> {
             None => Ok(Some("moves its pods and the virtual IP away".to_owned())),
         },
         None if !here => bail!("it runs {runs} and knows of no upgrade"),
-        None if facts.good.is_none() || !facts.ready => Ok(Some(format!("runs {runs}, waiting to be found good"))),
+        None if facts.healthy.is_none() || !facts.ready => Ok(Some(format!("runs {runs}, waiting to be found good"))),
         None => Ok(None),
     }
 }

@@ -93,14 +93,14 @@ pub fn plan_kubernetes(seen: &ClusterSeen, wanted: Option<&str>) -> Result<Kuber
 
 fn carried(judged: &mut Judged, all: &[(&SeenNode, &Node)], to: Minor) {
     for (node, facts) in all {
-        let carried = facts.kubernetes.carried.iter().find(|version| Minor::of(version) == Some(to));
+        let carried = facts.kubernetes.available.iter().find(|version| Minor::of(version) == Some(to));
         match carried {
             Some(version) => {
                 let runs = &facts.kubernetes.version;
                 judged.holds(&node.name, format!("runs Kubernetes {runs}, its image carries {version}"));
             }
             None => {
-                let carried = facts.kubernetes.carried.join(" and ");
+                let carried = facts.kubernetes.available.join(" and ");
                 let reason =
                     format!("its image carries Kubernetes {carried}, not {to}; swap it to one that does first");
                 judged.refuse(codes::KUBERNETES, &node.name, reason);

@@ -11,7 +11,7 @@ use contract::kubernetes_upgrade;
 use contract::node::Node;
 use contract::ports;
 use contract::renewal;
-use contract::swap::{self, Refused};
+use contract::swap::{self, Rejection};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -29,7 +29,7 @@ pub enum Asked {
     /// The node is at it: ask again.
     Begun,
     Done,
-    Refused(Refused),
+    Refused(Rejection),
     /// The node's image does not know of it.
     Unknown,
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use contract::swap::Refused;
+use contract::swap::Rejection;
 use serde::{Deserialize, Serialize};
 
 use super::refusal::codes;
@@ -39,8 +39,8 @@ impl fmt::Display for Reason {
 }
 
 /// A node's refusal keeps its own code.
-impl From<Refused> for Reason {
-    fn from(Refused { code, reason }: Refused) -> Self {
+impl From<Rejection> for Reason {
+    fn from(Rejection { code, reason }: Rejection) -> Self {
         Self::new(&code, reason)
     }
 }

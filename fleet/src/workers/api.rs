@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use contract::worker_records::LetIn;
+use contract::worker_records::AdmittedWorker;
 use contract::{join_token, worker_records};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -208,7 +208,7 @@ fn let_in(answer: &Answer, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<Strin
     expect(answer, &[200])?;
     let noted: Value = answer.json()?;
     let key = |node: &NodeSeen| {
-        let noted = LetIn::read(noted["data"][&node.name].as_str()?)?;
+        let noted = AdmittedWorker::read(noted["data"][&node.name].as_str()?)?;
         noted.key_of(&node.uid).map(str::to_owned)
     };
     Ok(nodes.iter().filter_map(|node| Some((node.name.clone(), key(node)?))).collect())

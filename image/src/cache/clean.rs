@@ -9,7 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::compiled::GO;
-use super::{Cache, Discarded, PACKAGES, Removed, Spared, Stage, age, entries, failed, is_directory, lock_of, results};
+use super::{
+    Cache, Discarded, PACKAGES, PendingRemoval, Spared, Stage, age, entries, failed, is_directory, lock_of, results,
+};
 
 /// What Cargo compiles of the clones and of the images, and what go compiles of components.
 const COMPILED: [&str; 3] = ["target", "cargo", GO];
@@ -62,7 +64,7 @@ pub struct Cleaned {
 }
 
 impl Cleaned {
-    fn note(&mut self, name: &'static str, discarded: Discarded) -> Option<Removed> {
+    fn note(&mut self, name: &'static str, discarded: Discarded) -> Option<PendingRemoval> {
         let (is_gone, removed) = match discarded {
             Discarded::Out(removed) => (true, Some(removed)),
             Discarded::InUse => (false, None),
@@ -104,7 +106,7 @@ impl Cache {
                 removed.extend(cleaned.note(name, goes));
             }
             drop(lock);
-            cleaned.bytes += removed.iter().map(Removed::bytes).sum::<u64>();
+            cleaned.bytes += removed.iter().map(PendingRemoval::bytes).sum::<u64>();
         }
         for place in &PLACES {
             self.clean_place(place, unused, &spared, &mut cleaned)?;

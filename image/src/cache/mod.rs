@@ -243,7 +243,7 @@ impl Cache {
         if result.is_dir() && lock.try_lock().is_err() {
             return Ok(Discarded::InUse);
         }
-        let removed = Removed(self.work()?);
+        let removed = PendingRemoval(self.work()?);
         match fs::rename(result, removed.path()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Discarded::Vanished),
             renamed => renamed.map(|()| Discarded::Out(removed)).map_err(removing),
@@ -257,7 +257,7 @@ impl Cache {
     }
 
     /// Puts the oldest results but for `keep` of them out of the way.
-    fn prune(&self, directory: &Path, keep: usize) -> Vec<Removed> {
+    fn prune(&self, directory: &Path, keep: usize) -> Vec<PendingRemoval> {
         let mut results = results(directory).unwrap_or_default();
         results.sort_by_key(|result| age(result));
         let old = results.split_off(results.len().min(keep.max(1)));
@@ -389,7 +389,7 @@ impl Drop for Work {
 /// What became of an entry that was to be removed.
 enum Discarded {
     /// It is out of the way.
-    Out(Removed),
+    Out(PendingRemoval),
     /// It was not there any more: somebody else has removed it meanwhile.
     Vanished,
     /// Somebody works with it.
@@ -397,9 +397,9 @@ enum Discarded {
 }
 
 /// What is out of the way. It is removed when the value is dropped.
-struct Removed(Work);
+struct PendingRemoval(Work);
 
-impl Removed {
+impl PendingRemoval {
     fn path(&self) -> PathBuf {
         self.0.path().join("removed")
     }

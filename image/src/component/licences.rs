@@ -13,13 +13,13 @@ use super::toolchain::{self, Toolchain};
 use super::{GoModule, Source, go};
 use crate::cache::{Cache, Key, Stage};
 use crate::go_program;
-use crate::licences::{self, Licensed};
+use crate::licences::{self, LicensedPart};
 use crate::progress::Progress;
 
 const RESULT: &str = "licences.json";
 
 /// The linked modules of a component with their licence texts, Go's own included. Empty for one that was not built here.
-pub fn of(built: &Built, cache: &Cache, progress: &Progress) -> Result<Vec<Licensed>> {
+pub fn of(built: &Built, cache: &Cache, progress: &Progress) -> Result<Vec<LicensedPart>> {
     let Source::GoModule(module) = &built.component.source else { return Ok(Vec::new()) };
     let name = &built.component.name;
     let key = Key::of(Stage::LICENCES).key("component", &built.key).finish();
@@ -31,12 +31,12 @@ pub fn of(built: &Built, cache: &Cache, progress: &Progress) -> Result<Vec<Licen
         .context("reading the licences")
 }
 
-fn collect(built: &Built, module: &GoModule, cache: &Cache, progress: &Progress) -> Result<Vec<Licensed>> {
+fn collect(built: &Built, module: &GoModule, cache: &Cache, progress: &Progress) -> Result<Vec<LicensedPart>> {
     let programs = go_program::of(built)?;
     let modules: BTreeSet<_> = programs.iter().flat_map(|program| &program.modules).collect();
     let modules: Vec<String> = modules.iter().map(|module| format!("{}@{}", module.path, module.version)).collect();
     let go = toolchain::ensure(&module.go, cache, progress)?;
-    let mut found = vec![Licensed {
+    let mut found = vec![LicensedPart {
         name: "stdlib".to_owned(),
         version: module.go.version.clone(),
         licence: Some("BSD-3-Clause".to_owned()),
@@ -46,7 +46,7 @@ fn collect(built: &Built, module: &GoModule, cache: &Cache, progress: &Progress)
     if !modules.is_empty() {
         let flag = module.modfile.iter().map(|modfile| format!("-modfile={modfile}"));
         for Download { path, version, dir } in download(&go, &module.directory, flag.chain(modules), progress)? {
-            found.push(Licensed { name: path, version, licence: None, texts: licences::of_directory(&dir)? });
+            found.push(LicensedPart { name: path, version, licence: None, texts: licences::of_directory(&dir)? });
         }
     }
     Ok(found)

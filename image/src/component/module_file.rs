@@ -27,7 +27,7 @@ pub struct Replace {
 
 /// What is built where a module is imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum ResolvedModule {
     /// The module itself in this version.
     Version(String),
     /// Something else: another module with its version, or a directory.
@@ -88,18 +88,20 @@ impl ModuleFile {
     }
 
     /// What is built where the module `path` is imported.
-    pub fn taken(&self, path: &str) -> Taken {
+    pub fn taken(&self, path: &str) -> ResolvedModule {
         let Some((_, version)) = self.requires.iter().find(|(required, _)| required == path) else {
-            return Taken::Nothing;
+            return ResolvedModule::Nothing;
         };
         let of_path = || self.replaces.iter().filter(|replace| replace.path == path);
         let exact = of_path().find(|replace| replace.version.as_ref() == Some(version));
         match exact.or_else(|| of_path().find(|replace| replace.version.is_none())) {
-            None => Taken::Version(version.clone()),
-            Some(Replace { by, by_version: Some(version), .. }) if by == path => Taken::Version(version.clone()),
-            Some(Replace { by, by_version, .. }) => {
-                Taken::Instead([by.as_str(), by_version.as_deref().unwrap_or_default()].join(" ").trim().to_owned())
+            None => ResolvedModule::Version(version.clone()),
+            Some(Replace { by, by_version: Some(version), .. }) if by == path => {
+                ResolvedModule::Version(version.clone())
             }
+            Some(Replace { by, by_version, .. }) => ResolvedModule::Instead(
+                [by.as_str(), by_version.as_deref().unwrap_or_default()].join(" ").trim().to_owned(),
+            ),
         }
     }
 }
@@ -165,15 +167,15 @@ replace example.org/one v1.0.0 => example.org/one v9.0.0
     fn what_is_built_follows_requirements_and_replacements() {
         let file = ModuleFile::parse(FILE).unwrap();
         assert_eq!(file.module, "example.org/own");
-        let version = |version: &str| Taken::Version(version.to_owned());
-        let instead = |instead: &str| Taken::Instead(instead.to_owned());
+        let version = |version: &str| ResolvedModule::Version(version.to_owned());
+        let instead = |instead: &str| ResolvedModule::Instead(instead.to_owned());
         for (path, expected) in [
             ("example.org/one", version("v1.2.3")),
             ("example.org/two/v2", version("v2.0.1")),
             ("example.org/three", version("v0.36.3")),
             ("example.org/four", instead("example.org/fork v1.0.0")),
             ("example.org/five", instead("../five")),
-            ("example.org/six", Taken::Nothing),
+            ("example.org/six", ResolvedModule::Nothing),
         ] {
             assert_eq!(file.taken(path), expected, "{path}");
         }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::module_file::{ModuleFile, Taken};
+use super::module_file::{ModuleFile, ResolvedModule};
 use crate::document::{Located, Table};
 
 /// Kubernetes releases its libraries beside itself, with another major.
@@ -37,11 +37,11 @@ pub(super) fn check(table: &Table<'_, '_>, claims: &Claims<'_>, at: &str, path: 
         let wrong = |what: String| table.mistake(module, format!("the version is {version}, but {name} {what}"));
         match file.taken(&module.value) {
             // Its sources are here, so its version is said here alone.
-            Taken::Nothing if module.value == file.module => {}
-            Taken::Nothing => wrong(format!("does not require {}", module.value)),
-            Taken::Instead(by) => wrong(format!("replaces {} by {by}", module.value)),
-            Taken::Version(taken) if taken.trim_end_matches("+incompatible") == format!("v{version}") => {}
-            Taken::Version(taken) => wrong(format!("takes {} {taken}", module.value)),
+            ResolvedModule::Nothing if module.value == file.module => {}
+            ResolvedModule::Nothing => wrong(format!("does not require {}", module.value)),
+            ResolvedModule::Instead(by) => wrong(format!("replaces {} by {by}", module.value)),
+            ResolvedModule::Version(taken) if taken.trim_end_matches("+incompatible") == format!("v{version}") => {}
+            ResolvedModule::Version(taken) => wrong(format!("takes {} {taken}", module.value)),
         }
         if module.value == KUBERNETES {
             let is_library = |path: &str| path.starts_with("k8s.io/") && path != KUBERNETES;

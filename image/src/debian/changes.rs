@@ -11,22 +11,22 @@ use super::lock::{Lock, Package};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
     /// Packages that the former lock had not.
-    pub added: Vec<Named>,
+    pub added: Vec<PackageVersion>,
     /// Packages that only the former lock had.
-    pub removed: Vec<Named>,
+    pub removed: Vec<PackageVersion>,
     /// Packages of another version, or of the same version with another content.
-    pub changed: Vec<Changed>,
+    pub changed: Vec<ChangedPackage>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Named {
+pub struct PackageVersion {
     pub name: String,
     pub version: String,
 }
 
 /// A package that is another one now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Changed {
+pub struct ChangedPackage {
     pub name: String,
     /// The former version.
     pub from: String,
@@ -38,13 +38,14 @@ impl Changes {
     /// What `new` changes of `old`; everything is new without a former lock.
     pub fn between(old: Option<&Lock>, new: &Lock) -> Self {
         let (old, new) = (old.map(packages).unwrap_or_default(), packages(new));
-        let named = |package: &&Package| Named { name: package.name.clone(), version: package.version.clone() };
+        let named =
+            |package: &&Package| PackageVersion { name: package.name.clone(), version: package.version.clone() };
         let only = |these: &BTreeMap<&str, &Package>, others: &BTreeMap<&str, &Package>| {
             these.values().filter(|package| !others.contains_key(package.name.as_str())).map(named).collect()
         };
         let changed = new.iter().filter_map(|(name, new)| {
             let old = old.get(name).filter(|old| (&old.version, &old.sha256) != (&new.version, &new.sha256))?;
-            Some(Changed { name: (*name).to_owned(), from: old.version.clone(), to: new.version.clone() })
+            Some(ChangedPackage { name: (*name).to_owned(), from: old.version.clone(), to: new.version.clone() })
         });
         Self { changed: changed.collect(), added: only(&new, &old), removed: only(&old, &new) }
     }
@@ -60,11 +61,11 @@ impl fmt::Display for Changes {
         let Self { added, removed, changed } = self;
         write!(f, "{} added, {} removed, {} changed", added.len(), removed.len(), changed.len())?;
         for (sign, packages) in [('+', added), ('-', removed)] {
-            for Named { name, version } in packages {
+            for PackageVersion { name, version } in packages {
                 write!(f, "\n  {sign} {name} {version}")?;
             }
         }
-        for Changed { name, from, to } in changed {
+        for ChangedPackage { name, from, to } in changed {
             match from == to {
                 true => write!(f, "\n  ~ {name} {from}: the same version with another content")?,
                 false => write!(f, "\n  ~ {name} {from} -> {to}")?,

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 /// A file of the archive, as mirrors may be limited to some.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'w> {
+pub struct FileQuery<'w> {
     /// `index` or `deb`.
     pub kind: &'static str,
     /// The name of the suite, such as `trixie-security`.
@@ -55,19 +55,19 @@ impl Mirrors {
     }
 
     /// The addresses of those that have a file like this, without a slash at the end.
-    pub fn that_have(&self, wanted: Wanted<'_>) -> Vec<&str> {
+    pub fn that_have(&self, wanted: FileQuery<'_>) -> Vec<&str> {
         let mirrors = self.0.iter().filter(|mirror| mirror.may_have(wanted));
         mirrors.map(|mirror| mirror.address.trim_end_matches('/')).collect()
     }
 }
 
 impl Mirror {
-    fn may_have(&self, wanted: Wanted<'_>) -> bool {
+    fn may_have(&self, wanted: FileQuery<'_>) -> bool {
         let fits = |key: &str, value: &str| {
             let mut own = self.limits.iter().filter(|(limit, _)| limit == key).map(|(_, value)| value).peekable();
             own.peek().is_none() || own.any(|own| own == value)
         };
-        let Wanted { kind, suite, architecture } = wanted;
+        let FileQuery { kind, suite, architecture } = wanted;
         let suites = [("suite", suite), ("codename", suite), ("component", "main")];
         fits("type", kind) && fits("arch", architecture) && suites.iter().all(|(key, value)| fits(key, value))
     }
@@ -107,10 +107,10 @@ fn parse(text: &str) -> Result<Vec<Mirror>> {
 mod tests {
     use super::*;
 
-    const INDEX: Wanted<'static> = Wanted { kind: "index", suite: "trixie", architecture: "amd64" };
-    const PACKAGE: Wanted<'static> = Wanted { kind: "deb", suite: "trixie", architecture: "amd64" };
+    const INDEX: FileQuery<'static> = FileQuery { kind: "index", suite: "trixie", architecture: "amd64" };
+    const PACKAGE: FileQuery<'static> = FileQuery { kind: "deb", suite: "trixie", architecture: "amd64" };
 
-    fn of(list: &str, wanted: Wanted<'_>) -> Vec<String> {
+    fn of(list: &str, wanted: FileQuery<'_>) -> Vec<String> {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("etc/apt")).unwrap();
         fs::write(root.path().join("etc/apt/mirrors.txt"), list).unwrap();
@@ -124,7 +124,7 @@ mod tests {
                     http://part.test/debian\tpriority:2\tarch:amd64 arch:all type:deb\nhttp://old.test/d\tcodename:bookworm\n";
         assert_eq!(of(list, INDEX), ["file:/srv/debian", "http://last.test/debian"]);
         assert_eq!(of(list, PACKAGE), ["http://part.test/debian", "http://last.test/debian"]);
-        assert_eq!(of(list, Wanted { suite: "bookworm", ..INDEX }).last().unwrap(), "http://old.test/d");
+        assert_eq!(of(list, FileQuery { suite: "bookworm", ..INDEX }).last().unwrap(), "http://old.test/d");
         assert_eq!(of("http://a.test/\tarch:arm64\nhttp://b.test/\n", PACKAGE), ["http://b.test"]);
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::lock::{Package, Pocket};
-use super::mirrors::{Mirrors, Wanted};
+use super::mirrors::{FileQuery, Mirrors};
 
 /// The settings that stand in for the host's configuration.
 #[derive(Clone, Debug, Default)]
@@ -96,7 +96,7 @@ impl Sources {
     /// Where a package of the release `suite` can be had, the first place to be tried first.
     pub fn addresses(&self, package: &Package, suite: &str) -> Vec<String> {
         let architecture = if package.path.ends_with("_all.deb") { "all" } else { "amd64" };
-        let wanted = Wanted { kind: "deb", suite: &package.pocket.suite(suite), architecture };
+        let wanted = FileQuery { kind: "deb", suite: &package.pocket.suite(suite), architecture };
         let mirrors = self.mirrors(package.pocket).that_have(wanted).into_iter();
         // apt's downloader would leave a link to a file of this host.
         let copied = |mirror: &str| mirror.strip_prefix("file:").map(|path| format!("copy:{path}"));
@@ -112,7 +112,7 @@ impl Sources {
         let mut of_pockets = Vec::new();
         for &pocket in pockets {
             let name = pocket.suite(suite);
-            let wanted = Wanted { kind: "index", suite: &name, architecture: "amd64" };
+            let wanted = FileQuery { kind: "index", suite: &name, architecture: "amd64" };
             let mirrors = self.mirrors(pocket).that_have(wanted);
             if mirrors.is_empty() {
                 bail!(

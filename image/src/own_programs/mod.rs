@@ -86,7 +86,7 @@ pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<OwnPrograms> {
     };
     let (rust, cc) = (first_line("rustc")?, first_line(CC)?);
     let settings = settings::read(Path::new(settings::START), settings::home().as_deref())?;
-    let wanted = Wanted::of(&agent)?;
+    let wanted = BuildTargets::of(&agent)?;
     let key = key(&agent, &wanted, &Inputs { rust: &rust, cc: &cc, settings: &settings, tools: tools.key() })?;
     let place = cache.stage(&key.of_copy(), progress, |directory| {
         // Held until the programs are taken: Cargo puts those of other sources in the same place.
@@ -116,14 +116,14 @@ pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<OwnPrograms> {
 }
 
 /// What is built of a workspace.
-struct Wanted {
+struct BuildTargets {
     /// The packages by which Cargo chooses features: those that there are.
     packages: Vec<&'static str>,
     /// Those that have a program.
     programs: Vec<&'static str>,
 }
 
-impl Wanted {
+impl BuildTargets {
     fn of(workspace: &Path) -> Result<Self> {
         let (mut packages, mut programs) = (Vec::new(), Vec::new());
         for package in sources::PACKAGES {
@@ -155,7 +155,7 @@ struct Inputs<'i> {
     tools: &'i Key,
 }
 
-fn key(workspace: &Path, wanted: &Wanted, inputs: &Inputs<'_>) -> Result<Key> {
+fn key(workspace: &Path, wanted: &BuildTargets, inputs: &Inputs<'_>) -> Result<Key> {
     let mut key = Key::of(Stage::OWN_PROGRAMS)
         .text("compiler", inputs.rust)
         .text("C compiler", inputs.cc)
@@ -177,7 +177,7 @@ fn key(workspace: &Path, wanted: &Wanted, inputs: &Inputs<'_>) -> Result<Key> {
 fn compile(
     workspace: &Path,
     sources: &Path,
-    wanted: &Wanted,
+    wanted: &BuildTargets,
     context: &BuildContext<'_>,
 ) -> Result<BTreeMap<String, PathBuf>> {
     let &BuildContext { cache, progress, .. } = context;
@@ -204,7 +204,7 @@ fn compile(
 }
 
 /// What has Cargo build the programs from the workspace in the directory `sources`.
-fn arguments(sources: &Path, wanted: &Wanted) -> Vec<OsString> {
+fn arguments(sources: &Path, wanted: &BuildTargets) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = ["build", "--locked", "--manifest-path"].map(OsString::from).to_vec();
     arguments.push(sources.join("Cargo.toml").into());
     arguments.extend(wanted.packages.iter().flat_map(|package| [OsString::from("--package"), OsString::from(package)]));
@@ -263,7 +263,7 @@ mod tests {
         let cargo = settings::start(Tool::on_host("cargo").current_dir(&sources), &sources).unwrap();
         let cargo = cargo
             .env("CARGO_TARGET_DIR", directory.path().join("target"))
-            .args(arguments(&sources, &Wanted::of(&sources).unwrap()));
+            .args(arguments(&sources, &BuildTargets::of(&sources).unwrap()));
         let said = cargo.output(&crate::progress::Progress::silent()).unwrap();
         assert!(executables(&said).unwrap()["kaas-agent"].starts_with(directory.path().join("target")));
     }
@@ -285,7 +285,8 @@ mod tests {
         let tools = |value: &str| Key::of(Stage::TOOLS).text("tools", value).finish();
         let (some, other) = (tools("some"), tools("other"));
         let inputs = || Inputs { rust: "rustc 1", cc: "cc 1", settings: "", tools: &some };
-        let key = |inputs: Inputs<'_>| key(directory.path(), &Wanted::of(directory.path()).unwrap(), &inputs).unwrap();
+        let key =
+            |inputs: Inputs<'_>| key(directory.path(), &BuildTargets::of(directory.path()).unwrap(), &inputs).unwrap();
         let first = key(inputs());
         assert_eq!(key(inputs()), first);
         assert_ne!(key(Inputs { rust: "rustc 2", ..inputs() }), first);
@@ -303,7 +304,7 @@ mod tests {
         workspace(&clone);
         let tools = Key::of(Stage::TOOLS).finish();
         let inputs = Inputs { rust: "rustc 1", cc: "cc 1", settings: "", tools: &tools };
-        let wanted = Wanted::of(&clone).unwrap();
+        let wanted = BuildTargets::of(&clone).unwrap();
         let made = key(&clone, &wanted, &inputs).unwrap();
         lay_out(&made, &clone, &place).unwrap();
         write(&clone.join("agent/main.rs"), "fn main() { }\n");
@@ -364,8 +365,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let at = |file: &str| directory.path().join(file);
         workspace(directory.path());
-        let of = |wanted: Wanted| (wanted.packages.join(" "), wanted.programs.join(" "));
-        assert_eq!(of(Wanted::of(directory.path()).unwrap()), ("agent".into(), "agent".into()));
+        let of = |wanted: BuildTargets| (wanted.packages.join(" "), wanted.programs.join(" "));
+        assert_eq!(of(BuildTargets::of(directory.path()).unwrap()), ("agent".into(), "agent".into()));
         let manifest = std::fs::read_to_string(at("Cargo.toml")).unwrap();
         let both = "[workspace.dependencies]\ncontroller = { path = \"controller\" }\n";
         write(&at("Cargo.toml"), &manifest.replace("[workspace.dependencies]\n", both));
@@ -373,13 +374,13 @@ mod tests {
         let tools = Key::of(Stage::TOOLS).finish();
         let key = || {
             let inputs = Inputs { rust: "rustc 1", cc: "cc 1", settings: "", tools: &tools };
-            key(directory.path(), &Wanted::of(directory.path()).unwrap(), &inputs).unwrap()
+            key(directory.path(), &BuildTargets::of(directory.path()).unwrap(), &inputs).unwrap()
         };
         let before = key();
-        assert_eq!(of(Wanted::of(directory.path()).unwrap()), ("agent controller".into(), "agent".into()));
+        assert_eq!(of(BuildTargets::of(directory.path()).unwrap()), ("agent controller".into(), "agent".into()));
         let manifest = std::fs::read_to_string(at("controller/Cargo.toml")).unwrap();
         write(&at("controller/Cargo.toml"), &format!("{manifest}[[bin]]\nname = \"kaas-controller\"\n"));
-        let wanted = Wanted::of(directory.path()).unwrap();
+        let wanted = BuildTargets::of(directory.path()).unwrap();
         let words: Vec<_> =
             arguments(directory.path(), &wanted).into_iter().map(|word| word.into_string().unwrap()).collect();
         let given = |option: &str| {
@@ -390,6 +391,6 @@ mod tests {
         assert_eq!((given("--package"), given("--bin")), (all.map(str::to_owned).to_vec(), all.map(name).to_vec()));
         assert_ne!(key(), before);
         std::fs::remove_file(at("agent/Cargo.toml")).unwrap();
-        assert!(Wanted::of(directory.path()).is_err());
+        assert!(BuildTargets::of(directory.path()).is_err());
     }
 }

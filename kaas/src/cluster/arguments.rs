@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::control::{In, Until, name};
+use crate::control::{NamespaceArgs, WaitArgs, name};
 use crate::output::Output;
 
 /// What `create` is told.
@@ -18,19 +18,19 @@ pub struct Create {
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["provider", "kubernetes", "network", "endpoint", "endpoint_pool"])]
     pub(super) file: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) said: Said,
+    pub(super) said: ClusterArgs,
     /// Have the API server judge it, and make nothing. What needs a look at other objects or at the vCenter is not judged then.
     #[arg(long)]
     pub(super) dry_run: bool,
     #[command(flatten)]
-    pub(super) within: In,
+    pub(super) within: NamespaceArgs,
     #[command(flatten)]
-    pub(super) until: Until,
+    pub(super) until: WaitArgs,
 }
 
 /// A cluster in a few words. Whoever wants to say more writes a file.
 #[derive(Args, Default)]
-pub struct Said {
+pub struct ClusterArgs {
     /// The Provider that runs its VMs.
     #[arg(long, value_parser = name, required_unless_present = "file")]
     pub(super) provider: Option<String>,
@@ -96,7 +96,7 @@ pub struct Get {
     #[arg(long, default_value = "text")]
     pub(super) output: Output,
     #[command(flatten)]
-    pub(super) within: In,
+    pub(super) within: NamespaceArgs,
 }
 
 /// What `scale` is told.
@@ -112,9 +112,9 @@ pub struct Scale {
     #[arg(long, value_parser = name)]
     pub(super) pool: Option<String>,
     #[command(flatten)]
-    pub(super) within: In,
+    pub(super) within: NamespaceArgs,
     #[command(flatten)]
-    pub(super) until: Until,
+    pub(super) until: WaitArgs,
 }
 
 /// What `upgrade` is told.
@@ -131,16 +131,16 @@ pub struct Upgrade {
     pub(super) kubernetes: Option<String>,
     /// Ask something of the upgrade that is under way, in place of another one.
     #[arg(long = "do", value_enum, value_name = "WHAT", conflicts_with_all = ["image", "kubernetes"])]
-    pub(super) asks: Option<Asks>,
+    pub(super) asks: Option<OperationRequest>,
     #[command(flatten)]
-    pub(super) within: In,
+    pub(super) within: NamespaceArgs,
     #[command(flatten)]
-    pub(super) until: Until,
+    pub(super) until: WaitArgs,
 }
 
 /// What a person may ask of an upgrade that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Asks {
+pub enum OperationRequest {
     /// Try a step again that failed.
     Resume,
     /// Take the way back.
@@ -151,7 +151,7 @@ pub enum Asks {
     Abandon,
 }
 
-impl Asks {
+impl OperationRequest {
     /// As the annotation has it.
     pub(super) fn word(self) -> &'static str {
         match self {
@@ -174,7 +174,7 @@ pub struct Kubeconfig {
     #[arg(long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) within: In,
+    pub(super) within: NamespaceArgs,
 }
 
 /// What `adopt` is told.
@@ -184,9 +184,9 @@ pub struct Adopt {
     #[arg(value_parser = name)]
     pub(super) name: String,
     #[command(flatten)]
-    pub(super) within: In,
+    pub(super) within: NamespaceArgs,
     #[command(flatten)]
-    pub(super) until: Until,
+    pub(super) until: WaitArgs,
 }
 
 /// What `delete` is told.
@@ -199,9 +199,9 @@ pub struct Delete {
     #[arg(long, value_name = "CLUSTER")]
     pub(super) confirm: Option<String>,
     #[command(flatten)]
-    pub(super) within: In,
+    pub(super) within: NamespaceArgs,
     #[command(flatten)]
-    pub(super) until: Until,
+    pub(super) until: WaitArgs,
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::arguments::Kubeconfig;
-use super::gone;
-use crate::control::{Control, Place, text};
+use super::not_found;
+use crate::control::{Control, ResourcePath, text};
 use crate::output::say;
 
 /// The type of a cluster's kubeconfig Secret, and the label with the cluster's name, as Cluster API has them.
@@ -40,10 +40,10 @@ pub fn write(arguments: &Kubeconfig) -> anyhow::Result<()> {
     let Kubeconfig { name, output, within } = arguments;
     let path = output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.kubeconfig")));
     let control = Control::of(&within.at.kubeconfig)?;
-    let place_of = Place::within("tenantclusters", &within.namespace);
-    let cluster = control.get(place_of, name)?.ok_or_else(|| gone(&within.namespace, name))?;
+    let place_of = ResourcePath::within("tenantclusters", &within.namespace);
+    let cluster = control.get(place_of, name)?.ok_or_else(|| not_found(&within.namespace, name))?;
     let secret = format!("{name}-kubeconfig");
-    let Some(object) = control.get(Place::within("secrets", &within.namespace), &secret)? else {
+    let Some(object) = control.get(ResourcePath::within("secrets", &within.namespace), &secret)? else {
         bail!(
             "the cluster {name} has no kubeconfig yet: the Secret {secret} is made once its control nodes have formed"
         );
@@ -100,7 +100,7 @@ fn place(path: &Path, name: &str, credentials: &Credentials) -> anyhow::Result<(
     let content = credentials.kubeconfig_named(name);
     let Some(there) = earlier(path)? else { return fleet::files::write_new(path, content.as_bytes()) };
     ensure!(
-        std::str::from_utf8(&there).is_ok_and(|there| gives_way(there, name, credentials, SystemTime::now())),
+        std::str::from_utf8(&there).is_ok_and(|there| is_replaceable(there, name, credentials, SystemTime::now())),
         "{} exists, and is no kubeconfig of the cluster {name} that this command has written: move it away, or name another file with \
          --output",
         path.display()
@@ -128,7 +128,7 @@ fn earlier(path: &Path) -> anyhow::Result<Option<Zeroizing<Vec<u8>>>> {
 
 /// Whether nothing is lost with a file: it is, letter by letter, what this command writes, of the same cluster or of one whose name this one
 /// has now, and good for nothing any more.
-fn gives_way(there: &str, name: &str, credentials: &Credentials, now: SystemTime) -> bool {
+fn is_replaceable(there: &str, name: &str, credentials: &Credentials, now: SystemTime) -> bool {
     let Ok(old) = Credentials::parse(there) else { return false };
     let earlier = [old.kubeconfig_named(name), old.kubeconfig(name), old.kubeconfig(BEFORE)];
     let is_written_here = earlier.iter().any(|written| written.as_str() == there);
@@ -184,7 +184,7 @@ mod tests {
         // date --date 2030-01-01Z +%s
         let ends = UNIX_EPOCH + Duration::from_secs(1_893_456_000);
         let (before, after) = (ends - Duration::from_secs(1), ends);
-        let gives_way = |there: &str, now| gives_way(there, "shop", &new, now);
+        let gives_way = |there: &str, now| is_replaceable(there, "shop", &new, now);
         assert!(gives_way(&own.render_named("shop"), before));
         assert!(gives_way(&own.render("shop"), before) && gives_way(&own.render("deployer"), before), "of before");
         assert!(!gives_way(&own.render("anna"), before), "somebody's own");

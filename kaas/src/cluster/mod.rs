@@ -1,13 +1,13 @@
 //! `kaas cluster …`: tenant clusters as objects of the control cluster. Each command writes what is wanted, which kubectl could
 //! write as well, and waits until the controller has made it so; it makes nothing itself, and may be interrupted at any time.
 
-mod again;
 mod arguments;
-mod followers;
-mod known;
+mod cluster_objects;
+mod cluster_state;
 mod kubeconfig;
-mod wanted;
+mod reapply;
 mod words;
+mod worker_rollout;
 
 use std::fs;
 use std::path::Path;
@@ -19,12 +19,14 @@ use clap::Subcommand;
 use controller::objects::{ADOPT, CONFIRM_DELETE, DO};
 use serde_json::{Value, json};
 
-use self::again::may_be_set_anew;
-use self::arguments::{Adopt, Asks, Create, Delete, Get, Kubeconfig, Scale, Upgrade};
-use self::known::{Known, may_be_tried_again};
-use self::wanted::{Wanted, keys};
+use self::arguments::{Adopt, Create, Delete, Get, Kubeconfig, OperationRequest, Scale, Upgrade};
+use self::cluster_objects::{ClusterObjects, keys};
+use self::cluster_state::{ClusterState, may_be_tried_again};
+use self::reapply::check_reapply;
 use crate::confirm::{ask, by_name};
-use crate::control::{Arrived, Change, Come, Control, Look, Place, Refused, Until, Waiter, text};
+use crate::control::{
+    Change, CommandOutcome, Control, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text,
+};
 use crate::output::{Output, json, result};
 
 /// Commands on tenant clusters.
@@ -70,39 +72,39 @@ struct Wait<'a> {
     control: &'a Control,
     namespace: &'a str,
     name: &'a str,
-    until: &'a Until,
+    until: &'a WaitArgs,
     /// Whether workers may follow what is waited for.
     follows: bool,
 }
 
 impl Wait<'_> {
     /// Waits, if the command is to, and says what came of it.
-    fn until(&self, taken: &str, come: impl Fn(&Known) -> Come) -> anyhow::Result<ExitCode> {
+    fn until(&self, taken: &str, come: impl Fn(&ClusterState) -> WaitResult) -> anyhow::Result<ExitCode> {
         let Self { control, namespace, name, until, follows } = self;
         let waiter = Waiter::new(until.output, &until.waiting);
         if !until.wait {
-            let known = there(control, namespace, name)?;
-            return waiter.arrived((Arrived::Taken(taken.to_owned()), known.object()));
+            let known = require_cluster(control, namespace, name)?;
+            return waiter.report((CommandOutcome::Accepted(taken.to_owned()), known.object()));
         }
         until.output.tell(taken);
         let look = || {
-            let mut known = there(control, namespace, name)?;
+            let mut known = require_cluster(control, namespace, name)?;
             if *follows {
                 known.look_at_workers(control, namespace)?;
             }
-            Ok(Look { lines: known.lines(), come: come(&known), object: known.object() })
+            Ok(Look { lines: known.lines(), progress: come(&known), object: known.object() })
         };
-        waiter.arrived(waiter.until(look)?)
+        waiter.report(waiter.until(look)?)
     }
 }
 
 /// A cluster that has to be there.
-fn there(control: &Control, namespace: &str, name: &str) -> anyhow::Result<Known> {
-    Ok(Known::look(control, namespace, name)?.ok_or_else(|| gone(namespace, name))?)
+fn require_cluster(control: &Control, namespace: &str, name: &str) -> anyhow::Result<ClusterState> {
+    Ok(ClusterState::look(control, namespace, name)?.ok_or_else(|| not_found(namespace, name))?)
 }
 
-fn gone(namespace: &str, name: &str) -> Refused {
-    Refused::because(format!("there is no cluster {name} in the namespace {namespace}"))
+fn not_found(namespace: &str, name: &str) -> Rejected {
+    Rejected::because(format!("there is no cluster {name} in the namespace {namespace}"))
 }
 
 /// The public keys of a file; none if there is no file.
@@ -117,27 +119,32 @@ fn ssh_keys(file: Option<&Path>) -> anyhow::Result<Vec<String>> {
 fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     let (within, until) = (&arguments.within, &arguments.until);
     let wanted = match (&arguments.file, &arguments.name) {
-        (Some(file), _) => Wanted::read(file, &within.namespace)?,
+        (Some(file), _) => ClusterObjects::read(file, &within.namespace)?,
         (None, name) => {
             let name = name.as_deref().context("give a name, or a file")?;
-            Wanted::said(name, &within.namespace, &arguments.said, &ssh_keys(arguments.said.ssh_keys.as_deref())?)
+            ClusterObjects::from_arguments(
+                name,
+                &within.namespace,
+                &arguments.said,
+                &ssh_keys(arguments.said.ssh_keys.as_deref())?,
+            )
         }
     };
     let control = Control::of(&within.at.kubeconfig)?;
     let (name, namespace) = (wanted.name(), wanted.namespace());
-    let [clusters, pools] = ["tenantclusters", "nodepools"].map(|plural| Place::within(plural, namespace));
+    let [clusters, pools] = ["tenantclusters", "nodepools"].map(|plural| ResourcePath::within(plural, namespace));
     if control.get(clusters, name)?.is_some_and(|there| !there["metadata"]["deletionTimestamp"].is_null()) {
         bail!("the cluster {name} is being deleted: wait until it is gone");
     }
     // All are judged before any is made. What is set anew is told once: where it is only judged, or where it is done.
-    let apply = |of: Place<'_>, object: &Value, dry_run: bool| {
+    let apply = |of: ResourcePath<'_>, object: &Value, dry_run: bool| {
         let is_told = dry_run == arguments.dry_run;
         let tell = |words: &str| {
             if is_told {
                 until.output.tell(words);
             }
         };
-        let may = |name: &str, changes: &[Change<'_>]| may_be_set_anew(name, changes, tell);
+        let may = |name: &str, changes: &[Change<'_>]| check_reapply(name, changes, tell);
         control.apply_again(of, object, dry_run, &may)
     };
     let cluster = apply(clusters, &wanted.cluster, true)?;
@@ -172,13 +179,13 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {
         let namespace = (!arguments.all_namespaces).then_some(within.namespace.as_str());
-        let clusters = control.list(Place { plural: "tenantclusters", namespace })?;
+        let clusters = control.list(ResourcePath { plural: "tenantclusters", namespace })?;
         return match arguments.output {
             Output::Json => json(&json!({"clusters": clusters})),
             Output::Text => result(&words::clusters(&clusters, now)),
         };
     };
-    let known = there(&control, &within.namespace, name)?;
+    let known = require_cluster(&control, &within.namespace, name)?;
     match arguments.output {
         Output::Json => json(&known.object()),
         Output::Text => result(&words::cluster(&known, now)),
@@ -189,7 +196,7 @@ fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
     let Scale { name, workers, pool, within, until } = arguments;
     let control = Control::of(&within.at.kubeconfig)?;
     let namespace = within.namespace.as_str();
-    let known = there(&control, namespace, name)?;
+    let known = require_cluster(&control, namespace, name)?;
     let pools: Vec<&str> = known.pools.iter().map(|pool| text(pool, "/metadata/name")).collect();
     let pool = match (pool, pools.as_slice()) {
         (Some(pool), there) if there.contains(&pool.as_str()) => pool.as_str(),
@@ -198,7 +205,12 @@ fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
         (None, []) => bail!("the cluster {name} has no pool: apply a NodePool"),
         (None, several) => bail!("the cluster {name} has {}: say with --pool which one is meant", listed(several)),
     };
-    control.patch(Place::within("nodepools", namespace), pool, "/scale", &json!({"spec": {"replicas": workers}}))?;
+    control.patch(
+        ResourcePath::within("nodepools", namespace),
+        pool,
+        "/scale",
+        &json!({"spec": {"replicas": workers}}),
+    )?;
     let taken = format!("the pool {pool} is to have {workers} workers");
     Wait { control: &control, namespace, name, until, follows: false }
         .until(&taken, |known| known.is_scaled(pool, *workers))
@@ -212,7 +224,7 @@ fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
     let Upgrade { name, image, kubernetes, asks, within, until } = arguments;
     let control = Control::of(&within.at.kubeconfig)?;
     let namespace = within.namespace.as_str();
-    let known = there(&control, namespace, name)?;
+    let known = require_cluster(&control, namespace, name)?;
     let wait = Wait { control: &control, namespace, name, until, follows: true };
     if let Some(asks) = asks {
         return ask_of_operation(&wait, &known, *asks);
@@ -226,21 +238,21 @@ fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
         }
     }
     ensure!(!to.is_empty(), "say where to: --image, --kubernetes, or --do for the upgrade that is under way");
-    control.patch(Place::within("tenantclusters", namespace), name, "", &part)?;
-    wait.until(&format!("the cluster {name} is to run {}", to.join(" and ")), Known::is_changed)
+    control.patch(ResourcePath::within("tenantclusters", namespace), name, "", &part)?;
+    wait.until(&format!("the cluster {name} is to run {}", to.join(" and ")), ClusterState::is_changed)
 }
 
 /// Asks something of the Operation that is under way; or for the last one again, which has gone back or was abandoned.
-fn ask_of_operation(wait: &Wait<'_>, known: &Known, asks: Asks) -> anyhow::Result<ExitCode> {
+fn ask_of_operation(wait: &Wait<'_>, known: &ClusterState, asks: OperationRequest) -> anyhow::Result<ExitCode> {
     let operation = known.operation.as_ref().with_context(|| format!("nothing is under way for {}", wait.name))?;
     let name = text(operation, "/metadata/name");
     let outcome = text(operation, "/status/outcome");
-    let is_again = asks == Asks::Resume && may_be_tried_again(operation);
+    let is_again = asks == OperationRequest::Resume && may_be_tried_again(operation);
     ensure!(outcome.is_empty() || is_again, "nothing is under way for {}: {name} has ended: {outcome}", wait.name);
     let part = json!({"metadata": {"uid": operation["metadata"]["uid"], "annotations": {DO: asks.word()}}});
-    wait.control.patch(Place::within("operations", wait.namespace), name, "", &part)?;
+    wait.control.patch(ResourcePath::within("operations", wait.namespace), name, "", &part)?;
     let follow = match asks {
-        Asks::Commit if !wait.until.wait => "; once it is committed the workers follow",
+        OperationRequest::Commit if !wait.until.wait => "; once it is committed the workers follow",
         _ => "",
     };
     let taken = format!("{name} is asked to {}{follow}", asks.word());
@@ -252,9 +264,9 @@ fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
     let Adopt { name, within, until } = arguments;
     let control = Control::of(&within.at.kubeconfig)?;
     let namespace = within.namespace.as_str();
-    let known = there(&control, namespace, name)?;
+    let known = require_cluster(&control, namespace, name)?;
     let part = json!({"metadata": {"uid": known.cluster["metadata"]["uid"], "annotations": {ADOPT: name}}});
-    control.patch(Place::within("tenantclusters", namespace), name, "", &part)?;
+    control.patch(ResourcePath::within("tenantclusters", namespace), name, "", &part)?;
     let taken = format!("VMs of the cluster {name} that are newer than the database are to be adopted");
     Wait { control: &control, namespace, name, until, follows: false }.until(&taken, |known| known.is_adopted(ADOPT))
 }
@@ -265,10 +277,10 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     let Delete { name, confirm, within, until } = arguments;
     let control = Control::of(&within.at.kubeconfig)?;
     let namespace = within.namespace.as_str();
-    let known = there(&control, namespace, name)?;
+    let known = require_cluster(&control, namespace, name)?;
     let uid = text(&known.cluster, "/metadata/uid");
     by_name(name, confirm.as_deref(), || ask(&going(&known, namespace), "give the cluster's name with --confirm"))?;
-    let clusters = Place::within("tenantclusters", namespace);
+    let clusters = ResourcePath::within("tenantclusters", namespace);
     let note = |value: Value| {
         let part = json!({"metadata": {"uid": uid, "annotations": {CONFIRM_DELETE: value}}});
         control.patch(clusters, name, "", &part)
@@ -276,7 +288,7 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     note(name.as_str().into())?;
     if let Err(error) = control.delete(clusters, name, uid) {
         // Otherwise the next one to delete it, by mistake perhaps, would be asked nothing.
-        if error.is::<Refused>() {
+        if error.is::<Rejected>() {
             note(Value::Null).context("taking the confirmation back")?;
         }
         return Err(error);
@@ -284,25 +296,25 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     let taken = format!("the cluster {name} is being deleted");
     let waiter = Waiter::new(until.output, &until.waiting);
     if !until.wait {
-        return waiter.arrived((Arrived::Taken(taken), Value::Null));
+        return waiter.report((CommandOutcome::Accepted(taken), Value::Null));
     }
     until.output.tell(&taken);
     let look = || {
-        let known = Known::look(&control, namespace, name)?;
+        let known = ClusterState::look(&control, namespace, name)?;
         Ok(match known.filter(|known| text(&known.cluster, "/metadata/uid") == uid) {
             None => Look {
                 lines: Vec::new(),
-                come: Come::There(format!("the cluster {name} is gone")),
+                progress: WaitResult::Ready(format!("the cluster {name} is gone")),
                 object: Value::Null,
             },
-            Some(known) => Look { lines: known.lines(), come: known.is_leaving(), object: known.object() },
+            Some(known) => Look { lines: known.lines(), progress: known.is_leaving(), object: known.object() },
         })
     };
-    waiter.arrived(waiter.until(look)?)
+    waiter.report(waiter.until(look)?)
 }
 
 /// What goes, as a question.
-fn going(known: &Known, namespace: &str) -> String {
+fn going(known: &ClusterState, namespace: &str) -> String {
     let name = known.name();
     let workers: u64 = known.pools.iter().filter_map(|pool| pool["status"]["replicas"].as_u64()).sum();
     let nodes = known.cluster["status"]["controlPlane"]["replicas"].as_u64().unwrap_or_default();

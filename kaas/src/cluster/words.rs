@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::known::Known;
-use crate::control::{age, conditions, note, said, status, table, text};
+use super::cluster_state::ClusterState;
+use crate::control::{age, conditions, note, read_conditions, status, table, text};
 
 /// A cell: `-` where there is nothing.
 fn cell(text: &str) -> String {
@@ -37,7 +37,7 @@ pub fn clusters(clusters: &[Value], now: SystemTime) -> String {
 }
 
 /// One cluster: what it is, and what its conditions say.
-pub fn cluster(known: &Known, now: SystemTime) -> String {
+pub fn cluster(known: &ClusterState, now: SystemTime) -> String {
     let mut lines = vec![clusters(std::slice::from_ref(&known.cluster), now)];
     let endpoint = text(&known.cluster, "/status/resolved/endpoint");
     if !endpoint.is_empty() {
@@ -58,8 +58,11 @@ pub fn cluster(known: &Known, now: SystemTime) -> String {
         }));
         lines.push(format!("\n{}", table(&rows)));
         let why = |pool: &Value| {
-            let stands =
-                said(pool).into_iter().filter(|said| !said.holds()).map(|said| note(&said)).collect::<Vec<_>>();
+            let stands = read_conditions(pool)
+                .into_iter()
+                .filter(|said| !said.holds())
+                .map(|said| note(&said))
+                .collect::<Vec<_>>();
             stands.into_iter().map(|line| format!("{}: {line}", text(pool, "/metadata/name"))).collect::<Vec<_>>()
         };
         lines.extend(known.pools.iter().flat_map(why));
@@ -80,7 +83,7 @@ mod tests {
     #[test]
     fn a_cluster_is_shown_with_what_is_known_and_nothing_else() {
         let now = humantime::parse_rfc3339("2026-12-01T10:00:00Z").unwrap();
-        let known = Known {
+        let known = ClusterState {
             cluster: json!({
                 "metadata": {"name": "shop", "namespace": "team-blue", "generation": 2,
                              "creationTimestamp": "2026-12-01T09:30:00Z"},

@@ -46,7 +46,7 @@ impl Text {
 
 /// What stands in the file of what is looked at on a site: mistakes are said where it stands.
 #[derive(Clone, Copy)]
-pub struct Written<'a> {
+pub struct FileContext<'a> {
     /// The file itself.
     pub text: &'a Text,
     pub nodes: &'a [NodeTable],

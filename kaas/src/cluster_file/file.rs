@@ -14,8 +14,8 @@ use fleet::hypervisor::Size;
 use fleet::lease::number_of;
 use image::document::{Document, Located, Mistake, Mistakes, Table, any, beside};
 
-use super::described::{NodeTable, Text, Written};
-use super::provider::Described;
+use super::described::{FileContext, NodeTable, Text};
+use super::provider::DescribedProvider;
 use super::source::{NO_PLACE, Source};
 
 /// What is filled in by the rest of the file, and by which part.
@@ -55,7 +55,7 @@ pub struct ClusterFile {
     pub nodes: Vec<NodeTable>,
     /// What all of them are told, by the properties' keys.
     pub properties: BTreeMap<String, Located<Source>>,
-    pub provider: Described,
+    pub provider: DescribedProvider,
 }
 
 impl ClusterFile {
@@ -77,8 +77,8 @@ impl ClusterFile {
         Document::new(path, &read).read(|top| described(path, top, Text::of(path, text)))
     }
 
-    pub fn written(&self) -> Written<'_> {
-        Written { text: &self.text, nodes: &self.nodes }
+    pub fn written(&self) -> FileContext<'_> {
+        FileContext { text: &self.text, nodes: &self.nodes }
     }
 
     /// A mistake at something that was read.
@@ -92,9 +92,9 @@ impl ClusterFile {
     }
 
     /// Whether a person types something that VMs are made of.
-    pub fn asks(&self) -> bool {
+    pub fn needs_prompt(&self) -> bool {
         let all = self.nodes.iter().map(|node| &node.properties).chain([&self.properties]);
-        all.flat_map(BTreeMap::values).any(|source| source.value.asks())
+        all.flat_map(BTreeMap::values).any(|source| source.value.is_prompt())
     }
 
     pub fn mistakes_of_provider(&self) -> Vec<Mistake> {
@@ -139,7 +139,7 @@ fn described(path: &Path, top: &Table<'_, '_>, text: Text) -> Option<ClusterFile
         Some(NodeTable { name: name?, address: address?, properties })
     });
     let properties = top.optional_table("properties", |table| properties_of(path, table)).unwrap_or_default();
-    let provider = top.table("provider", |table| Described::read(path, table));
+    let provider = top.table("provider", |table| DescribedProvider::read(path, table));
     let cluster = cluster?;
     let name = cluster.name.value.clone();
     let or = |given: Option<PathBuf>, suffix: &str| given.unwrap_or_else(|| beside(path, &format!("{name}.{suffix}")));

@@ -7,14 +7,14 @@
 
 mod described;
 mod file;
-mod opened;
 mod provider;
 mod schema;
+mod site_session;
 mod source;
 
 pub use described::NodeTable;
 pub use file::ClusterFile;
-pub use opened::Opened;
-pub use provider::{Checked, LabSite, Place, Site};
+pub use provider::{CheckReport, ClusterBackend, LabSite, Site};
 pub use schema::schema;
+pub use site_session::SiteSession;
 pub use source::Source;

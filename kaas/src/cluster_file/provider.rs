@@ -17,7 +17,7 @@ use fleet::vcenter::probe::Report;
 use image::document::{Mistake, Table};
 use tokio::runtime::Runtime;
 
-use super::described::{NodeTable, Text, Written};
+use super::described::{FileContext, NodeTable, Text};
 
 use self::lab::LabProvider;
 pub use self::lab::LabSite;
@@ -50,13 +50,13 @@ pub trait Site {
     fn words(&self) -> String;
 
     /// Looks whether the cluster can be made here; makes nothing. `written` is what the file says of it.
-    fn check(&self, wanted: &DesiredState, written: Written<'_>) -> anyhow::Result<Checked>;
+    fn check(&self, wanted: &DesiredState, written: FileContext<'_>) -> anyhow::Result<CheckReport>;
 
     /// The cluster's place; none if it is not there.
-    fn find(&self) -> anyhow::Result<Option<Place>>;
+    fn find(&self) -> anyhow::Result<Option<ClusterBackend>>;
 
     /// The place, made if it is not there. Killed in the middle, it is made anew by the next call.
-    fn make(&self, wanted: &DesiredState, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<Place>;
+    fn make(&self, wanted: &DesiredState, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<ClusterBackend>;
 
     /// Whether a cluster may be destroyed: nothing else stands on its place.
     ///
@@ -72,7 +72,7 @@ pub trait Site {
     fn templates(&self) -> anyhow::Result<Vec<String>>;
 
     /// How the cluster is reached from here where its own addresses do not lead there, in words for people.
-    fn ways_in(&self) -> anyhow::Result<Vec<String>>;
+    fn access_hints(&self) -> anyhow::Result<Vec<String>>;
 
     /// What a node says on its console that must be corrected, and where that is kept.
     fn complaints(&self, node: &str) -> Vec<String>;
@@ -91,7 +91,7 @@ pub trait Site {
 }
 
 #[derive(Debug, Default)]
-pub struct Checked {
+pub struct CheckReport {
     /// Why the cluster cannot be made there.
     pub mistakes: Vec<Mistake>,
     /// What is worth knowing, but stops nothing.
@@ -105,7 +105,7 @@ pub struct Checked {
 }
 
 /// Where a cluster's VMs are.
-pub struct Place {
+pub struct ClusterBackend {
     pub hypervisor: Box<dyn Hypervisor>,
     /// Where it is kept who may change them, and what was begun.
     pub store: Box<dyn Store>,
@@ -121,7 +121,7 @@ pub struct Place {
     pub empties: Box<dyn Fn() -> anyhow::Result<()> + Send + Sync>,
 }
 
-impl Place {
+impl ClusterBackend {
     /// Whoever has this key, as he reaches the VMs.
     pub fn deployer(&self, key: PrivateKey) -> anyhow::Result<Deployer> {
         match &self.network {
@@ -133,13 +133,13 @@ impl Place {
 
 /// What runs the VMs, as the file describes it.
 #[derive(Clone, Debug)]
-pub enum Described {
+pub enum DescribedProvider {
     /// A lab of this machine.
     Lab(LabProvider),
     Vcenter(Box<VcenterProvider>),
 }
 
-impl Described {
+impl DescribedProvider {
     /// Reads `[provider]` of the document `path`: one table, named as what runs the VMs.
     pub(super) fn read(path: &Path, table: &Table<'_, '_>) -> Option<Self> {
         match (table.at("lab"), table.at("vsphere")) {
@@ -177,7 +177,7 @@ impl Described {
     }
 }
 
-impl std::ops::Deref for Described {
+impl std::ops::Deref for DescribedProvider {
     type Target = dyn Provider;
 
     fn deref(&self) -> &Self::Target {

@@ -67,7 +67,7 @@ impl Source {
     }
 
     /// Whether a person has to be there.
-    pub fn asks(&self) -> bool {
+    pub fn is_prompt(&self) -> bool {
         matches!(self, Self::Prompt(_))
     }
 }

@@ -20,13 +20,13 @@ const PAGES: usize = 1000;
 
 /// Where objects of a kind are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct ResourcePath<'a> {
     pub plural: &'a str,
     /// The namespace; none for all of them, and for kinds that are in none.
     pub namespace: Option<&'a str>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ResourcePath<'a> {
     pub fn within(plural: &'a str, namespace: &'a str) -> Self {
         Self { plural, namespace: Some(namespace) }
     }
@@ -46,7 +46,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for ResourcePath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.plural)?;
         self.namespace.map_or(Ok(()), |namespace| write!(f, " in the namespace {namespace}"))
@@ -55,17 +55,17 @@ impl fmt::Display for Place<'_> {
 
 /// It was understood and is not done. Nothing was changed, and asking again changes nothing.
 #[derive(Debug)]
-pub struct Refused(String);
+pub struct Rejected(String);
 
-impl fmt::Display for Refused {
+impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for Rejected {}
 
-impl Refused {
+impl Rejected {
     pub fn because(words: String) -> Self {
         Self(words)
     }
@@ -87,7 +87,7 @@ impl Control {
     ///
     /// # Errors
     /// The cluster does not answer, refuses, or does not know the kind.
-    pub fn get(&self, of: Place<'_>, name: &str) -> anyhow::Result<Option<Value>> {
+    pub fn get(&self, of: ResourcePath<'_>, name: &str) -> anyhow::Result<Option<Value>> {
         let attempt = || format!("asking for {name} of {of}");
         let answer = self.ask(Method::GET, &format!("{}/{name}", of.path()), None).with_context(attempt)?;
         match missing(&answer) {
@@ -100,7 +100,7 @@ impl Control {
     ///
     /// # Errors
     /// As of [`Self::get`].
-    pub fn list(&self, of: Place<'_>) -> anyhow::Result<Vec<Value>> {
+    pub fn list(&self, of: ResourcePath<'_>) -> anyhow::Result<Vec<Value>> {
         let attempt = || format!("asking for all {of}");
         let (mut all, mut from) = (Vec::new(), String::new());
         for _ in 0..PAGES {
@@ -124,7 +124,7 @@ impl Control {
     ///
     /// # Errors
     /// [`Refused`]; or nobody knows whether it was done.
-    pub fn apply(&self, of: Place<'_>, object: &Value, dry_run: bool) -> anyhow::Result<Value> {
+    pub fn apply(&self, of: ResourcePath<'_>, object: &Value, dry_run: bool) -> anyhow::Result<Value> {
         understood(&self.applied(of, object, dry_run, false)?).with_context(|| attempt_of(of, object))
     }
 
@@ -136,7 +136,7 @@ impl Control {
     /// As of [`Self::apply`]; or `may` refuses.
     pub fn apply_again(
         &self,
-        of: Place<'_>,
+        of: ResourcePath<'_>,
         object: &Value,
         dry_run: bool,
         may: &dyn Fn(&str, &[Change<'_>]) -> anyhow::Result<()>,
@@ -145,7 +145,7 @@ impl Control {
         let answer = self.applied(of, object, dry_run, false)?;
         let Some(fields) = own_conflicts(&answer) else { return understood(&answer).with_context(attempt) };
         let name = text(object, "/metadata/name");
-        let gone = || Refused::because(format!("{name} of {of} is not there any more"));
+        let gone = || Rejected::because(format!("{name} of {of} is not there any more"));
         let there = self.get(of, name)?.ok_or_else(gone)?;
         let changes: Vec<Change<'_>> = fields.iter().map(|field| Change::of(field, &there, object)).collect();
         may(name, &changes)?;
@@ -154,7 +154,7 @@ impl Control {
         understood(&self.applied(of, &object, dry_run, true)?).with_context(attempt)
     }
 
-    fn applied(&self, of: Place<'_>, object: &Value, dry_run: bool, force: bool) -> anyhow::Result<Answer> {
+    fn applied(&self, of: ResourcePath<'_>, object: &Value, dry_run: bool, force: bool) -> anyhow::Result<Answer> {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?;
         let dry_run = if dry_run { "&dryRun=All" } else { "" };
         let force = if force { "&force=true" } else { "" };
@@ -166,7 +166,7 @@ impl Control {
     ///
     /// # Errors
     /// [`Refused`]; or nobody knows whether it was done.
-    pub fn apply_status(&self, of: Place<'_>, object: &Value) -> anyhow::Result<Value> {
+    pub fn apply_status(&self, of: ResourcePath<'_>, object: &Value) -> anyhow::Result<Value> {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?;
         let path = format!("{}/{name}/status?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
         let attempt = || format!("noting what is known of {name} of {of}");
@@ -178,7 +178,7 @@ impl Control {
     ///
     /// # Errors
     /// [`Refused`]; or nobody knows whether it was done.
-    pub fn patch(&self, of: Place<'_>, name: &str, below: &str, part: &Value) -> anyhow::Result<Value> {
+    pub fn patch(&self, of: ResourcePath<'_>, name: &str, below: &str, part: &Value) -> anyhow::Result<Value> {
         let attempt = || format!("changing {name} of {of}");
         let path = format!("{}/{name}{below}?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
         let answer = self.ask(Method::PATCH, &path, Some(part)).with_context(attempt)?;
@@ -190,7 +190,7 @@ impl Control {
     ///
     /// # Errors
     /// [`Refused`]; or nobody knows whether it was done.
-    pub fn delete(&self, of: Place<'_>, name: &str, uid: &str) -> anyhow::Result<()> {
+    pub fn delete(&self, of: ResourcePath<'_>, name: &str, uid: &str) -> anyhow::Result<()> {
         let attempt = || format!("deleting {name} of {of}");
         let only = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
         let answer = self.ask(Method::DELETE, &format!("{}/{name}", of.path()), Some(&only)).with_context(attempt)?;
@@ -205,7 +205,7 @@ impl Control {
     }
 }
 
-fn attempt_of(of: Place<'_>, object: &Value) -> String {
+fn attempt_of(of: ResourcePath<'_>, object: &Value) -> String {
     format!("applying {} of {of}", text(object, "/metadata/name"))
 }
 
@@ -243,13 +243,13 @@ fn understood(answer: &Answer) -> anyhow::Result<Value> {
             Value::Object(_) => Ok(said),
             _ => Err(anyhow!("the answer is no object: {}", answer.words())),
         },
-        404 if said["kind"] != "Status" => Err(Refused(
+        404 if said["kind"] != "Status" => Err(Rejected(
             "the API server does not know this kind: a control cluster brings its kinds within a minute or two of its last node's joining, \
              so wait, and try again; else its image is of before tenant clusters were objects, or it is no control cluster"
                 .to_owned(),
         )
         .into()),
-        400..=499 if answer.status != 408 => Err(Refused(format!("the API server refuses it: {}", words())).into()),
+        400..=499 if answer.status != 408 => Err(Rejected(format!("the API server refuses it: {}", words())).into()),
         status => Err(anyhow!("the API server says {status}: {}", words())),
     }
 }
@@ -312,7 +312,7 @@ mod tests {
         let refused = |status| {
             let body = r#"{"kind": "Status", "message": "a cluster\u001b[2J is deleted with its VMs"}"#;
             let error = understood(&answer(status, body)).unwrap_err();
-            (error.is::<Refused>(), error.to_string())
+            (error.is::<Rejected>(), error.to_string())
         };
         let words = "the API server refuses it: a cluster [2J is deleted with its VMs";
         assert_eq!(refused(422), (true, words.to_owned()));
@@ -324,9 +324,12 @@ mod tests {
 
     #[test]
     fn kinds_are_where_the_api_server_has_them() {
-        assert_eq!(Place::within("nodepools", "blue").path(), "/apis/kaas.local/v1alpha1/namespaces/blue/nodepools");
-        assert_eq!(Place::anywhere("providers").path(), "/apis/kaas.local/v1alpha1/providers");
-        assert_eq!(Place::within("secrets", "blue").path(), "/api/v1/namespaces/blue/secrets");
+        assert_eq!(
+            ResourcePath::within("nodepools", "blue").path(),
+            "/apis/kaas.local/v1alpha1/namespaces/blue/nodepools"
+        );
+        assert_eq!(ResourcePath::anywhere("providers").path(), "/apis/kaas.local/v1alpha1/providers");
+        assert_eq!(ResourcePath::within("secrets", "blue").path(), "/api/v1/namespaces/blue/secrets");
         assert_eq!(escaped("a/b=&c"), "a%2Fb%3D%26c");
     }
 }

@@ -8,23 +8,23 @@ mod object;
 mod shown;
 mod wait;
 
-pub use self::api::{Control, Place, Refused};
+pub use self::api::{Control, Rejected, ResourcePath};
 pub use self::change::Change;
 pub use self::documents::read;
-pub use self::object::{Said, age, said, status, text};
-pub use self::shown::{UNRECONCILED, come, conditions, lines, note, table};
-pub use self::wait::{Arrived, Come, Look, Waiter};
+pub use self::object::{Condition, age, read_conditions, status, text};
+pub use self::shown::{UNRECONCILED, conditions, lines, note, table, wait_result};
+pub use self::wait::{CommandOutcome, Look, WaitResult, Waiter};
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use crate::output::Output;
-use crate::work::Waiting;
+use crate::work::PauseLimitArgs;
 
 /// Which control cluster.
 #[derive(Args)]
-pub struct At {
+pub struct ControlClusterArgs {
     /// A kubeconfig of the control cluster.
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
     pub kubeconfig: PathBuf,
@@ -32,9 +32,9 @@ pub struct At {
 
 /// Which namespace of which control cluster.
 #[derive(Args)]
-pub struct In {
+pub struct NamespaceArgs {
     #[command(flatten)]
-    pub at: At,
+    pub at: ControlClusterArgs,
     /// The cluster's namespace.
     #[arg(long, short, default_value = "default", value_parser = name)]
     pub namespace: String,
@@ -42,7 +42,7 @@ pub struct In {
 
 /// How a command is told, and whether it waits.
 #[derive(Args)]
-pub struct Until {
+pub struct WaitArgs {
     /// How to say it. With JSON, progress goes to standard error.
     #[arg(long, default_value = "text")]
     pub output: Output,
@@ -58,7 +58,7 @@ pub struct Until {
     )]
     pub wait: bool,
     #[command(flatten)]
-    pub waiting: Waiting,
+    pub waiting: PauseLimitArgs,
 }
 
 /// The name of an object, which becomes part of an address: a DNS subdomain (Kubernetes, "Object Names and IDs").

@@ -11,7 +11,7 @@ pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Said<'v> {
+pub struct Condition<'v> {
     pub about: &'v str,
     /// `True`, `False` or `Unknown`.
     pub status: &'v str,
@@ -23,7 +23,7 @@ pub struct Said<'v> {
     pub is_current: bool,
 }
 
-impl Said<'_> {
+impl Condition<'_> {
     pub fn holds(&self) -> bool {
         self.is_current && self.status == "True"
     }
@@ -37,10 +37,10 @@ impl Said<'_> {
 }
 
 /// The conditions of an object, in its order.
-pub fn said(object: &Value) -> Vec<Said<'_>> {
+pub fn read_conditions(object: &Value) -> Vec<Condition<'_>> {
     let generation = object["metadata"]["generation"].as_i64().unwrap_or(i64::MAX);
     let conditions = object["status"]["conditions"].as_array();
-    let said = |condition| Said {
+    let said = |condition| Condition {
         about: text(condition, "/type"),
         status: text(condition, "/status"),
         reason: text(condition, "/reason"),
@@ -52,7 +52,10 @@ pub fn said(object: &Value) -> Vec<Said<'_>> {
 
 /// What a condition says in a column; `-` where nobody has said it.
 pub fn status<'v>(object: &'v Value, about: &str) -> &'v str {
-    said(object).into_iter().find(|condition| condition.about == about).map_or("-", |condition| condition.status)
+    read_conditions(object)
+        .into_iter()
+        .find(|condition| condition.about == about)
+        .map_or("-", |condition| condition.status)
 }
 
 /// How old an object is, as kubectl has it; `-` where that is not known.
@@ -84,12 +87,12 @@ mod tests {
                                    "observedGeneration": judged});
             json!({"metadata": {"generation": 3}, "status": {"conditions": [condition]}})
         };
-        let holds = |judged: Value| said(&object(judged))[0].holds();
+        let holds = |judged: Value| read_conditions(&object(judged))[0].holds();
         assert!(holds(json!(3)) && holds(json!(4)));
         assert!(!holds(json!(2)) && !holds(Value::Null));
         assert_eq!((status(&object(json!(2)), "Ready"), status(&object(json!(2)), "UpToDate")), ("True", "-"));
-        assert!(said(&json!({"metadata": {"generation": 3}})).is_empty());
-        assert_eq!(said(&object(json!(3)))[0].words(), "Ready is True (Serves)");
+        assert!(read_conditions(&json!({"metadata": {"generation": 3}})).is_empty());
+        assert_eq!(read_conditions(&object(json!(3)))[0].words(), "Ready is True (Serves)");
     }
 
     #[test]

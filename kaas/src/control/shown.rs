@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::object::{Said, said, text};
-use super::wait::Come;
+use super::object::{Condition, read_conditions, text};
+use super::wait::WaitResult;
 
 /// The state of an object without a condition.
 pub const UNRECONCILED: &str = "the controller has not reconciled it yet";
@@ -22,7 +22,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
 
 /// The conditions of an object, one a line.
 pub fn conditions(object: &Value) -> String {
-    let conditions = said(object);
+    let conditions = read_conditions(object);
     if conditions.is_empty() {
         return UNRECONCILED.to_owned();
     }
@@ -32,7 +32,7 @@ pub fn conditions(object: &Value) -> String {
 /// The current conditions as a [`super::Look`] has its lines.
 pub fn lines(object: &Value) -> Vec<(String, String)> {
     let name = text(object, "/metadata/name");
-    let current = said(object).into_iter().filter(|said| said.is_current);
+    let current = read_conditions(object).into_iter().filter(|said| said.is_current);
     let lines: Vec<_> =
         current.map(|said| (format!("{name} {}", said.about), format!("{name}: {}", said.words()))).collect();
     match lines.is_empty() {
@@ -42,18 +42,18 @@ pub fn lines(object: &Value) -> Vec<(String, String)> {
 }
 
 /// Whether all conditions of `about` hold: then `there`. An object with one of the conditions and reasons in `lasting` waits for the operator.
-pub fn come(object: &Value, lasting: &[(&str, &str)], about: &[&str], there: String) -> Come {
-    let said = said(object);
+pub fn wait_result(object: &Value, lasting: &[(&str, &str)], about: &[&str], there: String) -> WaitResult {
+    let said = read_conditions(object);
     let current: Vec<_> = said.iter().filter(|said| said.is_current).collect();
     if let Some(said) = current.iter().find(|said| lasting.contains(&(said.about, said.reason))) {
-        return Come::Stopped(format!("{}: {}", text(object, "/metadata/name"), said.words()));
+        return WaitResult::Stopped(format!("{}: {}", text(object, "/metadata/name"), said.words()));
     }
     let holds = |about: &&str| current.iter().any(|said| said.about == *about && said.holds());
-    if about.iter().all(holds) { Come::There(there) } else { Come::Goes }
+    if about.iter().all(holds) { WaitResult::Ready(there) } else { WaitResult::Pending }
 }
 
 /// A condition, and whether it is of before.
-pub fn note(said: &Said<'_>) -> String {
+pub fn note(said: &Condition<'_>) -> String {
     let of_before = if said.is_current { "" } else { " [of the spec as it was before]" };
     format!("{}{of_before}", said.words())
 }

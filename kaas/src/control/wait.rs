@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::api::Refused;
+use super::api::Rejected;
 use crate::output::{Output, PAUSED, STOPPED, json, say, warn};
-use crate::work::Waiting;
+use crate::work::PauseLimitArgs;
 
 /// How far something is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Come {
+pub enum WaitResult {
     /// It is not at its end.
-    Goes,
+    Pending,
     /// It is as it is to be, with words on it for people.
-    There(String),
+    Ready(String),
     /// A person has to see to something first, or it stays as it is; why.
     Stopped(String),
 }
@@ -25,17 +25,17 @@ pub enum Come {
 pub struct Look {
     /// Lines for people, each under the name of what it is about: it is told when it is another one.
     pub lines: Vec<(String, String)>,
-    pub come: Come,
+    pub progress: WaitResult,
     /// What there is, for programs: objects by what they are.
     pub object: Value,
 }
 
 /// Where waiting has come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Arrived {
+pub enum CommandOutcome {
     Done(String),
     /// The API server has taken what is wanted, and nobody waits for it.
-    Taken(String),
+    Accepted(String),
     /// Nothing has changed for as long as was to be waited; the last that was seen.
     Paused(Vec<String>),
     /// A person has to see to something.
@@ -50,23 +50,23 @@ pub struct Waiter {
 
 impl Waiter {
     /// As a command is told. What is waited for is looked at every other second.
-    pub fn new(output: Output, waiting: &Waiting) -> Self {
+    pub fn new(output: Output, waiting: &PauseLimitArgs) -> Self {
         Self { output, limit: Duration::from_secs(waiting.pause_limit), pace: Duration::from_secs(2) }
     }
 
     /// Looks until it is so, a person has to see to something, or nothing has changed for as long as is waited. A look that has
     /// no answer is told and taken again.
-    pub fn until(&self, mut look: impl FnMut() -> anyhow::Result<Look>) -> anyhow::Result<(Arrived, Value)> {
+    pub fn until(&self, mut look: impl FnMut() -> anyhow::Result<Look>) -> anyhow::Result<(CommandOutcome, Value)> {
         const UNSEEN: &str = "the API server";
         let (mut told, mut object) = (BTreeMap::<String, String>::new(), Value::Null);
         let mut since = Instant::now();
         loop {
             let look = match look() {
-                Err(error) if error.is::<Refused>() => return Err(error),
+                Err(error) if error.is::<Rejected>() => return Err(error),
                 Err(error) => {
                     // Not for certain that it is worse than it was: what was seen stays what is known.
                     let unseen = (UNSEEN.to_owned(), format!("waiting: {error:#}"));
-                    Look { lines: vec![unseen], come: Come::Goes, object: object.take() }
+                    Look { lines: vec![unseen], progress: WaitResult::Pending, object: object.take() }
                 }
                 Ok(look) => {
                     told.remove(UNSEEN);
@@ -81,30 +81,30 @@ impl Waiter {
                     since = Instant::now();
                 }
             }
-            match look.come {
-                Come::There(words) => return Ok((Arrived::Done(words), object)),
-                Come::Stopped(why) => return Ok((Arrived::Stopped(why), object)),
-                Come::Goes if since.elapsed() >= self.limit => {
+            match look.progress {
+                WaitResult::Ready(words) => return Ok((CommandOutcome::Done(words), object)),
+                WaitResult::Stopped(why) => return Ok((CommandOutcome::Stopped(why), object)),
+                WaitResult::Pending if since.elapsed() >= self.limit => {
                     let last = told.into_values().collect();
-                    return Ok((Arrived::Paused(last), object));
+                    return Ok((CommandOutcome::Paused(last), object));
                 }
-                Come::Goes => std::thread::sleep(self.pace.min(self.limit)),
+                WaitResult::Pending => std::thread::sleep(self.pace.min(self.limit)),
             }
         }
     }
 
     /// Says where a command has come to, and what there is.
-    pub fn arrived(&self, (arrived, mut object): (Arrived, Value)) -> anyhow::Result<ExitCode> {
+    pub fn report(&self, (arrived, mut object): (CommandOutcome, Value)) -> anyhow::Result<ExitCode> {
         let (word, exit) = match &arrived {
-            Arrived::Done(_) => ("done", ExitCode::SUCCESS),
-            Arrived::Taken(_) => ("taken", ExitCode::SUCCESS),
-            Arrived::Paused(_) => ("paused", ExitCode::from(PAUSED)),
-            Arrived::Stopped(_) => ("stopped", ExitCode::from(STOPPED)),
+            CommandOutcome::Done(_) => ("done", ExitCode::SUCCESS),
+            CommandOutcome::Accepted(_) => ("taken", ExitCode::SUCCESS),
+            CommandOutcome::Paused(_) => ("paused", ExitCode::from(PAUSED)),
+            CommandOutcome::Stopped(_) => ("stopped", ExitCode::from(STOPPED)),
         };
         let reasons = match &arrived {
-            Arrived::Done(_) | Arrived::Taken(_) => Vec::new(),
-            Arrived::Paused(last) => last.clone(),
-            Arrived::Stopped(why) => vec![why.clone()],
+            CommandOutcome::Done(_) | CommandOutcome::Accepted(_) => Vec::new(),
+            CommandOutcome::Paused(last) => last.clone(),
+            CommandOutcome::Stopped(why) => vec![why.clone()],
         };
         if let Output::Json = self.output {
             let mut said = json!({"arrived": word, "reasons": reasons});
@@ -115,9 +115,9 @@ impl Waiter {
             return Ok(exit);
         }
         match arrived {
-            Arrived::Done(words) | Arrived::Taken(words) => say(&words),
-            Arrived::Stopped(why) => warn(&format!("error: {why}")),
-            Arrived::Paused(_) => {
+            CommandOutcome::Done(words) | CommandOutcome::Accepted(words) => say(&words),
+            CommandOutcome::Stopped(why) => warn(&format!("error: {why}")),
+            CommandOutcome::Paused(_) => {
                 let seconds = self.limit.as_secs();
                 warn(&format!(
                     "paused: nothing has changed for {seconds} s. What was asked for stands, and whoever gives the command again waits \
@@ -140,17 +140,17 @@ mod tests {
         Waiter { output: Output::Json, limit: Duration::from_millis(limit), pace: Duration::ZERO }
     }
 
-    fn look(line: &str, come: Come) -> Look {
-        Look { lines: vec![("shop".to_owned(), line.to_owned())], come, object: json!({"line": line}) }
+    fn look(line: &str, come: WaitResult) -> Look {
+        Look { lines: vec![("shop".to_owned(), line.to_owned())], progress: come, object: json!({"line": line}) }
     }
 
     #[test]
     fn a_look_without_an_answer_is_taken_again_and_one_that_is_refused_ends_it() {
-        let mut looks = vec![Ok(look("b", Come::There("it is".to_owned()))), Err(anyhow!("no route"))];
+        let mut looks = vec![Ok(look("b", WaitResult::Ready("it is".to_owned()))), Err(anyhow!("no route"))];
         let (arrived, object) = waiter(60_000).until(|| looks.pop().unwrap()).unwrap();
-        assert_eq!((arrived, object), (Arrived::Done("it is".to_owned()), json!({"line": "b"})));
-        let refused = waiter(60_000).until(|| Err(Refused::because("forbidden".to_owned()).into()));
-        assert!(refused.unwrap_err().is::<Refused>());
+        assert_eq!((arrived, object), (CommandOutcome::Done("it is".to_owned()), json!({"line": "b"})));
+        let refused = waiter(60_000).until(|| Err(Rejected::because("forbidden".to_owned()).into()));
+        assert!(refused.unwrap_err().is::<Rejected>());
     }
 
     #[test]
@@ -158,12 +158,12 @@ mod tests {
         let mut count = 0;
         let paused = waiter(0).until(|| {
             count += 1;
-            Ok(look("waits", Come::Goes))
+            Ok(look("waits", WaitResult::Pending))
         });
         let (arrived, object) = paused.unwrap();
-        assert_eq!((arrived, object), (Arrived::Paused(vec!["waits".to_owned()]), json!({"line": "waits"})));
+        assert_eq!((arrived, object), (CommandOutcome::Paused(vec!["waits".to_owned()]), json!({"line": "waits"})));
         assert_eq!(count, 1);
-        let stopped = waiter(60_000).until(|| Ok(look("a", Come::Stopped("see to it".to_owned())))).unwrap();
-        assert_eq!(stopped.0, Arrived::Stopped("see to it".to_owned()));
+        let stopped = waiter(60_000).until(|| Ok(look("a", WaitResult::Stopped("see to it".to_owned())))).unwrap();
+        assert_eq!(stopped.0, CommandOutcome::Stopped("see to it".to_owned()));
     }
 }

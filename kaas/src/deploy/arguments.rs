@@ -9,7 +9,7 @@ use crate::work::Work;
 
 /// A cluster as its file describes it.
 #[derive(Args)]
-pub struct Described {
+pub struct ClusterFileArgs {
     /// The file that describes the cluster. `kaas deploy --example` prints one.
     #[arg(short, long, value_name = "FILE")]
     pub(super) file: PathBuf,

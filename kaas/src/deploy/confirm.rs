@@ -3,7 +3,7 @@
 use crate::cluster_file::Site;
 use crate::confirm::{ask, by_name};
 
-pub struct Going {
+pub struct DestroyConfirmation {
     pub cluster: String,
     /// Where it is, in words for people.
     pub place: String,
@@ -25,7 +25,7 @@ pub struct Going {
     pub tenants: Option<String>,
 }
 
-impl Going {
+impl DestroyConfirmation {
     pub fn of(cluster: &str, site: &dyn Site, disks: bool) -> Self {
         Self {
             cluster: cluster.to_owned(),
@@ -102,7 +102,8 @@ mod tests {
             let copies = vec!["a copy at [ds] cp6.vmdk".to_owned()];
             let tenants = Some("It has tenant clusters: blue/shop".to_owned());
             let cluster = "control".to_owned();
-            let going = Going { cluster, place, journal, disks, left, doubtful, held, copies, also, tenants };
+            let going =
+                DestroyConfirmation { cluster, place, journal, disks, left, doubtful, held, copies, also, tenants };
             let mut shown = String::new();
             let done = going.confirmed_by(given, |question| {
                 shown += question;

@@ -24,7 +24,7 @@ use crate::cluster_file::{ClusterFile, NodeTable, Source};
 use crate::publisher;
 
 /// A description that is in order.
-pub struct Judged {
+pub struct ResolvedFile {
     pub wanted: DesiredState,
     /// The deployer's key; none if a new one would be drawn.
     pub key: Option<PrivateKey>,
@@ -98,7 +98,7 @@ pub(super) fn another_key(key: Option<Fingerprint>, kept: &DeploymentRecord) -> 
 ///
 /// # Errors
 /// [`Mistakes`] with everything that is wrong; another error when something cannot be read.
-pub fn judge(file: &ClusterFile, resolve: Resolve) -> anyhow::Result<Judged> {
+pub fn judge(file: &ClusterFile, resolve: Resolve) -> anyhow::Result<ResolvedFile> {
     let ova = lab::find_ova(&file.ova)?;
     let target = Target::read(&ova)?;
     let form = Archive::open(&ova)?.descriptor()?.product;
@@ -111,7 +111,7 @@ pub(super) fn judge_with(
     resolve: Resolve,
     target: Target,
     form: &Product,
-) -> anyhow::Result<Judged> {
+) -> anyhow::Result<ResolvedFile> {
     let mut mistakes = file.mistakes_of_provider();
     mistakes.extend(file.publisher.as_ref().and_then(|publisher| {
         let refused = refuses(&target, publisher::fingerprint(&publisher.value))?;
@@ -168,7 +168,7 @@ pub(super) fn judge_with(
         placement: file.provider.placement(),
         digests,
     };
-    Ok(Judged { wanted, key, warnings })
+    Ok(ResolvedFile { wanted, key, warnings })
 }
 
 /// Why an OVA is not taken from a publisher.
@@ -184,7 +184,7 @@ fn refuses(target: &Target, publisher: anyhow::Result<String>) -> Option<String>
     }
 }
 
-type Told = BTreeMap<String, String>;
+type NodeProperties = BTreeMap<String, String>;
 
 fn shared(
     file: &ClusterFile,
@@ -192,10 +192,10 @@ fn shared(
     secret: Option<Zeroizing<String>>,
     resolve: Resolve,
     mistakes: &mut Vec<Mistake>,
-) -> anyhow::Result<Told> {
+) -> anyhow::Result<NodeProperties> {
     let address = |node: &NodeTable| node.address.value.split('/').next().unwrap_or_default().to_owned();
     let list: Vec<String> = file.nodes.iter().map(|node| format!("{}={}", node.name.value, address(node))).collect();
-    let mut told = Told::new();
+    let mut told = NodeProperties::new();
     told.insert(CLUSTER_NAME.to_owned(), file.name.value.clone());
     told.insert(CONTROL_NODES.to_owned(), list.join(","));
     if let Some(key) = key {
@@ -212,10 +212,11 @@ fn resolved(
     file: &ClusterFile,
     given: &BTreeMap<String, Located<Source>>,
     resolve: Resolve,
-    told: &mut Told,
+    told: &mut NodeProperties,
     mistakes: &mut Vec<Mistake>,
 ) -> anyhow::Result<()> {
-    for (key, source) in given.iter().filter(|(_, source)| resolve != Resolve::WhatIsThere || !source.value.asks()) {
+    for (key, source) in given.iter().filter(|(_, source)| resolve != Resolve::WhatIsThere || !source.value.is_prompt())
+    {
         match source.value.value() {
             Ok(value) => drop(told.insert(key.clone(), value.to_string())),
             Err(error) => mistakes.push(file.mistake(source, format!("{error:#}"))),
@@ -224,7 +225,7 @@ fn resolved(
     Ok(())
 }
 
-fn findings(told: &Told, minors: &[String]) -> Vec<Finding> {
+fn findings(told: &NodeProperties, minors: &[String]) -> Vec<Finding> {
     // What is to be typed, or drawn, is judged once it is there.
     let need = if told.contains_key(DEPLOYMENT_SECRET) { SecretNeed::Needed } else { SecretNeed::Erased };
     let (draft, mut findings) =
@@ -252,7 +253,7 @@ fn at(file: &ClusterFile, node: &NodeTable, finding: &Finding) -> Mistake {
 }
 
 /// The deployer's key; none if it is not there.
-pub fn deployer_key_there(path: &Path) -> anyhow::Result<Option<PrivateKey>> {
+pub fn existing_deployer_key(path: &Path) -> anyhow::Result<Option<PrivateKey>> {
     deployer_key(path, Resolve::WhatIsThere)
 }
 
@@ -273,7 +274,7 @@ fn deployer_key(path: &Path, resolve: Resolve) -> anyhow::Result<Option<PrivateK
 
 /// The deployment secret; drawn into its file where that is not there.
 fn deployment_secret(source: &Source, resolve: Resolve) -> anyhow::Result<Option<Zeroizing<String>>> {
-    if resolve == Resolve::AllButTheSecret || (resolve == Resolve::WhatIsThere && source.asks()) {
+    if resolve == Resolve::AllButTheSecret || (resolve == Resolve::WhatIsThere && source.is_prompt()) {
         return Ok(None);
     }
     if let Source::File(path) = source

@@ -29,14 +29,14 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use self::arguments::Example;
-pub use self::arguments::{Deploy, Described, Destroy};
-use self::confirm::Going;
-pub use self::judge::deployer_key_there;
-use self::judge::{Judged, Resolve, another_key, begun_with, judge};
+pub use self::arguments::{ClusterFileArgs, Deploy, Destroy};
+use self::confirm::DestroyConfirmation;
+pub use self::judge::existing_deployer_key;
+use self::judge::{Resolve, ResolvedFile, another_key, begun_with, judge};
 use self::words::{Outcome, Plan};
-use crate::cluster_file::{ClusterFile, Opened, Place, schema};
+use crate::cluster_file::{ClusterBackend, ClusterFile, SiteSession, schema};
 use crate::output::{Output, PAUSED, STOPPED, ended, json, result, warn};
-use crate::signals::Ending;
+use crate::signals::SignalPolicy;
 use crate::upgrade::advised;
 use crate::work::{Work, told};
 
@@ -62,7 +62,7 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(arguments.file.as_deref().context("give a description with --file")?)?;
     // Judged as far as it is there, before a key is drawn, anybody is asked or anything is reached.
     let judged = judge(&file, Resolve::WhatIsThere)?;
-    let site = Opened::of(&file)?;
+    let site = SiteSession::of(&file)?;
     let mut checked = site.check(&judged.wanted, file.written())?;
     if !checked.mistakes.is_empty() {
         let mut mistakes = std::mem::take(&mut checked.mistakes);
@@ -70,7 +70,7 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
         return Err(Mistakes(mistakes).into());
     }
     let run = Run::working(&file, &site, "deploy", &arguments.work);
-    let Begun { resolve, another_key, untold } = run.begun(&judged, arguments.work.over.take())?;
+    let FormerRun { resolve, another_key, untold } = run.begun(&judged, arguments.work.over.take())?;
     checked.warnings.extend(another_key);
     if arguments.dry_run {
         checked.warnings.extend(untold);
@@ -81,7 +81,7 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let Judged { wanted, key, warnings } = judge(&file, resolve)?;
+    let ResolvedFile { wanted, key, warnings } = judge(&file, resolve)?;
     let key = key.context("there is no deployer's key")?;
     for warning in warnings.into_iter().chain(checked.warnings) {
         warn(&format!("warning: {warning}"));
@@ -97,7 +97,7 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
 /// The cluster's name was not typed; or why it could not go on.
 pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(&arguments.file)?;
-    let site = Opened::of(&file)?;
+    let site = SiteSession::of(&file)?;
     let Some(place) = site.find()? else {
         bail!("{} is not there: there is nothing of the cluster {}", site.words(), file.name.value)
     };
@@ -105,7 +105,7 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     let (name, over) = (&file.name.value, arguments.work.over.take());
     let run = Run::working(&file, &site, "destroy", &arguments.work);
     // Until the name is confirmed it only looks: who asks it to end now has not said that anything goes.
-    let looks = Run { ending: Ending::AtOnce, ..run };
+    let looks = Run { ending: SignalPolicy::AtOnce, ..run };
     let also = looks.named(&place, &arguments.also_vm)?;
     let unheld = if arguments.data_disks {
         looks.with(&place, None, async |deploy| deploy.unheld().await).map_err(advised)?
@@ -115,14 +115,14 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     let copies = looks.with(&place, None, async |deploy| deploy.copies().await).map_err(advised)?;
     // Looked for now: once the cluster is gone nothing keeps that from being said.
     let templates = looks.templates();
-    let going = Going {
+    let going = DestroyConfirmation {
         also: also.iter().map(words::goes_as_well).collect(),
         left: unheld.goes.iter().map(words::disk_goes_as_well).collect(),
         doubtful: unheld.doubtful.iter().map(words::disk_in_doubt).collect(),
         held: unheld.held.iter().map(words::disk_held).collect(),
         copies: copies.iter().map(words::copy_stays).collect(),
         tenants: looks.tenants(&place)?,
-        ..Going::of(name, &*site, arguments.data_disks)
+        ..DestroyConfirmation::of(name, &*site, arguments.data_disks)
     };
     let given = arguments.confirm.clone();
     if given.is_some() {
@@ -130,7 +130,7 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
         going.named().for_each(|named| run.output.tell(named));
     }
     // On a thread of its own: Ctrl-C is heard while it waits for the answer.
-    site.run(Ending::AtOnce, async |_| {
+    site.run(SignalPolicy::AtOnce, async |_| {
         tokio::task::spawn_blocking(move || going.confirmed(given.as_deref())).await.context("asking")?
     })?;
     let (disks, UnattachedDisk { goes, doubtful, held }) = (arguments.data_disks, &unheld);
@@ -155,15 +155,15 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// There is no such cluster, or it cannot be looked at.
-pub fn status(arguments: &Described) -> anyhow::Result<ExitCode> {
+pub fn status(arguments: &ClusterFileArgs) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(&arguments.file)?;
     let name = &file.name.value;
-    let site = Opened::of(&file)?;
+    let site = SiteSession::of(&file)?;
     let Some(place) = site.find()? else { bail!("{} is not there: `kaas deploy` makes it", site.words()) };
-    let ending = Ending::AtOnce;
+    let ending = SignalPolicy::AtOnce;
     let run =
         Run { file: &file, site: &site, what: "status", output: arguments.output, pause_limit: Duration::ZERO, ending };
-    let key = deployer_key_there(&file.deployer_key)?;
+    let key = existing_deployer_key(&file.deployer_key)?;
     let status = run.with(&place, key, async |deploy| deploy.status().await)?;
     let status = status.with_context(|| format!("nothing was begun for the cluster {name} by `kaas deploy`"))?;
     match arguments.output {
@@ -180,7 +180,7 @@ fn asked_to_end(error: &anyhow::Error) -> ExitCode {
 }
 
 /// What a look at what was begun before has brought.
-struct Begun {
+struct FormerRun {
     resolve: Resolve,
     /// That the cluster has formed with another deployer's key.
     another_key: Option<String>,
@@ -191,18 +191,18 @@ struct Begun {
 /// One command on a cluster.
 struct Run<'a> {
     file: &'a ClusterFile,
-    site: &'a Opened,
+    site: &'a SiteSession,
     what: &'a str,
     output: Output,
     pause_limit: Duration,
-    ending: Ending,
+    ending: SignalPolicy,
 }
 
 impl<'a> Run<'a> {
     /// Of a command that changes something.
-    fn working(file: &'a ClusterFile, site: &'a Opened, what: &'a str, work: &Work) -> Self {
+    fn working(file: &'a ClusterFile, site: &'a SiteSession, what: &'a str, work: &Work) -> Self {
         let pause_limit = Duration::from_secs(work.waiting.pause_limit);
-        Self { file, site, what, output: work.output, pause_limit, ending: Ending::WhereItCanBeContinued }
+        Self { file, site, what, output: work.output, pause_limit, ending: SignalPolicy::WhereItCanBeContinued }
     }
 
     /// Looks at what was begun there, before a key is drawn or anybody is asked; changes nothing. What is had of the description then, and
@@ -210,11 +210,11 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// What [`Run::go`] would refuse, with the same words.
-    fn begun(&self, judged: &Judged, over: TakeOver) -> anyhow::Result<Begun> {
+    fn begun(&self, judged: &ResolvedFile, over: TakeOver) -> anyhow::Result<FormerRun> {
         let Some(place) = self.site.find()? else {
-            return Ok(Begun { resolve: Resolve::All, another_key: None, untold: None });
+            return Ok(FormerRun { resolve: Resolve::All, another_key: None, untold: None });
         };
-        let looks = Run { ending: Ending::AtOnce, ..*self };
+        let looks = Run { ending: SignalPolicy::AtOnce, ..*self };
         let (has_key, key) = (judged.key.is_some(), judged.wanted.deployer());
         let looked = looks.with(&place, None, async |deploy| {
             if let (LeaseState::Held(held), TakeOver::FromTheDead) = (standing(deploy.store).await?, over) {
@@ -226,18 +226,24 @@ impl<'a> Run<'a> {
             let another_key = kept.as_ref().and_then(|kept| another_key(key, kept));
             match deploy.may_be_wanted(Goal::Deploy(&judged.wanted)).await {
                 // It is made of what is yet to be typed as well.
-                Err(error) if error.is::<MadeOtherwise>() && self.file.asks() => {
+                Err(error) if error.is::<MadeOtherwise>() && self.file.needs_prompt() => {
                     let words = "whether its VMs were made of the same is told once all that is asked for was typed";
-                    Ok(Begun { resolve, another_key, untold: Some(words.to_owned()) })
+                    Ok(FormerRun { resolve, another_key, untold: Some(words.to_owned()) })
                 }
-                may => may.map(|()| Begun { resolve, another_key, untold: None }),
+                may => may.map(|()| FormerRun { resolve, another_key, untold: None }),
             }
         });
         looked.map_err(advised)
     }
 
     /// Notes a wish, goes on until it is so, and says what came of it.
-    fn go(&self, place: &Place, key: Option<PrivateKey>, wish: Goal<'_>, over: TakeOver) -> anyhow::Result<ExitCode> {
+    fn go(
+        &self,
+        place: &ClusterBackend,
+        key: Option<PrivateKey>,
+        wish: Goal<'_>,
+        over: TakeOver,
+    ) -> anyhow::Result<ExitCode> {
         let last = Mutex::new(None);
         let keep = |given: &str| {
             *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Zeroizing::new(given.to_owned()));
@@ -268,7 +274,7 @@ impl<'a> Run<'a> {
         }
         let mut text = words::arrived(arrived, kubeconfig, status) + &words::templates_stay(&templates);
         if let RunOutcome::Up(_) = arrived {
-            self.site.ways_in()?.iter().for_each(|way| text += &format!("\n{way}"));
+            self.site.access_hints()?.iter().for_each(|way| text += &format!("\n{way}"));
         }
         if matches!(arrived, RunOutcome::Paused(_) | RunOutcome::Stopped(_)) && !status.formed {
             let started = status.nodes.iter().filter(|node| node.power.is_some());
@@ -289,7 +295,7 @@ impl<'a> Run<'a> {
     }
 
     /// The VMs of the deployment with these BIOS UUIDs.
-    fn named(&self, place: &Place, uuids: &[Uuid]) -> anyhow::Result<Vec<Vm>> {
+    fn named(&self, place: &ClusterBackend, uuids: &[Uuid]) -> anyhow::Result<Vec<Vm>> {
         if uuids.is_empty() {
             return Ok(Vec::new());
         }
@@ -323,14 +329,14 @@ impl<'a> Run<'a> {
     }
 
     /// What is to say of tenant clusters that the cluster has; none if it has none.
-    fn tenants(&self, place: &Place) -> anyhow::Result<Option<String>> {
-        let (key, nodes) = (deployer_key_there(&self.file.deployer_key), self.file.addresses());
+    fn tenants(&self, place: &ClusterBackend) -> anyhow::Result<Option<String>> {
+        let (key, nodes) = (existing_deployer_key(&self.file.deployer_key), self.file.addresses());
         self.site.run(self.ending, async |_| Ok(tenants::told(key, place, &nodes, &self.file.kubeconfig).await))
     }
 
     fn with<T>(
         &self,
-        place: &Place,
+        place: &ClusterBackend,
         key: Option<PrivateKey>,
         act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
@@ -340,7 +346,7 @@ impl<'a> Run<'a> {
     /// The same, told each kubeconfig that a node of a cluster which has formed gives.
     fn hearing<T>(
         &self,
-        place: &Place,
+        place: &ClusterBackend,
         key: Option<PrivateKey>,
         renewed: &(dyn Fn(&str) + Sync),
         act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<T>,

@@ -12,7 +12,7 @@ use fleet::control_plane::{DeploymentRecord, Lifecycle, begun};
 use fleet::nodes::{Answer, Method, clean};
 use serde_json::Value;
 
-use crate::cluster_file::Place;
+use crate::cluster_file::ClusterBackend;
 use crate::control::text;
 use crate::upgrade::{client_by_key, within};
 
@@ -24,7 +24,7 @@ const NAMED: usize = 20;
 /// `kubeconfig` is where its description has that put.
 pub async fn told(
     key: anyhow::Result<Option<PrivateKey>>,
-    place: &Place,
+    place: &ClusterBackend,
     nodes: &[(String, Ipv4Addr)],
     kubeconfig: &Path,
 ) -> Option<String> {
@@ -46,7 +46,7 @@ fn may_have(kept: Option<&DeploymentRecord>) -> anyhow::Result<bool> {
 /// Their names, as the cluster's API has them.
 async fn asked(
     key: anyhow::Result<Option<PrivateKey>>,
-    place: &Place,
+    place: &ClusterBackend,
     nodes: &[(String, Ipv4Addr)],
     kubeconfig: &Path,
 ) -> anyhow::Result<Vec<String>> {

@@ -12,10 +12,10 @@ use ova::ovf::{Product, PropertyGroup};
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 
-use super::judge::{Judged, Resolve, another_key, begun_with, judge_with};
+use super::judge::{Resolve, ResolvedFile, another_key, begun_with, judge_with};
 use super::words::{Outcome, Plan, arrived, copy_stays, status, templates_stay};
 use super::{ONE, THREE, exit_status, handed_over, renewed_all_the_same};
-use crate::cluster_file::{Checked, ClusterFile};
+use crate::cluster_file::{CheckReport, ClusterFile};
 
 const KEY: &str = include_str!("../../../contract/src/properties/fixtures/ssh-keys.pub");
 
@@ -41,7 +41,7 @@ fn directory(text: &str) -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-fn judged(text: &str, resolve: Resolve) -> anyhow::Result<Judged> {
+fn judged(text: &str, resolve: Resolve) -> anyhow::Result<ResolvedFile> {
     let (_directory, path) = directory(text);
     let (target, form) = package();
     judge_with(&ClusterFile::read(&path)?, resolve, target, &form)
@@ -87,7 +87,7 @@ fn a_clusters_name_leads_to_no_file_of_others_and_reads_as_none_of_ours() {
 fn the_examples_are_in_order_and_come_to_vms() {
     for (example, nodes) in [(ONE, 1), (THREE, 3)] {
         assert_eq!(mistakes(example), [""; 0]);
-        let Judged { wanted, key, warnings } = judged(example, Resolve::All).unwrap();
+        let ResolvedFile { wanted, key, warnings } = judged(example, Resolve::All).unwrap();
         assert!(key.is_some() && warnings.is_empty(), "{warnings:?}");
         assert_eq!((wanted.cluster.as_str(), wanted.nodes.len(), wanted.size.memory), ("control", nodes, 2048));
         assert_eq!(
@@ -115,7 +115,7 @@ fn keys_and_secrets_are_drawn_once_into_files_of_their_own_and_never_to_judge() 
     assert_eq!(first.wanted.nodes[0].properties, again.wanted.nodes[0].properties);
     let secret = std::fs::read_to_string(directory.path().join("control.secret")).unwrap();
     // What is shown has none of it.
-    let plan = Plan::of(&again.wanted, &file, Vec::new(), Checked::default());
+    let plan = Plan::of(&again.wanted, &file, Vec::new(), CheckReport::default());
     assert!(plan.text().contains("node-name: cp1") && !plan.text().contains(secret.trim()), "{}", plan.text());
     assert!(!serde_json::to_string(&plan).unwrap().contains(secret.trim()));
 }

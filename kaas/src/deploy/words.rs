@@ -8,7 +8,7 @@ use fleet::nodes::clean;
 use fleet::upgrade::DiskCopy;
 use serde::Serialize;
 
-use crate::cluster_file::{Checked, ClusterFile};
+use crate::cluster_file::{CheckReport, ClusterFile};
 
 /// The code of a VM of which nothing is noted.
 const UNNOTED: &str = "deploy.vm-unnoted";
@@ -72,7 +72,7 @@ struct PlannedVm {
 
 impl Plan {
     /// Of what was judged by itself, with its warnings, and of what the look at the site has brought.
-    pub(super) fn of(wanted: &DesiredState, file: &ClusterFile, warnings: Vec<String>, checked: Checked) -> Self {
+    pub(super) fn of(wanted: &DesiredState, file: &ClusterFile, warnings: Vec<String>, checked: CheckReport) -> Self {
         let shown = |(key, value): (&String, &String)| {
             let hidden = contract::properties::find(key).is_none_or(|property| property.betrays(value));
             (key.clone(), if hidden { "…".to_owned() } else { value.clone() })

@@ -1,9 +1,9 @@
 //! `kaas lab tenant …`: tenant clusters beside a control cluster, and their workers.
 
 mod arguments;
-mod crew;
-mod wanted;
 mod words;
+mod worker_arguments;
+mod worker_pool;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,13 +13,14 @@ use anyhow::bail;
 use fleet::upgrade::Target;
 use fleet::workers::Goal;
 use lab::{
-    Asking, BlankVm, EngineRecord, Lab as OpenLab, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory,
+    BlankVm, EngineRecord, Lab as OpenLab, LabSpec, LeaseRequest, NodeSize, Source, Tools, UnpackedOva, Up,
+    cache_directory,
 };
 
 pub use self::arguments::Tenant;
-use self::arguments::{At, TENANT_OVA, UpArguments, WorkerAddresses};
-use self::crew::{Crew, ova_image};
-use super::{Engine, open_door, tools};
+use self::arguments::{TENANT_OVA, TenantArgs, UpArguments, WorkerAddresses};
+use self::worker_pool::{WorkerPool, ova_image};
+use super::{Engine, open_port_forward, tools};
 use crate::output::{Output, json, result};
 use crate::upgrade::advised;
 
@@ -30,32 +31,32 @@ use crate::upgrade::advised;
 /// Why it was refused or could not go on.
 pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
     let what = command.what();
-    let open = |at: &At| OpenLab::open_tenant(state, &at.name);
+    let open = |at: &TenantArgs| OpenLab::open_tenant(state, &at.name);
     match command {
         Tenant::Up(arguments) => up(state, &arguments),
         Tenant::AddWorker { count, worker_engine, at } => {
             let mut lab = open(&at)?;
-            let Some(engine) = worker_engine else { return Crew::of(lab, &at).go(what, &Goal::Add(count)) };
+            let Some(engine) = worker_engine else { return WorkerPool::of(lab, &at).go(what, &Goal::Add(count)) };
             lab.choose_worker_engine(
                 engine.record(&lab.tools(), lab::Hardware::Quick, &|what| at.work.output.tell(what))?,
             );
-            Crew::of(lab, &at).go_with(what, &Goal::Add(count), &OpenLab::keep_worker_engine)
+            WorkerPool::of(lab, &at).go_with(what, &Goal::Add(count), &OpenLab::keep_worker_engine)
         }
         Tenant::RemoveWorker { worker, lost, at } => {
-            Crew::of(open(&at)?, &at).go(what, &Goal::Remove { worker, discards: lost.discards() })
+            WorkerPool::of(open(&at)?, &at).go(what, &Goal::Remove { worker, discards: lost.discards() })
         }
-        Tenant::ScaleWorkers { count, at } => Crew::of(open(&at)?, &at).go(what, &Goal::Scale(count)),
-        Tenant::RejoinWorker { worker, at } => Crew::of(open(&at)?, &at).go(what, &Goal::Rejoin { worker }),
+        Tenant::ScaleWorkers { count, at } => WorkerPool::of(open(&at)?, &at).go(what, &Goal::Scale(count)),
+        Tenant::RejoinWorker { worker, at } => WorkerPool::of(open(&at)?, &at).go(what, &Goal::Rejoin { worker }),
         Tenant::ReplaceWorkers { ova, kubernetes, changed, lost, at } => {
             let lab = open(&at)?;
             let image = ova.map(|ova| anyhow::Ok(ova_image(Target::read(&lab.find_ova(&ova)?)?))).transpose()?;
-            let crew = Crew::of(lab, &at);
+            let crew = WorkerPool::of(lab, &at);
             let (cluster, changes, discards) = (crew.minor()?, Box::new(changed.changes()), lost.discards());
             crew.go(what, &Goal::Replace { image, cluster, kubernetes, changes, discards })
         }
-        Tenant::Pause(at) => Crew::of(open(&at)?, &at).go(what, &Goal::Pause),
-        Tenant::Resume(at) => Crew::of(open(&at)?, &at).go(what, &Goal::GoOn),
-        Tenant::Status(at) => Crew::of(open(&at)?, &at).status(),
+        Tenant::Pause(at) => WorkerPool::of(open(&at)?, &at).go(what, &Goal::Pause),
+        Tenant::Resume(at) => WorkerPool::of(open(&at)?, &at).go(what, &Goal::GoOn),
+        Tenant::Status(at) => WorkerPool::of(open(&at)?, &at).status(),
         Tenant::ReplaceControlPlane { node, ova, properties, data_disk, limit, at } => {
             let lab = open(&at)?;
             let say = |what: &str| at.work.output.tell(what);
@@ -65,7 +66,7 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
                 properties: properties.into_iter().collect(),
                 data_disk: data_disk.map(|size| size << 20),
             };
-            let asking = Asking { what, over: at.work.over.take(), say: &say };
+            let asking = LeaseRequest { what, over: at.work.over.take(), say: &say };
             let replaced = lab.replace_node(&node, &by, &asking).map_err(advised)?;
             for disk in &replaced.disks {
                 at.work.output.tell(&format!("the disk {disk} of the lost node is kept; nobody holds it"));
@@ -87,7 +88,7 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
 }
 
 fn unpacked(ova: &Path, tools: &Tools, say: &dyn Fn(&str)) -> anyhow::Result<Source> {
-    Ok(Source::Ova { unpacked: Unpacked::ensure(ova, &cache_directory()?, tools, say)? })
+    Ok(Source::Ova { unpacked: UnpackedOva::ensure(ova, &cache_directory()?, tools, say)? })
 }
 
 /// Makes what is not there yet: given again after it was killed, it goes on.
@@ -96,7 +97,7 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     let ova = lab::find_ova_of(&arguments.ova, TENANT_OVA)?;
     let target = Target::read(&ova)?;
     let size = NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 };
-    let asking = Asking { what: "lab tenant up", over: at.work.over.take(), say: &say };
+    let asking = LeaseRequest { what: "lab tenant up", over: at.work.over.take(), say: &say };
     let there = || -> anyhow::Result<Option<OpenLab>> {
         let there = OpenLab::exists(state, &at.name)?.then(|| OpenLab::open_tenant(state, &at.name)).transpose()?;
         Ok(there.map(|lab| lab.complete(size, &asking).map_err(advised)).transpose()?.flatten())
@@ -129,8 +130,8 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
         let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();
         return Err(error.context(format!("the tenant goes on running; see {}", kept.join(", "))));
     }
-    say(&format!("kubeconfig: {}", open_door(&lab)?.display()));
-    let crew = Crew::of(lab, at);
+    say(&format!("kubeconfig: {}", open_port_forward(&lab)?.display()));
+    let crew = WorkerPool::of(lab, at);
     let wish = match crew.looked()? {
         // What another operator has paused is left so.
         Some(status) => {
@@ -151,7 +152,7 @@ fn import(
     source: Source,
     (engine, workers): (EngineRecord, EngineRecord),
     tools: std::path::PathBuf,
-    asking: &Asking<'_>,
+    asking: &LeaseRequest<'_>,
 ) -> anyhow::Result<OpenLab> {
     if arguments.worker_addresses == WorkerAddresses::Dhcp {
         lab::check_dhcp()?;
@@ -159,13 +160,13 @@ fn import(
     OpenLab::import_cluster(
         state,
         Up {
-            wishes: Wishes {
+            spec: LabSpec {
                 name: arguments.at.name.clone(),
                 nodes: arguments.control_planes,
                 properties: arguments.properties.iter().cloned().collect(),
                 timeout_factor: engine.timeout_factor(),
                 workers_by_dhcp: arguments.worker_addresses == WorkerAddresses::Dhcp,
-                ..Wishes::default()
+                ..LabSpec::default()
             },
             engine,
             replacements: engine,

@@ -21,22 +21,22 @@ pub enum VCenter {
     /// ends.
     Up(UpArguments),
     /// Says where it is, and which machines run.
-    Status(Named),
+    Status(VcenterArgs),
     /// Ends it and removes all of it, machines and disks included.
-    Down(Named),
+    Down(VcenterArgs),
     /// Prints the console log of a machine, by its name in the inventory.
     Console {
         /// The machine.
         machine: String,
         #[command(flatten)]
-        vcenter: Named,
+        vcenter: VcenterArgs,
     },
     /// Runs a program inside a machine as root.
     Exec {
         /// The machine.
         machine: String,
         #[command(flatten)]
-        vcenter: Named,
+        vcenter: VcenterArgs,
         /// The program and its arguments, after `--`.
         #[arg(last = true, required = true)]
         arguments: Vec<String>,
@@ -44,22 +44,22 @@ pub enum VCenter {
     /// Runs a program on the machines' network, where the vCenter has the same address.
     Run {
         #[command(flatten)]
-        vcenter: Named,
+        vcenter: VcenterArgs,
         /// The program and its arguments, after `--`.
         #[arg(last = true, required = true)]
         arguments: Vec<String>,
     },
     /// Keeps a vCenter running; `up` starts it.
     #[command(hide = true)]
-    Keep(Marked),
+    Keep(ProcessArgs),
     /// Carries a vCenter's machines, as it asks on standard input; the vCenter starts it.
     #[command(hide = true)]
-    Carry(Marked),
+    Carry(ProcessArgs),
 }
 
 /// A vCenter by name.
 #[derive(Args)]
-pub struct Named {
+pub struct VcenterArgs {
     /// Name of the vCenter: no lab has it.
     #[arg(long, default_value = "vcenter")]
     name: String,
@@ -67,9 +67,9 @@ pub struct Named {
 
 /// A process of one.
 #[derive(Args)]
-pub struct Marked {
+pub struct ProcessArgs {
     #[command(flatten)]
-    vcenter: Named,
+    vcenter: VcenterArgs,
     /// By which the process is found.
     mark: String,
 }
@@ -78,7 +78,7 @@ pub struct Marked {
 #[derive(Args)]
 pub struct UpArguments {
     #[command(flatten)]
-    vcenter: Named,
+    vcenter: VcenterArgs,
     /// The program that it is; without this, `vcenter` beside this command, where `make vcenter-program` puts it.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
@@ -95,7 +95,7 @@ pub struct UpArguments {
 /// # Errors
 /// Whatever the vCenter says.
 pub fn run(state: &Path, command: VCenter) -> anyhow::Result<()> {
-    let open = |vcenter: &Named| OpenVCenter::open(state, &vcenter.name);
+    let open = |vcenter: &VcenterArgs| OpenVCenter::open(state, &vcenter.name);
     match command {
         VCenter::Up(arguments) => up(state, arguments),
         VCenter::Status(vcenter) => status(&open(&vcenter)?),

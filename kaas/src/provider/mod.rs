@@ -1,7 +1,7 @@
 //! `kaas provider …`: what those need who run the machines that clusters stand on.
 
 mod probe;
-mod wanted;
+mod provider_objects;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,10 +12,10 @@ use controller::objects::{ProviderReason, Reason};
 use serde_json::{Value, json};
 
 use self::probe::{Probe, probe};
-use self::wanted::{Password, Wanted};
+use self::provider_objects::{Password, ProviderObjects};
 use crate::control::{
-    self, Arrived, At, Come, Control, Look, Place, Refused, Until, Waiter, age, conditions, lines, name, status, table,
-    text,
+    self, CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
+    conditions, lines, name, status, table, text,
 };
 use crate::output::{Output, json, result};
 
@@ -53,9 +53,9 @@ pub struct Create {
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
     #[command(flatten)]
-    at: At,
+    at: ControlClusterArgs,
     #[command(flatten)]
-    until: Until,
+    until: WaitArgs,
 }
 
 /// What `get` is told.
@@ -68,7 +68,7 @@ pub struct Get {
     #[arg(long, default_value = "text")]
     output: Output,
     #[command(flatten)]
-    at: At,
+    at: ControlClusterArgs,
 }
 
 /// Runs one of the commands. Exit statuses: 0 when it is so, 3 when nothing has changed for as long as is waited, 4 when a person
@@ -86,14 +86,14 @@ pub fn run(command: &Provider) -> anyhow::Result<ExitCode> {
     }
 }
 
-const PROVIDERS: Place<'static> = Place { plural: "providers", namespace: None };
+const PROVIDERS: ResourcePath<'static> = ResourcePath { plural: "providers", namespace: None };
 
 /// For so long what stood in the way before the command may be of before: another account is no other spec, by which it could be told.
 const OF_BEFORE: Duration = Duration::from_secs(10);
 
 fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     let Create { file, user, password_file, at, until } = arguments;
-    let mut wanted = Wanted::read(file)?;
+    let mut wanted = ProviderObjects::read(file)?;
     if let Some(user) = user {
         wanted = wanted.with_account(user, &Password::of(password_file.as_deref(), user).value()?);
     }
@@ -109,11 +109,11 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     let taken = format!("the Provider {name} is asked for");
     let waiter = Waiter::new(until.output, &until.waiting);
     let there = || -> anyhow::Result<Value> {
-        let gone = || Refused::because(format!("the Provider {name} is not there any more"));
+        let gone = || Rejected::because(format!("the Provider {name} is not there any more"));
         Ok(control.get(PROVIDERS, name)?.ok_or_else(gone)?)
     };
     if !until.wait {
-        return waiter.arrived((Arrived::Taken(taken), json!({"provider": there()?})));
+        return waiter.report((CommandOutcome::Accepted(taken), json!({"provider": there()?})));
     }
     until.output.tell(&taken);
     let begun = Instant::now();
@@ -123,13 +123,13 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     };
     let look = || {
         let object = there()?;
-        let come = match come(&object) {
-            Come::Stopped(_) if is_of_before(&object) => Come::Goes,
+        let come = match wait_result(&object) {
+            WaitResult::Stopped(_) if is_of_before(&object) => WaitResult::Pending,
             come => come,
         };
-        Ok(Look { lines: lines(&object), come, object: json!({"provider": object}) })
+        Ok(Look { lines: lines(&object), progress: come, object: json!({"provider": object}) })
     };
-    waiter.arrived(waiter.until(look)?)
+    waiter.report(waiter.until(look)?)
 }
 
 fn get(arguments: &Get) -> anyhow::Result<()> {
@@ -142,7 +142,7 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
             Output::Text => result(&table(&rows(&providers, now))),
         };
     };
-    let gone = || Refused::because(format!("there is no Provider {name}"));
+    let gone = || Rejected::because(format!("there is no Provider {name}"));
     let provider = control.get(PROVIDERS, name)?.ok_or_else(gone)?;
     match arguments.output {
         Output::Json => json(&provider),
@@ -171,7 +171,7 @@ fn rows(providers: &[Value], now: SystemTime) -> Vec<Vec<String>> {
 
 /// Whether clusters can be made there. What mends itself by waiting is waited for: a server that does not answer yet, or one that
 /// is left alone for a while. All else a person has to see to.
-fn come(provider: &Value) -> Come {
+fn wait_result(provider: &Value) -> WaitResult {
     const WAITS_FOR_A_PERSON: [ProviderReason; 7] = [
         ProviderReason::Untrusted,
         ProviderReason::OtherServer,
@@ -183,7 +183,7 @@ fn come(provider: &Value) -> Come {
     ];
     let lasting = WAITS_FOR_A_PERSON.map(|reason| (reason.condition(), reason.word()));
     let there = format!("clusters can be made on {}", text(provider, "/metadata/name"));
-    control::come(provider, &lasting, &["Ready"], there)
+    control::wait_result(provider, &lasting, &["Ready"], there)
 }
 
 #[cfg(test)]
@@ -201,15 +201,15 @@ mod tests {
 
     #[test]
     fn what_passes_is_waited_for_and_what_a_person_has_to_mend_is_not() {
-        let come = |reasons: &[ProviderReason], judged| super::come(&provider(reasons, judged));
-        assert_eq!(come(&[ProviderReason::Serves], 2), Come::There("clusters can be made on dc1".to_owned()));
-        assert_eq!(come(&[ProviderReason::Serves], 1), Come::Goes);
-        assert_eq!(come(&[], 2), Come::Goes);
-        assert_eq!(come(&[ProviderReason::NoAnswer, ProviderReason::NotReady], 2), Come::Goes);
-        assert_eq!(come(&[ProviderReason::NotKnown], 2), Come::Goes);
+        let come = |reasons: &[ProviderReason], judged| super::wait_result(&provider(reasons, judged));
+        assert_eq!(come(&[ProviderReason::Serves], 2), WaitResult::Ready("clusters can be made on dc1".to_owned()));
+        assert_eq!(come(&[ProviderReason::Serves], 1), WaitResult::Pending);
+        assert_eq!(come(&[], 2), WaitResult::Pending);
+        assert_eq!(come(&[ProviderReason::NoAnswer, ProviderReason::NotReady], 2), WaitResult::Pending);
+        assert_eq!(come(&[ProviderReason::NotKnown], 2), WaitResult::Pending);
         let refused = come(&[ProviderReason::LoginRefused, ProviderReason::NotReady], 2);
-        assert_eq!(refused, Come::Stopped("dc1: Authenticated is False (LoginRefused): as it is".to_owned()));
+        assert_eq!(refused, WaitResult::Stopped("dc1: Authenticated is False (LoginRefused): as it is".to_owned()));
         // Of the account before.
-        assert_eq!(come(&[ProviderReason::LoginRefused], 1), Come::Goes);
+        assert_eq!(come(&[ProviderReason::LoginRefused], 1), WaitResult::Pending);
     }
 }

@@ -13,7 +13,7 @@ use crate::cluster_file::ClusterFile;
 use crate::confirm::ask;
 use crate::output::{result, warn};
 use crate::upgrade::advised;
-use crate::work::Over;
+use crate::work::TakeOverArgs;
 
 /// The arguments of `probe`.
 #[derive(Args)]
@@ -31,7 +31,7 @@ pub struct Probe {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    over: Over,
+    over: TakeOverArgs,
 }
 
 /// Runs the command. Exit statuses: 0 if no row differs, 3 if the operator ended the run, 4 if a row differs.

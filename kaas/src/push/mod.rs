@@ -16,15 +16,18 @@ use fleet::upgrade::Target;
 use serde_json::{Value, json};
 
 use self::image::NodeImage;
-use crate::control::{self, Arrived, At, Come, Control, Look, Place, Refused, Until, Waiter, lines, name, text};
+use crate::control::{
+    self, CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
+    lines, name, text,
+};
 use crate::publisher;
-use crate::work::Over;
+use crate::work::TakeOverArgs;
 
 /// The appliance that tenants' nodes are, as its image names it.
 const TENANT: &str = "kaas-tenant";
 
-const NODE_IMAGES: Place<'static> = Place { plural: "nodeimages", namespace: None };
-const PROVIDERS: Place<'static> = Place { plural: "providers", namespace: None };
+const NODE_IMAGES: ResourcePath<'static> = ResourcePath { plural: "nodeimages", namespace: None };
+const PROVIDERS: ResourcePath<'static> = ResourcePath { plural: "providers", namespace: None };
 
 /// What is pushed to where.
 #[derive(Args)]
@@ -44,11 +47,11 @@ pub struct Push {
     #[arg(long, value_parser = name)]
     name: Option<String>,
     #[command(flatten)]
-    over: Over,
+    over: TakeOverArgs,
     #[command(flatten)]
-    at: At,
+    at: ControlClusterArgs,
     #[command(flatten)]
-    until: Until,
+    until: WaitArgs,
 }
 
 /// Verifies, uploads, and says that it is there. What it leaves when it fails half-way: half a template, which the next one
@@ -83,18 +86,18 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
     let taken = format!("{} lies on {provider} as the NodeImage {}", target.image, image.name);
     let waiter = Waiter::new(until.output, &until.waiting);
     let there = || -> anyhow::Result<Value> {
-        let gone = || Refused::because(format!("the NodeImage {} is not there any more", image.name));
+        let gone = || Rejected::because(format!("the NodeImage {} is not there any more", image.name));
         Ok(control.get(NODE_IMAGES, &image.name)?.ok_or_else(gone)?)
     };
     if !until.wait {
-        return waiter.arrived((Arrived::Taken(taken), json!({"image": there()?})));
+        return waiter.report((CommandOutcome::Accepted(taken), json!({"image": there()?})));
     }
     tell(&taken);
     let look = || {
         let object = there()?;
-        Ok(Look { lines: lines(&object), come: come(&object), object: json!({"image": object}) })
+        Ok(Look { lines: lines(&object), progress: wait_result(&object), object: json!({"image": object}) })
     };
-    waiter.arrived(waiter.until(look)?)
+    waiter.report(waiter.until(look)?)
 }
 
 /// Whether the OVA is one of tenants' nodes, signed by this publisher; without one, by nobody.
@@ -115,7 +118,7 @@ fn is_of(target: &Target, publisher: Option<&str>) -> anyhow::Result<()> {
 }
 
 /// Whether VMs can be made of it.
-fn come(image: &Value) -> Come {
+fn wait_result(image: &Value) -> WaitResult {
     const WAITS_FOR_A_PERSON: [NodeImageReason; 4] = [
         NodeImageReason::NotStamped,
         NodeImageReason::Expired,
@@ -124,7 +127,7 @@ fn come(image: &Value) -> Come {
     ];
     let lasting = WAITS_FOR_A_PERSON.map(|reason| (reason.condition(), reason.word()));
     let there = format!("clusters can be made of {}", text(image, "/metadata/name"));
-    control::come(image, &lasting, &["Ready", "Compatible"], there)
+    control::wait_result(image, &lasting, &["Ready", "Compatible"], there)
 }
 
 #[cfg(test)]
@@ -156,14 +159,14 @@ mod tests {
                        "message": "as it is", "observedGeneration": judged})
             };
             let conditions: Vec<Value> = reasons.iter().map(condition).collect();
-            come(&json!({"metadata": {"name": "x", "generation": 2}, "status": {"conditions": conditions}}))
+            wait_result(&json!({"metadata": {"name": "x", "generation": 2}, "status": {"conditions": conditions}}))
         };
         let both = [NodeImageReason::TemplatesThere, NodeImageReason::Understood];
-        assert_eq!(image(&both, 2), Come::There("clusters can be made of x".to_owned()));
+        assert_eq!(image(&both, 2), WaitResult::Ready("clusters can be made of x".to_owned()));
         for waits in [&both[..1], &both[1..], &[NodeImageReason::NoTemplate, NodeImageReason::Understood], &[]] {
-            assert_eq!(image(waits, 2), Come::Goes, "{waits:?}");
+            assert_eq!(image(waits, 2), WaitResult::Pending, "{waits:?}");
         }
-        assert_eq!(image(&both, 1), Come::Goes);
-        assert!(matches!(image(&[NodeImageReason::NotStamped], 2), Come::Stopped(_)));
+        assert_eq!(image(&both, 1), WaitResult::Pending);
+        assert!(matches!(image(&[NodeImageReason::NotStamped], 2), WaitResult::Stopped(_)));
     }
 }

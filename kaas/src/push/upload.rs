@@ -13,8 +13,8 @@ use tokio::time::timeout;
 use vsphere::{Client, Connect};
 
 use super::place::{connect, datastores, images};
-use crate::control::{Control, Place};
-use crate::signals::{Ending, until_ended};
+use crate::control::{Control, ResourcePath};
+use crate::signals::{SignalPolicy, until_ended};
 
 /// How long the end of the session, and what is taken back before it, is waited for.
 const LOG_OUT: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ pub fn upload(
     let described =
         provider.spec.vsphere.as_ref().context("the Provider is of a type that this version does not know")?;
     let name = &provider.spec.credentials_ref.name;
-    let secret = control.get(Place::within("secrets", SYSTEM), name)?;
+    let secret = control.get(ResourcePath::within("secrets", SYSTEM), name)?;
     let secret = secret.with_context(|| format!("there is no Secret {name} in {SYSTEM}"))?;
     let connect = connect(described, &secret)?;
     let runtime = Builder::new_current_thread().enable_all().build().context("starting a runtime")?;
@@ -46,7 +46,7 @@ pub fn upload(
     };
     until_ended(
         &runtime,
-        Ending::AtOnce,
+        SignalPolicy::AtOnce,
         async |_| in_session(&session, connect, provider, target, over, tell).await,
         leave,
     )

@@ -13,7 +13,7 @@ use clap::Subcommand;
 use contract::properties::RECOVERY_PUBLIC_KEY;
 use contract::recovery::{Error, Key, Keys, PrivateKey};
 use fleet::files;
-use snapshot::{Copy, Kept};
+use snapshot::{SealedCopies, SealedCopy};
 use zeroize::Zeroizing;
 
 /// What can be done for the recovery of clusters.
@@ -53,7 +53,7 @@ pub fn run(command: &Recovery) -> anyhow::Result<()> {
             let text = fs::read_to_string(key).map(Zeroizing::new);
             let text = text.with_context(|| format!("reading {}", key.display()))?;
             let key = PrivateKey::of_pem(&text).with_context(|| key.display().to_string())?;
-            let Kept { copies, damaged } = kept_in(snapshot)?;
+            let SealedCopies { copies, damaged } = kept_in(snapshot)?;
             if damaged > 0 {
                 crate::output::warn(&format!("{damaged} parts of the snapshot are damaged: copies may be missing"));
             }
@@ -71,21 +71,21 @@ pub fn run(command: &Recovery) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// It cannot be read, or is no snapshot.
-pub fn kept_in(snapshot: &Path) -> anyhow::Result<Kept> {
+pub fn kept_in(snapshot: &Path) -> anyhow::Result<SealedCopies> {
     let read = || snapshot::look(&File::open(snapshot)?);
     read().with_context(|| format!("reading {}", snapshot.display()))
 }
 
 /// All keys that this private key opens, and what is wrong with copies of them: one that is good is enough. Where copies
 /// disagree on a key, most of them count.
-fn opened(copies: &[Copy], key: &PrivateKey) -> anyhow::Result<(Keys, Vec<String>)> {
+fn opened(copies: &[SealedCopy], key: &PrivateKey) -> anyhow::Result<(Keys, Vec<String>)> {
     if copies.is_empty() {
         bail!(
             "nothing is sealed in this snapshot: the cluster had no {RECOVERY_PUBLIC_KEY}, or did not encrypt Secrets"
         );
     }
     let (mut found, mut wrong): (Vec<(Key, BTreeSet<&str>)>, Vec<String>) = (Vec::new(), Vec::new());
-    for Copy { node, sealed } in copies {
+    for SealedCopy { node, sealed } in copies {
         match sealed.as_ref().ok_or(Error::Damaged).and_then(|sealed| sealed.open(key)) {
             Ok(keys) => {
                 for key in keys.keys {

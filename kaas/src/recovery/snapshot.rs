@@ -27,22 +27,22 @@ const BUCKET: u32 = 1;
 const REMOVAL: usize = 18;
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Copy {
+pub struct SealedCopy {
     pub node: String,
     /// It; none if it is damaged.
     pub sealed: Option<Sealed>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct SealedCopies {
     /// All copies, the newest first.
-    pub copies: Vec<Copy>,
+    pub copies: Vec<SealedCopy>,
     /// How many parts of the snapshot cannot be read: copies may be missing.
     pub damaged: usize,
 }
 
 /// Looks through a snapshot.
-pub fn look(file: &File) -> io::Result<Kept> {
+pub fn look(file: &File) -> io::Result<SealedCopies> {
     let root =
         newest_root(file)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is no snapshot of etcd"))?;
     let mut tree = Tree { file, damaged: 0, visited: HashSet::new() };
@@ -62,7 +62,7 @@ pub fn look(file: &File) -> io::Result<Kept> {
         }
     }
     copies.reverse();
-    Ok(Kept { copies, damaged: tree.damaged })
+    Ok(SealedCopies { copies, damaged: tree.damaged })
 }
 
 /// Where the tree begins, by the newer one of the two pages that say so.
@@ -174,13 +174,13 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 /// The copy that a revision holds, if it is one of a copy.
-fn copy(element: &Element<'_>) -> Option<Copy> {
+fn copy(element: &Element<'_>) -> Option<SealedCopy> {
     if element.key.len() >= REMOVAL {
         return None;
     }
     let (key, value) = pair(element.value)?;
     let node = std::str::from_utf8(key).ok()?.strip_prefix(KEPT_BELOW)?;
-    Some(Copy { node: node.to_owned(), sealed: Sealed::of_line(value) })
+    Some(SealedCopy { node: node.to_owned(), sealed: Sealed::of_line(value) })
 }
 
 /// Key and value of a `mvccpb.KeyValue`.

@@ -23,24 +23,24 @@ fn sealed_keys() -> Keys {
     Keys { keys: vec![key("a", "secret of a"), key("b", "secret of b")] }
 }
 
-fn copy(node: &str, keys: Vec<Key>) -> Copy {
+fn copy(node: &str, keys: Vec<Key>) -> SealedCopy {
     let public = PrivateKey::of_pem(PRIVATE).unwrap().public().unwrap();
-    Copy { node: node.to_owned(), sealed: Some(Sealed::new(&public, &Keys { keys }).unwrap()) }
+    SealedCopy { node: node.to_owned(), sealed: Some(Sealed::new(&public, &Keys { keys }).unwrap()) }
 }
 
-fn damaged(copy: Copy) -> Copy {
+fn damaged(copy: SealedCopy) -> SealedCopy {
     let text = serde_json::to_string(&copy.sealed).unwrap();
     let at = text.find("ciphertext\":\"").unwrap() + 13;
     let other = if &text[at..=at] == "A" { "B" } else { "A" };
     let text = [&text[..at], other, &text[at + 1..]].concat();
-    Copy { sealed: serde_json::from_str(&text).unwrap(), ..copy }
+    SealedCopy { sealed: serde_json::from_str(&text).unwrap(), ..copy }
 }
 
-fn open(copies: &[Copy]) -> anyhow::Result<(Keys, Vec<String>)> {
+fn open(copies: &[SealedCopy]) -> anyhow::Result<(Keys, Vec<String>)> {
     opened(copies, &PrivateKey::of_pem(PRIVATE).unwrap())
 }
 
-fn look(snapshot: &[u8]) -> std::io::Result<Kept> {
+fn look(snapshot: &[u8]) -> std::io::Result<SealedCopies> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(snapshot).unwrap();
     snapshot::look(&file)
@@ -85,7 +85,7 @@ fn only_what_the_nodes_keep_counts_the_newest_first() {
 fn one_good_copy_is_enough() {
     let good = || copy("cp2", sealed_keys().keys);
     let bad = || damaged(copy("cp1", sealed_keys().keys));
-    let unread = Copy { node: "cp3".to_owned(), sealed: None };
+    let unread = SealedCopy { node: "cp3".to_owned(), sealed: None };
     let (keys, wrong) = open(&[bad(), unread, good()]).unwrap();
     assert_eq!((keys, wrong.len()), (sealed_keys(), 2));
     let refused = open(&[bad()]).unwrap_err().to_string();

@@ -11,7 +11,7 @@ use image::document::Mistakes;
 use crate::cluster_file::ClusterFile;
 use crate::output::Output;
 use crate::publisher;
-use crate::work::{Over, Waiting};
+use crate::work::{PauseLimitArgs, TakeOverArgs};
 
 /// Replaces the VMs of a control cluster by ones from a new image; the data disks move over.
 #[derive(Subcommand)]
@@ -19,11 +19,11 @@ pub enum Upgrade {
     /// Says what an upgrade would do, step by step, or why it must not be. Changes nothing.
     Plan {
         #[command(flatten)]
-        wanted: Wanted,
+        wanted: TargetArgs,
         #[command(flatten)]
-        at: At,
+        at: DeploymentArgs,
         #[command(flatten)]
-        whose: Whose,
+        whose: OtherClusterArgs,
         /// How to say it.
         #[arg(long, default_value = "text")]
         output: Output,
@@ -31,9 +31,9 @@ pub enum Upgrade {
     /// Plans an upgrade and carries it out. A node that is not found good on the new image goes back to its old VM.
     Apply {
         #[command(flatten)]
-        wanted: Wanted,
+        wanted: TargetArgs,
         #[command(flatten)]
-        on: GoingOn,
+        on: ResumeArgs,
     },
     /// Continues an upgrade that was interrupted or is paused. A node that went back alone is tried again.
     Resume {
@@ -41,7 +41,7 @@ pub enum Upgrade {
         #[arg(long, value_name = "FILE")]
         ova: Option<PathBuf>,
         #[command(flatten)]
-        on: GoingOn,
+        on: ResumeArgs,
     },
     /// Gives every node its old VM back, with its data disk as it is now.
     ///
@@ -53,10 +53,10 @@ pub enum Upgrade {
         #[arg(long)]
         all_at_once: bool,
         #[command(flatten)]
-        on: GoingOn,
+        on: ResumeArgs,
     },
     /// Makes an upgrade final: the old VMs are removed and there is no way back.
-    Commit(GoingOn),
+    Commit(ResumeArgs),
     /// Ends an upgrade where it stands, when it can neither go on nor back: a node was lost for good.
     ///
     /// No VM is moved, stopped or removed. Swaps of nodes that are good on the new image are made final. VMs that are off
@@ -67,13 +67,13 @@ pub enum Upgrade {
         /// The upgrade's identifier, as `kaas upgrade status` says it: the confirmation. When nothing of the journal can be
         /// read, the number of the damaged hold, as every command says it then.
         #[arg(long, value_name = "UUID|NUMBER")]
-        confirm: Confirmed,
+        confirm: AbandonTarget,
         #[command(flatten)]
-        at: At,
+        at: DeploymentArgs,
         #[command(flatten)]
-        whose: Whose,
+        whose: OtherClusterArgs,
         #[command(flatten)]
-        over: Over,
+        over: TakeOverArgs,
     },
     /// Takes the control nodes to the next Kubernetes minor that their image carries, one after the other.
     ///
@@ -93,11 +93,11 @@ pub enum Upgrade {
         #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
         limit: u64,
         #[command(flatten)]
-        at: At,
+        at: DeploymentArgs,
         #[command(flatten)]
-        whose: Whose,
+        whose: OtherClusterArgs,
         #[command(flatten)]
-        over: Over,
+        over: TakeOverArgs,
         /// How to say it.
         #[arg(long, default_value = "text", requires = "check")]
         output: Output,
@@ -105,7 +105,7 @@ pub enum Upgrade {
     /// Says how far an upgrade is. Changes nothing.
     Status {
         #[command(flatten)]
-        at: At,
+        at: DeploymentArgs,
         /// How to say it.
         #[arg(long, default_value = "text")]
         output: Output,
@@ -114,7 +114,7 @@ pub enum Upgrade {
 
 /// The cluster, and where its VMs run.
 #[derive(Args)]
-pub struct At {
+pub struct DeploymentArgs {
     /// The lab that the VMs run in.
     #[arg(long, value_name = "NAME", required_unless_present = "file", conflicts_with = "file")]
     pub(super) lab: Option<String>,
@@ -132,7 +132,7 @@ pub struct At {
 
 /// Which cluster the deployment's is.
 #[derive(Args)]
-pub struct Whose {
+pub struct OtherClusterArgs {
     /// The deployment's cluster is the one that calls itself UUID now, though it called itself otherwise at the last
     /// upgrade: what the Kubernetes API says of itself stops nobody who knows better.
     #[arg(long, value_name = "UUID")]
@@ -141,14 +141,14 @@ pub struct Whose {
 
 /// What is abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confirmed {
+pub enum AbandonTarget {
     /// The upgrade with this identifier.
     Upgrade(uuid::Uuid),
     /// The one whose journal is that of this hold, and of which nothing can be read.
     Hold(u64),
 }
 
-impl FromStr for Confirmed {
+impl FromStr for AbandonTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -159,20 +159,20 @@ impl FromStr for Confirmed {
 
 /// What every command needs that goes on with an upgrade.
 #[derive(Args)]
-pub struct GoingOn {
+pub struct ResumeArgs {
     #[command(flatten)]
-    pub(super) at: At,
+    pub(super) at: DeploymentArgs,
     #[command(flatten)]
-    pub(super) over: Over,
+    pub(super) over: TakeOverArgs,
     #[command(flatten)]
-    pub(super) whose: Whose,
+    pub(super) whose: OtherClusterArgs,
     #[command(flatten)]
-    pub(super) waiting: Waiting,
+    pub(super) waiting: PauseLimitArgs,
 }
 
 /// What is wanted.
 #[derive(Args)]
-pub struct Wanted {
+pub struct TargetArgs {
     /// The OVA with the new image, or a directory with one.
     #[arg(long, value_name = "FILE")]
     pub(super) ova: PathBuf,
@@ -215,9 +215,9 @@ pub struct Wanted {
 #[derive(Args)]
 pub struct Adopt {
     #[command(flatten)]
-    pub(super) at: At,
+    pub(super) at: DeploymentArgs,
     #[command(flatten)]
-    pub(super) over: Over,
+    pub(super) over: TakeOverArgs,
     /// Do not ask: what is shown is right. What must be so is judged all the same: each VM is on, the only one with its
     /// BIOS UUID, without a stamp, and holds one data disk.
     #[arg(long)]
@@ -240,7 +240,7 @@ impl Upgrade {
     }
 }
 
-impl Wanted {
+impl TargetArgs {
     /// As the library takes it. `description` is the file that describes the cluster: where no publisher is given, the OVA must
     /// be signed by the one that it names.
     ///
@@ -344,10 +344,10 @@ mod tests {
     #[test]
     fn an_upgrade_is_named_by_its_identifier_or_by_the_hold_whose_journal_is_damaged() {
         let id = uuid::Uuid::from_u128(12);
-        assert_eq!(id.to_string().parse(), Ok(Confirmed::Upgrade(id)));
-        assert_eq!("12".parse(), Ok(Confirmed::Hold(12)));
+        assert_eq!(id.to_string().parse(), Ok(AbandonTarget::Upgrade(id)));
+        assert_eq!("12".parse(), Ok(AbandonTarget::Hold(12)));
         for wrong in ["", "hold", "-1", "0x12", &id.to_string()[1..]] {
-            assert!(wrong.parse::<Confirmed>().is_err(), "{wrong}");
+            assert!(wrong.parse::<AbandonTarget>().is_err(), "{wrong}");
         }
     }
 

@@ -7,9 +7,9 @@ use clap::Subcommand;
 use fleet::upgrade::NotRenewed;
 use serde_json::json;
 
-use super::arguments::At;
+use super::arguments::DeploymentArgs;
 use crate::output::{Output, PAUSED, json, say, warn};
-use crate::work::Over;
+use crate::work::TakeOverArgs;
 
 /// What can be done with certificates.
 #[derive(Subcommand)]
@@ -25,12 +25,12 @@ pub enum Certificate {
     /// For example: kaas certificate renew --file cluster.toml
     Renew {
         #[command(flatten)]
-        at: At,
+        at: DeploymentArgs,
         /// How long one node may take, in seconds
         #[arg(long, default_value_t = 900, value_name = "SECONDS")]
         limit: u64,
         #[command(flatten)]
-        over: Over,
+        over: TakeOverArgs,
         /// Format of the result; with json, progress goes to standard error
         #[arg(long, default_value = "text")]
         output: Output,
@@ -43,7 +43,7 @@ pub enum Certificate {
 /// Why not all nodes were renewed.
 pub fn run(command: Certificate) -> anyhow::Result<ExitCode> {
     let Certificate::Renew { at, limit, over, output } = command;
-    let at = At { output, ..at };
+    let at = DeploymentArgs { output, ..at };
     at.changing("certificate renew", None, Duration::ZERO, async |deployment, _| {
         match deployment.renew_certificates(Duration::from_secs(limit), over.take()).await {
             Ok(nodes) => {

@@ -2,8 +2,8 @@
 
 mod adopt;
 mod arguments;
-mod at;
 pub mod certificate;
+mod connection;
 mod describe;
 mod words;
 
@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use fleet::upgrade::{Adoption, Direction, KubernetesOptions, Outcome, Request, RunOutcome, UpgradeStatus};
 
-use self::arguments::Confirmed;
+use self::arguments::AbandonTarget;
 pub use self::arguments::{Adopt, Upgrade};
-use self::at::Lacking;
-pub use self::at::{client_by_key, within};
 pub use self::certificate::Certificate;
+use self::connection::MissingCredentials;
+pub use self::connection::{client_by_key, within};
 pub use self::words::advised;
 use crate::output::{Output, PAUSED, STOPPED, ended, json, result, say};
-use crate::signals::Ending;
+use crate::signals::SignalPolicy;
 
 /// Runs one of the commands. Exit statuses: 0 when it is done, 3 when it waits for something or somebody, 4 when
 /// nodes went back.
@@ -59,15 +59,17 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             Ok(arrived(&deployment.go_on(Request::Commit, None, on.over.take()).await?, Some(Outcome::Committed)))
         }),
         Upgrade::Abandon { confirm, at, whose, over } => {
-            let ending = Ending::WhereItCanBeContinued;
-            at.with(what, Some(&whose), Duration::ZERO, Lacking::Goes, ending, async |deployment, _| match confirm {
-                Confirmed::Upgrade(id) => {
-                    Ok(arrived(&deployment.abandon(id, over.take()).await?, Some(Outcome::Abandoned)))
-                }
-                Confirmed::Hold(number) => {
-                    let end = deployment.abandon_unread(number, over.take()).await?;
-                    say(&words::abandoned_unread(&end));
-                    Ok(ExitCode::SUCCESS)
+            let ending = SignalPolicy::WhereItCanBeContinued;
+            at.with(what, Some(&whose), Duration::ZERO, MissingCredentials::Continue, ending, async |deployment, _| {
+                match confirm {
+                    AbandonTarget::Upgrade(id) => {
+                        Ok(arrived(&deployment.abandon(id, over.take()).await?, Some(Outcome::Abandoned)))
+                    }
+                    AbandonTarget::Hold(number) => {
+                        let end = deployment.abandon_unread(number, over.take()).await?;
+                        say(&words::abandoned_unread(&end));
+                        Ok(ExitCode::SUCCESS)
+                    }
                 }
             })
         }
@@ -89,16 +91,21 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                 Ok(ExitCode::SUCCESS)
             })
         }
-        Upgrade::Status { at, output } => {
-            at.with(what, None, Duration::ZERO, Lacking::Goes, Ending::AtOnce, async |deployment, _| {
+        Upgrade::Status { at, output } => at.with(
+            what,
+            None,
+            Duration::ZERO,
+            MissingCredentials::Continue,
+            SignalPolicy::AtOnce,
+            async |deployment, _| {
                 let status = deployment.status().await?;
                 match output {
                     Output::Json => json(&status)?,
                     Output::Text => result(&words::status(&status))?,
                 }
                 Ok(ExitCode::SUCCESS)
-            })
-        }
+            },
+        ),
     }
 }
 

@@ -52,10 +52,10 @@ impl Limit {
     }
 
     /// Raises it and keeps it raised until the returned value is dropped.
-    fn hold(&self) -> anyhow::Result<Hold> {
+    fn hold(&self) -> anyhow::Result<LimitLock> {
         let file = self.holders()?;
         file.lock_shared().with_context(|| format!("locking {}", self.held.display()))?;
-        let hold = Hold(file);
+        let hold = LimitLock(file);
         self.raise()?;
         Ok(hold)
     }
@@ -93,9 +93,9 @@ impl Limit {
 }
 
 /// A shared lock on the file of holders.
-struct Hold(File);
+struct LimitLock(File);
 
-impl Drop for Hold {
+impl Drop for LimitLock {
     fn drop(&mut self) {
         // Closing is not enough: a program that another thread is just starting still has the file until it begins.
         let _ = self.0.unlock();
@@ -104,9 +104,9 @@ impl Drop for Hold {
 
 /// The limit, raised for labs that this host does not see, as in a container with a /run of its own. They find it high
 /// enough and leave it alone.
-pub struct HeldLimit(Option<Hold>);
+pub struct RaisedLimit(Option<LimitLock>);
 
-impl HeldLimit {
+impl RaisedLimit {
     /// Raises the limit if it is lower.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl HeldLimit {
     }
 }
 
-impl Drop for HeldLimit {
+impl Drop for RaisedLimit {
     fn drop(&mut self) {
         // What the host had stays noted: the next lab's end puts it back.
         if let Err(error) = self.let_go() {

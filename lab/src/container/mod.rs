@@ -22,7 +22,7 @@ use super::process::ProcessId;
 use super::records::{LabDirectory, VmRecord};
 use super::shown;
 
-pub use limits::HeldLimit;
+pub use limits::RaisedLimit;
 pub use system_container::{Disk, SystemContainer};
 
 /// System containers of one lab.

@@ -5,11 +5,11 @@ use std::path::Path;
 use fleet::hypervisor::{Error, ImageTemplate, Result, Stamp, Vm, VmSize};
 
 use crate::records::{LONGEST_REPLACEMENT, check_name};
-use crate::{Lab, NewVm, Source, Unpacked, cache_directory, environment};
+use crate::{Lab, NewVm, Source, UnpackedOva, cache_directory, environment};
 
 /// A replacement that outlives the call which asked for it.
 #[derive(Clone)]
-pub(super) struct Wanted {
+pub(super) struct ReplacementRequest {
     pub(super) name: String,
     pub(super) image: ImageTemplate,
     pub(super) like: Vm,
@@ -19,17 +19,17 @@ pub(super) struct Wanted {
 
 impl Lab {
     /// What is unpacked of the OVA with this digest, if it is.
-    pub(super) fn staged(&self, digest: String) -> Result<Option<ImageTemplate>> {
+    pub(super) fn find_unpacked(&self, digest: String) -> Result<Option<ImageTemplate>> {
         let cache = cache_directory().map_err(Error::transient)?;
-        let found = Unpacked::find(&cache, &digest).map_err(Error::transient)?;
+        let found = UnpackedOva::find(&cache, &digest).map_err(Error::transient)?;
         Ok(found.map(|unpacked| as_staged(&unpacked, digest)))
     }
 
     /// Takes the OVA apart, or finds it so; it is the one of `digest`.
-    pub(super) fn stage(&self, ova: &Path, digest: String) -> Result<ImageTemplate> {
+    pub(super) fn unpack_template(&self, ova: &Path, digest: String) -> Result<ImageTemplate> {
         let cache = cache_directory().map_err(Error::transient)?;
         let unpacked =
-            Unpacked::ensure(ova, &cache, &self.tools(), &|what| log::info!("{what}")).map_err(Error::transient)?;
+            UnpackedOva::ensure(ova, &cache, &self.tools(), &|what| log::info!("{what}")).map_err(Error::transient)?;
         if unpacked.digest() != digest {
             return Err(Error::refused(format!("{} is not the OVA that was planned with", ova.display())));
         }
@@ -37,8 +37,8 @@ impl Lab {
     }
 
     /// What the new VM is to be.
-    pub(super) fn replacement(&self, wanted: &Wanted) -> Result<NewVm> {
-        let Wanted { name, image, like, size, stamp } = wanted;
+    pub(super) fn replacement(&self, wanted: &ReplacementRequest) -> Result<NewVm> {
+        let ReplacementRequest { name, image, like, size, stamp } = wanted;
         let Some(node) = self.plan().nodes.iter().find(|planned| planned.name == stamp.node) else {
             return Err(Error::refused(format!("the lab {} was not made with a node {}", self.name, stamp.node)));
         };
@@ -85,7 +85,7 @@ impl Lab {
 
 /// What lies ready, as VMs are made from it.
 fn image_of(image: &ImageTemplate) -> Result<Source> {
-    let Some(unpacked) = Unpacked::at(Path::new(&image.reference)) else {
+    let Some(unpacked) = UnpackedOva::at(Path::new(&image.reference)) else {
         return Err(Error::not_found(format!("the image {} is not unpacked any more", image.reference)));
     };
     if unpacked.digest() != image.digest {
@@ -94,6 +94,6 @@ fn image_of(image: &ImageTemplate) -> Result<Source> {
     Ok(Source::Ova { unpacked })
 }
 
-fn as_staged(unpacked: &Unpacked, digest: String) -> ImageTemplate {
+fn as_staged(unpacked: &UnpackedOva, digest: String) -> ImageTemplate {
     ImageTemplate { digest, reference: unpacked.directory().display().to_string() }
 }

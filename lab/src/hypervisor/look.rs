@@ -85,7 +85,7 @@ impl Lab {
     }
 
     /// Whether a disk's file is there, at the path that is said.
-    pub(super) fn lies_there(&self, disk: &DiskRef) -> std::io::Result<bool> {
+    pub(super) fn disk_exists(&self, disk: &DiskRef) -> std::io::Result<bool> {
         Ok(self.disk_reference(disk.uuid) == *disk && self.disk_file(disk.uuid).try_exists()?)
     }
 }

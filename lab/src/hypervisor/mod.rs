@@ -21,7 +21,7 @@ use fleet::hypervisor::{
 use nix::unistd::geteuid;
 use uuid::Uuid;
 
-use self::image::Wanted;
+use self::image::ReplacementRequest;
 use self::look::ADAPTER;
 use super::records::VmRecord;
 use super::{Lab, NewVm};
@@ -229,7 +229,7 @@ impl Hypervisor for LabHypervisor {
     ) -> Result<Option<ImageTemplate>> {
         self.0.has_place(placement)?;
         let digest = digest.to_owned();
-        self.with(move |lab| lab.staged(digest)).await
+        self.with(move |lab| lab.find_unpacked(digest)).await
     }
 
     /// What is unpacked is whole or not there at all, and of use to every lab: one request.
@@ -244,12 +244,12 @@ impl Hypervisor for LabHypervisor {
         self.0.has_place(placement)?;
         permit.still().await?;
         let (ova, digest) = (ova.to_owned(), digest.to_owned());
-        self.with(move |lab| lab.stage(&ova, digest)).await
+        self.with(move |lab| lab.unpack_template(&ova, digest)).await
     }
 
     async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
         self.0.has_place(replacement.placement)?;
-        let wanted = Wanted {
+        let wanted = ReplacementRequest {
             name: replacement.name.to_owned(),
             image: replacement.image.clone(),
             like: replacement.like.clone(),
@@ -292,8 +292,8 @@ impl Hypervisor for LabHypervisor {
 
     async fn set_properties(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Fence) -> Result<()> {
         let (properties, asked) = (properties.clone(), properties.clone());
-        let takes = move |lab: &Lab, record: &VmRecord| lab.takes(record, &asked);
-        self.change_if(vm, permit, takes, move |lab, name| lab.give_locked(name, &properties)).await
+        let takes = move |lab: &Lab, record: &VmRecord| lab.check_properties(record, &asked);
+        self.change_if(vm, permit, takes, move |lab, name| lab.set_properties_locked(name, &properties)).await
     }
 
     async fn power_on(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
@@ -361,7 +361,7 @@ impl Hypervisor for LabHypervisor {
 
     async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
         let disk = disk.clone();
-        self.with(move |lab| lab.lies_there(&disk).map_err(Error::transient)).await
+        self.with(move |lab| lab.disk_exists(&disk).map_err(Error::transient)).await
     }
 
     fn copy_path(&self, disk: &DiskRef, mark: &str) -> String {
@@ -373,7 +373,7 @@ impl Hypervisor for LabHypervisor {
         let lock = self.locked(permit).await?;
         self.with(move |lab| {
             let _lock = lock;
-            if !lab.lies_there(&disk).map_err(Error::transient)? {
+            if !lab.disk_exists(&disk).map_err(Error::transient)? {
                 return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
             }
             for held in [disk.uuid, copy.uuid] {
@@ -392,7 +392,7 @@ impl Hypervisor for LabHypervisor {
         let lock = self.locked(permit).await?;
         self.with(move |lab| {
             let _lock = lock;
-            if !lab.lies_there(&disk).map_err(Error::transient)? {
+            if !lab.disk_exists(&disk).map_err(Error::transient)? {
                 return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
             }
             if let Some(holder) = lab.directory.holder(disk.uuid).map_err(Error::transient)? {

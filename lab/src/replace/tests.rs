@@ -57,8 +57,8 @@ fn add(lab: &Lab, name: &str, stamp: Stamp, disk: Option<u64>) {
     fs::File::create(&file).unwrap().set_len(size).unwrap();
 }
 
-fn asking() -> Asking<'static> {
-    Asking { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} }
+fn asking() -> LeaseRequest<'static> {
+    LeaseRequest { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} }
 }
 
 /// Replaces cp3 where the nodes answer so; says who was asked.
@@ -66,14 +66,14 @@ fn replace(
     lab: &Lab,
     by: &BlankVm,
     answer: impl Fn(&str) -> anyhow::Result<String>,
-) -> (anyhow::Result<Replaced>, Vec<String>) {
+) -> (anyhow::Result<ReplacedNode>, Vec<String>) {
     let asked = RefCell::new(Vec::new());
     let ask = |vm: &str| {
         asked.borrow_mut().push(vm.to_owned());
         answer(vm)
     };
     let planned = lab.replaceable("cp3").unwrap();
-    let done = lab.held(&asking(), async |hold| lab.replace_under(hold, planned, by, &ask).await);
+    let done = lab.with_lease(&asking(), async |hold| lab.replace_under(hold, planned, by, &ask).await);
     (done, asked.into_inner())
 }
 
@@ -125,14 +125,14 @@ fn the_first_node_that_agrees_lets_in_a_vm_of_its_image_with_what_the_cluster_ag
 fn nothing_is_done_while_somebody_is_at_work_on_the_control_nodes() {
     let (_state, lab) = lab();
     let before = all(&lab);
-    let (done, asked) = lab.held(&asking(), async |_| Ok(replace_elsewhere(&lab))).unwrap();
+    let (done, asked) = lab.with_lease(&asking(), async |_| Ok(replace_elsewhere(&lab))).unwrap();
     let why = done.unwrap_err();
     assert!(why.is::<fleet::lease::Held>(), "{why:#}");
     assert_eq!((asked, all(&lab)), (Vec::<String>::new(), before));
 }
 
 /// Replaces cp3 as another command does: on another thread, for a runtime has no other one inside.
-fn replace_elsewhere(lab: &Lab) -> (anyhow::Result<Replaced>, Vec<String>) {
+fn replace_elsewhere(lab: &Lab) -> (anyhow::Result<ReplacedNode>, Vec<String>) {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| replace(lab, &BlankVm::default(), |_| bail!("asked")));
         other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -158,7 +158,7 @@ fn a_vm_of_a_swap_that_has_not_ended_is_left_to_the_upgrade() {
         "grounds": [], "nodes": [node], "steps": [{"action": "verify"}],
     }))
     .unwrap();
-    lab.held(&asking(), async |hold| Journal::begin(hold, plan).await.map(drop)).unwrap();
+    lab.with_lease(&asking(), async |hold| Journal::begin(hold, plan).await.map(drop)).unwrap();
     let before = all(&lab);
     let (done, asked) = replace(&lab, &BlankVm::default(), |_| bail!("asked"));
     let why = done.unwrap_err().to_string();

@@ -2,13 +2,13 @@
 //! vCenter is the program in `tests/vcenter`; here is what starts it, what carries its machines, and what ends all of it.
 //! Nothing here knows the vSphere API.
 
-mod body;
-mod carrier;
-mod keeper;
+mod container_runner;
+mod container_store;
 mod networks;
 mod protocol;
-mod shelf;
+mod supervisor;
 mod trees;
+mod vm_container;
 mod watch;
 
 use std::fs::{self, File};
@@ -28,10 +28,10 @@ use super::process::{ProcessId, start};
 use super::records::{self, LabDirectory};
 use super::tools::Tools;
 use super::wait::{obtain, until};
-use carrier::Carrier;
-use shelf::Shelf;
+use container_runner::ContainerRunner;
+use container_store::ContainerStore;
 
-pub use keeper::Running;
+pub use supervisor::Running;
 
 /// Its first user, who may do everything.
 pub const USER: &str = "administrator@vsphere.local";
@@ -64,7 +64,7 @@ pub struct VCenter {
 
 /// A machine that has had a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Carried {
+pub struct MachineStatus {
     /// Its name in the inventory, when it was powered on last.
     pub name: String,
     /// Whether it is on.
@@ -218,7 +218,7 @@ impl VCenter {
     /// # Errors
     /// When it does not start, or ends by itself.
     pub fn keep(&self, carrier: &[String]) -> anyhow::Result<()> {
-        keeper::Keeper {
+        supervisor::Supervisor {
             program: &self.record.program,
             options: &self.record.options,
             directory: self.directory(),
@@ -237,7 +237,7 @@ impl VCenter {
     pub fn carry(&self) -> anyhow::Result<()> {
         let tools = Tools::at(&self.record.tools);
         let carrier =
-            Carrier::new(self.engine(), self.network.clone(), self.directory.clone(), tools, std::io::stdout());
+            ContainerRunner::new(self.engine(), self.network.clone(), self.directory.clone(), tools, std::io::stdout());
         carrier.carry(std::io::stdin().lock())
     }
 
@@ -249,14 +249,14 @@ impl VCenter {
     ///
     /// # Errors
     /// When their records cannot be read.
-    pub fn machines(&self) -> anyhow::Result<Vec<Carried>> {
+    pub fn machines(&self) -> anyhow::Result<Vec<MachineStatus>> {
         let engine = self.engine();
-        let carried = |body: body::Body| Carried {
+        let carried = |body: vm_container::VmContainer| MachineStatus {
             is_on: engine.runs(&body.container()),
             console: self.directory.console(&body.key),
             name: body.name,
         };
-        let mut machines: Vec<_> = Shelf::of(self.directory.clone()).all()?.into_iter().map(carried).collect();
+        let mut machines: Vec<_> = ContainerStore::of(self.directory.clone()).all()?.into_iter().map(carried).collect();
         machines.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(machines)
     }
@@ -267,7 +267,7 @@ impl VCenter {
     /// When there are several of this name, or none that is on.
     pub fn command_inside(&self, machine: &str, arguments: &[&str]) -> anyhow::Result<Command> {
         let engine = self.engine();
-        let mut found = Shelf::of(self.directory.clone()).all()?;
+        let mut found = ContainerStore::of(self.directory.clone()).all()?;
         found.retain(|body| body.name == machine && engine.runs(&body.container()));
         match found.as_slice() {
             [body] => engine.command_in(&body.container(), &[], arguments),
@@ -295,14 +295,14 @@ impl VCenter {
         let [keeps, carries] = self.marks();
         // The vCenter ends with the one who keeps it, and its carrier with it: in that order, each in peace.
         ProcessId::with_argument(&keeps).iter().try_for_each(ProcessId::kill)?;
-        for mark in [keeper::mark(&self.datastores()), carries] {
+        for mark in [supervisor::mark(&self.datastores()), carries] {
             let left = || ProcessId::with_argument(&mark);
             if until("the vCenter to end", MOMENT, || Ok(left().is_empty())).is_err() {
                 left().iter().try_for_each(ProcessId::kill)?;
             }
         }
         let engine = self.engine();
-        for body in Shelf::of(self.directory.clone()).all()? {
+        for body in ContainerStore::of(self.directory.clone()).all()? {
             engine.cut_off(&body.container()).with_context(|| format!("ending {}", body.name))?;
             engine.give_back(&body.container()).with_context(|| format!("giving back what {} had", body.name))?;
         }
@@ -334,7 +334,7 @@ mod tests {
         assert!(password.len() == 32 && fs::read_to_string(made.users()).unwrap().contains(&password));
         let again = VCenter::create(state.path(), "x", program, &[], Path::new("/tools")).err().unwrap().to_string();
         assert!(again.contains("`kaas lab vcenter status --name x`") && !again.contains(" down "), "{again}");
-        let wishes = crate::Wishes { name: "x".to_owned(), nodes: 1, ..crate::Wishes::default() };
+        let wishes = crate::LabSpec { name: "x".to_owned(), nodes: 1, ..crate::LabSpec::default() };
         let source = fixture::source(&state.path().join("tree"));
         let record = fixture::record(state.path(), &wishes, source);
         assert_eq!(record.engine, EngineRecord::Container);

@@ -138,13 +138,13 @@ pub struct Event {
     pub run: String,
     /// What.
     #[serde(flatten)]
-    pub said: Said,
+    pub said: EventKind,
 }
 
 /// What there is to say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "event")]
-pub enum Said {
+pub enum EventKind {
     /// It is off.
     Ended,
     /// VMware Tools run, as it were.
@@ -225,14 +225,15 @@ mod tests {
         let text = |value: &dyn Fn() -> String| value();
         assert_eq!(text(&|| serde_json::to_string(&Reply { id: 1, error: None }).unwrap()), r#"{"id":1}"#);
         let of = |said| serde_json::to_value(Event { vm: "u".to_owned(), run: "r".to_owned(), said }).unwrap();
-        assert_eq!(of(Said::Ended), serde_json::json!({"event": "ended", "vm": "u", "run": "r"}));
-        let tools = Said::Tools { running: true, hostname: "n".to_owned(), addresses: vec!["192.0.2.1".to_owned()] };
+        assert_eq!(of(EventKind::Ended), serde_json::json!({"event": "ended", "vm": "u", "run": "r"}));
+        let tools =
+            EventKind::Tools { running: true, hostname: "n".to_owned(), addresses: vec!["192.0.2.1".to_owned()] };
         assert_eq!(
             of(tools),
             serde_json::json!({"event": "tools", "vm": "u", "run": "r", "running": true, "hostname": "n",
                 "addresses": ["192.0.2.1"]})
         );
-        let set = Said::Guestinfo { key: "kaas.statement".to_owned(), value: String::new() };
+        let set = EventKind::Guestinfo { key: "kaas.statement".to_owned(), value: String::new() };
         assert_eq!(
             of(set),
             serde_json::json!({"event": "guestinfo", "vm": "u", "run": "r", "key": "kaas.statement", "value": ""})

@@ -25,7 +25,7 @@ pub use error::Error;
 pub use lenient::{LenientArchive, Report};
 pub use read::{Archive, Member, MemberReader};
 pub use warning::Warning;
-pub use write::{Package, Written, write};
+pub use write::{Package, WrittenOva, write};
 
 /// The list of parts (SPDX) next to an OVA and its signature: `NAME.spdx.json` and `NAME.spdx.cert`. They are no members:
 /// vCenter would upload each file that a descriptor names.

@@ -47,7 +47,7 @@ impl Fixture {
         self.directory.path().join("example.ova")
     }
 
-    fn write(&self, signer: Option<&Signer>) -> Result<Written, Error> {
+    fn write(&self, signer: Option<&Signer>) -> Result<WrittenOva, Error> {
         let package = Package {
             name: "example",
             descriptor: &self.descriptor,

@@ -37,7 +37,7 @@ pub struct Package<'a> {
 
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenOva {
     /// Bytes of the OVA.
     pub size: u64,
     /// Its manifest.
@@ -52,7 +52,7 @@ pub struct Written {
 /// # Errors
 /// When the descriptor is not valid, the disks are not what it says, a file is
 /// of 8 GiB or more, or something cannot be read or written.
-pub fn write(ova: &Path, package: &Package<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Written, Error> {
+pub fn write(ova: &Path, package: &Package<'_>, progress: &mut dyn FnMut(Progress)) -> Result<WrittenOva, Error> {
     name::check(package.name)?;
     let descriptor = package.descriptor.to_xml()?;
     let disks = open_disks(ova, package)?;
@@ -90,7 +90,7 @@ pub fn write(ova: &Path, package: &Package<'_>, progress: &mut dyn FnMut(Progres
     tar.seek(front)?;
     tar.front_members(&members)?;
     output.commit().map_err(Error::file("finishing", ova))?;
-    Ok(Written { size, manifest })
+    Ok(WrittenOva { size, manifest })
 }
 
 /// Names of the files that a package has beside its disks.

@@ -24,4 +24,4 @@ pub use descriptor::AdapterType;
 pub use error::Error;
 pub use format::GRAIN_BYTES;
 pub use read::{Contents, IMPORTED_VERSION, read_stream, to_raw, verify};
-pub use write::{Options, Written, from_raw};
+pub use write::{Options, WrittenDisk, from_raw};

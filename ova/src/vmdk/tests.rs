@@ -34,7 +34,7 @@ impl Directory {
         path
     }
 
-    fn vmdk(&self, raw: &Path, options: &Options) -> (Vec<u8>, Written) {
+    fn vmdk(&self, raw: &Path, options: &Options) -> (Vec<u8>, WrittenDisk) {
         let path = self.path("disk.vmdk");
         let written = from_raw(raw, &path, options, &mut |_| {}).unwrap();
         (fs::read(path).unwrap(), written)

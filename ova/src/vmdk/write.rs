@@ -38,7 +38,7 @@ pub struct Options {
 
 /// What was written: what the OVF's `Disk` and `File` elements want to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenDisk {
     /// Bytes of the disk as the guest sees it (`ovf:capacity`).
     pub capacity: u64,
     /// Bytes of the grains that are stored, uncompressed (`ovf:populatedSize`).
@@ -59,7 +59,7 @@ pub fn from_raw(
     vmdk: &Path,
     options: &Options,
     progress: &mut (dyn FnMut(Progress) + Send),
-) -> Result<Written, Error> {
+) -> Result<WrittenDisk, Error> {
     let disk = RawDisk::open(raw)?;
     let name = vmdk.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     crate::name::check(name)
@@ -87,7 +87,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn write(&self, file: &mut File, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<Written, Error> {
+    fn write(&self, file: &mut File, progress: &mut (dyn FnMut(Progress) + Send)) -> Result<WrittenDisk, Error> {
         let extents = self.disk.data()?;
         let total: u64 = extents.iter().map(|extent| (extent.end - extent.start) * GRAIN_BYTES).sum();
         let mut grains = extents.into_iter().flatten();
@@ -113,7 +113,7 @@ impl Writer<'_> {
         let size = stream.finish(|content_id| {
             Descriptor { capacity, extent_name: self.name, adapter: self.options.adapter, content_id }.encode()
         })?;
-        Ok(Written { capacity: self.disk.bytes(), populated, size })
+        Ok(WrittenDisk { capacity: self.disk.bytes(), populated, size })
     }
 }
 

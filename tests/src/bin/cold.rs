@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
-use scenarios::bare::{Bare, LENT_RUST};
+use scenarios::bare::{BareMachine, LENT_RUST};
 use scenarios::runner;
 
 /// Runs make in a clean clone on a bare machine, as root, and says how long it took.
@@ -44,7 +44,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let _alone = runner::alone().map_err(anyhow::Error::msg)?;
     println!("cold: this machine's pace: SHA-256 over 1 GiB of zeros, {:.1} s", yardstick()?.as_secs_f64());
     let started = Instant::now();
-    let mut bare = Bare::new(&options.suite)?;
+    let mut bare = BareMachine::new(&options.suite)?;
     bare.lend_kernel()?;
     bare.clone_in_project("root")?;
     let mut path = String::new();
@@ -61,7 +61,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     made
 }
 
-fn make(options: &Options, bare: &Bare, path: &str) -> anyhow::Result<()> {
+fn make(options: &Options, bare: &BareMachine, path: &str) -> anyhow::Result<()> {
     for target in &options.targets {
         let started = Instant::now();
         let status = bare.command("root", &format!("{path}exec make {target}")).status()?;

@@ -4,8 +4,8 @@ pub mod long {
     use contract::deployer::{Fingerprint, Fingerprints, PrivateKey, USERS};
     use contract::properties::DEPLOYER_PUBLIC_KEY;
     use fleet::nodes::{Deployer, DeployerError};
-    use scenarios::asked::Node;
     use scenarios::endpoint;
+    use scenarios::node_swap::Node;
     use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
 
     use crate::maintenance::{CHECK, has};
@@ -33,7 +33,7 @@ pub mod long {
         // A program in the VM writes others; the agent tells, and writes its own again.
         let other = Fingerprint::of(b"another cluster's");
         let shown = scenario.inside("cp1", &["cat", SHOWN]);
-        let forged = Fingerprints { authority: other, endpoint: other }.to_string();
+        let forged = Fingerprints { ca: other, endpoint: other }.to_string();
         scenario.inside("cp1", &["sh", "-c", &format!("echo '{forged}' > {SHOWN}")]);
         scenario.wait("the agent to tell of it", CHECK, || has(&scenario, "cp1", "fingerprints.changed"));
         assert_eq!(scenario.inside("cp1", &["cat", SHOWN]), shown);

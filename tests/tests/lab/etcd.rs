@@ -11,10 +11,10 @@ use fleet::hypervisor::PowerState;
 use scenarios::by_hand::refuses;
 use scenarios::endpoint;
 use scenarios::lost_node::{agent, lose, power_on_blank, replace, take_out, three_members};
+use scenarios::network_outsider::beside;
 use scenarios::places;
 use scenarios::put_server::PutServer;
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting};
-use scenarios::stranger::beside;
 use serde_json::Value;
 
 use crate::wire::nobody_hears;

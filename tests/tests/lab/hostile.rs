@@ -6,8 +6,8 @@ use std::thread;
 
 use contract::ports::{self, Caller, Protocol};
 use scenarios::endpoint::{self, address};
+use scenarios::network_outsider::{NetworkOutsider, beside, pod_address};
 use scenarios::scenario::{ALL, MOMENT, Scenario};
-use scenarios::stranger::{Stranger, beside, pod_address};
 use scenarios::workload::Workload;
 
 /// How long a claim of the virtual IP counts, in hundredths of a second: the longest time between two that there is, and
@@ -17,8 +17,8 @@ const BRIEF: u16 = 100;
 
 /// A stranger finds of each node what the table of ports says, and neither he nor a pod gets anything else.
 pub fn strangers_and_pods_get_what_the_table_says(scenario: &Scenario, workload: &Workload<'_>) {
-    let stranger = Stranger::beside_the_nodes(scenario);
-    let pod = Stranger::among_the_pods_of(scenario, "cp1");
+    let stranger = NetworkOutsider::beside_the_nodes(scenario);
+    let pod = NetworkOutsider::among_the_pods_of(scenario, "cp1");
     what_the_table_names_is_open_and_nothing_else(scenario, &stranger);
     a_host_port_is_open_while_its_pod_is_there_and_a_firewall_that_is_taken_away_comes_back(scenario, &stranger);
     a_service_with_a_node_port_is_reached_on_each_node(scenario, &stranger, workload);
@@ -42,7 +42,7 @@ fn open_to_everybody() -> BTreeSet<u16> {
     named.filter_map(|port| port.number).chain(ports::NODE_PORTS).collect()
 }
 
-fn what_the_table_names_is_open_and_nothing_else(scenario: &Scenario, stranger: &Stranger) {
+fn what_the_table_names_is_open_and_nothing_else(scenario: &Scenario, stranger: &NetworkOutsider) {
     let expected = open_to_everybody();
     assert!(stranger.is_answered(beside(address(scenario, "cp1"), 1), 40_000), "nobody says that a port is closed");
     // A closed port of UDP would say so, as that of the lab's bridge does.
@@ -72,7 +72,7 @@ const HOST_PORT: u16 = 18_080;
 /// firewall away: it is laid again, that port included.
 fn a_host_port_is_open_while_its_pod_is_there_and_a_firewall_that_is_taken_away_comes_back(
     scenario: &Scenario,
-    stranger: &Stranger,
+    stranger: &NetworkOutsider,
 ) {
     let node = address(scenario, "cp3");
     // The system's namespace alone may have such pods.
@@ -120,7 +120,7 @@ fn a_host_port_is_open_while_its_pod_is_there_and_a_firewall_that_is_taken_away_
 /// The pod is on one node, and each sends its packets there.
 fn a_service_with_a_node_port_is_reached_on_each_node(
     scenario: &Scenario,
-    stranger: &Stranger,
+    stranger: &NetworkOutsider,
     workload: &Workload<'_>,
 ) {
     let port = workload.node_port();
@@ -138,7 +138,7 @@ fn a_service_with_a_node_port_is_reached_on_each_node(
 
 /// Whoever comes from another network than the administrators' gets neither SSH nor the endpoint; nodes and clients of the
 /// API come as before.
-fn administrators_are_those_who_are_named(scenario: &Scenario, stranger: &Stranger) {
+fn administrators_are_those_who_are_named(scenario: &Scenario, stranger: &NetworkOutsider) {
     let node = address(scenario, "cp3");
     let all = [ports::SSH, ports::API, ports::NODE];
     let sees = |what: &str, open: &[u16]| {
@@ -160,8 +160,8 @@ fn administrators_are_those_who_are_named(scenario: &Scenario, stranger: &Strang
 
 fn nobody_but_a_node_puts_packets_into_the_tunnel(
     scenario: &Scenario,
-    stranger: &Stranger,
-    pod: &Stranger,
+    stranger: &NetworkOutsider,
+    pod: &NetworkOutsider,
     workload: &Workload<'_>,
 ) {
     let [cp1, cp2] = ["cp1", "cp2"].map(|node| address(scenario, node));
@@ -196,7 +196,7 @@ fn nobody_but_a_node_puts_packets_into_the_tunnel(
     scenario.inside("cp1", &["systemctl", "stop", "scenario-ear.service"]);
 }
 
-fn nobody_but_a_node_moves_the_virtual_address(scenario: &Scenario, stranger: &Stranger, pod: &Stranger) {
+fn nobody_but_a_node_moves_the_virtual_address(scenario: &Scenario, stranger: &NetworkOutsider, pod: &NetworkOutsider) {
     let nodes = ALL.map(|node| address(scenario, node));
     let virtual_address = scenario.lab().plan().api;
     let moves = || {

@@ -6,7 +6,7 @@ pub mod long {
     use contract::properties as keys;
     use scenarios::by_hand::insert_cdrom;
     use scenarios::certificates;
-    use scenarios::joining::ByHand;
+    use scenarios::joining::ManualWorker;
     use scenarios::other_image::OtherImage;
     use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting, with};
     use scenarios::tenant::Tenant;
@@ -33,7 +33,7 @@ pub mod long {
         let expired = tenant.expired_token(&node).joined().expose().to_owned();
         let wrong_secret = format!("{}.0123456789abcdef", token.id);
 
-        let by_hand = ByHand::import(&scenario, "by-hand", (&node, addresses.last), &token, None);
+        let by_hand = ManualWorker::import(&scenario, "by-hand", (&node, addresses.last), &token, None);
         scenario.reached("a VM is made by hand");
         let [as_the_member, as_the_control_node] =
             [&member, &control].map(|name| format!("the cluster has another node {name}"));
@@ -54,7 +54,7 @@ pub mod long {
 
         let (other, address) = (format!("{}-w3", lab.name()), Ipv4Addr::from(u32::from(addresses.last) - 1));
         let skewed =
-            ByHand::import(&scenario, "skewed", (&other, address), &tenant.token(&other), Some(older.source()));
+            ManualWorker::import(&scenario, "skewed", (&other, address), &tenant.token(&other), Some(older.source()));
         scenario.power_on(&[&skewed.vm]);
         skewed.is_refused("join.version-skew", "this image carries 1.20");
         scenario.cut(&skewed.vm);

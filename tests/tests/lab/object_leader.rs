@@ -9,7 +9,7 @@ pub mod long {
         let directory = tempfile::tempdir().unwrap();
         let newer = built_ova::build_tenant("0.1.9", directory.path()).unwrap_or_else(|error| panic!("{error:#}"));
         let site = Site::up("leader");
-        let control = Described::three(&site, &find_ova(&named_ova()).unwrap());
+        let control = FileCluster::three(&site, &find_ova(&named_ova()).unwrap());
         control.run(&["deploy"]);
         let objects = Objects::of(&site, &control);
         objects.provide();
@@ -84,7 +84,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lab::{find_ova, find_ova_of};
 use scenarios::built_ova;
-use scenarios::described::{CLUSTER, Described};
+use scenarios::file_cluster::{CLUSTER, FileCluster};
 use scenarios::objects::{Objects, small_cluster};
 use scenarios::places::named_ova;
 use scenarios::scenario::{ALL, FORMING};

@@ -15,9 +15,9 @@ const POLICY: &str = "controller-secrets.kaas.local";
 const MOMENT: Duration = Duration::from_secs(120);
 
 /// A way to Secrets.
-struct Asked<'a>(&'a ApiServer);
+struct SecretsClient<'a>(&'a ApiServer);
 
-impl Asked<'_> {
+impl SecretsClient<'_> {
     /// As the account, in a namespace.
     fn ask(&self, namespace: &str, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         self.0.kubectl(&[&[ACCOUNT, "--namespace", namespace][..], arguments].concat(), input)
@@ -62,7 +62,7 @@ fn taken(what: &str, answer: anyhow::Result<String>) {
 
 /// Whoever has the account's token changes no application's Secret, and has Kubernetes put nobody's token into one.
 pub fn the_controllers_account_changes_no_secret_but_a_clusters_own(server: &ApiServer, cluster: &Value) {
-    let asked = Asked(server);
+    let asked = SecretsClient(server);
     let with_token = json!({"annotations": {"kubernetes.io/service-account.name": "default"}});
     let token = "kubernetes.io/service-account-token";
     for (namespace, made) in [

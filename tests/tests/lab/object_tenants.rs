@@ -6,7 +6,7 @@ pub mod short {
     /// From two OVAs on a vCenter to a server that answers, and to nothing again.
     pub fn a_tenant_is_declared_serves_and_is_deleted() {
         let site = Site::up("declared");
-        let control = Described::one(&site, &find_ova(&named_ova()).unwrap());
+        let control = FileCluster::one(&site, &find_ova(&named_ova()).unwrap());
         control.run(&["deploy"]);
         let objects = Objects::of(&site, &control);
         objects.provide();
@@ -35,7 +35,7 @@ pub mod long {
     /// its control cluster; what is deleted leaves nothing but the VM of a worker that is to be kept.
     pub fn a_tenant_comes_grows_serves_and_goes_by_its_objects() {
         let site = Site::up("objects");
-        let control = Described::one(&site, &find_ova(&named_ova()).unwrap());
+        let control = FileCluster::one(&site, &find_ova(&named_ova()).unwrap());
         control.run(&["deploy"]);
         let objects = Objects::of(&site, &control);
         objects.provide();
@@ -97,7 +97,7 @@ pub mod long {
         let directory = tempfile::tempdir().unwrap();
         let newer = built_ova::build_tenant("0.1.9", directory.path()).unwrap_or_else(|error| panic!("{error:#}"));
         let site = Site::up("objup");
-        let control = Described::one(&site, &find_ova(&named_ova()).unwrap());
+        let control = FileCluster::one(&site, &find_ova(&named_ova()).unwrap());
         control.run(&["deploy"]);
         let objects = Objects::of(&site, &control);
         objects.provide();
@@ -154,10 +154,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use fleet::nodes::{Client, Method};
 use lab::{find_ova, find_ova_of};
 use scenarios::built_ova;
-use scenarios::described::Described;
+use scenarios::file_cluster::FileCluster;
 use scenarios::objects::{Objects, small_cluster};
 use scenarios::places::named_ova;
-use scenarios::requests::{Requested, while_requested_in};
+use scenarios::requests::{RequestStats, while_requested_in};
 use scenarios::scenario::{FORMING, MOMENT};
 use scenarios::server::{self, SERVICE};
 use scenarios::vcenter::Site;
@@ -165,7 +165,7 @@ use scenarios::writer::Writer;
 use serde_json::{Value, json};
 
 /// Requests a page on the machines' network while something is done, and says what became of the requests.
-fn while_requested(site: &Site, page: SocketAddr, what: &str, act: &dyn Fn()) -> Requested {
+fn while_requested(site: &Site, page: SocketAddr, what: &str, act: &dyn Fn()) -> RequestStats {
     while_requested_in(site.opened().network_namespace(), page, what, |said| site.reached(said), act)
 }
 

@@ -108,12 +108,12 @@ struct Holder {
 
 /// What became of one fault.
 #[derive(Debug)]
-struct Seen {
+struct FaultResult {
     figures: Figures,
     holders: Vec<Holder>,
 }
 
-impl Seen {
+impl FaultResult {
     /// Whether another node has answered writes at the virtual IP, beside the one that suffered and had it before.
     fn gone_to_another(&self, suffered: &str) -> bool {
         let answered = |suffers: bool| {
@@ -140,7 +140,7 @@ impl Seen {
 
 /// Lets a node suffer a fault while a client writes and every holder is probed, heals it again, and checks that the
 /// client was answered all the time but once.
-fn survives(scenario: &Scenario, fault: Fault, node: &'static str, what: &str) -> Seen {
+fn survives(scenario: &Scenario, fault: Fault, node: &'static str, what: &str) -> FaultResult {
     let lab = scenario.lab();
     let address = lab.plan().api.to_string();
     let holds = |node: &str| {
@@ -178,7 +178,7 @@ fn survives(scenario: &Scenario, fault: Fault, node: &'static str, what: &str) -
 
     let figures = writer.end();
     scenario.reached(&format!("{what} is healed of {fault:?}: {figures}"));
-    let seen = Seen { figures, holders: ALL.map(|node| probed(scenario, node)).into() };
+    let seen = FaultResult { figures, holders: ALL.map(|node| probed(scenario, node)).into() };
     assert!(seen.figures.longest_gap < LONGEST_GAP, "{}", seen.figures);
     assert!(seen.figures.outages <= 1, "tries failed again after others had come through: {}", seen.figures);
     assert_eq!(holders.len(), 1, "{holders:?} hold the virtual IP");

@@ -1,6 +1,6 @@
 //! The set-up step on bare machines of both Debian releases.
 
-use scenarios::bare::{Bare, LENT_RUST, USER};
+use scenarios::bare::{BareMachine, LENT_RUST, USER};
 
 /// What the builder, the lab and the tests call on the host; `cc` with the C library's headers is tried by compiling.
 const PROGRAMS: &str =
@@ -33,20 +33,20 @@ export KAAS_TRIED='a b' https_proxy=http://user:word@127.0.0.1:9 CARGO_HOME=$HOM
 CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$HOME/kaas/.ci/as-root" cargo test --quiet --offline --lib
 "#;
 
-fn bare(suite: &str) -> Bare {
-    let bare = Bare::new(suite).unwrap_or_else(|error| panic!("{error:#}"));
+fn bare(suite: &str) -> BareMachine {
+    let bare = BareMachine::new(suite).unwrap_or_else(|error| panic!("{error:#}"));
     bare.copy_in_project().unwrap_or_else(|error| panic!("{error:#}"));
     bare
 }
 
-fn run(bare: &Bare, user: &str, script: &str) -> scenarios::bare::Said {
+fn run(bare: &BareMachine, user: &str, script: &str) -> scenarios::bare::ScriptOutput {
     bare.run(user, script).unwrap_or_else(|error| panic!("{error:#}"))
 }
 
 /// Runs the set-up step, which is to fail with one line that has `words` after the lines that begin as `before` says.
-fn stops(bare: &Bare, user: &str, script: &str, before: &[&str], words: &str) {
+fn stops(bare: &BareMachine, user: &str, script: &str, before: &[&str], words: &str) {
     let said = run(bare, user, script);
-    assert!(!said.well, "{said:?}");
+    assert!(!said.succeeded, "{said:?}");
     let lines: Vec<_> = said.text.lines().filter(|line| !line.starts_with("make: ")).collect();
     assert_eq!(lines.len(), before.len() + 1, "{said:?}");
     for (line, start) in lines.iter().zip(before) {
@@ -56,12 +56,12 @@ fn stops(bare: &Bare, user: &str, script: &str, before: &[&str], words: &str) {
     assert!(last.starts_with("setup: ") && last.contains(words), "{last} does not say {words}");
 }
 
-fn is_silent(bare: &Bare, user: &str, script: &str) {
+fn is_silent(bare: &BareMachine, user: &str, script: &str) {
     let said = run(bare, user, script);
-    assert!(said.well && said.text.is_empty(), "{said:?}");
+    assert!(said.succeeded && said.text.is_empty(), "{said:?}");
 }
 
-fn has_programs(bare: &Bare) {
+fn has_programs(bare: &BareMachine) {
     let look =
         format!("for program in {PROGRAMS}; do command -v $program >/dev/null || echo $program; done\n{COMPILES}");
     is_silent(bare, "root", &look.replace("\n    ", " "));
@@ -69,7 +69,7 @@ fn has_programs(bare: &Bare) {
 
 /// Installs all but Rust, which is had where apt has a package `rustup` and its server is reached; what cannot be
 /// had is said in one line.
-fn installs(bare: &Bare, user: &str, suite: &str) {
+fn installs(bare: &BareMachine, user: &str, suite: &str) {
     let said = run(bare, user, "make setup");
     let installing = said.lines("setup: installing ");
     assert!(
@@ -78,7 +78,7 @@ fn installs(bare: &Bare, user: &str, suite: &str) {
     );
     let others: Vec<_> = said.text.lines().filter(|line| !line.starts_with("setup: ")).collect();
     let rust = said.text.lines().filter(|line| line.contains(" Rust ")).collect::<Vec<_>>();
-    match (suite, said.well) {
+    match (suite, said.succeeded) {
         ("bookworm", false) => {
             assert_eq!(rust.len(), 1, "{said:?}");
             assert!(rust[0].contains("is needed, and apt has no package rustup here"), "{said:?}");
@@ -107,7 +107,7 @@ fn is_set_up_by_root(suite: &str) {
     };
     stops(&bare, "root", &with("1.85.0"), &[], "or newer is needed, and /tmp/old/cargo is 1.85.0");
     let newer = run(&bare, "root", &with("99.0.0"));
-    assert!(newer.well && newer.text.starts_with("setup: building with Rust 99.0.0"), "{newer:?}");
+    assert!(newer.succeeded && newer.text.starts_with("setup: building with Rust 99.0.0"), "{newer:?}");
     bare.lend_rust().unwrap();
     is_silent(&bare, "root", &format!("PATH={LENT_RUST}/bin:$PATH make setup"));
 }
@@ -116,12 +116,12 @@ fn is_set_up_with_sudo(suite: &str) {
     let mut bare = bare(suite);
     stops(&bare, USER, "make setup", &[], "run make as root, or have root install sudo");
     let sudo = run(&bare, "root", "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq sudo");
-    assert!(sudo.well, "{sudo:?}");
+    assert!(sudo.succeeded, "{sudo:?}");
     // Debian's own /etc/sudoers stays as it is, secure_path included.
     let may = |tags: &str| bare.write("etc/sudoers.d/try", &format!("{USER} ALL=(ALL:ALL) {tags} ALL\n")).unwrap();
     may("NOPASSWD: NOSETENV:");
     let refused = run(&bare, USER, "make setup");
-    assert!(!refused.well && refused.lines("setup: ").len() == 1, "{refused:?}");
+    assert!(!refused.succeeded && refused.lines("setup: ").len() == 1, "{refused:?}");
     assert!(refused.text.contains("in sudoers: ALL, or SETENV"), "{refused:?}");
     may("NOPASSWD:");
     installs(&bare, USER, suite);
@@ -129,7 +129,7 @@ fn is_set_up_with_sudo(suite: &str) {
     bare.lend_rust().unwrap();
     is_silent(&bare, USER, &format!("export PATH={LENT_RUST}/bin:$PATH; make setup root"));
     let tried = run(&bare, USER, &format!("export PATH={LENT_RUST}/bin:$PATH\n{TEST}"));
-    assert!(tried.well && tried.text.contains("1 passed"), "{tried:?}");
+    assert!(tried.succeeded && tried.text.contains("1 passed"), "{tried:?}");
     // What root wrote there would stop the user's next build.
     is_silent(&bare, "root", &format!("find /home/{USER} ! -user {USER}"));
 }

@@ -2,14 +2,14 @@
 //! of Kubernetes, for its control node and then for its workers, while a server on these is requested from outside.
 
 use scenarios::built_ova;
-use scenarios::requests::{Requested, while_requested};
+use scenarios::requests::{RequestStats, while_requested};
 use scenarios::scenario::{MOMENT, Setting};
 use scenarios::tenant::{Tenant, control};
 use scenarios::upgrade::Upgrade;
 use scenarios::writer::Writer;
 
 /// Planned work loses no request.
-fn none_failed(of: &[(&str, Requested)]) {
+fn none_failed(of: &[(&str, RequestStats)]) {
     for (what, figures) in of {
         assert_eq!(figures.failed, 0, "{what}: {figures}");
     }

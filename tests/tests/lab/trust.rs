@@ -1,8 +1,8 @@
 //! Whose images a cluster takes that was formed from a signed OVA, on the container engine: the operator's command
 //! judges the signature, the node what its image says.
 
-use scenarios::asked::Node;
 use scenarios::by_hand::{import, move_disk, refuses, shut_down};
+use scenarios::node_swap::Node;
 use scenarios::publisher::Publisher;
 use scenarios::scenario::{FORMING, Scenario, Setting, unpacked};
 use scenarios::upgrade::Upgrade;

@@ -183,12 +183,12 @@ pub mod long {
         three_members(&scenario, &swapped);
         scenario.all_ready(FORMING);
         scenario.soon_says(lost, "kaas: ready");
-        upgrade.all_good();
+        upgrade.wait_until_healthy();
         upgrade.adopt();
         upgrade.run(&["resume"]);
         assert!(scenario.vm_of(&order[1]) != order[1] && scenario.vm_of(lost) == lost);
         upgrade.run(&["commit"]);
-        upgrade.all_good();
+        upgrade.wait_until_healthy();
         assert_eq!(scenario.lab().vms().unwrap().len(), ALL.len(), "old VMs are left");
     }
 
@@ -211,7 +211,7 @@ pub mod long {
         scenario.reached(&writer.end().to_string());
         assert!(upgrade.is_all_back());
         assert_eq!(upgrade.kept(), before);
-        upgrade.all_good();
+        upgrade.wait_until_healthy();
     }
 
     fn never_runs(unit: &'static str) -> impl FnOnce(&Scenario, &str) {

@@ -16,7 +16,7 @@ pub mod long {
     use ova::archive::Archive;
     use ova::ovf::Descriptor;
     use scenarios::built_ova;
-    use scenarios::described::{CLUSTER, Described, files_of};
+    use scenarios::file_cluster::{CLUSTER, FileCluster, files_of};
     use scenarios::places::named_ova;
     use scenarios::scenario::{ALL, FORMING, MOMENT};
     use scenarios::vcenter::Site;
@@ -154,7 +154,7 @@ pub mod long {
         let newer = find_ova(&named_ova()).unwrap();
         let newer = newer.to_str().unwrap();
         let site = Site::up("onefile");
-        let cluster = Described::three(&site, &earlier);
+        let cluster = FileCluster::three(&site, &earlier);
         let planned = cluster.run(&["deploy", "--dry-run"]).0;
         assert!(planned.contains("VM cp3: 2 processors, 2048 MiB, data disk of 4 GiB"), "{planned}");
         assert_eq!(cluster.vms(), [], "a dry run makes nothing");
@@ -169,7 +169,7 @@ pub mod long {
             "{first:?}"
         );
         assert_eq!(cluster.rules(), 1);
-        cluster.all_good();
+        cluster.wait_until_healthy();
         let kept = cluster.kept();
         let as_before = || {
             assert_eq!(cluster.kept(), kept);
@@ -184,7 +184,7 @@ pub mod long {
             let (_, took) = cluster.run(&[&["upgrade"], arguments].concat());
             site.reached(&format!("{what} in {} s: {}", took.as_secs(), writer.end()));
             as_before();
-            cluster.all_good();
+            cluster.wait_until_healthy();
             cluster.ready()
         };
         let there = swapped("there", &["apply", "--ova", newer]);
@@ -233,9 +233,9 @@ pub mod long {
         let (earlier, _directory) = earlier();
         let newer = find_ova(&named_ova()).unwrap();
         let site = Site::up("disturb");
-        let cluster = Described::three(&site, &earlier);
+        let cluster = FileCluster::three(&site, &earlier);
         cluster.run(&["deploy"]);
-        cluster.all_good();
+        cluster.wait_until_healthy();
         let (before, kept) = (cluster.ready(), cluster.kept());
 
         let writer = Writer::through(cluster.client());

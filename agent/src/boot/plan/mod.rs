@@ -28,7 +28,7 @@ pub struct Observed {
     /// The running image.
     pub image: ImageFacts,
     /// Where it is kept what outlives a reboot.
-    pub keeping: Keeping,
+    pub storage: NodeStorage,
     /// What is remembered there, or the default.
     pub progress: Progress,
     /// Whether the rendezvous has closed for good.
@@ -41,7 +41,7 @@ pub struct Observed {
 
 /// Where a node keeps what outlives a reboot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Keeping {
+pub enum NodeStorage {
     /// On its data disk, which outlives the VM.
     DataDisk(Disk),
     /// On the scratch partition, which ends with the VM.
@@ -289,15 +289,15 @@ impl Plan {
 /// A finding, when this image cannot serve the cluster.
 pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     config.fits(&observed.image)?;
-    match (config, &observed.keeping) {
-        (Config::ControlPlane(config), Keeping::DataDisk(disk)) => control_node(config, disk, observed),
-        (Config::Worker(config), Keeping::Scratch) => worker(config, observed),
-        (Config::ControlPlane(_), Keeping::Scratch) => Err(codes::DISK_ABSENT.finding(
+    match (config, &observed.storage) {
+        (Config::ControlPlane(config), NodeStorage::DataDisk(disk)) => control_node(config, disk, observed),
+        (Config::Worker(config), NodeStorage::Scratch) => worker(config, observed),
+        (Config::ControlPlane(_), NodeStorage::Scratch) => Err(codes::DISK_ABSENT.finding(
             "data disk",
             format!("this VM is to be {}, and has no data disk", config.role().title()),
             "Power off, add the data disk, power on",
         )),
-        (Config::Worker(_), Keeping::DataDisk(disk)) => Err(beside_worker(disk.path())),
+        (Config::Worker(_), NodeStorage::DataDisk(disk)) => Err(beside_worker(disk.path())),
     }
 }
 
@@ -313,7 +313,7 @@ fn not_in_image(minor: &str, image: &ImageFacts) -> Finding {
 
 /// The plan of a worker: it joins, and runs what the cluster gives it.
 fn worker(config: &Worker, observed: &Observed) -> Result<Plan, Finding> {
-    if let Some(said) = &config.cluster.said
+    if let Some(said) = &config.cluster.learned
         && observed.image.kubernetes(&said.kubernetes_minor).is_none()
     {
         return Err(not_in_image(&said.kubernetes_minor, &observed.image));

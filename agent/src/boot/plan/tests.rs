@@ -14,7 +14,7 @@ fn decide(config: &ControlPlane, observed: &Observed) -> Result<Plan, Finding> {
 fn first_boot() -> Observed {
     Observed {
         image: image(),
-        keeping: Keeping::DataDisk(Disk::Fresh(PathBuf::from("/dev/sdb"))),
+        storage: NodeStorage::DataDisk(Disk::Fresh(PathBuf::from("/dev/sdb"))),
         progress: Progress::default(),
         rendezvous_closed: false,
         upgrading: None,
@@ -24,7 +24,7 @@ fn first_boot() -> Observed {
 
 fn resumed() -> Observed {
     Observed {
-        keeping: Keeping::DataDisk(Disk::Ours(PathBuf::from("/dev/sdb"))),
+        storage: NodeStorage::DataDisk(Disk::Ours(PathBuf::from("/dev/sdb"))),
         progress: Progress { etcd: true, credentials: true, formed: true },
         rendezvous_closed: true,
         ..first_boot()
@@ -79,8 +79,8 @@ fn a_cut_while_forming_decides_the_same_without_preparing_the_disk_again() {
         Progress { etcd: true, ..Progress::default() },
         Progress { etcd: true, credentials: true, formed: false },
     ] {
-        let keeping = Keeping::DataDisk(Disk::Ours(PathBuf::from("/dev/sdb")));
-        let again = decide(&three_nodes(), &Observed { keeping, progress, ..first_boot() }).unwrap();
+        let keeping = NodeStorage::DataDisk(Disk::Ours(PathBuf::from("/dev/sdb")));
+        let again = decide(&three_nodes(), &Observed { storage: keeping, progress, ..first_boot() }).unwrap();
         assert_eq!(again.steps, begun.steps);
     }
 }
@@ -117,7 +117,7 @@ fn of_worker(joined: bool) -> Observed {
     let mut image = image();
     image.roles = Role::Worker.into();
     let progress = Progress { formed: joined, ..Progress::default() };
-    Observed { image, keeping: Keeping::Scratch, progress, ..first_boot() }
+    Observed { image, storage: NodeStorage::Scratch, progress, ..first_boot() }
 }
 
 #[test]
@@ -158,18 +158,18 @@ fn a_worker_with_a_disk_mounts_it_once_it_has_joined_and_before_any_pod_runs() {
 
 #[test]
 fn a_worker_takes_no_data_disk_and_a_control_node_needs_one() {
-    let disk = Keeping::DataDisk(Disk::Ours(PathBuf::from("/dev/sdb")));
+    let disk = NodeStorage::DataDisk(Disk::Ours(PathBuf::from("/dev/sdb")));
     let finding =
-        super::decide(&Config::Worker(worker()), &Observed { keeping: disk, ..of_worker(false) }).unwrap_err();
+        super::decide(&Config::Worker(worker()), &Observed { storage: disk, ..of_worker(false) }).unwrap_err();
     assert_eq!(finding.code, "disk.beside-worker");
-    let finding = decide(&three_nodes(), &Observed { keeping: Keeping::Scratch, ..first_boot() }).unwrap_err();
+    let finding = decide(&three_nodes(), &Observed { storage: NodeStorage::Scratch, ..first_boot() }).unwrap_err();
     assert_eq!(finding.code, "disk.absent");
 }
 
 #[test]
 fn a_worker_of_a_minor_that_its_image_lacks_is_refused() {
     let mut config = joined();
-    config.cluster.said.as_mut().unwrap().kubernetes_minor = "1.30".to_owned();
+    config.cluster.learned.as_mut().unwrap().kubernetes_minor = "1.30".to_owned();
     let finding = super::decide(&Config::Worker(config), &of_worker(true)).unwrap_err();
     assert_eq!(finding.code, "kubernetes.not-in-image");
 }

@@ -11,7 +11,7 @@ use contract::properties;
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use super::{Effect, Error, Reconfigured, apply};
+use super::{Effect, Error, ReconfigureResult, apply};
 use crate::intake::config::Output;
 
 /// Larger input is no list of properties, in bytes.
@@ -43,7 +43,7 @@ pub fn command(root: &Path, options: &Options, stdin: &mut dyn Read, stdout: &mu
     let changes = gather(options, stdin)?;
     let changes: Vec<(&str, &str)> = changes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let (made, findings, effect) = match apply(root, &changes) {
-        Ok(Reconfigured { effect, warnings }) => (true, warnings, effect),
+        Ok(ReconfigureResult { effect, warnings }) => (true, warnings, effect),
         Err(Error::Refused(findings)) => (false, findings, Effect::Nothing),
         Err(Error::Failed(error)) => return Err(error),
     };

@@ -24,7 +24,7 @@ use contract::secret::Secret;
 use zeroize::Zeroizing;
 
 use crate::cluster::records::Records;
-use crate::cluster::rendezvous::Record;
+use crate::cluster::rendezvous::RendezvousRecord;
 use crate::host::image;
 use crate::host::platform::Platform;
 use crate::host::services;
@@ -49,7 +49,7 @@ pub enum Effect {
 
 /// Changes that were in order.
 #[derive(Debug)]
-pub struct Reconfigured {
+pub struct ReconfigureResult {
     pub effect: Effect,
     /// What is worth knowing about the whole, but stops nothing.
     pub warnings: Findings,
@@ -86,7 +86,7 @@ impl Lifecycle {
         let records = Records::new(root);
         let Some(config) = records.config()? else { return Ok(Self::Unconfigured) };
         let progress = records.progress()?;
-        let settled = progress.formed || progress.etcd || records.rendezvous()? != Record::Unformed;
+        let settled = progress.formed || progress.etcd || records.rendezvous()? != RendezvousRecord::Unformed;
         Ok(if settled { Self::Settled(config) } else { Self::Unformed(config) })
     }
 }
@@ -100,7 +100,7 @@ impl Lifecycle {
 /// error: nothing is saved then. [`Error::Failed`] when the records or the OVF
 /// environment cannot be read or written, or the agent cannot be restarted
 /// (what was saved is then used at its next start).
-pub fn apply(root: &Path, changes: &[(&str, &str)]) -> Result<Reconfigured, Error> {
+pub fn apply(root: &Path, changes: &[(&str, &str)]) -> Result<ReconfigureResult, Error> {
     apply_with(root, changes, SystemTime::now(), &services::restart_agent)
 }
 
@@ -109,7 +109,7 @@ fn apply_with(
     changes: &[(&str, &str)],
     now: SystemTime,
     restart: &dyn Fn() -> anyhow::Result<()>,
-) -> Result<Reconfigured, Error> {
+) -> Result<ReconfigureResult, Error> {
     let changes = known(changes)?;
     let image = image::read(root)?;
     let records = Records::new(root);
@@ -138,7 +138,7 @@ fn apply_with(
             if let Config::Worker(worker) = &config
                 && let Some(leased) = worker.node.lease()
             {
-                judged(lease::suits(worker, leased))?;
+                judged(lease::check_lease(worker, leased))?;
             }
             (records.update_config(&config, secret.as_ref())?, warnings)
         }
@@ -151,7 +151,7 @@ fn apply_with(
         restart().context(services::NOT_TAKEN_UP)?;
         Effect::Restarted
     };
-    Ok(Reconfigured { effect, warnings })
+    Ok(ReconfigureResult { effect, warnings })
 }
 
 /// The texts that the properties have now, for a form: of the saved
@@ -166,7 +166,7 @@ pub fn present(root: &Path) -> anyhow::Result<Vec<(&'static Property, Secret)>> 
         Lifecycle::Unformed(config) => saved(&config, Records::new(root).secret()?.as_ref()),
         Lifecycle::Settled(config) => saved(&config, None),
         Lifecycle::Unconfigured => {
-            let found = source::of(&Platform::detect(root)?).document();
+            let found = source::from_platform(&Platform::detect(root)?).document();
             let document = found.map_or_else(|_| Document::of(Vec::new(), Vec::new()), |(document, ..)| document);
             let document = document.with_changes(Overrides::load(root)?.iter());
             let text = |property| Some(Secret::new(document.value(property).ok()??.to_owned()));
@@ -244,7 +244,7 @@ fn change_environment(
     for (property, text) in changes {
         overrides.set(property, text);
     }
-    let environment = source::of(&Platform::detect(root)?);
+    let environment = source::from_platform(&Platform::detect(root)?);
     let (intake, _) = judged(intake(environment, image, &overrides, now))?;
     Ok((overrides.save(root)?, intake.warnings))
 }

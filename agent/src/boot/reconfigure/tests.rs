@@ -80,7 +80,7 @@ impl Node {
         Records::new(self.path()).config().unwrap().unwrap()
     }
 
-    fn apply(&self, changes: &[(&str, &str)]) -> Result<Reconfigured, Error> {
+    fn apply(&self, changes: &[(&str, &str)]) -> Result<ReconfigureResult, Error> {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000);
         apply_with(self.path(), changes, now, &|| {
             self.restarts.set(self.restarts.get() + 1);
@@ -101,7 +101,8 @@ impl Node {
         let platform = Platform::detect(self.path()).unwrap();
         let image = image::read(self.path()).unwrap();
         let overrides = Overrides::load(self.path()).unwrap();
-        super::intake(source::of(&platform), &image, &overrides, SystemTime::UNIX_EPOCH).map(|(intake, _)| intake)
+        super::intake(source::from_platform(&platform), &image, &overrides, SystemTime::UNIX_EPOCH)
+            .map(|(intake, _)| intake)
     }
 }
 

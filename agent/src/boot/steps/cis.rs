@@ -8,7 +8,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::cuts::{Machine, in_a_namespace};
-use crate::cluster::etcd::member::{self, Beginning};
+use crate::cluster::etcd::member::{self, InitialCluster};
 use crate::cluster::kubernetes::kubeadm::configuration::documents;
 use crate::cluster::kubernetes::{kubelet, proxy};
 use crate::host::files;
@@ -58,7 +58,7 @@ fn configuration(component: &str) -> Option<Value> {
             settings
         }
         "kube-proxy" => proxy::configuration(&Config::ControlPlane(node.clone()), node.cluster.pod_cidr, &machine),
-        "etcd" => member::configuration(&node, &Beginning::of_forming(&node, Uuid::nil()), 1 << 30).unwrap(),
+        "etcd" => member::configuration(&node, &InitialCluster::of_forming(&node, Uuid::nil()), 1 << 30).unwrap(),
         "kubeadm" | "image" | "pod network" | "–" => return None,
         other => panic!("{other} is no component"),
     })

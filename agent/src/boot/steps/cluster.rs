@@ -9,14 +9,14 @@ use contract::finding::Findings;
 
 use super::{StepContext, StepError, StepOutcome};
 use crate::boot::{LOOP, STEP};
-use crate::cluster::awaited::{self, Awaited};
-use crate::cluster::pki::{self, ssh, ssh::SshAuthority};
-use crate::cluster::rendezvous::{self, Record, Rendezvous, Report};
+use crate::cluster::join_window::{self, JoinWindows};
+use crate::cluster::pki::{self, ssh, ssh::SshCa};
+use crate::cluster::rendezvous::{self, Rendezvous, RendezvousRecord, Report};
 use crate::host::disk;
 use crate::host::disk::ownership::own_use;
 use crate::status::{Phase, Reporter};
 use crate::system::access;
-use crate::upgrade::swap::context::{SwapContext, Turn};
+use crate::upgrade::swap::context::{AnnouncementLock, SwapContext};
 use crate::upgrade::swap::node_record::Announcer;
 use crate::upgrade::swap::publisher;
 
@@ -45,7 +45,7 @@ impl StepContext {
         Ok((written || before != self.node.records.rendezvous()?).into())
     }
 
-    fn open_rendezvous(&self, record: Record) -> Result<Rendezvous, StepError> {
+    fn open_rendezvous(&self, record: RendezvousRecord) -> Result<Rendezvous, StepError> {
         let Some(secret) = &self.secret else {
             let seen = "the deployment secret is missing although the cluster is not complete";
             let action = "Deploy this VM again with a blank data disk";
@@ -56,7 +56,7 @@ impl StepContext {
 
     /// On a first node that works while others have yet to join: etcd's quorum may need one that has no keys yet, so
     /// they are met before it starts. A failure does not stop the node: maintenance tries again.
-    fn reopen_rendezvous(&mut self, record: Record) -> StepOutcome {
+    fn reopen_rendezvous(&mut self, record: RendezvousRecord) -> StepOutcome {
         let opened = self.secret.take().map(|secret| self.node.open_rendezvous(&secret, record));
         match opened {
             Some(Ok(open)) => {
@@ -66,7 +66,7 @@ impl StepContext {
             Some(Err(error)) => log::warn!("{error:#}"),
             None => log::warn!("the deployment secret is missing, and other nodes have not joined yet"),
         }
-        StepOutcome::Already
+        StepOutcome::Unchanged
     }
 
     /// A node whose endpoint cannot be opened still does its part of the
@@ -80,7 +80,7 @@ impl StepContext {
             Ok(opened) => Ok(opened.into()),
             Err(error) => {
                 log::warn!("opening the endpoint: {error:#}");
-                Ok(StepOutcome::Already)
+                Ok(StepOutcome::Unchanged)
             }
         }
     }
@@ -91,7 +91,7 @@ impl StepContext {
         if config.node.ssh_authorized_keys.is_empty() {
             return Ok(false);
         }
-        let authority = SshAuthority::of(&pki::Authorities::read(&self.node.pki())?)?;
+        let authority = SshCa::of(&pki::CertificateAuthorities::read(&self.node.pki())?)?;
         let certificate = authority.certify(&access::host_key(platform)?, &config.node.name, &ssh::names(config))?;
         access::show_certificate(platform, &self.node.services(), &certificate)
     }
@@ -110,19 +110,19 @@ impl StepContext {
             pki,
             disk,
             announcer,
-            turn: Turn::default(),
+            announcement_lock: AnnouncementLock::default(),
         })
     }
 
     /// From here on the cluster knows that this node has joined, whoever else is away. Only the first node keeps its
     /// rendezvous and the deployment secret, for those that have not joined yet.
     pub(super) fn complete(&mut self) -> Result<StepOutcome, StepError> {
-        if matches!(self.node.records.rendezvous()?, Record::Closed { .. }) {
-            return Ok(StepOutcome::Already);
+        if matches!(self.node.records.rendezvous()?, RendezvousRecord::Closed { .. }) {
+            return Ok(StepOutcome::Unchanged);
         }
         let swaps = self.node.endpoint.swaps();
         let context = swaps.context().context("the manager of swaps is not open")?;
-        context.tell(|| swaps.under_way()).context("recording in the cluster's store")?;
+        context.announce(|| swaps.under_way()).context("recording in the cluster's store")?;
         let open = self.rendezvous.as_ref().context("the rendezvous is not open")?;
         if self.node.records.rendezvous()?.awaited().is_empty() {
             open.close()?;
@@ -151,8 +151,8 @@ impl StepContext {
         self.secret = None;
         // Nodes that have not joined fetch their keys within an hour from now on, for the cluster works.
         let record = self.node.records.rendezvous()?;
-        Awaited::begin(&self.node.records, &record.awaited(), awaited::uptime()?)?;
-        if matches!(self.node.records.rendezvous()?, Record::Closed { .. }) {
+        JoinWindows::begin(&self.node.records, &record.awaited(), join_window::uptime()?)?;
+        if matches!(self.node.records.rendezvous()?, RendezvousRecord::Closed { .. }) {
             self.node.records.erase_secret()?;
         }
         Ok(self.save_progress(|progress| progress.formed = true)?.into())

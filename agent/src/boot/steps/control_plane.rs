@@ -9,12 +9,14 @@ use anyhow::Context as _;
 use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::addons;
 use crate::cluster::certificates::{self, renewal, users};
-use crate::cluster::encryption::drive::EncryptingNode;
+use crate::cluster::encryption::key_rotation::EncryptingNode;
 use crate::cluster::join::credentials;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
-use crate::cluster::kubernetes::{AUTHORITY, MINORS, PROGRAMS, SUPER_ADMINISTRATOR, api, containerd, kubelet, proxy};
+use crate::cluster::kubernetes::{
+    CA_CERTIFICATE, MINORS, PROGRAMS, SUPER_ADMINISTRATOR, api, containerd, kubelet, proxy,
+};
 use crate::cluster::pod_network;
-use crate::cluster::virtual_address;
+use crate::cluster::virtual_ip;
 use crate::host::files;
 use crate::host::services::FAILED_STARTS;
 use crate::intake::config::Config;
@@ -32,7 +34,7 @@ impl StepContext {
         let target = Path::new(MINORS).join(minor);
         let link = self.node.path(PROGRAMS);
         if fs::read_link(&link).is_ok_and(|present| present == target) {
-            return Ok(StepOutcome::Already);
+            return Ok(StepOutcome::Unchanged);
         }
         let temporary = link.with_extension("new");
         files::remove(&temporary)?;
@@ -49,9 +51,9 @@ impl StepContext {
         let spec = containerd::container_spec(self.node.runner())?;
         changed |= files::ensure_content(&self.node.path(containerd::CONTAINER_SPEC), &spec, 0o600)?;
         containerd::lay_registries(&self.node.platform, self.node.config.node().registry_mirror.as_deref())?;
-        changed |= users::have_new(self.node.root(), containerd::UNIT)?;
+        changed |= users::needs_restart(self.node.root(), containerd::UNIT)?;
         let started = self.node.services().start_with(containerd::UNIT, changed)?;
-        users::note(self.node.root(), containerd::UNIT)?;
+        users::mark_restarted(self.node.root(), containerd::UNIT)?;
         let failing =
             self.runtime_failures >= FAILED_STARTS || self.node.services().ends_at_each_start(containerd::UNIT)?;
         let begun = self.node.path(kubelet::CONFIGURATION).exists();
@@ -94,7 +96,7 @@ impl StepContext {
         if !self.progress.credentials && self.node.records.rendezvous()?.is_forming() {
             node.begin_blank(now)?;
         }
-        Ok(node.lay(now)??.changed().into())
+        Ok(node.write_configuration(now)??.changed().into())
     }
 
     pub(super) fn credentials(&mut self) -> Result<StepOutcome, StepError> {
@@ -124,24 +126,22 @@ impl StepContext {
     pub(super) fn virtual_address(&mut self) -> Result<StepOutcome, StepError> {
         let device = address::device(self.node.address()?)?;
         let config = self.node.control_plane()?;
-        let content =
-            virtual_address::configuration(config, &device).context("there is no virtual IP for this node")?;
-        self.give_address_up()?;
-        let changed =
-            files::ensure_content(&self.node.path(virtual_address::CONFIGURATION), content.as_bytes(), 0o600)?;
-        Ok(self.node.services().start_with(virtual_address::UNIT, changed)?.into())
+        let content = virtual_ip::configuration(config, &device).context("there is no virtual IP for this node")?;
+        self.release_virtual_ip()?;
+        let changed = files::ensure_content(&self.node.path(virtual_ip::CONFIGURATION), content.as_bytes(), 0o600)?;
+        Ok(self.node.services().start_with(virtual_ip::UNIT, changed)?.into())
     }
 
     /// Until the API here has been seen to serve, this node does not compete for the virtual IP. One that is alone keeps
     /// what it has through a restart of the agent: nobody could take it.
-    pub(super) fn give_address_up(&self) -> anyhow::Result<()> {
+    pub(super) fn release_virtual_ip(&self) -> anyhow::Result<()> {
         let config = self.node.control_plane()?;
-        let keeps = config.peers().next().is_none() && self.node.path(virtual_address::HEALTH).exists();
+        let keeps = config.peers().next().is_none() && self.node.path(virtual_ip::HEALTH).exists();
         if let Some(address) = config.cluster.virtual_address
             && self.health.is_none()
             && !keeps
         {
-            virtual_address::tell(self.node.root(), address, false)?;
+            virtual_ip::set_health(self.node.root(), address, false)?;
         }
         Ok(())
     }
@@ -170,9 +170,9 @@ impl StepContext {
         let mut changed = files::ensure_content(&self.node.path(kubelet::CONFIGURATION), content.as_bytes(), 0o600)?;
         let content = kubelet::environment(self.node.address()?, &arguments);
         changed |= files::ensure_content(&self.node.path(kubelet::ENVIRONMENT), content.as_bytes(), 0o600)?;
-        changed |= users::have_new(self.node.root(), kubelet::UNIT)?;
+        changed |= users::needs_restart(self.node.root(), kubelet::UNIT)?;
         let started = self.node.services().start_with(kubelet::UNIT, changed || replaced)?;
-        users::note(self.node.root(), kubelet::UNIT)?;
+        users::mark_restarted(self.node.root(), kubelet::UNIT)?;
         if self.health.is_none() {
             let (root, reporter) = (self.node.root(), self.node.reporter.clone());
             self.health = Some(match &self.node.config {
@@ -186,7 +186,7 @@ impl StepContext {
     pub(super) fn wait_for_api(&mut self) -> Result<StepOutcome, StepError> {
         self.node.api()?.ready().map_err(|error| StepError::Waiting(brief(&error)))?;
         self.node.reporter.update(|status| status.times.api = status.times.api.or_else(status::since_power_on));
-        Ok(StepOutcome::Already)
+        Ok(StepOutcome::Unchanged)
     }
 
     pub(super) fn rights(&mut self) -> Result<StepOutcome, StepError> {
@@ -202,16 +202,16 @@ impl StepContext {
         let settings = proxy::configuration(&self.node.config, pods, &self.node.platform);
         let content = format!("{settings:#}\n");
         let mut changed = files::ensure_content(&self.node.path(proxy::CONFIGURATION), content.as_bytes(), 0o600)?;
-        changed |= users::have_new(self.node.root(), proxy::UNIT)?;
+        changed |= users::needs_restart(self.node.root(), proxy::UNIT)?;
         let started = self.node.services().start_with(proxy::UNIT, changed)?;
-        users::note(self.node.root(), proxy::UNIT)?;
+        users::mark_restarted(self.node.root(), proxy::UNIT)?;
         Ok(started.into())
     }
 
     pub(super) fn pod_network(&mut self) -> Result<StepOutcome, StepError> {
-        let changed = users::have_new(self.node.root(), pod_network::UNIT)?;
+        let changed = users::needs_restart(self.node.root(), pod_network::UNIT)?;
         let started = self.node.services().start_with(pod_network::UNIT, changed)?;
-        users::note(self.node.root(), pod_network::UNIT)?;
+        users::mark_restarted(self.node.root(), pod_network::UNIT)?;
         Ok(started.into())
     }
 
@@ -223,7 +223,7 @@ impl StepContext {
                 self.node
                     .reporter
                     .update(|status| status.times.ready = status.times.ready.or_else(status::since_power_on));
-                Ok(StepOutcome::Already)
+                Ok(StepOutcome::Unchanged)
             }
             Some(_) => Err(StepError::Waiting("the node is registered and not ready yet".to_owned())),
             None => {
@@ -258,7 +258,8 @@ impl StepContext {
     /// Lays what workers of this cluster need to join it.
     fn take_workers(&self) -> anyhow::Result<()> {
         let config = self.node.control_plane()?;
-        let authority = fs::read_to_string(self.node.path(AUTHORITY)).context("reading the cluster's authority")?;
+        let authority =
+            fs::read_to_string(self.node.path(CA_CERTIFICATE)).context("reading the cluster's authority")?;
         let objects = addons::workers(config, &authority);
         if !objects.is_empty() {
             api::apply(self.node.runner(), self.node.address()?, &objects).context("laying what workers join with")?;
@@ -268,7 +269,7 @@ impl StepContext {
 
     pub(super) fn cluster_dns(&mut self) -> Result<StepOutcome, StepError> {
         let Some(dns) = addons::cluster_dns(self.node.control_plane()?, &self.node.image) else {
-            return Ok(StepOutcome::Already);
+            return Ok(StepOutcome::Unchanged);
         };
         Ok(api::apply(self.node.runner(), self.node.address()?, &dns.objects)?.into())
     }

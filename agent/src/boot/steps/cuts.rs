@@ -27,18 +27,18 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::{StepContext, StepError};
-use crate::boot::plan::{self, Disk as Found, Goal, Keeping, Observed, Step};
-use crate::cluster::awaited::{self, Awaited};
-use crate::cluster::certificates::revoked::Revoked;
+use crate::boot::plan::{self, Disk as Found, Goal, NodeStorage, Observed, Step};
+use crate::cluster::certificates::revocation_list::RevocationList;
 use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::fake::FakeEtcd;
-use crate::cluster::etcd::restore::Restored;
+use crate::cluster::etcd::restore::RestoreRecord;
+use crate::cluster::join_window::{self, JoinWindows};
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::kubeadm::fake::FakeKubeadm;
-use crate::cluster::pki::{self, Authorities};
+use crate::cluster::pki::{self, CertificateAuthorities};
 use crate::cluster::records::Records;
-use crate::cluster::rendezvous::{Membership, Proof, Record, Rendezvous, Settings};
+use crate::cluster::rendezvous::{Membership, Proof, Rendezvous, RendezvousRecord, Settings};
 use crate::host::command::{self, Command, Host, Runner};
 use crate::host::disk::{self, DataDisk, Disk, DiskState, Identity, Slots};
 use crate::host::fake_server;
@@ -175,7 +175,7 @@ impl Machine {
         let nodes = &self.config.cluster.control_nodes;
         let (node, now) = (nodes.iter().find(|node| node.name == name).unwrap(), SystemTime::now());
         let pki = self.root().join("another");
-        Authorities::read(&files::below(self.root(), PKI)).unwrap().ensure(&pki).unwrap();
+        CertificateAuthorities::read(&files::below(self.root(), PKI)).unwrap().ensure(&pki).unwrap();
         pki::ensure_member(node, &pki, now).unwrap();
         self.etcd.serve(node, 2, &pki);
     }
@@ -205,9 +205,9 @@ impl Machine {
         let progress = records.progress()?;
         let observed = Observed {
             image: self.image.clone(),
-            keeping: Keeping::DataDisk(Found::Ours(self.disk())),
+            storage: NodeStorage::DataDisk(Found::Ours(self.disk())),
             progress,
-            rendezvous_closed: matches!(records.rendezvous()?, Record::Closed { .. }),
+            rendezvous_closed: matches!(records.rendezvous()?, RendezvousRecord::Closed { .. }),
             upgrading: None,
             volumes: None,
         };
@@ -336,7 +336,7 @@ fn a_node_that_is_cut_off_after_anything_it_saves_forms_its_one_cluster() {
             let _ = power::with(things, || machine.boot().map(drop));
             machine.boot().unwrap_or_else(|error| panic!("after {things} things: {error:#}"));
             let records = machine.records();
-            assert!(matches!(records.rendezvous().unwrap(), Record::Closed { .. }), "after {things} things");
+            assert!(matches!(records.rendezvous().unwrap(), RendezvousRecord::Closed { .. }), "after {things} things");
             assert!(records.progress().unwrap().formed && records.secret().unwrap().is_none(), "after {things} things");
             assert_eq!(machine.identity().state, DiskState::Formed, "after {things} things");
             for (before, after) in [
@@ -358,7 +358,7 @@ fn a_node_that_is_cut_off_after_anything_it_saves_forms_its_one_cluster() {
 
 /// Another control node, as far as the rendezvous goes.
 struct Other {
-    disk: Arc<Mutex<Record>>,
+    disk: Arc<Mutex<RendezvousRecord>>,
     open: Rendezvous,
 }
 
@@ -368,16 +368,16 @@ impl Other {
         let node = config.cluster.control_nodes.iter().find(|node| node.name == name).unwrap().clone();
         config.node.name = node.name;
         config.node.interfaces[0].address = ipnet::Ipv4Net::new(node.address, 24).unwrap().into();
-        let disk = Arc::new(Mutex::new(Record::Unformed));
+        let disk = Arc::new(Mutex::new(RendezvousRecord::Unformed));
         let kept = Arc::clone(&disk);
-        let keep = Box::new(move |record: &Record| {
+        let keep = Box::new(move |record: &RendezvousRecord| {
             *kept.lock().unwrap() = record.clone();
             Ok(())
         });
         let image = format!("{} {} with Kubernetes 1.36.3", machine.image.name, machine.image.version);
         let settings =
             Settings { pace: Duration::from_millis(20), ..Settings::new(config, Proof::of(&machine.secret), image) };
-        let open = Rendezvous::open(settings, Record::Unformed, keep).unwrap();
+        let open = Rendezvous::open(settings, RendezvousRecord::Unformed, keep).unwrap();
         Self { disk, open }
     }
 
@@ -425,9 +425,9 @@ fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
         assert_eq!(machine.identity().state, DiskState::Formed);
         assert_eq!(records.rendezvous().unwrap().awaited(), ["node2", "node3"]);
         assert!(records.secret().unwrap().is_some());
-        assert!(records.entry::<Awaited>().unwrap().unwrap().left("node3").is_some(), "its hour has begun");
+        assert!(records.entry::<JoinWindows>().unwrap().unwrap().left("node3").is_some(), "its hour has begun");
         // An earlier image begins none.
-        records.forget::<Awaited>().unwrap();
+        records.forget::<JoinWindows>().unwrap();
 
         // After a restart as well, and from before etcd starts: the third may be who brings the quorum back.
         machine.another_answers("node2");
@@ -442,7 +442,7 @@ fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
             }
         };
         third.is_refused();
-        Awaited::begin_again(&records, "node3", awaited::uptime().unwrap()).unwrap();
+        JoinWindows::begin_again(&records, "node3", join_window::uptime().unwrap()).unwrap();
         third.fetch();
         assert_eq!(third.state().cluster(), machine.cluster());
         drop(open);
@@ -459,13 +459,13 @@ pub(super) fn member() -> (Machine, Uuid) {
     config.cluster.control_nodes.rotate_left(1);
     assert_eq!(config.cluster.control_nodes[0].name, "node2");
     let (machine, now) = (Machine::new(config), SystemTime::now());
-    let decided = Record::decide(&machine.config.cluster, "node2", now).unwrap();
-    let Record::First { bundles, cluster, .. } = decided else { panic!("it has not decided") };
+    let decided = RendezvousRecord::decide(&machine.config.cluster, "node2", now).unwrap();
+    let RendezvousRecord::First { bundles, cluster, .. } = decided else { panic!("it has not decided") };
     let bundle = bundles["node1"].clone();
     let node = machine.config.control_node().unwrap();
     bundle.ensure(node, &files::below(machine.root(), PKI), now).unwrap();
     machine.records().save_config(&machine.whole(), &machine.secret).unwrap();
-    let record = Record::Member { bundle: Box::new(bundle), joined: false, admitted: false };
+    let record = RendezvousRecord::Member { bundle: Box::new(bundle), joined: false, admitted: false };
     machine.records().save_rendezvous(&record).unwrap();
     (machine, cluster)
 }
@@ -476,7 +476,7 @@ fn a_member_joins_without_the_first_node_that_is_lost_for_good() {
         let (machine, cluster) = member();
         assert_eq!(machine.boot().unwrap().0, Goal::Form);
         let records = machine.records();
-        assert_eq!(records.rendezvous().unwrap(), Record::Closed { cluster });
+        assert_eq!(records.rendezvous().unwrap(), RendezvousRecord::Closed { cluster });
         assert!(records.progress().unwrap().formed && records.secret().unwrap().is_none());
         assert!(machine.etcd.standing("node1").is_some(), "its join is on record");
         machine.another_answers("node3");
@@ -527,7 +527,7 @@ fn a_node_that_was_off_refuses_what_was_revoked_meanwhile_once_its_etcd_serves()
         let steps = steps(&context);
         let etcd = steps.iter().position(|step| *step == Step::Etcd).unwrap();
         steps[..=etcd].iter().try_for_each(|step| take(&mut context, step)).unwrap();
-        let list = machine.records().entry::<Revoked>().unwrap().unwrap();
+        let list = machine.records().entry::<RevocationList>().unwrap().unwrap();
         assert_eq!(serde_json::to_value(list).unwrap(), json!({"names": ["user/anna"]}));
     });
 }
@@ -574,13 +574,16 @@ fn a_node_that_was_cut_off_in_a_restore_goes_on_with_the_restored_data_and_knows
         // The old data have given way, and the new ones have not taken their place yet.
         let data = files::below(machine.root(), etcd::DATA);
         fs::rename(data.join("member"), data.join("member.before-restore-2026-11-21T14:30:05Z")).unwrap();
-        let restored =
-            Restored { token: "restored-1".into(), members: vec!["node1".into()], at: "2026-11-21T14:30:05Z".into() };
+        let restored = RestoreRecord {
+            token: "restored-1".into(),
+            members: vec!["node1".into()],
+            at: "2026-11-21T14:30:05Z".into(),
+        };
         fs::create_dir_all(data.join("member.restored/wal")).unwrap();
         fs::write(data.join("member.restored/restored.json"), serde_json::to_vec(&restored).unwrap()).unwrap();
         assert_eq!(machine.boot().unwrap().0, Goal::Resume);
         assert!(data.join("member/restored.json").exists() && !data.join("member.restored").exists());
-        assert_eq!(machine.records().entry::<Restored>().unwrap(), Some(restored));
+        assert_eq!(machine.records().entry::<RestoreRecord>().unwrap(), Some(restored));
         let configuration = fs::read_to_string(files::below(machine.root(), etcd::CONFIGURATION)).unwrap();
         assert!(configuration.contains("restored-1"), "{configuration}");
     });
@@ -618,7 +621,7 @@ fn a_node_whose_firewall_cannot_be_laid_stays_off_the_network() {
         let config = machine.whole();
         let observed = Observed {
             image: machine.image.clone(),
-            keeping: Keeping::DataDisk(Found::Ours(machine.disk())),
+            storage: NodeStorage::DataDisk(Found::Ours(machine.disk())),
             progress: machine.records().progress().unwrap(),
             rendezvous_closed: false,
             upgrading: None,

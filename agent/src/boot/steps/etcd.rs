@@ -8,19 +8,19 @@ use contract::codes;
 
 use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::REQUEST;
-use crate::cluster::certificates::revoked;
+use crate::cluster::certificates::revocation_list;
 use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::damage;
 use crate::cluster::etcd::data_version;
 use crate::cluster::etcd::guard;
-use crate::cluster::etcd::member::{self, Beginning};
+use crate::cluster::etcd::member::{self, InitialCluster};
 use crate::cluster::etcd::quota;
-use crate::cluster::etcd::restore::{self, Restored};
+use crate::cluster::etcd::restore::{self, RestoreRecord};
 use crate::cluster::etcd::snapshot;
 use crate::cluster::etcd::upkeep;
 use crate::cluster::pki;
-use crate::cluster::rendezvous::Record;
+use crate::cluster::rendezvous::RendezvousRecord;
 use crate::host::disk::ownership::Claimant;
 use crate::host::files;
 use crate::status;
@@ -68,10 +68,10 @@ impl StepContext {
         }
         // A node that was admitted has no record of its own until it has joined: what is there is the lost one's.
         if stopped && (self.progress.formed || !self.node.records.rendezvous()?.admitted()) {
-            self.is_the_true_disk()?;
+            self.check_data_disk()?;
         }
         let before = self.generation()?;
-        self.take_the_disk()?;
+        self.adopt_data_disk()?;
         if !self.progress.etcd && stopped && member::start_over_if_never_begun(self.node.root())? {
             log::info!("etcd was cut off before it began: it starts over");
         }
@@ -116,7 +116,7 @@ impl StepContext {
             self.note_epoch()?;
         }
         // The endpoint is open, and a node that was off does not know what was revoked meanwhile. Maintenance tries it again.
-        if let Err(error) = revoked::share(self.node.root(), &own) {
+        if let Err(error) = revocation_list::share(self.node.root(), &own) {
             log::warn!("learning which certificates are revoked: {error:#}");
         }
         self.node.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
@@ -130,7 +130,7 @@ impl StepContext {
         let laid = self.node.path(etcd::CONFIGURATION);
         if !fs::read(&laid).is_ok_and(|present| present == content.as_bytes()) {
             // Nobody watches the API of a node whose agent has just started.
-            self.give_address_up()?;
+            self.release_virtual_ip()?;
             self.node.services().stop(etcd::UNIT, self.node.config.timeout(STOP_LIMIT))?;
             files::write_atomically(&laid, content.as_bytes(), 0o600)?;
         }
@@ -138,7 +138,7 @@ impl StepContext {
     }
 
     /// An old copy of the data disk must not come near the cluster's store.
-    fn is_the_true_disk(&mut self) -> Result<(), StepError> {
+    fn check_data_disk(&mut self) -> Result<(), StepError> {
         let identity = self.identity.as_ref().context("the data disk is not mounted")?;
         let (node, build) = (&self.node, &self.node.image.build);
         match peers::judge(node.control_plane()?, identity, build, &node.records, &node.pki())? {
@@ -165,11 +165,11 @@ impl StepContext {
         let known = node_record::list(&self.own_etcd()?).context("looking whether the cluster was restored")?;
         let Some(Epoch { token, at }) = node_record::epoch(&known).cloned() else { return Ok(()) };
         let members = self.node.config.control_nodes().iter().map(|node| node.name.clone()).collect();
-        self.node.records.begin_entry(&Restored { token, members, at }).map(drop)
+        self.node.records.begin_entry(&RestoreRecord { token, members, at }).map(drop)
     }
 
     /// From here on the disk is this VM's, and the former one may have it back only as its swap says.
-    fn take_the_disk(&mut self) -> anyhow::Result<()> {
+    fn adopt_data_disk(&mut self) -> anyhow::Result<()> {
         let disk = self.plan.data_disk().context("the plan has no data disk")?;
         let claimant = Claimant::of(&self.node.platform, &self.node.image);
         self.identity = Some(adopt::take(self.node.root(), disk, &claimant)?);
@@ -182,19 +182,19 @@ impl StepContext {
     }
 
     /// How this node's member comes into its cluster.
-    fn beginning(&self, record: &Record, joining: bool) -> Result<Beginning, StepError> {
+    fn beginning(&self, record: &RendezvousRecord, joining: bool) -> Result<InitialCluster, StepError> {
         let cluster = record.state().cluster().context("this node belongs to no cluster yet")?;
         let config = self.node.control_plane()?;
-        if let Some(restored) = self.node.records.entry::<Restored>()? {
-            return Ok(Beginning::of_restored(config, &restored));
+        if let Some(restored) = self.node.records.entry::<RestoreRecord>()? {
+            return Ok(InitialCluster::of_restored(config, &restored));
         }
         if !joining {
-            return Ok(Beginning::of_forming(config, cluster));
+            return Ok(InitialCluster::of_forming(config, cluster));
         }
         let (pki, timeout) = (self.node.pki(), config.timeout(REQUEST));
         let members = config.peers().find_map(|peer| EtcdClient::new(peer, &pki, timeout).ok()?.members().ok());
         let members = members.ok_or_else(|| StepError::Waiting("no member of the cluster answers".to_owned()))?;
-        Beginning::of_joining(config, cluster, &members)
+        InitialCluster::of_joining(config, cluster, &members)
             .ok_or_else(|| StepError::Waiting("waiting for a member to add this node's etcd as a learner".to_owned()))
     }
 

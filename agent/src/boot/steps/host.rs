@@ -13,13 +13,13 @@ use crate::cluster::addons;
 use crate::cluster::firewall::Rules;
 use crate::cluster::kubernetes::kubeadm;
 use crate::cluster::payload::{self, Containerd, Payload};
-use crate::cluster::rendezvous::Record;
-use crate::cluster::surroundings;
+use crate::cluster::reachability;
+use crate::cluster::rendezvous::RendezvousRecord;
 use crate::cluster::tenants;
 use crate::host::disk::{self, DataDisk, DiskState, Identity, MachineId, Owner};
 use crate::host::files;
-use crate::host::kept;
 use crate::host::vmware::backdoor::Port;
+use crate::host::worker_state;
 use crate::intake::config::Config;
 use crate::intake::environment::guestinfo::{GuestInfo, Scrubbed};
 use crate::intake::environment::medium;
@@ -28,8 +28,8 @@ use crate::system::{access, clock, host_clock, hostname, network, proxy, time, t
 
 impl StepContext {
     pub(super) fn prepare_data_disk(&mut self) -> Result<StepOutcome, StepError> {
-        let Some(target) = self.node.data_disk.target() else { return Ok(StepOutcome::Already) };
-        if let Some(finding) = surroundings::beside_a_cluster(&self.node.config) {
+        let Some(target) = self.node.data_disk.target() else { return Ok(StepOutcome::Unchanged) };
+        if let Some(finding) = reachability::existing_cluster(&self.node.config) {
             return Err(finding.into());
         }
         let text = std::fs::read_to_string(self.node.path("/etc/machine-id")).context("reading the machine ID")?;
@@ -67,7 +67,7 @@ impl StepContext {
     }
 
     pub(super) fn keep_on_scratch(&mut self) -> Result<StepOutcome, StepError> {
-        Ok(kept::mount(&self.node.platform)?.into())
+        Ok(worker_state::mount(&self.node.platform)?.into())
     }
 
     pub(super) fn save_configuration(&mut self) -> Result<StepOutcome, StepError> {
@@ -177,10 +177,10 @@ impl StepContext {
     }
 
     /// Control nodes that have not met yet are waited for elsewhere.
-    pub(super) fn surroundings(&mut self) -> Result<StepOutcome, StepError> {
-        let seen = surroundings::look(&self.node.config, self.progress.formed);
-        self.passing = surroundings::judge(&seen);
-        Ok(StepOutcome::Already)
+    pub(super) fn check_reachability(&mut self) -> Result<StepOutcome, StepError> {
+        let seen = reachability::look(&self.node.config, self.progress.formed);
+        self.passing = reachability::judge(&seen);
+        Ok(StepOutcome::Unchanged)
     }
 
     pub(super) fn time(&mut self) -> Result<StepOutcome, StepError> {
@@ -194,7 +194,7 @@ impl StepContext {
         let now = Clock::of(self.node.root());
         // Certificates made at such a time would be useless.
         let forms = match &self.node.config {
-            Config::ControlPlane(_) => self.node.records.rendezvous()? == Record::Unformed,
+            Config::ControlPlane(_) => self.node.records.rendezvous()? == RendezvousRecord::Unformed,
             Config::Worker(_) => !self.progress.formed,
         };
         let mut passing = Findings::from(finding);

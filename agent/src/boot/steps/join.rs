@@ -7,7 +7,7 @@ use contract::finding::Findings;
 use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::REQUEST;
 use crate::cluster::certificates;
-use crate::cluster::join::{self, CERTIFICATE, Joining, Standing, credentials};
+use crate::cluster::join::{self, CERTIFICATE, JoinContext, WorkerMembership, credentials};
 use crate::intake::config::{Config, Worker};
 
 impl StepContext {
@@ -15,8 +15,8 @@ impl StepContext {
     /// credentials are, which show that it has joined.
     pub(super) fn join(&mut self) -> Result<StepOutcome, StepError> {
         let mut worker = self.node.config.worker().map_err(anyhow::Error::from)?.clone();
-        let standing = join::standing(self.node.root(), &worker, SystemTime::now());
-        if standing == Standing::Member {
+        let standing = join::worker_membership(self.node.root(), &worker, SystemTime::now());
+        if standing == WorkerMembership::Member {
             return self.belongs();
         }
         // While it belongs to none, another form counts: of one that has belonged to a cluster, the token in it.
@@ -29,8 +29,8 @@ impl StepContext {
             self.host_name()?;
             worker = self.node.config.worker().map_err(anyhow::Error::from)?.clone();
         }
-        let admission = self.joining(&worker).ask(&token).map_err(|error| refused(error, &standing))?;
-        worker.cluster.said = Some(admission.said.clone());
+        let admission = self.joining(&worker).discover(&token).map_err(|error| refused(error, &standing))?;
+        worker.cluster.learned = Some(admission.learned.clone());
         let config = Config::Worker(worker.clone());
         self.node.records.update_config(&config, None)?;
         let joining = self.joining(&worker);
@@ -38,15 +38,15 @@ impl StepContext {
         let key = joining.key()?;
         self.node.reporter.update(|status| status.key = Some(key));
         let certificate = joining.certificate(&admission).map_err(|error| refused(error, &standing))?;
-        credentials::lay(&joining, &admission.authority, &certificate)?;
+        credentials::lay(&joining, &admission.ca, &certificate)?;
         self.node.config = config;
-        log::info!("joined cluster {} with Kubernetes {}", worker.cluster.name, admission.said.kubernetes_minor);
+        log::info!("joined cluster {} with Kubernetes {}", worker.cluster.name, admission.learned.kubernetes_minor);
         self.belongs()?;
         Ok(StepOutcome::Changed)
     }
 
-    fn joining<'a>(&'a self, worker: &'a Worker) -> Joining<'a> {
-        Joining {
+    fn joining<'a>(&'a self, worker: &'a Worker) -> JoinContext<'a> {
+        JoinContext {
             worker,
             image: &self.node.image,
             machine: self.node.platform.bios_uuid(),
@@ -78,13 +78,13 @@ impl StepContext {
 }
 
 /// Says of a worker that was a member before also why it is none any more.
-fn refused(error: join::Error, standing: &Standing) -> StepError {
+fn refused(error: join::Error, standing: &WorkerMembership) -> StepError {
     match error {
         join::Error::Waiting(what) => StepError::Waiting(what),
         join::Error::Failed(error) => StepError::Failed(error),
         join::Error::Refused(finding) => {
             let mut findings = Findings::from(*finding);
-            if let Standing::Expired(ended) = standing {
+            if let WorkerMembership::Expired(ended) = standing {
                 findings.push(join::expired(CERTIFICATE, *ended, "It joins again once its token is taken"));
             }
             StepError::Refused(findings)

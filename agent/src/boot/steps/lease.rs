@@ -3,7 +3,7 @@
 use super::{StepContext, StepError};
 use crate::cluster::kubernetes::kubelet;
 use crate::intake::config::{Address, Config, Lease};
-use crate::system::lease::{self, Seen, Standing};
+use crate::system::lease::{self, LeaseState, ObservedLease};
 
 impl StepContext {
     /// Takes the address that a DHCP server has leased, and waits for one. A worker that has joined keeps the one that its
@@ -15,31 +15,30 @@ impl StepContext {
         }
         let seen = lease::look(&self.node.platform, self.node.bus(), &worker.node)?;
         let leased = match &seen {
-            Seen::Leased(leased) => leased.clone(),
-            Seen::Nothing { device } => {
-                lease::ask_again(&self.node.platform, self.node.bus(), &worker.node)?;
+            ObservedLease::Leased(leased) => leased.clone(),
+            ObservedLease::Nothing { device } => {
+                lease::retry_failed(&self.node.platform, self.node.bus(), &worker.node)?;
                 let own = worker.node.lease().map_or_else(String::new, |own| format!(" of {}", own.address.addr()));
                 return Err(StepError::Waiting(format!("waiting for a DHCP lease{own} on {device}")));
             }
         };
         let joined_with = worker.node.lease().filter(|_| self.progress.formed);
-        let judged = match joined_with.map(|own| lease::standing(worker, own, &seen)) {
-            Some(Standing::Changed(finding)) => {
-                kubelet::hold(self.node.root(), &self.node.services())?;
+        let judged = match joined_with.map(|own| lease::compare_lease(worker, own, &seen)) {
+            Some(LeaseState::Changed(finding)) => {
+                kubelet::suspend(self.node.root(), &self.node.services())?;
                 Err(finding.into())
             }
-            Some(Standing::Unfit(findings)) => Err(findings),
-            Some(Standing::Kept | Standing::Lost(_)) => Ok(()),
+            Some(LeaseState::Unfit(findings)) => Err(findings),
+            Some(LeaseState::Kept | LeaseState::Lost(_)) => Ok(()),
             None if worker.node.lease().is_some_and(|known| known.address.addr() == leased.address.addr()) => {
-                lease::suits(worker, &leased)
+                lease::check_lease(worker, &leased)
             }
-            None => {
-                lease::suits(worker, &leased).and_then(|()| lease::is_free(&self.node.platform, &worker.node, &leased))
-            }
+            None => lease::check_lease(worker, &leased)
+                .and_then(|()| lease::is_free(&self.node.platform, &worker.node, &leased)),
         };
         if let Err(mut findings) = judged {
             // Perhaps it was not the network's own server that has answered first.
-            let asked = lease::ask_anew(&self.node.platform, self.node.bus(), &worker.node);
+            let asked = lease::request_again(&self.node.platform, self.node.bus(), &worker.node);
             findings.extend(asked.err().unwrap_or_default());
             return Err(StepError::Refused(findings));
         }

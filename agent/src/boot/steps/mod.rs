@@ -26,7 +26,7 @@ use std::time::{Duration, Instant, SystemTime};
 use contract::finding::Findings;
 use contract::secret::Secret;
 
-use crate::boot::corrections::{self, Sight, Throttle};
+use crate::boot::corrections::{self, EnvironmentCheck, Throttle};
 use crate::boot::plan::{Plan, Step};
 use crate::cluster::records::Progress;
 use crate::cluster::rendezvous::Rendezvous;
@@ -39,14 +39,14 @@ pub use error::StepError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
     /// Everything was as it should be.
-    Already,
+    Unchanged,
     /// Something was changed.
     Changed,
 }
 
 impl From<bool> for StepOutcome {
     fn from(changed: bool) -> Self {
-        if changed { Self::Changed } else { Self::Already }
+        if changed { Self::Changed } else { Self::Unchanged }
     }
 }
 
@@ -146,7 +146,7 @@ impl StepContext {
             Step::Proxy => self.proxy(),
             Step::Firewall => self.firewall(),
             Step::Network => self.network(),
-            Step::Surroundings => self.surroundings(),
+            Step::Surroundings => self.check_reachability(),
             Step::Time => self.time(),
             Step::Access => self.access(),
             Step::Programs { minor, .. } => self.programs(minor),
@@ -187,7 +187,7 @@ impl StepContext {
         self.sight().passed_over
     }
 
-    fn sight(&self) -> Sight {
+    fn sight(&self) -> EnvironmentCheck {
         let look = || corrections::look(&self.node.platform, self.environment.as_deref());
         self.throttle.ask(Instant::now(), look)
     }

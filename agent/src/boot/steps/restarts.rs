@@ -7,7 +7,7 @@ use super::StepContext;
 use super::cuts::{Machine, in_a_namespace, member, steps, take};
 use crate::boot::plan::Step;
 use crate::cluster::etcd;
-use crate::cluster::virtual_address;
+use crate::cluster::virtual_ip;
 use crate::host::fake_systemd::FakeSystemd;
 use crate::host::files;
 use crate::intake::config::Config;
@@ -32,7 +32,7 @@ fn restart(context: &mut StepContext) {
 }
 
 fn told(machine: &Machine) -> String {
-    fs::read_to_string(files::below(machine.root(), virtual_address::HEALTH)).unwrap()
+    fs::read_to_string(files::below(machine.root(), virtual_ip::HEALTH)).unwrap()
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_node_that_is_alone_keeps_the_address_when_the_agent_restarts_and_another_le
             context.node.config = Config::ControlPlane(config);
             take(&mut context, &Step::VirtualAddress).unwrap();
             assert_eq!(told(&machine), "-254\n", "since power-on its API was not seen to serve");
-            virtual_address::tell(machine.root(), address, true).unwrap();
+            virtual_ip::set_health(machine.root(), address, true).unwrap();
             take(&mut context, &Step::VirtualAddress).unwrap();
             assert_eq!(told(&machine), after);
         }
@@ -94,7 +94,7 @@ fn a_node_among_others_gives_the_address_up_for_a_restart_of_its_etcd_and_one_al
             config.cluster.virtual_address = address;
             let machine = if is_alone { Machine::new(config) } else { member().0 };
             let mut context = begun(&machine, &FakeSystemd::new(machine.root()));
-            virtual_address::tell(machine.root(), address.unwrap(), true).unwrap();
+            virtual_ip::set_health(machine.root(), address.unwrap(), true).unwrap();
             restart(&mut context);
             assert_eq!(told(&machine), after);
         });

@@ -70,7 +70,7 @@ mod tests {
     use nix::mount::{MntFlags, umount2};
 
     use super::*;
-    use crate::boot::plan::{self, Keeping, Observed, Step};
+    use crate::boot::plan::{self, NodeStorage, Observed, Step};
     use crate::boot::volumes;
     use crate::cluster::records::{Progress, Records};
     use crate::host::command::Host;
@@ -111,7 +111,7 @@ mod tests {
         image.roles = Role::Worker.into();
         let observed = Observed {
             image: image.clone(),
-            keeping: Keeping::Scratch,
+            storage: NodeStorage::Scratch,
             progress: Progress { formed: has_joined, ..Progress::default() },
             rendezvous_closed: false,
             upgrading: None,
@@ -167,7 +167,7 @@ mod tests {
             fs::write(point.join("pvc-1"), "rows").unwrap();
             let mut again = boot(&machine, true).unwrap();
             let step = Step::LocalVolumes { disk: again.plan.volumes_disk().unwrap().to_owned() };
-            assert_eq!(again.run(&step).unwrap(), StepOutcome::Already);
+            assert_eq!(again.run(&step).unwrap(), StepOutcome::Unchanged);
             power_off(&machine);
             if !cut {
                 break;

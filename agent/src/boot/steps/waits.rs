@@ -17,7 +17,7 @@ use crate::cluster::etcd::{guard, snapshot};
 use crate::host::files;
 use crate::host::fixture::{SmallFileSystem, eventually, small_file_system};
 use crate::intake::config::fixture::one_node;
-use crate::maintenance::{Maintenance, Needs};
+use crate::maintenance::{Maintenance, Prerequisite};
 
 /// Gives the data disk hardly any room, and snapshots of these days.
 fn fill(machine: &Machine) -> SmallFileSystem {
@@ -80,9 +80,9 @@ fn a_node_that_kubernetes_does_not_call_ready_looks_after_its_disk_and_its_store
         });
         let mut context = machine.decide().unwrap();
         let (mut maintenance, reporter) = (Maintenance::default(), context.node.reporter.clone());
-        maintenance.begin(context.node.config.role(), Needs::DataDisk, Instant::now());
+        maintenance.begin(context.node.config.role(), Prerequisite::DataDisk, Instant::now());
         let steps = steps(&context);
-        run::carry_out(&mut context, &steps, &mut maintenance, &reporter);
+        run::run_steps(&mut context, &steps, &mut maintenance, &reporter);
         watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         assert!(maintenance.has_begun("etcd") && maintenance.has_begun("snapshots of etcd"));
         assert!(!maintenance.has_begun("the add-ons"), "that needs a node that works");
@@ -155,7 +155,7 @@ fn a_node_that_waits_looks_at_its_certificates_when_the_clock_is_set() {
             ready.store(true, Ordering::SeqCst);
         });
         let steps = steps(&context);
-        run::carry_out(&mut context, &steps, &mut Maintenance::default(), &reporter);
+        run::run_steps(&mut context, &steps, &mut Maintenance::default(), &reporter);
         watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
 }

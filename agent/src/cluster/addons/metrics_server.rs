@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::LABEL;
 use super::objects::{Account, binding, cluster_binding, confined, deployment, on_control_nodes, rule};
-use crate::cluster::pki::{self, Certified, Leaf, RENEW_BEFORE};
+use crate::cluster::pki::{self, CertificateWithKey, Leaf, RENEW_BEFORE};
 
 pub(super) const IMAGE: &str = "metrics-server";
 /// Of most of its objects.
@@ -105,7 +105,7 @@ fn leaf() -> Leaf {
 
 /// A new certificate and key for it, and what leads requests for metrics there, with the authority that is to have signed it.
 /// Nodes that do this at once do no harm: they have the same authority.
-pub fn credentials(authority: &Certified, now: SystemTime) -> Result<Vec<Value>, pki::Error> {
+pub fn credentials(authority: &CertificateWithKey, now: SystemTime) -> Result<Vec<Value>, pki::Error> {
     let made = leaf().issue(authority, now)?;
     let labels = json!({LABEL: CLUSTER_METRICS});
     Ok(vec![
@@ -145,29 +145,29 @@ pub fn beside() -> Vec<Value> {
 }
 
 /// Whether a Secret, as the API server has it, holds a certificate of this authority that is good for long.
-pub fn holds(secret: &[u8], authority: &Certified, now: SystemTime) -> bool {
+pub fn holds(secret: &[u8], authority: &CertificateWithKey, now: SystemTime) -> bool {
     let Ok(secret) = serde_json::from_slice::<Value>(secret) else { return false };
     let text = |name: &str| String::from_utf8(STANDARD.decode(secret["data"][name].as_str()?).ok()?).ok();
     let (Some(certificate), Some(key)) = (text("tls.crt"), text("tls.key")) else { return false };
-    let present = Certified { certificate, key: Secret::new(key) };
+    let present = CertificateWithKey { certificate, key: Secret::new(key) };
     pki::verified(&present, authority, now).is_ok_and(|ends| ends > now + RENEW_BEFORE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::pki::Authorities;
+    use crate::cluster::pki::CertificateAuthorities;
     use std::time::Duration;
 
     #[test]
     fn a_certificate_is_kept_until_it_ends_soon_or_another_authority_counts() {
         let now = SystemTime::now();
-        let authority = Authorities::make(now).unwrap().kubernetes;
+        let authority = CertificateAuthorities::make(now).unwrap().kubernetes;
         let made = credentials(&authority, now).unwrap();
         let secret = made[0].to_string().into_bytes();
         assert!(holds(&secret, &authority, now));
         assert!(!holds(&secret, &authority, now + Duration::from_secs(300 * 24 * 60 * 60)));
-        assert!(!holds(&secret, &Authorities::make(now).unwrap().kubernetes, now));
+        assert!(!holds(&secret, &CertificateAuthorities::make(now).unwrap().kubernetes, now));
         assert!(!holds(b"", &authority, now), "there is none");
         let bundle = STANDARD.decode(made[1]["spec"]["caBundle"].as_str().unwrap()).unwrap();
         assert_eq!(bundle, authority.certificate.as_bytes());
@@ -178,7 +178,7 @@ mod tests {
         let said = format!(
             "{:?} {:?}",
             objects(),
-            credentials(&Authorities::make(SystemTime::now()).unwrap().kubernetes, SystemTime::now())
+            credentials(&CertificateAuthorities::make(SystemTime::now()).unwrap().kubernetes, SystemTime::now())
         );
         assert!(!said.contains("insecure"), "{said}");
         assert!(said.contains("--kubelet-certificate-authority="), "{said}");

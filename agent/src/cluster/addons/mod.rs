@@ -1,12 +1,12 @@
 //! What the cluster needs besides its control plane, as Kubernetes objects: its add-ons, the rights of the host services and
 //! the limits of pods. Pure; applying is [`crate::cluster::kubernetes::api::apply`]'s.
 
-mod comers;
 pub mod controller;
 mod coredns;
 mod local_volumes;
 mod metallb;
 pub mod metrics_server;
+mod node_admission;
 mod objects;
 pub mod pod_policies;
 mod rights;
@@ -177,8 +177,8 @@ pub fn images_of_workers() -> Vec<&'static str> {
 }
 
 /// Which nodes may come into a cluster that workers join: nothing, where none do.
-pub fn comers(config: &ControlPlane) -> Vec<Value> {
-    comers::objects(config)
+pub fn node_admission_policies(config: &ControlPlane) -> Vec<Value> {
+    node_admission::objects(config)
 }
 
 #[cfg(test)]

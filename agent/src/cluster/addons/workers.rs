@@ -7,7 +7,7 @@ use contract::ports;
 use serde_json::{Value, json};
 
 use super::rights::{NODE_READER, binding, renewed};
-use crate::cluster::join::published::{self, Published};
+use crate::cluster::join::published::{self, PublishedCluster};
 use crate::cluster::kubernetes::NODES;
 use crate::intake::config::ControlPlane;
 
@@ -32,11 +32,11 @@ pub(super) fn objects(config: &ControlPlane, authority: &str) -> Vec<Value> {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": "cluster-info", "namespace": "kube-public"},
-            "data": {"kubeconfig": kubeconfig::of_nobody(&server, authority)},
+            "data": {"kubeconfig": kubeconfig::without_user(&server, authority)},
         }),
         reader(proof, "kube-public", "cluster-info"),
         reader_binding(proof, "kube-public", &[("User", "system:anonymous")]),
-        Published::of(cluster).object(),
+        PublishedCluster::of(cluster).object(),
         reader(facts, "kube-system", published::NAME),
         reader_binding(facts, "kube-system", &groups),
         binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", &groups[..1]),

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::api::{self, ApiCertificate};
 use super::inventory;
 use super::issue::{self, Purpose};
-use super::{renew, revoked};
+use super::{renew, revocation_list};
 use crate::cluster::REQUEST;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::PKI;
@@ -154,11 +154,11 @@ fn renew(root: &Path, output: Output, stdout: &mut dyn Write) -> anyhow::Result<
 }
 
 fn revoke(root: &Path, who: &str, output: Output, stdout: &mut dyn Write) -> anyhow::Result<()> {
-    let (config, name) = (configuration(root)?, revoked::name(who)?);
-    revoked::revoke(root, &name)?;
+    let (config, name) = (configuration(root)?, revocation_list::name(who)?);
+    revocation_list::revoke(root, &name)?;
     let shared = EtcdClient::new(config.control_node()?, &files::below(root, PKI), config.timeout(REQUEST));
     shared
-        .and_then(|etcd| revoked::share(root, &etcd))
+        .and_then(|etcd| revocation_list::share(root, &etcd))
         .context("this node refuses it now; the other nodes cannot be told: the agent tries again every 10 seconds")?;
     match output {
         Output::Json => writeln!(stdout, "{:#}", json!({"revoked": name}))?,

@@ -83,12 +83,12 @@ const KUBELETS: [&str; 2] = ["kubelet-client", "kubelet-server"];
 pub const API: &str = "api";
 
 /// The names of the authorities. They are not renewed.
-pub const AUTHORITIES: [&str; 3] = ["ca", "front-proxy-ca", "etcd-ca"];
+pub const CA_NAMES: [&str; 3] = ["ca", "front-proxy-ca", "etcd-ca"];
 
 /// Whether the agent renews the certificate of this name. The kubelet renews
 /// its rotating ones itself, and starts from `kubelet.conf` if its client certificate has expired.
 pub(super) fn is_ours(name: &str) -> bool {
-    !AUTHORITIES.contains(&name) && name != API && !KUBELETS.contains(&name)
+    !CA_NAMES.contains(&name) && name != API && !KUBELETS.contains(&name)
 }
 
 /// The files of the certificates that the agent renews.
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::kubernetes::kubelet;
-    use crate::cluster::pki::Authorities;
+    use crate::cluster::pki::CertificateAuthorities;
     use crate::node::endpoint;
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         assert_eq!(inventory(root.path()), []);
-        let authorities = Authorities::make(now).unwrap();
+        let authorities = CertificateAuthorities::make(now).unwrap();
         authorities.ensure(&root.path().join("etc/kubernetes/pki")).unwrap();
         let kubeconfig = files::below(root.path(), api::KUBECONFIG);
         pki::ensure_kubeconfig(&kubeconfig, "https://10.0.0.11:6443", &api::leaf(), &authorities, now).unwrap();

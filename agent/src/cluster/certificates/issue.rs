@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::pki::groups::MONITORING;
-use crate::cluster::pki::{self, Authorities, Leaf};
+use crate::cluster::pki::{self, CertificateAuthorities, Leaf};
 use crate::host::files;
 use crate::intake::config::ControlPlane;
 
@@ -59,7 +59,7 @@ impl Purpose {
 }
 
 /// A credential that was issued.
-pub struct Issued {
+pub struct IssuedCredential {
     /// How to reach and convince the API.
     pub kubeconfig: Kubeconfig,
     /// The name of user and context in the kubeconfig.
@@ -70,7 +70,7 @@ pub struct Issued {
     pub serial: String,
 }
 
-impl Issued {
+impl IssuedCredential {
     /// Certificate, key and authority in one PEM file, for programs that take files.
     pub fn pem(&self) -> Zeroizing<String> {
         let Kubeconfig { authority, certificate, key, .. } = &self.kubeconfig;
@@ -90,7 +90,7 @@ pub fn issue(
     name: &str,
     days: u32,
     now: SystemTime,
-) -> anyhow::Result<Issued> {
+) -> anyhow::Result<IssuedCredential> {
     ensure!(
         is_usable(name),
         "the name {name:?} cannot be used: it takes 1 to 63 letters, digits and . @ _ -, and is neither a serial number nor \
@@ -100,7 +100,7 @@ pub fn issue(
         (1..=LONGEST).contains(&days),
         "a credential lives 1 to {LONGEST} days, not {days}: issue the next one in time"
     );
-    let authority = Authorities::read(&files::below(root, PKI))?.kubernetes;
+    let authority = CertificateAuthorities::read(&files::below(root, PKI))?.kubernetes;
     let ends = now + DAY * days;
     let last = pki::expiry(&authority.certificate)?;
     ensure!(
@@ -114,7 +114,7 @@ pub fn issue(
     note(root, purpose.group(), name, &serial, now, ends, None).context("noting what is issued")?;
     let server = format!("https://{}:{}", config.cluster.api_address(), ports::API);
     let kubeconfig = pki::kubeconfig(server, authority.certificate, client);
-    Ok(Issued { kubeconfig, context: format!("{name}@{}", config.cluster.name), ends, serial })
+    Ok(IssuedCredential { kubeconfig, context: format!("{name}@{}", config.cluster.name), ends, serial })
 }
 
 /// Whether a credential can be issued in this name: never in one of the system's own, which have a colon.
@@ -141,7 +141,7 @@ pub fn for_deployer(
     from: &str,
     now: SystemTime,
 ) -> anyhow::Result<deployer::Issued> {
-    let authority = Authorities::read(&files::below(root, PKI))?.kubernetes;
+    let authority = CertificateAuthorities::read(&files::below(root, PKI))?.kubernetes;
     let (life, user) = (HOUR * deployer::HOURS, deployer::user(key));
     let ends = now + life;
     ensure!(ends <= pki::expiry(&authority.certificate)?, "the cluster's authority ends before that");
@@ -157,7 +157,7 @@ pub fn for_deployer(
         humantime::format_rfc3339_seconds(ends)
     );
     Ok(deployer::Issued {
-        authority: authority.certificate,
+        ca: authority.certificate,
         certificate,
         server: format!("https://{}:{}", config.cluster.api_address(), ports::API),
         cluster: config.cluster.name.clone(),
@@ -197,7 +197,7 @@ mod tests {
 
     fn stage() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
-        let authorities = Authorities::make(SystemTime::now()).unwrap();
+        let authorities = CertificateAuthorities::make(SystemTime::now()).unwrap();
         authorities.ensure(&root.path().join("etc/kubernetes/pki")).unwrap();
         std::fs::create_dir_all(root.path().join("data/kaas")).unwrap();
         root
@@ -211,9 +211,9 @@ mod tests {
         assert_eq!(issued.kubeconfig.server, "https://10.0.0.10:6443", "the virtual IP");
         let ends = pki::expiry(&issued.kubeconfig.certificate).unwrap();
         assert!(now + 30 * DAY - ends.min(now + 30 * DAY).duration_since(now).unwrap() <= now + DAY / 1000);
-        let authority = Authorities::read(&root.path().join("etc/kubernetes/pki")).unwrap().kubernetes;
+        let authority = CertificateAuthorities::read(&root.path().join("etc/kubernetes/pki")).unwrap().kubernetes;
         let Kubeconfig { certificate, key, .. } = issued.kubeconfig.clone();
-        pki::verified(&pki::Certified { certificate, key }, &authority, now).unwrap();
+        pki::verified(&pki::CertificateWithKey { certificate, key }, &authority, now).unwrap();
         let noted = std::fs::read_to_string(root.path().join("data/kaas/issued.log")).unwrap();
         let noted: serde_json::Value = serde_json::from_str(&noted).unwrap();
         assert_eq!((&noted["name"], &noted["serial"]), (&json!("anna@site"), &json!(issued.serial)));

@@ -8,7 +8,7 @@ mod inventory;
 pub mod issue;
 pub mod renew;
 pub mod renewal;
-pub mod revoked;
+pub mod revocation_list;
 pub mod users;
 
-pub use inventory::{API, AUTHORITIES, Certificate, inventory};
+pub use inventory::{API, CA_NAMES, Certificate, inventory};

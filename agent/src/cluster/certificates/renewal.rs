@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, ensure};
 use contract::ports;
 
-use super::inventory::{AUTHORITIES, Certificate, inventory, is_ours, ours};
+use super::inventory::{CA_NAMES, Certificate, inventory, is_ours, ours};
 use crate::cluster::etcd::snapshot;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
 use crate::cluster::kubernetes::{ADMINISTRATOR, PKI, api, kubelet, proxy};
-use crate::cluster::pki::{self, Authorities, Leaf, RENEW_BEFORE};
+use crate::cluster::pki::{self, CertificateAuthorities, Leaf, RENEW_BEFORE};
 use crate::cluster::pod_network;
 use crate::host::command::Runner;
 use crate::host::files;
@@ -41,7 +41,7 @@ pub fn kubernetes(
     let node = config.control_node()?;
     let path = |path: &str| files::below(root, path);
     let mut changed = Kubeadm::new(root, runner).credentials(complete, now)?;
-    let authorities = Authorities::read(&path(PKI))?;
+    let authorities = CertificateAuthorities::read(&path(PKI))?;
     let server = format!("https://{}:{}", config.address(), ports::API);
     changed |= pki::point_at(&path(kubelet::KUBECONFIG), &server)?;
     for (kubeconfig, leaf) in [
@@ -101,7 +101,7 @@ fn due<'a>(certificates: &'a [Certificate], config: &ControlPlane, now: SystemTi
     let limit = limit.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let ours = || certificates.iter().filter(|one| is_ours(&one.name));
     // New ones begin with their authority.
-    let authority = certificates.iter().filter(|one| AUTHORITIES.contains(&one.name.as_str())).map(|one| one.begins);
+    let authority = certificates.iter().filter(|one| CA_NAMES.contains(&one.name.as_str())).map(|one| one.begins);
     let authority = authority.max().unwrap_or_default();
     let early = ours().find(|one| one.is_early(now) && one.begins > authority);
     let ends = ours().min_by_key(|one| one.ends).filter(|one| u64::try_from(one.ends).unwrap_or(0) < limit);

@@ -52,7 +52,7 @@ pub fn units() -> impl Iterator<Item = &'static str> {
 
 /// Whether a unit's credentials are others than those it was last started with
 /// since power-on. So they are when it was not started at all.
-pub fn have_new(root: &Path, unit: &str) -> io::Result<bool> {
+pub fn needs_restart(root: &Path, unit: &str) -> io::Result<bool> {
     let present = digest(root, unit)?;
     Ok(fs::read(note_of(root, unit)).map_or(true, |noted| noted != present))
 }
@@ -61,7 +61,7 @@ pub fn have_new(root: &Path, unit: &str) -> io::Result<bool> {
 ///
 /// # Errors
 /// The credentials cannot be read, or the note not be written.
-pub fn note(root: &Path, unit: &str) -> io::Result<()> {
+pub fn mark_restarted(root: &Path, unit: &str) -> io::Result<()> {
     files::ensure_content(&note_of(root, unit), &digest(root, unit)?, 0o600).map(drop)
 }
 
@@ -101,13 +101,13 @@ mod tests {
     fn a_unit_is_behind_until_it_was_started_with_what_is_there() {
         let root = tempfile::tempdir().unwrap();
         let kubeconfig = files::below(root.path(), proxy::KUBECONFIG);
-        assert!(have_new(root.path(), proxy::UNIT).is_err(), "no credentials yet");
+        assert!(needs_restart(root.path(), proxy::UNIT).is_err(), "no credentials yet");
         files::write_atomically(&kubeconfig, b"first", 0o600).unwrap();
-        assert!(have_new(root.path(), proxy::UNIT).unwrap());
-        note(root.path(), proxy::UNIT).unwrap();
-        assert!(!have_new(root.path(), proxy::UNIT).unwrap());
+        assert!(needs_restart(root.path(), proxy::UNIT).unwrap());
+        mark_restarted(root.path(), proxy::UNIT).unwrap();
+        assert!(!needs_restart(root.path(), proxy::UNIT).unwrap());
         files::write_atomically(&kubeconfig, b"second", 0o600).unwrap();
-        assert!(have_new(root.path(), proxy::UNIT).unwrap());
+        assert!(needs_restart(root.path(), proxy::UNIT).unwrap());
         assert_eq!(units().count(), 4);
     }
 }

@@ -9,9 +9,9 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use serde_json::json;
 
-use super::key_set::{KeySet, Next};
-use super::opening;
+use super::key_set::{KeySet, RotationStep};
 use super::store::Store;
+use super::unwrap_keys;
 use crate::cluster::REQUEST;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::PKI;
@@ -69,14 +69,14 @@ fn status(config: &ControlPlane, store: &Store<'_>, output: Output, out: &mut im
     let nodes: Vec<&str> = nodes.collect();
     let next = seen.set.next(&nodes, &store.loaded()?, SystemTime::now());
     let waiting = match &next {
-        Next::Wait(behind) => behind.as_slice(),
+        RotationStep::Wait(behind) => behind.as_slice(),
         _ => &[],
     };
     match output {
         Output::Json => {
             let KeySet { keys, write, clear, generation, since, .. } = &seen.set;
             let keys: Vec<&str> = keys.iter().map(|key| key.id.as_str()).collect();
-            let (generation, under_way) = (*generation, next != Next::Rest);
+            let (generation, under_way) = (*generation, next != RotationStep::Idle);
             writeln!(
                 out,
                 "{:#}",
@@ -93,7 +93,7 @@ fn status(config: &ControlPlane, store: &Store<'_>, output: Output, out: &mut im
 const NOT_YET: &str =
     "Secrets are not encrypted yet: this begins when every control node runs an image that can, for good";
 
-fn described(set: &KeySet, next: &Next) -> String {
+fn described(set: &KeySet, next: &RotationStep) -> String {
     let mut text = match &set.write {
         Some(key) => format!("Secrets are written with the encryption key {key}.\n"),
         None => "Secrets are still written in clear.\n".to_owned(),
@@ -106,7 +106,7 @@ fn described(set: &KeySet, next: &Next) -> String {
         let former = if former.is_empty() { "in clear".to_owned() } else { format!("with {}", former.join(" and ")) };
         text += &format!("Those that were written {former} are being written again.\n");
     }
-    if let Next::Wait(behind) = next {
+    if let RotationStep::Wait(behind) = next {
         text += &format!("The next step waits for the API server on {}.\n", behind.join(", "));
     }
     text
@@ -114,8 +114,8 @@ fn described(set: &KeySet, next: &Next) -> String {
 
 fn rotate(root: &Path, store: &Store<'_>, now: SystemTime, out: &mut impl Write) -> anyhow::Result<()> {
     let Some(seen) = store.read()? else { bail!("{NOT_YET}") };
-    let (key, authority) = opening::new_key(root)?;
-    if seen.set.authority != authority {
+    let (key, authority) = unwrap_keys::new_key(root)?;
+    if seen.set.ca != authority {
         bail!("the keys in the store are another cluster's, and were not recovered yet");
     }
     let id = key.id.clone();
@@ -163,19 +163,23 @@ mod tests {
         let key = |id: &str| WrappedKey { id: id.to_owned(), wrapped: String::new() };
         let first = KeySet::first("a", key("k1"), false, now);
         assert_eq!(
-            described(&first, &Next::Wait(vec!["cp2".into(), "cp3".into()])),
+            described(&first, &RotationStep::Wait(vec!["cp2".into(), "cp3".into()])),
             "Secrets are still written in clear.\nThe key k1 is to take over.\n\
              The next step waits for the API server on cp2, cp3.\n"
         );
         let used = KeySet { write: Some("k1".into()), ..first };
         assert!(
-            described(&used, &Next::Rewrite(used.clone())).ends_with("written in clear are being written again.\n")
+            described(&used, &RotationStep::Rewrite(used.clone()))
+                .ends_with("written in clear are being written again.\n")
         );
         let alone = KeySet { clear: false, ..used };
-        assert_eq!(described(&alone, &Next::Rest), "Secrets are written with the encryption key k1.\n");
+        assert_eq!(described(&alone, &RotationStep::Idle), "Secrets are written with the encryption key k1.\n");
         let offered = alone.offered(key("k2"), now).unwrap();
-        assert!(described(&offered, &Next::Rest).contains("The key k2 is to take over.\n"));
+        assert!(described(&offered, &RotationStep::Idle).contains("The key k2 is to take over.\n"));
         let used = KeySet { write: Some("k2".into()), ..offered };
-        assert!(described(&used, &Next::Rest).ends_with("Those that were written with k1 are being written again.\n"));
+        assert!(
+            described(&used, &RotationStep::Idle)
+                .ends_with("Those that were written with k1 are being written again.\n")
+        );
     }
 }

@@ -14,7 +14,8 @@ pub struct KeySet {
     /// When it was changed last, as RFC 3339 writes it.
     pub since: String,
     /// Names the authority that has wrapped the keys.
-    pub authority: String,
+    #[serde(rename = "authority")]
+    pub ca: String,
     /// The keys by which Secrets may be encrypted. One that stands last and is not written with is to take over.
     pub keys: Vec<WrappedKey>,
     /// The name of the key that is written with; none while it is in clear.
@@ -37,8 +38,8 @@ pub struct WrappedKey {
 
 /// What is to be done next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    Rest,
+pub enum RotationStep {
+    Idle,
     /// These nodes' API servers have not loaded the set yet.
     Wait(Vec<String>),
     /// The set is to be changed to this one.
@@ -53,7 +54,7 @@ impl KeySet {
     pub fn first(authority: &str, key: WrappedKey, forming: bool, now: SystemTime) -> Self {
         let write = forming.then(|| key.id.clone());
         let (authority, since, more) = (authority.to_owned(), at(now), Map::new());
-        Self { generation: 1, since, authority, keys: vec![key], write, clear: !forming, more }
+        Self { generation: 1, since, ca: authority, keys: vec![key], write, clear: !forming, more }
     }
 
     /// The key that is to take over, if one is.
@@ -78,22 +79,22 @@ impl KeySet {
 
     /// The same keys, wrapped by another authority.
     pub fn rewrapped(&self, authority: &str, keys: Vec<WrappedKey>, now: SystemTime) -> Self {
-        Self { authority: authority.to_owned(), keys, ..self.changed(now) }
+        Self { ca: authority.to_owned(), keys, ..self.changed(now) }
     }
 
     /// What comes next. `loaded` holds for each node which generation of the set its API server has loaded.
-    pub fn next(&self, nodes: &[&str], loaded: &BTreeMap<String, u64>, now: SystemTime) -> Next {
+    pub fn next(&self, nodes: &[&str], loaded: &BTreeMap<String, u64>, now: SystemTime) -> RotationStep {
         let next = if let Some(incoming) = self.incoming() {
-            Next::Change(Self { write: Some(incoming.to_owned()), ..self.changed(now) })
+            RotationStep::Change(Self { write: Some(incoming.to_owned()), ..self.changed(now) })
         } else if self.has_former() {
             let keys = self.keys.iter().filter(|key| Some(&key.id) == self.write.as_ref()).cloned().collect();
-            Next::Rewrite(Self { keys, clear: false, ..self.changed(now) })
+            RotationStep::Rewrite(Self { keys, clear: false, ..self.changed(now) })
         } else {
-            return Next::Rest;
+            return RotationStep::Idle;
         };
         let behind = |node: &&&str| loaded.get(**node).is_none_or(|generation| *generation < self.generation);
         let behind: Vec<String> = nodes.iter().filter(behind).map(|node| (*node).to_owned()).collect();
-        if behind.is_empty() { next } else { Next::Wait(behind) }
+        if behind.is_empty() { next } else { RotationStep::Wait(behind) }
     }
 
     /// How long ago it was changed last; none if that is in the future: then a clock was wrong.

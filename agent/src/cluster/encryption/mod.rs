@@ -6,13 +6,13 @@
 //! [`crate::maintenance`]'s to say.
 
 pub mod command;
-pub mod drive;
+pub mod key_rotation;
 pub mod key_set;
 pub mod loaded;
-pub mod opening;
 pub mod rewrite;
 pub mod sealed_copy;
 pub mod store;
+pub mod unwrap_keys;
 mod wrap;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const NODES: &str = "/kaas/encryption/nodes/";
 
 /// The record as it was read.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct StoredKeySet {
     pub set: KeySet,
     /// The revision of etcd that changed it last.
     revision: u64,
@@ -33,10 +33,10 @@ impl Store<'_> {
     ///
     /// # Errors
     /// There is no quorum, or it is not understood: a later version has written it.
-    pub fn read(&self) -> anyhow::Result<Option<Seen>> {
+    pub fn read(&self) -> anyhow::Result<Option<StoredKeySet>> {
         let Some((text, revision)) = self.0.get_with_revision(KEYS)? else { return Ok(None) };
         let set = serde_json::from_slice(&text).context("understanding the record of encryption keys in the store")?;
-        Ok(Some(Seen { set, revision }))
+        Ok(Some(StoredKeySet { set, revision }))
     }
 
     /// Makes the record, unless somebody has.
@@ -51,7 +51,7 @@ impl Store<'_> {
     ///
     /// # Errors
     /// There is no quorum, or no room; whether it was changed is then not known, and reading it tells.
-    pub fn change(&self, seen: &Seen, to: &KeySet) -> anyhow::Result<bool> {
+    pub fn change(&self, seen: &StoredKeySet, to: &KeySet) -> anyhow::Result<bool> {
         self.0.put_if_unchanged(KEYS, &serde_json::to_vec(to)?, seen.revision)
     }
 

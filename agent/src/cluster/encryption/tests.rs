@@ -12,19 +12,19 @@ use contract::recovery::{Keys, PrivateKey};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::drive::{EncryptingNode, Laid};
-use super::key_set::{KeySet, Next, WrappedKey};
-use super::opening::{self, Found};
+use super::key_rotation::{EncryptingNode, WrittenConfig};
+use super::key_set::{KeySet, RotationStep, WrappedKey};
 use super::store::Store;
+use super::unwrap_keys::{self, KeyLookup};
 use super::wrap;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::fake::FakeEtcd;
-use crate::cluster::given_keys::GivenKeys;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api_server::encryption_configuration;
 use crate::cluster::kubernetes::fake_api::FakeApi;
-use crate::cluster::pki::{Authorities, fixed_authority};
+use crate::cluster::pki::{CertificateAuthorities, fixed_authority};
 use crate::cluster::records::Records;
+use crate::cluster::recovered_keys::RecoveredKeys;
 use crate::host::command::{Command, Error, Runner};
 use crate::host::fake_server;
 use crate::host::files;
@@ -84,7 +84,7 @@ impl World {
         let pki = |root: &TempDir| files::below(root.path(), PKI);
         let mut config = three_nodes();
         let etcd = FakeEtcd::start(&mut config, &pki(&roots[0]));
-        let authorities = Authorities::read(&pki(&roots[0])).unwrap();
+        let authorities = CertificateAuthorities::read(&pki(&roots[0])).unwrap();
         let nodes = config.cluster.control_nodes.clone();
         let loaded = LoadedFiles::default();
         let refused = Arc::<Mutex<Option<&'static str>>>::default();
@@ -138,11 +138,11 @@ impl World {
         let (etcd, runner) = (self.client(index), Metrics(Arc::clone(&self.loaded)));
         let (root, config) = (self.roots[index].path(), &self.configs[index]);
         let node = EncryptingNode { root, config, etcd: &etcd, runner: &runner };
-        let done = node.lay(self.now).and_then(|laid| match laid.expect("the keys of this cluster") {
-            Laid::Clear { .. } => Ok(()),
-            Laid::Keys { readable, .. } => {
+        let done = node.write_configuration(self.now).and_then(|laid| match laid.expect("the keys of this cluster") {
+            WrittenConfig::Clear { .. } => Ok(()),
+            WrittenConfig::Keys { readable, .. } => {
                 node.tell(&readable)?;
-                node.drive(&readable, self.now).map(drop)
+                node.advance_rotation(&readable, self.now).map(drop)
             }
         });
         if let Ok(content) = std::fs::read(files::below(root, encryption_configuration::CONFIGURATION)) {
@@ -176,7 +176,7 @@ impl World {
                 self.write((index + round) % 3);
             }
             let set = self.set().expect("a record");
-            if set.next(&[], &BTreeMap::new(), self.now) == Next::Rest {
+            if set.next(&[], &BTreeMap::new(), self.now) == RotationStep::Idle {
                 return set;
             }
         }
@@ -194,7 +194,7 @@ impl World {
         let etcd = self.client(0);
         let store = Store(&etcd);
         let seen = store.read().unwrap().unwrap();
-        let (key, _) = opening::new_key(self.roots[0].path()).unwrap();
+        let (key, _) = unwrap_keys::new_key(self.roots[0].path()).unwrap();
         assert!(store.change(&seen, &seen.set.offered(key, self.now).unwrap()).unwrap());
     }
 
@@ -260,7 +260,10 @@ fn a_node_that_is_away_holds_the_next_step_up_and_loses_nothing() {
     let waiting = world.set().unwrap();
     assert_eq!(waiting.generation, generation, "a step without the third node");
     let loaded = Store(&world.client(0)).loaded().unwrap();
-    assert_eq!(waiting.next(&["node1", "node2", "node3"], &loaded, world.now), Next::Wait(vec!["node3".into()]));
+    assert_eq!(
+        waiting.next(&["node1", "node2", "node3"], &loaded, world.now),
+        RotationStep::Wait(vec!["node3".into()])
+    );
     // It comes back, and gets the keys before its API server starts.
     world.until_rest();
 }
@@ -297,7 +300,10 @@ fn a_cluster_that_forms_never_writes_in_clear() {
     let etcd = world.client(2);
     let runner = Metrics(Arc::clone(&world.loaded));
     let node = EncryptingNode { root: world.roots[2].path(), config: &world.configs[2], etcd: &etcd, runner: &runner };
-    assert!(node.lay(world.now).unwrap().unwrap().changed() && !node.lay(world.now).unwrap().unwrap().changed());
+    assert!(
+        node.write_configuration(world.now).unwrap().unwrap().changed()
+            && !node.write_configuration(world.now).unwrap().unwrap().changed()
+    );
     let path: PathBuf = files::below(world.roots[2].path(), encryption_configuration::CONFIGURATION);
     use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -358,8 +364,8 @@ fn the_operators_copy_is_there_before_anything_is_written_with_a_key() {
 }
 
 fn readable(world: &World, index: usize) -> (KeySet, Keys) {
-    match opening::find(world.roots[index].path(), &Store(&world.client(index)), world.now).unwrap() {
-        Found::Readable(readable) => (readable.seen.set.clone(), readable.keys.clone()),
+    match unwrap_keys::find(world.roots[index].path(), &Store(&world.client(index)), world.now).unwrap() {
+        KeyLookup::Readable(readable) => (readable.seen.set.clone(), readable.keys.clone()),
         _ => panic!("the keys are not readable"),
     }
 }
@@ -371,30 +377,33 @@ fn keys_of_another_cluster_are_taken_over_when_the_operator_has_given_them() {
     world.begin(0, true);
     let (lost, keys) = readable(&world, 0);
     // New control nodes with authorities of their own: the first one was given the keys.
-    let others = Authorities::make(SystemTime::now()).unwrap();
+    let others = CertificateAuthorities::make(SystemTime::now()).unwrap();
     let new_root = tempfile::tempdir().unwrap();
     others.ensure(&files::below(new_root.path(), PKI)).unwrap();
     let (etcd, now) = (world.client(0), world.now);
-    let find = || opening::find(new_root.path(), &Store(&etcd), now).unwrap();
-    let Found::Unreadable(ids) = find() else { panic!("another authority's keys were read") };
+    let find = || unwrap_keys::find(new_root.path(), &Store(&etcd), now).unwrap();
+    let KeyLookup::Unreadable(ids) = find() else { panic!("another authority's keys were read") };
     assert_eq!(ids, [lost.write.clone().unwrap()]);
     assert_eq!(world.set().unwrap(), lost, "nothing was changed");
 
     let records = Records::new(new_root.path());
-    records.begin_entry(&GivenKeys(Keys::default())).unwrap();
-    assert!(matches!(find(), Found::Unreadable(_)), "none of the keys was given");
-    records.begin_entry(&GivenKeys(keys.clone())).unwrap();
-    let Found::Readable(found) = find() else { panic!("the keys that were given are not taken") };
+    records.begin_entry(&RecoveredKeys(Keys::default())).unwrap();
+    assert!(matches!(find(), KeyLookup::Unreadable(_)), "none of the keys was given");
+    records.begin_entry(&RecoveredKeys(keys.clone())).unwrap();
+    let KeyLookup::Readable(found) = find() else { panic!("the keys that were given are not taken") };
     assert_eq!((&found.keys, found.seen.set.generation), (&keys, lost.generation + 1));
     assert_eq!(found.seen.set.write, lost.write);
     // They are forgotten once the store has them.
-    let Found::Readable(_) = find() else { panic!("they are not in the store") };
-    assert!(records.entry::<GivenKeys>().unwrap().is_none());
+    let KeyLookup::Readable(_) = find() else { panic!("they are not in the store") };
+    assert!(records.entry::<RecoveredKeys>().unwrap().is_none());
 }
 
 #[test]
 fn only_its_authority_unwraps_a_key_and_only_under_its_name() {
-    let (one, other) = (Authorities::make(SystemTime::now()).unwrap(), Authorities::make(SystemTime::now()).unwrap());
+    let (one, other) = (
+        CertificateAuthorities::make(SystemTime::now()).unwrap(),
+        CertificateAuthorities::make(SystemTime::now()).unwrap(),
+    );
     let (own, strange) = (wrap::Wrapping::of(&one.etcd).unwrap(), wrap::Wrapping::of(&other.etcd).unwrap());
     let key = wrap::draw().unwrap();
     assert_ne!(key.id, wrap::draw().unwrap().id);
@@ -405,13 +414,13 @@ fn only_its_authority_unwraps_a_key_and_only_under_its_name() {
     assert_eq!(wrap::Wrapping::of(&one.etcd.clone()).unwrap().unwrap(&key.id, &wrapped).unwrap(), key);
     assert!(own.unwrap("k0", &wrapped).is_err() && own.unwrap(&key.id, "AAAA").is_err());
     assert!(strange.unwrap(&key.id, &wrapped).is_err());
-    assert_ne!(own.authority(), strange.authority());
+    assert_ne!(own.ca(), strange.ca());
 }
 
 #[test]
 fn what_an_earlier_image_has_wrapped_is_unwrapped() {
     let wrapping = wrap::Wrapping::of(&fixed_authority()).unwrap();
-    assert_eq!(wrapping.authority(), "8c0cc17a04942cc4f8e0fe0b302606d3");
+    assert_eq!(wrapping.ca(), "8c0cc17a04942cc4f8e0fe0b302606d3");
     let key = wrapping.unwrap("k1", "AAECAwQFBgcICQoLxF2aMfsgVB/3FJXn55HXg4oG/JQ=").unwrap();
     assert_eq!(key.secret.expose(), "AAAA");
 }

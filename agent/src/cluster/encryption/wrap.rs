@@ -10,7 +10,7 @@ use contract::secret::Secret;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use crate::cluster::pki::{Certified, derive};
+use crate::cluster::pki::{CertificateWithKey, derive};
 use crate::host::{hex, tls};
 
 /// What the derived key is for: nothing else is derived from the authority with these words.
@@ -19,7 +19,7 @@ const PURPOSE: &[u8] = b"kaas encryption keys 1";
 /// Wraps and unwraps keys with a key that is derived from an authority's.
 pub(super) struct Wrapping {
     key: RandomizedNonceKey,
-    authority: String,
+    ca: String,
 }
 
 impl Wrapping {
@@ -27,18 +27,18 @@ impl Wrapping {
     ///
     /// # Errors
     /// Its key or its certificate is not understood.
-    pub(super) fn of(authority: &Certified) -> anyhow::Result<Self> {
+    pub(super) fn of(authority: &CertificateWithKey) -> anyhow::Result<Self> {
         let derived = derive(authority, PURPOSE, PURPOSE).context("deriving a key from etcd's authority")?;
         let key = RandomizedNonceKey::new(&AES_256_GCM, &derived[..]).map_err(|_| anyhow!("setting up AES failed"))?;
         let certificates = tls::certificates(&authority.certificate);
         let certificates = certificates.context("reading the certificate of etcd's authority")?;
         let certificate = certificates.first().context("etcd's authority has no certificate")?;
-        Ok(Self { key, authority: hex::lower(&Sha256::digest(certificate)[..16]) })
+        Ok(Self { key, ca: hex::lower(&Sha256::digest(certificate)[..16]) })
     }
 
     /// Names the authority: the beginning of its certificate's SHA-256.
-    pub(super) fn authority(&self) -> &str {
-        &self.authority
+    pub(super) fn ca(&self) -> &str {
+        &self.ca
     }
 
     /// Wraps a key, bound to its name.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::etcd::client::HEALTH;
 use crate::cluster::etcd::peer_url;
-use crate::cluster::pki::{self, Authorities};
+use crate::cluster::pki::{self, CertificateAuthorities};
 use crate::host::fake_server;
 use crate::intake::config::ControlPlane;
 
@@ -65,7 +65,7 @@ fn lay(config: &mut ControlPlane, pki: &Path, turn: impl Fn(&ControlNode, u64)) 
     static USED: AtomicU8 = AtomicU8::new(0);
     let block = USED.fetch_add(1, Ordering::SeqCst);
     let [.., high, low] = std::process::id().to_be_bytes();
-    Authorities::make(SystemTime::now()).unwrap().ensure(pki).unwrap();
+    CertificateAuthorities::make(SystemTime::now()).unwrap().ensure(pki).unwrap();
     for (node, id) in config.cluster.control_nodes.iter_mut().zip(1..) {
         node.address = Ipv4Addr::new(127, 64 | high & 63, block, (low & 63) * 4 + id);
         pki::ensure_member(node, pki, SystemTime::now()).unwrap();

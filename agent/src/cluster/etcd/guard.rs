@@ -55,7 +55,7 @@ pub fn is_restoring(root: &Path) -> io::Result<bool> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn outlive_the_terminal() -> anyhow::Result<()> {
+pub fn ignore_terminal_signals() -> anyhow::Result<()> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
         signals.add(signal);
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_terminal_that_goes_away_ends_neither_the_restore_nor_its_programs() {
         let restore = || {
-            outlive_the_terminal().unwrap();
+            ignore_terminal_signals().unwrap();
             for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
                 nix::sys::signal::raise(signal).unwrap();
             }

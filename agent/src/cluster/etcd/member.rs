@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::client::{EtcdClient, HEALTH, Member};
-use super::restore::Restored;
+use super::restore::RestoreRecord;
 use super::{DATA, STOPPING, client_url, log, peer_url, replace};
 use crate::cluster::kubernetes::CIPHER_SUITES;
 use crate::host::files;
@@ -27,21 +27,21 @@ pub(super) const LOG: u64 = 1000;
 
 /// How a member comes into its cluster. Once it has data, etcd goes by these alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beginning {
+pub struct InitialCluster {
     token: String,
     /// `name=URL` each.
     members: Vec<String>,
     existing: bool,
 }
 
-impl Beginning {
+impl InitialCluster {
     /// All listed nodes begin together.
     pub fn of_forming(config: &ControlPlane, cluster: Uuid) -> Self {
         Self::with(config.cluster.control_nodes.iter(), cluster.to_string())
     }
 
     /// As a restored snapshot has begun anew.
-    pub fn of_restored(config: &ControlPlane, restored: &Restored) -> Self {
+    pub fn of_restored(config: &ControlPlane, restored: &RestoreRecord) -> Self {
         let nodes = config.cluster.control_nodes.iter();
         Self::with(nodes.filter(|node| restored.members.contains(&node.name)), restored.token.clone())
     }
@@ -49,11 +49,11 @@ impl Beginning {
     /// This node joins members that have added it. None if they have not.
     pub fn of_joining(config: &ControlPlane, cluster: Uuid, members: &[Member]) -> Option<Self> {
         let own = config.control_node().ok()?;
-        if !members.iter().any(|member| replace::is(member, own)) {
+        if !members.iter().any(|member| replace::is_member_of(member, own)) {
             return None;
         }
         let nodes = &config.cluster.control_nodes;
-        let joined = nodes.iter().filter(|node| members.iter().any(|member| replace::is(member, node)));
+        let joined = nodes.iter().filter(|node| members.iter().any(|member| replace::is_member_of(member, node)));
         Some(Self { existing: true, ..Self::with(joined, cluster.to_string()) })
     }
 
@@ -65,7 +65,7 @@ impl Beginning {
 
 /// The configuration of this node's member (`embed.Config` of etcd 3.6), as
 /// JSON, which YAML includes, with a quota of `quota` bytes. `None` if this node is not in the list.
-pub fn configuration(config: &ControlPlane, beginning: &Beginning, quota: u64) -> Option<Value> {
+pub fn configuration(config: &ControlPlane, beginning: &InitialCluster, quota: u64) -> Option<Value> {
     let node = config.control_node().ok()?;
     let security = |certificate: &str| {
         json!({
@@ -184,8 +184,8 @@ mod tests {
         assert!(lines.contains(&format!("ExecStartPre=+/usr/bin/rm --force {STOPPING}").as_str()), "{unit}");
     }
 
-    fn forming(config: &ControlPlane) -> Beginning {
-        Beginning::of_forming(config, Uuid::from_u128(7))
+    fn forming(config: &ControlPlane) -> InitialCluster {
+        InitialCluster::of_forming(config, Uuid::from_u128(7))
     }
 
     #[test]
@@ -197,11 +197,11 @@ mod tests {
             ..Member::default()
         };
         let members = [of(2, "node2"), of(1, "")];
-        let joining = Beginning::of_joining(&config, Uuid::nil(), &members).unwrap();
+        let joining = InitialCluster::of_joining(&config, Uuid::nil(), &members).unwrap();
         let settings = configuration(&config, &joining, 0).unwrap();
         assert_eq!(settings["initial-cluster"], "node1=https://10.0.0.11:2380,node2=https://10.0.0.12:2380");
         assert_eq!(settings["initial-cluster-state"], "existing");
-        assert_eq!(Beginning::of_joining(&config, Uuid::nil(), &members[..1]), None);
+        assert_eq!(InitialCluster::of_joining(&config, Uuid::nil(), &members[..1]), None);
     }
 
     #[test]

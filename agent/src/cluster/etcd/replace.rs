@@ -18,7 +18,7 @@ use clap::Args;
 use contract::ports;
 use contract::properties::ControlNode;
 use contract::properties::parse::secret;
-use contract::replacement::Admitted;
+use contract::replacement::ReplacementGrant;
 use contract::secret::Secret;
 use serde::{Deserialize, Serialize};
 
@@ -159,13 +159,13 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
         "etcd here has no quorum; if members are lost for good, restore the cluster from a snapshot: asking etcd",
     )?;
     let answers = |member: &Member| {
-        let node = config.cluster.control_nodes.iter().find(|node| is(member, node));
+        let node = config.cluster.control_nodes.iter().find(|node| is_member_of(member, node));
         node.is_some_and(|node| ask(node).and_then(|it| it.status()).is_ok_and(|status| status.has_leader()))
     };
     if let Some(refusal) = judge(&lost, &members, &etcd.alarms()?, answers) {
         return refuse(refusal);
     }
-    for member in members.iter().filter(|member| is(member, &lost)) {
+    for member in members.iter().filter(|member| is_member_of(member, &lost)) {
         etcd.remove(member.id).with_context(|| format!("removing the member {}", lost.name))?;
     }
     lift_alarms(&etcd)?;
@@ -174,7 +174,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let stage = Stage::Open { proof: Proof::of(&code), until: since.as_secs() };
     records.begin_entry(&Admission { node: lost.name.clone(), stage })?;
     delete_node(config, &lost.name, &Host)?;
-    let admitted = Admitted {
+    let admitted = ReplacementGrant {
         node: lost.name.clone(),
         code: code.expose().to_owned(),
         expires: humantime::format_rfc3339_seconds(until).to_string(),
@@ -188,8 +188,8 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
 }
 
 /// What the person is told who makes the new VM.
-fn text(admitted: &Admitted, lost: &ControlNode) -> String {
-    let Admitted { node, code, expires, properties } = admitted;
+fn text(admitted: &ReplacementGrant, lost: &ControlNode) -> String {
+    let ReplacementGrant { node, code, expires, properties } = admitted;
     let agreed: String = properties.iter().map(|(key, value)| format!("  {key}={value}\n")).collect();
     format!(
         "{node} is no member any more. Deploy a VM from the OVA of the image that this node runs, with a blank data disk and \
@@ -223,7 +223,7 @@ fn answering(config: &ControlPlane, lost: &ControlNode) -> Option<&'static str> 
 }
 
 /// Whether a member is this node's: one that has not started has no name.
-pub fn is(member: &Member, node: &ControlNode) -> bool {
+pub fn is_member_of(member: &Member, node: &ControlNode) -> bool {
     member.name == node.name || member.peer_urls.contains(&peer_url(node))
 }
 
@@ -233,7 +233,7 @@ fn judge(
     alarms: &[Alarm],
     answers: impl Fn(&Member) -> bool,
 ) -> Option<Refusal> {
-    let others: Vec<&Member> = members.iter().filter(|member| !is(member, lost)).collect();
+    let others: Vec<&Member> = members.iter().filter(|member| !is_member_of(member, lost)).collect();
     // The alarm of member 0 is that of all: etcd does not know whose data are right.
     let stays = |id: u64| id == 0 || others.iter().any(|member| member.id == id);
     if alarms.iter().any(|alarm| alarm.kind == CORRUPT && stays(alarm.member)) {
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
     use crate::cluster::etcd::fake::FakeEtcd;
     use crate::cluster::records::Progress;
-    use crate::cluster::rendezvous::{self, Record};
+    use crate::cluster::rendezvous::{self, RendezvousRecord};
     use crate::intake::config::Config;
     use crate::intake::config::fixture::three_nodes;
 
@@ -382,7 +382,7 @@ mod tests {
     fn what_the_members_agree_on_is_said_as_it_is_now() {
         let mut config = three_nodes();
         config.cluster.kubernetes_minor = "1.34".to_owned();
-        let admitted = Admitted {
+        let admitted = ReplacementGrant {
             node: "node3".to_owned(),
             code: "c0de".to_owned(),
             expires: "2026-01-01T00:00:00Z".to_owned(),
@@ -412,13 +412,17 @@ mod tests {
         records.save_progress(progress).unwrap();
         assert!(refused("node3").contains("not joined its cluster completely"), "{}", refused("node3"));
         records.save_progress(Progress { formed: true, ..progress }).unwrap();
-        records.save_rendezvous(&Record::decide(&config.cluster, "node1", SystemTime::now()).unwrap()).unwrap();
+        records
+            .save_rendezvous(&RendezvousRecord::decide(&config.cluster, "node1", SystemTime::now()).unwrap())
+            .unwrap();
         let why = refused("node3");
         assert!(why.starts_with("node2 has not joined yet") && why.ends_with("from another control node"), "{why}");
         // Whom this node alone waits for may be replaced here: it is asked for as far as etcd's keys.
-        let Record::First { cluster, bundles, mut progress } = records.rendezvous().unwrap() else { panic!() };
+        let RendezvousRecord::First { cluster, bundles, mut progress } = records.rendezvous().unwrap() else {
+            panic!()
+        };
         progress.insert("node2".into(), rendezvous::Progress::Joined);
-        records.save_rendezvous(&Record::First { cluster, bundles, progress }).unwrap();
+        records.save_rendezvous(&RendezvousRecord::First { cluster, bundles, progress }).unwrap();
         assert!(refused("node3").contains("healthcheck-client"), "{}", refused("node3"));
     }
 }

@@ -29,9 +29,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{DATA, UNIT, guard, listens, peer_url, snapshot};
-use crate::cluster::given_keys;
 use crate::cluster::kubernetes::{MANIFESTS, kubelet};
 use crate::cluster::records::{Entry, Records};
+use crate::cluster::recovered_keys;
 use crate::host::bus;
 use crate::host::command::{Command, Host, LONG, Runner};
 use crate::host::files;
@@ -79,7 +79,7 @@ pub struct Options {
 
 /// The restored cluster, as a node remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Restored {
+pub struct RestoreRecord {
     /// Tells this cluster of members from those before it.
     pub token: String,
     /// The names of the control nodes that it began with.
@@ -88,7 +88,7 @@ pub struct Restored {
     pub at: String,
 }
 
-impl Entry for Restored {
+impl Entry for RestoreRecord {
     const FILE: &'static str = "restored.json";
     const WHAT: &'static str = "the restored cluster";
 }
@@ -106,15 +106,15 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let cluster = cluster.filter(|_| config.control_node().is_ok());
     let cluster = cluster.context("this node belongs to no cluster yet: let it form one, then restore")?;
     let _alone = guard::lock(root)?;
-    let restoring = Restoring::prepare(config, cluster, options, &Host)?;
-    let given = options.recovered_keys.as_deref().map(given_keys::read).transpose()?;
+    let restoring = RestoreRun::prepare(config, cluster, options, &Host)?;
+    let given = options.recovered_keys.as_deref().map(recovered_keys::read).transpose()?;
     if options.alone {
         nobody_else_answers(config)?;
     }
     let contents = &restoring.contents;
     writeln!(out, "the snapshot is in order: revision {}, {} keys", contents.revision, contents.total_key)?;
     restoring.find_room(root)?;
-    guard::outlive_the_terminal()?;
+    guard::ignore_terminal_signals()?;
     let bus = bus::system()?;
     let services = Services::new(&bus);
     // Before the store needs them; where it does not, they are forgotten.
@@ -136,7 +136,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
 
 /// What is to be restored, when nothing stands against it.
 #[derive(Debug)]
-struct Restoring {
+struct RestoreRun {
     file: PathBuf,
     contents: snapshot::Contents,
     node: ControlNode,
@@ -145,7 +145,7 @@ struct Restoring {
     token: String,
 }
 
-impl Restoring {
+impl RestoreRun {
     fn prepare(config: &ControlPlane, cluster: Uuid, options: &Options, runner: &dyn Runner) -> anyhow::Result<Self> {
         let name = &config.cluster.name;
         if options.confirm != *name {
@@ -232,7 +232,7 @@ impl Restoring {
             .within(LONG);
         runner.run(&command).context("restoring the snapshot")?;
         let members = self.members.iter().map(|node| node.name.clone()).collect();
-        let note = serde_json::to_vec_pretty(&Restored { token: self.token.clone(), members, at: at.to_owned() })?;
+        let note = serde_json::to_vec_pretty(&RestoreRecord { token: self.token.clone(), members, at: at.to_owned() })?;
         files::write_atomically(&making.join(MEMBER).join(NOTE), &note, 0o600).context("noting what is restored")
     }
 
@@ -285,8 +285,8 @@ pub fn settle(root: &Path, records: &Records) -> anyhow::Result<()> {
             }
         }
     }
-    if let Some(restored) = files::read_record::<Restored>(&member.join(NOTE))?
-        && records.entry::<Restored>()?.as_ref() != Some(&restored)
+    if let Some(restored) = files::read_record::<RestoreRecord>(&member.join(NOTE))?
+        && records.entry::<RestoreRecord>()?.as_ref() != Some(&restored)
     {
         records.begin_entry(&restored)?;
     }
@@ -358,11 +358,11 @@ mod tests {
     }
 
     /// A node below `root` that has data, and a restore of it.
-    fn about_to_restore(root: &Path) -> Restoring {
+    fn about_to_restore(root: &Path) -> RestoreRun {
         fs::create_dir_all(root.join("var/lib/etcd/member/wal")).unwrap();
         fs::write(root.join("var/lib/etcd/member/old"), "").unwrap();
         let options = options(&root.join("s.db"));
-        Restoring::prepare(&three_nodes(), CLUSTER, &options, &Etcdutl::default()).unwrap()
+        RestoreRun::prepare(&three_nodes(), CLUSTER, &options, &Etcdutl::default()).unwrap()
     }
 
     impl Runner for Etcdutl {
@@ -397,12 +397,12 @@ mod tests {
         fs::write(&record, r#"{"token": "t", "members": [], "at": "", "later": 1}"#).unwrap();
         let runner = Etcdutl::default();
         let options = options(&root.path().join("s.db"));
-        let restoring = Restoring::prepare(&three_nodes(), CLUSTER, &options, &runner).unwrap();
+        let restoring = RestoreRun::prepare(&three_nodes(), CLUSTER, &options, &runner).unwrap();
         let now = humantime::parse_rfc3339("2026-11-21T14:30:05Z").unwrap();
         let kept = restoring.put_in_place(root.path(), &records, &runner, &inactive, now).unwrap().unwrap();
         assert!(kept.ends_with("member.before-restore-2026-11-21T14:30:05Z") && kept.join("wal").is_dir());
         assert!(data.join("member/new").exists() && !data.join("restoring").exists());
-        let restored = records.entry::<Restored>().unwrap().unwrap();
+        let restored = records.entry::<RestoreRecord>().unwrap().unwrap();
         assert_eq!(restored.members, ["node1", "node2", "node3"]);
         assert!(!fs::read_to_string(&record).unwrap().contains("later"));
         assert!(restored.token.starts_with(&CLUSTER.to_string()) && restored.token.ends_with(&restoring.code));
@@ -424,7 +424,7 @@ mod tests {
         let (old, new) = (member.join("old").exists(), member.join("new").exists());
         assert!(old != new && member.join("wal").is_dir(), "old: {old}, new: {new}");
         assert!(!root.join("var/lib/etcd").join(MADE).exists() && !root.join("var/lib/etcd").join(MAKING).exists());
-        let token = Records::new(root).entry::<Restored>().unwrap().map(|restored| restored.token);
+        let token = Records::new(root).entry::<RestoreRecord>().unwrap().map(|restored| restored.token);
         (new, token)
     }
 
@@ -441,11 +441,11 @@ mod tests {
                 // The old data may be of a restored cluster, too, also of one from before it was noted beside them.
                 if let Some(token) = before {
                     let (token, at) = (token.to_owned(), "2026-11-20T14:30:05Z".to_owned());
-                    records.begin_entry(&Restored { token, members: vec![], at }).unwrap();
+                    records.begin_entry(&RestoreRecord { token, members: vec![], at }).unwrap();
                 }
                 let runner = Etcdutl::default();
                 let options = options(&root.path().join("s.db"));
-                let restoring = Restoring::prepare(&three_nodes(), CLUSTER, &options, &runner).unwrap();
+                let restoring = RestoreRun::prepare(&three_nodes(), CLUSTER, &options, &runner).unwrap();
                 let restore = || restoring.put_in_place(root.path(), &records, &runner, &inactive, now);
                 let (done, cut) = files::power::with(things, restore);
                 let (new, token) = goes_on_with(root.path());
@@ -512,19 +512,19 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (runner, config) = (Etcdutl::default(), three_nodes());
         let first = options(&directory.path().join("s.db"));
-        let one = Restoring::prepare(&config, CLUSTER, &first, &runner).unwrap();
-        let again = Restoring::prepare(&config, CLUSTER, &first, &runner).unwrap();
+        let one = RestoreRun::prepare(&config, CLUSTER, &first, &runner).unwrap();
+        let again = RestoreRun::prepare(&config, CLUSTER, &first, &runner).unwrap();
         assert_ne!(one.token, again.token, "restoring twice must not give one cluster");
         assert!(one.next(&config, &first).contains(&format!("--confirm lab --as {}", one.code)));
         let mut second = options(&directory.path().join("copy.db"));
         second.code = Some(one.code.clone());
-        let two = Restoring::prepare(&config, CLUSTER, &second, &runner).unwrap();
+        let two = RestoreRun::prepare(&config, CLUSTER, &second, &runner).unwrap();
         assert_eq!((&two.token, &two.code), (&one.token, &one.code));
         fs::write(&second.snapshot, "another store").unwrap();
-        let refused = Restoring::prepare(&config, CLUSTER, &second, &runner).unwrap_err().to_string();
+        let refused = RestoreRun::prepare(&config, CLUSTER, &second, &runner).unwrap_err().to_string();
         assert!(refused.contains("is another snapshot"), "{refused}");
         second.code = Some("nonsense".into());
-        let refused = Restoring::prepare(&config, CLUSTER, &second, &runner).unwrap_err().to_string();
+        let refused = RestoreRun::prepare(&config, CLUSTER, &second, &runner).unwrap_err().to_string();
         assert!(refused.contains("is no code"), "{refused}");
     }
 
@@ -533,11 +533,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (runner, config) = (Etcdutl::default(), three_nodes());
         let options = Options { alone: true, ..options(&directory.path().join("s.db")) };
-        let restoring = Restoring::prepare(&config, CLUSTER, &options, &runner).unwrap();
+        let restoring = RestoreRun::prepare(&config, CLUSTER, &options, &runner).unwrap();
         assert_eq!(restoring.members.len(), 1);
         let next = restoring.next(&config, &options);
         assert!(next.contains("replace-member node2\n") && next.contains("replace-member node3\n"), "{next}");
-        let only = Restoring::prepare(&one_node(), CLUSTER, &options, &runner).unwrap();
+        let only = RestoreRun::prepare(&one_node(), CLUSTER, &options, &runner).unwrap();
         assert_eq!(only.next(&one_node(), &options).lines().count(), 1);
     }
 
@@ -547,14 +547,14 @@ mod tests {
         let (runner, config) = (Etcdutl::default(), three_nodes());
         let mut options = options(&directory.path().join("s.db"));
         options.confirm = "other".into();
-        let refused = Restoring::prepare(&config, CLUSTER, &options, &runner).unwrap_err().to_string();
+        let refused = RestoreRun::prepare(&config, CLUSTER, &options, &runner).unwrap_err().to_string();
         assert_eq!(refused, "this node belongs to the cluster \"lab\", not to \"other\": nothing was changed");
         options.confirm = "lab".into();
         options.snapshot = directory.path().join("missing.db");
-        assert!(Restoring::prepare(&config, CLUSTER, &options, &runner).is_err());
+        assert!(RestoreRun::prepare(&config, CLUSTER, &options, &runner).is_err());
         let none = Records::new(directory.path());
         let refused = command(directory.path(), &options, &mut Vec::new()).unwrap_err().to_string();
         assert!(refused.contains("nothing to restore into"), "{refused}");
-        assert!(none.entry::<Restored>().unwrap().is_none());
+        assert!(none.entry::<RestoreRecord>().unwrap().is_none());
     }
 }

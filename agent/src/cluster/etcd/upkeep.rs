@@ -14,7 +14,7 @@ const WORTH: u64 = 256 << 20;
 /// Above this share of the quota, in percent, a person is told, and an alarm is not lifted.
 const FULL: u64 = 80;
 
-pub type Seen<'a> = (&'a ControlNode, Member);
+pub type ObservedMember<'a> = (&'a ControlNode, Member);
 
 /// How a member looks from another node.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Nothing is due here.
-    Rest,
+    Idle,
     /// Defragment this node's member. The API server here has no other one.
     Defragment,
     /// Lift the alarms of members that are out of space: there is space again.
@@ -84,7 +84,7 @@ fn full(status: &Status) -> bool {
 /// Only with all members well, and none that is being defragmented. When out of space, those that are there and have a
 /// vote go on without the others: writes are refused anyway, and the ones that are away may not come back. A member that
 /// comes back full raises the alarm again, and has its turn.
-pub fn decide(seen: &[Seen<'_>], own: &Status, alarms: &[Alarm]) -> Task {
+pub fn decide(seen: &[ObservedMember<'_>], own: &Status, alarms: &[Alarm]) -> Task {
     let out_of_space = is_out_of_space(alarms);
     let is_well =
         |status: &&Status| status.has_leader() && !status.is_learner && (out_of_space || status.errors.is_empty());
@@ -95,12 +95,12 @@ pub fn decide(seen: &[Seen<'_>], own: &Status, alarms: &[Alarm]) -> Task {
         false => well.len() == seen.len(),
     };
     if !are_enough || alarms.iter().any(|alarm| alarm.kind == CORRUPT) {
-        return Task::Rest;
+        return Task::Idle;
     }
     match well.iter().filter(|status| pays(status, out_of_space)).min_by_key(|status| status.is_leader()) {
         Some(next) if is_own(next) => Task::Defragment,
         None if own.is_leader() && out_of_space && !well.iter().any(|status| full(status)) => Task::Lift,
-        _ => Task::Rest,
+        _ => Task::Idle,
     }
 }
 
@@ -114,7 +114,7 @@ pub fn is_corrupt(status: &Status) -> bool {
     status.errors.iter().any(|error| error.contains(CORRUPT))
 }
 
-pub fn findings(seen: &[Seen<'_>], alarms: &[Alarm]) -> Findings {
+pub fn findings(seen: &[ObservedMember<'_>], alarms: &[Alarm]) -> Findings {
     let mut findings = Findings::default();
     let name = |member: u64| {
         let named = seen.iter().find(|(_, it)| it.status().is_some_and(|status| status.header.member_id == member));
@@ -214,7 +214,7 @@ mod tests {
         [0, 1, 2].map(|own| decide(&seen(nodes, &all), &statuses[own], alarms))
     }
 
-    fn seen<'a>(nodes: &'a [ControlNode], members: &[Member]) -> Vec<Seen<'a>> {
+    fn seen<'a>(nodes: &'a [ControlNode], members: &[Member]) -> Vec<ObservedMember<'a>> {
         nodes.iter().zip(members.iter().cloned()).collect()
     }
 
@@ -239,12 +239,12 @@ mod tests {
             let statuses = [0, 1, 2].map(|at| status(at as u64 + 1, sizes[at][0], sizes[at][1]));
             each(&nodes, &statuses, &[])
         };
-        assert_eq!(decided([full, full, full]), [Task::Rest, Task::Defragment, Task::Rest]);
-        assert_eq!(decided([full, lean, full]), [Task::Rest, Task::Rest, Task::Defragment]);
-        assert_eq!(decided([full, lean, lean]), [Task::Defragment, Task::Rest, Task::Rest]);
-        assert_eq!(decided([lean, lean, lean]), [Task::Rest; 3]);
+        assert_eq!(decided([full, full, full]), [Task::Idle, Task::Defragment, Task::Idle]);
+        assert_eq!(decided([full, lean, full]), [Task::Idle, Task::Idle, Task::Defragment]);
+        assert_eq!(decided([full, lean, lean]), [Task::Defragment, Task::Idle, Task::Idle]);
+        assert_eq!(decided([lean, lean, lean]), [Task::Idle; 3]);
         // More than half, but little: not worth the pause.
-        assert_eq!(decided([lean, [200, 10], lean]), [Task::Rest; 3]);
+        assert_eq!(decided([lean, [200, 10], lean]), [Task::Idle; 3]);
     }
 
     #[test]
@@ -263,12 +263,12 @@ mod tests {
         let ill = answers(Status { errors: vec!["etcdserver: no leader".into()], ..status(3, 1000, 400) });
         let learner = answers(Status { is_learner: true, ..status(3, 1000, 400) });
         for third in [Member::Away, Member::Busy, ill, learner] {
-            assert_eq!(decide(&seen(&nodes, &[full(1), full(2), third]), &own, &[]), Task::Rest);
+            assert_eq!(decide(&seen(&nodes, &[full(1), full(2), third]), &own, &[]), Task::Idle);
         }
         let all = [full(1), full(2), full(3)];
         assert_eq!(decide(&seen(&nodes, &all), &own, &[]), Task::Defragment);
         let corrupt = [Alarm { member: 2, kind: CORRUPT.into() }];
-        assert_eq!(decide(&seen(&nodes, &all), &own, &corrupt), Task::Rest);
+        assert_eq!(decide(&seen(&nodes, &all), &own, &corrupt), Task::Idle);
     }
 
     #[test]
@@ -279,11 +279,11 @@ mod tests {
             let statuses = [0, 1, 2].map(|at| alarmed((at as u64 + 1, sizes[at].0, sizes[at].1)));
             each(&nodes, &statuses, &no_space())
         };
-        assert_eq!(decided([full, full, small]), [Task::Rest, Task::Defragment, Task::Rest]);
-        assert_eq!(decided([full, small, small]), [Task::Defragment, Task::Rest, Task::Rest]);
-        assert_eq!(decided([small, small, small]), [Task::Lift, Task::Rest, Task::Rest]);
+        assert_eq!(decided([full, full, small]), [Task::Idle, Task::Defragment, Task::Idle]);
+        assert_eq!(decided([full, small, small]), [Task::Defragment, Task::Idle, Task::Idle]);
+        assert_eq!(decided([small, small, small]), [Task::Lift, Task::Idle, Task::Idle]);
         // All of it is in use: only a person can help.
-        assert_eq!(decided([(4000, 3999); 3]), [Task::Rest; 3]);
+        assert_eq!(decided([(4000, 3999); 3]), [Task::Idle; 3]);
     }
 
     #[test]
@@ -299,16 +299,16 @@ mod tests {
         let third = alarmed((3, 4000, 3000));
         let (cut_off, learner) = (Status { leader: 0, ..third.clone() }, Status { is_learner: true, ..third });
         for gone in [Member::Away, answers(cut_off.clone()), answers(learner)] {
-            assert_eq!(decided([full, full], &gone), [Task::Rest, Task::Defragment], "{gone:?}");
-            assert_eq!(decided([full, small], &gone), [Task::Defragment, Task::Rest], "{gone:?}");
-            assert_eq!(decided([small, small], &gone), [Task::Lift, Task::Rest], "{gone:?}");
+            assert_eq!(decided([full, full], &gone), [Task::Idle, Task::Defragment], "{gone:?}");
+            assert_eq!(decided([full, small], &gone), [Task::Defragment, Task::Idle], "{gone:?}");
+            assert_eq!(decided([small, small], &gone), [Task::Lift, Task::Idle], "{gone:?}");
         }
         // It has its turn now, and the others theirs afterwards.
-        assert_eq!(decided([full, full], &Member::Busy), [Task::Rest; 2]);
-        assert_eq!(decided([small, small], &Member::Busy), [Task::Rest; 2]);
+        assert_eq!(decided([full, full], &Member::Busy), [Task::Idle; 2]);
+        assert_eq!(decided([small, small], &Member::Busy), [Task::Idle; 2]);
         // Who has no leader does nothing.
         let alone = seen(&nodes, &[Member::Away, Member::Away, answers(cut_off.clone())]);
-        assert_eq!(decide(&alone, &cut_off, &no_space()), Task::Rest);
+        assert_eq!(decide(&alone, &cut_off, &no_space()), Task::Idle);
     }
 
     #[test]

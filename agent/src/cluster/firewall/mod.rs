@@ -38,11 +38,11 @@ const HOST_PORTS: &str = "/run/kaas/host-ports.json";
 #[derive(Debug)]
 pub struct Firewall {
     kept: PathBuf,
-    state: Mutex<Laid>,
+    state: Mutex<FirewallState>,
 }
 
 #[derive(Debug)]
-struct Laid {
+struct FirewallState {
     table: Table,
     host_ports: HostPorts,
 }
@@ -53,7 +53,7 @@ impl Firewall {
         let kept = files::below(root, HOST_PORTS);
         let host_ports = std::fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let table = Table::new("inet", "kaas_firewall");
-        Self { kept, state: Mutex::new(Laid { table, host_ports: host_ports.unwrap_or_default() }) }
+        Self { kept, state: Mutex::new(FirewallState { table, host_ports: host_ports.unwrap_or_default() }) }
     }
 
     /// Sees to it that the rules hold, and says whether they had to be laid: at first, when they are others now, and when
@@ -62,7 +62,7 @@ impl Firewall {
     /// # Errors
     /// A finding when `nft` fails; what held before holds on.
     pub fn ensure(&self, runner: &dyn Runner, rules: &Rules) -> Result<bool, Finding> {
-        let Laid { table, host_ports } = &mut *self.state();
+        let FirewallState { table, host_ports } = &mut *self.state();
         table.ensure(runner, &rules.content(host_ports)).map_err(|error| failed(&error))
     }
 
@@ -79,7 +79,7 @@ impl Firewall {
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, Laid> {
+    fn state(&self) -> MutexGuard<'_, FirewallState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -54,7 +54,7 @@ impl Rules {
                 (peers.clone(), peers, config.cluster.virtual_address)
             }
             Config::Worker(Worker { cluster, .. }) => {
-                let named = cluster.said.iter().flat_map(|said| &said.control_nodes);
+                let named = cluster.learned.iter().flat_map(|said| &said.control_nodes);
                 (Vec::new(), named.map(|node| node.address).collect(), Some(cluster.api_address))
             }
         };

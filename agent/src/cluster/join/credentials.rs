@@ -10,9 +10,9 @@ use contract::ports;
 use rcgen::{KeyPair, PublicKeyData as _};
 use zeroize::Zeroizing;
 
-use super::{Joining, discovery, request};
-use crate::cluster::kubernetes::{AUTHORITY, api, kubelet, proxy};
-use crate::cluster::pki::{self, Certified};
+use super::{JoinContext, discovery, request};
+use crate::cluster::kubernetes::{CA_CERTIFICATE, api, kubelet, proxy};
+use crate::cluster::pki::{self, CertificateWithKey};
 use crate::cluster::pod_network;
 use crate::host::files;
 use crate::intake::config::Worker;
@@ -22,9 +22,9 @@ const USERS: [&str; 3] = [api::KUBECONFIG, proxy::KUBECONFIG, pod_network::KUBEC
 
 /// Whether a worker belongs to its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum WorkerMembership {
     /// It has not joined.
-    Outside,
+    NotJoined,
     /// It has, and its certificate is good.
     Member,
     /// It had, and its certificate ended then.
@@ -32,14 +32,14 @@ pub enum Standing {
 }
 
 /// How the worker below `root` stands to its cluster.
-pub fn standing(root: &Path, worker: &Worker, now: SystemTime) -> Standing {
-    let authority = fs::read_to_string(files::below(root, AUTHORITY)).ok();
-    let pinned = authority.and_then(|text| discovery::hash_of(&text)).as_ref() == Some(&worker.cluster.authority_hash);
-    let joined = pinned && worker.cluster.said.is_some();
+pub fn worker_membership(root: &Path, worker: &Worker, now: SystemTime) -> WorkerMembership {
+    let authority = fs::read_to_string(files::below(root, CA_CERTIFICATE)).ok();
+    let pinned = authority.and_then(|text| discovery::hash_of(&text)).as_ref() == Some(&worker.cluster.ca_hash);
+    let joined = pinned && worker.cluster.learned.is_some();
     match newest(root, now).and_then(|pair| pki::expiry(&pair.certificate).ok()).filter(|_| joined) {
-        None => Standing::Outside,
-        Some(ends) if ends <= now => Standing::Expired(ends),
-        Some(_) => Standing::Member,
+        None => WorkerMembership::NotJoined,
+        Some(ends) if ends <= now => WorkerMembership::Expired(ends),
+        Some(_) => WorkerMembership::Member,
     }
 }
 
@@ -47,9 +47,9 @@ pub fn standing(root: &Path, worker: &Worker, now: SystemTime) -> Standing {
 ///
 /// # Errors
 /// The file system's; joining again completes it.
-pub fn lay(joining: &Joining<'_>, authority: &str, own: &Certified) -> anyhow::Result<()> {
+pub fn lay(joining: &JoinContext<'_>, authority: &str, own: &CertificateWithKey) -> anyhow::Result<()> {
     let (root, worker) = (joining.root, joining.worker);
-    let authority_file = files::below(root, AUTHORITY);
+    let authority_file = files::below(root, CA_CERTIFICATE);
     if let Some(directory) = authority_file.parent() {
         fs::create_dir_all(directory)?;
     }
@@ -68,7 +68,8 @@ pub fn lay(joining: &Joining<'_>, authority: &str, own: &Certified) -> anyhow::R
 
 /// Gives those who show the kubelet's certificate the one that it has renewed. Says whether it was news.
 pub fn renew(root: &Path, worker: &Worker, now: SystemTime) -> anyhow::Result<bool> {
-    let authority = fs::read_to_string(files::below(root, AUTHORITY)).context("reading the cluster's authority")?;
+    let authority =
+        fs::read_to_string(files::below(root, CA_CERTIFICATE)).context("reading the cluster's authority")?;
     let own = newest(root, now).context("this worker has no certificate")?;
     let text = kubeconfig(worker, &authority, &own);
     let mut changed = false;
@@ -81,7 +82,7 @@ pub fn renew(root: &Path, worker: &Worker, now: SystemTime) -> anyhow::Result<bo
 /// What tells the key from others that the worker has joined with, whatever its kubelet has renewed since; none where it has not
 /// joined.
 pub fn key(root: &Path) -> Option<String> {
-    let key = KeyPair::from_pem(kubelet::given(root)?.key.expose()).ok()?;
+    let key = KeyPair::from_pem(kubelet::kubeconfig_credentials(root)?.key.expose()).ok()?;
     Some(pki::digits(&key.subject_public_key_info()))
 }
 
@@ -92,15 +93,15 @@ pub fn end(root: &Path, now: SystemTime) -> Option<SystemTime> {
 
 /// Of the certificate that the worker joined with and the usable ones that the kubelet has renewed, the one that ends last; none
 /// where it has not joined.
-fn newest(root: &Path, now: SystemTime) -> Option<Certified> {
-    let first = kubelet::given(root)?;
-    let end = |pair: &Certified| pki::expiry(&pair.certificate).ok();
+fn newest(root: &Path, now: SystemTime) -> Option<CertificateWithKey> {
+    let first = kubelet::kubeconfig_credentials(root)?;
+    let end = |pair: &CertificateWithKey| pki::expiry(&pair.certificate).ok();
     // A power cut may have damaged the last one.
     let renewed = kubelet::renewed(root, kubelet::CLIENTS, now).into_iter().map(|(_, pair)| pair);
     [first].into_iter().chain(renewed).max_by_key(end)
 }
 
-fn kubeconfig(worker: &Worker, authority: &str, own: &Certified) -> Zeroizing<String> {
+fn kubeconfig(worker: &Worker, authority: &str, own: &CertificateWithKey) -> Zeroizing<String> {
     let server = format!("https://{}:{}", worker.cluster.api_address, ports::API);
     let user = format!("system:node:{}", worker.node.name);
     pki::kubeconfig(server, authority.to_owned(), own.clone()).render(&user)

@@ -49,7 +49,7 @@ struct ConfigMap {
 ///
 /// # Errors
 /// It is not the pinned one, or the token has not signed it.
-pub(super) fn authority(info: &[u8], token: &Token<'_>, pinned: &str) -> Result<String, Error> {
+pub(super) fn verified_ca(info: &[u8], token: &Token<'_>, pinned: &str) -> Result<String, Error> {
     let (map, authority) = read(info, pinned)?;
     let text = map.data.get("kubeconfig").map_or("", String::as_str);
     match map.data.get(&format!("{SIGNATURE}{}", token.id)) {
@@ -68,7 +68,7 @@ pub(super) fn authority(info: &[u8], token: &Token<'_>, pinned: &str) -> Result<
 ///
 /// # Errors
 /// It is not the pinned one.
-pub(super) fn unsigned_authority(info: &[u8], pinned: &str) -> Result<String, Error> {
+pub(super) fn unsigned_ca(info: &[u8], pinned: &str) -> Result<String, Error> {
     read(info, pinned).map(|(_, authority)| authority)
 }
 
@@ -187,14 +187,14 @@ pub(super) mod tests {
             serde_json::to_vec(&serde_json::json!({"data": {"kubeconfig": text, name: signature}})).unwrap()
         };
         let good = info(kubeconfig(&certificate.pem()), whole.expose());
-        assert_eq!(authority(&good, &token, &pinned).map_err(|_| ()), Ok(pki::pem("CERTIFICATE", certificate.der())));
+        assert_eq!(verified_ca(&good, &token, &pinned).map_err(|_| ()), Ok(pki::pem("CERTIFICATE", certificate.der())));
         let foreign = info(kubeconfig(&certificate.pem()), "abcdef.fedcba9876543210");
         let other = kubeconfig(&rcgen::CertificateParams::default().self_signed(&key).unwrap().pem());
         let bundle = kubeconfig(&(other.clone() + &certificate.pem()));
         let examples = [good, foreign, info(other, whole.expose()), info(bundle, whole.expose()), b"{}".to_vec()];
         fuzz("what a cluster says of itself", 16 << 20, &examples.map(Example::new), |bytes| {
             // Whatever it says, no authority comes out of it but the pinned one.
-            if let Ok(found) = authority(bytes, &token, &pinned) {
+            if let Ok(found) = verified_ca(bytes, &token, &pinned) {
                 assert_eq!(hash_of(&found).as_ref(), Some(&pinned));
             }
         });

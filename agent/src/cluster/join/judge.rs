@@ -11,7 +11,7 @@ use contract::properties;
 use contract::properties::parse::addresses::overlap;
 use serde::Deserialize;
 
-use super::published::Published;
+use super::published::PublishedCluster;
 use crate::cluster::kubernetes::addresses::{self, Address};
 use crate::intake::config::{ClusterNetwork, Worker};
 
@@ -77,7 +77,7 @@ impl Node {
 }
 
 /// Whether the cluster has the name that the worker was given.
-pub(super) fn is_the_cluster(given: &str, named: &str) -> Result<(), Finding> {
+pub(super) fn check_cluster_name(given: &str, named: &str) -> Result<(), Finding> {
     if given == named {
         return Ok(());
     }
@@ -92,7 +92,7 @@ pub(super) fn is_the_cluster(given: &str, named: &str) -> Result<(), Finding> {
 pub(super) fn minor(image: &ImageFacts, api: &Version, nodes: &[Node]) -> Result<String, Finding> {
     let all = servers(api, nodes);
     let may = |minor: Minor| all.iter().all(|server| minor.may_speak_to(*server));
-    let carried = carried(image);
+    let carried = available_minors(image);
     let chosen = carried.iter().rev().copied().find(|minor| !all.is_empty() && may(*minor));
     chosen.map(|minor| minor.to_string()).ok_or_else(|| {
         let carried: Vec<String> = carried.iter().map(ToString::to_string).collect();
@@ -108,7 +108,8 @@ pub(super) fn minor(image: &ImageFacts, api: &Version, nodes: &[Node]) -> Result
 pub(super) fn may_join_soon(image: &ImageFacts, api: &Version, nodes: &[Node]) -> bool {
     let all = servers(api, nodes);
     let (oldest, newest) = (all.iter().min(), all.iter().max());
-    oldest != newest && newest.is_some_and(|newest| carried(image).iter().any(|minor| minor.may_speak_to(*newest)))
+    oldest != newest
+        && newest.is_some_and(|newest| available_minors(image).iter().any(|minor| minor.may_speak_to(*newest)))
 }
 
 /// The minors of all API servers. One is of the version of its node's kubelet, or newer while that node is being upgraded.
@@ -119,7 +120,7 @@ fn servers(api: &Version, nodes: &[Node]) -> Vec<Minor> {
 }
 
 /// The minors of an image, the oldest first.
-fn carried(image: &ImageFacts) -> Vec<Minor> {
+fn available_minors(image: &ImageFacts) -> Vec<Minor> {
     let mut carried: Vec<Minor> = image.kubernetes.iter().filter_map(|one| one.minor.parse().ok()).collect();
     carried.sort_unstable();
     carried
@@ -127,7 +128,7 @@ fn carried(image: &ImageFacts) -> Vec<Minor> {
 
 /// Whether the worker's subnets, which its form or a DHCP server gives, are apart from the ranges that the cluster has for pods
 /// and services: what is in those, a node does not reach.
-pub(super) fn is_apart(worker: &Worker, network: ClusterNetwork) -> Result<(), Finding> {
+pub(super) fn check_subnets(worker: &Worker, network: ClusterNetwork) -> Result<(), Finding> {
     let subnets = worker.node.interfaces.iter().filter_map(|interface| interface.address.known());
     let ranges = [("pod CIDR", network.pod_cidr), ("service CIDR", network.service_cidr)];
     for (index, subnet) in subnets.enumerate() {
@@ -143,10 +144,10 @@ pub(super) fn is_apart(worker: &Worker, network: ClusterNetwork) -> Result<(), F
 }
 
 /// Whether no other node has the worker's name or address. One that this VM was before is no other.
-pub(super) fn is_nobody_else(
+pub(super) fn check_unique(
     worker: &Worker,
     machine: Option<BiosUuid>,
-    published: &Published,
+    published: &PublishedCluster,
     nodes: &[Node],
 ) -> Result<(), Finding> {
     let (name, address) = (&worker.node.name, worker.node.address());
@@ -240,27 +241,28 @@ mod tests {
 
     #[test]
     fn a_subnet_that_the_cluster_has_for_pods_or_services_is_refused() {
-        let network = joined().cluster.said.unwrap().network;
+        let network = joined().cluster.learned.unwrap().network;
         let mut worker = worker();
-        assert_eq!(is_apart(&worker, network), Ok(()));
+        assert_eq!(check_subnets(&worker, network), Ok(()));
         for (address, whose) in [("10.244.3.7/24", "pod CIDR"), ("10.96.0.9/12", "service CIDR")] {
             let address: ipnet::Ipv4Net = address.parse().unwrap();
             for given in [address.into(), Address::Dhcp { lease: Some(Lease { address, ntp_servers: Vec::new() }) }] {
                 worker.node.interfaces[0].address = given;
-                let finding = is_apart(&worker, network).unwrap_err();
+                let finding = check_subnets(&worker, network).unwrap_err();
                 assert_eq!((finding.code.as_str(), finding.subject.as_str()), ("range.overlap", "address"));
                 assert!(finding.seen.contains(whose), "{finding}");
             }
         }
         worker.node.interfaces[0].address = Address::Dhcp { lease: None };
-        assert_eq!(is_apart(&worker, network), Ok(()));
+        assert_eq!(check_subnets(&worker, network), Ok(()));
     }
 
     #[test]
     fn a_name_or_address_of_another_node_is_refused_and_ones_own_is_not() {
-        let said = joined().cluster.said.unwrap();
-        let published = Published { cluster: "lab".into(), network: said.network, control_nodes: said.control_nodes };
-        let judge = |worker: &Worker, items| is_nobody_else(worker, Some(OWN), &published, &nodes(items));
+        let said = joined().cluster.learned.unwrap();
+        let published =
+            PublishedCluster { cluster: "lab".into(), network: said.network, control_nodes: said.control_nodes };
+        let judge = |worker: &Worker, items| check_unique(worker, Some(OWN), &published, &nodes(items));
         let node = |name: &str, address: &str, machine: BiosUuid| {
             json!({"metadata": {"name": name}, "spec": {"providerID": machine.provider_id()},
                 "status": {"addresses": [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": address}]}})
@@ -288,7 +290,7 @@ mod tests {
         let refused = judge(&bold, json!([node("worker2", "10.0.0.22", other)])).unwrap_err();
         assert!(refused.code == "join.address-in-use" && refused.action.contains("DHCP server"), "{refused}");
         assert_eq!(
-            is_nobody_else(&worker(), None, &published, &nodes(json!([{"metadata": {"name": "worker1"}}])))
+            check_unique(&worker(), None, &published, &nodes(json!([{"metadata": {"name": "worker1"}}])))
                 .unwrap_err()
                 .code,
             "join.name-in-use"

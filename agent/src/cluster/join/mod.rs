@@ -34,15 +34,15 @@ use contract::secret::Secret;
 use serde::de::DeserializeOwned;
 
 use crate::cluster::kubernetes::{answer, pages};
-use crate::cluster::pki::Certified;
+use crate::cluster::pki::CertificateWithKey;
 use crate::cluster::records::{Progress, Records};
 use crate::host::https::{Answer, Client};
-use crate::intake::config::{Config, Said, Worker};
+use crate::intake::config::{Config, LearnedCluster, Worker};
 
-pub use credentials::{Standing, standing};
+pub use credentials::{WorkerMembership, worker_membership};
 use discovery::Token;
 use judge::Node;
-use published::Published;
+use published::PublishedCluster;
 #[cfg(test)]
 pub(in crate::cluster) use request::object;
 
@@ -73,7 +73,7 @@ impl From<Finding> for Error {
 }
 
 /// A worker that wants to join.
-pub struct Joining<'a> {
+pub struct JoinContext<'a> {
     pub worker: &'a Worker,
     pub image: &'a ImageFacts,
     /// The BIOS UUID of its VM.
@@ -84,39 +84,39 @@ pub struct Joining<'a> {
     pub timeout: Duration,
 }
 
-pub struct Admission {
+pub struct DiscoveredCluster {
     /// The cluster's authority.
-    pub authority: String,
+    pub ca: String,
     /// What the worker goes by from now on.
-    pub said: Said,
+    pub learned: LearnedCluster,
     /// Whether the cluster has a node of the worker's name, which is this VM.
     known: bool,
     client: Client,
 }
 
-impl Joining<'_> {
+impl JoinContext<'_> {
     /// Asks the cluster all that has to be known before something is laid.
     ///
     /// # Errors
     /// [`Error`]: the refusals of the token, the authority, the version, the name and the address are here.
-    pub fn ask(&self, token: &Secret) -> Result<Admission, Error> {
+    pub fn discover(&self, token: &Secret) -> Result<DiscoveredCluster, Error> {
         let cluster = &self.worker.cluster;
         let server = SocketAddr::from((cluster.api_address, ports::API));
-        let anyone = Client::of_anyone(server, self.timeout)?;
+        let anyone = Client::without_verification(server, self.timeout)?;
         let info = self.found(anyone.get(discovery::PATH), "has not published what proves it")?;
         let token = Token::read(token).context("the join token is damaged on this node")?;
-        let authority = match discovery::authority(&info.body, &token, &cluster.authority_hash) {
+        let authority = match discovery::verified_ca(&info.body, &token, &cluster.ca_hash) {
             // Whoever answers may say so, and has proved nothing: the cluster is asked.
             Err(Error::Refused(unproved)) if unproved.code == codes::JOIN_TOKEN_REFUSED.code => {
-                let authority = discovery::unsigned_authority(&info.body, &cluster.authority_hash)?;
+                let authority = discovery::unsigned_ca(&info.body, &cluster.ca_hash)?;
                 return Err(self.asked_whether(unproved, &authority, token.whole)?);
             }
             found => found?,
         };
-        let client = Client::bearing(server, &authority, token.whole, self.timeout)?;
-        let published: Published = Published::read(&self.told(&client, published::PATH)?)?;
-        judge::is_the_cluster(&cluster.name, &published.cluster)?;
-        judge::is_apart(self.worker, published.network)?;
+        let client = Client::with_token(server, &authority, token.whole, self.timeout)?;
+        let published: PublishedCluster = PublishedCluster::read(&self.told(&client, published::PATH)?)?;
+        judge::check_cluster_name(&cluster.name, &published.cluster)?;
+        judge::check_subnets(self.worker, published.network)?;
         let version: judge::Version = read(&self.told(&client, "/version")?)?;
         let nodes = self.nodes(&client)?;
         let kubernetes_minor = match judge::minor(self.image, &version, &nodes) {
@@ -125,17 +125,22 @@ impl Joining<'_> {
             }
             judged => judged?,
         };
-        judge::is_nobody_else(self.worker, self.machine, &published, &nodes)?;
-        let Published { network, control_nodes, .. } = published;
+        judge::check_unique(self.worker, self.machine, &published, &nodes)?;
+        let PublishedCluster { network, control_nodes, .. } = published;
         let known = nodes.iter().any(|node| node.is_called(&self.worker.node.name));
-        Ok(Admission { authority, said: Said { network, control_nodes, kubernetes_minor }, known, client })
+        Ok(DiscoveredCluster {
+            ca: authority,
+            learned: LearnedCluster { network, control_nodes, kubernetes_minor },
+            known,
+            client,
+        })
     }
 
     /// Why it has not joined whose token is said to be refused. Only a server with a certificate of the pinned authority for the
     /// cluster's address is shown the token, and believed.
     fn asked_whether(&self, unproved: Box<Finding>, authority: &str, token: &Secret) -> Result<Error, Error> {
         let server = SocketAddr::from((self.worker.cluster.api_address, ports::API));
-        let answer = Client::bearing(server, authority, token, self.timeout)?.get("/version");
+        let answer = Client::with_token(server, authority, token, self.timeout)?.get("/version");
         Ok(match answer {
             Ok(answer) if [401, 403].contains(&answer.code) => Error::Refused(unproved),
             Ok(_) => Error::Waiting("the cluster has not published yet that it knows the token".to_owned()),
@@ -156,7 +161,7 @@ impl Joining<'_> {
     ///
     /// # Errors
     /// [`Error`]: waiting, until the cluster has signed it.
-    pub fn certificate(&self, admission: &Admission) -> Result<Certified, Error> {
+    pub fn certificate(&self, admission: &DiscoveredCluster) -> Result<CertificateWithKey, Error> {
         request::certificate(self, &admission.client, admission.known)
     }
 
@@ -214,11 +219,11 @@ fn refused_token(why: &str) -> Finding {
 }
 
 /// That a worker belongs nowhere and has nothing to join with.
-pub fn no_token(standing: &Standing) -> Finding {
+pub fn no_token(standing: &WorkerMembership) -> Finding {
     let action = "Give it a new join token: in the form, on the console, or with `kaas-agent configure --from -`";
     match standing {
         // The console's form has it beside the field in which the new token is given.
-        Standing::Expired(ended) => expired(properties::JOIN_TOKEN, *ended, action),
+        WorkerMembership::Expired(ended) => expired(properties::JOIN_TOKEN, *ended, action),
         _ => codes::JOIN_TOKEN_MISSING.finding(
             properties::JOIN_TOKEN,
             "this worker belongs to no cluster, and its token was erased",
@@ -240,7 +245,7 @@ pub fn progress(root: &Path, config: &Config, now: SystemTime) -> anyhow::Result
     let mut progress = records.progress()?;
     if let Config::Worker(worker) = config
         && progress.formed
-        && matches!(standing(root, worker, now), Standing::Expired(_))
+        && matches!(worker_membership(root, worker, now), WorkerMembership::Expired(_))
     {
         progress.formed = false;
         records.save_progress(progress)?;

@@ -19,13 +19,13 @@ const KEY: &str = "cluster.json";
 
 /// What it says. Fields may come, with a default; none goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Published {
+pub struct PublishedCluster {
     pub cluster: String,
     pub network: ClusterNetwork,
     pub control_nodes: Vec<ControlNode>,
 }
 
-impl Published {
+impl PublishedCluster {
     pub fn of(cluster: &Cluster) -> Self {
         Self { cluster: cluster.name.clone(), network: cluster.network(), control_nodes: cluster.control_nodes.clone() }
     }
@@ -55,14 +55,14 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood_and_a_later_field_is_left_aside() {
-        let published = Published::of(&three_nodes().cluster);
+        let published = PublishedCluster::of(&three_nodes().cluster);
         let mut object = published.object();
         let answer = |object: &Value| Answer { code: 200, body: object.to_string().into_bytes() };
-        assert_eq!(Published::read(&answer(&object)).unwrap(), published);
+        assert_eq!(PublishedCluster::read(&answer(&object)).unwrap(), published);
         let text = object["data"][KEY].as_str().unwrap().replacen('{', "{\"later\": 1, ", 1);
         object["data"][KEY] = json!(text);
-        assert_eq!(Published::read(&answer(&object)).unwrap(), published);
+        assert_eq!(PublishedCluster::read(&answer(&object)).unwrap(), published);
         assert!(PATH.ends_with(NAME));
-        assert!(Published::read(&answer(&json!({}))).is_err());
+        assert!(PublishedCluster::read(&answer(&json!({}))).is_err());
     }
 }

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::{Error, Joining, refused_token};
+use super::{Error, JoinContext, refused_token};
 use crate::cluster::kubernetes::answer;
-use crate::cluster::pki::{self, Certified};
+use crate::cluster::pki::{self, CertificateWithKey};
 use crate::host::files;
 use crate::host::hex;
 use crate::host::https::Client;
@@ -50,7 +50,11 @@ struct Condition {
     message: String,
 }
 
-pub(super) fn certificate(joining: &Joining<'_>, client: &Client, known: bool) -> Result<Certified, Error> {
+pub(super) fn certificate(
+    joining: &JoinContext<'_>,
+    client: &Client,
+    known: bool,
+) -> Result<CertificateWithKey, Error> {
     let key = key(joining)?;
     let own = &joining.worker.node.name;
     // By its key's name it is found again after a cut.
@@ -90,20 +94,20 @@ pub(super) fn certificate(joining: &Joining<'_>, client: &Client, known: bool) -
     };
     let decoded = BASE64_STANDARD.decode(encoded).context("decoding the worker's certificate")?;
     let certificate = String::from_utf8(decoded).context("reading the worker's certificate")?;
-    Ok(Certified { certificate, key: Secret::new(key.serialize_pem()) })
+    Ok(CertificateWithKey { certificate, key: Secret::new(key.serialize_pem()) })
 }
 
 /// What tells the key from others that a certificate is asked for.
-pub(super) fn digits(joining: &Joining<'_>) -> anyhow::Result<String> {
+pub(super) fn digits(joining: &JoinContext<'_>) -> anyhow::Result<String> {
     Ok(pki::digits(&key(joining)?.subject_public_key_info()))
 }
 
 /// Forgets the key: it is in use elsewhere, or of no use.
-pub(super) fn forget(joining: &Joining<'_>) -> io::Result<bool> {
+pub(super) fn forget(joining: &JoinContext<'_>) -> io::Result<bool> {
     files::remove(&files::below(joining.root, KEY))
 }
 
-fn key(joining: &Joining<'_>) -> anyhow::Result<KeyPair> {
+fn key(joining: &JoinContext<'_>) -> anyhow::Result<KeyPair> {
     let path = files::below(joining.root, KEY);
     if let Ok(text) = fs::read_to_string(&path).map(Zeroizing::new)
         && let Ok(key) = KeyPair::from_pem(&text)

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::cluster::kubernetes::{AUTHORITY, api, kubelet};
-use crate::cluster::pki::{self, Authorities, Leaf};
+use crate::cluster::kubernetes::{CA_CERTIFICATE, api, kubelet};
+use crate::cluster::pki::{self, CertificateAuthorities, Leaf};
 use crate::host::fake_server;
 use crate::host::files;
 use crate::intake::config::fixture::{image, three_nodes, worker};
@@ -42,7 +42,7 @@ struct Cluster {
     worker: Worker,
     mood: Arc<Mutex<Mood>>,
     root: TempDir,
-    authorities: Authorities,
+    authorities: CertificateAuthorities,
 }
 
 impl Cluster {
@@ -50,13 +50,13 @@ impl Cluster {
     fn start(last: u8) -> Self {
         let (root, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
         let address = Ipv4Addr::new(127, 0, 91, last);
-        let authorities = Authorities::make(now).unwrap();
+        let authorities = CertificateAuthorities::make(now).unwrap();
         let mut leaf = Leaf { server: true, ..Leaf::client("kube-apiserver") };
         leaf.addresses.insert(IpAddr::V4(address));
         leaf.ensure(&authorities.kubernetes, &root.path().join("server"), now).unwrap();
         let mut worker = worker();
         worker.cluster.api_address = address;
-        worker.cluster.authority_hash = discovery::hash_of(&authorities.kubernetes.certificate).unwrap();
+        worker.cluster.ca_hash = discovery::hash_of(&authorities.kubernetes.certificate).unwrap();
         let signed = Leaf::client("system:node:worker1").issue(&authorities.kubernetes, now).unwrap();
         let mood = Mood {
             publishes: true,
@@ -73,8 +73,8 @@ impl Cluster {
     }
 
     fn serve(&self, address: Ipv4Addr) {
-        let (mood, published) = (Arc::clone(&self.mood), Published::of(&three_nodes().cluster).object());
-        let info = kubeconfig::of_nobody("https://nowhere", &self.authorities.kubernetes.certificate);
+        let (mood, published) = (Arc::clone(&self.mood), PublishedCluster::of(&three_nodes().cluster).object());
+        let info = kubeconfig::without_user("https://nowhere", &self.authorities.kubernetes.certificate);
         let answer = move |path: &str, body: &Value| {
             let mut mood = mood.lock().unwrap();
             let code = mood.code;
@@ -110,19 +110,19 @@ impl Cluster {
         change(&mut self.mood.lock().unwrap());
     }
 
-    fn joining(&self) -> Joining<'_> {
+    fn joining(&self) -> JoinContext<'_> {
         let (root, timeout) = (self.root.path(), Duration::from_secs(60));
-        Joining { worker: &self.worker, image: IMAGE.get_or_init(image), machine: None, root, timeout }
+        JoinContext { worker: &self.worker, image: IMAGE.get_or_init(image), machine: None, root, timeout }
     }
 
     /// One attempt, as the step takes it.
     fn join(&self) -> Result<Worker, Error> {
         let (joining, token) = (self.joining(), Secret::new(TOKEN.to_owned()));
-        let admission = joining.ask(&token)?;
+        let admission = joining.discover(&token)?;
         let certificate = joining.certificate(&admission)?;
-        credentials::lay(&joining, &admission.authority, &certificate)?;
+        credentials::lay(&joining, &admission.ca, &certificate)?;
         let mut worker = self.worker.clone();
-        worker.cluster.said = Some(admission.said);
+        worker.cluster.learned = Some(admission.learned);
         Ok(worker)
     }
 
@@ -156,26 +156,26 @@ static IMAGE: std::sync::OnceLock<ImageFacts> = std::sync::OnceLock::new();
 fn a_worker_joins_and_has_what_the_cluster_says() {
     let cluster = Cluster::start(1);
     let (root, now) = (cluster.root.path(), SystemTime::now());
-    assert_eq!(standing(root, &cluster.worker, now), Standing::Outside);
+    assert_eq!(worker_membership(root, &cluster.worker, now), WorkerMembership::NotJoined);
     let joined = cluster.join().unwrap();
-    let said = joined.cluster.said.clone().unwrap();
+    let said = joined.cluster.learned.clone().unwrap();
     assert_eq!(said.kubernetes_minor, "1.36");
     assert_eq!(said.network, three_nodes().cluster.network());
     assert_eq!(said.control_nodes, three_nodes().cluster.control_nodes);
-    assert_eq!(standing(root, &joined, now), Standing::Member);
+    assert_eq!(worker_membership(root, &joined, now), WorkerMembership::Member);
     for path in [kubelet::KUBECONFIG, api::KUBECONFIG] {
         let read = pki::read_kubeconfig(&files::below(root, path)).unwrap();
         assert_eq!(read.server, format!("https://{}:6443", joined.cluster.api_address), "{path}");
-        assert_eq!(read.authority, fs::read_to_string(files::below(root, AUTHORITY)).unwrap());
+        assert_eq!(read.authority, fs::read_to_string(files::below(root, CA_CERTIFICATE)).unwrap());
     }
     assert!(!files::below(root, request::KEY).exists(), "the key is in use elsewhere");
     assert!(!credentials::renew(root, &joined, now).unwrap(), "nothing was renewed yet");
 
     let years = Duration::from_secs(400 * 24 * 60 * 60);
-    assert!(matches!(standing(root, &joined, now + years), Standing::Expired(_)));
+    assert!(matches!(worker_membership(root, &joined, now + years), WorkerMembership::Expired(_)));
     let mut another = joined.clone();
-    another.cluster.authority_hash = worker().cluster.authority_hash;
-    assert_eq!(standing(root, &another, now), Standing::Outside, "it is another cluster's");
+    another.cluster.ca_hash = worker().cluster.ca_hash;
+    assert_eq!(worker_membership(root, &another, now), WorkerMembership::NotJoined, "it is another cluster's");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_token_that_is_not_the_clusters_is_refused() {
     words("does not take it");
     cluster.is(|mood| mood.code = 403);
     words("no right");
-    assert!(!files::below(cluster.root.path(), AUTHORITY).exists(), "nothing was laid");
+    assert!(!files::below(cluster.root.path(), CA_CERTIFICATE).exists(), "nothing was laid");
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn what_somebody_says_in_the_clusters_place_of_its_token_is_no_refusal() {
     let cluster = Cluster::start(11);
     cluster.is(|mood| (mood.signs_with, mood.code) = (None, 401));
     // He has the cluster's public certificate, and none of its keys.
-    let stranger = Authorities::make(SystemTime::now()).unwrap();
+    let stranger = CertificateAuthorities::make(SystemTime::now()).unwrap();
     let mut leaf = Leaf { server: true, ..Leaf::client("kube-apiserver") };
     leaf.addresses.insert(IpAddr::V4(cluster.worker.cluster.api_address));
     let base = cluster.root.path().join("server");
@@ -261,7 +261,7 @@ fn what_somebody_says_in_the_clusters_place_of_its_token_is_no_refusal() {
 #[test]
 fn another_authority_is_refused_before_anything_of_the_token_is_sent() {
     let mut cluster = Cluster::start(4);
-    let true_hash = std::mem::replace(&mut cluster.worker.cluster.authority_hash, worker().cluster.authority_hash);
+    let true_hash = std::mem::replace(&mut cluster.worker.cluster.ca_hash, worker().cluster.ca_hash);
     // Whoever asked with the token would be told that.
     cluster.is(|mood| mood.code = 401);
     let finding = cluster.refused();
@@ -341,8 +341,8 @@ fn the_key_that_a_worker_says_is_the_one_that_it_asks_for_and_has_joined_with() 
 
 #[test]
 fn without_a_token_a_worker_says_why_it_needs_one() {
-    assert_eq!(no_token(&Standing::Outside).code, "join.token-missing");
-    let expired = no_token(&Standing::Expired(SystemTime::UNIX_EPOCH));
+    assert_eq!(no_token(&WorkerMembership::NotJoined).code, "join.token-missing");
+    let expired = no_token(&WorkerMembership::Expired(SystemTime::UNIX_EPOCH));
     assert_eq!((expired.code.as_str(), expired.subject.as_str()), ("join.certificate-expired", "join-token"));
     assert!(expired.seen.contains("ended 1970-01-01"), "{expired}");
 }

@@ -11,7 +11,7 @@ use contract::secret::Secret;
 use serde_json::{Value, json};
 
 use crate::cluster::kubernetes::ADMINISTRATOR;
-use crate::cluster::pki::{self, Certified};
+use crate::cluster::pki::{self, CertificateWithKey};
 use crate::host::fake_server;
 use crate::host::files;
 
@@ -33,7 +33,7 @@ impl FakeApi {
     pub(crate) fn lay_kubeconfig(root: &Path, pki: &Path) {
         let read = |name: &str| std::fs::read_to_string(pki.join("etcd").join(name)).unwrap();
         let key = Secret::new(read("healthcheck-client.key"));
-        let client = Certified { certificate: read("healthcheck-client.crt"), key };
+        let client = CertificateWithKey { certificate: read("healthcheck-client.crt"), key };
         let text = pki::kubeconfig("https://127.0.0.1:1".into(), read("ca.crt"), client).render("administrator");
         files::write_atomically(&files::below(root, ADMINISTRATOR), text.as_bytes(), 0o600).unwrap();
     }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::{CIPHER_SUITES, DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
-use crate::cluster::pki::{self, Certified, Leaf};
+use crate::cluster::pki::{self, CertificateWithKey, Leaf};
 use crate::host::command::{Command, Runner};
 use crate::host::files;
 use crate::host::platform::Platform;
@@ -172,7 +172,7 @@ pub fn of_control_plane(kubelet: &mut Value, role: Role) {
 ///
 /// # Errors
 /// The file system's, or systemd's.
-pub fn hold(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
+pub fn suspend(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
     let changed = files::ensure_content(&files::below(root, HELD), b"", 0o644)?;
     services.stop(UNIT, STOPPING)?;
     Ok(changed)
@@ -182,7 +182,7 @@ pub fn hold(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
 ///
 /// # Errors
 /// The file system's, or systemd's.
-pub fn let_go(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
+pub fn resume(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
     let mark = files::below(root, HELD);
     if !mark.exists() {
         return Ok(false);
@@ -225,7 +225,7 @@ pub fn forget_pods(root: &Path) -> io::Result<()> {
 
 /// The whole ones of the certificates that the kubelet has renewed, with their keys, by the names of their files: the newest last.
 /// They have begun or begin within an hour. They may have expired.
-pub fn renewed(root: &Path, kind: &str, now: SystemTime) -> Vec<(String, Certified)> {
+pub fn renewed(root: &Path, kind: &str, now: SystemTime) -> Vec<(String, CertificateWithKey)> {
     let directory = files::below(root, CERTIFICATES);
     let begins = format!("{kind}-");
     let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
@@ -233,13 +233,13 @@ pub fn renewed(root: &Path, kind: &str, now: SystemTime) -> Vec<(String, Certifi
     let names: BTreeSet<String> = names.filter(|name| name.starts_with(&begins) && name.ends_with(".pem")).collect();
     let read = |name: &String| fs::read_to_string(directory.join(name)).map(Zeroizing::new).ok();
     let pair = |name: String| pki::pair(&read(&name)?).map(|pair| (name, pair));
-    let begins = |pair: &Certified| pki::validity(&pair.certificate).map(|(begins, _)| begins);
-    let is_valid = |(_, pair): &(String, Certified)| begins(pair).is_ok_and(|begins| begins <= now + SOON);
+    let begins = |pair: &CertificateWithKey| pki::validity(&pair.certificate).map(|(begins, _)| begins);
+    let is_valid = |(_, pair): &(String, CertificateWithKey)| begins(pair).is_ok_and(|begins| begins <= now + SOON);
     names.into_iter().filter_map(pair).filter(is_valid).collect()
 }
 
 /// The certificate in the kubelet's kubeconfig, and its key.
-pub fn given(root: &Path) -> Option<Certified> {
+pub fn kubeconfig_credentials(root: &Path) -> Option<CertificateWithKey> {
     let text = fs::read_to_string(files::below(root, KUBECONFIG)).map(Zeroizing::new).ok()?;
     pki::embedded(&text).ok()
 }
@@ -277,14 +277,14 @@ pub fn replace_unusable_certificates(root: &Path, now: SystemTime) -> io::Result
         let current = format!("{kind}-current.pem");
         let link = files::below(root, CERTIFICATES).join(&current);
         let usable = renewed(root, kind, now);
-        let lasts = |pair: &Certified| pki::expiry(&pair.certificate).is_ok_and(|end| end > now);
+        let lasts = |pair: &CertificateWithKey| pki::expiry(&pair.certificate).is_ok_and(|end| end > now);
         // The newest of those that last; if none lasts, the newest.
         let best = usable.iter().filter(|(name, _)| *name != current).max_by_key(|(_, pair)| lasts(pair));
         let linked = link.symlink_metadata().is_ok();
         let held = match linked {
             true => usable.iter().find(|(name, _)| *name == current).map(|(_, pair)| lasts(pair)),
             // A renewal of all certificates removes the link and makes a new kubeconfig.
-            false if kind == CLIENTS => given(root).map(|pair| lasts(&pair)),
+            false if kind == CLIENTS => kubeconfig_credentials(root).map(|pair| lasts(&pair)),
             false => None,
         };
         if held >= best.map(|(_, pair)| lasts(pair)) && (held.is_some() || !linked) {

@@ -46,7 +46,7 @@ pub const DIRECTORY: &str = "/etc/kubernetes";
 /// The cluster's certificates and keys.
 pub const PKI: &str = "/etc/kubernetes/pki";
 /// The certificate of the cluster's authority, which all nodes have.
-pub const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
+pub const CA_CERTIFICATE: &str = "/etc/kubernetes/pki/ca.crt";
 /// The manifests of the static pods, made again at each boot.
 pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// A kubeconfig of the administrators' group, for this node's own use: a binding gives it its rights.

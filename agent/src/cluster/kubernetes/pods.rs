@@ -44,7 +44,7 @@ pub fn losses(pods: &[Pod]) -> Losses {
 
 /// Why pods are still on a node whose time for draining is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stay {
+pub struct DrainBlockers {
     /// Those that may not be evicted, each with the API server's reason, which names the budget.
     pub blocked: Vec<String>,
     /// Those that were asked to end and have not.
@@ -97,8 +97,8 @@ impl Api {
 
     /// Why the pods stay. The API server is asked to evict each that was not, without doing it: it alone knows what a
     /// budget allows.
-    pub fn why_they_stay(&self, pods: &[Pod]) -> anyhow::Result<Stay> {
-        let mut stay = Stay::default();
+    pub fn drain_blockers(&self, pods: &[Pod]) -> anyhow::Result<DrainBlockers> {
+        let mut stay = DrainBlockers::default();
         for pod in pods {
             let refusal = if pod.ending { None } else { self.refusal_to_evict(pod)? };
             match refusal {

@@ -38,9 +38,9 @@ fn object(name: &str, role: Role, range: Option<Ipv4Net>) -> Value {
 
 /// A Node object of the cluster.
 #[derive(Debug, Deserialize)]
-pub struct Registered(Value);
+pub struct NodeObject(Value);
 
-impl Registered {
+impl NodeObject {
     /// Whether it has the label and the taints of a control-plane node of this role.
     pub fn is_marked(&self, role: Role) -> bool {
         let has = |wanted: &Value| {
@@ -66,7 +66,7 @@ impl Api {
     ///
     /// # Errors
     /// The API does not answer, or not with a node.
-    pub fn registered(&self, name: &str) -> anyhow::Result<Option<Registered>> {
+    pub fn registered(&self, name: &str) -> anyhow::Result<Option<NodeObject>> {
         self.find(&format!("{NODES}/{name}")).with_context(|| format!("asking for the node {name}"))
     }
 
@@ -75,10 +75,10 @@ impl Api {
     /// # Errors
     /// The API does not answer, or refuses; it may be called again.
     pub fn register(&self, name: &str, role: Role, range: Option<Ipv4Net>) -> anyhow::Result<()> {
-        let others: Vec<Registered> = self.list(NODES).context("listing the nodes")?;
+        let others: Vec<NodeObject> = self.list(NODES).context("listing the nodes")?;
         let is_free = |range: &Ipv4Net| {
             let mut taken =
-                others.iter().filter(|node| node.0["metadata"]["name"] != name).filter_map(Registered::range);
+                others.iter().filter(|node| node.0["metadata"]["name"] != name).filter_map(NodeObject::range);
             !taken.any(|other| other.contains(range) || range.contains(&other))
         };
         let answer = self.post(NODES, &object(name, role, range.filter(is_free)))?;
@@ -94,7 +94,7 @@ impl Api {
 mod tests {
     use super::*;
 
-    fn registered(node: Value) -> Registered {
+    fn registered(node: Value) -> NodeObject {
         serde_json::from_value(node).unwrap()
     }
 

@@ -46,7 +46,7 @@ impl Workload {
 
 /// Why a workload does not run as it should.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct WorkloadProblem {
     /// What is so, naming the workload.
     pub seen: String,
     /// Whether it passes by itself where pods are still coming up, as on a node that was just powered on: too few of them run.
@@ -60,7 +60,7 @@ pub fn workloads(objects: &[Value]) -> Vec<Workload> {
 
 impl Api {
     /// Why a workload does not run as it should; none if it does, or is only now coming up.
-    pub fn trouble(&self, workload: &Workload) -> anyhow::Result<Option<Trouble>> {
+    pub fn workload_problem(&self, workload: &Workload) -> anyhow::Result<Option<WorkloadProblem>> {
         let Workload { kind, namespace, name } = workload;
         let kind = kind.name();
         let object = self
@@ -77,9 +77,9 @@ const UNDER_WAY: [&str; 3] = ["NewReplicaSetCreated", "FoundNewReplicaSet", "Rep
 /// The reason once that has lasted for longer than it may.
 const STUCK: &str = "ProgressDeadlineExceeded";
 
-fn judge(workload: &Workload, object: Option<&Value>) -> Option<Trouble> {
+fn judge(workload: &Workload, object: Option<&Value>) -> Option<WorkloadProblem> {
     let what = format!("the {} {}/{}", workload.kind.name(), workload.namespace, workload.name);
-    let lasting = |seen: String| Some(Trouble { seen, passes: false });
+    let lasting = |seen: String| Some(WorkloadProblem { seen, passes: false });
     let Some(object) = object else { return lasting(format!("{what} is not there")) };
     let (spec, status) = (&object["spec"], &object["status"]);
     let number = |value: &Value| value.as_u64().unwrap_or_default();
@@ -114,7 +114,7 @@ fn judge(workload: &Workload, object: Option<&Value>) -> Option<Trouble> {
             (wanted, running)
         }
     };
-    Some(Trouble { seen: format!("of {what} {running} of {wanted} pods run"), passes: true })
+    Some(WorkloadProblem { seen: format!("of {what} {running} of {wanted} pods run"), passes: true })
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn judged(kind: &str, status: Value) -> Option<Trouble> {
+    fn judged(kind: &str, status: Value) -> Option<WorkloadProblem> {
         let object = json!({
             "kind": kind, "metadata": {"namespace": "n", "name": "x"}, "spec": {"replicas": 2}, "status": status,
         });
@@ -144,14 +144,14 @@ mod tests {
         assert_eq!(with("True", "True", "NewReplicaSetAvailable"), None);
         assert_eq!(with("False", "True", "ReplicaSetUpdated"), None, "it comes up");
         let few = "of the deployment n/x 1 of 2 pods run".to_owned();
-        let trouble = Some(Trouble { seen: few, passes: true });
+        let trouble = Some(WorkloadProblem { seen: few, passes: true });
         assert_eq!(with("False", "False", STUCK), trouble);
         assert_eq!(with("False", "True", "NewReplicaSetAvailable"), trouble, "it ran, and does no more");
         let stuck = "the next version of the deployment n/x does not come up, the former one still runs";
-        assert_eq!(with("True", "False", STUCK), Some(Trouble { seen: stuck.to_owned(), passes: false }));
+        assert_eq!(with("True", "False", STUCK), Some(WorkloadProblem { seen: stuck.to_owned(), passes: false }));
         let missing = Workload { kind: Kind::Deployment, namespace: "n".into(), name: "x".into() };
         let gone = "the deployment n/x is not there".to_owned();
-        assert_eq!(judge(&missing, None), Some(Trouble { seen: gone, passes: false }));
+        assert_eq!(judge(&missing, None), Some(WorkloadProblem { seen: gone, passes: false }));
     }
 
     #[test]
@@ -162,6 +162,6 @@ mod tests {
         assert_eq!(with(0, 0), None, "no worker has joined yet");
         assert_eq!(with(3, 3), None);
         let few = "of the daemonset n/x 2 of 3 pods run".to_owned();
-        assert_eq!(with(3, 2), Some(Trouble { seen: few, passes: true }));
+        assert_eq!(with(3, 2), Some(WorkloadProblem { seen: few, passes: true }));
     }
 }

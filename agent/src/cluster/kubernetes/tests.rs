@@ -283,12 +283,12 @@ fn the_kubelet_forgets_the_pods_of_an_earlier_boot() {
 
 #[test]
 fn an_unusable_certificate_gives_way_to_the_newest_usable_one() {
-    use crate::cluster::pki::{Authorities, Leaf};
+    use crate::cluster::pki::{CertificateAuthorities, Leaf};
     let root = tempfile::tempdir().unwrap();
     let directory = root.path().join("var/lib/kubelet/pki");
     let (now, at) = (std::time::SystemTime::now(), |name: &str| directory.join(name));
     let made = |at| {
-        let authorities = Authorities::make(at).unwrap();
+        let authorities = CertificateAuthorities::make(at).unwrap();
         Leaf::client("system:node:worker1").issue(&authorities.kubernetes, at).unwrap()
     };
     let pair = made(now);
@@ -329,22 +329,22 @@ fn an_unusable_certificate_gives_way_to_the_newest_usable_one() {
 
 #[test]
 fn after_a_wrong_time_a_certificate_that_lasts_is_linked_again() {
-    use crate::cluster::pki::{self, Authorities, Certified, Leaf};
+    use crate::cluster::pki::{self, CertificateAuthorities, CertificateWithKey, Leaf};
     const YEAR: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 60 * 60);
     let root = tempfile::tempdir().unwrap();
     let directory = root.path().join("var/lib/kubelet/pki");
     let (now, link) = (std::time::SystemTime::now(), directory.join("kubelet-client-current.pem"));
     let made = |at| {
-        let authorities = Authorities::make(at).unwrap();
+        let authorities = CertificateAuthorities::make(at).unwrap();
         Leaf::client("system:node:worker1").issue(&authorities.kubernetes, at).unwrap()
     };
-    let lay = |name: &str, pair: &Certified| {
+    let lay = |name: &str, pair: &CertificateWithKey| {
         let text = [pair.certificate.as_str(), pair.key.expose()].concat();
         files::write_atomically(&directory.join(name), text.as_bytes(), 0o600).unwrap();
         let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(name, &link).unwrap();
     };
-    let give = |pair: Certified| {
+    let give = |pair: CertificateWithKey| {
         let kubeconfig = pki::kubeconfig("https://10.0.0.10:6443".into(), "CA".into(), pair).render("worker1");
         files::write_atomically(&files::below(root.path(), kubelet::KUBECONFIG), kubeconfig.as_bytes(), 0o600).unwrap();
     };

@@ -8,7 +8,7 @@ use crate::cluster::records::{Entry, Records};
 
 /// An upgrade that was begun, as the data disk keeps it until its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begun {
+pub struct UpgradeRecord {
     /// What the other nodes know it by.
     pub id: Uuid,
     /// The minor before.
@@ -24,12 +24,12 @@ pub struct Begun {
     pub code: Option<String>,
 }
 
-impl Entry for Begun {
+impl Entry for UpgradeRecord {
     const FILE: &'static str = "kubernetes-upgrade.json";
     const WHAT: &'static str = "the upgrade of Kubernetes";
 }
 
-impl Begun {
+impl UpgradeRecord {
     /// Whether it is still to be done.
     pub fn is_under_way(&self) -> bool {
         self.error.is_none()
@@ -38,6 +38,6 @@ impl Begun {
 
 /// The upgrade that is under way or was given up, if one is.
 pub fn state(records: &Records) -> Option<UpgradeState> {
-    let begun = records.entry::<Begun>().ok()??;
+    let begun = records.entry::<UpgradeRecord>().ok()??;
     Some(UpgradeState { to: begun.to, error: begun.error, code: begun.code })
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::examine;
 use super::issue::beside;
-use super::{Authorities, Certified, Error, Leaf};
+use super::{CertificateAuthorities, CertificateWithKey, Error, Leaf};
 
 /// What the first node hands each control node: the authorities, and the
 /// certificates of the node's own etcd. All keys are zeroed when dropped.
@@ -18,20 +18,26 @@ pub struct MemberBundle {
     /// The cluster's identity, drawn when it was decided to form it.
     pub cluster: Uuid,
     pub node: String,
-    pub authorities: Authorities,
+    #[serde(rename = "authorities")]
+    pub cas: CertificateAuthorities,
     /// The node's etcd towards clients.
-    pub etcd_server: Certified,
+    pub etcd_server: CertificateWithKey,
     /// The node's etcd towards the other members.
-    pub etcd_peer: Certified,
+    pub etcd_peer: CertificateWithKey,
 }
 
 impl MemberBundle {
     /// Makes the bundle of `node`. Nothing is written.
-    pub fn make(cluster: Uuid, node: &ControlNode, authorities: &Authorities, now: SystemTime) -> Result<Self, Error> {
+    pub fn make(
+        cluster: Uuid,
+        node: &ControlNode,
+        authorities: &CertificateAuthorities,
+        now: SystemTime,
+    ) -> Result<Self, Error> {
         Ok(Self {
             cluster,
             node: node.name.clone(),
-            authorities: authorities.clone(),
+            cas: authorities.clone(),
             etcd_server: Leaf::etcd_server(node).issue(&authorities.etcd, now)?,
             etcd_peer: Leaf::etcd_peer(node).issue(&authorities.etcd, now)?,
         })
@@ -48,12 +54,12 @@ impl MemberBundle {
             return Err(unusable("the bundle", format!("it is for {}", self.node)));
         }
         // Nothing in the bundle is signed by this one: that it can be read has to do.
-        examine::expiry(&self.authorities.kubernetes.certificate)?;
+        examine::expiry(&self.cas.kubernetes.certificate)?;
         for (what, leaf, present) in [
             ("etcd's server certificate", Leaf::etcd_server(node), &self.etcd_server),
             ("etcd's peer certificate", Leaf::etcd_peer(node), &self.etcd_peer),
         ] {
-            if let Some(reason) = leaf.unfit(present, &self.authorities.etcd, now) {
+            if let Some(reason) = leaf.unfit(present, &self.cas.etcd, now) {
                 return Err(unusable(what, reason));
             }
         }
@@ -68,7 +74,7 @@ impl MemberBundle {
     /// As [`Authorities::ensure`] and [`Leaf::ensure`]; calling again completes
     /// what was begun.
     pub fn ensure(&self, node: &ControlNode, pki: &Path, now: SystemTime) -> Result<bool, Error> {
-        let mut changed = self.authorities.ensure(pki)?;
+        let mut changed = self.cas.ensure(pki)?;
         for (base, leaf, handed) in [
             ("etcd/server", Leaf::etcd_server(node), &self.etcd_server),
             ("etcd/peer", Leaf::etcd_peer(node), &self.etcd_peer),
@@ -79,7 +85,7 @@ impl MemberBundle {
                 handed.write(&base)?;
                 changed = true;
             }
-            changed |= leaf.ensure(&self.authorities.etcd, &base, now)?;
+            changed |= leaf.ensure(&self.cas.etcd, &base, now)?;
         }
         Ok(ensure_member(node, pki, now)? || changed)
     }
@@ -93,7 +99,7 @@ impl MemberBundle {
 /// # Errors
 /// [`Error::Read`] when the authorities are missing; otherwise as [`Leaf::ensure`].
 pub fn ensure_member(node: &ControlNode, pki: &Path, now: SystemTime) -> Result<bool, Error> {
-    let etcd = Authorities::read(pki)?.etcd;
+    let etcd = CertificateAuthorities::read(pki)?.etcd;
     let mut changed = false;
     for (base, leaf) in [
         ("etcd/server", Leaf::etcd_server(node)),

@@ -4,7 +4,7 @@
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use zeroize::Zeroizing;
 
-use super::{Certified, Error};
+use super::{CertificateWithKey, Error};
 use crate::host::tls;
 
 /// A key of 32 bytes from the authority's (HKDF-SHA256, RFC 5869): always the same for one salt and purpose, and telling
@@ -12,7 +12,7 @@ use crate::host::tls;
 ///
 /// # Errors
 /// [`Error::Unusable`] when the authority's key cannot be understood.
-pub fn derive(authority: &Certified, salt: &[u8], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, Error> {
+pub fn derive(authority: &CertificateWithKey, salt: &[u8], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, Error> {
     let unusable = |reason: String| Error::Unusable { what: "the authority's key".to_owned(), reason };
     let key = tls::key(authority.key.expose()).map_err(|error| unusable(error.to_string()))?;
     let mut derived = Zeroizing::new([0; 32]);
@@ -26,14 +26,14 @@ pub fn derive(authority: &Certified, salt: &[u8], purpose: &[u8]) -> Result<Zero
 
 /// An authority that is always the same one.
 #[cfg(test)]
-pub(crate) fn fixed_authority() -> Certified {
+pub(crate) fn fixed_authority() -> CertificateWithKey {
     use base64::Engine as _;
     use base64::prelude::BASE64_STANDARD;
 
     let pem = |label: &str, byte: u8| {
         format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64_STANDARD.encode([byte; 32]))
     };
-    Certified { certificate: pem("CERTIFICATE", 9), key: contract::secret::Secret::new(pem("PRIVATE KEY", 7)) }
+    CertificateWithKey { certificate: pem("CERTIFICATE", 9), key: contract::secret::Secret::new(pem("PRIVATE KEY", 7)) }
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
         let purpose = b"kaas encryption keys 1";
         let wrapping = derive(&fixed_authority(), purpose, purpose).unwrap();
         assert_eq!(hex::lower(&*wrapping), "93d22a44f8285062ab48c74b1df7d1c2f25a5e6d4459f7b7ce4f9ce5d143052a");
-        let none = Certified { key: contract::secret::Secret::new("none".to_owned()), ..fixed_authority() };
+        let none = CertificateWithKey { key: contract::secret::Secret::new("none".to_owned()), ..fixed_authority() };
         assert!(derive(&none, purpose, purpose).is_err());
     }
 }

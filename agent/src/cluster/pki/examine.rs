@@ -10,7 +10,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{ASN1Time, X509Certificate};
 
-use super::{Certified, Error, Leaf};
+use super::{CertificateWithKey, Error, Leaf};
 
 /// When a certificate in PEM ends.
 ///
@@ -31,7 +31,7 @@ pub fn validity(certificate: &str) -> Result<(SystemTime, SystemTime), Error> {
 }
 
 /// A certificate and its key out of one text, as the kubelet keeps them; none if a part is missing or damaged.
-pub fn pair(text: &str) -> Option<Certified> {
+pub fn pair(text: &str) -> Option<CertificateWithKey> {
     let block = |label: &str| {
         let (begin, end) = (format!("-----BEGIN {label}-----"), format!("-----END {label}-----"));
         let from = text.find(&begin)?;
@@ -40,7 +40,7 @@ pub fn pair(text: &str) -> Option<Certified> {
     };
     let key = ["EC PRIVATE KEY", "PRIVATE KEY", "RSA PRIVATE KEY"].into_iter().find_map(block)?;
     let certificate = block("CERTIFICATE").filter(|certificate| expiry(certificate).is_ok())?;
-    Some(Certified { certificate, key: Secret::new(key) })
+    Some(CertificateWithKey { certificate, key: Secret::new(key) })
 }
 
 /// The serial number of a certificate in PEM, in hexadecimal as `openssl x509` writes it.
@@ -57,30 +57,34 @@ pub fn serial(certificate: &str) -> Result<String, Error> {
 ///
 /// # Errors
 /// [`Error::Unusable`] when they do not belong together or cannot be read.
-pub fn verified(present: &Certified, authority: &Certified, now: SystemTime) -> Result<SystemTime, Error> {
-    let seen = Seen::read(present, authority)?;
+pub fn verified(
+    present: &CertificateWithKey,
+    authority: &CertificateWithKey,
+    now: SystemTime,
+) -> Result<SystemTime, Error> {
+    let seen = ExaminedCertificate::read(present, authority)?;
     Ok(if seen.begins_late(now) { SystemTime::UNIX_EPOCH } else { seen.not_after })
 }
 
 /// What a certificate says, once its signature and key have been checked.
-pub(super) struct Seen {
+pub(super) struct ExaminedCertificate {
     pub leaf: Leaf,
     pub not_before: SystemTime,
     pub not_after: SystemTime,
     /// When the authority begins.
-    authority: SystemTime,
+    ca_not_before: SystemTime,
 }
 
-impl Seen {
+impl ExaminedCertificate {
     /// Whether it begins in the future and a new one would not: earlier images made certificates begin when they were made. If the
     /// authority itself begins in the future, a new certificate is no better.
     pub(super) fn begins_late(&self, now: SystemTime) -> bool {
-        self.not_before > now.max(self.authority)
+        self.not_before > now.max(self.ca_not_before)
     }
 
     /// Reads a certificate that `authority` must have signed and whose key must
     /// be the one beside it.
-    pub(super) fn read(present: &Certified, authority: &Certified) -> Result<Self, Error> {
+    pub(super) fn read(present: &CertificateWithKey, authority: &CertificateWithKey) -> Result<Self, Error> {
         let (pem, signer) = (pem(&present.certificate)?, self::pem(&authority.certificate)?);
         let (certificate, signer) = (parse(&pem)?, parse(&signer)?);
         certificate
@@ -95,7 +99,7 @@ impl Seen {
             leaf: leaf(&certificate)?,
             not_before: time(certificate.validity().not_before),
             not_after: time(certificate.validity().not_after),
-            authority: time(signer.validity().not_before),
+            ca_not_before: time(signer.validity().not_before),
         })
     }
 }

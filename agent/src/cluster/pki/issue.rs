@@ -10,8 +10,8 @@ use rcgen::{
     PublicKeyData, SanType,
 };
 
-use super::authorities::new_key;
-use super::{Certified, Error, Leaf, examine};
+use super::certificate_authorities::new_key;
+use super::{CertificateWithKey, Error, Leaf, examine};
 use crate::host::files;
 
 /// Certificates are valid for a year, as kubeadm's are.
@@ -25,22 +25,27 @@ impl Leaf {
     ///
     /// # Errors
     /// [`Error::Make`] when the authority cannot sign or a name is not ASCII.
-    pub fn issue(&self, authority: &Certified, now: SystemTime) -> Result<Certified, Error> {
+    pub fn issue(&self, authority: &CertificateWithKey, now: SystemTime) -> Result<CertificateWithKey, Error> {
         self.issue_for(authority, now, VALIDITY)
     }
 
     /// As [`Leaf::issue`], valid for `validity` from now on.
-    pub fn issue_for(&self, authority: &Certified, now: SystemTime, validity: Duration) -> Result<Certified, Error> {
+    pub fn issue_for(
+        &self,
+        authority: &CertificateWithKey,
+        now: SystemTime,
+        validity: Duration,
+    ) -> Result<CertificateWithKey, Error> {
         let key = new_key(&self.common_name)?;
         let certificate = self.certify(&key, authority, now, validity)?;
-        Ok(Certified { certificate, key: Secret::new(key.serialize_pem()) })
+        Ok(CertificateWithKey { certificate, key: Secret::new(key.serialize_pem()) })
     }
 
     /// A certificate for somebody else's key, in PEM.
     pub fn certify(
         &self,
         key: &impl PublicKeyData,
-        authority: &Certified,
+        authority: &CertificateWithKey,
         now: SystemTime,
         validity: Duration,
     ) -> Result<String, Error> {
@@ -84,10 +89,10 @@ impl Leaf {
     /// # Errors
     /// As [`Leaf::issue`], and [`Error::Write`]: the key may then be the new one
     /// beside the old certificate; calling again mends that.
-    pub fn ensure(&self, authority: &Certified, base: &Path, now: SystemTime) -> Result<bool, Error> {
+    pub fn ensure(&self, authority: &CertificateWithKey, base: &Path, now: SystemTime) -> Result<bool, Error> {
         let (certificate, key) = (beside(base, "crt"), beside(base, "key"));
         if let (Ok(present), Ok(secret)) = (fs::read_to_string(&certificate), fs::read_to_string(&key)) {
-            let present = Certified { certificate: present, key: Secret::new(secret) };
+            let present = CertificateWithKey { certificate: present, key: Secret::new(secret) };
             match self.unfit(&present, authority, now) {
                 None => return Ok(false),
                 Some(reason) => log::info!("{} is made anew: {reason}", certificate.display()),
@@ -98,8 +103,13 @@ impl Leaf {
     }
 
     /// Why `present` cannot stay in use, if so.
-    pub(super) fn unfit(&self, present: &Certified, authority: &Certified, now: SystemTime) -> Option<String> {
-        match examine::Seen::read(present, authority) {
+    pub(super) fn unfit(
+        &self,
+        present: &CertificateWithKey,
+        authority: &CertificateWithKey,
+        now: SystemTime,
+    ) -> Option<String> {
+        match examine::ExaminedCertificate::read(present, authority) {
             Err(error) => Some(error.to_string()),
             Ok(seen) if seen.leaf != *self => Some("its names, addresses or usages have changed".to_owned()),
             Ok(seen) if seen.not_after < now + RENEW_BEFORE => Some("it ends soon".to_owned()),
@@ -109,7 +119,7 @@ impl Leaf {
     }
 }
 
-impl Certified {
+impl CertificateWithKey {
     /// Writes `<base>.key`, then `<base>.crt`.
     ///
     /// # Errors

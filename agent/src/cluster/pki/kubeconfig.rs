@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use contract::kubeconfig::{Kubeconfig, with_server};
 use zeroize::Zeroizing;
 
-use super::{Authorities, Certified, Error, Leaf};
+use super::{CertificateAuthorities, CertificateWithKey, Error, Leaf};
 use crate::host::files;
 
 /// Reads a kubeconfig: one that was written here, or by kubeadm.
@@ -22,17 +22,17 @@ pub fn read(path: &Path) -> Result<Kubeconfig, Error> {
 ///
 /// # Errors
 /// [`Error::Unusable`] with what is wrong.
-pub fn embedded(text: &str) -> Result<Certified, Error> {
+pub fn embedded(text: &str) -> Result<CertificateWithKey, Error> {
     Kubeconfig::parse(text).map(client_of).map_err(|error| unusable("the kubeconfig", &error))
 }
 
-pub fn kubeconfig(server: String, authority: String, client: Certified) -> Kubeconfig {
-    let Certified { certificate, key } = client;
+pub fn kubeconfig(server: String, authority: String, client: CertificateWithKey) -> Kubeconfig {
+    let CertificateWithKey { certificate, key } = client;
     Kubeconfig { server, server_name: None, authority, certificate, key }
 }
 
-fn client_of(kubeconfig: Kubeconfig) -> Certified {
-    Certified { certificate: kubeconfig.certificate, key: kubeconfig.key }
+fn client_of(kubeconfig: Kubeconfig) -> CertificateWithKey {
+    CertificateWithKey { certificate: kubeconfig.certificate, key: kubeconfig.key }
 }
 
 fn text_of(path: &Path) -> Result<Zeroizing<String>, Error> {
@@ -69,7 +69,7 @@ pub fn ensure_kubeconfig(
     path: &Path,
     server: &str,
     leaf: &Leaf,
-    authorities: &Authorities,
+    authorities: &CertificateAuthorities,
     now: SystemTime,
 ) -> Result<bool, Error> {
     let authority = &authorities.kubernetes;

@@ -24,8 +24,8 @@
 //! crash between two files is no reason to fail: each `ensure` looks at what
 //! is there and makes anew what does not fit together.
 
-mod authorities;
 mod bundle;
+mod certificate_authorities;
 mod derive;
 mod examine;
 pub mod groups;
@@ -47,8 +47,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::host::hex;
 
-pub use authorities::{Authorities, ServiceAccountKeys};
 pub use bundle::{MemberBundle, ensure_member};
+pub use certificate_authorities::{CertificateAuthorities, ServiceAccountKeys};
 pub use derive::derive;
 #[cfg(test)]
 pub(crate) use derive::fixed_authority;
@@ -76,7 +76,7 @@ pub fn digits(public: &[u8]) -> String {
 
 /// A certificate and its private key, both in PEM. The key is zeroed when dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Certified {
+pub struct CertificateWithKey {
     /// The certificate alone, without its chain.
     pub certificate: String,
     /// PKCS #8.

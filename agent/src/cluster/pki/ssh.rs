@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use sha2::{Digest, Sha256};
 
-use super::{Authorities, Error, derive};
+use super::{CertificateAuthorities, Error, derive};
 use crate::intake::config::ControlPlane;
 
 const SALT: &[u8] = b"kaas ssh hosts 1";
@@ -21,11 +21,11 @@ const CERTIFICATE_TYPE: &str = "ssh-ed25519-cert-v01@openssh.com";
 const HOST: u32 = 2;
 
 /// The authority of a cluster's SSH servers.
-pub struct SshAuthority(Ed25519KeyPair);
+pub struct SshCa(Ed25519KeyPair);
 
-impl SshAuthority {
+impl SshCa {
     /// The one of the cluster with these authorities.
-    pub fn of(authorities: &Authorities) -> Result<Self, Error> {
+    pub fn of(authorities: &CertificateAuthorities) -> Result<Self, Error> {
         let seed = derive(&authorities.kubernetes, SALT, b"ed25519")?;
         Ed25519KeyPair::from_seed_unchecked(&*seed)
             .map(Self)
@@ -89,7 +89,7 @@ pub fn names(config: &ControlPlane) -> Vec<String> {
 }
 
 /// The line of a `known_hosts` file that vouches for the servers of all control nodes (sshd(8)).
-pub fn known_hosts(config: &ControlPlane, authority: &SshAuthority) -> String {
+pub fn known_hosts(config: &ControlPlane, authority: &SshCa) -> String {
     let cluster = &config.cluster;
     let mut names = Vec::new();
     for node in &cluster.control_nodes {
@@ -128,8 +128,8 @@ mod tests {
     use super::*;
     use crate::host::command::{Command, Host, Runner};
 
-    fn made() -> SshAuthority {
-        SshAuthority::of(&Authorities::make(SystemTime::now()).unwrap()).unwrap()
+    fn made() -> SshCa {
+        SshCa::of(&CertificateAuthorities::make(SystemTime::now()).unwrap()).unwrap()
     }
 
     fn keygen(arguments: &[&str], file: &Path) -> String {
@@ -138,23 +138,23 @@ mod tests {
 
     #[test]
     fn every_node_of_a_cluster_derives_the_same_authority_and_no_other_cluster_does() {
-        let authorities = Authorities::make(SystemTime::now()).unwrap();
-        let one = SshAuthority::of(&authorities).unwrap();
-        assert_eq!(one.public(), SshAuthority::of(&authorities).unwrap().public());
+        let authorities = CertificateAuthorities::make(SystemTime::now()).unwrap();
+        let one = SshCa::of(&authorities).unwrap();
+        assert_eq!(one.public(), SshCa::of(&authorities).unwrap().public());
         assert_ne!(one.public(), made().public());
         let mut damaged = authorities;
         damaged.kubernetes.key = contract::secret::Secret::new("none".to_owned());
-        assert!(SshAuthority::of(&damaged).is_err());
+        assert!(SshCa::of(&damaged).is_err());
     }
 
     #[test]
     fn what_clients_have_in_known_hosts_stays_good() {
-        let authorities = Authorities {
+        let authorities = CertificateAuthorities {
             kubernetes: crate::cluster::pki::fixed_authority(),
-            ..Authorities::make(SystemTime::now()).unwrap()
+            ..CertificateAuthorities::make(SystemTime::now()).unwrap()
         };
         assert_eq!(
-            SshAuthority::of(&authorities).unwrap().public(),
+            SshCa::of(&authorities).unwrap().public(),
             "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOFA05VxYOFpfUnEJSRT+Tne7+4L2JBSBOdiV3U7Gq/j"
         );
     }

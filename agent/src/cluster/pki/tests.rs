@@ -16,22 +16,22 @@ fn node() -> ControlNode {
 #[test]
 fn authorities_are_written_once_and_never_overwritten() {
     let directory = tempfile::tempdir().unwrap();
-    let authorities = Authorities::make(SystemTime::now()).unwrap();
+    let authorities = CertificateAuthorities::make(SystemTime::now()).unwrap();
     assert!(authorities.ensure(directory.path()).unwrap());
     assert!(!authorities.ensure(directory.path()).unwrap());
-    assert_eq!(Authorities::read(directory.path()).unwrap(), authorities);
+    assert_eq!(CertificateAuthorities::read(directory.path()).unwrap(), authorities);
     for key in ["ca.key", "front-proxy-ca.key", "etcd/ca.key", "sa.key"] {
         let mode = fs::metadata(directory.path().join(key)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{key}");
     }
 
-    let other = Authorities::make(SystemTime::now()).unwrap();
+    let other = CertificateAuthorities::make(SystemTime::now()).unwrap();
     assert!(matches!(other.ensure(directory.path()), Err(Error::Another { .. })));
-    assert_eq!(Authorities::read(directory.path()).unwrap(), authorities);
+    assert_eq!(CertificateAuthorities::read(directory.path()).unwrap(), authorities);
 
     fs::remove_file(directory.path().join("etcd/ca.crt")).unwrap();
     assert!(authorities.ensure(directory.path()).unwrap());
-    assert_eq!(Authorities::read(directory.path()).unwrap(), authorities);
+    assert_eq!(CertificateAuthorities::read(directory.path()).unwrap(), authorities);
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_leaf_is_made_anew_when_it_no_longer_fits() {
     let directory = tempfile::tempdir().unwrap();
     let base = directory.path().join("server.v1");
     let now = SystemTime::now();
-    let authorities = Authorities::make(now).unwrap();
+    let authorities = CertificateAuthorities::make(now).unwrap();
     let leaf = Leaf::etcd_server(&node());
     let ensure = |leaf: &Leaf, now| leaf.ensure(&authorities.etcd, &base, now).unwrap();
     assert!(ensure(&leaf, now), "missing");
@@ -69,7 +69,7 @@ fn a_leaf_is_made_anew_when_it_no_longer_fits() {
 #[test]
 fn certificates_tell_when_they_end_and_begin_before_they_are_made() {
     let now = SystemTime::now();
-    let authorities = Authorities::make(now).unwrap();
+    let authorities = CertificateAuthorities::make(now).unwrap();
     let near = |time: SystemTime, expected: SystemTime| {
         let apart = time.duration_since(expected).unwrap_or_else(|error| error.duration());
         assert!(apart < Duration::from_secs(2), "{time:?} is not {expected:?}");
@@ -92,8 +92,8 @@ fn a_leaf_of_a_clock_that_was_ahead_is_made_again() {
     let base = directory.path().join("server");
     let now = SystemTime::now();
     // Two authorities with one key: the leaf is signed by the one that begins later.
-    let authority = Authorities::make(now).unwrap().etcd;
-    let ahead = authorities::with_key_of(&authority, "etcd-ca", now + 700 * DAY);
+    let authority = CertificateAuthorities::make(now).unwrap().etcd;
+    let ahead = certificate_authorities::with_key_of(&authority, "etcd-ca", now + 700 * DAY);
     let leaf = Leaf::etcd_server(&node());
     leaf.issue(&ahead, now + 700 * DAY).unwrap().write(&base).unwrap();
     assert!(leaf.ensure(&authority, &base, now).unwrap());
@@ -108,14 +108,14 @@ fn a_leaf_of_a_clock_that_was_ahead_is_made_again() {
 fn a_bundle_is_checked_and_laid_down() {
     let directory = tempfile::tempdir().unwrap();
     let now = SystemTime::now();
-    let authorities = Authorities::make(now).unwrap();
+    let authorities = CertificateAuthorities::make(now).unwrap();
     let bundle = MemberBundle::make(Uuid::new_v4(), &node(), &authorities, now).unwrap();
     let text = serde_json::to_string(&bundle).unwrap();
     let bundle: MemberBundle = serde_json::from_str(&text).unwrap();
     bundle.check(&node(), now).unwrap();
     assert!(bundle.check(&ControlNode { name: "node-3".to_owned(), ..node() }, now).is_err());
     assert!(bundle.check(&ControlNode { address: [10, 0, 0, 13].into(), ..node() }, now).is_err());
-    let mixed = MemberBundle { authorities: Authorities::make(now).unwrap(), ..bundle.clone() };
+    let mixed = MemberBundle { cas: CertificateAuthorities::make(now).unwrap(), ..bundle.clone() };
     assert!(mixed.check(&node(), now).is_err());
 
     assert!(bundle.ensure(&node(), directory.path(), now).unwrap());
@@ -137,7 +137,7 @@ fn a_kubeconfig_is_kept_while_it_is_good() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kube-proxy.conf");
     let now = SystemTime::now();
-    let authorities = Authorities::make(now).unwrap();
+    let authorities = CertificateAuthorities::make(now).unwrap();
     let ensure = |server: &str, now| ensure_kubeconfig(&path, server, &Leaf::kube_proxy(), &authorities, now).unwrap();
     assert!(ensure("https://10.0.0.10:6443", now));
     assert!(!ensure("https://10.0.0.10:6443", now));
@@ -152,7 +152,7 @@ fn a_kubeconfig_is_kept_while_it_is_good() {
 #[test]
 fn the_certificate_inside_a_kubeconfig_is_found_in_json_and_in_yaml() {
     let now = SystemTime::now();
-    let authorities = Authorities::make(now).unwrap();
+    let authorities = CertificateAuthorities::make(now).unwrap();
     let client = Leaf::kube_proxy().issue(&authorities.kubernetes, now).unwrap();
     let server = "https://10.0.0.11:6443".to_owned();
     let json = kubeconfig(server, authorities.kubernetes.certificate.clone(), client.clone()).render("user");

@@ -79,7 +79,7 @@ pub fn run(settings: &Settings, kubeconfig: PathBuf, root: &Path, runner: &dyn R
 
 async fn follow(settings: &Settings, kubeconfig: PathBuf, root: &Path, runner: &dyn Runner) {
     let mut follower = Follower::new(kubeconfig);
-    let mut keeper = Keeper::new(settings, root, runner);
+    let mut keeper = PodNetworkReconciler::new(settings, root, runner);
     let (mut retry, mut wait) = (RETRY.0, LOOK_AGAIN);
     loop {
         // Without news in that time, what is known is looked at again.
@@ -100,18 +100,18 @@ async fn follow(settings: &Settings, kubeconfig: PathBuf, root: &Path, runner: &
 }
 
 /// Makes this node fit to the nodes that are known.
-struct Keeper<'a> {
+struct PodNetworkReconciler<'a> {
     settings: &'a Settings,
     root: &'a Path,
     runner: &'a dyn Runner,
     table: Table,
     ready: bool,
-    said: BTreeSet<String>,
+    logged_warnings: BTreeSet<String>,
 }
 
-impl<'a> Keeper<'a> {
+impl<'a> PodNetworkReconciler<'a> {
     fn new(settings: &'a Settings, root: &'a Path, runner: &'a dyn Runner) -> Self {
-        Self { settings, root, runner, table: packets::table(), ready: false, said: BTreeSet::new() }
+        Self { settings, root, runner, table: packets::table(), ready: false, logged_warnings: BTreeSet::new() }
     }
 
     /// Looks, compares and changes what differs. Says "ready" to systemd when
@@ -151,7 +151,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn done(&mut self, status: &str) {
-        self.said.clear();
+        self.logged_warnings.clear();
         if !self.ready {
             log::info!("ready: {status}");
         }
@@ -161,10 +161,10 @@ impl<'a> Keeper<'a> {
 
     /// Says the same thing once until all is well again.
     fn say(&mut self, what: &str) {
-        if self.said.len() > 100 {
-            self.said.clear();
+        if self.logged_warnings.len() > 100 {
+            self.logged_warnings.clear();
         }
-        if self.said.insert(what.to_owned()) {
+        if self.logged_warnings.insert(what.to_owned()) {
             log::warn!("{what}");
         }
         notify(&[NotifyState::Status(what)]);

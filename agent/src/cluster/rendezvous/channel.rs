@@ -27,7 +27,7 @@
 //! After the proofs: frames of a 32-bit big-endian length and that many bytes of
 //! JSON. This module knows nothing of what is said in them.
 
-mod anyone;
+mod certificate_verifier;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -49,7 +49,7 @@ use zeroize::Zeroizing;
 
 use crate::host::hex;
 
-use anyone::Anyone;
+use certificate_verifier::AcceptAnyCertificate;
 
 /// The largest frame between nodes that have proved the secret, in bytes.
 pub const FRAME_LIMIT: usize = 1 << 20;
@@ -120,12 +120,12 @@ impl Endpoint {
         let key = || PrivateKeyDer::Pkcs8(key.serialize_der().into());
 
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let anyone = Arc::new(Anyone(provider.signature_verification_algorithms));
+        let anyone = Arc::new(AcceptAnyCertificate(provider.signature_verification_algorithms));
         let mut client = ClientConfig::builder_with_provider(Arc::<CryptoProvider>::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| tls(&error))?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::<Anyone>::clone(&anyone))
+            .with_custom_certificate_verifier(Arc::<AcceptAnyCertificate>::clone(&anyone))
             .with_client_auth_cert(chain.clone(), key())
             .map_err(|error| tls(&error))?;
         client.alpn_protocols = vec![ALPN.to_vec()];

@@ -10,9 +10,9 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::channel::{self, Channel};
-use super::meeting::{self, Answer, Said};
-use super::message::{Ask, Hello, Reply};
-use super::report::Why;
+use super::meeting::{self, Answer, PeerState};
+use super::message::{Hello, PeerRequest, Reply};
+use super::report::WaitReason;
 use super::shared::{Shared, clock};
 
 /// How long reaching a node and exchanging proofs and introductions may take,
@@ -26,13 +26,13 @@ const REPLY_TIME: Duration = Duration::from_secs(100);
 const PROBE_TIME: Duration = Duration::from_secs(2);
 
 /// What came of asking a peer: what it said, and whether it proved the secret.
-pub(super) struct Asked {
+pub(super) struct PeerExchange {
     pub answer: Answer,
     pub proved: bool,
 }
 
 /// Asks every peer at the same time; the answers are in list order.
-pub(super) async fn round(shared: &Arc<Shared>) -> Vec<Asked> {
+pub(super) async fn round(shared: &Arc<Shared>) -> Vec<PeerExchange> {
     let asked: Vec<_> = shared
         .peers()
         .into_iter()
@@ -43,9 +43,9 @@ pub(super) async fn round(shared: &Arc<Shared>) -> Vec<Asked> {
                 match meet(&shared, &peer).await {
                     Ok((channel, said)) => {
                         channel.finish().await;
-                        Asked { answer: Answer { first, said }, proved: true }
+                        PeerExchange { answer: Answer { first, peer_state: said }, proved: true }
                     }
-                    Err(why) => Asked { answer: Answer { first, said: Err(why) }, proved: false },
+                    Err(why) => PeerExchange { answer: Answer { first, peer_state: Err(why) }, proved: false },
                 }
             })
         })
@@ -62,7 +62,11 @@ pub(super) async fn round(shared: &Arc<Shared>) -> Vec<Asked> {
 }
 
 /// Asks a node one thing.
-pub(super) async fn ask(shared: &Arc<Shared>, node: &ControlNode, ask: &Ask) -> Result<(Channel, Said, Reply), Why> {
+pub(super) async fn ask(
+    shared: &Arc<Shared>,
+    node: &ControlNode,
+    ask: &PeerRequest,
+) -> Result<(Channel, PeerState, Reply), WaitReason> {
     let (mut channel, said) = meet(shared, node).await?;
     let said = said?;
     let reply = ask_on(shared, &mut channel, ask).await?;
@@ -70,19 +74,19 @@ pub(super) async fn ask(shared: &Arc<Shared>, node: &ControlNode, ask: &Ask) -> 
 }
 
 /// Asks on a channel that stands.
-pub(super) async fn ask_on(shared: &Shared, channel: &mut Channel, ask: &Ask) -> Result<Reply, Why> {
+pub(super) async fn ask_on(shared: &Shared, channel: &mut Channel, ask: &PeerRequest) -> Result<Reply, WaitReason> {
     let exchange = async {
         channel.send(ask).await?;
         channel.receive().await
     };
     match timeout(shared.settings.config.timeout(REPLY_TIME), exchange).await {
         Ok(reply) => reply.map_err(|error| why(&error)),
-        Err(_) => Err(Why::NoAnswer),
+        Err(_) => Err(WaitReason::NoAnswer),
     }
 }
 
 /// Reaches a peer, proves the secret and exchanges introductions.
-async fn meet(shared: &Shared, peer: &ControlNode) -> Result<(Channel, Result<Said, Why>), Why> {
+async fn meet(shared: &Shared, peer: &ControlNode) -> Result<(Channel, Result<PeerState, WaitReason>), WaitReason> {
     let local = shared.this().address;
     let greet = async {
         let remote = SocketAddr::from((peer.address, shared.settings.port));
@@ -92,13 +96,13 @@ async fn meet(shared: &Shared, peer: &ControlNode) -> Result<(Channel, Result<Sa
         Ok::<_, channel::Error>((channel, theirs))
     };
     match timeout(shared.settings.config.timeout(HELLO_TIME), greet).await {
-        Err(_) => Err(Why::NoAnswer),
+        Err(_) => Err(WaitReason::NoAnswer),
         Ok(Err(error)) => match why(&error) {
-            Why::Refused if api_answers(shared, local, peer.address).await => Err(Why::Closed),
+            WaitReason::Refused if api_answers(shared, local, peer.address).await => Err(WaitReason::Closed),
             why => Err(why),
         },
         Ok(Ok((channel, theirs))) => {
-            let said = meeting::hear(&peer.name, (&shared.facts, shared.instance, clock()), &theirs);
+            let said = meeting::check_hello(&peer.name, (&shared.facts, shared.instance, clock()), &theirs);
             Ok((channel, said))
         }
     }
@@ -117,20 +121,22 @@ async fn api_answers(shared: &Shared, local: Ipv4Addr, peer: Ipv4Addr) -> bool {
     matches!(connected, Ok(Ok(_)))
 }
 
-fn why(error: &channel::Error) -> Why {
+fn why(error: &channel::Error) -> WaitReason {
     match error {
-        channel::Error::SecretMismatch => Why::SecretMismatch,
+        channel::Error::SecretMismatch => WaitReason::SecretMismatch,
         channel::Error::Io(error) => match error.kind() {
-            io::ErrorKind::ConnectionRefused => Why::Refused,
-            io::ErrorKind::TimedOut => Why::NoAnswer,
-            io::ErrorKind::HostUnreachable => Why::Unreachable("no route to the host, or it is off".to_owned()),
-            io::ErrorKind::NetworkUnreachable => Why::Unreachable("no route to its network".to_owned()),
-            io::ErrorKind::AddrNotAvailable => Why::Unreachable("this node's own address is not set yet".to_owned()),
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-                Why::Strange("it ended the connection".to_owned())
+            io::ErrorKind::ConnectionRefused => WaitReason::Refused,
+            io::ErrorKind::TimedOut => WaitReason::NoAnswer,
+            io::ErrorKind::HostUnreachable => WaitReason::Unreachable("no route to the host, or it is off".to_owned()),
+            io::ErrorKind::NetworkUnreachable => WaitReason::Unreachable("no route to its network".to_owned()),
+            io::ErrorKind::AddrNotAvailable => {
+                WaitReason::Unreachable("this node's own address is not set yet".to_owned())
             }
-            _ => Why::Strange(error.to_string()),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                WaitReason::Strange("it ended the connection".to_owned())
+            }
+            _ => WaitReason::Strange(error.to_string()),
         },
-        other => Why::Strange(other.to_string()),
+        other => WaitReason::Strange(other.to_string()),
     }
 }

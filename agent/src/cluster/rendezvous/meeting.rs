@@ -8,7 +8,7 @@
 use uuid::Uuid;
 
 use super::message::{Facts, Hello, Membership, Progress};
-use super::report::Why;
+use super::report::WaitReason;
 
 /// Clocks of control nodes may differ by so many seconds at most when they meet.
 pub const CLOCK_LIMIT: u64 = 30 * 60;
@@ -29,12 +29,12 @@ pub struct Own {
 pub struct Answer {
     pub first: bool,
     /// What it said, or why it said nothing that counts.
-    pub said: Result<Said, Why>,
+    pub peer_state: Result<PeerState, WaitReason>,
 }
 
 /// The part of a peer's introduction that decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct PeerState {
     /// How far its forming has come.
     pub state: Membership,
     /// How far it knows this node to be.
@@ -54,27 +54,27 @@ pub enum Verdict {
     /// This node has what it came for.
     Proceed,
     /// Ask again; for each answer, in order, why it is waited for, if it is.
-    Wait(Vec<Option<Why>>),
+    Wait(Vec<Option<WaitReason>>),
 }
 
 /// Whether a peer's introduction counts, or what stands against it.
-pub fn hear(expected: &str, own: (&Facts, Uuid, u64), hello: &Hello) -> Result<Said, Why> {
+pub fn check_hello(expected: &str, own: (&Facts, Uuid, u64), hello: &Hello) -> Result<PeerState, WaitReason> {
     let (facts, instance, clock) = own;
     if hello.instance == instance {
-        return Err(Why::Ourselves);
+        return Err(WaitReason::Ourselves);
     }
     let differences = facts.differences(&hello.facts);
     if !differences.is_empty() {
-        return Err(Why::Disagrees(differences));
+        return Err(WaitReason::Disagrees(differences));
     }
     if hello.node != expected {
-        return Err(Why::Misplaced(hello.node.clone()));
+        return Err(WaitReason::Misplaced(hello.node.clone()));
     }
     if clock.abs_diff(hello.clock) > CLOCK_LIMIT {
         let apart = i64::try_from(clock.abs_diff(hello.clock)).unwrap_or(i64::MAX);
-        return Err(Why::Clock(if hello.clock > clock { apart } else { -apart }));
+        return Err(WaitReason::Clock(if hello.clock > clock { apart } else { -apart }));
     }
-    Ok(Said { state: hello.state, yours: hello.yours })
+    Ok(PeerState { state: hello.state, yours: hello.yours })
 }
 
 /// What may be done after one round: `answers` holds one for each peer.
@@ -99,8 +99,8 @@ pub fn judge(own: &Own, answers: &[Answer]) -> Verdict {
 /// A member that has proved the one-time code is the one that drew it: nobody
 /// else need be heard. Two that admit into different clusters contradict each other.
 fn admitted(answers: &[Answer]) -> Option<Verdict> {
-    let admitting = |answer: &Answer| match answer.said {
-        Ok(Said { state: Membership::Admitting(cluster), .. }) => Some(cluster),
+    let admitting = |answer: &Answer| match answer.peer_state {
+        Ok(PeerState { state: Membership::Admitting(cluster), .. }) => Some(cluster),
         _ => None,
     };
     let place = answers.iter().position(|answer| admitting(answer).is_some())?;
@@ -110,12 +110,12 @@ fn admitted(answers: &[Answer]) -> Option<Verdict> {
 
 /// The blank first node: forms only when nobody belongs to a cluster.
 fn form(answers: &[Answer]) -> Verdict {
-    let against = |answer: &Answer| match &answer.said {
+    let against = |answer: &Answer| match &answer.peer_state {
         Err(why) => Some(why.clone()),
         Ok(said) => match said.state {
             Membership::Unformed => None,
-            Membership::Receiving => Some(Why::Busy("a bundle is on its way to it".to_owned())),
-            Membership::Forming(_) | Membership::Formed(_) | Membership::Admitting(_) => Some(Why::InCluster),
+            Membership::Receiving => Some(WaitReason::Busy("a bundle is on its way to it".to_owned())),
+            Membership::Forming(_) | Membership::Formed(_) | Membership::Admitting(_) => Some(WaitReason::InCluster),
         },
     };
     wait_or(Verdict::Form, answers.iter().map(against).collect())
@@ -126,11 +126,11 @@ fn hand_over(own: &Own, cluster: Uuid, answers: &[Answer]) -> Verdict {
     if own.quorum {
         return Verdict::Proceed;
     }
-    let against = |answer: &Answer| match &answer.said {
+    let against = |answer: &Answer| match &answer.peer_state {
         Err(why) => Some(why.clone()),
         Ok(said) => match said.state.cluster() {
-            None => Some(Why::Busy("it has not fetched its bundle yet".to_owned())),
-            Some(theirs) if theirs != cluster => Some(Why::OtherCluster),
+            None => Some(WaitReason::Busy("it has not fetched its bundle yet".to_owned())),
+            Some(theirs) if theirs != cluster => Some(WaitReason::OtherCluster),
             Some(_) => None,
         },
     };
@@ -143,51 +143,53 @@ fn fetch(answers: &[Answer]) -> Verdict {
     let Some(first) = answers.iter().find(|answer| answer.first) else {
         return Verdict::Wait(answers.iter().map(|_| None).collect());
     };
-    let decided = match &first.said {
-        Ok(Said { state: Membership::Forming(cluster), yours }) if *yours != Some(Progress::Joined) => Some(*cluster),
+    let decided = match &first.peer_state {
+        Ok(PeerState { state: Membership::Forming(cluster), yours }) if *yours != Some(Progress::Joined) => {
+            Some(*cluster)
+        }
         _ => None,
     };
-    let against = |answer: &Answer| match (&answer.said, answer.first) {
+    let against = |answer: &Answer| match (&answer.peer_state, answer.first) {
         // Another member may have joined and closed long before this node returns.
-        (Err(Why::Closed), false) => None,
+        (Err(WaitReason::Closed), false) => None,
         (Err(why), _) => Some(why.clone()),
         (Ok(said), true) => match said.state {
             Membership::Unformed | Membership::Receiving => {
-                Some(Why::Busy("it has not met all the others yet".to_owned()))
+                Some(WaitReason::Busy("it has not met all the others yet".to_owned()))
             }
-            Membership::Forming(_) if said.yours == Some(Progress::Joined) => Some(Why::Lost),
-            Membership::Formed(_) | Membership::Admitting(_) => Some(Why::Lost),
+            Membership::Forming(_) if said.yours == Some(Progress::Joined) => Some(WaitReason::Lost),
+            Membership::Formed(_) | Membership::Admitting(_) => Some(WaitReason::Lost),
             Membership::Forming(_) => None,
         },
         (Ok(said), false) => said
             .state
             .cluster()
             .filter(|theirs| decided.is_some_and(|cluster| cluster != *theirs))
-            .map(|_| Why::OtherCluster),
+            .map(|_| WaitReason::OtherCluster),
     };
     let against: Vec<_> = answers.iter().map(against).collect();
     match decided {
         // Only a node that contradicts the first one stands in the way; one
         // that is away does not.
-        Some(cluster) if !against.contains(&Some(Why::OtherCluster)) => Verdict::Fetch(cluster),
+        Some(cluster) if !against.contains(&Some(WaitReason::OtherCluster)) => Verdict::Fetch(cluster),
         _ => Verdict::Wait(against),
     }
 }
 
 /// A node that holds its bundle: the first node must still know of the cluster.
 fn stay(cluster: Uuid, answers: &[Answer]) -> Verdict {
-    let against = |answer: &Answer| match &answer.said {
+    let against = |answer: &Answer| match &answer.peer_state {
         _ if !answer.first => None,
         Err(why) => Some(why.clone()),
         Ok(said) => match said.state.cluster() {
-            None => Some(Why::Blank),
-            Some(theirs) if theirs != cluster => Some(Why::OtherCluster),
+            None => Some(WaitReason::Blank),
+            Some(theirs) if theirs != cluster => Some(WaitReason::OtherCluster),
             Some(_) => None,
         },
     };
     wait_or(Verdict::Proceed, answers.iter().map(against).collect())
 }
 
-fn wait_or(verdict: Verdict, against: Vec<Option<Why>>) -> Verdict {
+fn wait_or(verdict: Verdict, against: Vec<Option<WaitReason>>) -> Verdict {
     if against.iter().all(Option::is_none) { verdict } else { Verdict::Wait(against) }
 }

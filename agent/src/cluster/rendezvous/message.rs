@@ -133,7 +133,7 @@ pub struct Hello {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "ask")]
-pub enum Ask {
+pub enum PeerRequest {
     Bundle,
     /// Nothing: the asking node has saved the bundle of this cluster.
     Saved {

@@ -113,13 +113,13 @@ use crate::cluster::pki::MemberBundle;
 pub use channel::Proof;
 pub use error::Error;
 pub use message::{Difference, Membership, Progress};
-pub use record::Record;
-pub use report::{Report, Waiting, Why};
-pub use settings::{Keep, Settings, Window};
+pub use record::RendezvousRecord;
+pub use report::{AwaitedNode, Report, WaitReason};
+pub use settings::{JoinWindow, SaveRecord, Settings};
 
 use channel::Endpoint;
-use meeting::{Answer, Said, Verdict};
-use message::{Ask, Reply};
+use meeting::{Answer, PeerState, Verdict};
+use message::{PeerRequest, Reply};
 use shared::Shared;
 
 /// How many times longer the first node waits once it only looks who is still
@@ -131,7 +131,7 @@ pub type Watch<'a> = &'a mut dyn FnMut(&Report) -> ControlFlow<()>;
 
 /// Says which of the other nodes need nothing of the first one any more: their joins are recorded in the cluster's
 /// store, or they are no members of it any more.
-pub type Joined<'a> = &'a mut dyn FnMut() -> anyhow::Result<BTreeSet<String>>;
+pub type JoinQuery<'a> = &'a mut dyn FnMut() -> anyhow::Result<BTreeSet<String>>;
 
 /// A node's side of the meeting. Dropping it closes the port; the record stays.
 pub struct Rendezvous {
@@ -148,7 +148,7 @@ impl Rendezvous {
     /// # Errors
     /// [`Error::NotListed`], [`Error::Setup`], [`Error::Listen`], and
     /// [`Error::Closed`] when the record says so. Nothing has been saved then.
-    pub fn open(settings: Settings, record: Record, keep: Keep) -> Result<Self, Error> {
+    pub fn open(settings: Settings, record: RendezvousRecord, keep: SaveRecord) -> Result<Self, Error> {
         Self::open_within(settings, record, keep, Box::new(|_| Ok(true)))
     }
 
@@ -156,8 +156,13 @@ impl Rendezvous {
     ///
     /// # Errors
     /// As [`Rendezvous::open`].
-    pub fn open_within(settings: Settings, record: Record, keep: Keep, window: Window) -> Result<Self, Error> {
-        if let Record::Closed { cluster } = record {
+    pub fn open_within(
+        settings: Settings,
+        record: RendezvousRecord,
+        keep: SaveRecord,
+        window: JoinWindow,
+    ) -> Result<Self, Error> {
+        if let RendezvousRecord::Closed { cluster } = record {
             return Err(Error::Closed(cluster));
         }
         let address = settings.config.control_node().map_err(|_| Error::NotListed)?.address;
@@ -236,7 +241,7 @@ impl Rendezvous {
     ///
     /// # Errors
     /// [`Error::Stopped`]: what has been reached is on record. [`Error::NotFormed`], [`Error::Keep`].
-    pub fn wait_for_joins(&self, joined: Joined<'_>, watch: Watch<'_>) -> Result<(), Error> {
+    pub fn wait_for_joins(&self, joined: JoinQuery<'_>, watch: Watch<'_>) -> Result<(), Error> {
         let cluster = self.shared.own().state.cluster().ok_or(Error::NotFormed)?;
         loop {
             match joined() {
@@ -255,12 +260,12 @@ impl Rendezvous {
             let mut against = Vec::new();
             for (peer, answer) in self.shared.peers().into_iter().zip(round.answers) {
                 let joined = progress.get(&peer.name) == Some(&Progress::Joined);
-                let why = match answer.said {
+                let why = match answer.peer_state {
                     _ if joined => None,
-                    Ok(Said { state: Membership::Unformed | Membership::Receiving, .. }) => {
-                        Some(Why::Busy("it has not fetched its keys yet".to_owned()))
+                    Ok(PeerState { state: Membership::Unformed | Membership::Receiving, .. }) => {
+                        Some(WaitReason::Busy("it has not fetched its keys yet".to_owned()))
                     }
-                    Ok(_) => Some(Why::Busy("it has its keys, and its join is not recorded yet".to_owned())),
+                    Ok(_) => Some(WaitReason::Busy("it has its keys, and its join is not recorded yet".to_owned())),
                     Err(why) => Some(why.of_a_member()),
                 };
                 against.push((peer, why));
@@ -305,17 +310,17 @@ impl Rendezvous {
         from: &ControlNode,
         cluster: Uuid,
         admitted: bool,
-    ) -> Result<Result<(), Why>, Error> {
-        let (mut channel, bundle) = match client::ask(&self.shared, from, &Ask::Bundle).await {
+    ) -> Result<Result<(), WaitReason>, Error> {
+        let (mut channel, bundle) = match client::ask(&self.shared, from, &PeerRequest::Bundle).await {
             Ok((channel, _, Reply::Bundle { bundle })) if bundle.cluster == cluster => (channel, bundle),
-            Ok((_, _, Reply::Bundle { .. })) => return Ok(Err(Why::OtherCluster)),
-            Ok((_, _, Reply::Wait { reason })) => return Ok(Err(Why::Busy(reason))),
-            Ok(_) => return Ok(Err(Why::Strange("its answer does not fit the question".to_owned()))),
+            Ok((_, _, Reply::Bundle { .. })) => return Ok(Err(WaitReason::OtherCluster)),
+            Ok((_, _, Reply::Wait { reason })) => return Ok(Err(WaitReason::Busy(reason))),
+            Ok(_) => return Ok(Err(WaitReason::Strange("its answer does not fit the question".to_owned()))),
             Err(why) => return Ok(Err(why)),
         };
         self.shared.take_bundle(*bundle, admitted)?;
         // If this word is lost, the next introduction says the same.
-        if let Err(why) = client::ask_on(&self.shared, &mut channel, &Ask::Saved { cluster }).await {
+        if let Err(why) = client::ask_on(&self.shared, &mut channel, &PeerRequest::Saved { cluster }).await {
             log::info!("the other node may not know yet that the bundle is saved: {why}");
         }
         channel.finish().await;
@@ -329,7 +334,7 @@ impl Rendezvous {
         let proved = peers.iter().zip(&asked).filter(|(_, asked)| asked.proved).map(|(peer, _)| peer.address).collect();
         let answers: Vec<Answer> = asked.into_iter().map(|asked| asked.answer).collect();
         for (peer, answer) in peers.iter().zip(&answers) {
-            if let Ok(Said { state, .. }) = &answer.said
+            if let Ok(PeerState { state, .. }) = &answer.peer_state
                 && let Some(cluster) = state.cluster()
             {
                 self.shared.note(&peer.name, cluster, Progress::HandedOver)?;
@@ -341,7 +346,7 @@ impl Rendezvous {
     fn say(
         &self,
         watch: Watch<'_>,
-        against: &[(ControlNode, Option<Why>)],
+        against: &[(ControlNode, Option<WaitReason>)],
         proved: &[std::net::Ipv4Addr],
     ) -> Result<(), Error> {
         let mut report = Report::default();
@@ -350,7 +355,7 @@ impl Rendezvous {
             if let Some(finding) = why.finding(&peer.name, peer.address) {
                 report.findings.push(finding);
             }
-            report.waiting.push(Waiting { node: peer.name.clone(), address: peer.address, why: why.clone() });
+            report.waiting.push(AwaitedNode { node: peer.name.clone(), address: peer.address, why: why.clone() });
         }
         let mut knocked = Findings::default();
         for finding in self.shared.strangers(proved).iter() {

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::message::{Membership, Progress};
-use crate::cluster::pki::{self, Authorities, MemberBundle};
+use crate::cluster::pki::{self, CertificateAuthorities, MemberBundle};
 use crate::intake::config::Cluster;
 
 /// A node's memory of the forming. The caller keeps it on the data disk, as a
 /// whole, readable by root alone: it holds keys until the rendezvous has closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
-pub enum Record {
+pub enum RendezvousRecord {
     /// The node belongs to no cluster.
     #[default]
     Unformed,
@@ -45,7 +45,7 @@ pub enum Record {
     Closed { cluster: Uuid },
 }
 
-impl Record {
+impl RendezvousRecord {
     /// The decision to form: a new cluster, its authorities, and a bundle for
     /// each control node. Nothing is saved.
     ///
@@ -53,7 +53,7 @@ impl Record {
     /// As [`Authorities::make`] and [`MemberBundle::make`].
     pub fn decide(config: &Cluster, first: &str, now: SystemTime) -> Result<Self, pki::Error> {
         let cluster = Uuid::new_v4();
-        let authorities = Authorities::make(now)?;
+        let authorities = CertificateAuthorities::make(now)?;
         let mut bundles = BTreeMap::new();
         for node in &config.control_nodes {
             bundles.insert(node.name.clone(), MemberBundle::make(cluster, node, &authorities, now)?);

@@ -12,7 +12,7 @@ use super::message::Difference;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The nodes that are not where they should be, in list order.
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<AwaitedNode>,
     /// What a person should know or mend. The rendezvous goes on by itself once
     /// it is mended.
     pub findings: Findings,
@@ -30,13 +30,13 @@ impl fmt::Display for Report {
 
 /// A node that is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct AwaitedNode {
     pub node: String,
     pub address: Ipv4Addr,
-    pub why: Why,
+    pub why: WaitReason,
 }
 
-impl fmt::Display for Waiting {
+impl fmt::Display for AwaitedNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}): {}", self.node, self.address, self.why)
     }
@@ -44,7 +44,7 @@ impl fmt::Display for Waiting {
 
 /// Why a node is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum WaitReason {
     /// Nothing came back in time: the node is off, or a firewall drops packets.
     NoAnswer,
     /// The network says that the node cannot be reached; the system's words.
@@ -80,7 +80,7 @@ pub enum Why {
     Busy(String),
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoAnswer => f.write_str("no answer"),
@@ -108,7 +108,7 @@ impl fmt::Display for Why {
     }
 }
 
-impl Why {
+impl WaitReason {
     /// The same for a node that this one has formed with: that its API server
     /// answers before its agent does is then no more than a node that starts.
     pub(super) fn of_a_member(self) -> Self {
@@ -161,23 +161,23 @@ mod tests {
     #[test]
     fn a_person_is_told_of_what_waiting_does_not_mend() {
         let address = Ipv4Addr::new(10, 0, 0, 12);
-        let code = |why: Why| why.finding("cp-2", address).map(|finding| finding.code);
+        let code = |why: WaitReason| why.finding("cp-2", address).map(|finding| finding.code);
         let table = [
-            (Why::NoAnswer, None),
-            (Why::Unreachable("no route".into()), None),
-            (Why::Refused, None),
-            (Why::Busy("it has not met all the others yet".into()), None),
-            (Why::Closed, Some("cluster.exists")),
-            (Why::InCluster, Some("cluster.exists")),
-            (Why::OtherCluster, Some("cluster.exists")),
-            (Why::Blank, Some("cluster.exists")),
-            (Why::SecretMismatch, Some("peer.secret-mismatch")),
-            (Why::Strange("it ended the connection".into()), Some("peer.strange")),
-            (Why::Misplaced("cp-3".into()), Some("peers.disagree")),
-            (Why::Ourselves, Some("peers.disagree")),
-            (Why::Disagrees(Vec::new()), Some("peers.disagree")),
-            (Why::Clock(-1801), Some("peer.clock")),
-            (Why::Lost, Some("member.lost")),
+            (WaitReason::NoAnswer, None),
+            (WaitReason::Unreachable("no route".into()), None),
+            (WaitReason::Refused, None),
+            (WaitReason::Busy("it has not met all the others yet".into()), None),
+            (WaitReason::Closed, Some("cluster.exists")),
+            (WaitReason::InCluster, Some("cluster.exists")),
+            (WaitReason::OtherCluster, Some("cluster.exists")),
+            (WaitReason::Blank, Some("cluster.exists")),
+            (WaitReason::SecretMismatch, Some("peer.secret-mismatch")),
+            (WaitReason::Strange("it ended the connection".into()), Some("peer.strange")),
+            (WaitReason::Misplaced("cp-3".into()), Some("peers.disagree")),
+            (WaitReason::Ourselves, Some("peers.disagree")),
+            (WaitReason::Disagrees(Vec::new()), Some("peers.disagree")),
+            (WaitReason::Clock(-1801), Some("peer.clock")),
+            (WaitReason::Lost, Some("member.lost")),
         ];
         for (why, expected) in table {
             assert_eq!(code(why.clone()).as_deref(), expected, "{why:?}");

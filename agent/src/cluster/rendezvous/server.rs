@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::channel::{self, Channel};
 use super::meeting;
-use super::message::{Ask, Hello, Progress, Reply};
+use super::message::{Hello, PeerRequest, Progress, Reply};
 use super::shared::{Shared, clock};
 
 /// How long proofs may take, times the timeout factor.
@@ -92,7 +92,7 @@ async fn attend(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) {
 async fn converse(mut channel: Channel, from: IpAddr, shared: &Arc<Shared>) -> Result<(), channel::Error> {
     let theirs: Hello = channel.receive().await?;
     channel.send(&shared.hello(Some(&theirs.node))).await?;
-    let heard = meeting::hear(&theirs.node, (&shared.facts, shared.instance, clock()), &theirs);
+    let heard = meeting::check_hello(&theirs.node, (&shared.facts, shared.instance, clock()), &theirs);
     // A node that is a member of our cluster holds its bundle, even if the word
     // that it had saved it was lost.
     if let (Ok(said), true) = (&heard, owns_name(shared, &theirs.node, from))
@@ -100,7 +100,7 @@ async fn converse(mut channel: Channel, from: IpAddr, shared: &Arc<Shared>) -> R
     {
         keep(shared.note(&theirs.node, cluster, Progress::HandedOver))?;
     }
-    while let Some(ask) = channel.receive_or_end::<Ask>().await? {
+    while let Some(ask) = channel.receive_or_end::<PeerRequest>().await? {
         let reply = match &heard {
             Err(why) => Reply::Wait { reason: format!("as {} sees it: {why}", shared.settings.config.node.name) },
             Ok(_) if !owns_name(shared, &theirs.node, from) => {
@@ -119,17 +119,17 @@ fn owns_name(shared: &Shared, name: &str, from: IpAddr) -> bool {
     shared.settings.config.peers().any(|node| node.name == name && IpAddr::V4(node.address) == from)
 }
 
-fn answer(ask: Ask, node: &str, shared: &Shared) -> Result<Reply, channel::Error> {
+fn answer(ask: PeerRequest, node: &str, shared: &Shared) -> Result<Reply, channel::Error> {
     Ok(match ask {
-        Ask::Bundle if !shared.is_open_to(node) => {
+        PeerRequest::Bundle if !shared.is_open_to(node) => {
             let this = &shared.settings.config.node.name;
             Reply::Wait { reason: format!("the hour for joining is over: run `kaas-agent await {node}` on {this}") }
         }
-        Ask::Bundle => match keep(shared.bundle_for(node))? {
+        PeerRequest::Bundle => match keep(shared.bundle_for(node))? {
             Some(bundle) => Reply::Bundle { bundle: Box::new(bundle) },
             None => Reply::Wait { reason: "it hands out no bundle".to_owned() },
         },
-        Ask::Saved { cluster } => noted(keep(shared.note(node, cluster, Progress::HandedOver))?),
+        PeerRequest::Saved { cluster } => noted(keep(shared.note(node, cluster, Progress::HandedOver))?),
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use contract::ports;
 
 use super::channel::Proof;
-use super::record::Record;
+use super::record::RendezvousRecord;
 use crate::intake::config::ControlPlane;
 
 /// How long to wait between two rounds.
@@ -13,11 +13,11 @@ const PACE: Duration = Duration::from_secs(2);
 
 /// Saves a record on the data disk so that it survives a power cut. Until it
 /// returns, nothing that the record says has happened.
-pub type Keep = Box<dyn FnMut(&Record) -> anyhow::Result<()> + Send>;
+pub type SaveRecord = Box<dyn FnMut(&RendezvousRecord) -> anyhow::Result<()> + Send>;
 
 /// Whether the node of this name may be handed its bundle now: the bundle has the CAs' keys, and the deployment secret is in
 /// the VM's properties for as long as the VM exists.
-pub type Window = Box<dyn Fn(&str) -> anyhow::Result<bool> + Send + Sync>;
+pub type JoinWindow = Box<dyn Fn(&str) -> anyhow::Result<bool> + Send + Sync>;
 
 #[derive(Clone, Debug)]
 pub struct Settings {

@@ -15,8 +15,8 @@ use super::channel::Endpoint;
 use super::error::Error;
 use super::meeting::Own;
 use super::message::{Facts, Hello, Membership, Progress};
-use super::record::Record;
-use super::settings::{Keep, Settings, Window};
+use super::record::RendezvousRecord;
+use super::settings::{JoinWindow, SaveRecord, Settings};
 use crate::cluster::pki::MemberBundle;
 
 /// How many strangers are remembered, so that nobody can fill the memory.
@@ -30,20 +30,26 @@ pub(super) struct Shared {
     pub facts: Facts,
     pub instance: Uuid,
     pub endpoint: Endpoint,
-    window: Window,
+    window: JoinWindow,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
 
 struct Inner {
-    record: Record,
-    keep: Keep,
+    record: RendezvousRecord,
+    keep: SaveRecord,
     receiving: bool,
     strangers: BTreeMap<IpAddr, (Finding, Instant)>,
 }
 
 impl Shared {
-    pub(super) fn new(settings: Settings, endpoint: Endpoint, record: Record, keep: Keep, window: Window) -> Self {
+    pub(super) fn new(
+        settings: Settings,
+        endpoint: Endpoint,
+        record: RendezvousRecord,
+        keep: SaveRecord,
+        window: JoinWindow,
+    ) -> Self {
         Self {
             window,
             facts: Facts::of(&settings.config, &settings.image),
@@ -91,7 +97,7 @@ impl Shared {
             facts: self.facts.clone(),
             clock: clock(),
             yours: to.and_then(|to| match &inner.record {
-                Record::First { progress, .. } => progress.get(to).copied(),
+                RendezvousRecord::First { progress, .. } => progress.get(to).copied(),
                 _ => None,
             }),
         }
@@ -107,25 +113,25 @@ impl Shared {
     pub(super) fn settled(&self) -> Result<Option<MemberBundle>, Error> {
         let inner = self.lock();
         match &inner.record {
-            Record::Unformed => Ok(None),
-            Record::First { bundles, .. } if inner.quorum() => {
+            RendezvousRecord::Unformed => Ok(None),
+            RendezvousRecord::First { bundles, .. } if inner.quorum() => {
                 bundles.get(&self.settings.config.node.name).cloned().map(Some).ok_or(Error::NotListed)
             }
-            Record::First { .. } => Ok(None),
-            Record::Member { bundle, .. } => Ok(Some((**bundle).clone())),
-            Record::Admitting { .. } => Err(Error::NotListed),
-            Record::Closed { cluster } => Err(Error::Closed(*cluster)),
+            RendezvousRecord::First { .. } => Ok(None),
+            RendezvousRecord::Member { bundle, .. } => Ok(Some((**bundle).clone())),
+            RendezvousRecord::Admitting { .. } => Err(Error::NotListed),
+            RendezvousRecord::Closed { cluster } => Err(Error::Closed(*cluster)),
         }
     }
 
     /// The first node's decision; saved when this returns.
     pub(super) fn form(&self) -> Result<(), Error> {
         let mut inner = self.lock();
-        if inner.record != Record::Unformed {
+        if inner.record != RendezvousRecord::Unformed {
             return Ok(());
         }
         let config = &self.settings.config;
-        let record = Record::decide(&config.cluster, &config.node.name, SystemTime::now())?;
+        let record = RendezvousRecord::decide(&config.cluster, &config.node.name, SystemTime::now())?;
         inner.replace(record)
     }
 
@@ -138,10 +144,10 @@ impl Shared {
     pub(super) fn take_bundle(&self, bundle: MemberBundle, admitted: bool) -> Result<(), Error> {
         bundle.check(self.this(), SystemTime::now())?;
         let mut inner = self.lock();
-        if inner.record != Record::Unformed {
+        if inner.record != RendezvousRecord::Unformed {
             return Ok(());
         }
-        inner.replace(Record::Member { bundle: Box::new(bundle), joined: false, admitted })
+        inner.replace(RendezvousRecord::Member { bundle: Box::new(bundle), joined: false, admitted })
     }
 
     /// Whether `node` may be handed its bundle now. What cannot be known is no yes.
@@ -158,9 +164,9 @@ impl Shared {
         let mut inner = self.lock();
         let present = match &inner.record {
             // Whoever has the secret and a joined node's address gets nothing by it.
-            Record::First { progress, .. } if progress.get(node) == Some(&Progress::Joined) => None,
-            Record::First { bundles, .. } => bundles.get(node),
-            Record::Admitting { bundle, .. } if bundle.node == node => Some(&**bundle),
+            RendezvousRecord::First { progress, .. } if progress.get(node) == Some(&Progress::Joined) => None,
+            RendezvousRecord::First { bundles, .. } => bundles.get(node),
+            RendezvousRecord::Admitting { bundle, .. } if bundle.node == node => Some(&**bundle),
             _ => None,
         };
         let Some(present) = present.cloned() else { return Ok(None) };
@@ -170,11 +176,11 @@ impl Shared {
             return Ok(Some(present));
         };
         log::info!("the bundle of {node} is made anew: its certificates end soon");
-        let fresh = MemberBundle::make(present.cluster, listed, &present.authorities, now)?;
+        let fresh = MemberBundle::make(present.cluster, listed, &present.cas, now)?;
         let mut record = inner.record.clone();
         match &mut record {
-            Record::First { bundles, .. } => drop(bundles.insert(node.to_owned(), fresh.clone())),
-            Record::Admitting { bundle, .. } => **bundle = fresh.clone(),
+            RendezvousRecord::First { bundles, .. } => drop(bundles.insert(node.to_owned(), fresh.clone())),
+            RendezvousRecord::Admitting { bundle, .. } => **bundle = fresh.clone(),
             _ => {}
         }
         inner.replace(record)?;
@@ -183,32 +189,32 @@ impl Shared {
 
     /// Whether the node that is admitted has saved its bundle.
     pub(super) fn handed_over(&self) -> bool {
-        matches!(self.lock().record, Record::Admitting { saved: true, .. })
+        matches!(self.lock().record, RendezvousRecord::Admitting { saved: true, .. })
     }
 
     /// Notes on the first node how far another one is; never backwards.
     pub(super) fn note(&self, node: &str, cluster: Uuid, reached: Progress) -> Result<bool, Error> {
         let mut inner = self.lock();
-        if let Record::Admitting { cluster: own, bundle, saved } = &inner.record {
+        if let RendezvousRecord::Admitting { cluster: own, bundle, saved } = &inner.record {
             if *own != cluster || bundle.node != node {
                 return Ok(false);
             }
             if !saved {
-                let record = Record::Admitting { cluster, bundle: bundle.clone(), saved: true };
+                let record = RendezvousRecord::Admitting { cluster, bundle: bundle.clone(), saved: true };
                 inner.replace(record)?;
                 drop(inner);
                 self.changed.notify_all();
             }
             return Ok(true);
         }
-        let Record::First { cluster: own, progress, .. } = &inner.record else { return Ok(false) };
+        let RendezvousRecord::First { cluster: own, progress, .. } = &inner.record else { return Ok(false) };
         let Some(known) = progress.get(node) else { return Ok(false) };
         if *own != cluster {
             return Ok(false);
         }
         if *known < reached {
             let mut record = inner.record.clone();
-            if let Record::First { progress, .. } = &mut record {
+            if let RendezvousRecord::First { progress, .. } = &mut record {
                 progress.insert(node.to_owned(), reached);
             }
             inner.replace(record)?;
@@ -222,7 +228,7 @@ impl Shared {
     pub(super) fn close(&self) -> Result<(), Error> {
         let mut inner = self.lock();
         match inner.record.state().cluster() {
-            Some(cluster) => inner.replace(Record::Closed { cluster }),
+            Some(cluster) => inner.replace(RendezvousRecord::Closed { cluster }),
             None => Err(Error::NotFormed),
         }
     }
@@ -230,7 +236,7 @@ impl Shared {
     /// How far each other node is, as the first node knows it.
     pub(super) fn progress(&self) -> BTreeMap<String, Progress> {
         match &self.lock().record {
-            Record::First { progress, .. } => progress.clone(),
+            RendezvousRecord::First { progress, .. } => progress.clone(),
             _ => BTreeMap::new(),
         }
     }
@@ -293,7 +299,7 @@ impl Inner {
     /// Whether etcd can have a quorum: this node and those that hold their bundle.
     fn quorum(&self) -> bool {
         match &self.record {
-            Record::First { bundles, progress, .. } => {
+            RendezvousRecord::First { bundles, progress, .. } => {
                 let ready = 1 + progress.values().filter(|progress| **progress >= Progress::HandedOver).count();
                 ready > bundles.len() / 2
             }
@@ -302,7 +308,7 @@ impl Inner {
     }
 
     /// Saves, then believes.
-    fn replace(&mut self, record: Record) -> Result<(), Error> {
+    fn replace(&mut self, record: RendezvousRecord) -> Result<(), Error> {
         (self.keep)(&record).map_err(Error::Keep)?;
         self.record = record;
         Ok(())

@@ -50,7 +50,7 @@ pub struct Options {
 /// What became of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
-enum Fate {
+enum SourceOutcome {
     Whole,
     Cut { bytes: usize },
     Failed { reason: String },
@@ -63,7 +63,7 @@ struct Entry {
     #[serde(skip)]
     what: String,
     #[serde(flatten)]
-    fate: Fate,
+    outcome: SourceOutcome,
 }
 
 /// What was written.
@@ -79,7 +79,7 @@ pub struct Summary {
 impl Summary {
     /// The names of the sources of which some was left out, or all.
     pub fn incomplete(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().filter(|entry| entry.fate != Fate::Whole).map(|entry| entry.name.as_str())
+        self.entries.iter().filter(|entry| entry.outcome != SourceOutcome::Whole).map(|entry| entry.name.as_str())
     }
 }
 
@@ -180,12 +180,12 @@ fn fill(
         weights -= source.weight;
         let fate = match source.get(root, runner) {
             Ok(text) => match archive.add(&source.name, &redactor.redact(&text), share, source.keep)? {
-                0 => Fate::Whole,
-                bytes => Fate::Cut { bytes },
+                0 => SourceOutcome::Whole,
+                bytes => SourceOutcome::Cut { bytes },
             },
-            Err(error) => Fate::Failed { reason: redactor.redact(&format!("{error:#}")) },
+            Err(error) => SourceOutcome::Failed { reason: redactor.redact(&format!("{error:#}")) },
         };
-        entries.push(Entry { name: source.name.clone(), what: source.what.clone(), fate });
+        entries.push(Entry { name: source.name.clone(), what: source.what.clone(), outcome: fate });
     }
     let left = archive.left();
     archive.add("README.txt", &index(&directory, &entries), left, Keep::Beginning)?;
@@ -253,10 +253,10 @@ fn index(directory: &str, entries: &[Entry]) -> String {
         redact::REMOVED
     );
     for entry in entries {
-        let fate = match &entry.fate {
-            Fate::Whole => String::new(),
-            Fate::Cut { bytes } => format!("  CUT: {bytes} bytes were left out"),
-            Fate::Failed { reason } => format!("  MISSING: {}", reason.replace('\n', " ")),
+        let fate = match &entry.outcome {
+            SourceOutcome::Whole => String::new(),
+            SourceOutcome::Cut { bytes } => format!("  CUT: {bytes} bytes were left out"),
+            SourceOutcome::Failed { reason } => format!("  MISSING: {}", reason.replace('\n', " ")),
         };
         let _ = writeln!(text, "{:<44}{}{fate}", entry.name, entry.what);
     }

@@ -10,7 +10,7 @@ use contract::secret::Secret;
 use super::events::{Effect, Outcome};
 use super::form::Scope;
 use super::lock::{self, Answer};
-use crate::boot::reconfigure::{self, Reconfigured};
+use crate::boot::reconfigure::{self, ReconfigureResult};
 use crate::boot::reset;
 use crate::faces::bundle;
 use crate::host::bus;
@@ -60,8 +60,8 @@ fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
         Effect::LookAtReset => {
             let outlook = reset::look(&Platform::detect(root)?, &Host)?;
             let words = outlook.words();
-            let ends = matches!(outlook.cluster, reset::Cluster::Ends(_));
-            let reset::Outlook { node, cluster_name, .. } = outlook;
+            let ends = matches!(outlook.cluster, reset::ClusterImpact::Ends(_));
+            let reset::ResetPreview { node, cluster_name, .. } = outlook;
             Outcome::Reset { words, node, cluster: ends.then_some(cluster_name) }
         }
         Effect::Reset { node, cluster } => {
@@ -104,7 +104,7 @@ fn change(root: &Path, changes: &[(&'static str, Secret)]) -> anyhow::Result<Out
     let keys: Vec<&str> = changes.iter().map(|(key, _)| *key).collect();
     let changes: Vec<(&str, &str)> = changes.iter().map(|(key, text)| (*key, text.expose())).collect();
     Ok(match reconfigure::apply(root, &changes) {
-        Ok(Reconfigured { effect, .. }) => {
+        Ok(ReconfigureResult { effect, .. }) => {
             log::info!("changed on the console: {}", keys.join(", "));
             Outcome::Done(
                 match effect {

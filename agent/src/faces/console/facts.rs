@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use crate::boot::reconfigure::Lifecycle;
 use crate::cluster::certificates;
 use crate::cluster::kubernetes::PKI;
-use crate::cluster::pki::Authorities;
-use crate::cluster::pki::ssh::SshAuthority;
+use crate::cluster::pki::CertificateAuthorities;
+use crate::cluster::pki::ssh::SshCa;
 use crate::cluster::records::Records;
 use crate::host::disk;
 use crate::host::files;
@@ -142,7 +142,7 @@ fn versions(root: &Path, image: &ImageFacts, config: Option<&Config>) -> Vec<(&'
         ("etcd", image.etcd.clone()),
         ("CoreDNS", image.coredns.clone()),
     ];
-    if let Ok(authority) = Authorities::read(&files::below(root, PKI)).and_then(|all| SshAuthority::of(&all)) {
+    if let Ok(authority) = CertificateAuthorities::read(&files::below(root, PKI)).and_then(|all| SshCa::of(&all)) {
         rows.push(("SSH authority", authority.fingerprint()));
     }
     if let Some(identity) = identity(root) {
@@ -205,7 +205,10 @@ mod tests {
     fn days_are_whole_and_an_ended_certificate_is_negative() {
         let root = tempfile::tempdir().unwrap();
         let made = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        crate::cluster::pki::Authorities::make(made).unwrap().ensure(&root.path().join("etc/kubernetes/pki")).unwrap();
+        crate::cluster::pki::CertificateAuthorities::make(made)
+            .unwrap()
+            .ensure(&root.path().join("etc/kubernetes/pki"))
+            .unwrap();
         let days = |now| certificates(root.path(), now)[0].days;
         let left = days(made);
         assert!((3_600..3_700).contains(&left), "{left}");

@@ -95,7 +95,7 @@ pub(super) struct Form {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum FormAction {
     /// Nothing more.
     Stay,
     /// Back without a change.
@@ -163,18 +163,18 @@ impl Form {
         &mut self.fields[self.focus]
     }
 
-    pub(super) fn key(&mut self, key: &KeyEvent) -> Wish {
+    pub(super) fn key(&mut self, key: &KeyEvent) -> FormAction {
         let last = self.fields.len() - 1;
         match key.code {
-            KeyCode::Esc => return Wish::Cancel,
-            KeyCode::F(10) => return Wish::Save(self.changes()),
-            KeyCode::Enter if self.focus == last => return Wish::Save(self.changes()),
+            KeyCode::Esc => return FormAction::Cancel,
+            KeyCode::F(10) => return FormAction::Save(self.changes()),
+            KeyCode::Enter if self.focus == last => return FormAction::Save(self.changes()),
             KeyCode::Enter | KeyCode::Down | KeyCode::Tab => self.focus = (self.focus + 1).min(last),
             KeyCode::Up | KeyCode::BackTab => self.focus = self.focus.saturating_sub(1),
             KeyCode::PageDown => self.focus = (self.focus + 8).min(last),
             KeyCode::PageUp => self.focus = self.focus.saturating_sub(8),
             KeyCode::Char('s') if key.modifiers.contains(ratatui::crossterm::event::KeyModifiers::CONTROL) => {
-                return Wish::Save(self.changes());
+                return FormAction::Save(self.changes());
             }
             _ => {
                 if self.focused().input.key(key) {
@@ -182,7 +182,7 @@ impl Form {
                 }
             }
         }
-        Wish::Stay
+        FormAction::Stay
     }
 
     fn changes(&self) -> Vec<(&'static str, Secret)> {

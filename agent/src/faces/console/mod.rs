@@ -36,7 +36,7 @@ use crate::status;
 use effects::perform;
 use events::{Effect, Event, Outcome};
 use facts::Facts;
-use shell::{Left, Shell};
+use shell::{Shell, ShellExit};
 use state::{ConsoleState, IDLE};
 
 /// How often the node is looked at, when the agent reports nothing new.
@@ -167,12 +167,12 @@ fn attend(shell: &mut Option<Shell>, idle: Duration) -> anyhow::Result<Outcome> 
     terminal::enable_raw_mode().context("preparing the terminal")?;
     execute!(io::stdout(), Clear(ClearType::All), MoveTo(0, 0)).context("clearing the terminal")?;
     Ok(match running.attend(io::stdin().as_fd(), &mut io::stdout(), idle)? {
-        Left::Idle => {
+        ShellExit::Idle => {
             log::warn!("the shell on the console was locked: no key was pressed");
             *shell = Some(running);
             Outcome::ShellLocked
         }
-        Left::Ended(status) => {
+        ShellExit::Ended(status) => {
             log::info!("the shell on the console has ended: {status}");
             Outcome::ShellEnded("The shell has ended.".to_owned())
         }

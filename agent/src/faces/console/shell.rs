@@ -21,14 +21,14 @@ const KEPT: usize = 64 << 10;
 pub(super) struct Shell {
     child: Child,
     keys: File,
-    said: Arc<Mutex<Said>>,
+    scrollback: Arc<Mutex<Scrollback>>,
     /// Readable when there is something to show; at its end when the shell has closed its terminal.
     news: UnixStream,
 }
 
 /// Why a shell is not in front any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum ShellExit {
     Ended(ExitStatus),
     /// No key was pressed for too long. It goes on.
     Idle,
@@ -36,12 +36,12 @@ pub(super) enum Left {
 
 /// The end of what a shell has written.
 #[derive(Default)]
-struct Said {
+struct Scrollback {
     text: Vec<u8>,
     shown: usize,
 }
 
-impl Said {
+impl Scrollback {
     fn add(&mut self, text: &[u8]) {
         self.text.extend_from_slice(text);
         let gone = self.text.len().saturating_sub(KEPT);
@@ -73,7 +73,7 @@ impl Shell {
         for side in [&news, &tell] {
             side.set_nonblocking(true).context("watching the shell's terminal")?;
         }
-        let said = Arc::<Mutex<Said>>::default();
+        let said = Arc::<Mutex<Scrollback>>::default();
         let keep = Arc::clone(&said);
         // Also while it is locked away: a program that writes must not come to a halt.
         thread::spawn(move || {
@@ -85,7 +85,7 @@ impl Shell {
                 let _ = (&tell).write(&[0]);
             }
         });
-        Ok(Self { child, keys, said, news })
+        Ok(Self { child, keys, scrollback: said, news })
     }
 
     /// Lets it have the terminal: what is typed on `keys`, and `screen`, on which all that was kept is written anew.
@@ -97,12 +97,12 @@ impl Shell {
         keys: BorrowedFd<'_>,
         screen: &mut dyn Write,
         idle: Duration,
-    ) -> anyhow::Result<Left> {
-        lock(&self.said).shown = 0;
+    ) -> anyhow::Result<ShellExit> {
+        lock(&self.scrollback).shown = 0;
         let mut typed = Instant::now();
         loop {
             self.show(screen).context("writing on the terminal")?;
-            let Some(left) = idle.checked_sub(typed.elapsed()) else { return Ok(Left::Idle) };
+            let Some(left) = idle.checked_sub(typed.elapsed()) else { return Ok(ShellExit::Idle) };
             let mut both = [PollFd::new(keys, PollFlags::POLLIN), PollFd::new(self.news.as_fd(), PollFlags::POLLIN)];
             let limit = PollTimeout::try_from(left.min(Duration::from_secs(60))).unwrap_or(PollTimeout::MAX);
             match poll(&mut both, limit) {
@@ -125,7 +125,7 @@ impl Shell {
             }
             if from_shell && self.is_over()? {
                 self.show(screen).context("writing on the terminal")?;
-                return Ok(Left::Ended(self.child.wait().context("waiting for the shell's end")?));
+                return Ok(ShellExit::Ended(self.child.wait().context("waiting for the shell's end")?));
             }
         }
     }
@@ -145,7 +145,7 @@ impl Shell {
 
     fn show(&self, screen: &mut dyn Write) -> io::Result<()> {
         let text = {
-            let mut said = lock(&self.said);
+            let mut said = lock(&self.scrollback);
             let text = said.text[said.shown..].to_vec();
             said.shown = said.text.len();
             text
@@ -165,7 +165,7 @@ impl Drop for Shell {
     }
 }
 
-fn lock(said: &Mutex<Said>) -> MutexGuard<'_, Said> {
+fn lock(said: &Mutex<Scrollback>) -> MutexGuard<'_, Scrollback> {
     said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -189,7 +189,7 @@ mod tests {
             Self { hands: File::from(write), keys: File::from(read), seen: Vec::new() }
         }
 
-        fn attends(&mut self, shell: &mut Shell, idle: Duration) -> Left {
+        fn attends(&mut self, shell: &mut Shell, idle: Duration) -> ShellExit {
             self.seen.clear();
             shell.attend(self.keys.as_fd(), &mut self.seen, idle).unwrap()
         }
@@ -205,7 +205,7 @@ mod tests {
             Shell::start(&["sh", "-c", "tty; stty size; read word; echo \"<$word>\"; exit 3"], (80, 25)).unwrap();
         let mut person = Person::new();
         person.hands.write_all(b"typed\r").unwrap();
-        let Left::Ended(status) = person.attends(&mut shell, HANGS) else { panic!("it is locked away") };
+        let ShellExit::Ended(status) = person.attends(&mut shell, HANGS) else { panic!("it is locked away") };
         assert_eq!(status.code(), Some(3));
         assert!(
             person.saw("/dev/pts/") && person.saw("25 80") && person.saw("<typed>"),
@@ -220,16 +220,16 @@ mod tests {
         let mut shell = Shell::start(&["sh", "-c", script], (80, 25)).unwrap();
         let mut person = Person::new();
         // What it writes is no sign of a person.
-        assert_eq!(person.attends(&mut shell, Duration::ZERO), Left::Idle);
+        assert_eq!(person.attends(&mut shell, Duration::ZERO), ShellExit::Idle);
         let until = Instant::now() + HANGS;
         while !person.saw("filled") {
             assert!(Instant::now() < until, "it has come to a halt");
-            assert_eq!(person.attends(&mut shell, Duration::from_millis(20)), Left::Idle);
+            assert_eq!(person.attends(&mut shell, Duration::from_millis(20)), ShellExit::Idle);
         }
-        assert_eq!(person.attends(&mut shell, Duration::from_millis(20)), Left::Idle);
+        assert_eq!(person.attends(&mut shell, Duration::from_millis(20)), ShellExit::Idle);
         assert!(person.seen.len() <= KEPT && person.saw("99999") && !person.saw("begun"));
         person.hands.write_all(b"back\r").unwrap();
-        assert!(matches!(person.attends(&mut shell, HANGS), Left::Ended(status) if status.success()));
+        assert!(matches!(person.attends(&mut shell, HANGS), ShellExit::Ended(status) if status.success()));
         assert!(person.saw("filled") && person.saw("<back>"));
     }
 

@@ -6,7 +6,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::events::{Effect, Event, Outcome};
 use super::facts::{Access, Facts};
-use super::form::{Form, Scope, Wish};
+use super::form::{Form, FormAction, Scope};
 use super::input::Input;
 use super::screens::{Confirm, Item, Screen};
 
@@ -187,10 +187,10 @@ impl ConsoleState {
                 return self.menu_key(selected, key);
             }
             Screen::Form(form) => match form.key(key) {
-                Wish::Stay => {}
-                Wish::Cancel => self.menu(),
-                Wish::Save(changes) if changes.is_empty() => self.notice = Some("Nothing was changed.".into()),
-                Wish::Save(changes) => return Some(Effect::Change(changes)),
+                FormAction::Stay => {}
+                FormAction::Cancel => self.menu(),
+                FormAction::Save(changes) if changes.is_empty() => self.notice = Some("Nothing was changed.".into()),
+                FormAction::Save(changes) => return Some(Effect::Change(changes)),
             },
             Screen::Password { .. } | Screen::Confirm(_) if escape => self.menu(),
             Screen::Password { first, second, at_second } => match key.code {

@@ -197,7 +197,7 @@ fn status(state: &ConsoleState, scroll: usize, width: usize) -> Page {
         page.row("API SHA-256", fingerprint, width, NORMAL);
     }
     if let Some(fingerprints) = &status.fingerprints {
-        page.row("cluster CA", &fingerprints.authority.to_string(), width, NORMAL);
+        page.row("cluster CA", &fingerprints.ca.to_string(), width, NORMAL);
         page.row("endpoint", &fingerprints.endpoint.to_string(), width, NORMAL);
     }
     if !status.findings.is_empty() {

@@ -14,7 +14,7 @@ use super::device::Disk;
 use super::identity::{DiskState, Identity};
 use super::layout;
 use super::refused::{not_ours, of_worker, words_of_worker};
-use super::slots::{Later, Preparation, Slots};
+use super::slots::{NewerIdentity, Preparation, Slots};
 use crate::host::command::{Command, Error, Runner};
 use crate::host::disk::ownership::{self, Claimant};
 use crate::host::platform::Platform;
@@ -82,7 +82,7 @@ pub(super) enum Content {
     },
     /// Bears our mark, but cannot be trusted; says why.
     Damaged(String),
-    Later(Later),
+    Newer(NewerIdentity),
     /// Says what is on it.
     Foreign(String),
     Unreadable(String),
@@ -145,7 +145,7 @@ fn look(disk: &Disk, own: Option<BiosUuid>, runner: &dyn Runner) -> io::Result<C
     }
     let slots = Slots::read(&disk.path)?;
     if let Some(later) = slots.later() {
-        return Ok(Content::Later(later.clone()));
+        return Ok(Content::Newer(later.clone()));
     }
     if let Some(identity) = slots.newest() {
         // A disk that is being erased may have lost its table already.
@@ -203,7 +203,7 @@ fn describe(disk: &Disk, place: u64, runner: &dyn Runner) -> String {
 
 /// Whether a disk may be the one that is looked for, and cannot be read or trusted.
 pub(super) fn is_trouble(content: &Content) -> bool {
-    matches!(content, Content::Damaged(_) | Content::Later(_) | Content::Unreadable(_))
+    matches!(content, Content::Damaged(_) | Content::Newer(_) | Content::Unreadable(_))
 }
 
 fn decide(seen: &[(Disk, Content)], claimant: &Claimant) -> Examination {
@@ -382,7 +382,7 @@ pub(super) fn of_no_use(disk: &Disk, content: &Content, several: bool) -> Option
             format!("it is a data disk of this appliance, but cannot be trusted: {why}"),
             "Detach it and keep it; restore the node from the cluster's other nodes or from a snapshot",
         ),
-        Content::Later(later) => codes::DISK_NEWER.finding(
+        Content::Newer(later) => codes::DISK_NEWER.finding(
             name,
             format!("{later}: only a newer image can read it"),
             "Boot the image version that last used the disk, or a newer one",

@@ -1,4 +1,4 @@
-use contract::swap::Use;
+use contract::swap::VmImage;
 use uuid::Uuid;
 
 use super::super::fixture::{self, Machine, OWN, name, put, run};
@@ -168,7 +168,7 @@ fn what_a_swap_may_bring_together_is_refused_or_left_alone_before_anything_is_wr
     let held: Change = |identity| Identity { holder: Some(OTHER.into()), ..identity };
     let other_image: Change = |identity| {
         let (version, build) = (String::from("9.0.0"), String::from("another"));
-        let from = Use { vm: Some(OTHER.into()), version: version.clone(), build: String::new() };
+        let from = VmImage { vm: Some(OTHER.into()), version: version.clone(), build: String::new() };
         let to = Some(Image { version, build });
         let swap = Swap { id: OTHER, from, to, released: None, forced: false, publisher: None };
         Identity { holder: None, swap: Some(swap), ..identity }

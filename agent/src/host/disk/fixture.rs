@@ -9,7 +9,7 @@ use std::process::Command;
 use contract::bios_uuid::BiosUuid;
 use contract::platform::CONTAINER_FILE;
 use contract::platform::Container;
-use contract::swap::Use;
+use contract::swap::VmImage;
 use nix::fcntl::{FallocateFlags, fallocate};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -75,8 +75,8 @@ impl Machine {
     }
 
     /// This machine with the image that [`owner`] names.
-    pub(crate) fn own(&self) -> Use {
-        Use { vm: Some(self.uuid), version: owner().image_version, build: "build".into() }
+    pub(crate) fn own(&self) -> VmImage {
+        VmImage { vm: Some(self.uuid), version: owner().image_version, build: "build".into() }
     }
 
     pub(crate) fn claimant(&self) -> Claimant {

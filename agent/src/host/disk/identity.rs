@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use contract::bios_uuid::BiosUuid;
-use contract::swap::{Image, Use};
+use contract::swap::{Image, VmImage};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -114,20 +114,21 @@ pub struct Identity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalVolumes {
     /// The hash of the public key of the cluster's authority: a cluster's name may be used again, its key is not.
-    pub authority_hash: String,
+    #[serde(rename = "authority_hash")]
+    pub ca_hash: String,
 }
 
 /// A swap, from its preparation or the release of the disk until it is committed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swap {
     pub id: Uuid,
-    pub from: Use,
+    pub from: VmImage,
     /// Which image may take the disk; none for a swap by hand: any that is not older.
     #[serde(default)]
     pub to: Option<Image>,
     /// Who released the disk last, if not `from`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub released: Option<Use>,
+    pub released: Option<VmImage>,
     /// Whether a person took the disk over from a VM that had not released it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forced: bool,

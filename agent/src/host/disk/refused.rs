@@ -121,11 +121,11 @@ fn by_hand(node: &str, option: &str) -> String {
 mod tests {
     use super::*;
     use crate::host::disk::fixture;
-    use contract::swap::{Image, Use};
+    use contract::swap::{Image, VmImage};
 
     #[test]
     fn each_refusal_has_its_code_and_a_way_out() {
-        let own = Use { vm: None, version: "2.0.0".into(), build: "b".into() };
+        let own = VmImage { vm: None, version: "2.0.0".into(), build: "b".into() };
         let image = Image { version: "2.0.0".into(), build: "c".into() };
         let claimant = Claimant { own, publisher: None, upgrades_from: None };
         let from = Refusal::FromVersion { last: "1.0.0".into(), allowed: ">=1.1.0".parse().unwrap() };

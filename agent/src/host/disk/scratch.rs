@@ -19,7 +19,7 @@ pub enum Scratch {
     /// It was repaired without loss.
     Repaired,
     /// It was beyond that and is a new one.
-    MadeAnew,
+    Recreated,
 }
 
 /// Sees to the scratch file system on `device`. One that is mounted is left alone.
@@ -45,7 +45,7 @@ pub fn ensure(device: &Path, runner: &dyn Runner) -> anyhow::Result<Scratch> {
             let make =
                 Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-L", "kaas-var"]).arg(device).within(LONG);
             runner.run(&make).context("making the scratch file system anew")?;
-            Ok(Scratch::MadeAnew)
+            Ok(Scratch::Recreated)
         }
         _ => anyhow::bail!("checking the scratch file system on {name}: {said}"),
     }
@@ -99,7 +99,7 @@ mod tests {
             let (_directory, path) = partition();
             let before = identifier(&path);
             overwrite(&path, from, length);
-            assert_eq!(ensure(&path, &Host).unwrap(), Scratch::MadeAnew, "{length} bytes from {from}");
+            assert_eq!(ensure(&path, &Host).unwrap(), Scratch::Recreated, "{length} bytes from {from}");
             assert_ne!(identifier(&path), before);
             assert_eq!(ensure(&path, &Host).unwrap(), Scratch::Whole, "{length} bytes from {from}");
         }

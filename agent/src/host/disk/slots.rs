@@ -49,7 +49,7 @@ pub enum Slot {
     /// Anything else than what belongs here.
     Damaged,
     /// An identity that this program does not understand to its end.
-    Later(Later),
+    Newer(NewerIdentity),
     Whole {
         /// Counts the writes; the higher one is newer.
         sequence: u64,
@@ -59,7 +59,7 @@ pub enum Slot {
 
 /// What is known of an identity that only a newer image can read: nothing that is said of it decides anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Later {
+pub enum NewerIdentity {
     /// It is in this later format version.
     Format(u32),
     /// It is in a format that is known, with content that is not.
@@ -67,11 +67,11 @@ pub enum Later {
         /// Counts the writes; the higher one is newer.
         sequence: u64,
         /// The node's name and the version of the image that last used the disk, where they stand as they do now.
-        said: Option<(String, String)>,
+        last_use: Option<(String, String)>,
     },
 }
 
-impl Later {
+impl NewerIdentity {
     fn of(sequence: u64, content: &[u8]) -> Self {
         #[derive(Deserialize)]
         struct Said {
@@ -79,7 +79,7 @@ impl Later {
             image_version: String,
         }
         let said = serde_json::from_slice(content).ok().map(|said: Said| (said.node, said.image_version));
-        Self::Content { sequence, said }
+        Self::Content { sequence, last_use: said }
     }
 
     /// Which of two is said something of: nothing is known of a later format's sequence.
@@ -91,17 +91,17 @@ impl Later {
     }
 }
 
-impl fmt::Display for Later {
+impl fmt::Display for NewerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Format(version) => write!(f, "its identity is in format {version}"),
-            Self::Content { said: Some((node, image)), .. } => {
+            Self::Content { last_use: Some((node, image)), .. } => {
                 write!(
                     f,
                     "it was last used by node {node} with image {image}, and its identity says more than is known"
                 )
             }
-            Self::Content { said: None, .. } => write!(f, "its identity has content that is not known"),
+            Self::Content { last_use: None, .. } => write!(f, "its identity has content that is not known"),
         }
     }
 }
@@ -154,9 +154,9 @@ impl Slots {
     }
 
     /// The identity that only a newer image can read, if one of the slots holds such a one: the newer of two.
-    pub fn later(&self) -> Option<&Later> {
+    pub fn later(&self) -> Option<&NewerIdentity> {
         let later = [&self.a, &self.b].into_iter().filter_map(|slot| match slot {
-            Slot::Later(later) => Some(later),
+            Slot::Newer(later) => Some(later),
             _ => None,
         });
         later.max_by_key(|later| later.rank())
@@ -177,11 +177,11 @@ fn slot(block: &[u8]) -> Slot {
     match frame::decode(MAGIC, block) {
         Frame::Empty => Slot::Empty,
         Frame::Damaged => Slot::Damaged,
-        Frame::Later(version) => Slot::Later(Later::Format(version)),
+        Frame::Later(version) => Slot::Newer(NewerIdentity::Format(version)),
         Frame::Whole { sequence, content } => match json::read_strictly(&content) {
             Ok(identity) => Slot::Whole { sequence, identity: Box::new(identity) },
             // Its digest is right: it is what somebody wrote who knew more.
-            Err(_) => Slot::Later(Later::of(sequence, &content)),
+            Err(_) => Slot::Newer(NewerIdentity::of(sequence, &content)),
         },
     }
 }
@@ -243,7 +243,7 @@ mod tests {
     use super::super::fixture::identity;
     use super::super::identity::Swap;
     use super::*;
-    use contract::swap::Use;
+    use contract::swap::VmImage;
     use std::path::PathBuf;
 
     fn disk(directory: &Path) -> PathBuf {
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn an_identity_that_says_more_than_is_known_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let own = Use { vm: None, version: "1".into(), build: "b".into() };
+        let own = VmImage { vm: None, version: "1".into(), build: "b".into() };
         let swap = Swap { id: Uuid::nil(), from: own, to: None, released: None, forced: false, publisher: None };
         let content = serde_json::to_value(Identity { swap: Some(swap), ..identity() }).unwrap();
         for place in ["", "/swap", "/swap/from"] {
@@ -360,7 +360,7 @@ mod tests {
             let block = frame::encode(MAGIC, 2, more.to_string().as_bytes(), SLOT_SIZE).unwrap();
             write_block(&disk, layout::IDENTITY_A, &block).unwrap();
             let said = Some((identity().node, identity().image_version));
-            let later = Later::Content { sequence: 2, said };
+            let later = NewerIdentity::Content { sequence: 2, last_use: said };
             assert_eq!(Slots::read(&disk).unwrap().later(), Some(&later), "{place}");
             let before = std::fs::read(&disk).unwrap();
             assert!(write(&disk, &numbered(3)).unwrap_err().to_string().contains("newer image"));
@@ -383,7 +383,7 @@ mod tests {
         // What is quite another thing says nothing of itself.
         let block = frame::encode(MAGIC, 6, br#"{"node": 1}"#, SLOT_SIZE).unwrap();
         write_block(&disk, layout::IDENTITY_B, &block).unwrap();
-        let later = Later::Content { sequence: 6, said: None };
+        let later = NewerIdentity::Content { sequence: 6, last_use: None };
         assert_eq!(Slots::read(&disk).unwrap().later(), Some(&later));
     }
 

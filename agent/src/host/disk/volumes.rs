@@ -22,7 +22,7 @@ use crate::host::platform::Platform;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumesOwner {
     /// The hash of the public key of its cluster's authority.
-    pub authority_hash: String,
+    pub ca_hash: String,
     pub node: String,
     pub expected: Expected,
 }
@@ -41,8 +41,8 @@ pub enum Expected {
 impl VolumesOwner {
     /// Whether a disk with this identity holds this node's volumes.
     fn owns(&self, identity: &Identity) -> bool {
-        let hash = identity.local_volumes.as_ref().map(|volumes| &volumes.authority_hash);
-        hash == Some(&self.authority_hash) && identity.node == self.node
+        let hash = identity.local_volumes.as_ref().map(|volumes| &volumes.ca_hash);
+        hash == Some(&self.ca_hash) && identity.node == self.node
     }
 
     fn expects(&self, identity: &Identity) -> bool {
@@ -54,11 +54,11 @@ impl VolumesOwner {
 
     /// What stands on the disk, besides the names.
     pub fn mark(&self) -> LocalVolumes {
-        LocalVolumes { authority_hash: self.authority_hash.clone() }
+        LocalVolumes { ca_hash: self.ca_hash.clone() }
     }
 }
 
-type Seen = (Disk, Content);
+type ExaminedDisk = (Disk, Content);
 
 impl Disks {
     /// Decides which of them is the disk of a worker's local volumes. None is no finding, unless there was one before.
@@ -90,13 +90,13 @@ pub fn taken(platform: &Platform) -> std::io::Result<Vec<(Disk, Identity)>> {
     Ok(disks.iter().filter_map(|path| own(path).map(|(identity, disk)| (disk, identity))).collect())
 }
 
-fn decide(seen: &[Seen], owner: &VolumesOwner, findings: &mut Findings) -> DataDisk {
+fn decide(seen: &[ExaminedDisk], owner: &VolumesOwner, findings: &mut Findings) -> DataDisk {
     for (disk, content) in seen {
         if matches!(content, Content::Ours { .. }) {
             findings.push(beside_worker(&disk.path));
         }
     }
-    let own: Vec<&Seen> = seen.iter().filter(|(_, content)| is_own(content, owner)).collect();
+    let own: Vec<&ExaminedDisk> = seen.iter().filter(|(_, content)| is_own(content, owner)).collect();
     // A disk that cannot be read may be the one, unless it is known which one that is.
     let trouble = seen.iter().any(|(_, content)| is_trouble(content));
     let doubtful = trouble && owner.expected == Expected::Any;
@@ -120,7 +120,7 @@ fn is_own(content: &Content, owner: &VolumesOwner) -> bool {
 }
 
 /// Where none of the disks is certainly the worker's.
-fn without(seen: &[Seen], owner: &VolumesOwner, findings: &mut Findings) -> DataDisk {
+fn without(seen: &[ExaminedDisk], owner: &VolumesOwner, findings: &mut Findings) -> DataDisk {
     for (disk, content) in seen {
         match content {
             Content::Volumes { identity, .. } if !owner.owns(identity) => {
@@ -151,7 +151,7 @@ fn without(seen: &[Seen], owner: &VolumesOwner, findings: &mut Findings) -> Data
 }
 
 /// Names what is of the appliance's making, or nobody's. What others have put on a worker's disks, such as pods, is theirs.
-fn spare(seen: &[Seen], findings: &mut Findings) {
+fn spare(seen: &[ExaminedDisk], findings: &mut Findings) {
     for (disk, content) in seen {
         if let Content::Blank | Content::Interrupted(_) = content {
             findings.push(left_alone(

@@ -14,7 +14,7 @@ use contract::paths;
 const KNOWN: Uuid = Uuid::from_u128(0xd15c);
 
 fn volumes(hash: &str) -> Option<LocalVolumes> {
-    Some(LocalVolumes { authority_hash: hash.to_owned() })
+    Some(LocalVolumes { ca_hash: hash.to_owned() })
 }
 
 /// Lays the table and this identity.
@@ -39,7 +39,7 @@ fn of(node: &str, hash: &str) -> Identity {
 }
 
 fn owner(expected: Expected) -> VolumesOwner {
-    VolumesOwner { authority_hash: "sha256:ours".to_owned(), node: "worker1".to_owned(), expected }
+    VolumesOwner { ca_hash: "sha256:ours".to_owned(), node: "worker1".to_owned(), expected }
 }
 
 /// What worker1 makes of its disks if it expects this: the verdict, and the codes.

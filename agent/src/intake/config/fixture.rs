@@ -3,7 +3,7 @@
 use contract::image::ImageFacts;
 use contract::role::Role;
 
-use super::{ClusterNetwork, Config, ControlPlane, JoinedCluster, Registration, Said, Worker};
+use super::{ClusterNetwork, Config, ControlPlane, JoinedCluster, LearnedCluster, Registration, Worker};
 
 /// A three-node configuration, seen from the first node.
 pub(crate) fn three_nodes() -> ControlPlane {
@@ -62,8 +62,8 @@ pub(crate) fn worker() -> Worker {
         cluster: JoinedCluster {
             name: cluster.name.clone(),
             api_address: cluster.api_address(),
-            authority_hash: format!("sha256:{}", "0".repeat(64)),
-            said: None,
+            ca_hash: format!("sha256:{}", "0".repeat(64)),
+            learned: None,
         },
         node,
         registration: Registration { pool: Some("general".to_owned()), ..Registration::default() },
@@ -74,7 +74,7 @@ pub(crate) fn worker() -> Worker {
 /// The same worker, which has joined.
 pub(crate) fn joined() -> Worker {
     let ControlPlane { cluster, .. } = three_nodes();
-    let said = Said {
+    let said = LearnedCluster {
         network: ClusterNetwork {
             pod_cidr: cluster.pod_cidr,
             service_cidr: cluster.service_cidr,
@@ -84,7 +84,7 @@ pub(crate) fn joined() -> Worker {
         kubernetes_minor: "1.36".to_owned(),
     };
     let mut worker = worker();
-    worker.cluster.said = Some(said);
+    worker.cluster.learned = Some(said);
     worker
 }
 

@@ -32,7 +32,7 @@ pub use add_ons::AddOns;
 pub use address::{Address, Lease};
 pub use command::{Output, describe, validate_command};
 pub use validate::{Intake, validate, validate_formed};
-pub use worker::{ClusterNetwork, JoinedCluster, Registration, Said, Worker};
+pub use worker::{ClusterNetwork, JoinedCluster, LearnedCluster, Registration, Worker};
 
 /// What this VM is to be: everything a person decided in the OVF property form. Each kind of node has a configuration of
 /// its own; what they have in common is asked of this one.
@@ -185,7 +185,7 @@ impl Config {
     pub fn kubernetes_minor(&self) -> Option<&str> {
         match self {
             Self::ControlPlane(config) => Some(&config.cluster.kubernetes_minor),
-            Self::Worker(config) => config.cluster.said.as_ref().map(|said| said.kubernetes_minor.as_str()),
+            Self::Worker(config) => config.cluster.learned.as_ref().map(|said| said.kubernetes_minor.as_str()),
         }
     }
 
@@ -209,7 +209,7 @@ impl Config {
     pub fn network(&self) -> Option<ClusterNetwork> {
         match self {
             Self::ControlPlane(config) => Some(config.cluster.network()),
-            Self::Worker(config) => config.cluster.said.as_ref().map(|said| said.network),
+            Self::Worker(config) => config.cluster.learned.as_ref().map(|said| said.network),
         }
     }
 
@@ -254,7 +254,7 @@ impl Config {
     /// This configuration with what the cluster and the DHCP server have said to the one before: no form gives it.
     pub fn after(mut self, before: &Self) -> Self {
         if let (Self::Worker(now), Self::Worker(before)) = (&mut self, before) {
-            now.cluster.said.clone_from(&before.cluster.said);
+            now.cluster.learned.clone_from(&before.cluster.learned);
             let (now, before) = (&mut now.node.interfaces[0].address, &before.node.interfaces[0].address);
             if now.is_leased() && before.is_leased() {
                 now.clone_from(before);

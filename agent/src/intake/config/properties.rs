@@ -118,7 +118,7 @@ fn of_worker(config: &Worker, token: Option<String>) -> Vec<Row> {
         (table::CLUSTER_NAME, Some(cluster.name.clone())),
         (table::API_VIP, Some(cluster.api_address.to_string())),
         (table::JOIN_TOKEN, token),
-        (table::CLUSTER_CA_HASH, Some(cluster.authority_hash.clone())),
+        (table::CLUSTER_CA_HASH, Some(cluster.ca_hash.clone())),
         (table::NODE_LABELS, joined(&registration.labels)),
         (table::NODE_TAINTS, joined(&registration.taints)),
         (table::NODE_POOL, registration.pool.clone()),

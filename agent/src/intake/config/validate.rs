@@ -131,8 +131,8 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
                 cluster: JoinedCluster {
                     name: draft.cluster_name?,
                     api_address: draft.virtual_address?,
-                    authority_hash: draft.authority_hash?,
-                    said: None,
+                    ca_hash: draft.authority_hash?,
+                    learned: None,
                 },
                 node,
                 registration: Registration { labels: draft.labels, taints: draft.taints, pool: draft.pool },

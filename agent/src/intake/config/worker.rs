@@ -29,14 +29,16 @@ pub struct JoinedCluster {
     /// Where its API is: the virtual IP.
     pub api_address: Ipv4Addr,
     /// The hash of its authority's public key: `sha256:` and 64 hexadecimal digits.
-    pub authority_hash: String,
+    #[serde(rename = "authority_hash")]
+    pub ca_hash: String,
     /// What it has said; none until the worker has joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub said: Option<Said>,
+    #[serde(rename = "said")]
+    pub learned: Option<LearnedCluster>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Said {
+pub struct LearnedCluster {
     pub network: ClusterNetwork,
     pub control_nodes: Vec<ControlNode>,
     /// The Kubernetes minor that the worker has joined with, such as `1.36`: it stays for the life of the VM.

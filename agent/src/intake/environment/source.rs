@@ -95,7 +95,7 @@ pub fn read(guestinfo: Option<&mut GuestInfo<impl Port>>, media: &[PathBuf]) -> 
 }
 
 /// Looks in all places of the node that this is.
-pub fn of(platform: &Platform) -> Outcome {
+pub fn from_platform(platform: &Platform) -> Outcome {
     read(GuestInfo::of_this_machine().as_mut(), &platform.environment_media().unwrap_or_default())
 }
 

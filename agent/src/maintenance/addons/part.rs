@@ -9,7 +9,7 @@ use contract::properties::CLUSTER_METRICS;
 use serde_json::Value;
 
 use crate::cluster::addons::{self, AddOn, metrics_server};
-use crate::cluster::kubernetes::AUTHORITY;
+use crate::cluster::kubernetes::CA_CERTIFICATE;
 use crate::cluster::kubernetes::api;
 use crate::cluster::kubernetes::objects::named;
 use crate::host::command::Runner;
@@ -40,10 +40,10 @@ impl Part {
             wanted.iter().map(|add_on| Self::of(&context.root, add_on)).collect::<anyhow::Result<Vec<_>>>()?;
         let unmarked = |name, objects| Self { name, mark: None, kinds: None, objects, beside: Vec::new() };
         if context.config.role.takes_workers() {
-            let authority = files::below(&context.root, AUTHORITY);
+            let authority = files::below(&context.root, CA_CERTIFICATE);
             let authority = fs::read_to_string(authority).context("reading the cluster's authority")?;
             all.push(unmarked("what workers join with", addons::workers(&context.config, &authority)));
-            all.push(unmarked("which nodes may come", addons::comers(&context.config)));
+            all.push(unmarked("which nodes may come", addons::node_admission_policies(&context.config)));
         }
         let policies = addons::pod_policies::objects(context.config.cluster.pod_security);
         all.push(unmarked("the policies on pods", policies));

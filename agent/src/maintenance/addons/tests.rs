@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::*;
-use crate::cluster::kubernetes::AUTHORITY;
+use crate::cluster::kubernetes::CA_CERTIFICATE;
 use crate::cluster::kubernetes::objects::named;
 use crate::host::command::{Command, Error};
 use crate::upgrade::swap::manager::tests::context;
@@ -44,7 +44,7 @@ impl Cluster {
         let find = |object: &Value| Ok(self.find(object));
         let may = || Ok(may);
         let now = SystemTime::now();
-        Care { context, runner: self, find: &find, may: &may, now }.take(&wanted)?
+        AddOnReconciler { context, runner: self, find: &find, may: &may, now }.take(&wanted)?
     }
 
     /// The commands since this was last asked.
@@ -77,8 +77,8 @@ impl Runner for Cluster {
 /// A tenant that is to have all but local volumes.
 fn tenant() -> (TempDir, SwapContext) {
     let root = tempfile::tempdir().unwrap();
-    Authorities::make(SystemTime::now()).unwrap().ensure(&files::below(root.path(), PKI)).unwrap();
-    assert!(files::below(root.path(), AUTHORITY).exists());
+    CertificateAuthorities::make(SystemTime::now()).unwrap().ensure(&files::below(root.path(), PKI)).unwrap();
+    assert!(files::below(root.path(), CA_CERTIFICATE).exists());
     let mut context = context(root.path(), None);
     context.config.role = Role::TenantControlPlane;
     let chosen = &mut context.config.cluster.add_ons;
@@ -134,7 +134,7 @@ fn addons_are_renewed_once_in_a_cluster_that_was_turned_back() {
     cluster.care(&context, true).unwrap();
     *cluster.objects.lock().unwrap() = before;
     let (token, at) = ("of-the-restored".to_owned(), "2026-12-01T09:00:00Z".to_owned());
-    Records::new(root.path()).begin_entry(&Restored { token, members: Vec::new(), at }).unwrap();
+    Records::new(root.path()).begin_entry(&RestoreRecord { token, members: Vec::new(), at }).unwrap();
     cluster.commands();
     cluster.care(&context, true).unwrap();
     assert!(!cluster.commands().is_empty(), "they are of the image before");
@@ -178,7 +178,7 @@ fn that_too_few_pods_run_is_no_trouble_in_the_first_minute() {
     let (_root, context) = tenant();
     let wanted = addons::wanted(&context.config, &context.image);
     let count = |passes: bool, seconds: u64| {
-        let look = |workload: &Workload| Ok(Some(Trouble { seen: format!("{} waits", workload.name), passes }));
+        let look = |workload: &Workload| Ok(Some(WorkloadProblem { seen: format!("{} waits", workload.name), passes }));
         let times = Times { done: Some(40), ..Times::default() };
         let findings = troubles(&look, &wanted, works_for(&times, Some(40 + seconds))).unwrap();
         assert!(findings.iter().all(|finding| finding.code == "add-on.not-ready" && finding.seen.ends_with(" waits")));

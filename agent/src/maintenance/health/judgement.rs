@@ -26,7 +26,7 @@ pub(super) enum Look {
 /// Whether the API on this node serves: at once when it does, no longer when its etcd was told to stop, or after some
 /// looks in a row that say otherwise.
 #[derive(Debug, Default)]
-pub(super) struct Judgement {
+pub(super) struct ApiHealth {
     serves: bool,
     doubt: Option<Doubt>,
 }
@@ -40,7 +40,7 @@ struct Doubt {
     refusals: u32,
 }
 
-impl Judgement {
+impl ApiHealth {
     pub(super) fn serves(&self) -> bool {
         self.serves
     }
@@ -84,7 +84,7 @@ mod tests {
     fn judged(looks: &[(u64, u64, Look)]) -> Vec<bool> {
         let start = Instant::now();
         let at = |time| start + Duration::from_millis(time);
-        let mut judgement = Judgement::default();
+        let mut judgement = ApiHealth::default();
         let judge = |(began, ended, look): &(u64, u64, Look)| {
             judgement.note(*look, at(*began), at(*ended));
             judgement.serves()
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_node_that_is_alone_never_gives_the_address_up() {
         let now = Instant::now();
-        let mut judgement = Judgement::default();
+        let mut judgement = ApiHealth::default();
         for (look, with_others, alone) in
             [(Refuses, Some(false), None), (Serves, Some(true), Some(true)), (Stops, Some(false), None)]
         {

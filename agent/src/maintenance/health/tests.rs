@@ -11,13 +11,13 @@ use contract::ports;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::judgement::{Judgement, Look};
-use super::{Following, HealthWatch, Renewing};
+use super::judgement::{ApiHealth, Look};
+use super::{ApiProbe, HealthWatch, ReloadingApi};
 use crate::cluster::etcd;
 use crate::cluster::kubernetes::fake_api::FakeApi;
 use crate::cluster::kubernetes::{ADMINISTRATOR, PKI, api};
-use crate::cluster::pki::{self, Authorities};
-use crate::cluster::virtual_address;
+use crate::cluster::pki::{self, CertificateAuthorities};
+use crate::cluster::virtual_ip;
 use crate::host::fake_server;
 use crate::host::files;
 use crate::host::fixture::{Namespace, eventually};
@@ -40,7 +40,7 @@ impl Node {
         config.timeout_factor = 3600;
         let (node, root) = (config.control_node().unwrap(), directory.path());
         let pki = files::below(root, PKI);
-        Authorities::make(now).unwrap().ensure(&pki).unwrap();
+        CertificateAuthorities::make(now).unwrap().ensure(&pki).unwrap();
         pki::ensure_member(node, &pki, now).unwrap();
         FakeApi::lay_kubeconfig(root, &pki);
         fs::copy(files::below(root, ADMINISTRATOR), files::below(root, api::KUBECONFIG)).unwrap();
@@ -67,7 +67,7 @@ impl Node {
 
     /// What keepalived was told last.
     fn told(&self) -> String {
-        fs::read_to_string(files::below(self.root(), virtual_address::HEALTH)).unwrap_or_default()
+        fs::read_to_string(files::below(self.root(), virtual_ip::HEALTH)).unwrap_or_default()
     }
 }
 
@@ -93,8 +93,8 @@ fn in_a_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
 fn an_etcd_that_was_told_to_stop_is_not_asked_whether_it_is_well() {
     in_a_namespace("asked", || {
         let node = Node::of(3);
-        let api = Renewing::new(&node.config, files::below(node.root(), api::KUBECONFIG)).unwrap();
-        let mut following = Following { api, judgement: Judgement::default(), asked: None };
+        let api = ReloadingApi::new(&node.config, files::below(node.root(), api::KUBECONFIG)).unwrap();
+        let mut following = ApiProbe { api, judgement: ApiHealth::default(), asked: None };
         let mut ask = || following.ask(&node.config, node.root());
         assert_eq!(ask().0, Look::Serves);
         node.etcd_is_stopping(true);

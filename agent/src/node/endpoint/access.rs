@@ -23,7 +23,7 @@ use crate::cluster::pki::groups::{ADMINISTRATORS, MONITORING};
 #[derive(Clone, Default)]
 pub(super) struct Caller {
     /// What the certificate allows; none if none was shown.
-    pub right: Option<Right>,
+    pub right: Option<AccessLevel>,
     /// The TLS session; none where no proof would hold for it.
     pub session: Option<Session>,
     /// From where; none if that is not known.
@@ -38,7 +38,7 @@ impl Caller {
 
 /// What a caller may do. Each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Right {
+pub(crate) enum AccessLevel {
     /// Shows a certificate that was revoked, or may have been.
     Revoked,
     /// Shows no certificate, or nobody's.
@@ -49,7 +49,7 @@ pub(crate) enum Right {
     Administrator,
 }
 
-impl Right {
+impl AccessLevel {
     /// What the holder of a certificate may do. The TLS handshake has verified
     /// the certificate, given in DER. `deployer` looks up the user of the deployer's key.
     pub(crate) fn of(certificate: &[u8], deployer: impl FnOnce() -> Option<String>) -> Self {

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use contract::codes;
 use contract::deployer::{Issued, PublicKey, Request, Session, user};
 use contract::json;
-use contract::swap::Refused;
+use contract::swap::Rejection;
 use hyper::StatusCode;
 
 use super::EndpointContext;
@@ -52,12 +52,12 @@ fn key_of(config: &ControlPlane) -> Option<PublicKey> {
 }
 
 /// A deployer who has proved his key.
-struct Proved {
+struct ProvenDeployer {
     key: PublicKey,
     config: ControlPlane,
 }
 
-fn judge(context: &EndpointContext, session: &Session, request: &Request) -> Result<Proved, Refused> {
+fn judge(context: &EndpointContext, session: &Session, request: &Request) -> Result<ProvenDeployer, Rejection> {
     let records = Records::new(&context.root);
     let looked = || -> anyhow::Result<_> {
         let config = records.config()?;
@@ -65,37 +65,41 @@ fn judge(context: &EndpointContext, session: &Session, request: &Request) -> Res
     };
     let (formed, config) = looked().map_err(|error| {
         log::warn!("a deployer asks, and the records cannot be read: {error:#}");
-        Refused::of(&codes::DEPLOYER_FAILED, SEE_JOURNAL)
+        Rejection::of(&codes::DEPLOYER_FAILED, SEE_JOURNAL)
     })?;
     let fingerprints = context.reporter.status().fingerprints;
     let (true, Some(config), Some(fingerprints)) = (formed, config, fingerprints) else {
         let reason = "this node is not part of a formed cluster yet: ask again in a moment";
-        return Err(Refused::of(&codes::DEPLOYER_NOT_FORMED, reason));
+        return Err(Rejection::of(&codes::DEPLOYER_NOT_FORMED, reason));
     };
     let Some(key) = key_of(&config) else {
         let reason = "this node has no deployer's key: set deployer-public-key on each control node";
-        return Err(Refused::of(&codes::DEPLOYER_NO_KEY, reason));
+        return Err(Rejection::of(&codes::DEPLOYER_NO_KEY, reason));
     };
     if request.key != key.fingerprint() {
         let reason = "this node has another deployer's key: it was changed, or was never this one";
-        return Err(Refused::of(&codes::DEPLOYER_OTHER_KEY, reason));
+        return Err(Rejection::of(&codes::DEPLOYER_OTHER_KEY, reason));
     }
-    if !session.is_proved(request, &key, &fingerprints.authority) {
+    if !session.is_proved(request, &key, &fingerprints.ca) {
         let reason = "the proof is not of this key, of this session and of this node's cluster: read the fingerprints \
                       through the hypervisor again, and ask again";
-        return Err(Refused::of(&codes::DEPLOYER_NOT_PROVED, reason));
+        return Err(Rejection::of(&codes::DEPLOYER_NOT_PROVED, reason));
     }
-    Ok(Proved { key, config })
+    Ok(ProvenDeployer { key, config })
 }
 
-fn sign(context: &EndpointContext, caller: &Caller, Proved { key, config }: &Proved) -> Result<Issued, Refused> {
+fn sign(
+    context: &EndpointContext,
+    caller: &Caller,
+    ProvenDeployer { key, config }: &ProvenDeployer,
+) -> Result<Issued, Rejection> {
     issue::for_deployer(&context.root, config, key, &caller.from(), SystemTime::now()).map_err(|error| {
         log::error!("issuing a deployer's certificate: {error:#}");
-        Refused::of(&codes::DEPLOYER_FAILED, format!("no certificate could be issued: {error:#}"))
+        Rejection::of(&codes::DEPLOYER_FAILED, format!("no certificate could be issued: {error:#}"))
     })
 }
 
-fn status_of(refused: &Refused) -> StatusCode {
+fn status_of(refused: &Rejection) -> StatusCode {
     let is = |codes: &[&codes::Code]| codes.iter().any(|code| code.code == refused.code);
     if is(&[&codes::DEPLOYER_FAILED]) {
         StatusCode::INTERNAL_SERVER_ERROR

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::tests::{HANGS, Stage, stage};
 use super::*;
-use crate::cluster::pki::{self, Authorities, Certified, Leaf};
+use crate::cluster::pki::{self, CertificateAuthorities, CertificateWithKey, Leaf};
 use crate::cluster::records::Progress;
 use crate::fuzz::{Example, fuzz};
 use crate::host::files;
@@ -37,7 +37,7 @@ fn give(stage: &Stage, key: Option<&PrivateKey>) {
 }
 
 fn authority(stage: &Stage) -> Fingerprint {
-    stage.reporter.status().fingerprints.unwrap().authority
+    stage.reporter.status().fingerprints.unwrap().ca
 }
 
 /// Status code and JSON of what comes of the request that `make` makes of a session.
@@ -75,8 +75,8 @@ fn who_proves_the_key_becomes_an_administrator_until_it_is_changed() {
     assert_eq!(status, 200, "{answer}");
     let issued: Issued = serde_json::from_value(answer).unwrap();
     assert_eq!((issued.server.as_str(), issued.cluster.as_str()), ("https://10.0.0.10:6443", "lab"));
-    assert_eq!(issued.authority, stage.authorities.kubernetes.certificate);
-    let certified = Certified { certificate: issued.certificate, key: mine.pem() };
+    assert_eq!(issued.ca, stage.authorities.kubernetes.certificate);
+    let certified = CertificateWithKey { certificate: issued.certificate, key: mine.pem() };
     pki::verified(&certified, &stage.authorities.kubernetes, SystemTime::now()).unwrap();
     let ends = pki::expiry(&certified.certificate).unwrap();
     let day = SystemTime::now() + Duration::from_secs(u64::from(HOURS) * 60 * 60);
@@ -167,7 +167,7 @@ fn the_group_alone_gives_no_right() {
     let leaf = Leaf::client(&current);
     let alone = leaf.issue(&stage.authorities.kubernetes, SystemTime::now()).unwrap();
     assert_eq!(stage.get(Some(&alone), "/v1/status").0, 403);
-    let foreign = Authorities::make(SystemTime::now()).unwrap();
+    let foreign = CertificateAuthorities::make(SystemTime::now()).unwrap();
     let foreign = Leaf { group: Some(GROUP.to_owned()), ..leaf }.issue(&foreign.kubernetes, SystemTime::now()).unwrap();
     assert!(stage.send(Some(&foreign), "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n").is_err());
 }

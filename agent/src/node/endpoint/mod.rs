@@ -28,12 +28,12 @@
 
 mod access;
 mod answer;
+mod connection_slots;
 mod deployer;
 mod idle_limit;
 mod metrics;
 mod renewal;
 mod routes;
-mod seats;
 mod server;
 mod snapshot;
 mod swap;
@@ -52,12 +52,12 @@ use contract::ports;
 use zeroize::Zeroizing;
 
 use crate::cluster::kubernetes::PKI;
-use crate::cluster::pki::{Authorities, Leaf};
+use crate::cluster::pki::{CertificateAuthorities, Leaf};
 use crate::host::{files, tls};
 use crate::intake::config::ControlPlane;
 use crate::status::Reporter;
 use crate::upgrade::swap::manager::SwapManager;
-use seats::Seats;
+use connection_slots::ConnectionSlots;
 
 /// The server's certificate and key, without their extensions: on the data disk.
 pub const CERTIFICATE: &str = "/etc/kubernetes/pki/kaas-endpoint";
@@ -82,7 +82,7 @@ pub struct Endpoint {
 struct Shared {
     context: Arc<EndpointContext>,
     limits: server::Limits,
-    seats: Arc<Seats>,
+    seats: Arc<ConnectionSlots>,
     /// The TLS configuration that new connections get; none while closed.
     open: Mutex<Option<Open>>,
 }
@@ -127,7 +127,7 @@ impl Endpoint {
 
     fn open_at(&self, address: SocketAddr, leaf: &Leaf, now: SystemTime) -> anyhow::Result<(bool, SocketAddr)> {
         let pki = files::below(&self.shared.context.root, PKI);
-        let authority = Authorities::read(&pki)?.kubernetes;
+        let authority = CertificateAuthorities::read(&pki)?.kubernetes;
         let base = files::below(&self.shared.context.root, CERTIFICATE);
         leaf.ensure(&authority, &base, now)?;
         let certificate = fs::read_to_string(base.with_extension("crt"))?;
@@ -165,7 +165,7 @@ impl Endpoint {
 fn fingerprints(authority: &str, certificate: &str) -> anyhow::Result<Fingerprints> {
     let der = |pem: &str| tls::certificates(pem)?.into_iter().next().context("there is no certificate");
     let authority = Fingerprint::of_key_of(&der(authority)?).context("reading the authority")?;
-    Ok(Fingerprints { authority, endpoint: Fingerprint::of(&der(certificate)?) })
+    Ok(Fingerprints { ca: authority, endpoint: Fingerprint::of(&der(certificate)?) })
 }
 
 /// What the server's certificate says: this node's name and address, and the

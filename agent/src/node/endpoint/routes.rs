@@ -9,7 +9,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::{Method, Request, StatusCode};
 use tokio::time::timeout;
 
-use super::access::{Caller, Right};
+use super::access::{AccessLevel, Caller};
 use super::answer::{self, Answer};
 use super::{EndpointContext, deployer, metrics, renewal, snapshot, swap};
 use crate::upgrade::swap::peers;
@@ -25,7 +25,7 @@ struct Route {
     /// Ends in `/` if one more name follows.
     path: &'static str,
     /// What a caller must at least be allowed.
-    right: Right,
+    right: AccessLevel,
     make: Make,
 }
 
@@ -40,23 +40,23 @@ enum Make {
     Proved(fn(&EndpointContext, &Caller, &[u8]) -> Answer),
 }
 
-const fn get(path: &'static str, right: Right, make: fn(&EndpointContext) -> Answer) -> Route {
+const fn get(path: &'static str, right: AccessLevel, make: fn(&EndpointContext) -> Answer) -> Route {
     Route { method: Method::GET, path, right, make: Make::Quick(make) }
 }
 
 const fn slow(method: Method, path: &'static str, make: fn(&EndpointContext, &str, &[u8]) -> Answer) -> Route {
-    Route { method, path, right: Right::Administrator, make: Make::Slow(make) }
+    Route { method, path, right: AccessLevel::Administrator, make: Make::Slow(make) }
 }
 
 const fn proved(path: &'static str, make: fn(&EndpointContext, &Caller, &[u8]) -> Answer) -> Route {
-    Route { method: Method::POST, path, right: Right::Anyone, make: Make::Proved(make) }
+    Route { method: Method::POST, path, right: AccessLevel::Anyone, make: Make::Proved(make) }
 }
 
 const ROUTES: &[Route] = &[
-    get("/livez", Right::Anyone, livez),
-    get("/v1/status", Right::Monitoring, status),
-    get("/metrics", Right::Monitoring, metrics),
-    get("/v1/snapshot", Right::Administrator, snapshot::answer),
+    get("/livez", AccessLevel::Anyone, livez),
+    get("/v1/status", AccessLevel::Monitoring, status),
+    get("/metrics", AccessLevel::Monitoring, metrics),
+    get("/v1/snapshot", AccessLevel::Administrator, snapshot::answer),
     slow(Method::GET, "/v1/node", swap::node),
     slow(Method::GET, peers::PATH, swap::disks),
     slow(Method::POST, "/v1/swap", swap::begin),
@@ -112,7 +112,7 @@ pub(super) async fn answer(context: Arc<EndpointContext>, request: Request<Incom
     }
 }
 
-fn find(method: &Method, path: &str, right: Option<Right>) -> Result<&'static Route, Box<Answer>> {
+fn find(method: &Method, path: &str, right: Option<AccessLevel>) -> Result<&'static Route, Box<Answer>> {
     let refuse = |status, reason: &str| Err(Box::new(answer::line(status, reason)));
     let here: Vec<&Route> = ROUTES.iter().filter(|route| route.name(path).is_some()).collect();
     if here.is_empty() {
@@ -123,14 +123,14 @@ fn find(method: &Method, path: &str, right: Option<Right>) -> Result<&'static Ro
         let methods: Vec<&str> = here.iter().map(|route| route.method.as_str()).collect();
         return refuse(StatusCode::METHOD_NOT_ALLOWED, &format!("this takes {} only", methods.join(", ")));
     };
-    if right.unwrap_or(Right::Anyone) < route.right {
+    if right.unwrap_or(AccessLevel::Anyone) < route.right {
         let needed = route.right.needed();
         return match right {
             None => refuse(
                 StatusCode::UNAUTHORIZED,
                 &format!("this takes a client certificate of the cluster's authority, {needed}"),
             ),
-            Some(Right::Revoked) => refuse(
+            Some(AccessLevel::Revoked) => refuse(
                 StatusCode::FORBIDDEN,
                 "this certificate was revoked: issue another one, `kaas-agent kubeconfig`, on a control-plane node; if the user was \
                  revoked, to another name",

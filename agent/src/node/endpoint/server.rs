@@ -22,13 +22,13 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::EndpointContext;
-use super::access::{Caller, Right};
+use super::access::{AccessLevel, Caller};
 use super::answer::Made;
+use super::connection_slots::{ConnectionSlot, ConnectionSlots};
 use super::deployer;
 use super::idle_limit::IdleLimit;
 use super::routes;
-use super::seats::{Seat, Seats};
-use crate::cluster::certificates::revoked;
+use crate::cluster::certificates::revocation_list;
 use crate::host::tls;
 
 /// The longest header, in bytes …
@@ -88,7 +88,7 @@ pub(super) fn start(
     address: SocketAddr,
     tls: Tls,
     context: Arc<EndpointContext>,
-    seats: Arc<Seats>,
+    seats: Arc<ConnectionSlots>,
     limits: Limits,
 ) -> anyhow::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(address)?;
@@ -106,7 +106,7 @@ async fn serve(
     listener: std::net::TcpListener,
     tls: Tls,
     context: Arc<EndpointContext>,
-    seats: Arc<Seats>,
+    seats: Arc<ConnectionSlots>,
     limits: Limits,
 ) {
     let listener = match TcpListener::from_std(listener) {
@@ -151,7 +151,7 @@ async fn converse(
     (stream, from): (TcpStream, SocketAddr),
     acceptor: TlsAcceptor,
     context: &Arc<EndpointContext>,
-    seat: &Seat,
+    seat: &ConnectionSlot,
     limits: Limits,
 ) -> anyhow::Result<()> {
     let stream = timeout(limits.beginning, acceptor.accept(IdleLimit::new(stream, limits.still)))
@@ -161,11 +161,15 @@ async fn converse(
     let connection = stream.get_ref().1;
     let certificate = connection.peer_certificates().and_then(<[_]>::first);
     let right = certificate.map(|certificate| {
-        let right = Right::of(certificate, || deployer::current_user(&context.root));
+        let right = AccessLevel::of(certificate, || deployer::current_user(&context.root));
         // The list is read only for a certificate that would give rights.
-        if right == Right::Anyone || !is_revoked(&context.root, certificate) { right } else { Right::Revoked }
+        if right == AccessLevel::Anyone || !is_revoked(&context.root, certificate) {
+            right
+        } else {
+            AccessLevel::Revoked
+        }
     });
-    if right > Some(Right::Anyone) {
+    if right > Some(AccessLevel::Anyone) {
         seat.hold();
     }
     // Over an older TLS nothing can be proved; all else can be asked.
@@ -175,7 +179,7 @@ async fn converse(
 
 /// Whether a certificate was revoked. Where that cannot be known it counts as revoked, until maintenance has made the list again.
 fn is_revoked(root: &Path, certificate: &[u8]) -> bool {
-    revoked::refuses(root, certificate).unwrap_or_else(|error| {
+    revocation_list::refuses(root, certificate).unwrap_or_else(|error| {
         log::error!("a certificate is refused, for it may be revoked: {error:#}");
         true
     })

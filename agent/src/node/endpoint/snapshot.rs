@@ -37,11 +37,11 @@ pub(crate) struct SnapshotTaker(Mutex<Latest>);
 enum Latest {
     #[default]
     Idle,
-    Making(JoinHandle<anyhow::Result<Made>>),
-    Made(Made, Instant),
+    Making(JoinHandle<anyhow::Result<FinishedSnapshot>>),
+    Made(FinishedSnapshot, Instant),
 }
 
-struct Made {
+struct FinishedSnapshot {
     path: PathBuf,
     sum: [u8; 32],
 }
@@ -53,7 +53,7 @@ pub(super) fn answer(context: &EndpointContext) -> Answer {
     })
 }
 
-type Work = Box<dyn FnOnce() -> anyhow::Result<Made> + Send>;
+type Work = Box<dyn FnOnce() -> anyhow::Result<FinishedSnapshot> + Send>;
 
 impl SnapshotTaker {
     fn answer(&self, work: impl FnOnce() -> Work) -> Answer {
@@ -86,7 +86,7 @@ fn failed(error: &anyhow::Error) -> Answer {
     answer::line(StatusCode::SERVICE_UNAVAILABLE, &format!("no snapshot could be taken: {error:#}"))
 }
 
-fn send(made: &Made) -> anyhow::Result<Answer> {
+fn send(made: &FinishedSnapshot) -> anyhow::Result<Answer> {
     let mut answer = answer::file(File::open(&made.path)?, "application/octet-stream")?;
     let name = made.path.file_name().unwrap_or_default().to_string_lossy();
     let digest = format!("sha-256=:{}:", BASE64_STANDARD.encode(made.sum));
@@ -96,10 +96,10 @@ fn send(made: &Made) -> anyhow::Result<Answer> {
     Ok(answer)
 }
 
-fn make(root: &Path) -> anyhow::Result<Made> {
+fn make(root: &Path) -> anyhow::Result<FinishedSnapshot> {
     let config = Records::new(root).config()?.context("this node has no configuration yet")?;
     let (snapshot, _) = command::take(root, config.control_plane()?, &Host, SystemTime::now())?;
-    Ok(Made { sum: files::sha256(&snapshot.path)?, path: snapshot.path })
+    Ok(FinishedSnapshot { sum: files::sha256(&snapshot.path)?, path: snapshot.path })
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
         let taker = SnapshotTaker::default();
         let work = || -> Work {
             let path = path.clone();
-            Box::new(move || Ok(Made { sum: files::sha256(&path)?, path }))
+            Box::new(move || Ok(FinishedSnapshot { sum: files::sha256(&path)?, path }))
         };
         let begun = taker.answer(work);
         assert_eq!(begun.status(), StatusCode::ACCEPTED);

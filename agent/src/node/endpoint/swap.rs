@@ -4,7 +4,7 @@
 use contract::codes;
 use contract::image::BUILD_DIGITS;
 use contract::json;
-use contract::swap::{CommitRequest, EvacuationRequest, Refused, Request, Stage};
+use contract::swap::{CommitRequest, EvacuationRequest, Rejection, Request, Stage};
 use hyper::StatusCode;
 use serde::Serialize;
 use uuid::Uuid;
@@ -36,7 +36,7 @@ pub(super) fn disks(context: &EndpointContext, _: &str, _: &[u8]) -> Answer {
     let Some(node) = context.swaps.context() else {
         return answer::line(StatusCode::SERVICE_UNAVAILABLE, NOT_YET);
     };
-    let told = || KnownDisks::told(&node.config.node.name, &node.identity()?, &node.image.build, &node.records());
+    let told = || KnownDisks::for_peers(&node.config.node.name, &node.identity()?, &node.image.build, &node.records());
     match told() {
         Ok(known) => json_answer(StatusCode::OK, &known),
         Err(error) => answer::line(StatusCode::SERVICE_UNAVAILABLE, &format!("{error:#}")),
@@ -62,7 +62,7 @@ pub(super) fn evacuate(context: &EndpointContext, _: &str, body: &[u8]) -> Answe
     leaving(context.swaps.evacuate(request))
 }
 
-fn leaving(begun: Result<Stage, Refused>) -> Answer {
+fn leaving(begun: Result<Stage, Rejection>) -> Answer {
     match begun {
         Ok(Stage::Prepared) => answer::line(StatusCode::OK, "prepared: the VM may be shut down"),
         Ok(_) => answer::line(StatusCode::ACCEPTED, "under way: see /v1/node"),
@@ -134,7 +134,7 @@ fn too_long(seconds: u64) -> String {
 }
 
 /// What failed rather than being refused is no conflict.
-fn conflict(refused: &Refused) -> Answer {
+fn conflict(refused: &Rejection) -> Answer {
     match [&codes::SWAP_FAILED, &codes::KUBERNETES_FAILED].iter().any(|failed| failed.code == refused.code) {
         true => json_answer(StatusCode::INTERNAL_SERVER_ERROR, refused),
         false => json_answer(StatusCode::CONFLICT, refused),

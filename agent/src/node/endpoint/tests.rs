@@ -9,8 +9,8 @@ use socket2::{Domain, Socket, Type};
 
 use super::*;
 use crate::cluster::certificates::renew::{self, Renewal};
-use crate::cluster::certificates::revoked;
-use crate::cluster::pki::{self, Certified};
+use crate::cluster::certificates::revocation_list;
+use crate::cluster::pki::{self, CertificateWithKey};
 use crate::cluster::records::Records;
 use crate::host::{files, tls};
 use crate::intake::config::fixture::three_nodes;
@@ -24,7 +24,7 @@ pub(super) struct Stage {
     _root: tempfile::TempDir,
     pub(super) endpoint: Endpoint,
     pub(super) reporter: Reporter,
-    pub(super) authorities: Authorities,
+    pub(super) authorities: CertificateAuthorities,
     address: SocketAddr,
 }
 
@@ -46,7 +46,7 @@ fn stage_with(beginning: Duration) -> Stage {
 fn stage_opened(beginning: Duration, open: impl FnOnce(&Endpoint, SystemTime) -> SocketAddr) -> Stage {
     let root = tempfile::tempdir().unwrap();
     let now = SystemTime::now();
-    let authorities = Authorities::make(now).unwrap();
+    let authorities = CertificateAuthorities::make(now).unwrap();
     authorities.ensure(&root.path().join("etc/kubernetes/pki")).unwrap();
     let reporter = Reporter::new(root.path(), Status::default());
     let endpoint = Endpoint::with_limits(root.path(), reporter.clone(), server::Limits { beginning, still: HANGS });
@@ -55,7 +55,7 @@ fn stage_opened(beginning: Duration, open: impl FnOnce(&Endpoint, SystemTime) ->
 }
 
 impl Stage {
-    fn client(&self, group: Option<&str>) -> Certified {
+    fn client(&self, group: Option<&str>) -> CertificateWithKey {
         let leaf = Leaf { group: group.map(str::to_owned), ..Leaf::client("somebody") };
         leaf.issue(&self.authorities.kubernetes, SystemTime::now()).unwrap()
     }
@@ -66,7 +66,7 @@ impl Stage {
 
     pub(super) fn connect(
         &self,
-        client: Option<&Certified>,
+        client: Option<&CertificateWithKey>,
     ) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
         self.connect_over(rustls::DEFAULT_VERSIONS, client)
     }
@@ -74,7 +74,7 @@ impl Stage {
     fn connect_over(
         &self,
         versions: &[&'static rustls::SupportedProtocolVersion],
-        client: Option<&Certified>,
+        client: Option<&CertificateWithKey>,
     ) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(HANGS)).unwrap();
@@ -85,7 +85,7 @@ impl Stage {
     fn secured(
         &self,
         versions: &[&'static rustls::SupportedProtocolVersion],
-        client: Option<&Certified>,
+        client: Option<&CertificateWithKey>,
         stream: TcpStream,
     ) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
         let roots = tls::trust_in(&self.authorities.kubernetes.certificate).unwrap();
@@ -108,7 +108,7 @@ impl Stage {
     }
 
     /// Sends a text and returns all that comes back.
-    pub(super) fn send(&self, client: Option<&Certified>, text: &str) -> std::io::Result<String> {
+    pub(super) fn send(&self, client: Option<&CertificateWithKey>, text: &str) -> std::io::Result<String> {
         self.send_over(rustls::DEFAULT_VERSIONS, client, text)
     }
 
@@ -116,7 +116,7 @@ impl Stage {
     pub(super) fn send_over(
         &self,
         versions: &[&'static rustls::SupportedProtocolVersion],
-        client: Option<&Certified>,
+        client: Option<&CertificateWithKey>,
         text: &str,
     ) -> std::io::Result<String> {
         let mut stream = self.connect_over(versions, client);
@@ -127,7 +127,7 @@ impl Stage {
     }
 
     /// Status code and body.
-    pub(super) fn get(&self, client: Option<&Certified>, path: &str) -> (u16, String) {
+    pub(super) fn get(&self, client: Option<&CertificateWithKey>, path: &str) -> (u16, String) {
         let answer = self.send(client, &format!("GET {path} HTTP/1.1\r\nHost: node\r\n\r\n")).unwrap();
         let (header, body) = answer.split_once("\r\n\r\n").expect(&answer);
         assert!(header.to_lowercase().contains("cache-control: no-store"), "{header}");
@@ -170,12 +170,12 @@ fn a_revoked_certificate_is_refused_from_the_next_connection_on() {
     assert_eq!(stage.get(Some(&administrator), "/v1/status").0, 200);
     let serial = pki::serial(&administrator.certificate).unwrap();
     fs::create_dir_all(stage.root().join("data/kaas")).unwrap();
-    revoked::revoke(stage.root(), &revoked::name(&serial).unwrap()).unwrap();
+    revocation_list::revoke(stage.root(), &revocation_list::name(&serial).unwrap()).unwrap();
     let (code, body) = stage.get(Some(&administrator), "/v1/status");
     assert_eq!(code, 403);
     assert!(body.starts_with("this certificate was revoked: "), "{body}");
     assert_eq!(stage.get(Some(&other), "/v1/status").0, 200);
-    revoked::revoke(stage.root(), "user/somebody").unwrap();
+    revocation_list::revoke(stage.root(), "user/somebody").unwrap();
     assert_eq!(stage.get(Some(&other), "/v1/status").0, 403);
     // If the list cannot be read, a client without a certificate is served as before.
     fs::write(stage.root().join("data/kaas/revoked.json"), "{").unwrap();
@@ -187,7 +187,7 @@ fn a_revoked_certificate_is_refused_from_the_next_connection_on() {
 fn a_renewal_of_certificates_is_asked_for_by_administrators_and_noted() {
     let stage = stage();
     fs::create_dir_all(stage.root().join("data/kaas")).unwrap();
-    let post = |client: &Certified, body: &str| {
+    let post = |client: &CertificateWithKey, body: &str| {
         let length = body.len();
         let text = format!("POST /v1/certificates HTTP/1.1\r\nHost: node\r\nContent-Length: {length}\r\n\r\n{body}");
         stage.send(Some(client), &text).unwrap()[9..12].to_owned()
@@ -228,7 +228,7 @@ fn a_snapshot_is_for_administrators_alone() {
 #[test]
 fn a_certificate_of_another_authority_is_refused() {
     let stage = stage();
-    let foreign = Authorities::make(SystemTime::now()).unwrap();
+    let foreign = CertificateAuthorities::make(SystemTime::now()).unwrap();
     let leaf = Leaf { group: Some("system:masters".into()), ..Leaf::client("somebody") };
     let certificate = leaf.issue(&foreign.kubernetes, SystemTime::now()).unwrap();
     let error = stage.send(Some(&certificate), "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n").unwrap_err();
@@ -259,7 +259,7 @@ fn what_cannot_be_asked_is_said_so() {
 fn swaps_are_for_administrators_alone_and_their_bodies_bounded() {
     let stage = stage();
     let request = include_str!("../../../../contract/testdata/swap-request.json");
-    let ask = |client: Option<&Certified>, line: &str, body: &str| {
+    let ask = |client: Option<&CertificateWithKey>, line: &str, body: &str| {
         let text = format!("{line} HTTP/1.1\r\nHost: node\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         let answer = stage.send(client, &text).unwrap();
         let (header, body) = answer.split_once("\r\n\r\n").expect(&answer);
@@ -285,7 +285,7 @@ fn swaps_are_for_administrators_alone_and_their_bodies_bounded() {
     assert_eq!((ask("POST /v1/evacuate", "{}").0, ask(&back, "").0), (400, 200));
     assert_eq!(ask("POST /v1/evacuate", &evacuation.replace(": 120", ": 1000000")).0, 400);
     let (code, body) = ask("POST /v1/swap", request);
-    let refused: contract::swap::Refused = serde_json::from_str(&body).unwrap();
+    let refused: contract::swap::Rejection = serde_json::from_str(&body).unwrap();
     assert_eq!((code, refused.code.as_str()), (409, "swap.not-ready"));
     assert_eq!(ask(&format!("DELETE /v1/swap/{id}"), "").0, 200);
     assert_eq!(ask("DELETE /v1/swap/x", "").0, 400);
@@ -314,7 +314,7 @@ fn an_old_copy_is_known_to_a_peer_whose_etcd_does_not_run_yet() {
     }
     let (root, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
     let pki = root.path().join("etc/kubernetes/pki");
-    Authorities::make(now).unwrap().ensure(&pki).unwrap();
+    CertificateAuthorities::make(now).unwrap().ensure(&pki).unwrap();
     let identity = Identity { node: "node1".into(), state: DiskState::Formed, ..disk::fixture::identity() };
     let judged = |counter| {
         let root = tempfile::tempdir().unwrap();
@@ -361,11 +361,11 @@ fn who_holds_connections_open_keeps_nobody_out_but_himself() {
     let stage = stage();
     let livez = "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n";
     let mut idle: Vec<TcpStream> =
-        (0..seats::PER_ADDRESS).map(|_| TcpStream::connect(stage.address).unwrap()).collect();
+        (0..connection_slots::PER_ADDRESS).map(|_| TcpStream::connect(stage.address).unwrap()).collect();
     // An administrator from the very address, who is slow.
     let mut slow = stage.connect(Some(&stage.client(Some("system:masters"))));
     slow.write_all(b"GET /v1/status HTTP/1.1\r\n").unwrap();
-    for _ in 0..3 * seats::PER_ADDRESS {
+    for _ in 0..3 * connection_slots::PER_ADDRESS {
         let answer = stage.send(None, livez).unwrap();
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     }
@@ -401,7 +401,7 @@ fn an_endpoint_that_a_node_opens_keeps_seats_for_the_nodes_of_its_cluster() {
     };
     // The node waits longest of all, and more strangers come than there is room for.
     let node = comes_from(2);
-    let strangers = u8::try_from(seats::CONNECTIONS).unwrap() + 1;
+    let strangers = u8::try_from(connection_slots::CONNECTIONS).unwrap() + 1;
     let mut strangers: Vec<TcpStream> = (100..100 + strangers).map(comes_from).collect();
     assert!(matches!(strangers[0].read(&mut [0]), Ok(0)), "who has waited longest of the strangers has given way");
     let mut node = stage.secured(rustls::DEFAULT_VERSIONS, None, node);

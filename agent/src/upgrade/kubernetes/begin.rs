@@ -2,11 +2,11 @@
 
 use contract::codes;
 use contract::kubernetes_upgrade::Request;
-use contract::swap::Refused;
+use contract::swap::Rejection;
 use uuid::Uuid;
 
 use super::{judge, look};
-use crate::cluster::kubernetes::upgrade::Begun;
+use crate::cluster::kubernetes::upgrade::UpgradeRecord;
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
 use crate::upgrade::swap::context::SwapContext;
@@ -17,19 +17,19 @@ use crate::upgrade::swap::manager::SwapManager;
 ///
 /// # Errors
 /// Why it is refused: nothing was changed.
-pub fn begin(manager: &SwapManager, request: &Request, runner: &dyn Runner) -> Result<bool, Refused> {
+pub fn begin(manager: &SwapManager, request: &Request, runner: &dyn Runner) -> Result<bool, Rejection> {
     let context = manager.context().ok_or_else(|| {
         let reason = "this node has not come far enough since power-on: ask again in a moment";
-        Refused::of(&codes::KUBERNETES_NOT_READY, reason)
+        Rejection::of(&codes::KUBERNETES_NOT_READY, reason)
     })?;
-    let failed = |error: anyhow::Error| Refused::of(&codes::KUBERNETES_FAILED, format!("{error:#}"));
+    let failed = |error: anyhow::Error| Rejection::of(&codes::KUBERNETES_FAILED, format!("{error:#}"));
     let records = context.records();
-    if let Some(begun) = records.entry::<Begun>().map_err(failed)?.filter(Begun::is_under_way) {
+    if let Some(begun) = records.entry::<UpgradeRecord>().map_err(failed)?.filter(UpgradeRecord::is_under_way) {
         return match begun.to == request.to {
             true => Ok(true),
             false => {
                 let reason = format!("the upgrade of this node to Kubernetes {} is under way", begun.to);
-                Err(Refused::of(&codes::KUBERNETES_ANOTHER, reason))
+                Err(Rejection::of(&codes::KUBERNETES_ANOTHER, reason))
             }
         };
     }
@@ -55,7 +55,7 @@ fn in_the_way(manager: &SwapManager) -> Option<String> {
 }
 
 fn save(context: &SwapContext, records: &Records, request: &Request) -> anyhow::Result<()> {
-    let begun = Begun {
+    let begun = UpgradeRecord {
         id: Uuid::new_v4(),
         from: context.config.cluster.kubernetes_minor.clone(),
         to: request.to.clone(),

@@ -2,19 +2,19 @@
 
 use contract::codes::{self, Code};
 use contract::minor::Minor;
-use contract::swap::Refused;
+use contract::swap::Rejection;
 
 /// The oldest etcd that kubeadm takes (`MinExternalEtcdVersion`, `cmd/kubeadm/app/constants` of 1.36 and 1.37).
 const OLDEST_ETCD: [u64; 3] = [3, 5, 24];
 
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct UpgradePreconditions {
     /// The minor that the node runs.
     pub(super) from: String,
     /// The one that is asked for.
     pub(super) to: String,
     /// Those in the image.
-    pub(super) carried: Vec<String>,
+    pub(super) available: Vec<String>,
     /// Whether the node does its part of the cluster, and its boot was found good.
     pub(super) ready: bool,
     /// What stands in the way on this node, in words: a swap under way or not committed, an evacuation.
@@ -32,7 +32,7 @@ pub(super) struct Seen {
 }
 
 /// Decides by everything but kubeadm's preflight, which is only asked when nothing else is in the way.
-pub(super) fn judge(seen: &Seen) -> Result<(), Refused> {
+pub(super) fn judge(seen: &UpgradePreconditions) -> Result<(), Rejection> {
     version(seen)?;
     if !seen.ready {
         return refuse(
@@ -62,7 +62,7 @@ pub(super) fn judge(seen: &Seen) -> Result<(), Refused> {
         }
         Err(why) => return refuse(&codes::KUBERNETES_NOT_READY, format!("the nodes cannot be listed: {why}")),
     }
-    seen.quorum.clone().map_err(|reason| Refused::of(&codes::KUBERNETES_ETCD, reason))?;
+    seen.quorum.clone().map_err(|reason| Rejection::of(&codes::KUBERNETES_ETCD, reason))?;
     etcd(&seen.etcd)?;
     match &seen.removed {
         Ok(removed) if removed.is_empty() => Ok(()),
@@ -79,8 +79,8 @@ pub(super) fn judge(seen: &Seen) -> Result<(), Refused> {
     }
 }
 
-fn version(seen: &Seen) -> Result<(), Refused> {
-    let Seen { from, to, carried, .. } = seen;
+fn version(seen: &UpgradePreconditions) -> Result<(), Rejection> {
+    let UpgradePreconditions { from, to, available: carried, .. } = seen;
     if !carried.contains(to) {
         let reason =
             format!("this image carries Kubernetes {}, not {to}; swap to one that does first", carried.join(" and "));
@@ -96,7 +96,7 @@ fn version(seen: &Seen) -> Result<(), Refused> {
     }
 }
 
-fn etcd(members: &[(String, Option<String>)]) -> Result<(), Refused> {
+fn etcd(members: &[(String, Option<String>)]) -> Result<(), Rejection> {
     let ill: Vec<&str> =
         members.iter().filter(|(_, version)| version.is_none()).map(|(node, _)| node.as_str()).collect();
     if !ill.is_empty() {
@@ -127,19 +127,19 @@ fn numbers(version: &str) -> Option<[u64; 3]> {
     numbers?.try_into().ok()
 }
 
-fn refuse(code: &Code, reason: impl Into<String>) -> Result<(), Refused> {
-    Err(Refused::of(code, reason))
+fn refuse(code: &Code, reason: impl Into<String>) -> Result<(), Rejection> {
+    Err(Rejection::of(code, reason))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fine() -> Seen {
-        Seen {
+    fn fine() -> UpgradePreconditions {
+        UpgradePreconditions {
             from: "1.35".into(),
             to: "1.36".into(),
-            carried: vec!["1.36".into(), "1.35".into()],
+            available: vec!["1.36".into(), "1.35".into()],
             ready: true,
             swap: None,
             others: Ok(vec![]),
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn each_thing_in_the_way_is_named() {
         let old = |version: &str| vec![("cp3".to_owned(), Some(version.to_owned()))];
-        type Change = Box<dyn Fn(&mut Seen)>;
+        type Change = Box<dyn Fn(&mut UpgradePreconditions)>;
         let table: Vec<(Change, &str, &str)> = vec![
             (Box::new(|seen| seen.to = "1.37".into()), "kubernetes.not-in-image", "1.36 and 1.35"),
             (Box::new(|seen| seen.to = "1.35".into()), "kubernetes.skew", "1.36 only"),

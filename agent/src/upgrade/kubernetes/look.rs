@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use contract::codes;
-use contract::swap::Refused;
+use contract::swap::Rejection;
 
 use super::deprecated;
-use super::judge::Seen;
+use super::judge::UpgradePreconditions;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::member;
 use crate::cluster::kubernetes::api::{self, Api};
@@ -18,7 +18,7 @@ use crate::host::command::{self, Command, Runner};
 use crate::host::files;
 use crate::status::Phase;
 use crate::upgrade::swap::context::SwapContext;
-use crate::upgrade::swap::{good, quorum};
+use crate::upgrade::swap::{boot_health, quorum};
 
 /// How long a member or an API server may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ const DRY_RUN_DIRECTORY: &str = "KUBEADM_UPGRADE_DRYRUN_DIR";
 const NOT_KUBEADMS: &str = "SystemVerification,CoreDNSUnsupportedPlugins,CoreDNSMigration";
 
 /// Looks at the node and its cluster. `swap` is what stands in the way on the node itself.
-pub(super) fn look(context: &SwapContext, to: &str, swap: Option<String>, runner: &dyn Runner) -> Seen {
+pub(super) fn look(context: &SwapContext, to: &str, swap: Option<String>, runner: &dyn Runner) -> UpgradePreconditions {
     let (config, status) = (&context.config, context.reporter.status());
     let timeout = config.timeout(ASKING);
     let members = at_once::ask(&config.cluster.control_nodes, |node| {
@@ -38,11 +38,11 @@ pub(super) fn look(context: &SwapContext, to: &str, swap: Option<String>, runner
         let status = || EtcdClient::new(node, &context.pki, timeout)?.status();
         healthy.then(status).and_then(Result::ok).map(|status| status.version)
     });
-    Seen {
+    UpgradePreconditions {
         from: config.cluster.kubernetes_minor.clone(),
         to: to.to_owned(),
-        carried: context.image.kubernetes.iter().map(|release| release.minor.clone()).collect(),
-        ready: status.phase == Phase::Done && status.is_ready() && good::read(&context.root).is_some(),
+        available: context.image.kubernetes.iter().map(|release| release.minor.clone()).collect(),
+        ready: status.phase == Phase::Done && status.is_ready() && boot_health::read(&context.root).is_some(),
         swap,
         others: context.others_under_way().map_err(said),
         not_ready: not_ready(context).map_err(said),
@@ -87,7 +87,12 @@ fn removed(context: &SwapContext, to: &str, runner: &dyn Runner) -> anyhow::Resu
 ///
 /// # Errors
 /// kubeadm's reasons.
-pub(super) fn preflight(context: &SwapContext, minor: &str, version: &str, runner: &dyn Runner) -> Result<(), Refused> {
+pub(super) fn preflight(
+    context: &SwapContext,
+    minor: &str,
+    version: &str,
+    runner: &dyn Runner,
+) -> Result<(), Rejection> {
     let directory = files::below(&context.root, DRY_RUN);
     let command = Command::new(format!("{MINORS}/{minor}/kubeadm"))
         .args(["upgrade", "apply", "phase", "preflight", &format!("v{version}"), "--dry-run", "--yes"])
@@ -104,7 +109,7 @@ pub(super) fn preflight(context: &SwapContext, minor: &str, version: &str, runne
             command::Error::Failed { tail, .. } => reasons(&tail),
             other => other.to_string(),
         };
-        Refused::of(&codes::KUBERNETES_PREFLIGHT, format!("kubeadm refuses: {reason}"))
+        Rejection::of(&codes::KUBERNETES_PREFLIGHT, format!("kubeadm refuses: {reason}"))
     })
 }
 

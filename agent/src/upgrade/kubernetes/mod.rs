@@ -10,9 +10,9 @@
 mod begin;
 pub mod command;
 mod deprecated;
+mod execute;
 mod judge;
 mod look;
-mod work;
 
 pub use begin::begin;
-pub use work::{finish, go_on};
+pub use execute::{finish, resume};

@@ -91,18 +91,18 @@ mod tests {
     use crate::host::disk::{DiskState, fixture};
     use crate::host::files::power;
     use contract::bios_uuid::BiosUuid;
-    use contract::swap::{Image, Use};
+    use contract::swap::{Image, VmImage};
     use std::path::PathBuf;
 
     const A: BiosUuid = BiosUuid::from_u128(0xa);
     const B: BiosUuid = BiosUuid::from_u128(0xb);
 
-    fn vm(vm: BiosUuid, version: &str) -> Use {
-        Use { vm: Some(vm), version: version.into(), build: format!("build of {version}") }
+    fn vm(vm: BiosUuid, version: &str) -> VmImage {
+        VmImage { vm: Some(vm), version: version.into(), build: format!("build of {version}") }
     }
 
     /// A VM with an image that nobody has signed.
-    fn unsigned(own: &Use) -> Claimant {
+    fn unsigned(own: &VmImage) -> Claimant {
         Claimant { own: own.clone(), publisher: None, upgrades_from: None }
     }
 

@@ -12,14 +12,14 @@ use clap::Args;
 use contract::node::Node;
 use contract::ports;
 use contract::swap::Image;
-use contract::swap::{Refused, Request, Stage, SwapState};
+use contract::swap::{Rejection, Request, Stage, SwapState};
 use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::pki::groups::ADMINISTRATORS;
-use crate::cluster::pki::{Authorities, Leaf};
+use crate::cluster::pki::{CertificateAuthorities, Leaf};
 use crate::cluster::records::Records;
 use crate::host::files;
 use crate::host::https::{Answer, Client};
@@ -153,7 +153,7 @@ impl Agent {
     pub(crate) fn of(root: &Path) -> anyhow::Result<Self> {
         let config = Records::new(root).config()?.context("this node has no configuration yet")?;
         // Whoever is root here has the authority's key: a certificate for this one command is kept nowhere.
-        let authority = Authorities::read(&files::below(root, PKI))?.kubernetes;
+        let authority = CertificateAuthorities::read(&files::below(root, PKI))?.kubernetes;
         let group = Some(ADMINISTRATORS[0].to_owned());
         let own = Leaf { group, ..Leaf::client("kaas-agent:command") };
         let own = own.issue_for(&authority, SystemTime::now(), VALIDITY)?;
@@ -186,7 +186,7 @@ fn expect(answer: Answer, codes: &[u16]) -> anyhow::Result<Vec<u8>> {
     if codes.contains(&answer.code) {
         return Ok(answer.body);
     }
-    if let Ok(refused) = serde_json::from_slice::<Refused>(&answer.body) {
+    if let Ok(refused) = serde_json::from_slice::<Rejection>(&answer.body) {
         return Err(refused.into());
     }
     bail!("the agent answers {}: {}", answer.code, String::from_utf8_lossy(&answer.body).trim())

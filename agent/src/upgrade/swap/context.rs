@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use contract::image::ImageFacts;
-use contract::swap::Use;
+use contract::swap::VmImage;
 use uuid::Uuid;
 
 use super::node_record;
 use crate::cluster::etcd::client::EtcdClient;
-use crate::cluster::kubernetes::upgrade::Begun;
+use crate::cluster::kubernetes::upgrade::UpgradeRecord;
 use crate::cluster::records::Records;
 use crate::host::disk::{Identity, Slots, Swap, slots};
 use crate::intake::config::ControlPlane;
@@ -32,21 +32,21 @@ pub struct SwapContext {
     /// The device of the data disk.
     pub disk: PathBuf,
     /// This VM with its image.
-    pub own: Use,
+    pub own: VmImage,
     /// Tells the world.
     pub reporter: Reporter,
     /// Tells the cluster.
     pub announcer: node_record::Announcer,
     /// Who may change what the cluster knows of this node's leaving.
-    pub turn: Turn,
+    pub announcement_lock: AnnouncementLock,
 }
 
 /// Held by whoever changes what the cluster knows of a node that leaves its work, from the look at what is under way until
 /// the cluster has it: maintenance may not undo what a swap that has just begun does. Clones are the same turn.
 #[derive(Clone, Default)]
-pub struct Turn(Arc<Mutex<()>>);
+pub struct AnnouncementLock(Arc<Mutex<()>>);
 
-impl Turn {
+impl AnnouncementLock {
     pub fn take(&self) -> MutexGuard<'_, ()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,14 +97,14 @@ impl SwapContext {
     ///
     /// # Errors
     /// The disk cannot be written, or etcd does not take it.
-    pub fn tell(&self, under_way: impl FnOnce() -> Option<Uuid>) -> anyhow::Result<()> {
-        let _turn = self.turn.take();
-        self.announcer.tell(under_way())
+    pub fn announce(&self, under_way: impl FnOnce() -> Option<Uuid>) -> anyhow::Result<()> {
+        let _turn = self.announcement_lock.take();
+        self.announcer.announce(under_way())
     }
 
     /// The upgrade of Kubernetes that is under way.
-    pub fn upgrade(&self) -> Option<Begun> {
-        self.records().entry::<Begun>().ok().flatten().filter(Begun::is_under_way)
+    pub fn upgrade(&self) -> Option<UpgradeRecord> {
+        self.records().entry::<UpgradeRecord>().ok().flatten().filter(UpgradeRecord::is_under_way)
     }
 
     /// The other nodes that are being swapped, or upgraded to another Kubernetes.

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use contract::codes::{self, Code};
-use contract::swap::{Losses, Refused};
+use contract::swap::{Losses, Rejection};
 use uuid::Uuid;
 
 use super::context::SwapContext;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::api::{self, Api};
-use crate::cluster::kubernetes::pods::{self, Stay};
+use crate::cluster::kubernetes::pods::{self, DrainBlockers};
 use crate::cluster::records::Cordon;
-use crate::cluster::virtual_address;
+use crate::cluster::virtual_ip;
 use crate::host::command::Runner;
 
 /// How long the address and the leadership may take to move, times the timeout factor.
@@ -71,9 +71,9 @@ impl Evacuation<'_> {
         if config.peers().next().is_none() {
             return Ok(true);
         }
-        virtual_address::hold_back(&self.context.root, address).context("yielding the virtual IP")?;
+        virtual_ip::disable(&self.context.root, address).context("yielding the virtual IP")?;
         let limit = config.timeout(MOVING);
-        self.until(&format!("this node still holds {address}"), limit, || virtual_address::gone(address))
+        self.until(&format!("this node still holds {address}"), limit, || virtual_ip::is_released(address))
     }
 
     /// Lets another member lead etcd.
@@ -101,7 +101,7 @@ impl Evacuation<'_> {
     /// Keeps new pods away. Notes first that it was us who cordoned the node.
     pub fn cordon(&self) -> anyhow::Result<()> {
         let (context, node) = (self.context, &self.context.config.node.name);
-        let _turn = context.turn.take();
+        let _turn = context.announcement_lock.take();
         let records = context.records();
         let noted = records.entry::<Cordon>()?;
         let mut ours = noted.is_some();
@@ -168,17 +168,17 @@ impl Evacuation<'_> {
     /// What kept the pods, as the API server says it; kubectl's own `error` if it does not.
     fn why_not_drained(&self, error: anyhow::Error) -> anyhow::Error {
         let (node, seconds) = (&self.context.config.node.name, self.drain_seconds);
-        let ask = |api: Api| api.why_they_stay(&api.pods_to_move(node)?);
+        let ask = |api: Api| api.drain_blockers(&api.pods_to_move(node)?);
         let stay = self.api().and_then(ask).unwrap_or_else(|unknown| {
             log::warn!("which pods stay on {node} cannot be known: {unknown:#}");
-            Stay::default()
+            DrainBlockers::default()
         });
         let refused = match stay {
-            Stay { blocked, .. } if !blocked.is_empty() => Refused::of(
+            DrainBlockers { blocked, .. } if !blocked.is_empty() => Rejection::of(
                 &codes::DRAIN_BLOCKED,
                 format!("draining {node}: these pods may not be evicted after {seconds} s: {}", blocked.join(", ")),
             ),
-            Stay { ending, .. } if !ending.is_empty() => Refused::of(
+            DrainBlockers { ending, .. } if !ending.is_empty() => Rejection::of(
                 &codes::DRAIN_UNFINISHED,
                 format!("draining {node}: these pods have not ended after {seconds} s: {}", ending.join(", ")),
             ),
@@ -214,7 +214,7 @@ pub fn uncordon_unless(
     runner: &dyn Runner,
     leaves: impl FnOnce() -> bool,
 ) -> anyhow::Result<bool> {
-    let _turn = context.turn.take();
+    let _turn = context.announcement_lock.take();
     let records = context.records();
     if leaves() || records.entry::<Cordon>()?.is_none() {
         return Ok(false);
@@ -225,12 +225,12 @@ pub fn uncordon_unless(
 }
 
 /// Why something was given up: with the code that a [`Refused`] in the error has, or else this one.
-pub fn failure(error: &anyhow::Error, otherwise: &Code) -> Refused {
-    let refused = |cause: &(dyn Error + 'static)| cause.downcast_ref::<Refused>().cloned();
+pub fn failure(error: &anyhow::Error, otherwise: &Code) -> Rejection {
+    let refused = |cause: &(dyn Error + 'static)| cause.downcast_ref::<Rejection>().cloned();
     let words: Vec<String> =
         error.chain().map(|cause| refused(cause).map_or_else(|| cause.to_string(), |refused| refused.reason)).collect();
     let code = error.chain().find_map(refused).map_or_else(|| otherwise.code.to_owned(), |refused| refused.code);
-    Refused { code, reason: words.join(": ") }
+    Rejection { code, reason: words.join(": ") }
 }
 
 fn kubectl(context: &SwapContext, runner: &dyn Runner, arguments: &[&str]) -> anyhow::Result<String> {
@@ -246,7 +246,7 @@ mod tests {
     fn what_was_given_up_has_the_code_of_its_cause_and_the_words_of_all() {
         let plain = anyhow::anyhow!("no route").context("asking");
         assert_eq!(failure(&plain, &codes::SWAP_FAILED).to_string(), "asking: no route [swap.failed]");
-        let blocked = anyhow::Error::from(Refused::of(&codes::DRAIN_BLOCKED, "web/a stays")).context("leaving");
+        let blocked = anyhow::Error::from(Rejection::of(&codes::DRAIN_BLOCKED, "web/a stays")).context("leaving");
         assert_eq!(failure(&blocked, &codes::SWAP_FAILED).to_string(), "leaving: web/a stays [drain.blocked]");
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use contract::node::{Etcd, Kubernetes, Member, Node, Pods, RunningImage, VirtualAddress};
 use contract::swap::{EvacuationState, SwapState};
 
+use super::boot_health;
 use super::context::SwapContext;
-use super::good;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::replace;
 use crate::cluster::kubernetes::api::Api;
 use crate::cluster::kubernetes::{pods, upgrade};
-use crate::cluster::virtual_address;
+use crate::cluster::virtual_ip;
 use crate::host::at_once;
 
 /// How long a member may take to answer, times the timeout factor.
@@ -42,15 +42,15 @@ pub fn node(
         kubernetes: Kubernetes {
             version: release.map_or_else(|| minor.clone(), |release| release.version.clone()),
             upgrade: upgrade::state(&context.records()),
-            carried: image.kubernetes.iter().map(|release| release.version.clone()).collect(),
+            available: image.kubernetes.iter().map(|release| release.version.clone()).collect(),
         },
         etcd: etcd(context),
         virtual_address: config
             .cluster
             .virtual_address
-            .map(|address| VirtualAddress { address, held: virtual_address::held(address) }),
+            .map(|address| VirtualAddress { address, held: virtual_ip::held(address) }),
         ready: context.reporter.status().is_ready(),
-        good: good::read(&context.root),
+        healthy: boot_health::read(&context.root),
         swap,
         evacuation,
         pods: Some(pods(context)),
@@ -78,7 +78,7 @@ fn etcd(context: &SwapContext) -> Option<Etcd> {
     let status = own.status().ok()?;
     let members = own.members().ok()?;
     let healthy = |member: &crate::cluster::etcd::client::Member| {
-        let node = context.config.cluster.control_nodes.iter().find(|node| replace::is(member, node));
+        let node = context.config.cluster.control_nodes.iter().find(|node| replace::is_member_of(member, node));
         node.is_some_and(|node| ask(node).is_ok_and(|etcd| etcd.healthy()))
     };
     let members = at_once::ask(members, healthy).into_iter().map(|(member, healthy)| Member {

@@ -50,7 +50,7 @@ impl Options {
 
 /// A disk that this VM is refused, and why.
 #[derive(Debug)]
-pub struct Outlook {
+pub struct ForceAdoptPreview {
     disk: Disk,
     identity: Identity,
     refusal: Refusal,
@@ -61,14 +61,14 @@ pub struct Outlook {
 ///
 /// # Errors
 /// There is none that is refused for its holder or for the image alone.
-pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
+pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<ForceAdoptPreview> {
     let claimant = Claimant::of(platform, &image::read(platform.root())?);
     let examination = disk::examine(platform, &claimant, platform.root(), runner).context("looking at the disks")?;
     match examination.data_disk {
         DataDisk::HeldElsewhere { disk, identity } => {
             let refusal =
                 ownership::may_take(&identity, &claimant).err().context("the disk is not refused any more")?;
-            Ok(Outlook { disk, identity, refusal, claimant })
+            Ok(ForceAdoptPreview { disk, identity, refusal, claimant })
         }
         DataDisk::Ours { identity, .. } => {
             bail!("the data disk of {} is this VM's already: nothing was changed", identity.node)
@@ -77,7 +77,7 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
     }
 }
 
-impl Outlook {
+impl ForceAdoptPreview {
     /// What will happen, for a person who is about to type the node's name.
     pub fn words(&self) -> String {
         let Identity { node, cluster, image_version, .. } = &self.identity;
@@ -174,8 +174,8 @@ impl Outlook {
 ///
 /// # Errors
 /// The disk cannot be written, or the system does not restart; the next start goes on.
-pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
-    let Outlook { disk, identity, claimant, .. } = outlook;
+pub fn begin(outlook: &ForceAdoptPreview, runner: &dyn Runner) -> anyhow::Result<()> {
+    let ForceAdoptPreview { disk, identity, claimant, .. } = outlook;
     let over = ownership::taken_over(identity, claimant, Uuid::new_v4());
     let take = || {
         let written = (0..2).try_for_each(|_| slots::write(&disk.path, &over));

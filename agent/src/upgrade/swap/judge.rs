@@ -2,15 +2,15 @@
 //! looked up just before. What cannot be known is not well.
 
 use contract::codes;
-use contract::swap::{Refused, Request, Stage, SwapState};
+use contract::swap::{Rejection, Request, Stage, SwapState};
 use contract::version::is_older;
 
 use super::context::SwapContext;
+use super::preparation_record::{PreparationRecord, Purpose};
 use super::quorum;
-use super::saved::{Leaving, Purpose};
 
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct SwapPreconditions {
     /// Whether the node has formed and Kubernetes calls it ready.
     ready: bool,
     quorum: Result<(), String>,
@@ -18,7 +18,7 @@ pub(super) struct Seen {
     others: Result<Vec<String>, String>,
 }
 
-impl Seen {
+impl SwapPreconditions {
     /// Looks. Members are asked all at once.
     pub(super) fn look(context: &SwapContext) -> Self {
         let status = context.reporter.status();
@@ -31,31 +31,31 @@ impl Seen {
 }
 
 /// Decides whether this node may leave its work.
-pub(super) fn judge(seen: &Seen) -> Result<(), Refused> {
+pub(super) fn judge(seen: &SwapPreconditions) -> Result<(), Rejection> {
     if !seen.ready {
         let reason = "this node is not ready: `kaas-agent status` says why";
-        return Err(Refused::of(&codes::SWAP_NOT_READY, reason));
+        return Err(Rejection::of(&codes::SWAP_NOT_READY, reason));
     }
-    seen.quorum.clone().map_err(|reason| Refused::of(&codes::SWAP_QUORUM, reason))?;
+    seen.quorum.clone().map_err(|reason| Rejection::of(&codes::SWAP_QUORUM, reason))?;
     match &seen.others {
         Ok(others) => match others.first() {
             Some(other) => {
                 let reason = format!("{other} is being swapped: finish or cancel that first");
-                Err(Refused::of(&codes::SWAP_ANOTHER, reason))
+                Err(Rejection::of(&codes::SWAP_ANOTHER, reason))
             }
             None => Ok(()),
         },
         Err(error) => {
             let reason = format!("whether another node is being swapped cannot be known: {error}");
-            Err(Refused::of(&codes::SWAP_ANOTHER, reason))
+            Err(Rejection::of(&codes::SWAP_ANOTHER, reason))
         }
     }
 }
 
 /// Decides whether the image may follow this one, of the version `own`.
-pub(super) fn version(own: &str, request: &Request) -> Result<(), Refused> {
+pub(super) fn version(own: &str, request: &Request) -> Result<(), Rejection> {
     if is_older(&request.to.version, own) && !request.downgrade {
-        return Err(Refused::of(
+        return Err(Rejection::of(
             &codes::IMAGE_DOWNGRADE,
             format!(
                 "image {} is older than {own}, which runs here; if that is meant, ask for a downgrade",
@@ -69,19 +69,19 @@ pub(super) fn version(own: &str, request: &Request) -> Result<(), Refused> {
 /// What asking for `purpose` means beside what is there: how far it is if it is the same, or none if it may begin anew.
 pub(super) fn repeated(
     taken: Option<&SwapState>,
-    leaving: Option<&Leaving>,
+    leaving: Option<&PreparationRecord>,
     purpose: &Purpose,
-) -> Result<Option<Stage>, Refused> {
+) -> Result<Option<Stage>, Rejection> {
     match leaving.filter(|leaving| leaving.stage.is_under_way()) {
-        Some(leaving) if leaving.purpose.is(purpose) => return Ok(Some(leaving.stage)),
+        Some(leaving) if leaving.purpose.is_same_request(purpose) => return Ok(Some(leaving.stage)),
         Some(leaving) => {
             let reason = format!("{} of this node is under way: cancel it first", leaving.purpose);
-            return Err(Refused::of(&codes::SWAP_ANOTHER, reason));
+            return Err(Rejection::of(&codes::SWAP_ANOTHER, reason));
         }
         None => {}
     }
     match (taken, purpose) {
-        (Some(state), Purpose::Swap(_)) => Err(Refused::of(
+        (Some(state), Purpose::Swap(_)) => Err(Rejection::of(
             &codes::SWAP_TAKEN,
             format!("the swap {} is not committed yet: commit it, or give the disk back", state.id),
         )),
@@ -92,11 +92,11 @@ pub(super) fn repeated(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use contract::swap::{EvacuationRequest, Image, Losses, Use};
+    use contract::swap::{EvacuationRequest, Image, Losses, VmImage};
     use uuid::Uuid;
 
-    fn seen() -> Seen {
-        Seen { ready: true, quorum: Ok(()), others: Ok(vec![]) }
+    fn seen() -> SwapPreconditions {
+        SwapPreconditions { ready: true, quorum: Ok(()), others: Ok(vec![]) }
     }
 
     fn request(id: u128, version: &str) -> Request {
@@ -108,10 +108,14 @@ mod tests {
     fn what_stands_against_leaving_is_named_with_its_code() {
         assert_eq!(judge(&seen()), Ok(()));
         let cases = [
-            (Seen { ready: false, ..seen() }, "swap.not-ready", "not ready"),
-            (Seen { quorum: Err("cp3 has no etcd member".into()), ..seen() }, "swap.quorum", "cp3 has no etcd member"),
-            (Seen { others: Ok(vec!["cp2".into()]), ..seen() }, "swap.another", "cp2 is being swapped"),
-            (Seen { others: Err("no answer".into()), ..seen() }, "swap.another", "no answer"),
+            (SwapPreconditions { ready: false, ..seen() }, "swap.not-ready", "not ready"),
+            (
+                SwapPreconditions { quorum: Err("cp3 has no etcd member".into()), ..seen() },
+                "swap.quorum",
+                "cp3 has no etcd member",
+            ),
+            (SwapPreconditions { others: Ok(vec!["cp2".into()]), ..seen() }, "swap.another", "cp2 is being swapped"),
+            (SwapPreconditions { others: Err("no answer".into()), ..seen() }, "swap.another", "no answer"),
         ];
         for (seen, code, words) in cases {
             let refused = judge(&seen).unwrap_err();
@@ -133,7 +137,7 @@ mod tests {
         let evacuation = |id| Purpose::Evacuation(EvacuationRequest { id: Uuid::from_u128(id), drain_seconds: 1 });
         for purpose in [swap(1, "2"), evacuation(1)] {
             assert_eq!(repeated(None, None, &purpose), Ok(None));
-            let at = |stage| Leaving { stage, ..Leaving::begun(purpose.clone()) };
+            let at = |stage| PreparationRecord { stage, ..PreparationRecord::begun(purpose.clone()) };
             for stage in [Stage::Judging, Stage::Yielding, Stage::MovingLeader, Stage::Draining, Stage::Prepared] {
                 assert_eq!(repeated(None, Some(&at(stage)), &purpose), Ok(Some(stage)));
                 for other in [swap(2, "2"), swap(1, "3"), evacuation(2)] {
@@ -149,7 +153,7 @@ mod tests {
             error: None,
             code: None,
             losses: Losses::default(),
-            from: Use { vm: None, version: "1".into(), build: "a".into() },
+            from: VmImage { vm: None, version: "1".into(), build: "a".into() },
             to: None,
         };
         assert_eq!(repeated(Some(&taken), None, &swap(1, "2")).unwrap_err().code, "swap.taken");

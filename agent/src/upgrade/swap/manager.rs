@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use contract::codes;
-use contract::swap::{EvacuationRequest, EvacuationState, Losses, Refused, Request, Stage, SwapState};
+use contract::swap::{EvacuationRequest, EvacuationState, Losses, Rejection, Request, Stage, SwapState};
 use uuid::Uuid;
 
 use super::context::SwapContext;
 use super::evacuate::failure;
-use super::judge::{self, Seen};
+use super::judge::{self, SwapPreconditions};
 use super::manager_state::{ManagerState, taken};
-use super::prepare::Work;
-use super::saved::{Leaving, Purpose};
-use super::{good, publisher};
+use super::preparation_record::{PreparationRecord, Purpose};
+use super::prepare::PreparationTask;
+use super::{boot_health, publisher};
 use crate::host::command::{Runner, SlowHost};
 use crate::host::disk::Identity;
 
@@ -70,7 +70,7 @@ impl SwapManager {
     }
 
     pub fn evacuation(&self) -> Option<EvacuationState> {
-        self.lock().leaving.as_ref().and_then(Leaving::evacuation)
+        self.lock().preparation.as_ref().and_then(PreparationRecord::evacuation)
     }
 
     /// What is being prepared, or is, on this VM, or its upgrade of Kubernetes: what other nodes wait for.
@@ -84,7 +84,7 @@ impl SwapManager {
     ///
     /// # Errors
     /// Why it is refused: nothing was changed.
-    pub fn begin(&self, request: Request) -> Result<Stage, Refused> {
+    pub fn begin(&self, request: Request) -> Result<Stage, Rejection> {
         self.leave(Purpose::Swap(request))
     }
 
@@ -93,27 +93,27 @@ impl SwapManager {
     ///
     /// # Errors
     /// Why it is refused: nothing was changed.
-    pub fn evacuate(&self, request: EvacuationRequest) -> Result<Stage, Refused> {
+    pub fn evacuate(&self, request: EvacuationRequest) -> Result<Stage, Rejection> {
         self.leave(Purpose::Evacuation(request))
     }
 
-    fn leave(&self, purpose: Purpose) -> Result<Stage, Refused> {
-        self.leave_if(purpose, |context| judge::judge(&Seen::look(context)))
+    fn leave(&self, purpose: Purpose) -> Result<Stage, Rejection> {
+        self.leave_if(purpose, |context| judge::judge(&SwapPreconditions::look(context)))
     }
 
     /// Begins what `purpose` asks for if `judged` allows it, which may take long.
     fn leave_if(
         &self,
         purpose: Purpose,
-        judged: impl FnOnce(&SwapContext) -> Result<(), Refused>,
-    ) -> Result<Stage, Refused> {
+        judged: impl FnOnce(&SwapContext) -> Result<(), Rejection>,
+    ) -> Result<Stage, Rejection> {
         let context = self.context().ok_or_else(not_open)?;
         if let Some(stage) = self.lock().repeated(&purpose)? {
             return Ok(stage);
         }
         if let Some(begun) = context.upgrade() {
             let reason = format!("the upgrade of this node to Kubernetes {} is under way", begun.to);
-            return Err(Refused::of(&codes::SWAP_ANOTHER, reason));
+            return Err(Rejection::of(&codes::SWAP_ANOTHER, reason));
         }
         let own = &context.image.version;
         if let Purpose::Swap(request) = &purpose {
@@ -139,11 +139,11 @@ impl SwapManager {
     ///
     /// # Errors
     /// Another VM's disk was taken already, or it cannot be undone now.
-    pub fn cancel(&self, id: Uuid, runner: &dyn Runner) -> Result<bool, Refused> {
+    pub fn cancel(&self, id: Uuid, runner: &dyn Runner) -> Result<bool, Rejection> {
         let (context, purpose) = {
             let mut inner = self.lock();
             if inner.taken.as_ref().is_some_and(|taken| taken.id == id) {
-                return Err(Refused::of(
+                return Err(Rejection::of(
                     &codes::SWAP_TAKEN,
                     "this VM has the data disk of the former one: to go back, give the disk back to that one",
                 ));
@@ -190,9 +190,9 @@ impl SwapManager {
     /// Undoes what was done for a purpose that is given up, and tells the cluster. Who tells it what is under way from then on
     /// does not tell it of that again, though it is not forgotten yet.
     fn undo(&self, context: &SwapContext, purpose: &Purpose, runner: &dyn Runner) -> anyhow::Result<()> {
-        Work::undo(context, runner)?;
+        PreparationTask::undo(context, runner)?;
         self.lock().undone = Some(purpose.id());
-        let told = context.tell(|| self.under_way());
+        let told = context.announce(|| self.under_way());
         told.with_context(|| format!("telling the cluster that {purpose} is off"))?;
         context.note(&format!("{purpose} is withdrawn"));
         Ok(())
@@ -203,7 +203,7 @@ impl SwapManager {
     ///
     /// # Errors
     /// Another swap is meant, this boot is not good yet, the node is leaving its work, or the disk cannot be written.
-    pub fn commit(&self, swap: Option<Uuid>) -> Result<bool, Refused> {
+    pub fn commit(&self, swap: Option<Uuid>) -> Result<bool, Rejection> {
         let context = self.context().ok_or_else(not_open)?;
         // Nothing else begins meanwhile.
         let mut inner = self.lock();
@@ -211,14 +211,14 @@ impl SwapManager {
         // A request that was sent before the last commit may come now.
         if let Some(other) = swap.filter(|swap| *swap != state.id) {
             let reason = format!("the swap {other} is not this node's any more; its swap is {}", state.id);
-            return Err(Refused::of(&codes::SWAP_ANOTHER, reason));
+            return Err(Rejection::of(&codes::SWAP_ANOTHER, reason));
         }
         if let Some(leaving) = inner.leaving() {
             let reason = format!("{} of this node is under way: cancel it first", leaving.purpose);
-            return Err(Refused::of(&codes::SWAP_ANOTHER, reason));
+            return Err(Rejection::of(&codes::SWAP_ANOTHER, reason));
         }
-        if good::read(&context.root).is_none() {
-            return Err(Refused::of(
+        if boot_health::read(&context.root).is_none() {
+            return Err(Rejection::of(
                 &codes::SWAP_NOT_GOOD,
                 "this boot is not marked good yet; `journalctl -u kaas-mark-good` says what is missing",
             ));
@@ -257,7 +257,7 @@ impl SwapManager {
     fn carry_out(&self, context: &SwapContext, purpose: &Purpose, cancelled: &AtomicBool, runner: &dyn Runner) {
         let mut tell = |stage, losses: &Losses| self.come_to(context, stage, losses);
         let settling = context.config.timeout(SETTLING);
-        let work = Work { context, purpose, cancelled, runner, settling };
+        let work = PreparationTask { context, purpose, cancelled, runner, settling };
         let done = match work.run(&mut tell) {
             Ok(true) => Ok(true),
             other => {
@@ -282,8 +282,8 @@ impl SwapManager {
     fn come_to(&self, context: &SwapContext, stage: Stage, losses: &Losses) -> anyhow::Result<bool> {
         let mut inner = self.lock();
         let goes_on = !inner.cancelled.load(Ordering::SeqCst);
-        if goes_on && let Some(leaving) = inner.leaving.clone() {
-            inner.keep(context, Leaving { stage, losses: losses.clone(), ..leaving })?;
+        if goes_on && let Some(leaving) = inner.preparation.clone() {
+            inner.keep(context, PreparationRecord { stage, losses: losses.clone(), ..leaving })?;
         }
         Ok(goes_on)
     }
@@ -294,17 +294,17 @@ impl SwapManager {
 }
 
 /// Notes why what was prepared under this identifier has failed, if nothing else has begun since.
-fn gave_up(inner: &mut ManagerState, context: &SwapContext, id: Uuid, why: &Refused) -> anyhow::Result<()> {
+fn gave_up(inner: &mut ManagerState, context: &SwapContext, id: Uuid, why: &Rejection) -> anyhow::Result<()> {
     let Some(leaving) = inner.leaving_for(id).cloned() else { return Ok(()) };
     let failure = Some((why.reason.clone(), why.code.clone()));
-    inner.keep(context, Leaving { stage: Stage::Failed, failure, ..leaving })
+    inner.keep(context, PreparationRecord { stage: Stage::Failed, failure, ..leaving })
 }
 
-fn not_open() -> Refused {
-    Refused::of(&codes::SWAP_NOT_READY, "this node has not come far enough since power-on: ask again in a moment")
+fn not_open() -> Rejection {
+    Rejection::of(&codes::SWAP_NOT_READY, "this node has not come far enough since power-on: ask again in a moment")
 }
 
-fn failed(error: &anyhow::Error) -> Refused {
+fn failed(error: &anyhow::Error) -> Rejection {
     failure(error, &codes::SWAP_FAILED)
 }
 

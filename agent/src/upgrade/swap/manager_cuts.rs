@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use contract::bios_uuid::BiosUuid;
-use contract::swap::Use;
+use contract::swap::VmImage;
 use uuid::Uuid;
 
 use super::tests::{claimant, context, evacuation, request, taken};
@@ -20,7 +20,7 @@ use crate::host::disk::ownership::{self, Claimant};
 use crate::host::files::{self, power};
 use crate::intake::config::ControlPlane;
 use crate::intake::config::fixture::three_nodes;
-use crate::upgrade::swap::context::Turn;
+use crate::upgrade::swap::context::AnnouncementLock;
 use crate::upgrade::swap::evacuate::uncordon_unless;
 use crate::upgrade::swap::{adopt, node_record};
 
@@ -64,11 +64,11 @@ pub(super) struct Kubernetes {
     drain: Mutex<Option<Box<dyn Fn() -> bool + Send>>>,
     uncordon: Mutex<Option<Box<dyn Fn() + Send>>>,
     /// Whose turn it has to be when the node is cordoned, or uncordoned.
-    turn: Turn,
+    turn: AnnouncementLock,
 }
 
 impl Kubernetes {
-    fn of(turn: &Turn) -> Self {
+    fn of(turn: &AnnouncementLock) -> Self {
         Self { cordoned: Mutex::default(), drain: Mutex::default(), uncordon: Mutex::default(), turn: turn.clone() }
     }
 
@@ -136,7 +136,7 @@ impl Rig {
         FakeApi::lay_kubeconfig(root.path(), &pki);
         let announcer = node_record::Announcer::new(config, &pki, root.path(), &old.disk, "b").unwrap();
         let context = SwapContext { config: config.clone(), pki, announcer, ..old };
-        let kubernetes = Kubernetes::of(&context.turn);
+        let kubernetes = Kubernetes::of(&context.announcement_lock);
         Self { root, before: swap, context, etcd: etcd.clone(), kubernetes }
     }
 
@@ -164,7 +164,7 @@ impl Rig {
     }
 
     pub(super) fn maintain(&self, manager: &SwapManager) {
-        self.context.tell(|| manager.under_way()).unwrap();
+        self.context.announce(|| manager.under_way()).unwrap();
         uncordon_unless(&self.context, &self.kubernetes, || manager.under_way().is_some()).unwrap();
     }
 
@@ -210,7 +210,7 @@ impl Rig {
         let held = self.context.identity().unwrap();
         let off = ownership::released(&held, &self.context.own, ID).unwrap();
         let to = request(0).to;
-        let new = Use { vm: Some(BiosUuid::from_u128(99)), version: to.version, build: to.build };
+        let new = VmImage { vm: Some(BiosUuid::from_u128(99)), version: to.version, build: to.build };
         for identity in [held, off] {
             for own in [&new, &self.context.own] {
                 let claimant = Claimant { own: own.clone(), ..claimant(&self.context) };
@@ -331,7 +331,9 @@ fn a_withdrawal_is_not_forgotten_by_an_agent_that_starts_again() {
     rig.is_prepared(&manager, "at first");
     // The agent was killed in the midst of the draining, after it had said that it would stop.
     let purpose = Purpose::Swap(request(ID.as_u128()));
-    Leaving { stage: Stage::Draining, cancelled: true, ..Leaving::begun(purpose) }.save(rig.root.path()).unwrap();
+    PreparationRecord { stage: Stage::Draining, cancelled: true, ..PreparationRecord::begun(purpose) }
+        .save(rig.root.path())
+        .unwrap();
     rig.goes_on_as_before(&rig.start(), "withdrawn");
 }
 
@@ -402,8 +404,8 @@ fn an_evacuation_is_withdrawn_or_ends_with_the_next_boot_of_either_vm() {
 #[test]
 fn a_commit_that_is_cut_off_anywhere_is_completed() {
     let commit = |rig: &Rig, manager: &SwapManager| {
-        let good = contract::node::Good { since: 1 };
-        std::fs::write(rig.path(good::GOOD), serde_json::to_vec(&good).unwrap()).unwrap();
+        let good = contract::node::HealthySince { since: 1 };
+        std::fs::write(rig.path(boot_health::HEALTHY_FILE), serde_json::to_vec(&good).unwrap()).unwrap();
         _ = manager.commit(None);
     };
     let cluster = Cluster::new();

@@ -92,7 +92,7 @@ fn etcd_is_judged_again_once_the_pods_have_moved() {
         let purpose = Purpose::Swap(request(ID.as_u128()));
         let cancelled = AtomicBool::new(false);
         let (context, runner, settling) = (&rig.context, &rig.kubernetes, Duration::ZERO);
-        let work = Work { context, purpose: &purpose, cancelled: &cancelled, runner, settling };
+        let work = PreparationTask { context, purpose: &purpose, cancelled: &cancelled, runner, settling };
         let error = work.run(&mut |_, _| Ok(true)).unwrap_err();
         let refused = failure(&error, &codes::SWAP_FAILED);
         assert!(refused.code == "swap.quorum" && refused.reason.contains(words), "{refused}");

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use contract::codes;
-use contract::swap::{Losses, Refused, Stage, SwapState};
+use contract::swap::{Losses, Rejection, Stage, SwapState};
 use uuid::Uuid;
 
 use super::context::SwapContext;
 use super::judge;
-use super::prepare::Work;
-use super::saved::{Leaving, Purpose};
+use super::preparation_record::{PreparationRecord, Purpose};
+use super::prepare::PreparationTask;
 use crate::host::disk::{Identity, Swap};
 
 /// How many cancelled ones are remembered; the requests of so many are never under way at once.
@@ -25,7 +25,7 @@ pub(super) struct ManagerState {
     /// The swap by which this VM has the disk of another one.
     pub(super) taken: Option<SwapState>,
     /// What was asked for since power-on: under way, done or failed.
-    pub(super) leaving: Option<Leaving>,
+    pub(super) preparation: Option<PreparationRecord>,
     pub(super) way: Option<JoinHandle<()>>,
     /// Whether what is under way was cancelled.
     pub(super) cancelled: Arc<AtomicBool>,
@@ -39,8 +39,8 @@ pub(super) struct ManagerState {
 
 impl ManagerState {
     /// What is being prepared, or is.
-    pub(super) fn leaving(&self) -> Option<&Leaving> {
-        self.leaving.as_ref().filter(|leaving| leaving.stage.is_under_way())
+    pub(super) fn leaving(&self) -> Option<&PreparationRecord> {
+        self.preparation.as_ref().filter(|leaving| leaving.stage.is_under_way())
     }
 
     /// The same, unless it has been undone.
@@ -51,7 +51,7 @@ impl ManagerState {
     /// How the swap stands: this VM has the disk of another one, or leaves its own.
     pub(super) fn swap(&self) -> Option<SwapState> {
         let own = self.context.as_ref().map(|context| &context.own);
-        let leaving = self.leaving.as_ref().zip(own).and_then(|(leaving, own)| leaving.swap(own));
+        let leaving = self.preparation.as_ref().zip(own).and_then(|(leaving, own)| leaving.swap(own));
         self.taken.clone().or(leaving)
     }
 
@@ -59,37 +59,37 @@ impl ManagerState {
     ///
     /// # Errors
     /// It was cancelled, or another one is under way.
-    pub(super) fn repeated(&self, purpose: &Purpose) -> Result<Option<Stage>, Refused> {
+    pub(super) fn repeated(&self, purpose: &Purpose) -> Result<Option<Stage>, Rejection> {
         if self.withdrawn.contains(&purpose.id()) {
-            return Err(Refused::of(&codes::SWAP_WITHDRAWN, format!("{purpose} was cancelled")));
+            return Err(Rejection::of(&codes::SWAP_WITHDRAWN, format!("{purpose} was cancelled")));
         }
         if let Some(id) = self.withdrawing {
             let reason =
                 format!("what this node left its work for before, {id}, is being withdrawn: ask again in a moment");
-            return Err(Refused::of(&codes::SWAP_ANOTHER, reason));
+            return Err(Rejection::of(&codes::SWAP_ANOTHER, reason));
         }
-        judge::repeated(self.taken.as_ref(), self.leaving.as_ref(), purpose)
+        judge::repeated(self.taken.as_ref(), self.preparation.as_ref(), purpose)
     }
 
     /// Finds out where the node stands after the agent was started again. Gives what is to be continued, or withdrawn.
     pub(super) fn recall(&mut self, context: Arc<SwapContext>) -> anyhow::Result<Option<Purpose>> {
         self.taken = taken(&context)?;
-        let saved = Leaving::load(&context.root).unwrap_or_else(|error| {
+        let saved = PreparationRecord::load(&context.root).unwrap_or_else(|error| {
             log::warn!("what this node left its work for is not known any more: {error:#}");
             None
         });
         // Whoever has another one's disk is prepared for no further swap.
-        self.leaving = saved.filter(|saved| self.taken.is_none() || saved.evacuation().is_some());
+        self.preparation = saved.filter(|saved| self.taken.is_none() || saved.evacuation().is_some());
         let mut goes_on = None;
-        match &self.leaving {
-            Some(Leaving { stage: Stage::Failed, .. }) | None => Work::put_back(&context)?,
-            Some(Leaving { stage: Stage::Prepared, cancelled: false, .. }) => {}
-            Some(Leaving { purpose, .. }) => {
+        match &self.preparation {
+            Some(PreparationRecord { stage: Stage::Failed, .. }) | None => PreparationTask::put_back(&context)?,
+            Some(PreparationRecord { stage: Stage::Prepared, cancelled: false, .. }) => {}
+            Some(PreparationRecord { purpose, .. }) => {
                 log::info!("the preparation of {purpose} goes on");
                 goes_on = Some(purpose.clone());
             }
         }
-        self.cancelled = Arc::new(AtomicBool::new(self.leaving.as_ref().is_some_and(|leaving| leaving.cancelled)));
+        self.cancelled = Arc::new(AtomicBool::new(self.preparation.as_ref().is_some_and(|leaving| leaving.cancelled)));
         self.context = Some(context);
         self.show();
         Ok(goes_on)
@@ -108,29 +108,29 @@ impl ManagerState {
     /// Something else is prepared from now on.
     pub(super) fn begin(&mut self, purpose: Purpose) {
         (self.cancelled, self.undone) = (Arc::default(), None);
-        self.leaving = Some(Leaving::begun(purpose));
+        self.preparation = Some(PreparationRecord::begun(purpose));
         self.show();
     }
 
     /// Remembers how far it is.
-    pub(super) fn keep(&mut self, context: &SwapContext, leaving: Leaving) -> anyhow::Result<()> {
-        let leaving = Leaving { cancelled: self.cancelled.load(Ordering::SeqCst), ..leaving };
+    pub(super) fn keep(&mut self, context: &SwapContext, leaving: PreparationRecord) -> anyhow::Result<()> {
+        let leaving = PreparationRecord { cancelled: self.cancelled.load(Ordering::SeqCst), ..leaving };
         leaving.save(&context.root)?;
-        self.leaving = Some(leaving);
+        self.preparation = Some(leaving);
         self.show();
         Ok(())
     }
 
     /// What was prepared under this identifier, if that is what this node leaves its work for.
-    pub(super) fn leaving_for(&self, id: Uuid) -> Option<&Leaving> {
-        self.leaving.as_ref().filter(|leaving| leaving.purpose.id() == id)
+    pub(super) fn leaving_for(&self, id: Uuid) -> Option<&PreparationRecord> {
+        self.preparation.as_ref().filter(|leaving| leaving.purpose.id() == id)
     }
 
     /// Nothing is left of what was prepared under this identifier. What has begun since stays as it is.
     pub(super) fn forget(&mut self, context: &SwapContext, id: Uuid) -> anyhow::Result<()> {
         if self.leaving_for(id).is_some() {
-            Leaving::forget(&context.root)?;
-            (self.leaving, self.undone) = (None, None);
+            PreparationRecord::forget(&context.root)?;
+            (self.preparation, self.undone) = (None, None);
             self.show();
         }
         Ok(())
@@ -139,7 +139,7 @@ impl ManagerState {
     /// Shows it in the status.
     pub(super) fn show(&self) {
         if let Some(context) = &self.context {
-            let evacuation = self.leaving.as_ref().and_then(Leaving::evacuation);
+            let evacuation = self.preparation.as_ref().and_then(PreparationRecord::evacuation);
             context.reporter.update(|status| {
                 status.swap = self.swap();
                 status.evacuation = evacuation;

@@ -1,8 +1,8 @@
 use std::fs;
 
 use contract::bios_uuid::BiosUuid;
-use contract::node::Good;
-use contract::swap::{Image, Use};
+use contract::node::HealthySince;
+use contract::swap::{Image, VmImage};
 
 use super::*;
 use crate::cluster::etcd::fake;
@@ -12,14 +12,14 @@ use crate::host::disk::{DiskState, fixture, slots};
 use crate::host::files;
 use crate::intake::config::fixture::{image, one_node};
 use crate::status::{Reporter, Status};
-use crate::upgrade::swap::context::Turn;
+use crate::upgrade::swap::context::AnnouncementLock;
 use crate::upgrade::swap::{adopt, node_record};
 
 const A: BiosUuid = BiosUuid::from_u128(0xa);
 const B: BiosUuid = BiosUuid::from_u128(0xb);
 
-fn user(vm: BiosUuid, version: &str) -> Use {
-    Use { vm: Some(vm), version: version.into(), build: image().build }
+fn user(vm: BiosUuid, version: &str) -> VmImage {
+    VmImage { vm: Some(vm), version: version.into(), build: image().build }
 }
 
 /// A node of one whose disk is a file.
@@ -49,7 +49,7 @@ pub(crate) fn context(root: &std::path::Path, swap: Option<Swap>) -> SwapContext
         disk,
         own: user(B, "0.1.0"),
         reporter: Reporter::new(root, Status::default()),
-        turn: Turn::default(),
+        announcement_lock: AnnouncementLock::default(),
     }
 }
 
@@ -146,8 +146,8 @@ fn a_taken_disk_is_committed_once_the_boot_is_good() {
     assert_eq!(manager.cancel(Uuid::from_u128(7), &Nothing).unwrap_err().code, "swap.taken");
     assert_eq!(manager.commit(None).unwrap_err().code, "swap.not-good");
     assert!(context.identity().unwrap().swap.is_some());
-    let good = files::below(root.path(), good::GOOD);
-    files::write_atomically(&good, &serde_json::to_vec(&Good { since: 1 }).unwrap(), 0o644).unwrap();
+    let good = files::below(root.path(), boot_health::HEALTHY_FILE);
+    files::write_atomically(&good, &serde_json::to_vec(&HealthySince { since: 1 }).unwrap(), 0o644).unwrap();
     let swap = manager.state().unwrap().id;
     let refused = manager.commit(Some(Uuid::from_u128(!swap.as_u128()))).unwrap_err();
     assert!(refused.code == "swap.another" && refused.reason.contains(&swap.to_string()), "{refused}");
@@ -180,8 +180,8 @@ fn a_disk_is_not_called_taken_before_it_is() {
 #[test]
 fn a_commit_pins_the_key_that_was_named_for_the_swap_if_it_has_signed_what_runs() {
     let good = |root: &std::path::Path| {
-        let good = files::below(root, good::GOOD);
-        files::write_atomically(&good, &serde_json::to_vec(&Good { since: 1 }).unwrap(), 0o644).unwrap();
+        let good = files::below(root, boot_health::HEALTHY_FILE);
+        files::write_atomically(&good, &serde_json::to_vec(&HealthySince { since: 1 }).unwrap(), 0o644).unwrap();
     };
     let named = |key: &str| taken().map(|swap| Swap { publisher: Some(key.into()), ..swap });
     // What runs is not the named publisher's: nothing changes.
@@ -222,7 +222,7 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
     let context = without_etcd(root.path(), None);
     adopt::take(root.path(), &context.disk, &claimant(&context)).unwrap();
     context.set_swap(Some(prepared(3))).unwrap();
-    let saved = Leaving { stage: Stage::Prepared, ..Leaving::begun(Purpose::Swap(request(3))) };
+    let saved = PreparationRecord { stage: Stage::Prepared, ..PreparationRecord::begun(Purpose::Swap(request(3))) };
     saved.save(root.path()).unwrap();
     let manager = SwapManager::default();
     manager.open(context.clone()).unwrap();
@@ -243,10 +243,11 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
 fn a_node_that_is_evacuated_is_not_committed_and_its_swap_stays_taken() {
     let root = tempfile::tempdir().unwrap();
     let context = context(root.path(), taken());
-    let saved = Leaving { stage: Stage::Prepared, ..Leaving::begun(Purpose::Evacuation(evacuation(5))) };
+    let saved =
+        PreparationRecord { stage: Stage::Prepared, ..PreparationRecord::begun(Purpose::Evacuation(evacuation(5))) };
     saved.save(root.path()).unwrap();
-    let good = files::below(root.path(), good::GOOD);
-    files::write_atomically(&good, &serde_json::to_vec(&Good { since: 1 }).unwrap(), 0o644).unwrap();
+    let good = files::below(root.path(), boot_health::HEALTHY_FILE);
+    files::write_atomically(&good, &serde_json::to_vec(&HealthySince { since: 1 }).unwrap(), 0o644).unwrap();
     let (manager, reporter) = (SwapManager::default(), context.reporter.clone());
     manager.open(context.clone()).unwrap();
     assert_eq!(manager.state().map(|state| state.stage), Some(Stage::Taken));

@@ -7,19 +7,19 @@
 //! knows of one.
 
 pub mod adopt;
+pub mod boot_health;
 pub mod command;
 pub mod context;
 pub mod evacuate;
 pub mod facts;
 pub mod force_adopt;
-pub mod good;
 mod judge;
 pub mod manager;
 mod manager_state;
 pub mod node_record;
 pub mod peers;
+mod preparation_record;
 mod prepare;
 pub mod publisher;
 pub mod quorum;
 pub mod release;
-mod saved;

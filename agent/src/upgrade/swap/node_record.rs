@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::cluster::etcd::client::EtcdClient;
-use crate::cluster::etcd::restore::Restored;
+use crate::cluster::etcd::restore::RestoreRecord;
 use crate::cluster::records::{DiskCounter, Records};
 use crate::host::disk::Identity;
 use crate::intake::config::ControlPlane;
@@ -63,8 +63,8 @@ pub struct Epoch {
     pub at: String,
 }
 
-impl From<Restored> for Epoch {
-    fn from(restored: Restored) -> Self {
+impl From<RestoreRecord> for Epoch {
+    fn from(restored: RestoreRecord) -> Self {
         Self { token: restored.token, at: restored.at }
     }
 }
@@ -78,7 +78,7 @@ impl NodeRecord {
             holder: identity.holder.or_else(|| last_holder(identity)),
             build: build.to_owned(),
             counter: records.disk_counter()?.counter,
-            restored: records.entry::<Restored>()?.map(Epoch::from),
+            restored: records.entry::<RestoreRecord>()?.map(Epoch::from),
             open: identity.swap.is_some(),
             swap: None,
         })
@@ -91,7 +91,7 @@ fn last_holder(identity: &Identity) -> Option<BiosUuid> {
 }
 
 /// What one peer knows: each node's record by its name.
-pub type Known = Vec<(String, NodeRecord)>;
+pub type NodeRecords = Vec<(String, NodeRecord)>;
 
 /// The nodes of which the member behind `etcd` knows anything: they have joined the cluster, whatever image they ran. In a
 /// cluster that was `restored`, those that have told of themselves since: what the snapshot says may be of nodes that are
@@ -107,7 +107,7 @@ pub fn joined(etcd: &EtcdClient, restored: Option<&Epoch>) -> anyhow::Result<BTr
 
 /// What the member behind `etcd` knows. A record that is not understood is passed over: a
 /// newer image may have written it.
-pub fn list(etcd: &EtcdClient) -> anyhow::Result<Known> {
+pub fn list(etcd: &EtcdClient) -> anyhow::Result<NodeRecords> {
     Ok(records(etcd)?.into_iter().filter_map(|(name, record)| Some((name, record.ok()?))).collect())
 }
 
@@ -136,7 +136,7 @@ fn records(etcd: &EtcdClient) -> anyhow::Result<Vec<(String, serde_json::Result<
 }
 
 /// Whether every control node runs the image with this build for good. Pure.
-pub fn settled(config: &ControlPlane, known: &Known, build: &str) -> bool {
+pub fn settled(config: &ControlPlane, known: &NodeRecords, build: &str) -> bool {
     config.cluster.control_nodes.iter().all(|node| {
         let mut records_of_node = known.iter().filter(|(name, _)| *name == node.name);
         records_of_node.any(|(_, record)| record.build == build && !record.open && record.swap.is_none())
@@ -144,7 +144,7 @@ pub fn settled(config: &ControlPlane, known: &Known, build: &str) -> bool {
 }
 
 /// The restored cluster that a node joins, which the `known` of a member tells of, if it was ever restored: the latest.
-pub fn epoch(known: &Known) -> Option<&Epoch> {
+pub fn epoch(known: &NodeRecords) -> Option<&Epoch> {
     known.iter().filter_map(|(_, record)| record.restored.as_ref()).max_by(|one, other| one.at.cmp(&other.at))
 }
 
@@ -153,7 +153,7 @@ pub fn epoch(known: &Known) -> Option<&Epoch> {
 ///
 /// # Errors
 /// Why the disk is not the node's true one.
-pub fn judge(node: &str, disk: &NodeRecord, answers: &[(String, Known)]) -> Result<(), Finding> {
+pub fn judge(node: &str, disk: &NodeRecord, answers: &[(String, NodeRecords)]) -> Result<(), Finding> {
     for (peer, known) in answers {
         let of = |name: &str| known.iter().find(|(known, _)| known == name).map(|(_, record)| record);
         let epoch = of(peer).and_then(|record| record.restored.as_ref());
@@ -245,7 +245,7 @@ impl Announcer {
     ///
     /// # Errors
     /// The disk cannot be written, or etcd does not take it; the counter is raised all the same then.
-    pub fn tell(&self, swap: Option<Uuid>) -> anyhow::Result<()> {
+    pub fn announce(&self, swap: Option<Uuid>) -> anyhow::Result<()> {
         let records = Records::new(&self.root);
         let counter = records.disk_counter()?.counter + 1;
         records.save_disk_counter(DiskCounter { counter })?;
@@ -261,7 +261,7 @@ impl Announcer {
 mod tests {
     use super::*;
     use crate::host::disk::{DiskState, Swap, fixture};
-    use contract::swap::Use;
+    use contract::swap::VmImage;
 
     fn identity() -> Identity {
         Identity { holder: None, state: DiskState::Formed, ..fixture::identity() }
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_disk_that_nobody_holds_is_judged_by_who_released_it() {
         let (a, b) = (BiosUuid::from_u128(0xa), BiosUuid::from_u128(0xb));
-        let user = |vm| Use { vm: Some(vm), version: "1.0.0".into(), build: "b".into() };
+        let user = |vm| VmImage { vm: Some(vm), version: "1.0.0".into(), build: "b".into() };
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         records.save_disk_counter(DiskCounter { counter: 100 }).unwrap();
@@ -419,8 +419,8 @@ mod tests {
     #[test]
     fn addons_wait_for_the_last_node() {
         let config = crate::intake::config::fixture::three_nodes();
-        let all = |change: Change| -> Known {
-            let mut known: Known = ["node1", "node2", "node3"].map(|name| (name.to_owned(), disk())).into();
+        let all = |change: Change| -> NodeRecords {
+            let mut known: NodeRecords = ["node1", "node2", "node3"].map(|name| (name.to_owned(), disk())).into();
             change(&mut known[2].1);
             known
         };
@@ -464,7 +464,7 @@ mod tests {
         std::fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
         crate::host::disk::slots::write(&disk, &identity()).unwrap();
         let announcer = Announcer::new(&config, root.path(), root.path(), &disk, "b").unwrap();
-        let error = announcer.tell(None).unwrap_err();
+        let error = announcer.announce(None).unwrap_err();
         crate::cluster::etcd::fake::is_off(&config, &format!("{error:#}"));
         assert_eq!(records.disk_counter().unwrap(), DiskCounter { counter: 1 });
     }

@@ -20,11 +20,11 @@ use contract::ports;
 use contract::properties::ControlNode;
 use serde::{Deserialize, Serialize};
 
-use super::node_record::{self, Known, NodeRecord};
+use super::node_record::{self, NodeRecord, NodeRecords};
 use crate::cluster::etcd::client::EtcdClient;
-use crate::cluster::etcd::restore::Restored;
+use crate::cluster::etcd::restore::RestoreRecord;
 use crate::cluster::pki::groups::ADMINISTRATORS;
-use crate::cluster::pki::{Authorities, Leaf};
+use crate::cluster::pki::{CertificateAuthorities, Leaf};
 use crate::cluster::records::{Entry, Records};
 use crate::host::at_once;
 use crate::host::disk::Identity;
@@ -63,7 +63,7 @@ impl KnownDisks {
     }
 
     /// What the node `own` tells: what it remembers of the others, and of itself what its disk says now.
-    pub fn told(own: &str, identity: &Identity, build: &str, records: &Records) -> anyhow::Result<Self> {
+    pub fn for_peers(own: &str, identity: &Identity, build: &str, records: &Records) -> anyhow::Result<Self> {
         let mut known = records.entry::<Self>()?.unwrap_or_default();
         known.nodes.insert(own.to_owned(), NodeRecord::of_disk(identity, build, records)?);
         Ok(known)
@@ -103,7 +103,7 @@ fn has_peers(config: &ControlPlane, records: &Records) -> anyhow::Result<bool> {
     if config.peers().next().is_none() {
         return Ok(false);
     }
-    let Some(restored) = records.entry::<Restored>()?.filter(|restored| restored.members.len() == 1) else {
+    let Some(restored) = records.entry::<RestoreRecord>()?.filter(|restored| restored.members.len() == 1) else {
         return Ok(true);
     };
     let known = records.entry::<KnownDisks>()?.unwrap_or_default();
@@ -113,7 +113,7 @@ fn has_peers(config: &ControlPlane, records: &Records) -> anyhow::Result<bool> {
 }
 
 /// Asks all peers at once. One that does not answer is passed over.
-fn ask(config: &ControlPlane, pki: &Path) -> Vec<(String, Known)> {
+fn ask(config: &ControlPlane, pki: &Path) -> Vec<(String, NodeRecords)> {
     let timeout = config.timeout(ASKING);
     let asked = at_once::ask(config.peers(), |peer| {
         let member = EtcdClient::new(peer, pki, timeout).and_then(|etcd| node_record::list(&etcd));
@@ -130,9 +130,9 @@ fn ask(config: &ControlPlane, pki: &Path) -> Vec<(String, Known)> {
 }
 
 /// Asks a peer's agent, as an administrator. One whose image does not know of the question knows nothing.
-fn ask_agent(peer: &ControlNode, pki: &Path, timeout: Duration) -> anyhow::Result<Known> {
+fn ask_agent(peer: &ControlNode, pki: &Path, timeout: Duration) -> anyhow::Result<NodeRecords> {
     // Whoever holds the authority's key may sign for this one question; the certificate is kept nowhere.
-    let authority = Authorities::read(pki)?.kubernetes;
+    let authority = CertificateAuthorities::read(pki)?.kubernetes;
     let leaf = Leaf { group: Some(ADMINISTRATORS[0].to_owned()), ..Leaf::client("kaas-agent:disks") };
     let own = leaf.issue_for(&authority, SystemTime::now() - SKEW, 2 * SKEW)?;
     let server = SocketAddr::from((peer.address, ports::NODE));
@@ -143,7 +143,7 @@ fn ask_agent(peer: &ControlNode, pki: &Path, timeout: Duration) -> anyhow::Resul
             let known: KnownDisks = serde_json::from_slice(&answer.body).context("understanding the agent's answer")?;
             Ok(known.nodes.into_iter().collect())
         }
-        404 => Ok(Known::new()),
+        404 => Ok(NodeRecords::new()),
         code => anyhow::bail!("the agent answers {code}: {}", String::from_utf8_lossy(&answer.body).trim()),
     }
 }
@@ -173,7 +173,7 @@ mod tests {
         let restored = |members: &[&str]| {
             let members = members.iter().map(|&name| name.to_owned()).collect();
             let at = "2026-11-21T10:00:00Z".to_owned();
-            records.begin_entry(&Restored { token: "t".into(), members, at }).unwrap();
+            records.begin_entry(&RestoreRecord { token: "t".into(), members, at }).unwrap();
         };
         restored(&["node1", "node2", "node3"]);
         assert_eq!(judged(&three), Verdict::Unknown);
@@ -197,7 +197,7 @@ mod tests {
             etcd.put(&format!("/kaas/nodes/{name}"), &serde_json::to_vec(&record(counter)).unwrap()).unwrap();
         }
         KnownDisks::remember(&etcd, &records).unwrap();
-        let told = KnownDisks::told("node1", &identity(), "c", &records).unwrap();
+        let told = KnownDisks::for_peers("node1", &identity(), "c", &records).unwrap();
         assert_eq!(told.nodes.keys().collect::<Vec<_>>(), ["node1", "node2"]);
         assert_eq!((told.nodes["node1"].counter, &*told.nodes["node1"].build), (0, "c"));
         assert_eq!(told.nodes["node2"], record(9));

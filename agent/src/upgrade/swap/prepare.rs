@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use contract::codes;
-use contract::swap::{Losses, Refused, Stage};
+use contract::swap::{Losses, Rejection, Stage};
 
 use super::adopt;
 use super::context::SwapContext;
 use super::evacuate::{Evacuation, uncordon};
+use super::preparation_record::Purpose;
 use super::quorum;
-use super::saved::Purpose;
-use crate::cluster::virtual_address;
+use crate::cluster::virtual_ip;
 use crate::host::command::Runner;
 use crate::host::disk::{Identity, Swap};
 
 const POLL: Duration = Duration::from_millis(250);
 
 /// The preparation of one node.
-pub(super) struct Work<'w> {
+pub(super) struct PreparationTask<'w> {
     pub(super) context: &'w SwapContext,
     pub(super) purpose: &'w Purpose,
     pub(super) cancelled: &'w AtomicBool,
@@ -36,7 +36,7 @@ pub(super) struct Work<'w> {
 /// go on.
 pub(super) type Tell<'t> = &'t mut dyn FnMut(Stage, &Losses) -> anyhow::Result<bool>;
 
-impl Work<'_> {
+impl PreparationTask<'_> {
     /// Prepares the node. False if it was cancelled: what was done is to be undone then.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Work<'_> {
         let Self { context, purpose, cancelled, runner, .. } = *self;
         let id = purpose.id();
         // The others must see it before anything changes: of two nodes that begin at once one gives way.
-        context.tell(|| Some(id)).with_context(|| format!("telling the cluster of {purpose}"))?;
+        context.announce(|| Some(id)).with_context(|| format!("telling the cluster of {purpose}"))?;
         self.nobody_else()?;
         let leave = Evacuation { context, id, drain_seconds: purpose.drain_seconds(), cancelled, runner };
         let nothing = Losses::default();
@@ -89,7 +89,7 @@ impl Work<'_> {
                 Ok(()) => return Ok(true),
                 Err(_) if self.cancelled.load(Ordering::SeqCst) => return Ok(false),
                 Err(reason) if Instant::now() >= until => {
-                    return Err(Refused::of(&codes::SWAP_QUORUM, reason).into());
+                    return Err(Rejection::of(&codes::SWAP_QUORUM, reason).into());
                 }
                 Err(_) => thread::sleep(POLL),
             }
@@ -100,7 +100,7 @@ impl Work<'_> {
         let others = self.context.others_under_way().context("looking for other nodes' swaps")?;
         match others.first() {
             Some(other) => {
-                Err(Refused::of(&codes::SWAP_ANOTHER, format!("{other} is being swapped as well: it goes first"))
+                Err(Rejection::of(&codes::SWAP_ANOTHER, format!("{other} is being swapped as well: it goes first"))
                     .into())
             }
             None => Ok(()),
@@ -122,7 +122,7 @@ impl Work<'_> {
     /// # Errors
     /// The file system's or the disk's.
     pub(super) fn put_back(context: &SwapContext) -> anyhow::Result<()> {
-        virtual_address::let_back(&context.root).context("letting the virtual IP come back")?;
+        virtual_ip::enable(&context.root).context("letting the virtual IP come back")?;
         let Identity { disk, swap, .. } = context.identity()?;
         // What stood on the disk before this VM took it is not this VM's to withdraw.
         if adopt::is_taken(&context.root, disk) && swap.is_some_and(|swap| swap.from.is(&context.own)) {

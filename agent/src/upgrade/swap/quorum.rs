@@ -43,16 +43,17 @@ fn judge(own: &str, healthy: &[(&ControlNode, bool)], listed: &Result<Vec<Member
         ));
     }
     let listed = listed.as_ref().map_err(|why| format!("which members etcd has cannot be known: {why}"))?;
-    let missing = names(&|node, _| !listed.iter().any(|member| replace::is(member, node)));
+    let missing = names(&|node, _| !listed.iter().any(|member| replace::is_member_of(member, node)));
     if !missing.is_empty() {
         let reason = "has no etcd member: with this node off, etcd would lose its quorum; replace the lost node first";
         return Err(format!("{} {reason}", missing.join(" and ")));
     }
-    let without_vote = names(&|node, _| listed.iter().any(|member| member.is_learner && replace::is(member, node)));
+    let without_vote =
+        names(&|node, _| listed.iter().any(|member| member.is_learner && replace::is_member_of(member, node)));
     if !without_vote.is_empty() {
         return Err(format!("the etcd member of {} has no vote yet: wait until it has", without_vote.join(" and ")));
     }
-    let strange = |member: &&Member| !healthy.iter().any(|(node, _)| replace::is(member, node));
+    let strange = |member: &&Member| !healthy.iter().any(|(node, _)| replace::is_member_of(member, node));
     match listed.iter().find(strange) {
         Some(member) => {
             let name = if member.name.is_empty() { member.peer_urls.join(",") } else { member.name.clone() };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use contract::paths;
-use contract::swap::Use;
+use contract::swap::VmImage;
 use nix::mount::MsFlags;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -69,7 +69,7 @@ fn end_pods(proc: &Path) {
 }
 
 /// The disk that this VM may release, with the identity that it has then.
-fn find(platform: &Platform, own: &Use) -> anyhow::Result<Option<(PathBuf, Identity)>> {
+fn find(platform: &Platform, own: &VmImage) -> anyhow::Result<Option<(PathBuf, Identity)>> {
     let disks = platform.data_disk_candidates(platform.root()).context("listing the disks")?;
     let mut found: Vec<_> = disks
         .into_iter()

@@ -1,15 +1,15 @@
 //! What comes next where no swap is open: one begins, or why none does; or nodes are asked whether they are as it is pinned.
 
-use super::word::{Word, ended, word};
-use super::{Change, SeenCluster, name};
+use super::operator_action::{OperatorAction, ended, word};
+use super::{Change, ObservedCluster, name};
 use crate::decisions::obstacle::Obstacle;
-use crate::decisions::rest::Rest;
+use crate::decisions::pause_reason::PauseReason;
 use crate::decisions::sizes::pinned_size;
-use crate::decisions::swapping::{Ending, Swapping, goal, is_of_size};
+use crate::decisions::swap_progress::{Ending, SwapProgress, goal, is_of_size};
 use crate::decisions::window;
 use crate::objects::{DO, NodeImage, Operation, OperationReason, Reason, Resolved, TenantClusterReason};
 
-impl SeenCluster<'_> {
+impl ObservedCluster<'_> {
     /// A swap begins, or why it does not: to another image, or where that stays to another size. `named` is whether a person has said so.
     pub(in crate::decisions) fn begins(&self, image: &NodeImage, named: bool, current: &str) -> Change {
         // That one runs already: whatever has become of it, nothing else takes its place.
@@ -28,13 +28,13 @@ impl SeenCluster<'_> {
             let is_back = is_it && matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
             let failed = is_back && !swapping.is_withdrawn;
             match word(operation) {
-                Some(Ok(Word::Resume)) if is_back => again = Some(name(operation)),
+                Some(Ok(OperatorAction::Resume)) if is_back => again = Some(name(operation)),
                 Some(word) => return Change::Answer(name(operation), ended(word, swapping.ending())),
                 None if failed && !self.is_newer_than(operation) => return self.failed(operation, swapping),
                 None => {}
             }
         }
-        if let Some(rest @ Rest::ControlCluster(_)) = &self.rests {
+        if let Some(rest @ PauseReason::ControlCluster(_)) = &self.rests {
             return match again {
                 Some(name) => Change::Answer(name, Some(rest.refuses(None))),
                 None => Change::Waits(TenantClusterReason::Changing, rest.words()),
@@ -52,7 +52,7 @@ impl SeenCluster<'_> {
         }
     }
 
-    fn failed(&self, operation: &Operation, swapping: &Swapping) -> Change {
+    fn failed(&self, operation: &Operation, swapping: &SwapProgress) -> Change {
         let (name, to) = (name(operation), goal(operation, swapping));
         let ended = swapping.ending().map_or("", Ending::words);
         let why = swapping.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
@@ -85,7 +85,9 @@ impl SeenCluster<'_> {
         let (operation, swapping) = self.swap.as_ref()?;
         let is_back = matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
         let refused = match (word(operation)?, &self.room) {
-            (Ok(Word::Resume), Some(obstacle)) if is_back && is_of_size(operation) => Some(obstacle.message.clone()),
+            (Ok(OperatorAction::Resume), Some(obstacle)) if is_back && is_of_size(operation) => {
+                Some(obstacle.message.clone())
+            }
             (word, _) => ended(word, swapping.ending()),
         };
         Some(Change::Answer(name(operation), refused))

@@ -3,13 +3,13 @@
 use contract::version::{allows, is_older};
 use semver::VersionReq;
 
-use super::SeenCluster;
+use super::ObservedCluster;
 use crate::decisions::obstacle::Obstacle;
 use crate::decisions::resolved::suits;
 use crate::objects::{NodeImage, Resolved, TenantClusterReason};
 
 /// The image that is wanted in place of the one that a cluster is on.
-pub(super) enum Wanted<'i> {
+pub(super) enum WantedImage<'i> {
     /// None: it stays.
     Same,
     /// This one, and whether a person has named it.
@@ -17,14 +17,14 @@ pub(super) enum Wanted<'i> {
     Missing(String),
 }
 
-impl<'a> SeenCluster<'a> {
-    pub(super) fn wanted(&self, pinned: &Resolved, current: &str) -> Wanted<'a> {
+impl<'a> ObservedCluster<'a> {
+    pub(super) fn wanted(&self, pinned: &Resolved, current: &str) -> WantedImage<'a> {
         let by_name = |name: &str| self.images.iter().find(|image| image.metadata.name.as_deref() == Some(name));
         match &self.cluster.spec.image {
-            Some(name) if name == current => Wanted::Same,
+            Some(name) if name == current => WantedImage::Same,
             Some(name) => match by_name(name) {
-                Some(image) => Wanted::Other(image, true),
-                None => Wanted::Missing(name.clone()),
+                Some(image) => WantedImage::Other(image, true),
+                None => WantedImage::Missing(name.clone()),
             },
             None if self.cluster.spec.maintenance.auto_update => {
                 let runs = by_name(current).and_then(version);
@@ -39,9 +39,9 @@ impl<'a> SeenCluster<'a> {
                     let is_newer = version(best).zip(version(other)).is_some_and(|(best, other)| is_older(best, other));
                     if is_newer { other } else { best }
                 });
-                newest.map_or(Wanted::Same, |image| Wanted::Other(image, false))
+                newest.map_or(WantedImage::Same, |image| WantedImage::Other(image, false))
             }
-            None => Wanted::Same,
+            None => WantedImage::Same,
         }
     }
 

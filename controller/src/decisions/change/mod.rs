@@ -22,37 +22,37 @@
 //! as long as somebody else takes; and `abandon`, which moves no VM, is heard always.
 
 mod begins;
+mod conditions;
 mod image;
 mod open;
+mod operator_action;
 mod raises;
-mod said;
 mod shown;
 #[cfg(test)]
 pub(super) mod tests;
-mod word;
 
+pub use self::operator_action::asked;
 pub use self::raises::{lowest_minor, raise_name};
 pub use self::shown::blocked;
-pub use self::word::asked;
 
 use contract::minor::Minor;
 use fleet::upgrade::Request;
 use k8s_openapi::jiff::Timestamp;
 
-use self::image::Wanted;
+use self::image::WantedImage;
 use self::shown::{is_shown, outcome};
 use super::obstacle::Obstacle;
-use super::rest::Rest;
-use super::swapping::{Ending, Swapping};
+use super::pause_reason::PauseReason;
+use super::swap_progress::{Ending, SwapProgress};
 use crate::objects::{ControlPlaneSize, NodeImage, Operation, Resolved, TenantCluster, TenantClusterReason};
 
 #[derive(Debug)]
-pub struct SeenCluster<'a> {
+pub struct ObservedCluster<'a> {
     pub cluster: &'a TenantCluster,
     /// The last swap whose journal was begun, and how far it is.
-    pub swap: Option<(&'a Operation, Swapping)>,
+    pub swap: Option<(&'a Operation, SwapProgress)>,
     /// The last one that was abandoned, if nothing has said since that all control nodes are alike.
-    pub abandoned: Option<(&'a Operation, Swapping)>,
+    pub abandoned: Option<(&'a Operation, SwapProgress)>,
     /// The Operation that raises Kubernetes and has not ended; else the one to the minor that the spec names, if it was made.
     pub raise: Option<&'a Operation>,
     /// All NodeImages.
@@ -66,7 +66,7 @@ pub struct SeenCluster<'a> {
     /// Why it has none for the size of a swap that is only planned yet; none if it has, or there is none.
     pub plan_room: Option<Obstacle>,
     /// Why nothing is begun now; none if it may be.
-    pub rests: Option<Rest>,
+    pub rests: Option<PauseReason>,
     /// Whether nothing is noted of the VM that a control node runs in: another image may be in it than is pinned, and it may have another
     /// size.
     pub has_drifted: bool,
@@ -106,7 +106,7 @@ fn name(operation: &Operation) -> String {
     operation.metadata.name.clone().unwrap_or_default()
 }
 
-impl SeenCluster<'_> {
+impl ObservedCluster<'_> {
     pub fn next(&self) -> Change {
         let pinned = self.cluster.status.as_ref().and_then(|status| status.resolved.as_ref());
         let Some((pinned, current)) = pinned.and_then(|pinned| Some((pinned, pinned.image.as_deref()?))) else {
@@ -114,7 +114,7 @@ impl SeenCluster<'_> {
         };
         if let Some((operation, swapping)) = &self.swap {
             if swapping.is_open() {
-                let gives_way = self.gives_way(operation, swapping, (pinned, current));
+                let gives_way = self.yields(operation, swapping, (pinned, current));
                 return self.with_room(self.open(operation, swapping, current), swapping, gives_way);
             }
             if !is_shown(operation, swapping) {
@@ -131,12 +131,12 @@ impl SeenCluster<'_> {
             return self.raising(operation);
         }
         match self.wanted(pinned, current) {
-            Wanted::Missing(name) => {
+            WantedImage::Missing(name) => {
                 let words = format!("there is no NodeImage {name}");
                 Change::Blocked(Obstacle::new(TenantClusterReason::ReferenceMissing, words))
             }
-            Wanted::Other(image, named) => self.begins(image, named, current),
-            Wanted::Same => {
+            WantedImage::Other(image, named) => self.begins(image, named, current),
+            WantedImage::Same => {
                 let resize = self.resizes(pinned, current);
                 match (resize.filter(Change::is_to_do), self.answered()) {
                     (Some(resize), _) => resize,
@@ -148,7 +148,7 @@ impl SeenCluster<'_> {
     }
 }
 
-fn as_after(pinned: &Resolved, operation: &Operation, swapping: &Swapping) -> Resolved {
+fn as_after(pinned: &Resolved, operation: &Operation, swapping: &SwapProgress) -> Resolved {
     let digest = crate::records::digest(&swapping.digest);
     with_size(Resolved { image: operation.spec.to_image.clone(), digest, ..pinned.clone() }, swapping.size)
 }

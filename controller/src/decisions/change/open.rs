@@ -2,28 +2,28 @@
 
 use fleet::upgrade::{Direction, Request};
 
-use super::image::Wanted;
-use super::word::{Word, has_asked, is_heard, way_back, word};
-use super::{Change, SeenCluster, name};
+use super::image::WantedImage;
+use super::operator_action::{OperatorAction, has_asked, is_heard, rollback_hint, word};
+use super::{Change, ObservedCluster, name};
 use crate::decisions::obstacle::Obstacle;
-use crate::decisions::rest::is_at_rest;
-use crate::decisions::swapping::{Stage, Swapping, goal, is_of_size};
+use crate::decisions::pause_reason::is_pausable;
+use crate::decisions::swap_progress::{Stage, SwapProgress, goal, is_of_size};
 use crate::objects::{Commit, ControlPlaneSize, DO, Operation, Resolved, TenantClusterReason};
 
 /// How long all control nodes are good on the new image before it is committed by itself, in seconds.
 const GOOD: i64 = 600;
 
-impl SeenCluster<'_> {
+impl ObservedCluster<'_> {
     /// What comes next of a swap that has not ended.
-    pub(super) fn open(&self, operation: &Operation, swapping: &Swapping, current: &str) -> Change {
+    pub(super) fn open(&self, operation: &Operation, swapping: &SwapProgress, current: &str) -> Change {
         let (name, spec) = (name(operation), &self.cluster.spec);
-        let rest = self.rests.as_ref().filter(|_| is_at_rest(swapping));
+        let rest = self.rests.as_ref().filter(|_| is_pausable(swapping));
         if let Some(asked) = word(operation) {
             return match (asked, rest) {
                 (Ok(word), None) => has_asked(name, word, swapping),
                 (Ok(word), Some(rest)) if is_heard(word, rest) => has_asked(name, word, swapping),
                 (asked, Some(rest)) => {
-                    let back = way_back(operation).filter(|_| asked == Ok(Word::Rollback));
+                    let back = rollback_hint(operation).filter(|_| asked == Ok(OperatorAction::Rollback));
                     Change::Answer(name, Some(rest.refuses(back.as_deref())))
                 }
                 (Err(words), None) => Change::Answer(name, Some(words)),
@@ -33,7 +33,7 @@ impl SeenCluster<'_> {
             && operation.spec.from_image.as_deref() == Some(current)
             && operation.spec.to_image.as_deref() != Some(current);
         let goes_back = if is_of_size(operation) { self.is_former_size(operation, swapping) } else { is_former };
-        if let Some(rest) = rest.filter(|rest| !(goes_back && is_heard(Word::Rollback, rest))) {
+        if let Some(rest) = rest.filter(|rest| !(goes_back && is_heard(OperatorAction::Rollback, rest))) {
             let (reason, words) = match &swapping.stage {
                 Stage::NodeIsBack(_) => (TenantClusterReason::ChangeFailed, swapping.reasons()[0].1.clone()),
                 _ => (TenantClusterReason::Changing, rest.words()),
@@ -56,7 +56,7 @@ impl SeenCluster<'_> {
     }
 
     /// What comes next of a swap of which nothing has moved: what is wanted by now is planned anew.
-    fn planned(&self, operation: &Operation, swapping: &Swapping) -> Change {
+    fn planned(&self, operation: &Operation, swapping: &SwapProgress) -> Change {
         match self.unknown_size(operation) {
             // Nobody knows whether it is still wanted: that ends it as little as it begins it.
             Some(obstacle) => Change::Blocked(obstacle.clone()),
@@ -67,7 +67,7 @@ impl SeenCluster<'_> {
 
     /// Whether a plan ends that is wanted: for want of room alone, which may come.
     pub fn ends_for_room(&self, change: &Change) -> bool {
-        let is_wanted = |(operation, swapping): &(&Operation, Swapping)| {
+        let is_wanted = |(operation, swapping): &(&Operation, SwapProgress)| {
             self.unknown_size(operation).is_none() && self.is_wanted_as(operation, swapping, self.size.clone())
         };
         matches!(change, Change::Go(_, Request::Withdraw)) && self.swap.as_ref().is_some_and(is_wanted)
@@ -75,10 +75,10 @@ impl SeenCluster<'_> {
 
     /// Whether a swap of which nothing has moved holds something else up that needs no room for its size: its image with the size that nodes
     /// have; or where it is of the size alone, another image or a minor.
-    pub(super) fn gives_way(
+    pub(super) fn yields(
         &self,
         operation: &Operation,
-        swapping: &Swapping,
+        swapping: &SwapProgress,
         (pinned, current): (&Resolved, &str),
     ) -> bool {
         if swapping.stage != Stage::Goes || !swapping.is_planned() {
@@ -88,14 +88,14 @@ impl SeenCluster<'_> {
             return self.size_with_image().is_ok_and(|size| swapping.size != Some(size));
         }
         let instead = match self.wanted(pinned, current) {
-            Wanted::Other(image, named) => self.begins(image, named, current),
-            Wanted::Same | Wanted::Missing(_) => self.raises(current),
+            WantedImage::Other(image, named) => self.begins(image, named, current),
+            WantedImage::Same | WantedImage::Missing(_) => self.raises(current),
         };
         matches!(instead, Change::Swap(..) | Change::Raise(..))
     }
 
     /// Whether a swap is still what the spec asks for. An image that a person had named and has taken out is not.
-    fn is_wanted(&self, operation: &Operation, swapping: &Swapping) -> bool {
+    fn is_wanted(&self, operation: &Operation, swapping: &SwapProgress) -> bool {
         self.is_wanted_as(operation, swapping, self.size_with_image())
     }
 
@@ -103,7 +103,7 @@ impl SeenCluster<'_> {
     fn is_wanted_as(
         &self,
         operation: &Operation,
-        swapping: &Swapping,
+        swapping: &SwapProgress,
         size: Result<ControlPlaneSize, Obstacle>,
     ) -> bool {
         if is_of_size(operation) {
@@ -116,7 +116,7 @@ impl SeenCluster<'_> {
         is_image && !self.is_outdated(operation, swapping, size)
     }
 
-    fn awaits_commit(&self, operation: &Operation, swapping: &Swapping) -> Change {
+    fn awaits_commit(&self, operation: &Operation, swapping: &SwapProgress) -> Change {
         let name = name(operation);
         let to = goal(operation, swapping);
         if !self.is_wanted(operation, swapping) {

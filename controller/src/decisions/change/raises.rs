@@ -3,14 +3,14 @@
 use contract::minor::Minor;
 use kube::ResourceExt;
 
+use super::operator_action::{OperatorAction, ended, word};
 use super::shown::{blocked, says};
-use super::word::{Word, ended, word};
-use super::{Change, SeenCluster, name};
+use super::{Change, ObservedCluster, name};
 use crate::decisions::obstacle::Obstacle;
-use crate::decisions::swapping::Ending;
+use crate::decisions::swap_progress::Ending;
 use crate::objects::{DO, Machine, Operation, OperationReason, TenantCluster, TenantClusterReason};
 
-impl SeenCluster<'_> {
+impl ObservedCluster<'_> {
     /// Kubernetes is raised, or why it is not.
     pub(super) fn raises(&self, current: &str) -> Change {
         let spec = &self.cluster.spec;
@@ -31,7 +31,7 @@ impl SeenCluster<'_> {
         let mut again = None;
         if let Some(operation) = self.raise {
             match word(operation) {
-                Some(Ok(Word::Resume)) => again = Some(name(operation)),
+                Some(Ok(OperatorAction::Resume)) => again = Some(name(operation)),
                 Some(word) => return Change::Answer(name(operation), ended(word, Some(Ending::Abandoned))),
                 None if !self.is_newer_than(operation) => {
                     let words = format!(
@@ -60,7 +60,7 @@ impl SeenCluster<'_> {
             let says_so = [rest.reason(), OperationReason::NotToBeHad].map(|it| says(operation, it).is_some());
             return match (word(operation), blocked(operation)) {
                 // Nothing moves by that.
-                (Some(Ok(Word::Abandon)), _) => Change::Abandon(name(operation)),
+                (Some(Ok(OperatorAction::Abandon)), _) => Change::Abandon(name(operation)),
                 (Some(_), _) => Change::Answer(name(operation), Some(rest.refuses(None))),
                 (None, Some(words)) => Change::Waits(TenantClusterReason::ChangeFailed, words),
                 (None, None) if !says_so.contains(&true) => Change::Show(name(operation)),
@@ -68,9 +68,9 @@ impl SeenCluster<'_> {
             };
         }
         match word(operation) {
-            Some(Ok(Word::Resume)) => return Change::Raise(to, Some(name(operation))),
-            Some(Ok(Word::Abandon)) => return Change::Abandon(name(operation)),
-            Some(Ok(Word::Rollback | Word::Commit)) => {
+            Some(Ok(OperatorAction::Resume)) => return Change::Raise(to, Some(name(operation))),
+            Some(Ok(OperatorAction::Abandon)) => return Change::Abandon(name(operation)),
+            Some(Ok(OperatorAction::Rollback | OperatorAction::Commit)) => {
                 let words = format!("there is no way back from Kubernetes {to}, nor a commit: resume or abandon it");
                 return Change::Answer(name(operation), Some(words));
             }

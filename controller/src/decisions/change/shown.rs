@@ -1,20 +1,20 @@
 //! Whether an Operation says where it stands, and what it says.
 
-use super::{Change, SeenCluster, name};
-use crate::decisions::rest::{is_at_rest, is_still, swap_reasons};
-use crate::decisions::swapping::{Ending, Swapping};
+use super::{Change, ObservedCluster, name};
+use crate::decisions::pause_reason::{is_pausable, is_still, swap_reasons};
+use crate::decisions::swap_progress::{Ending, SwapProgress};
 use crate::objects::{Operation, OperationReason, Reason, TenantClusterReason};
 
-impl SeenCluster<'_> {
+impl ObservedCluster<'_> {
     /// Waits, once the Operation says where it stands.
     pub(super) fn shown(
         &self,
         operation: &Operation,
-        swapping: &Swapping,
+        swapping: &SwapProgress,
         reason: TenantClusterReason,
         words: &str,
     ) -> Change {
-        let rest = self.rests.as_ref().filter(|_| is_at_rest(swapping));
+        let rest = self.rests.as_ref().filter(|_| is_pausable(swapping));
         let stands = swap_reasons(rest, swapping)[0].0;
         let mut resting = [OperationReason::Paused, OperationReason::ControlClusterChanges].into_iter();
         let says_so = match says(operation, OperationReason::NotToBeHad) {
@@ -48,7 +48,7 @@ pub(super) fn says(operation: &Operation, reason: OperationReason) -> Option<Str
 }
 
 /// Whether an Operation says where its swap stands.
-pub(super) fn is_shown(operation: &Operation, swapping: &Swapping) -> bool {
+pub(super) fn is_shown(operation: &Operation, swapping: &SwapProgress) -> bool {
     let said = operation.status.as_ref();
     let outcome = swapping.ending().map(Ending::words);
     said.is_some_and(|said| {

@@ -1,13 +1,13 @@
 //! What comes next for a cluster before the first VM: until then all may be made otherwise, and who goes no further gives back what others
 //! could have.
 
-use super::super::claims::{Allotted, Claiming};
+use super::super::claims::{AllocatedAddresses, ClaimStep};
 use super::super::obstacle::Obstacle;
 use super::{is_kept, is_ours};
 use crate::objects::{IPAddress, Machine, Resolved, TenantCluster, TenantClusterReason};
 
 #[derive(Debug)]
-pub struct Wished<'a> {
+pub struct CreationInputs<'a> {
     pub cluster: &'a TenantCluster,
     /// What is in the way by what objects say; or else what is to be pinned.
     pub resolved: Result<Resolved, Obstacle>,
@@ -22,7 +22,7 @@ pub struct Wished<'a> {
     /// The addresses that it has for itself, beside those of its Machines.
     pub held: Vec<IPAddress>,
     /// What comes next for its addresses; or why none can be had.
-    pub claiming: Result<Claiming, Obstacle>,
+    pub claiming: Result<ClaimStep, Obstacle>,
     /// Whether those that are missing are held by others who go no further either, and came after it: they give them back.
     pub comes_first: bool,
     pub keys: KeysSeen,
@@ -42,7 +42,7 @@ pub enum KeysSeen {
 
 /// What comes next for a cluster for which no VM was begun.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next {
+pub enum CreationStep {
     /// It is noted that it is kept until nothing of it is left.
     Keep,
     /// Nothing, before somebody else has done something.
@@ -62,31 +62,31 @@ pub enum Next {
     /// What nodes prove themselves with is drawn.
     Draw,
     /// `fleet` makes the control nodes.
-    Deploy(Allotted),
+    Deploy(AllocatedAddresses),
 }
 
 /// What comes next before the first VM.
-pub fn next(wished: &Wished<'_>) -> Next {
+pub fn creation_step(wished: &CreationInputs<'_>) -> CreationStep {
     let cluster = wished.cluster;
     // Before anything is made that would have to be removed.
     if !is_kept(cluster) {
-        return Next::Keep;
+        return CreationStep::Keep;
     }
     // Who goes no further holds nothing that others could have meanwhile.
     if goes_no_further(wished) {
         if let Some(machine) = wished.machines.iter().find(|machine| is_ours(machine)) {
-            return Next::Unmake(Box::new(machine.clone()));
+            return CreationStep::Unmake(Box::new(machine.clone()));
         }
         if let Some(address) = wished.held.first() {
-            return Next::Release(Box::new(address.clone()));
+            return CreationStep::Release(Box::new(address.clone()));
         }
     }
     if cluster.spec.paused {
-        return Next::Rest;
+        return CreationStep::Rest;
     }
     let resolved = match &wished.resolved {
         Ok(resolved) => resolved,
-        Err(obstacle) => return Next::Await(obstacle.clone()),
+        Err(obstacle) => return CreationStep::Await(obstacle.clone()),
     };
     let status = cluster.status.as_ref();
     let pinned = status.and_then(|status| status.resolved.as_ref());
@@ -100,38 +100,38 @@ pub fn next(wished: &Wished<'_>) -> Next {
         *pinned == with_addresses
     };
     if !pinned.is_some_and(is_pinned) {
-        return Next::Pin(Box::new(resolved.clone()));
+        return CreationStep::Pin(Box::new(resolved.clone()));
     }
     let is_wanted = |machine: &&Machine| wished.wanted.iter().any(|wanted| is_same(wanted, machine));
     if let Some(other) = wished.machines.iter().find(|machine| !is_wanted(machine)) {
-        return Next::Unmake(Box::new(other.clone()));
+        return CreationStep::Unmake(Box::new(other.clone()));
     }
     if let Some(address) = wished.left_over.first() {
-        return Next::Release(Box::new(address.clone()));
+        return CreationStep::Release(Box::new(address.clone()));
     }
     if let Some(obstacle) = &wished.limits {
-        return Next::Await(obstacle.clone());
+        return CreationStep::Await(obstacle.clone());
     }
     // Who cannot have the addresses that a person has named, or that a pool is to give, makes nothing.
     if let Err(obstacle) = &wished.claiming {
-        return Next::Await(obstacle.clone());
+        return CreationStep::Await(obstacle.clone());
     }
     let is_there = |wanted: &&Machine| wished.machines.iter().any(|machine| is_same(wanted, machine));
     if let Some(missing) = wished.wanted.iter().find(|wanted| !is_there(wanted)) {
-        return Next::Make(Box::new(missing.clone()));
+        return CreationStep::Make(Box::new(missing.clone()));
     }
     if let Some(obstacle) = in_the_way(wished) {
         // What is not known may be well in a moment.
         let is_known = obstacle.reason != TenantClusterReason::PreflightNotKnown;
         return match wished.held.is_empty() || !is_known {
-            true => Next::Await(obstacle),
-            false => Next::GiveBack(wished.held.clone(), obstacle),
+            true => CreationStep::Await(obstacle),
+            false => CreationStep::GiveBack(wished.held.clone(), obstacle),
         };
     }
     let allotted = match &wished.claiming {
-        Err(obstacle) => return Next::Await(obstacle.clone()),
-        Ok(Claiming::Make(address, _)) => return Next::Claim(address.clone()),
-        Ok(Claiming::Has(allotted)) => allotted,
+        Err(obstacle) => return CreationStep::Await(obstacle.clone()),
+        Ok(ClaimStep::Make(address, _)) => return CreationStep::Claim(address.clone()),
+        Ok(ClaimStep::Has(allotted)) => allotted,
     };
     let with_addresses = Resolved {
         endpoint: allotted.endpoint.map(|address| address.to_string()),
@@ -139,17 +139,17 @@ pub fn next(wished: &Wished<'_>) -> Next {
         ..resolved.clone()
     };
     if pinned != Some(&with_addresses) {
-        return Next::Pin(Box::new(with_addresses));
+        return CreationStep::Pin(Box::new(with_addresses));
     }
     match &wished.keys {
-        KeysSeen::Missing | KeysSeen::Damaged(_) => Next::Draw,
-        KeysSeen::There => Next::Deploy(allotted.clone()),
+        KeysSeen::Missing | KeysSeen::Damaged(_) => CreationStep::Draw,
+        KeysSeen::There => CreationStep::Deploy(allotted.clone()),
     }
 }
 
 /// Whether a cluster comes to no VM before somebody else has done something: a person who has paused it, or who sees to what is in the way
 /// by what objects, limits and addresses say. What is not known may be well in a moment.
-fn goes_no_further(wished: &Wished<'_>) -> bool {
+fn goes_no_further(wished: &CreationInputs<'_>) -> bool {
     let is_known = |obstacle: &Obstacle| obstacle.reason != TenantClusterReason::PreflightNotKnown;
     wished.cluster.spec.paused
         || wished.limits.is_some()
@@ -158,7 +158,7 @@ fn goes_no_further(wished: &Wished<'_>) -> bool {
 }
 
 /// What would keep a cluster from its first VM once it has all addresses.
-fn in_the_way(wished: &Wished<'_>) -> Option<Obstacle> {
+fn in_the_way(wished: &CreationInputs<'_>) -> Option<Obstacle> {
     let damaged = match &wished.keys {
         // None is drawn over another one.
         KeysSeen::Damaged(why) => Some(Obstacle::new(TenantClusterReason::SecretMissing, why)),
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
     use crate::decisions::fixture::{cluster, now, pool, provider};
-    use crate::decisions::{CLUSTER_FINALIZER, claiming, claims, left_over, machines};
+    use crate::decisions::{CLUSTER_FINALIZER, claims, left_over, machines, next_claim};
 
     fn resolved() -> Resolved {
         Resolved { image: Some("kaas-tenant-0.2.0".to_owned()), processors: Some(2), ..Resolved::default() }
@@ -199,10 +199,10 @@ mod tests {
             Self { cluster: cluster(), machines: Vec::new(), addresses: Vec::new(), keys: KeysSeen::Missing }
         }
 
-        fn wished(&self) -> Wished<'_> {
+        fn wished(&self) -> CreationInputs<'_> {
             let claims = claims(&self.cluster, &self.machines, "blue-nodes").unwrap();
             let seen: Vec<_> = self.addresses.iter().map(|address| address.spec.clone()).collect();
-            Wished {
+            CreationInputs {
                 cluster: &self.cluster,
                 resolved: Ok(resolved()),
                 wanted: machines(&self.cluster, &resolved(), &provider()),
@@ -210,7 +210,7 @@ mod tests {
                 limits: None,
                 left_over: left_over(&self.cluster, &claims, &self.addresses),
                 held: left_over(&self.cluster, &[], &self.addresses),
-                claiming: claiming(&claims, &[pool()], &seen, 0),
+                claiming: next_claim(&claims, &[pool()], &seen, 0),
                 comes_first: false,
                 keys: self.keys.clone(),
                 place: None,
@@ -219,19 +219,23 @@ mod tests {
 
         /// Does what comes next; false once nothing is left to do here.
         fn step(&mut self) -> bool {
-            match next(&self.wished()) {
-                Next::Keep => self.cluster.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]),
-                Next::Pin(resolved) => self.cluster.status.get_or_insert_default().resolved = Some(*resolved),
-                Next::Unmake(machine) => self.machines.retain(|other| other.metadata.name != machine.metadata.name),
-                Next::Make(machine) => {
+            match creation_step(&self.wished()) {
+                CreationStep::Keep => self.cluster.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]),
+                CreationStep::Pin(resolved) => self.cluster.status.get_or_insert_default().resolved = Some(*resolved),
+                CreationStep::Unmake(machine) => {
+                    self.machines.retain(|other| other.metadata.name != machine.metadata.name)
+                }
+                CreationStep::Make(machine) => {
                     let uid = format!("uid-{}", self.machines.len());
                     self.machines.push(*machine);
                     self.machines.last_mut().unwrap().metadata.uid = Some(uid);
                 }
-                Next::Claim(address) => self.addresses.push(*address),
-                Next::Release(address) => self.addresses.retain(|other| other.spec != address.spec),
-                Next::Draw => self.keys = KeysSeen::There,
-                Next::Await(_) | Next::GiveBack(..) | Next::Rest | Next::Deploy(_) => return false,
+                CreationStep::Claim(address) => self.addresses.push(*address),
+                CreationStep::Release(address) => self.addresses.retain(|other| other.spec != address.spec),
+                CreationStep::Draw => self.keys = KeysSeen::There,
+                CreationStep::Await(_) | CreationStep::GiveBack(..) | CreationStep::Rest | CreationStep::Deploy(_) => {
+                    return false;
+                }
             }
             true
         }
@@ -242,7 +246,7 @@ mod tests {
         let mut world = World::new();
         let mut order = Vec::new();
         loop {
-            let next = next(&world.wished());
+            let next = creation_step(&world.wished());
             let word = format!("{next:?}").split(['(', ' ']).next().unwrap().to_owned();
             order.push(word);
             if !world.step() {
@@ -254,7 +258,7 @@ mod tests {
         let pinned = world.cluster.status.as_ref().unwrap().resolved.as_ref().unwrap();
         assert_eq!(pinned.endpoint.as_deref(), Some("192.168.10.10"));
         assert_eq!(pinned.service_vips, ["192.168.10.23", "192.168.10.24"]);
-        let Next::Deploy(allotted) = next(&world.wished()) else { panic!() };
+        let CreationStep::Deploy(allotted) = creation_step(&world.wished()) else { panic!() };
         assert_eq!(allotted.nodes[2], ("uid-2".to_owned(), Ipv4Addr::new(192, 168, 10, 22)));
     }
 
@@ -263,27 +267,34 @@ mod tests {
         let why = |reason| Obstacle::new(reason, "x");
         let mut world = World::new();
         world.step();
-        let blocked = Wished { resolved: Err(why(TenantClusterReason::ProviderNotReady)), ..world.wished() };
-        assert_eq!(next(&blocked), Next::Await(why(TenantClusterReason::ProviderNotReady)));
+        let blocked = CreationInputs { resolved: Err(why(TenantClusterReason::ProviderNotReady)), ..world.wished() };
+        assert_eq!(creation_step(&blocked), CreationStep::Await(why(TenantClusterReason::ProviderNotReady)));
         while world.step() {}
         let place = Some(why(TenantClusterReason::CapacityMissing));
-        let given_back = next(&Wished { place: place.clone(), ..world.wished() });
-        let Next::GiveBack(addresses, obstacle) = given_back else { panic!("{given_back:?}") };
+        let given_back = creation_step(&CreationInputs { place: place.clone(), ..world.wished() });
+        let CreationStep::GiveBack(addresses, obstacle) = given_back else { panic!("{given_back:?}") };
         assert_eq!((addresses.len(), obstacle), (3, why(TenantClusterReason::CapacityMissing)), "nodes keep theirs");
         let unknown = Some(why(TenantClusterReason::PreflightNotKnown));
-        assert!(matches!(next(&Wished { place: unknown, ..world.wished() }), Next::Await(_)), "it may pass at once");
-        let without = Wished { place, held: Vec::new(), ..world.wished() };
-        assert_eq!(next(&without), Next::Await(why(TenantClusterReason::CapacityMissing)));
+        assert!(
+            matches!(creation_step(&CreationInputs { place: unknown, ..world.wished() }), CreationStep::Await(_)),
+            "it may pass at once"
+        );
+        let without = CreationInputs { place, held: Vec::new(), ..world.wished() };
+        assert_eq!(creation_step(&without), CreationStep::Await(why(TenantClusterReason::CapacityMissing)));
         let keys = KeysSeen::Damaged("the Secret holds no key".to_owned());
-        let damaged = Wished { keys, held: Vec::new(), ..world.wished() };
-        assert!(matches!(next(&damaged), Next::Await(_)), "no key is drawn over another one");
+        let damaged = CreationInputs { keys, held: Vec::new(), ..world.wished() };
+        assert!(matches!(creation_step(&damaged), CreationStep::Await(_)), "no key is drawn over another one");
         world.machines.clear();
         let claiming = Err(why(TenantClusterReason::AddressesMissing));
-        let taken = Wished { claiming, held: Vec::new(), ..world.wished() };
-        assert_eq!(next(&taken), Next::Await(why(TenantClusterReason::AddressesMissing)), "no Machine is made");
+        let taken = CreationInputs { claiming, held: Vec::new(), ..world.wished() };
+        assert_eq!(
+            creation_step(&taken),
+            CreationStep::Await(why(TenantClusterReason::AddressesMissing)),
+            "no Machine is made"
+        );
         world.addresses.clear();
         world.cluster.spec.paused = true;
-        assert_eq!(next(&world.wished()), Next::Rest);
+        assert_eq!(creation_step(&world.wished()), CreationStep::Rest);
     }
 
     #[test]
@@ -295,27 +306,27 @@ mod tests {
         paused.spec.paused = true;
         let missing = || Err(why(TenantClusterReason::AddressesMissing));
         for going in [
-            Wished { cluster: &paused, ..world.wished() },
-            Wished { resolved: Err(why(TenantClusterReason::ReferenceMissing)), ..world.wished() },
-            Wished { claiming: missing(), ..world.wished() },
+            CreationInputs { cluster: &paused, ..world.wished() },
+            CreationInputs { resolved: Err(why(TenantClusterReason::ReferenceMissing)), ..world.wished() },
+            CreationInputs { claiming: missing(), ..world.wished() },
         ] {
-            assert!(matches!(next(&going), Next::Unmake(_)), "{going:?}");
-            let nodeless = Wished { machines: Vec::new(), ..going };
-            assert!(matches!(next(&nodeless), Next::Release(_)), "{nodeless:?}");
+            assert!(matches!(creation_step(&going), CreationStep::Unmake(_)), "{going:?}");
+            let nodeless = CreationInputs { machines: Vec::new(), ..going };
+            assert!(matches!(creation_step(&nodeless), CreationStep::Release(_)), "{nodeless:?}");
         }
         let unknown = || why(TenantClusterReason::PreflightNotKnown);
         for waiting in [
-            Wished { resolved: Err(unknown()), ..world.wished() },
-            Wished { claiming: Err(unknown()), ..world.wished() },
-            Wished { claiming: missing(), comes_first: true, ..world.wished() },
+            CreationInputs { resolved: Err(unknown()), ..world.wished() },
+            CreationInputs { claiming: Err(unknown()), ..world.wished() },
+            CreationInputs { claiming: missing(), comes_first: true, ..world.wished() },
         ] {
-            assert!(matches!(next(&waiting), Next::Await(_)), "{waiting:?}");
+            assert!(matches!(creation_step(&waiting), CreationStep::Await(_)), "{waiting:?}");
         }
         let mut kept = world.machines[0].clone();
         kept.metadata.deletion_timestamp = Some(now());
         kept.metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
-        let kept = Wished { cluster: &paused, machines: vec![kept], held: Vec::new(), ..world.wished() };
-        assert_eq!(next(&kept), Next::Rest, "somebody else keeps it");
+        let kept = CreationInputs { cluster: &paused, machines: vec![kept], held: Vec::new(), ..world.wished() };
+        assert_eq!(creation_step(&kept), CreationStep::Rest, "somebody else keeps it");
     }
 
     #[test]
@@ -324,20 +335,20 @@ mod tests {
         let mut world = World::new();
         while world.step() {}
         assert_eq!((world.machines.len(), world.addresses.len()), (3, 6));
-        fn without_room<'a>(world: &'a World, why: &Obstacle) -> Wished<'a> {
-            Wished { limits: Some(why.clone()), ..world.wished() }
+        fn without_room<'a>(world: &'a World, why: &Obstacle) -> CreationInputs<'a> {
+            CreationInputs { limits: Some(why.clone()), ..world.wished() }
         }
         let mut order = Vec::new();
         loop {
-            let next = next(&without_room(&world, &why));
+            let next = creation_step(&without_room(&world, &why));
             match &next {
                 // Its address goes with it.
-                Next::Unmake(machine) => {
+                CreationStep::Unmake(machine) => {
                     world.machines.retain(|other| other.metadata.name != machine.metadata.name);
                     world.addresses.retain(|other| Some(&other.spec.claimant.uid) != machine.metadata.uid.as_ref());
                 }
-                Next::Release(address) => world.addresses.retain(|other| other.spec != address.spec),
-                Next::Await(obstacle) => {
+                CreationStep::Release(address) => world.addresses.retain(|other| other.spec != address.spec),
+                CreationStep::Await(obstacle) => {
                     assert_eq!(*obstacle, why);
                     break;
                 }
@@ -348,7 +359,7 @@ mod tests {
         assert_eq!(order.join(" "), "Unmake Unmake Unmake Release Release Release");
         assert!(world.machines.is_empty() && world.addresses.is_empty());
         while world.step() {}
-        assert!(matches!(next(&world.wished()), Next::Deploy(_)), "there is room again");
+        assert!(matches!(creation_step(&world.wished()), CreationStep::Deploy(_)), "there is room again");
     }
 
     #[test]
@@ -356,11 +367,13 @@ mod tests {
         let mut world = World::new();
         while world.step() {}
         world.cluster.spec.version = "1.35".to_owned();
-        let Next::Unmake(machine) = next(&world.wished()) else { panic!("{:?}", next(&world.wished())) };
+        let CreationStep::Unmake(machine) = creation_step(&world.wished()) else {
+            panic!("{:?}", creation_step(&world.wished()))
+        };
         assert_eq!(machine.metadata.name.as_deref(), Some("shop-cp1"));
         while world.step() {}
         assert!(world.machines.len() == 3 && world.machines.iter().all(|machine| machine.spec.kubernetes == "1.35"));
         world.machines[1].metadata.deletion_timestamp = Some(now());
-        assert!(matches!(next(&world.wished()), Next::Unmake(_)), "a person has deleted it");
+        assert!(matches!(creation_step(&world.wished()), CreationStep::Unmake(_)), "a person has deleted it");
     }
 }

@@ -1,10 +1,10 @@
 //! What comes next for a cluster that is being deleted: its pools first, then its control nodes, and all that was made for it after them.
 
 use super::{is_kept, is_ours};
-use crate::objects::{Goal, IPAddress, Machine, NodePool, TenantCluster};
+use crate::objects::{DeploymentLifecycle, IPAddress, Machine, NodePool, TenantCluster};
 
 #[derive(Debug)]
-pub struct Leaving<'a> {
+pub struct DeletionInputs<'a> {
     pub cluster: &'a TenantCluster,
     pub pools: Vec<NodePool>,
     pub machines: Vec<Machine>,
@@ -23,7 +23,7 @@ pub struct Leaving<'a> {
 /// What comes next for a cluster that is being deleted. Nothing is asked for what is not needed: without a VM no vCenter, and without
 /// an image, a class or a key it goes as well.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Going {
+pub enum DeletionStep {
     DeletePools(Vec<String>),
     /// Pools and workers go; nothing is done for the control plane before.
     AwaitWorkers(Vec<String>),
@@ -38,23 +38,23 @@ pub enum Going {
     /// Somebody else keeps Operations: another cluster of this name would take them for its own.
     AwaitOperations(Vec<String>),
     /// A hold goes: nobody takes one any more.
-    RemoveHold(u64),
+    RemoveLease(u64),
     /// Nothing is left: the object goes.
-    LetGo,
+    RemoveFinalizer,
     /// It was let go already.
     Gone,
 }
 
-pub fn going(leaving: &Leaving<'_>) -> Going {
+pub fn deletion_step(leaving: &DeletionInputs<'_>) -> DeletionStep {
     let cluster = leaving.cluster;
     if !is_kept(cluster) {
-        return Going::Gone;
+        return DeletionStep::Gone;
     }
     let name = |metadata: &kube::api::ObjectMeta| metadata.name.clone().unwrap_or_default();
     let pools = leaving.pools.iter().filter(|pool| pool.metadata.deletion_timestamp.is_none());
     let pools: Vec<String> = pools.map(|pool| name(&pool.metadata)).collect();
     if !pools.is_empty() {
-        return Going::DeletePools(pools);
+        return DeletionStep::DeletePools(pools);
     }
     let workers = leaving.machines.iter().filter(|machine| machine.spec.pool_ref.is_some());
     let left: Vec<String> = leaving
@@ -64,33 +64,33 @@ pub fn going(leaving: &Leaving<'_>) -> Going {
         .chain(workers.map(|machine| name(&machine.metadata)))
         .collect();
     if !left.is_empty() {
-        return Going::AwaitWorkers(left);
+        return DeletionStep::AwaitWorkers(left);
     }
     let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
     // What was begun is noted before anything follows from it: without a note there is no VM.
-    if deployment.is_some_and(|deployment| deployment.goal != Goal::Gone) {
-        return Going::Destroy;
+    if deployment.is_some_and(|deployment| deployment.goal != DeploymentLifecycle::Gone) {
+        return DeletionStep::Destroy;
     }
     // Each is asked to go: whoever counts addresses may keep it until what had it is gone, too.
     if let Some(address) = leaving.addresses.iter().find(|it| it.metadata.deletion_timestamp.is_none()) {
-        return Going::Release(Box::new(address.clone()));
+        return DeletionStep::Release(Box::new(address.clone()));
     }
     // A Secret that was asked to go is somebody else's to keep, too: asking again changes nothing.
     if let Some(machine) = leaving.machines.iter().find(|machine| is_ours(machine)) {
-        return Going::Forget(Box::new(machine.clone()));
+        return DeletionStep::Forget(Box::new(machine.clone()));
     }
     if let Some(secret) = leaving.secrets.first() {
-        return Going::RemoveSecret(secret.clone());
+        return DeletionStep::RemoveSecret(secret.clone());
     }
     if let Some(operation) = leaving.operations.first() {
-        return Going::RemoveOperation(operation.clone());
+        return DeletionStep::RemoveOperation(operation.clone());
     }
     if !leaving.held_operations.is_empty() {
-        return Going::AwaitOperations(leaving.held_operations.clone());
+        return DeletionStep::AwaitOperations(leaving.held_operations.clone());
     }
     match leaving.holds.first() {
-        Some(hold) => Going::RemoveHold(*hold),
-        None => Going::LetGo,
+        Some(hold) => DeletionStep::RemoveLease(*hold),
+        None => DeletionStep::RemoveFinalizer,
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     use crate::decisions::{CLUSTER_FINALIZER, MACHINE_FINALIZER, claims};
     use crate::objects::{Deployment, NodePoolSpec, TenantClusterStatus};
 
-    fn deployed(goal: Goal) -> TenantCluster {
+    fn deployed(goal: DeploymentLifecycle) -> TenantCluster {
         let mut cluster = cluster();
         cluster.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]);
         cluster.metadata.deletion_timestamp = Some(now());
@@ -113,13 +113,13 @@ mod tests {
         cluster
     }
 
-    fn leaving(cluster: &TenantCluster) -> Leaving<'_> {
+    fn leaving(cluster: &TenantCluster) -> DeletionInputs<'_> {
         let spec = serde_json::json!({"clusterRef": {"name": "shop"}, "vmClass": "medium"});
         let mut control = Machine::new("shop-cp1", crate::objects::fixture::worker());
         control.spec.pool_ref = None;
         let worker = Machine::new("shop-general-w1", crate::objects::fixture::worker());
         let claimant = claims(cluster, &[], "blue-nodes").unwrap().remove(0).claimant;
-        Leaving {
+        DeletionInputs {
             cluster,
             pools: vec![NodePool::new("shop-general", serde_json::from_value::<NodePoolSpec>(spec).unwrap())],
             machines: vec![control, worker],
@@ -133,44 +133,44 @@ mod tests {
 
     #[test]
     fn a_cluster_goes_workers_first_and_addresses_after_the_vms_that_had_them() {
-        let (up, gone) = (deployed(Goal::Up), deployed(Goal::Gone));
+        let (up, gone) = (deployed(DeploymentLifecycle::Up), deployed(DeploymentLifecycle::Gone));
         let mut seen = leaving(&up);
-        assert_eq!(going(&seen), Going::DeletePools(vec!["shop-general".to_owned()]));
+        assert_eq!(deletion_step(&seen), DeletionStep::DeletePools(vec!["shop-general".to_owned()]));
         seen.pools[0].metadata.deletion_timestamp = Some(now());
         let left = vec!["shop-general".to_owned(), "shop-general-w1".to_owned()];
-        assert_eq!(going(&seen), Going::AwaitWorkers(left));
+        assert_eq!(deletion_step(&seen), DeletionStep::AwaitWorkers(left));
         seen.pools.clear();
         seen.machines.pop();
-        assert_eq!(going(&seen), Going::Destroy);
-        let mut seen = Leaving { cluster: &gone, ..seen };
-        assert!(matches!(going(&seen), Going::Release(_)));
+        assert_eq!(deletion_step(&seen), DeletionStep::Destroy);
+        let mut seen = DeletionInputs { cluster: &gone, ..seen };
+        assert!(matches!(deletion_step(&seen), DeletionStep::Release(_)));
         seen.addresses.clear();
-        assert!(matches!(going(&seen), Going::Forget(_)));
+        assert!(matches!(deletion_step(&seen), DeletionStep::Forget(_)));
         let machine = &mut seen.machines[0].metadata;
         (machine.deletion_timestamp, machine.finalizers) = (Some(now()), Some(vec![MACHINE_FINALIZER.to_owned()]));
-        assert!(matches!(going(&seen), Going::Forget(_)));
+        assert!(matches!(deletion_step(&seen), DeletionStep::Forget(_)));
         seen.machines[0].metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
-        assert_eq!(going(&seen), Going::RemoveSecret("shop-kubeconfig".to_owned()));
+        assert_eq!(deletion_step(&seen), DeletionStep::RemoveSecret("shop-kubeconfig".to_owned()));
         seen.secrets.clear();
-        assert_eq!(going(&seen), Going::RemoveOperation("shop-1".to_owned()));
+        assert_eq!(deletion_step(&seen), DeletionStep::RemoveOperation("shop-1".to_owned()));
         seen.operations.clear();
         seen.held_operations.push("shop-1".to_owned());
-        assert_eq!(going(&seen), Going::AwaitOperations(vec!["shop-1".to_owned()]));
+        assert_eq!(deletion_step(&seen), DeletionStep::AwaitOperations(vec!["shop-1".to_owned()]));
         seen.held_operations.clear();
-        assert_eq!(going(&seen), Going::RemoveHold(3));
+        assert_eq!(deletion_step(&seen), DeletionStep::RemoveLease(3));
         seen.holds.clear();
-        assert_eq!(going(&seen), Going::LetGo);
+        assert_eq!(deletion_step(&seen), DeletionStep::RemoveFinalizer);
     }
 
     #[test]
     fn a_cluster_for_which_no_vm_was_begun_goes_without_a_vcenter() {
-        let mut cluster = deployed(Goal::Up);
+        let mut cluster = deployed(DeploymentLifecycle::Up);
         cluster.status.as_mut().unwrap().deployment = None;
         let mut seen = leaving(&cluster);
         seen.pools.clear();
         seen.machines.pop();
-        assert!(matches!(going(&seen), Going::Release(_)));
+        assert!(matches!(deletion_step(&seen), DeletionStep::Release(_)));
         cluster.metadata.finalizers = None;
-        assert_eq!(going(&leaving(&cluster)), Going::Gone);
+        assert_eq!(deletion_step(&leaving(&cluster)), DeletionStep::Gone);
     }
 }

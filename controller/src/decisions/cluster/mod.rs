@@ -5,8 +5,8 @@
 mod begin;
 mod leave;
 
-pub use self::begin::{KeysSeen, Next, Wished, next};
-pub use self::leave::{Going, Leaving, going};
+pub use self::begin::{CreationInputs, CreationStep, KeysSeen, creation_step};
+pub use self::leave::{DeletionInputs, DeletionStep, deletion_step};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use sha2::{Digest, Sha256};
 
-use super::unavailable::Why;
+use super::unavailable::UnavailableReason;
 use crate::objects::{ProviderSpec, SYSTEM};
 use crate::reach::{Objects, kinds};
 
@@ -20,11 +20,11 @@ pub struct Credentials {
 ///
 /// # Errors
 /// When the Secret is not there, or lacks something.
-pub async fn credentials(objects: &dyn Objects, provider: &ProviderSpec) -> Result<Credentials, Why> {
+pub async fn credentials(objects: &dyn Objects, provider: &ProviderSpec) -> Result<Credentials, UnavailableReason> {
     let name = &provider.credentials_ref.name;
-    let secret = kinds::find::<Secret>(objects, Some(SYSTEM), name).await.map_err(Why::NotKnown)?;
-    let secret = secret.ok_or_else(|| Why::Secret(format!("there is no Secret {name} in {SYSTEM}")))?;
-    of(&secret).map_err(|words| Why::Secret(format!("the Secret {name} in {SYSTEM} {words}")))
+    let secret = kinds::find::<Secret>(objects, Some(SYSTEM), name).await.map_err(UnavailableReason::NotKnown)?;
+    let secret = secret.ok_or_else(|| UnavailableReason::Secret(format!("there is no Secret {name} in {SYSTEM}")))?;
+    of(&secret).map_err(|words| UnavailableReason::Secret(format!("the Secret {name} in {SYSTEM} {words}")))
 }
 
 fn of(secret: &Secret) -> Result<Credentials, String> {

@@ -3,17 +3,17 @@
 use vsphere::{Client, Host, MoRef, Need, On, Outcome, Result};
 
 use super::site::{pool_path, templates};
-use crate::decisions::{SeenVCenter, SeenZone};
+use crate::decisions::{VCenterInventory, ZoneInventory};
 use crate::objects::{VSphere, Zone};
 
 /// What is on the vCenter of a client of what a Provider names.
-pub async fn look(client: &Client, described: &VSphere) -> Result<SeenVCenter> {
+pub async fn look(client: &Client, described: &VSphere) -> Result<VCenterInventory> {
     let about = &client.service().about;
-    let mut seen = SeenVCenter {
+    let mut seen = VCenterInventory {
         version: about.full_name.clone(),
         instance: about.instance_uuid.to_lowercase(),
         user: client.user_name().await,
-        ..SeenVCenter::default()
+        ..VCenterInventory::default()
     };
     let mut looking = Looking { client, described, seen: &mut seen, needs: Vec::new() };
     if looking.named(&described.datacenter, &["Datacenter"], "the data center", &described.datacenter).await?.is_some()
@@ -28,7 +28,7 @@ pub async fn look(client: &Client, described: &VSphere) -> Result<SeenVCenter> {
 struct Looking<'a> {
     client: &'a Client,
     described: &'a VSphere,
-    seen: &'a mut SeenVCenter,
+    seen: &'a mut VCenterInventory,
     needs: Vec<Need>,
 }
 
@@ -103,7 +103,7 @@ impl Looking<'_> {
     }
 
     async fn zone(&mut self, zone: &Zone, networks: &[(&str, MoRef)]) -> Result<()> {
-        let mut room = SeenZone::default();
+        let mut room = ZoneInventory::default();
         let mut datastore = None;
         if let Some(name) = &zone.datastore
             && let Some(found) = self.below("datastore", name, &["Datastore"], "the datastore").await?

@@ -32,12 +32,12 @@ use vsphere::{Client, Connect, Limits, Outcome, Trust};
 use self::breaker::Breaker;
 use self::credentials::{Credentials, credentials};
 use super::Objects;
-use crate::decisions::SeenVCenter;
+use crate::decisions::VCenterInventory;
 use crate::objects::{Provider, VSphere};
-use crate::term::{Clock, Ended, Term};
+use crate::term::{Clock, Term, TermEnded};
 
-pub use self::site::{Place, placement};
-pub use self::unavailable::{Unavailable, Why};
+pub use self::site::{ClusterPlacement, placement};
+pub use self::unavailable::{Unavailable, UnavailableReason};
 
 /// What runs VMs, by the names of Providers. Clones share sessions.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ struct Inner {
     /// The room for what tenants' clusters answer.
     bodies: Bodies,
     /// By the UID of the Provider. Each is locked for as long as a login takes: whoever needs it meanwhile waits for that one.
-    known: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Known>>>>,
+    known: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<ProviderState>>>>,
 }
 
 /// Where this process keeps what is of its node alone, if nothing else is said: snapshots of clusters' stores, which come before their
@@ -69,7 +69,7 @@ const LARGE: usize = 8;
 
 /// What is known of a Provider.
 #[derive(Default)]
-struct Known {
+struct ProviderState {
     open: Option<(Key, Client)>,
     /// They are the Provider's, whatever a session was opened with: engines that are under way work by an earlier one. Always those of
     /// the session that was handed out last: one that is refused right after its login has changed nothing.
@@ -79,7 +79,7 @@ struct Known {
     /// Until when it is left alone, for people.
     until: Option<Time>,
     /// What was seen by this session of this generation of the spec, and when.
-    looked: Option<(Key, Option<i64>, Duration, Arc<SeenVCenter>)>,
+    looked: Option<(Key, Option<i64>, Duration, Arc<VCenterInventory>)>,
 }
 
 /// What a session is opened with comes to this.
@@ -97,7 +97,7 @@ struct InTerm<'a>(&'a Term);
 #[async_trait]
 impl vsphere::Fence for InTerm<'_> {
     async fn still(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        self.0.may().map_err(|ended: Ended| ended.into())
+        self.0.ensure_active().map_err(|ended: TermEnded| ended.into())
     }
 }
 
@@ -106,7 +106,7 @@ impl vsphere::Fence for InTerm<'_> {
 /// # Errors
 /// When it is of a type that this version does not know.
 pub fn vsphere(provider: &Provider) -> Result<&VSphere, Unavailable> {
-    provider.spec.vsphere.as_ref().ok_or_else(|| Why::Unknown.of(&provider.name_any()))
+    provider.spec.vsphere.as_ref().ok_or_else(|| UnavailableReason::Unknown.of(&provider.name_any()))
 }
 
 impl Providers {
@@ -155,7 +155,7 @@ impl Providers {
         let known = self.known(provider);
         let mut known = known.lock().await;
         if let Some((_, words)) = known.refused.as_ref().filter(|(refused, _)| *refused == key) {
-            return Err(Why::LoginRefused(words.clone()).of(&name));
+            return Err(UnavailableReason::LoginRefused(words.clone()).of(&name));
         }
         known.may_be_asked(self.0.clock.now()).map_err(|why| why.of(&name))?;
         if let Some((_, client)) = known.open.as_ref().filter(|(open, _)| *open == key) {
@@ -176,7 +176,7 @@ impl Providers {
             }
             Err(why) => {
                 match &why {
-                    Why::LoginRefused(words) => known.refused = Some((key, words.clone())),
+                    UnavailableReason::LoginRefused(words) => known.refused = Some((key, words.clone())),
                     why => known.failed(&self.0.clock, &why.to_string()),
                 }
                 Err(why.of(&name))
@@ -186,7 +186,7 @@ impl Providers {
 
     /// What there is on a Provider's vCenter of what it names. What was seen with the same credentials of the same spec a while ago
     /// stands for as long as the vCenter answers. Whoever fails again and again is left alone for a while, by all.
-    pub async fn look(&self, provider: &Provider) -> Result<Arc<SeenVCenter>, Unavailable> {
+    pub async fn look(&self, provider: &Provider) -> Result<Arc<VCenterInventory>, Unavailable> {
         let (name, generation) = (provider.name_any(), provider.metadata.generation);
         let (key, client) = self.opened(provider).await?;
         let known = self.known(provider);
@@ -214,11 +214,11 @@ impl Providers {
             Err(error) if error.outcome() == Outcome::Denied && error.is_fault("InvalidLogin") => {
                 known.open = None;
                 known.refused = Some((key, error.to_string()));
-                Err(Why::LoginRefused(error.to_string()).of(&name))
+                Err(UnavailableReason::LoginRefused(error.to_string()).of(&name))
             }
             Err(error) => {
                 known.failed(&self.0.clock, &error.to_string());
-                Err(Why::NoAnswer(error.to_string()).of(&name))
+                Err(UnavailableReason::NoAnswer(error.to_string()).of(&name))
             }
         }
     }
@@ -245,11 +245,11 @@ impl Providers {
         let client = self.session(provider).await?;
         let library = library(provider, &client)?;
         let networks = described.networks.first().map(|network| network.name.as_str());
-        let place = Place { deployment: library.id, cluster: "", networks: networks.into_iter().collect() };
+        let place = ClusterPlacement { deployment: library.id, cluster: "", networks: networks.into_iter().collect() };
         let site = site::site(described, &place, site::templates(described).to_owned());
         let site = site.map_err(|what| lacks(&name, &what))?;
         let found = VcenterHypervisor::new(client, library.id, &site, &library.journal).await;
-        found.map_err(|error| Why::Hypervisor(error).of(&name))
+        found.map_err(|error| UnavailableReason::Hypervisor(error).of(&name))
     }
 
     /// The hypervisor of one cluster. Its VMs are in a folder of its own, below the Provider's: made if it is not there and it is to
@@ -260,13 +260,13 @@ impl Providers {
     pub async fn hypervisor(
         &self,
         provider: &Provider,
-        place: &Place<'_>,
+        place: &ClusterPlacement<'_>,
         make: bool,
     ) -> Result<Box<dyn Hypervisor>, Unavailable> {
         let name = provider.name_any();
         let described = vsphere(provider)?;
         let client = self.session(provider).await?;
-        let of = |error: hypervisor::Error| Why::Hypervisor(error).of(&name);
+        let of = |error: hypervisor::Error| UnavailableReason::Hypervisor(error).of(&name);
         let folder = self.folder(&client, described, place, make).await.map_err(of)?;
         let site = site::site(described, place, folder).map_err(|what| lacks(&name, &what))?;
         let library = library(provider, &client)?;
@@ -279,7 +279,7 @@ impl Providers {
         &self,
         client: &Client,
         described: &VSphere,
-        place: &Place<'_>,
+        place: &ClusterPlacement<'_>,
         make: bool,
     ) -> hypervisor::Result<String> {
         let parent = described.folder.trim_matches('/');
@@ -304,21 +304,21 @@ impl Providers {
         }
     }
 
-    fn known(&self, provider: &Provider) -> Arc<tokio::sync::Mutex<Known>> {
+    fn known(&self, provider: &Provider) -> Arc<tokio::sync::Mutex<ProviderState>> {
         Arc::clone(self.all().entry(provider.uid().unwrap_or_default()).or_default())
     }
 
-    fn all(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<Known>>>> {
+    fn all(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<ProviderState>>>> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
-    fn may_be_asked(&self, now: Duration) -> Result<(), Why> {
+impl ProviderState {
+    fn may_be_asked(&self, now: Duration) -> Result<(), UnavailableReason> {
         match self.breaker.rests(now) {
             Some((left, why)) => {
                 let until = self.until.as_ref().map(|until| until.0.to_string()).unwrap_or_default();
-                Err(Why::Resting { seconds: left.as_secs().max(1), until, why: why.to_owned() })
+                Err(UnavailableReason::BackingOff { seconds: left.as_secs().max(1), until, why: why.to_owned() })
             }
             None => Ok(()),
         }
@@ -346,13 +346,14 @@ fn key(described: &VSphere, given: &Credentials) -> Key {
 /// The images that the clusters of a Provider share.
 fn library(provider: &Provider, client: &Client) -> Result<Library, Unavailable> {
     let described = vsphere(provider)?;
-    let (_, datastore) = site::first_zone(described).ok_or_else(|| Why::Unknown.of(&provider.name_any()))?;
+    let (_, datastore) =
+        site::first_zone(described).ok_or_else(|| UnavailableReason::Unknown.of(&provider.name_any()))?;
     let templates = site::templates(described);
     Ok(Library::of(&client.service().about, &described.datacenter, templates, datastore))
 }
 
 fn lacks(provider: &str, what: &str) -> Unavailable {
-    Why::Hypervisor(hypervisor::Error::refused(format!("it has no longer {what}"))).of(provider)
+    UnavailableReason::Hypervisor(hypervisor::Error::refused(format!("it has no longer {what}"))).of(provider)
 }
 
 /// Whether a vCenter answers whoever is logged in.
@@ -361,12 +362,12 @@ async fn answers(client: &Client) -> vsphere::Result<()> {
     client.look(&root, &["name"]).await.map(drop)
 }
 
-async fn connect(described: &VSphere, given: Credentials, limits: &Limits) -> Result<Client, Why> {
+async fn connect(described: &VSphere, given: Credentials, limits: &Limits) -> Result<Client, UnavailableReason> {
     let trust = match (&described.ca_bundle, &described.thumbprint) {
         (Some(pem), _) => Trust::Certificates(pem.clone()),
-        (None, Some(text)) => {
-            Trust::Thumbprint(text.parse().map_err(|error| Why::Untrusted(format!("its thumbprint: {error}")))?)
-        }
+        (None, Some(text)) => Trust::Thumbprint(
+            text.parse().map_err(|error| UnavailableReason::Untrusted(format!("its thumbprint: {error}")))?,
+        ),
         (None, None) => Trust::System,
     };
     let settings = limits::settings(described);
@@ -376,16 +377,18 @@ async fn connect(described: &VSphere, given: Credentials, limits: &Limits) -> Re
         let words = error.to_string();
         match &error {
             // As the TLS library says it; nothing else of a connection has one.
-            vsphere::Error::Unreached { reason, .. } if reason.contains("certificate") => Why::Untrusted(words),
-            vsphere::Error::Refused { .. } => Why::OtherServer(words),
-            _ if error.outcome() == Outcome::Denied => Why::LoginRefused(words),
-            _ => Why::NoAnswer(words),
+            vsphere::Error::Unreached { reason, .. } if reason.contains("certificate") => {
+                UnavailableReason::Untrusted(words)
+            }
+            vsphere::Error::Refused { .. } => UnavailableReason::OtherServer(words),
+            _ if error.outcome() == Outcome::Denied => UnavailableReason::LoginRefused(words),
+            _ => UnavailableReason::NoAnswer(words),
         }
     })
 }
 
 /// Refuses another vCenter than was seen there before.
-async fn meant(provider: &Provider, client: Client) -> Result<Client, Why> {
+async fn meant(provider: &Provider, client: Client) -> Result<Client, UnavailableReason> {
     let before = provider.status.as_ref().and_then(|status| status.instance_uuid.as_deref());
     let now = client.service().about.instance_uuid.clone();
     match before {
@@ -393,7 +396,7 @@ async fn meant(provider: &Provider, client: Client) -> Result<Client, Why> {
             if let Err(error) = client.log_out().await {
                 log::debug!("{error}");
             }
-            Err(Why::OtherServer(format!(
+            Err(UnavailableReason::OtherServer(format!(
                 "it is the vCenter {now}, and {before} was there before: VMs of clusters would not be found"
             )))
         }

@@ -9,7 +9,7 @@ use crate::objects::{self, VSphere, Zone};
 
 /// A cluster's place on a Provider.
 #[derive(Clone, Debug)]
-pub struct Place<'a> {
+pub struct ClusterPlacement<'a> {
     /// The deployment, which VMs are stamped with: the cluster's UID.
     pub deployment: Uuid,
     pub cluster: &'a str,
@@ -17,7 +17,7 @@ pub struct Place<'a> {
     pub networks: Vec<&'a str>,
 }
 
-impl Place<'_> {
+impl ClusterPlacement<'_> {
     /// The name of the folder of its VMs: an inventory name has at most 80 characters, so its namespace is not in it.
     pub fn folder(&self) -> String {
         format!("{}.{}", self.cluster, &self.deployment.simple().to_string()[..8])
@@ -47,7 +47,7 @@ pub fn first_zone(vsphere: &VSphere) -> Option<(&Zone, &str)> {
 }
 
 /// The places of a cluster, whose VMs are in this folder; the error is what the Provider does not have.
-pub fn site(vsphere: &VSphere, place: &Place<'_>, folder: String) -> Result<Site, String> {
+pub fn site(vsphere: &VSphere, place: &ClusterPlacement<'_>, folder: String) -> Result<Site, String> {
     let (zone, datastore) = first_zone(vsphere).ok_or("a zone with a datastore")?;
     let group = |name: &&str| {
         let network = vsphere.networks.iter().find(|network| network.name == **name);

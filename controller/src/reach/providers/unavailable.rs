@@ -8,12 +8,12 @@ use crate::reach::Failure;
 pub struct Unavailable {
     pub provider: String,
     #[source]
-    pub why: Why,
+    pub why: UnavailableReason,
 }
 
 /// Why, by what a person does about it.
 #[derive(Debug, thiserror::Error)]
-pub enum Why {
+pub enum UnavailableReason {
     /// The API server does not say what its credentials are.
     #[error("reading its credentials: {0}")]
     NotKnown(#[source] Failure),
@@ -22,7 +22,7 @@ pub enum Why {
     Secret(String),
     /// It failed so often that it is left alone for a while.
     #[error("it is left alone until {until}, for it fails again and again: {why}")]
-    Resting {
+    BackingOff {
         /// For how much longer, in seconds.
         seconds: u64,
         /// The same as a time.
@@ -49,7 +49,7 @@ pub enum Why {
     Unknown,
 }
 
-impl Why {
+impl UnavailableReason {
     /// Of the Provider of this name.
     pub(super) fn of(self, provider: &str) -> Unavailable {
         Unavailable { provider: provider.to_owned(), why: self }

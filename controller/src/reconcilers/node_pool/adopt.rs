@@ -8,14 +8,14 @@ use fleet::hypervisor::{Hypervisor, Vm};
 use fleet::workers::{Cluster, NodeSeen};
 use kube::ResourceExt;
 
-use super::PoolWork;
-use super::known::Known;
-use crate::context::{Attempt, Trouble};
-use crate::decisions::{AdoptedWorker, Witnesses, adopted_workers, claimant, claimed, gives_out};
+use super::PoolReconciler;
+use super::pool_context::PoolContext;
+use crate::context::{Attempt, ReconcileError};
+use crate::decisions::{AdoptedWorker, Evidence, adopted_workers, claimant, claimed, gives_out};
 use crate::objects::{Machine, NodePool, Reason as _, TenantCluster, TenantClusterReason};
 use crate::reach::{Failure, kinds};
 
-impl PoolWork<'_> {
+impl PoolReconciler<'_> {
     /// Takes workers as they are in these VMs.
     ///
     /// # Errors
@@ -23,9 +23,9 @@ impl PoolWork<'_> {
     pub(super) async fn adopts(
         &self,
         pool: &NodePool,
-        known: &Known,
+        known: &PoolContext,
         (hypervisor, newer): (&dyn Hypervisor, &[Vm]),
-    ) -> Result<Result<(), String>, Trouble> {
+    ) -> Result<Result<(), String>, ReconcileError> {
         if known.goes || pool.metadata.deletion_timestamp.is_some() {
             return Ok(Err("the pool is being deleted: remove them in the vCenter, and it goes on".to_owned()));
         }
@@ -36,11 +36,11 @@ impl PoolWork<'_> {
             Ok(nodes) => nodes,
             Err(error) => return Ok(Err(format!("asking the cluster for its nodes: {error:#}"))),
         };
-        let witnesses = match witnesses(&*known.api, hypervisor, newer, &nodes).await {
+        let witnesses = match gather_evidence(&*known.api, hypervisor, newer, &nodes).await {
             Ok(witnesses) => witnesses,
             Err(error) => return Ok(Err(format!("asking the cluster whom it has let in: {error:#}"))),
         };
-        self.0.term.may()?;
+        self.0.term.ensure_active()?;
         let (workers, mut refused) = adopted_workers(&pool.name_any(), newer, &nodes, &witnesses);
         for worker in workers {
             if let Err(why) = self.adopts_one(&worker, known).await? {
@@ -50,7 +50,11 @@ impl PoolWork<'_> {
         Ok(if refused.is_empty() { Ok(()) } else { Err(refused.join("; ")) })
     }
 
-    async fn adopts_one(&self, worker: &AdoptedWorker, known: &Known) -> Result<Result<(), String>, Trouble> {
+    async fn adopts_one(
+        &self,
+        worker: &AdoptedWorker,
+        known: &PoolContext,
+    ) -> Result<Result<(), String>, ReconcileError> {
         let (objects, namespace) = (self.0.objects, known.like.namespace());
         let there = kinds::find::<Machine>(objects, namespace.as_deref(), &worker.name).await;
         let there = there.attempting("looking for a Machine")?;
@@ -96,8 +100,8 @@ impl PoolWork<'_> {
         &self,
         worker: &AdoptedWorker,
         machine: Option<&Machine>,
-        known: &Known,
-    ) -> Result<Result<Option<Ipv4Addr>, String>, Trouble> {
+        known: &PoolContext,
+    ) -> Result<Result<Option<Ipv4Addr>, String>, ReconcileError> {
         let Some(addresses) = &known.addresses else { return Ok(Ok(None)) };
         let Some(address) = worker.address else {
             return Ok(Err(format!("the form of the VM of {} does not say which address it has", worker.name)));
@@ -131,15 +135,15 @@ impl PoolWork<'_> {
 }
 
 /// What is known of these VMs beside what their nodes say. Of one that cannot be asked nothing is known.
-async fn witnesses(
+async fn gather_evidence(
     api: &dyn Cluster,
     hypervisor: &dyn Hypervisor,
     newer: &[Vm],
     nodes: &[NodeSeen],
-) -> anyhow::Result<Witnesses> {
+) -> anyhow::Result<Evidence> {
     let stamped = |name: &str| newer.iter().any(|vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == name));
     let own: Vec<&NodeSeen> = nodes.iter().filter(|node| stamped(&node.name)).collect();
-    let mut witnesses = Witnesses { let_in: api.let_in(&own).await?, ..Witnesses::default() };
+    let mut witnesses = Evidence { admitted_keys: api.let_in(&own).await?, ..Evidence::default() };
     for vm in newer {
         match hypervisor.property(&vm.reference, keys::ADDRESS).await {
             Ok(given) => witnesses.given.extend(given.map(|given| (vm.uuid(), given))),

@@ -8,10 +8,10 @@
 //! Not done yet: another network than the control nodes'.
 
 mod adopt;
-mod going;
-mod heed;
-mod known;
+mod deleted_cluster;
+mod pool_context;
 mod show;
+mod superseded;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -26,16 +26,16 @@ use kube::runtime::controller::Action;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::known::{Known, Unready};
-use crate::context::{Attempt, Context, Trouble};
+use self::pool_context::{PoolContext, Unready};
+use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::{
-    CLUSTER_REF, MOST_POOLS, NODE_POOL, POOL_FINALIZER, is_one_too_many, is_to_adopt, kept, repaired, repairs,
+    CLUSTER_REF, MOST_POOLS, NODE_POOL, POOL_FINALIZER, is_one_too_many, is_to_adopt, pool_record, repaired, repairs,
 };
 use crate::objects::{Machine, NodePool, NodePoolReason, Phase, Provider};
-use crate::reach::providers::{Place, placement};
+use crate::reach::providers::{ClusterPlacement, placement};
 use crate::reach::{Failure, PoolStore, kinds};
 use crate::reconcilers::NOW_AND_THEN;
-use crate::reconcilers::tenant_cluster::{Work, deployment};
+use crate::reconcilers::tenant_cluster::{Reconciler, deployment};
 
 /// The label of nodes with the zone that they are in (Kubernetes, "Well-Known Labels, Annotations and Taints").
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -53,20 +53,22 @@ const WATCHING: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// Why it could not be gone on with.
-pub async fn reconcile(pool: Arc<NodePool>, context: Arc<Context>) -> Result<Action, Trouble> {
-    PoolWork(Work::of(&context)).bring_on(&pool).await
+pub async fn reconcile(pool: Arc<NodePool>, context: Arc<Context>) -> Result<Action, ReconcileError> {
+    PoolReconciler(Reconciler::of(&context)).reconcile(&pool).await
 }
 
-struct PoolWork<'a>(Work<'a>);
+struct PoolReconciler<'a>(Reconciler<'a>);
 
-impl PoolWork<'_> {
+impl PoolReconciler<'_> {
     /// Does what is to be done for it now.
-    async fn bring_on(&self, known: &NodePool) -> Result<Action, Trouble> {
+    async fn reconcile(&self, known: &NodePool) -> Result<Action, ReconcileError> {
         let work = &self.0;
         let Some(pool) = self.find(known).await? else { return Ok(Action::await_change()) };
         let is_leaving = pool.metadata.deletion_timestamp.is_some();
         if !is_leaving
-            && kinds::keeps(work.objects, &pool, POOL_FINALIZER).await.attempting("noting that the pool is kept")?
+            && kinds::add_finalizer(work.objects, &pool, POOL_FINALIZER)
+                .await
+                .attempting("noting that the pool is kept")?
         {
             return Ok(Action::requeue(Duration::ZERO));
         }
@@ -76,7 +78,7 @@ impl PoolWork<'_> {
         }
         // However many such pools there are, they ask nobody but the API server.
         if machines.is_empty() && pool.spec.replicas == 0 {
-            return self.is_empty(&pool).await;
+            return self.report_empty(&pool).await;
         }
         if machines.is_empty() && self.is_one_too_many(&pool).await? {
             let words = format!("the cluster {} has {MOST_POOLS} older pools", pool.spec.cluster_ref.name);
@@ -99,20 +101,20 @@ impl PoolWork<'_> {
     }
 
     /// Whether a cluster has so many older pools that no worker is made for this one.
-    async fn is_one_too_many(&self, pool: &NodePool) -> Result<bool, Trouble> {
+    async fn is_one_too_many(&self, pool: &NodePool) -> Result<bool, ReconcileError> {
         let of_cluster = Some((CLUSTER_REF, pool.spec.cluster_ref.name.as_str()));
         let all = kinds::list::<NodePool>(self.0.objects, pool.namespace().as_deref(), of_cluster).await;
         Ok(is_one_too_many(pool, &all.attempting("looking for the cluster's NodePools")?))
     }
 
-    async fn find(&self, known: &NodePool) -> Result<Option<NodePool>, Trouble> {
+    async fn find(&self, known: &NodePool) -> Result<Option<NodePool>, ReconcileError> {
         let found = kinds::find::<NodePool>(self.0.objects, known.namespace().as_deref(), &known.name_any()).await;
         let found = found.attempting("looking for the NodePool")?;
         Ok(found.filter(|found| found.metadata.uid == known.metadata.uid))
     }
 
     /// The Machines of a pool, as they are noted.
-    async fn machines(&self, pool: &NodePool) -> Result<Vec<Machine>, Trouble> {
+    async fn machines(&self, pool: &NodePool) -> Result<Vec<Machine>, ReconcileError> {
         let name = pool.name_any();
         let all = kinds::list::<Machine>(self.0.objects, pool.namespace().as_deref(), Some((NODE_POOL, &name))).await;
         let all = all.attempting("looking for the pool's Machines")?;
@@ -129,25 +131,25 @@ impl PoolWork<'_> {
     }
 
     /// A pool without a worker goes, and its holds before it: nobody takes one any more.
-    async fn let_go(&self, pool: &NodePool) -> Result<Action, Trouble> {
+    async fn let_go(&self, pool: &NodePool) -> Result<Action, ReconcileError> {
         let store = PoolStore::holds(self.0.objects, pool, self.0.term);
         let mut numbers = store.numbers().await?;
         numbers.sort_unstable();
         for number in numbers {
             store.remove(number).await?;
         }
-        kinds::releases(self.0.objects, pool, POOL_FINALIZER).await.attempting("letting the pool go")?;
+        kinds::remove_finalizer(self.0.objects, pool, POOL_FINALIZER).await.attempting("letting the pool go")?;
         self.0.term.forgets(pool.metadata.uid.as_deref().unwrap_or_default());
         Ok(Action::await_change())
     }
 
     /// Looks at a pool's workers, and has `fleet` act where there is something to do.
-    async fn go(&self, pool: &NodePool, machines: Vec<Machine>, known: Known) -> Result<Action, Trouble> {
+    async fn go(&self, pool: &NodePool, machines: Vec<Machine>, known: PoolContext) -> Result<Action, ReconcileError> {
         let work = &self.0;
         let namespace = pool.namespace().unwrap_or_default();
         let (deployment, cluster) = (deployment(&known.cluster), known.cluster.name_any());
         let network = known.like.spec.network.clone();
-        let place = Place {
+        let place = ClusterPlacement {
             deployment: fleet::workers::deployment(deployment, &known.wanted.name),
             cluster: &cluster,
             networks: vec![&network],
@@ -176,7 +178,8 @@ impl PoolWork<'_> {
             placed(&known.provider, store.zone_of(name).or_else(noted))
         };
         let seconds = || u64::try_from(work.clock.time().0.as_second()).unwrap_or_default();
-        let mut kept = kept(known.wanted.clone(), &machines, known.goes, seconds()).map_err(anyhow::Error::from)?;
+        let mut kept =
+            pool_record(known.wanted.clone(), &machines, known.goes, seconds()).map_err(anyhow::Error::from)?;
         let (end, cancelled) = watch::channel(false);
         let workers = Workers {
             hypervisor: &*hypervisor,
@@ -194,7 +197,7 @@ impl PoolWork<'_> {
             cancelled,
         };
         let mut seen = workers.status_of(&kept).await?;
-        work.term.may()?;
+        work.term.ensure_active()?;
         if !seen.looked {
             // Nobody can tell whether some are newer than what is kept: rounds look for themselves, and would act on that.
             self.show(pool, &known, &seen).await?;
@@ -214,7 +217,7 @@ impl PoolWork<'_> {
         }
         if self.addressed(&store, &machines, &known, &mut kept).await? {
             seen = workers.status_of(&kept).await?;
-            work.term.may()?;
+            work.term.ensure_active()?;
         }
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let ill = repairs(&pool.spec.repair, &machines, &seen, &work.clock.time());
@@ -229,11 +232,12 @@ impl PoolWork<'_> {
             log::debug!("{namespace}/{}: something is to be done", pool.name_any());
             let going = Box::pin(self.rounds(pool, &known, &workers, &store, kept));
             // It is gone on with by what is wanted then. How workers are is said between two rounds.
-            let otherwise = Box::pin(self.is_wanted_otherwise(pool, &known.cluster, &machines));
-            let (kept, is_heard) = work.heeding(going, &end, otherwise, Box::pin(std::future::pending())).await?;
+            let otherwise = Box::pin(self.until_superseded(pool, &known.cluster, &machines));
+            let (kept, is_heard) =
+                work.run_until_superseded(going, &end, otherwise, Box::pin(std::future::pending())).await?;
             (workers.status_of(&kept?).await?, is_heard)
         };
-        work.term.may()?;
+        work.term.ensure_active()?;
         let is_due = self.show(pool, &known, &seen).await?;
         Ok(Action::requeue(match (is_heard || is_due, seen.done) {
             (true, _) if !work.term.is_closing() => Duration::ZERO,
@@ -243,7 +247,7 @@ impl PoolWork<'_> {
     }
 
     /// A VM of the control plane: workers are put beside it, on its networks.
-    async fn beside(&self, known: &Known) -> Result<Option<fleet::hypervisor::Vm>, String> {
+    async fn beside(&self, known: &PoolContext) -> Result<Option<fleet::hypervisor::Vm>, String> {
         let opened = self.0.open(&known.cluster, &known.provider, false).await.map_err(|why| why.to_string())?;
         let vms = opened.hypervisor.vms().await.map_err(|error| error.to_string())?;
         Ok(vms.into_iter().next())
@@ -255,9 +259,9 @@ impl PoolWork<'_> {
         &self,
         store: &PoolStore<'_>,
         machines: &[Machine],
-        known: &Known,
+        known: &PoolContext,
         kept: &mut PoolRecord,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, ReconcileError> {
         let lacks = |machine: &&Machine| {
             let status = machine.status.clone().unwrap_or_default();
             status.phase == Phase::New && status.journal.address.is_none()
@@ -271,7 +275,7 @@ impl PoolWork<'_> {
                         worker.address = address;
                     }
                 }
-                Err(why) if why.chain().any(|cause| cause.is::<Failure>()) => return Err(Trouble::Other(why)),
+                Err(why) if why.chain().any(|cause| cause.is::<Failure>()) => return Err(ReconcileError::Other(why)),
                 Err(why) => {
                     log::info!("{why:#}");
                     store.forget(&name).await?;
@@ -286,7 +290,7 @@ impl PoolWork<'_> {
     async fn rounds(
         &self,
         pool: &NodePool,
-        known: &Known,
+        known: &PoolContext,
         workers: &Workers<'_>,
         store: &PoolStore<'_>,
         kept: PoolRecord,
@@ -334,7 +338,7 @@ impl PoolWork<'_> {
         gone
     }
 
-    async fn rest(&self, pool: &NodePool, (reason, words): Unready) -> Result<Action, Trouble> {
+    async fn rest(&self, pool: &NodePool, (reason, words): Unready) -> Result<Action, ReconcileError> {
         self.say(pool, reason, &words).await?;
         Ok(Action::requeue(AWAITING))
     }
@@ -349,7 +353,7 @@ fn placed(provider: &Provider, zone: Option<String>) -> Placed {
 }
 
 /// Why the VM of a worker can be put nowhere: its zone was taken out of the Provider before it was made.
-fn nowhere(machines: &[Machine], known: &Known) -> Option<String> {
+fn nowhere(machines: &[Machine], known: &PoolContext) -> Option<String> {
     let vsphere = known.provider.spec.vsphere.as_ref()?;
     let is_new = |machine: &&Machine| machine.status.as_ref().is_none_or(|status| status.phase == Phase::New);
     let lost = machines.iter().filter(is_new).find(|machine| placement(vsphere, &machine.spec.zone).is_none())?;

@@ -4,16 +4,16 @@ use fleet::workers::WorkersStatus;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::PoolWork;
-use super::known::Known;
-use crate::context::{Attempt, Trouble};
-use crate::decisions::{Looked, NODE_POOL, awaited, drifted, may_adopt, pool_status, repairs, shown_worker};
+use super::PoolReconciler;
+use super::pool_context::PoolContext;
+use crate::context::{Attempt, ReconcileError};
+use crate::decisions::{NODE_POOL, PoolObservation, awaited, drifted, may_adopt, pool_status, repairs, shown_worker};
 use crate::objects::{NodePool, NodePoolReason, set};
 use crate::reach::{Failure, kinds};
 
-impl PoolWork<'_> {
+impl PoolReconciler<'_> {
     /// Says of a pool that wants no worker, and has none, that it is as it is to be.
-    pub(super) async fn is_empty(&self, pool: &NodePool) -> Result<Action, Trouble> {
+    pub(super) async fn report_empty(&self, pool: &NodePool) -> Result<Action, ReconcileError> {
         use NodePoolReason::{AllReady, Current, FewIll, RepairOff};
         let (now, generation) = (self.0.clock.time(), pool.metadata.generation.unwrap_or_default());
         let mut status = pool.status.clone().unwrap_or_default();
@@ -39,7 +39,12 @@ impl PoolWork<'_> {
     }
 
     /// Says why nothing can be done for a pool, by the spec that was judged: a newer one is judged in its turn.
-    pub(super) async fn say(&self, judged: &NodePool, reason: NodePoolReason, words: &str) -> Result<(), Trouble> {
+    pub(super) async fn say(
+        &self,
+        judged: &NodePool,
+        reason: NodePoolReason,
+        words: &str,
+    ) -> Result<(), ReconcileError> {
         self.unseen(judged).await?;
         let Some(pool) = self.find(judged).await? else { return Ok(()) };
         let mut status = pool.status.clone().unwrap_or_default();
@@ -53,7 +58,7 @@ impl PoolWork<'_> {
     }
 
     /// Nobody has looked at workers: what was seen of an illness before says nothing of the time until somebody looks again.
-    async fn unseen(&self, pool: &NodePool) -> Result<(), Trouble> {
+    async fn unseen(&self, pool: &NodePool) -> Result<(), ReconcileError> {
         for machine in self.machines(pool).await? {
             let mut status = machine.status.clone().unwrap_or_default();
             if status.unhealthy_since.take().is_none() {
@@ -69,7 +74,12 @@ impl PoolWork<'_> {
 
     /// Writes what was seen of workers, in the pool and in their Machines, by the spec that was judged. True if somebody is to be
     /// repaired who was well, or not ill for long enough, when work was begun.
-    pub(super) async fn show(&self, judged: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<bool, Trouble> {
+    pub(super) async fn show(
+        &self,
+        judged: &NodePool,
+        known: &PoolContext,
+        seen: &WorkersStatus,
+    ) -> Result<bool, ReconcileError> {
         self.show_drifted(judged, known, seen, None).await
     }
 
@@ -77,10 +87,10 @@ impl PoolWork<'_> {
     pub(super) async fn show_drifted(
         &self,
         judged: &NodePool,
-        known: &Known,
+        known: &PoolContext,
         seen: &WorkersStatus,
         refused: Option<&str>,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, ReconcileError> {
         let now = self.0.clock.time();
         let noted = self.machines(judged).await?;
         let machines = self.counted(noted.clone());
@@ -107,7 +117,7 @@ impl PoolWork<'_> {
             None => may_adopt(&words, &known.cluster),
         });
         let (held, awaited) = (&known.held, awaited(&known.cluster));
-        let looked = Looked { seen, drifted, held, repairs: &ill, awaited, going: is_going };
+        let looked = PoolObservation { seen, drifted, held, repairs: &ill, awaited, going: is_going };
         let status = pool_status(&pool, generation, &looked, &now);
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
             .await

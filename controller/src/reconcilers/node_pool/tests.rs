@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::objects::{NodePoolSpec, TenantCluster, VMClass};
 use crate::reach::in_memory::Fault;
-use crate::reach::{Fenced, Objects, Placeable};
+use crate::reach::{Fenced, Infrastructure, Objects};
 use crate::reconcilers::points::drawn;
 use crate::reconcilers::tenant_cluster::tests::{VmFault, World};
 use crate::term::{Clock, Term};
@@ -25,10 +25,10 @@ use crate::term::{Clock, Term};
 pub(crate) async fn reconcile(
     pool: &NodePool,
     objects: &dyn Objects,
-    places: &dyn Placeable,
+    places: &dyn Infrastructure,
     (term, clock): (&Term, &Clock),
-) -> Result<Action, Trouble> {
-    PoolWork(Work { objects, places, term, clock, is_marked: true }).bring_on(pool).await
+) -> Result<Action, ReconcileError> {
+    PoolReconciler(Reconciler { objects, places, term, clock, is_marked: true }).reconcile(pool).await
 }
 
 /// A cluster that is Ready, and a pool of it.
@@ -146,9 +146,11 @@ impl Pooled {
         assert!(took > Duration::from_secs(20) && took < Duration::from_secs(40), "{took:?}");
     }
 
-    async fn reconcile(&self) -> Result<Action, Trouble> {
+    async fn reconcile(&self) -> Result<Action, ReconcileError> {
         let World { api, place, clock, term, .. } = &self.0;
-        PoolWork(Work { objects: api, places: place, term, clock, is_marked: true }).bring_on(&self.there()).await
+        PoolReconciler(Reconciler { objects: api, places: place, term, clock, is_marked: true })
+            .reconcile(&self.there())
+            .await
     }
 
     async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {

@@ -1,12 +1,12 @@
 //! What the conditions of a Provider say, by what was seen or why nothing could be. Pure.
 
-use crate::decisions::SeenVCenter;
-use crate::decisions::provider::{Told, privileged};
-use crate::objects::{ProviderReason as Reason, Reason as _, Standing};
-use crate::reach::providers::Why;
+use crate::decisions::VCenterInventory;
+use crate::decisions::provider::{ProviderCondition, privileged};
+use crate::objects::{ConditionStatus, ProviderReason as Reason, Reason as _};
+use crate::reach::providers::UnavailableReason;
 
 /// All four, in their order. `moved` are zones that are not where their Machines are.
-pub fn conditions(looked: Result<&SeenVCenter, &Why>, moved: &[String]) -> [Told; 4] {
+pub fn conditions(looked: Result<&VCenterInventory, &UnavailableReason>, moved: &[String]) -> [ProviderCondition; 4] {
     let [reachable, authenticated, privileged] = match looked {
         Ok(seen) => [
             (Reason::Answers, seen.version.clone()),
@@ -17,12 +17,18 @@ pub fn conditions(looked: Result<&SeenVCenter, &Why>, moved: &[String]) -> [Told
             let words = why.to_string();
             let not_asked = (Reason::PrivilegesNotAsked, String::new());
             match why {
-                Why::NoAnswer(_) | Why::Resting { .. } | Why::Hypervisor(_) => unreached(Reason::NoAnswer, words),
-                Why::Untrusted(_) => unreached(Reason::Untrusted, words),
-                Why::OtherServer(_) | Why::Unknown => unreached(Reason::OtherServer, words),
-                Why::LoginRefused(_) => [(Reason::Answers, String::new()), (Reason::LoginRefused, words), not_asked],
-                Why::Secret(_) => [(Reason::NotAsked, String::new()), (Reason::SecretMissing, words), not_asked],
-                Why::NotKnown(_) => unreached(Reason::NotAsked, words),
+                UnavailableReason::NoAnswer(_)
+                | UnavailableReason::BackingOff { .. }
+                | UnavailableReason::Hypervisor(_) => unreached(Reason::NoAnswer, words),
+                UnavailableReason::Untrusted(_) => unreached(Reason::Untrusted, words),
+                UnavailableReason::OtherServer(_) | UnavailableReason::Unknown => unreached(Reason::OtherServer, words),
+                UnavailableReason::LoginRefused(_) => {
+                    [(Reason::Answers, String::new()), (Reason::LoginRefused, words), not_asked]
+                }
+                UnavailableReason::Secret(_) => {
+                    [(Reason::NotAsked, String::new()), (Reason::SecretMissing, words), not_asked]
+                }
+                UnavailableReason::NotKnown(_) => unreached(Reason::NotAsked, words),
             }
         }
     };
@@ -30,22 +36,26 @@ pub fn conditions(looked: Result<&SeenVCenter, &Why>, moved: &[String]) -> [Told
     [reachable, authenticated, privileged, ready]
 }
 
-fn unreached(reason: Reason, words: String) -> [Told; 3] {
+fn unreached(reason: Reason, words: String) -> [ProviderCondition; 3] {
     [(reason, words), (Reason::LoginNotAsked, String::new()), (Reason::PrivilegesNotAsked, String::new())]
 }
 
-fn ready(looked: Result<&SeenVCenter, &Why>, moved: &[String], others: &[&Told; 3]) -> Told {
-    if let Err(why @ Why::Resting { .. }) = looked {
+fn ready(
+    looked: Result<&VCenterInventory, &UnavailableReason>,
+    moved: &[String],
+    others: &[&ProviderCondition; 3],
+) -> ProviderCondition {
+    if let Err(why @ UnavailableReason::BackingOff { .. }) = looked {
         return (Reason::Resting, why.to_string());
     }
-    let is = |standing: Standing| others.iter().find(|(reason, _)| reason.standing() == standing);
-    if let Some((reason, _)) = is(Standing::False) {
+    let is = |standing: ConditionStatus| others.iter().find(|(reason, _)| reason.standing() == standing);
+    if let Some((reason, _)) = is(ConditionStatus::False) {
         return (Reason::NotReady, format!("{} says what is in the way", reason.condition()));
     }
     if !moved.is_empty() {
         return (Reason::ZoneInUse, moved.join("; "));
     }
-    if let Some((reason, _)) = is(Standing::Unknown) {
+    if let Some((reason, _)) = is(ConditionStatus::Unknown) {
         return (Reason::NotKnown, format!("{} is not known", reason.condition()));
     }
     match looked {
@@ -61,22 +71,22 @@ mod tests {
     use super::*;
     use crate::reach::Failure;
 
-    fn words(looked: Result<&SeenVCenter, &Why>, moved: &[String]) -> [&'static str; 4] {
+    fn words(looked: Result<&VCenterInventory, &UnavailableReason>, moved: &[String]) -> [&'static str; 4] {
         conditions(looked, moved).map(|(reason, _)| reason.word())
     }
 
     #[test]
     fn each_way_in_which_a_vcenter_cannot_be_used_has_its_conditions() {
         let text = str::to_owned;
-        let resting = Why::Resting { seconds: 15, until: text("noon"), why: text("no route") };
+        let resting = UnavailableReason::BackingOff { seconds: 15, until: text("noon"), why: text("no route") };
         for (why, expected) in [
-            (Why::NoAnswer(text("no route")), ["NoAnswer", "NotReached", "NotLoggedIn", "NotReady"]),
+            (UnavailableReason::NoAnswer(text("no route")), ["NoAnswer", "NotReached", "NotLoggedIn", "NotReady"]),
             (resting, ["NoAnswer", "NotReached", "NotLoggedIn", "Resting"]),
-            (Why::Untrusted(text("x")), ["Untrusted", "NotReached", "NotLoggedIn", "NotReady"]),
-            (Why::OtherServer(text("x")), ["OtherServer", "NotReached", "NotLoggedIn", "NotReady"]),
-            (Why::Secret(text("x")), ["NotAsked", "SecretMissing", "NotLoggedIn", "NotReady"]),
-            (Why::LoginRefused(text("x")), ["Answers", "LoginRefused", "NotLoggedIn", "NotReady"]),
-            (Why::NotKnown(Failure::Missing), ["NotAsked", "NotReached", "NotLoggedIn", "NotKnown"]),
+            (UnavailableReason::Untrusted(text("x")), ["Untrusted", "NotReached", "NotLoggedIn", "NotReady"]),
+            (UnavailableReason::OtherServer(text("x")), ["OtherServer", "NotReached", "NotLoggedIn", "NotReady"]),
+            (UnavailableReason::Secret(text("x")), ["NotAsked", "SecretMissing", "NotLoggedIn", "NotReady"]),
+            (UnavailableReason::LoginRefused(text("x")), ["Answers", "LoginRefused", "NotLoggedIn", "NotReady"]),
+            (UnavailableReason::NotKnown(Failure::Missing), ["NotAsked", "NotReached", "NotLoggedIn", "NotKnown"]),
         ] {
             assert_eq!(words(Err(&why), &[]), expected, "{why:?}");
         }
@@ -84,15 +94,20 @@ mod tests {
 
     #[test]
     fn a_vcenter_serves_where_all_is_there_and_permitted_and_each_zone_is_where_its_machines_are() {
-        let seen = SeenVCenter { version: "vCenter 8".to_owned(), user: "kaas".to_owned(), ..SeenVCenter::default() };
+        let seen = VCenterInventory {
+            version: "vCenter 8".to_owned(),
+            user: "kaas".to_owned(),
+            ..VCenterInventory::default()
+        };
         assert_eq!(words(Ok(&seen), &[]), ["Answers", "LoggedIn", "Complete", "Serves"]);
-        let closed = SeenVCenter { closed: vec!["the datastore a: it is in maintenance".to_owned()], ..seen.clone() };
+        let closed =
+            VCenterInventory { closed: vec!["the datastore a: it is in maintenance".to_owned()], ..seen.clone() };
         let told = conditions(Ok(&closed), &[]);
         assert_eq!((told[3].0.word(), told[3].1.contains("maintenance")), ("Serves", true));
         let absent =
-            SeenVCenter { absent: vec!["the folder x".to_owned()], missing: vec!["p".to_owned()], ..seen.clone() };
+            VCenterInventory { absent: vec!["the folder x".to_owned()], missing: vec!["p".to_owned()], ..seen.clone() };
         assert_eq!(words(Ok(&absent), &[]), ["Answers", "LoggedIn", "ObjectsMissing", "NotReady"]);
-        let missing = SeenVCenter { absent: Vec::new(), ..absent };
+        let missing = VCenterInventory { absent: Vec::new(), ..absent };
         let told = conditions(Ok(&missing), &[]);
         assert_eq!((told[2].0.word(), told[2].1.as_str()), ("PrivilegesMissing", "kaas lacks p"));
         assert_eq!(words(Ok(&seen), &["moved".to_owned()]), ["Answers", "LoggedIn", "Complete", "ZoneInUse"]);

@@ -15,18 +15,18 @@ use kube::runtime::controller::Action;
 
 use self::conditions::conditions;
 use super::{IN_USE, keeps};
-use crate::context::{Attempt, Context, Trouble};
+use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::provider::{free_storage, moved, zones};
 use crate::objects::{Machine, Provider, ProviderStatus, TenantCluster, set};
 use crate::reach::kinds;
-use crate::reach::providers::{Why, vsphere};
+use crate::reach::providers::{UnavailableReason, vsphere};
 
 /// So often a vCenter is asked whether it answers.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// # Errors
 /// What could not be asked of the API server or written there. What runs VMs and cannot be asked is no error: it is in the status.
-pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result<Action, Trouble> {
+pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let objects = &*context.objects;
     let name = provider.name_any();
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
@@ -37,17 +37,17 @@ pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result
     if provider.metadata.deletion_timestamp.is_some() && clusters.is_empty() {
         context.providers.forget(&provider).await;
         secrets::release(objects, Some(&name)).await?;
-        kinds::releases(objects, &*provider, IN_USE).await.attempting("letting the Provider go")?;
+        kinds::remove_finalizer(objects, &*provider, IN_USE).await.attempting("letting the Provider go")?;
         return Ok(Action::await_change());
     }
     if provider.metadata.deletion_timestamp.is_none()
-        && kinds::keeps(objects, &*provider, IN_USE).await.attempting("keeping the Provider")?
+        && kinds::add_finalizer(objects, &*provider, IN_USE).await.attempting("keeping the Provider")?
     {
         return Ok(Action::await_change());
     }
     secrets::keep(objects, &provider, !clusters.is_empty()).await?;
     let machines = machines(&context, &clusters).await?;
-    context.term.may()?;
+    context.term.ensure_active()?;
     let looked = context.providers.look(&provider).await.map_err(|unavailable| unavailable.why);
     let before = provider.status.clone();
     let mut now = before.clone().unwrap_or_default();
@@ -72,13 +72,13 @@ pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result
     let noted = kinds::note::<Provider, ProviderStatus>(objects, &provider, before.as_ref(), &now).await;
     noted.attempting("noting what was seen of the Provider")?;
     Ok(Action::requeue(match &looked {
-        Err(Why::Resting { seconds, .. }) => Duration::from_secs(*seconds),
+        Err(UnavailableReason::BackingOff { seconds, .. }) => Duration::from_secs(*seconds),
         _ => INTERVAL,
     }))
 }
 
 /// How many Machines the clusters of a Provider have, by zone. Nobody is asked where there is no cluster.
-async fn machines(context: &Context, clusters: &[TenantCluster]) -> Result<BTreeMap<String, i64>, Trouble> {
+async fn machines(context: &Context, clusters: &[TenantCluster]) -> Result<BTreeMap<String, i64>, ReconcileError> {
     let mut counts = BTreeMap::new();
     let of: BTreeSet<_> = clusters.iter().map(|cluster| (cluster.namespace(), cluster.name_any())).collect();
     for namespace in of.iter().map(|(namespace, _)| namespace).collect::<BTreeSet<_>>() {

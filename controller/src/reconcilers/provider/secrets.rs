@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use serde_json::json;
 
-use crate::context::{Attempt, Trouble};
+use crate::context::{Attempt, ReconcileError};
 use crate::objects::{Provider, SYSTEM, TenantCluster};
 use crate::reach::{Collection, Objects, kinds};
 use crate::reconcilers::keeps;
@@ -17,7 +17,7 @@ const KEPT: &str = "kaas.local/credentials";
 ///
 /// # Errors
 /// What could not be asked or written.
-pub async fn keep(objects: &dyn Objects, provider: &Provider, is_used: bool) -> Result<(), Trouble> {
+pub async fn keep(objects: &dyn Objects, provider: &Provider, is_used: bool) -> Result<(), ReconcileError> {
     let name = &provider.spec.credentials_ref.name;
     if is_used {
         let secret = kinds::find::<Secret>(objects, Some(SYSTEM), name).await.attempting("reading the Secret")?;
@@ -40,7 +40,7 @@ pub async fn keep(objects: &dyn Objects, provider: &Provider, is_used: bool) -> 
 ///
 /// # Errors
 /// What could not be asked or written.
-pub async fn release(objects: &dyn Objects, leaving: Option<&str>) -> Result<(), Trouble> {
+pub async fn release(objects: &dyn Objects, leaving: Option<&str>) -> Result<(), ReconcileError> {
     let kept =
         kinds::list::<Secret>(objects, Some(SYSTEM), Some((KEPT, "kept"))).await.attempting("listing Secrets")?;
     let kept: Vec<_> = kept.into_iter().filter(|secret| secret.finalizers().iter().any(|one| one == KEPT)).collect();
@@ -59,7 +59,7 @@ pub async fn release(objects: &dyn Objects, leaving: Option<&str>) -> Result<(),
             is_used && provider.spec.credentials_ref.name == secret.name_any() && leaving != Some(name.as_str())
         };
         if !providers.iter().any(|provider| needs(&provider)) {
-            kinds::releases(objects, &secret, KEPT).await.attempting("letting the Secret go")?;
+            kinds::remove_finalizer(objects, &secret, KEPT).await.attempting("letting the Secret go")?;
         }
     }
     Ok(())

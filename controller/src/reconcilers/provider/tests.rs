@@ -203,7 +203,7 @@ async fn a_vcenter_that_does_not_answer_is_left_alone_for_a_while_and_what_was_f
     assert_eq!(words(&seen), ["NoAnswer", "NotReached", "NotLoggedIn", "Resting"]);
     assert!(again != Action::requeue(INTERVAL), "{again:?}");
     let unavailable = context.providers.session(&seen).await.err().unwrap();
-    assert!(matches!(unavailable.why, Why::Resting { .. }), "{unavailable}");
+    assert!(matches!(unavailable.why, UnavailableReason::BackingOff { .. }), "{unavailable}");
     assert_eq!(seen.status.as_ref().unwrap().free_storage_gib, free);
 }
 
@@ -242,7 +242,7 @@ async fn the_hypervisor_of_a_cluster_has_a_folder_of_its_own_and_finds_the_image
     let provider = looked(&api, &context).await;
     assert_eq!(words(&provider), ["Answers", "LoggedIn", "Complete", "Serves"], "{:?}", provider.status);
     let deployment = uuid::Uuid::from_u128(0xabc);
-    let place = crate::reach::providers::Place { deployment, cluster: "shop", networks: vec!["blue"] };
+    let place = crate::reach::providers::ClusterPlacement { deployment, cluster: "shop", networks: vec!["blue"] };
     let providers = &context.providers;
     let created = || bed.count("CreateFolder");
     let before = created().await;
@@ -258,13 +258,13 @@ async fn the_hypervisor_of_a_cluster_has_a_folder_of_its_own_and_finds_the_image
     let images = providers.images(&provider).await.unwrap();
     let at = crate::reach::providers::placement(vsphere(&provider).unwrap(), "a").unwrap();
     assert_eq!(images.templates(&"0a".repeat(32), &at).await.unwrap(), Vec::new());
-    let green = crate::reach::providers::Place { networks: vec!["green"], ..place };
+    let green = crate::reach::providers::ClusterPlacement { networks: vec!["green"], ..place };
     let error = providers.hypervisor(&provider, &green, false).await.err().unwrap();
     assert!(error.to_string().contains("a network green"), "{error}");
     // In a term that is over nothing is made.
     context.term.end();
-    let other = crate::reach::providers::Place { deployment: uuid::Uuid::from_u128(1 << 100), ..green };
-    let other = crate::reach::providers::Place { networks: vec!["blue"], ..other };
+    let other = crate::reach::providers::ClusterPlacement { deployment: uuid::Uuid::from_u128(1 << 100), ..green };
+    let other = crate::reach::providers::ClusterPlacement { networks: vec!["blue"], ..other };
     assert!(providers.hypervisor(&provider, &other, true).await.is_err());
     assert_eq!(created().await, before + 1);
 }
@@ -313,7 +313,7 @@ async fn the_limits_of_a_session_that_is_refused_after_its_login_are_nobodys() {
     let before = Some("11111111-2222-3333-4444-555555555555".to_owned());
     other.status = Some(ProviderStatus { instance_uuid: before, ..ProviderStatus::default() });
     let refused = context.providers.session(&other).await.err().unwrap();
-    assert!(matches!(refused.why, Why::OtherServer(_)), "{refused}");
+    assert!(matches!(refused.why, UnavailableReason::OtherServer(_)), "{refused}");
     let look = |client: vsphere::Client| {
         tokio::spawn(async move { client.look(&client.service().root_folder().unwrap(), &["name"]).await })
     };

@@ -1,13 +1,17 @@
 //! The add-ons of a cluster, as its API shows them.
 
-use super::Work;
-use crate::context::Trouble;
-use crate::decisions::{Said, add_ons};
+use super::Reconciler;
+use crate::context::ReconcileError;
+use crate::decisions::{ClusterCondition, add_ons};
 use crate::objects::TenantCluster;
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// Whether the add-ons of a cluster run; nothing is said of one that has not formed.
-    pub(super) async fn add_ons(&self, cluster: &TenantCluster, has_formed: bool) -> Result<Option<Said>, Trouble> {
+    pub(super) async fn add_ons(
+        &self,
+        cluster: &TenantCluster,
+        has_formed: bool,
+    ) -> Result<Option<ClusterCondition>, ReconcileError> {
         if !has_formed {
             return Ok(None);
         }

@@ -11,18 +11,19 @@ use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::place::unavailable;
-use super::{After, Work};
-use crate::context::{Attempt, Trouble};
+use super::{Reconciler, StepOutcome};
+use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    Allotted, Around, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, Claiming, ControlNode, KeysSeen,
-    MACHINE_FINALIZER, NamedBySpec, Next, Obstacle, Secrets, Source, Told, Used, Wished, before, claiming, claims,
-    drifted, leaving_out, left_over, limits, machines, next, obstacles, pool_of_nodes, resolved, told_by, workers_of,
+    AllocatedAddresses, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, ClaimStep, ControlNode, CreationInputs,
+    CreationStep, KeysSeen, MACHINE_FINALIZER, NamedBySpec, NodeSettings, Obstacle, PreflightInputs, ResourceUsage,
+    Secrets, Source, before, claims, creation_step, drifted, leaving_out, left_over, limits, machines, next_claim,
+    node_settings_hashes, obstacles, pool_of_nodes, resolved, workers_of,
 };
 use crate::objects::{
     AUTO, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, Resolved, TenantCluster, TenantClusterReason,
     TenantClusterSpec, TenantClusterStatus, VMClass,
 };
-use crate::reach::{Failure, kinds, tenants};
+use crate::reach::{Failure, cluster_inventory, kinds};
 
 /// How long is waited for what somebody else has to do.
 const AWAITING: Duration = Duration::from_secs(30);
@@ -30,7 +31,7 @@ const AWAITING: Duration = Duration::from_secs(30);
 const RESTING: Duration = Duration::from_secs(600);
 
 /// What a cluster names, as it was looked at.
-pub(in crate::reconcilers) struct Surroundings {
+pub(in crate::reconcilers) struct References {
     provider: Option<Provider>,
     pools: Vec<IPPool>,
     images: Vec<NodeImage>,
@@ -42,40 +43,48 @@ pub(in crate::reconcilers) struct Surroundings {
 }
 
 struct Addresses {
-    claiming: Result<Claiming, Obstacle>,
+    claiming: Result<ClaimStep, Obstacle>,
     left_over: Vec<IPAddress>,
     held: Vec<IPAddress>,
     comes_first: bool,
 }
 
-impl Surroundings {
+impl References {
     /// The pool of the addresses of a cluster's control nodes.
     pub(in crate::reconcilers) fn pool_of_nodes(&self, cluster: &TenantCluster) -> Option<&IPPool> {
         pool_of_nodes(cluster, self.provider.as_ref()?, &self.pools)
     }
 }
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// Does the next thing; somebody else had an address first so many times.
-    pub(super) async fn begin(&self, cluster: &TenantCluster, races: u32) -> Result<After, Trouble> {
-        let around = self.around(cluster).await?;
-        let mut wished = self.wished(cluster, &around, races).await?;
+    pub(super) async fn begin(&self, cluster: &TenantCluster, races: u32) -> Result<StepOutcome, ReconcileError> {
+        let around = self.load_references(cluster).await?;
+        let mut wished = self.creation_inputs(cluster, &around, races).await?;
         // The place is asked before the first address is claimed; and once all else is there, before anything is drawn for it.
-        let begins = |next: &Next| matches!(next, Next::Claim(_)) && wished.held.is_empty();
-        if matches!(next(&wished), Next::Draw | Next::Deploy(_)) || begins(&next(&wished)) {
+        let begins = |next: &CreationStep| matches!(next, CreationStep::Claim(_)) && wished.held.is_empty();
+        if matches!(creation_step(&wished), CreationStep::Draw | CreationStep::Deploy(_))
+            || begins(&creation_step(&wished))
+        {
             wished.place = self.judged(cluster, &around, &wished).await?;
         }
-        let follows = |next: &Next| {
-            let changes = matches!(next, Next::Unmake(_) | Next::Release(_) | Next::GiveBack(..) | Next::Claim(_));
-            changes || matches!(next, Next::Draw | Next::Deploy(_))
+        let follows = |next: &CreationStep| {
+            let changes = matches!(
+                next,
+                CreationStep::Unmake(_)
+                    | CreationStep::Release(_)
+                    | CreationStep::GiveBack(..)
+                    | CreationStep::Claim(_)
+            );
+            changes || matches!(next, CreationStep::Draw | CreationStep::Deploy(_))
         };
-        if follows(&next(&wished)) {
+        if follows(&creation_step(&wished)) {
             let there = match self.there(cluster, &around).await {
                 Ok(there) => there,
                 // Whoever has these addresses may be there all the same.
                 Err(obstacle) => {
                     self.note(cluster, &before(Some(&held_for(obstacle, &wished)), false), |_| ()).await?;
-                    return Ok(After::Rest(AWAITING));
+                    return Ok(StepOutcome::RequeueAfter(AWAITING));
                 }
             };
             // Those that are there have addresses, names and keys that nobody else is to have.
@@ -86,52 +95,52 @@ impl Work<'_> {
                 );
                 let said = [(TenantClusterReason::Drifted, words.clone()), (TenantClusterReason::NotReady, words)];
                 self.note(cluster, &said, |_| ()).await?;
-                return Ok(After::Rest(AWAITING));
+                return Ok(StepOutcome::RequeueAfter(AWAITING));
             }
         }
-        match next(&wished) {
-            Next::Keep => {
-                kinds::keeps(self.objects, cluster, CLUSTER_FINALIZER)
+        match creation_step(&wished) {
+            CreationStep::Keep => {
+                kinds::add_finalizer(self.objects, cluster, CLUSTER_FINALIZER)
                     .await
                     .attempting("noting that the cluster is kept")?;
             }
-            Next::Await(obstacle) => {
+            CreationStep::Await(obstacle) => {
                 self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
-                return Ok(After::Rest(AWAITING));
+                return Ok(StepOutcome::RequeueAfter(AWAITING));
             }
-            Next::Rest => {
+            CreationStep::Rest => {
                 self.note(cluster, &before(None, true), |_| ()).await?;
-                return Ok(After::Rest(RESTING));
+                return Ok(StepOutcome::RequeueAfter(RESTING));
             }
-            Next::Pin(resolved) => {
+            CreationStep::Pin(resolved) => {
                 self.note(cluster, &[], |status| status.resolved = Some((*resolved).clone())).await?;
             }
-            Next::Unmake(machine) => self.unmake(&machine).await?,
-            Next::Release(address) => {
+            CreationStep::Unmake(machine) => self.unmake(&machine).await?,
+            CreationStep::Release(address) => {
                 kinds::delete(self.objects, &*address).await.attempting("giving an address back")?;
             }
-            Next::GiveBack(addresses, obstacle) => {
+            CreationStep::GiveBack(addresses, obstacle) => {
                 for address in &addresses {
                     kinds::delete(self.objects, address).await.attempting("giving an address back")?;
                 }
                 self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
-                return Ok(After::Rest(AWAITING));
+                return Ok(StepOutcome::RequeueAfter(AWAITING));
             }
-            Next::Make(machine) => return self.make(cluster, &machine).await,
-            Next::Claim(address) => {
+            CreationStep::Make(machine) => return self.make(cluster, &machine).await,
+            CreationStep::Claim(address) => {
                 kinds::create(self.objects, &*address).await.map(drop).attempting("claiming an address")?;
             }
-            Next::Draw => self.draw(cluster).await?,
-            Next::Deploy(allotted) => return self.first(cluster, &around, &wished, &allotted).await,
+            CreationStep::Draw => self.draw(cluster).await?,
+            CreationStep::Deploy(allotted) => return self.first(cluster, &around, &wished, &allotted).await,
         }
-        Ok(After::Again)
+        Ok(StepOutcome::RequeueNow)
     }
 
     /// The VMs that carry the stamp of a cluster for which nothing was begun.
     ///
     /// # Errors
     /// Why nobody can look for them.
-    async fn there(&self, cluster: &TenantCluster, around: &Surroundings) -> Result<Vec<Vm>, Obstacle> {
+    async fn there(&self, cluster: &TenantCluster, around: &References) -> Result<Vec<Vm>, Obstacle> {
         let Some(provider) = &around.provider else {
             let words = format!(
                 "there is no Provider {}, and nobody can look for VMs of the cluster",
@@ -147,7 +156,10 @@ impl Work<'_> {
     }
 
     /// Looks at what a cluster names.
-    pub(in crate::reconcilers) async fn around(&self, cluster: &TenantCluster) -> Result<Surroundings, Trouble> {
+    pub(in crate::reconcilers) async fn load_references(
+        &self,
+        cluster: &TenantCluster,
+    ) -> Result<References, ReconcileError> {
         let provider = self.provider(cluster).await?;
         let pools = kinds::list::<IPPool>(self.objects, None, None).await.attempting("looking for IPPools")?;
         let own = self.own_addresses().await?;
@@ -158,7 +170,7 @@ impl Work<'_> {
         let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
         let class = self.class(cluster).await?;
         let (keys, secrets) = self.named_secrets(cluster).await?;
-        let obstacles = obstacles(&Around {
+        let obstacles = obstacles(&PreflightInputs {
             cluster,
             provider: provider.as_ref(),
             class: class.as_ref(),
@@ -169,11 +181,11 @@ impl Work<'_> {
         let workers = u32::try_from(workers).unwrap_or_default();
         let is_bounded = !cluster.spec.site.admin_cidrs.is_empty();
         let controllers = own.iter().filter(|_| is_bounded).map(|address| format!("{address}/32")).collect();
-        Ok(Surroundings { provider, pools, images, class, secrets, obstacles, workers, controllers })
+        Ok(References { provider, pools, images, class, secrets, obstacles, workers, controllers })
     }
 
     /// The addresses of the control cluster's nodes, on which controllers run, and from which nodes are asked.
-    async fn own_addresses(&self) -> Result<Vec<Ipv4Addr>, Trouble> {
+    async fn own_addresses(&self) -> Result<Vec<Ipv4Addr>, ReconcileError> {
         let nodes = kinds::list::<Node>(self.objects, None, None)
             .await
             .attempting("looking for the control cluster's nodes")?;
@@ -186,26 +198,26 @@ impl Work<'_> {
     }
 
     /// The class of a cluster's control nodes; none if there is none, or it is `auto`.
-    pub(super) async fn class(&self, cluster: &TenantCluster) -> Result<Option<VMClass>, Trouble> {
+    pub(super) async fn class(&self, cluster: &TenantCluster) -> Result<Option<VMClass>, ReconcileError> {
         match cluster.spec.control_plane.vm_class.as_str() {
             AUTO => Ok(None),
             name => kinds::find::<VMClass>(self.objects, None, name).await.attempting("reading the VMClass"),
         }
     }
 
-    pub(super) async fn pools(&self, cluster: &TenantCluster) -> Result<Vec<NodePool>, Trouble> {
+    pub(super) async fn pools(&self, cluster: &TenantCluster) -> Result<Vec<NodePool>, ReconcileError> {
         let name = cluster.name_any();
         let of_cluster = Some((CLUSTER_REF, name.as_str()));
         let own = kinds::list::<NodePool>(self.objects, cluster.namespace().as_deref(), of_cluster).await;
         own.attempting("looking for the cluster's NodePools")
     }
 
-    async fn wished<'c>(
+    async fn creation_inputs<'c>(
         &self,
         cluster: &'c TenantCluster,
-        around: &Surroundings,
+        around: &References,
         races: u32,
-    ) -> Result<Wished<'c>, Trouble> {
+    ) -> Result<CreationInputs<'c>, ReconcileError> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref());
         let named = NamedBySpec {
             images: &around.images,
@@ -226,7 +238,19 @@ impl Work<'_> {
         let Addresses { claiming, left_over, held, comes_first } = addresses;
         let keys = self.keys(cluster).await?.map_or_else(|seen| seen, |_| KeysSeen::There);
         let place = None;
-        Ok(Wished { cluster, resolved, wanted, machines, limits, left_over, held, claiming, comes_first, keys, place })
+        Ok(CreationInputs {
+            cluster,
+            resolved,
+            wanted,
+            machines,
+            limits,
+            left_over,
+            held,
+            claiming,
+            comes_first,
+            keys,
+            place,
+        })
     }
 
     /// Why the Provider's limits have no room for control nodes. Judged again after each thing that is done for them: of several that
@@ -234,13 +258,13 @@ impl Work<'_> {
     async fn limits(
         &self,
         cluster: &TenantCluster,
-        around: &Surroundings,
+        around: &References,
         wanted: &[Machine],
-    ) -> Result<Option<Obstacle>, Trouble> {
+    ) -> Result<Option<Obstacle>, ReconcileError> {
         let limited = around.provider.as_ref().filter(|provider| provider.spec.limits.is_some());
         let Some(provider) = limited.filter(|_| !wanted.is_empty()) else { return Ok(None) };
-        let tenants = tenants(self.objects).await.attempting("looking at what a Provider's clusters have")?;
-        let wanted = Used::of(wanted.iter().map(|machine| &machine.spec));
+        let tenants = cluster_inventory(self.objects).await.attempting("looking at what a Provider's clusters have")?;
+        let wanted = ResourceUsage::of(wanted.iter().map(|machine| &machine.spec));
         Ok(limits(provider, tenants.taken_before(cluster), wanted))
     }
 
@@ -249,10 +273,10 @@ impl Work<'_> {
     async fn claiming(
         &self,
         cluster: &TenantCluster,
-        around: &Surroundings,
+        around: &References,
         (there, wanted): (&[Machine], &[Machine]),
         races: u32,
-    ) -> Result<Addresses, Trouble> {
+    ) -> Result<Addresses, ReconcileError> {
         let seen = self.objects.in_use(None).await.attempting("looking for IPAddresses")?;
         let own = seen.of(cluster.metadata.uid.as_deref());
         let held = left_over(cluster, &[], &own);
@@ -272,10 +296,11 @@ impl Work<'_> {
             Err(obstacle) => return Ok(none(obstacle)),
         };
         let left_over = left_over(cluster, &claims, &own);
-        let claiming = claiming(&claims, &around.pools, seen.specs(), races);
+        let claiming = next_claim(&claims, &around.pools, seen.specs(), races);
         // Who has nothing has nothing to give back.
         let comes_first = claiming.is_err() && !there.is_empty() && {
-            let tenants = tenants(self.objects).await.attempting("looking at who waits for addresses, too")?;
+            let tenants =
+                cluster_inventory(self.objects).await.attempting("looking at who waits for addresses, too")?;
             tenants.comes_first(cluster, &pools_of(&claims), seen.specs())
         };
         Ok(Addresses { claiming, left_over, held, comes_first })
@@ -285,9 +310,9 @@ impl Work<'_> {
     async fn judged(
         &self,
         cluster: &TenantCluster,
-        around: &Surroundings,
-        wished: &Wished<'_>,
-    ) -> Result<Option<Obstacle>, Trouble> {
+        around: &References,
+        wished: &CreationInputs<'_>,
+    ) -> Result<Option<Obstacle>, ReconcileError> {
         let (Some(provider), Ok(resolved), Ok(claiming)) = (&around.provider, &wished.resolved, &wished.claiming)
         else {
             return Ok(None);
@@ -301,7 +326,7 @@ impl Work<'_> {
         };
         let carried = around.images.iter().find(|image| Some(image.name_any()) == resolved.image);
         let carried = carried.and_then(|image| image.status.as_ref()).map(|status| status.kubernetes.clone());
-        let refused = told(cluster, around, &pinned, &nodes)
+        let refused = node_settings(cluster, around, &pinned, &nodes)
             .map(|told| told.obstacles(&carried.unwrap_or_default(), SystemTime::now()))
             .unwrap_or_default();
         if let Some(obstacle) = Obstacle::of_all(refused) {
@@ -313,7 +338,7 @@ impl Work<'_> {
     }
 
     /// Removes a Machine for which no VM was begun.
-    async fn unmake(&self, machine: &Machine) -> Result<(), Trouble> {
+    async fn unmake(&self, machine: &Machine) -> Result<(), ReconcileError> {
         for address in &self.addresses_of(machine.metadata.uid.as_deref()).await? {
             kinds::delete(self.objects, address).await.attempting("giving an address back")?;
         }
@@ -321,14 +346,14 @@ impl Work<'_> {
     }
 
     /// The addresses of a claimant, by its UID.
-    pub(super) async fn addresses_of(&self, uid: Option<&str>) -> Result<Vec<IPAddress>, Trouble> {
+    pub(super) async fn addresses_of(&self, uid: Option<&str>) -> Result<Vec<IPAddress>, ReconcileError> {
         let Some(uid) = uid else { return Ok(Vec::new()) };
         let own = kinds::list::<IPAddress>(self.objects, None, Some((CLAIMANT, uid))).await;
         own.attempting("looking for IPAddresses")
     }
 
     /// Has a Machine go whose VM is gone, or was never begun.
-    pub(super) async fn forget(&self, machine: &Machine) -> Result<(), Trouble> {
+    pub(super) async fn forget(&self, machine: &Machine) -> Result<(), ReconcileError> {
         const ATTEMPT: &str = "removing a Machine";
         if machine.metadata.deletion_timestamp.is_none() {
             kinds::delete(self.objects, machine).await.attempting(ATTEMPT)?;
@@ -336,34 +361,34 @@ impl Work<'_> {
             let found = kinds::find::<Machine>(self.objects, namespace.as_deref(), &name).await.attempting(ATTEMPT)?;
             return match found.filter(|found| found.metadata.uid == machine.metadata.uid) {
                 Some(found) => {
-                    kinds::releases(self.objects, &found, MACHINE_FINALIZER).await.map(drop).attempting(ATTEMPT)
+                    kinds::remove_finalizer(self.objects, &found, MACHINE_FINALIZER).await.map(drop).attempting(ATTEMPT)
                 }
                 None => Ok(()),
             };
         }
-        kinds::releases(self.objects, machine, MACHINE_FINALIZER).await.map(drop).attempting(ATTEMPT)
+        kinds::remove_finalizer(self.objects, machine, MACHINE_FINALIZER).await.map(drop).attempting(ATTEMPT)
     }
 
-    async fn make(&self, cluster: &TenantCluster, machine: &Machine) -> Result<After, Trouble> {
+    async fn make(&self, cluster: &TenantCluster, machine: &Machine) -> Result<StepOutcome, ReconcileError> {
         match kinds::create(self.objects, machine).await {
             Ok(made) => {
                 // The VM is made with the Machine's UID: of one that is only found there nobody knows how old it is.
                 if let Some(uid) = made.metadata.uid.and_then(|uid| uid.parse::<Uuid>().ok()) {
                     self.term.unfinished().begins(uid);
                 }
-                Ok(After::Again)
+                Ok(StepOutcome::RequeueNow)
             }
             Err(Failure::Exists) => {
                 // Its own earlier call, whose answer was lost; or somebody has taken the name.
                 let name = machine.name_any();
                 let own = self.control_machines(cluster).await?;
                 if own.iter().any(|own| own.name_any() == name) {
-                    return Ok(After::Again);
+                    return Ok(StepOutcome::RequeueNow);
                 }
                 let words = format!("there is a Machine {name} that was not made for this cluster: remove it");
                 let obstacle = Obstacle::new(TenantClusterReason::NameTaken, words);
                 self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
-                Ok(After::Rest(AWAITING))
+                Ok(StepOutcome::RequeueAfter(AWAITING))
             }
             Err(failure) => Err(failure).attempting("making a Machine"),
         }
@@ -373,27 +398,27 @@ impl Work<'_> {
     async fn first(
         &self,
         cluster: &TenantCluster,
-        around: &Surroundings,
-        wished: &Wished<'_>,
-        allotted: &Allotted,
-    ) -> Result<After, Trouble> {
+        around: &References,
+        wished: &CreationInputs<'_>,
+        allotted: &AllocatedAddresses,
+    ) -> Result<StepOutcome, ReconcileError> {
         let (Some(provider), Ok(resolved), Ok(keys)) = (&around.provider, &wished.resolved, self.keys(cluster).await?)
         else {
-            return Ok(After::Again);
+            return Ok(StepOutcome::RequeueNow);
         };
         self.note(cluster, &before(None, false), |status| pin_told(status, &cluster.spec)).await?;
         let opened = match self.open(cluster, provider, true).await {
             Ok(opened) => opened,
             Err(why) => {
                 self.note(cluster, &before(Some(&unavailable(&why)), false), |_| ()).await?;
-                return Ok(After::Rest(AWAITING));
+                return Ok(StepOutcome::RequeueAfter(AWAITING));
             }
         };
         let (nodes, pinned) = (nodes(&wished.machines, allotted), pinned(cluster, resolved));
-        let Some(told) = told(cluster, around, &pinned, &nodes) else { return Ok(After::Again) };
+        let Some(told) = node_settings(cluster, around, &pinned, &nodes) else { return Ok(StepOutcome::RequeueNow) };
         let wanted = told.wanted(&keys, opened.networks.clone(), &opened.placements)?;
         let guests = self.guests(cluster, Some(keys.deployer));
-        let ran = self.go(cluster, &opened, &*guests, Goal::Deploy(&wanted)).await?;
+        let ran = self.run_deploy(cluster, &opened, &*guests, Goal::Deploy(&wanted)).await?;
         self.after(cluster, &wished.machines, ran, None).await
     }
 }
@@ -427,7 +452,7 @@ fn server(provider: &Provider) -> Option<Ipv4Addr> {
 /// Pins what control nodes are told of a spec, before any is made by it.
 pub(super) fn pin_told(status: &mut TenantClusterStatus, spec: &TenantClusterSpec) {
     if let Some(resolved) = &mut status.resolved {
-        resolved.told = told_by(spec);
+        resolved.told = node_settings_hashes(spec);
     }
 }
 
@@ -438,14 +463,14 @@ fn pinned(cluster: &TenantCluster, resolved: &Resolved) -> Resolved {
 }
 
 /// What the forms of nodes follow from; none if the pool of their addresses is not there.
-pub(in crate::reconcilers) fn told<'a>(
+pub(in crate::reconcilers) fn node_settings<'a>(
     cluster: &'a TenantCluster,
-    around: &'a Surroundings,
+    around: &'a References,
     resolved: &'a Resolved,
     nodes: &'a [ControlNode],
-) -> Option<Told<'a>> {
+) -> Option<NodeSettings<'a>> {
     let pool = pool_of_nodes(cluster, around.provider.as_ref()?, &around.pools)?;
-    Some(Told {
+    Some(NodeSettings {
         cluster,
         resolved,
         nodes,
@@ -456,7 +481,7 @@ pub(in crate::reconcilers) fn told<'a>(
 }
 
 /// The control nodes, by their Machines and the addresses of these.
-fn nodes(machines: &[Machine], allotted: &Allotted) -> Vec<ControlNode> {
+fn nodes(machines: &[Machine], allotted: &AllocatedAddresses) -> Vec<ControlNode> {
     let addresses: BTreeMap<&str, Ipv4Addr> =
         allotted.nodes.iter().map(|(uid, address)| (uid.as_str(), *address)).collect();
     let node = |machine: &Machine| {
@@ -474,7 +499,7 @@ fn nodes(machines: &[Machine], allotted: &Allotted) -> Vec<ControlNode> {
 }
 
 /// What is said where nobody can look for VMs of a cluster: why it goes no further, what it holds until somebody can, and the way out.
-fn held_for(unseen: Obstacle, wished: &Wished<'_>) -> Obstacle {
+fn held_for(unseen: Obstacle, wished: &CreationInputs<'_>) -> Obstacle {
     if wished.held.is_empty() && wished.machines.is_empty() {
         return unseen;
     }

@@ -7,16 +7,16 @@ use fleet::lease::TakeOver;
 use kube::ResourceExt;
 use tokio::sync::watch;
 
-use super::Work;
-use super::heeding::{Gone, PACE, PAUSE_LIMIT, TELLING, Words};
-use super::place::Opened;
-use crate::context::Trouble;
-use crate::decisions::{Said, leaving};
+use super::Reconciler;
+use super::fleet_run::{CurrentActivity, PACE, PAUSE_LIMIT, RunResult, TELLING};
+use super::place::ProviderSession;
+use crate::context::ReconcileError;
+use crate::decisions::{ClusterCondition, leaving};
 use crate::objects::{TenantCluster, TenantClusterReason};
 use crate::reach::ClusterStore;
 use crate::term::Term;
 
-pub(super) enum Ran {
+pub(super) enum DeployResult {
     /// Where it has come to, and how the cluster is there.
     Arrived(RunOutcome, Box<DeployStatus>),
     /// It was asked to end before it had begun.
@@ -26,7 +26,7 @@ pub(super) enum Ran {
 }
 
 /// Notes what a run does.
-fn told(words: &Words, notice: &Notice<'_>) {
+fn told(words: &CurrentActivity, notice: &Notice<'_>) {
     let now = match notice {
         Notice::TakingOver(words) => return log::info!("{words}"),
         Notice::Staging => "laying the image ready".to_owned(),
@@ -41,7 +41,7 @@ fn told(words: &Words, notice: &Notice<'_>) {
 }
 
 /// What a cluster says of itself while a run does this for it.
-fn said(wish: Goal<'_>, words: String) -> Vec<Said> {
+fn said(wish: Goal<'_>, words: String) -> Vec<ClusterCondition> {
     match wish {
         Goal::Deploy(_) => vec![(TenantClusterReason::ControlNodesChange, words)],
         Goal::Destroy { .. } => leaving(&words),
@@ -56,37 +56,37 @@ fn stays() -> anyhow::Result<()> {
 /// A cluster's Secret is written once its control nodes are all there.
 fn is_handed_over_at_the_end(_kubeconfig: &str) {}
 
-impl Work<'_> {
+impl Reconciler<'_> {
     fn store(&self, cluster: &TenantCluster) -> ClusterStore<'_> {
         ClusterStore::new(self.objects, &cluster.namespace().unwrap_or_default(), &cluster.name_any(), self.term)
     }
 
     /// Has `fleet` go on with a cluster. It ends with the term: whoever leads then goes on from what is kept. Where a person wants
     /// something else meanwhile, it ends as soon as it can be gone on with, and does not wait for what nobody wants any more.
-    pub(super) async fn go(
+    pub(super) async fn run_deploy(
         &self,
         cluster: &TenantCluster,
-        opened: &Opened,
+        opened: &ProviderSession,
         guests: &dyn Guests,
         wish: Goal<'_>,
-    ) -> Result<Ran, Trouble> {
-        let (store, (end, cancelled), words) = (self.store(cluster), watch::channel(false), Words::default());
+    ) -> Result<DeployResult, ReconcileError> {
+        let (store, (end, cancelled), words) = (self.store(cluster), watch::channel(false), CurrentActivity::default());
         let told = |notice: &Notice<'_>| told(&words, notice);
         let deploy = deploy(opened, guests, (&store, self.term), placement(wish), &told, cancelled);
         // Nobody else works on a cluster but controllers before this one, of which nothing more is begun.
         let going = Box::pin(deploy.go(wish, TakeOver::FromAnyone));
-        let otherwise = Box::pin(self.is_wanted_otherwise(cluster));
+        let otherwise = Box::pin(self.until_superseded(cluster));
         let tells = Box::pin(self.tells(cluster, wish, &words));
-        let (gone, _) = self.heeding(going, &end, otherwise, tells).await?;
-        Ok(match Gone::of(gone)? {
-            Gone::Arrived((arrived, status)) => Ran::Arrived(arrived, Box::new(status)),
-            Gone::Cancelled => Ran::Cancelled,
-            Gone::Failed(error) => Ran::Refused(format!("{error:#}")),
+        let (gone, _) = self.run_until_superseded(going, &end, otherwise, tells).await?;
+        Ok(match RunResult::of(gone)? {
+            RunResult::Arrived((arrived, status)) => DeployResult::Arrived(arrived, Box::new(status)),
+            RunResult::Cancelled => DeployResult::Cancelled,
+            RunResult::Failed(error) => DeployResult::Refused(format!("{error:#}")),
         })
     }
 
     /// Says what a run does, for as long as it does.
-    async fn tells(&self, cluster: &TenantCluster, wish: Goal<'_>, words: &Words) {
+    async fn tells(&self, cluster: &TenantCluster, wish: Goal<'_>, words: &CurrentActivity) {
         let mut before = String::new();
         loop {
             tokio::time::sleep(TELLING).await;
@@ -104,24 +104,24 @@ impl Work<'_> {
     pub(super) async fn seen(
         &self,
         cluster: &TenantCluster,
-        opened: &Opened,
+        opened: &ProviderSession,
         guests: &dyn Guests,
-    ) -> Result<Option<DeployStatus>, Trouble> {
+    ) -> Result<Option<DeployStatus>, ReconcileError> {
         let (store, cancelled) = (self.store(cluster), watch::channel(false).1);
         let seen = deploy(opened, guests, (&store, self.term), Placement::default(), &|_| (), cancelled).status().await;
-        self.term.may()?;
+        self.term.ensure_active()?;
         Ok(seen?)
     }
 
     /// The numbers of a cluster's holds, the lowest first.
-    pub(super) async fn holds(&self, cluster: &TenantCluster) -> Result<Vec<u64>, Trouble> {
+    pub(super) async fn lease_numbers(&self, cluster: &TenantCluster) -> Result<Vec<u64>, ReconcileError> {
         use fleet::lease::Store as _;
         let mut numbers = self.store(cluster).numbers().await?;
         numbers.sort_unstable();
         Ok(numbers)
     }
 
-    pub(super) async fn remove_hold(&self, cluster: &TenantCluster, number: u64) -> Result<(), Trouble> {
+    pub(super) async fn remove_lease(&self, cluster: &TenantCluster, number: u64) -> Result<(), ReconcileError> {
         use fleet::lease::Store as _;
         Ok(self.store(cluster).remove(number).await?)
     }
@@ -135,7 +135,7 @@ fn placement(wish: Goal<'_>) -> Placement {
 }
 
 fn deploy<'d>(
-    opened: &'d Opened,
+    opened: &'d ProviderSession,
     guests: &'d dyn Guests,
     (store, term): (&'d ClusterStore<'d>, &'d Term),
     placement: Placement,

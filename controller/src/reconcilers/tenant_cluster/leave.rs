@@ -6,13 +6,14 @@ use std::time::Duration;
 use fleet::control_plane::{Goal, RunOutcome, Wait};
 use kube::ResourceExt;
 
-use super::fleet_deploy::Ran;
-use super::left::{replicas_left, what_is_left};
+use super::fleet_deploy::DeployResult;
 use super::place::unavailable;
-use super::{After, Work};
-use crate::context::{Attempt, Trouble};
+use super::retained::{replicas_left, what_is_left};
+use super::{Reconciler, StepOutcome};
+use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_FINALIZER, CLUSTER_REF, Going, Leaving, drifted, going, leaving, leaving_drifted, leaving_stuck,
+    CLUSTER_FINALIZER, CLUSTER_REF, DeletionInputs, DeletionStep, deletion_step, drifted, leaving, leaving_drifted,
+    leaving_stuck,
 };
 use crate::objects::{IPAddress, NodePool, Operation, TenantCluster, TenantClusterReason};
 use crate::reach::{Collection, Failure, kinds};
@@ -22,38 +23,38 @@ const WORKERS: Duration = Duration::from_secs(10);
 const WAITING: Duration = Duration::from_secs(15);
 const AWAITING: Duration = Duration::from_secs(60);
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// Does the next thing.
-    pub(super) async fn leave(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
+    pub(super) async fn leave(&self, cluster: &TenantCluster) -> Result<StepOutcome, ReconcileError> {
         let seen = self.leaving(cluster).await?;
         let namespace = cluster.namespace();
-        match going(&seen) {
-            Going::Gone => return Ok(After::Gone),
-            Going::DeletePools(pools) => {
+        match deletion_step(&seen) {
+            DeletionStep::Gone => return Ok(StepOutcome::Deleted),
+            DeletionStep::DeletePools(pools) => {
                 for pool in pools {
                     let of = Collection::of::<NodePool>(namespace.as_deref());
                     gone(self.objects.delete(&of, &pool).await, "deleting a NodePool")?;
                 }
             }
-            Going::AwaitWorkers(left) => {
+            DeletionStep::AwaitWorkers(left) => {
                 return self.waits(cluster, &format!("workers go first: {}", left.join(", ")), WORKERS).await;
             }
-            Going::Destroy => return self.destroy(cluster).await,
-            Going::Release(address) => {
+            DeletionStep::Destroy => return self.destroy(cluster).await,
+            DeletionStep::Release(address) => {
                 kinds::delete(self.objects, &*address).await.attempting("giving an address back")?;
             }
-            Going::Forget(machine) => self.forget(&machine).await?,
-            Going::RemoveSecret(name) => self.remove_secret(cluster, &name).await?,
-            Going::RemoveOperation(name) => {
+            DeletionStep::Forget(machine) => self.forget(&machine).await?,
+            DeletionStep::RemoveSecret(name) => self.remove_secret(cluster, &name).await?,
+            DeletionStep::RemoveOperation(name) => {
                 let of = Collection::of::<Operation>(namespace.as_deref());
                 gone(self.objects.delete(&of, &name).await, "removing an Operation")?;
             }
-            Going::AwaitOperations(left) => {
+            DeletionStep::AwaitOperations(left) => {
                 let words = format!("finalizers that are not the controller's keep Operations: {}", left.join(", "));
                 return self.waits(cluster, &words, WAITING).await;
             }
-            Going::RemoveHold(number) => self.remove_hold(cluster, number).await?,
-            Going::LetGo => {
+            DeletionStep::RemoveLease(number) => self.remove_lease(cluster, number).await?,
+            DeletionStep::RemoveFinalizer => {
                 // Before it goes, each time: whoever leads next says it again where this one is not done with it.
                 match what_is_left(cluster) {
                     Ok(left) => left.iter().for_each(|words| log::warn!("{words}")),
@@ -63,15 +64,17 @@ impl Work<'_> {
                     let name = cluster.name_any();
                     log::warn!("the snapshot of {name} that came before its last upgrade stays: {error:#}");
                 }
-                kinds::releases(self.objects, cluster, CLUSTER_FINALIZER).await.attempting("letting the cluster go")?;
-                return Ok(After::Gone);
+                kinds::remove_finalizer(self.objects, cluster, CLUSTER_FINALIZER)
+                    .await
+                    .attempting("letting the cluster go")?;
+                return Ok(StepOutcome::Deleted);
             }
         }
-        Ok(After::Again)
+        Ok(StepOutcome::RequeueNow)
     }
 
     /// Looks at what there is of it.
-    async fn leaving<'c>(&self, cluster: &'c TenantCluster) -> Result<Leaving<'c>, Trouble> {
+    async fn leaving<'c>(&self, cluster: &'c TenantCluster) -> Result<DeletionInputs<'c>, ReconcileError> {
         let (namespace, name) = (cluster.namespace(), cluster.name_any());
         let (machines, pools) = (self.machines(cluster).await?, self.pools(cluster).await?);
         let mut addresses: Vec<IPAddress> = Vec::new();
@@ -87,25 +90,25 @@ impl Work<'_> {
         let is_going = |operation: &&Operation| operation.metadata.deletion_timestamp.is_some();
         let (held, there): (Vec<_>, Vec<_>) = operations.iter().partition(is_going);
         let names = |operations: Vec<&Operation>| operations.into_iter().map(ResourceExt::name_any).collect::<Vec<_>>();
-        Ok(Leaving {
+        Ok(DeletionInputs {
             cluster,
             pools,
             addresses,
             secrets: self.own_secrets(cluster).await?,
             operations: names(there),
             held_operations: names(held),
-            holds: self.holds(cluster).await?,
+            holds: self.lease_numbers(cluster).await?,
             machines,
         })
     }
 
     /// Has `fleet` remove the control nodes.
-    async fn destroy(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
+    async fn destroy(&self, cluster: &TenantCluster) -> Result<StepOutcome, ReconcileError> {
         let name = cluster.name_any();
         let Some(provider) = self.provider(cluster).await? else {
             let words =
                 format!("its VMs are on the Provider {}, which is gone: make it again", cluster.spec.provider_ref.name);
-            return self.stands(cluster, &words).await;
+            return self.report_blocked(cluster, &words).await;
         };
         let opened = match self.open(cluster, &provider, false).await {
             Ok(opened) => opened,
@@ -113,7 +116,7 @@ impl Work<'_> {
             Err(why) if unavailable(&why).reason == TenantClusterReason::PreflightNotKnown => {
                 return self.waits(cluster, &why.to_string(), AWAITING).await;
             }
-            Err(why) => return self.stands(cluster, &why.to_string()).await,
+            Err(why) => return self.report_blocked(cluster, &why.to_string()).await,
         };
         let guests = self.guests(cluster, None);
         let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -125,39 +128,41 @@ impl Work<'_> {
             if let Some(words) = drifted(&seen.newer) {
                 let words = format!("{words}: remove these in the vCenter, and the deletion goes on");
                 self.note(cluster, &leaving_drifted(&words), |_| ()).await?;
-                return Ok(After::Rest(AWAITING));
+                return Ok(StepOutcome::RequeueAfter(AWAITING));
             }
         }
         self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
         // What no VM of the cluster holds nobody was shown: it stays, and is named.
         let wish = Goal::Destroy { cluster: &name, disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
-        match self.go(cluster, &opened, &*guests, wish).await? {
-            Ran::Arrived(RunOutcome::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
-            Ran::Arrived(RunOutcome::Stopped(on), _) => self.stands(cluster, &words(&on)).await,
-            Ran::Arrived(RunOutcome::Gone, at) => {
+        match self.run_deploy(cluster, &opened, &*guests, wish).await? {
+            DeployResult::Arrived(RunOutcome::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
+            DeployResult::Arrived(RunOutcome::Stopped(on), _) => self.report_blocked(cluster, &words(&on)).await,
+            DeployResult::Arrived(RunOutcome::Gone, at) => {
                 replicas_left(cluster, &at.replicas).iter().for_each(|words| log::warn!("{words}"));
-                Ok(After::Again)
+                Ok(StepOutcome::RequeueNow)
             }
-            Ran::Cancelled | Ran::Arrived(RunOutcome::Cancelled | RunOutcome::Up(_), _) => Ok(After::Again),
-            Ran::Refused(words) => self.stands(cluster, &words).await,
+            DeployResult::Cancelled | DeployResult::Arrived(RunOutcome::Cancelled | RunOutcome::Up(_), _) => {
+                Ok(StepOutcome::RequeueNow)
+            }
+            DeployResult::Refused(words) => self.report_blocked(cluster, &words).await,
         }
     }
 
     /// Says what is waited for.
-    async fn waits(&self, cluster: &TenantCluster, words: &str, rest: Duration) -> Result<After, Trouble> {
+    async fn waits(&self, cluster: &TenantCluster, words: &str, rest: Duration) -> Result<StepOutcome, ReconcileError> {
         self.note(cluster, &leaving(words), |_| ()).await?;
-        Ok(After::Rest(rest))
+        Ok(StepOutcome::RequeueAfter(rest))
     }
 
     /// Says what a person has to see to.
-    async fn stands(&self, cluster: &TenantCluster, words: &str) -> Result<After, Trouble> {
+    async fn report_blocked(&self, cluster: &TenantCluster, words: &str) -> Result<StepOutcome, ReconcileError> {
         self.note(cluster, &leaving_stuck(words), |_| ()).await?;
-        Ok(After::Rest(AWAITING))
+        Ok(StepOutcome::RequeueAfter(AWAITING))
     }
 }
 
 /// What is not there any more was removed.
-fn gone(removed: Result<(), Failure>, attempt: &str) -> Result<(), Trouble> {
+fn gone(removed: Result<(), Failure>, attempt: &str) -> Result<(), ReconcileError> {
     match removed {
         Err(Failure::Missing) => Ok(()),
         removed => removed.attempting(attempt),

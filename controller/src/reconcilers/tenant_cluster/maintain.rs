@@ -9,31 +9,31 @@ use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::adoption::{Drift, after_word, waits_for, waits_for_a_look};
-use super::begin::{pin_told, told};
-use super::fleet_deploy::Ran;
-use super::operations::Changing;
+use super::begin::{node_settings, pin_told};
+use super::fleet_deploy::DeployResult;
+use super::operations::ChangeDecision;
 use super::own_guests::issued;
-use super::place::{Opened, unavailable};
-use super::{After, STUCK, Work};
-use crate::context::{Attempt, Trouble};
+use super::place::{ProviderSession, unavailable};
+use super::{Reconciler, STUCK, StepOutcome};
+use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, lowest_minor,
-    told_otherwise, unchanged,
+    CLUSTER_FINALIZER, Change, ClusterCondition, ControlNode, Health, Keys, KeysSeen, Obstacle, OperationPhase, is_due,
+    lowest_minor, unapplied_settings, unchanged,
 };
-use crate::objects::{Deployment, Goal as DeploymentLifecycle, Machine, TenantCluster, TenantClusterReason};
+use crate::objects::{Deployment, DeploymentLifecycle, Machine, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
-use crate::records::kept_of;
+use crate::records::deployment_record;
 
 /// How long after a run that waits for something the next one is.
 const WAITING: Duration = Duration::from_secs(15);
 /// So often a cluster that is as it is to be is looked at.
 const WATCHING: Duration = Duration::from_secs(60);
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// Goes on with a cluster whose control nodes were begun.
-    pub(super) async fn maintain(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
+    pub(super) async fn maintain(&self, cluster: &TenantCluster) -> Result<StepOutcome, ReconcileError> {
         let Some(deployment) = cluster.status.as_ref().and_then(|status| status.deployment.as_ref()) else {
-            return Ok(After::Again);
+            return Ok(StepOutcome::RequeueNow);
         };
         if deployment.goal != DeploymentLifecycle::Up {
             // Nobody takes a deletion back: what is read here is older than what was done.
@@ -41,8 +41,11 @@ impl Work<'_> {
             return self.stuck(cluster, TenantClusterReason::Drifted, words).await;
         }
         // Who has taken it off would have the object go, and its VMs stay with nobody to see to them.
-        if kinds::keeps(self.objects, cluster, CLUSTER_FINALIZER).await.attempting("noting that the cluster is kept")? {
-            return Ok(After::Again);
+        if kinds::add_finalizer(self.objects, cluster, CLUSTER_FINALIZER)
+            .await
+            .attempting("noting that the cluster is kept")?
+        {
+            return Ok(StepOutcome::RequeueNow);
         }
         let machines = self.control_machines(cluster).await?;
         let Some(provider) = self.provider(cluster).await? else {
@@ -69,12 +72,12 @@ impl Work<'_> {
         cluster: &TenantCluster,
         deployment: &Deployment,
         machines: &[Machine],
-        opened: &Opened,
+        opened: &ProviderSession,
         keys: Keys,
-    ) -> Result<After, Trouble> {
-        let (nodes, around) = (nodes(deployment, machines), self.around(cluster).await?);
+    ) -> Result<StepOutcome, ReconcileError> {
+        let (nodes, around) = (nodes(deployment, machines), self.load_references(cluster).await?);
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
-        let Some(told) = told(cluster, &around, &pinned, &nodes) else {
+        let Some(told) = node_settings(cluster, &around, &pinned, &nodes) else {
             let words = "the IPPool of the control nodes is not there any more";
             return self.cannot_form(cluster, words).await;
         };
@@ -88,9 +91,9 @@ impl Work<'_> {
             if !seen.looked {
                 // Nobody can tell whether some are newer than what is kept.
                 let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-                let (doing, adopts) = (Doing::Makes(words(&seen.waits)), waits_for_a_look(cluster));
+                let (doing, adopts) = (OperationPhase::Provisioning(words(&seen.waits)), waits_for_a_look(cluster));
                 self.say(cluster, machines, &seen, doing, is_at_hand, adopts).await?;
-                return Ok(After::Rest(WAITING));
+                return Ok(StepOutcome::RequeueAfter(WAITING));
             }
             let (known, with) = ((deployment, machines), (opened, &*guests));
             match self.drifts(cluster, known, with, (&seen, &seen.newer)).await? {
@@ -100,7 +103,7 @@ impl Work<'_> {
         }
         // VMs that are there already were made by the same, or the run is refused.
         self.note(cluster, &[], |status| pin_told(status, &cluster.spec)).await?;
-        let ran = self.go(cluster, opened, &*guests, Goal::Deploy(&wanted)).await?;
+        let ran = self.run_deploy(cluster, opened, &*guests, Goal::Deploy(&wanted)).await?;
         self.after(cluster, machines, ran, adopts).await
     }
 
@@ -110,13 +113,13 @@ impl Work<'_> {
         cluster: &TenantCluster,
         deployment: &Deployment,
         machines: &[Machine],
-        opened: &Opened,
+        opened: &ProviderSession,
         keys: Keys,
-    ) -> Result<After, Trouble> {
-        let wanted = again(cluster, deployment, &keys)?;
-        let kept = kept_of(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
+    ) -> Result<StepOutcome, ReconcileError> {
+        let wanted = formed_desired_state(cluster, deployment, &keys)?;
+        let kept = deployment_record(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
         let guests = self.guests(cluster, Some(keys.deployer));
-        let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
+        let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(StepOutcome::RequeueNow) };
         let newer = self.newer(cluster, opened, &seen).await?;
         let (known, with) = ((deployment, machines), (opened, &*guests));
         let adopts = match &newer {
@@ -142,7 +145,7 @@ impl Work<'_> {
                 // It may be back before the next look: an image whose guest goes off is not good since before that.
                 self.counts_good(cluster, changing, machines, false).await?;
             }
-            let ran = self.go(cluster, opened, &*guests, Goal::Deploy(&wanted)).await?;
+            let ran = self.run_deploy(cluster, opened, &*guests, Goal::Deploy(&wanted)).await?;
             return self.after(cluster, machines, ran, adopts).await;
         }
         if changing.is_open() && is_due {
@@ -154,26 +157,26 @@ impl Work<'_> {
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
         let changing = self.counts_good(cluster, changing, machines, are_good).await?;
         let (mut changing, operator) = if changing.change.is_to_do() {
-            let operator = self.operator(cluster, opened, &*guests, &kept).await?;
+            let operator = self.upgrade_context(cluster, opened, &*guests, &kept).await?;
             let judged = self.with_obstacles(cluster, machines, changing, opened, &operator).await?;
-            let Some(judged) = judged else { return Ok(After::Again) };
+            let Some(judged) = judged else { return Ok(StepOutcome::RequeueNow) };
             (judged, Some(operator))
         } else {
             (changing, None)
         };
         // What limits count is noted before the first new VM is made, and judged again by that.
         if self.holds_size(cluster, looked, &changing).await? {
-            return Ok(After::Again);
+            return Ok(StepOutcome::RequeueNow);
         }
         self.says_what_waits(cluster, &changing).await?;
         changing.adopts = adopts;
         let is_between = changing.is_open() && !changing.is_held_up();
         let stuck = seen.waits.iter().find(|wait| wait.lasting && !is_between).map(ToString::to_string);
         let doing = match (&changing.drifted, stuck) {
-            _ if cluster.spec.paused => Doing::Rests,
-            (Some(words), Some(other)) => Doing::HasDrifted(format!("{words}; {other}")),
-            (Some(words), None) => Doing::HasDrifted(words.clone()),
-            (None, Some(words)) => Doing::IsStuck(words),
+            _ if cluster.spec.paused => OperationPhase::Paused,
+            (Some(words), Some(other)) => OperationPhase::Drifted(format!("{words}; {other}")),
+            (Some(words), None) => OperationPhase::Drifted(words.clone()),
+            (None, Some(words)) => OperationPhase::Blocked(words),
             (None, None) => changing.change.doing(),
         };
         self.say_with(cluster, machines, &seen, doing, ends.is_some(), &changing).await?;
@@ -182,7 +185,7 @@ impl Work<'_> {
             return self.operate(cluster, machines, &changing, operator).await;
         }
         let is_settled = seen.done && changing.change == Change::Nothing;
-        Ok(After::Rest(if is_settled { WATCHING } else { WAITING }))
+        Ok(StepOutcome::RequeueAfter(if is_settled { WATCHING } else { WAITING }))
     }
 
     /// Looks at control nodes whose key is not at hand: they are not asked, and a cluster that has not formed cannot go on.
@@ -190,9 +193,9 @@ impl Work<'_> {
         &self,
         cluster: &TenantCluster,
         machines: &[Machine],
-        opened: &Opened,
+        opened: &ProviderSession,
         keys: KeysSeen,
-    ) -> Result<After, Trouble> {
+    ) -> Result<StepOutcome, ReconcileError> {
         let words = match keys {
             KeysSeen::Damaged(words) => words,
             KeysSeen::Missing | KeysSeen::There => {
@@ -201,11 +204,11 @@ impl Work<'_> {
             }
         };
         let guests = self.guests(cluster, None);
-        let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
+        let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(StepOutcome::RequeueNow) };
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
         let adopts = waits_for(cluster, "without their key nobody can ask its control nodes");
-        self.say(cluster, machines, &seen, Doing::IsStuck(words), is_at_hand, adopts).await?;
-        Ok(After::Rest(STUCK))
+        self.say(cluster, machines, &seen, OperationPhase::Blocked(words), is_at_hand, adopts).await?;
+        Ok(StepOutcome::RequeueAfter(STUCK))
     }
 
     /// What follows from a run. `adopts` is why a person's word to adopt what is there stays.
@@ -213,18 +216,18 @@ impl Work<'_> {
         &self,
         cluster: &TenantCluster,
         machines: &[Machine],
-        ran: Ran,
+        ran: DeployResult,
         adopts: Option<String>,
-    ) -> Result<After, Trouble> {
+    ) -> Result<StepOutcome, ReconcileError> {
         // With what the run has noted: by its nodes and their authority the kubeconfig is known. The spec is the one that it went by.
-        let Some(noted) = self.find(cluster).await? else { return Ok(After::Again) };
+        let Some(noted) = self.find(cluster).await? else { return Ok(StepOutcome::RequeueNow) };
         let mut noted = TenantCluster { spec: cluster.spec.clone(), ..noted };
         noted.metadata.generation = cluster.metadata.generation;
         let cluster = &noted;
         let (arrived, seen) = match ran {
-            Ran::Arrived(arrived, seen) => (arrived, *seen),
-            Ran::Cancelled => return Ok(After::Again),
-            Ran::Refused(words) => {
+            DeployResult::Arrived(arrived, seen) => (arrived, *seen),
+            DeployResult::Cancelled => return Ok(StepOutcome::RequeueNow),
+            DeployResult::Refused(words) => {
                 let words = after_word(adopts.as_deref(), &words);
                 return self.stuck(cluster, TenantClusterReason::Stuck, &words).await;
             }
@@ -232,24 +235,24 @@ impl Work<'_> {
         let (doing, rest) = match &arrived {
             RunOutcome::Up(kubeconfig) => {
                 if self.hand_over(cluster, kubeconfig).await? {
-                    (Doing::Nothing, WATCHING)
+                    (OperationPhase::Idle, WATCHING)
                 } else {
                     let name = crate::decisions::kubeconfig_secret(&cluster.name_any());
                     (
-                        Doing::IsStuck(format!(
+                        OperationPhase::Blocked(format!(
                             "there is a Secret {name} that was not made for this cluster: remove it"
                         )),
                         STUCK,
                     )
                 }
             }
-            RunOutcome::Paused(waits) => (Doing::Makes(words(waits)), WAITING),
-            RunOutcome::Stopped(waits) => (Doing::IsStuck(words(waits)), STUCK),
-            RunOutcome::Cancelled | RunOutcome::Gone => return Ok(After::Again),
+            RunOutcome::Paused(waits) => (OperationPhase::Provisioning(words(waits)), WAITING),
+            RunOutcome::Stopped(waits) => (OperationPhase::Blocked(words(waits)), STUCK),
+            RunOutcome::Cancelled | RunOutcome::Gone => return Ok(StepOutcome::RequeueNow),
         };
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
         self.say(cluster, machines, &seen, doing, is_at_hand, adopts).await?;
-        Ok(After::Rest(rest))
+        Ok(StepOutcome::RequeueAfter(rest))
     }
 
     /// Writes what was seen of control nodes, and what follows from it; and why a person's word to adopt what is there stays.
@@ -258,10 +261,10 @@ impl Work<'_> {
         cluster: &TenantCluster,
         machines: &[Machine],
         seen: &DeployStatus,
-        doing: Doing,
+        doing: OperationPhase,
         is_handed_over: bool,
         adopts: Option<String>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let mut changing = self.changing(cluster, (machines, seen)).await?;
         changing.adopts = adopts;
         self.say_with(cluster, machines, seen, doing, is_handed_over, &changing).await
@@ -273,17 +276,17 @@ impl Work<'_> {
         cluster: &TenantCluster,
         machines: &[Machine],
         seen: &DeployStatus,
-        doing: Doing,
+        doing: OperationPhase,
         is_handed_over: bool,
-        changing: &Changing,
-    ) -> Result<(), Trouble> {
+        changing: &ChangeDecision,
+    ) -> Result<(), ReconcileError> {
         self.show(machines, seen).await?;
         let pools = self.pools(cluster).await?;
         let data_disk = self.class(cluster).await?.and_then(|class| class.spec.data_disk_gib);
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let unchanged = unchanged(&cluster.spec, &pinned, data_disk);
         let unchanged = unchanged.map(|words| (TenantClusterReason::ChangeNotSupported, words));
-        let untold = told_otherwise(&cluster.spec, &pinned.told);
+        let untold = unapplied_settings(&cluster.spec, &pinned.told);
         let untold = untold.map(|words| (TenantClusterReason::ChangeNotSupported, words));
         let both = unchanged.into_iter().chain(untold);
         let both = both.reduce(|(reason, one), (_, other)| (reason, format!("{one}; {other}")));
@@ -293,7 +296,7 @@ impl Work<'_> {
         });
         let (differs, obstacle) = match &doing {
             // By what is pinned nobody can tell what they are like.
-            Doing::HasDrifted(words) => (
+            OperationPhase::Drifted(words) => (
                 Some((TenantClusterReason::ChangeBlocked, words.clone())),
                 Some(Obstacle::new(TenantClusterReason::ControlNodesUnfit, words.as_str())),
             ),
@@ -304,7 +307,7 @@ impl Work<'_> {
         let minor = lowest_minor(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
         let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };
         let add_ons = self.add_ons(cluster, seen.formed).await?;
-        let said: Vec<Said> = health.conditions().into_iter().chain(add_ons).collect();
+        let said: Vec<ClusterCondition> = health.conditions().into_iter().chain(add_ons).collect();
         self.note(cluster, &said, |status| {
             (status.control_plane, status.nodes) = (health.control_plane(), health.nodes());
             if minor.is_some() {
@@ -319,7 +322,7 @@ impl Work<'_> {
     }
 
     /// The version of Kubernetes that all control nodes run, none while they differ; none at all where nobody says so now.
-    async fn version(&self, cluster: &TenantCluster) -> Result<Option<Option<String>>, Trouble> {
+    async fn version(&self, cluster: &TenantCluster) -> Result<Option<Option<String>>, ReconcileError> {
         let Some(kubeconfig) = self.kubeconfig(cluster).await? else { return Ok(None) };
         let nodes = match self.places.cluster(&kubeconfig) {
             Ok(api) => api.nodes().await,
@@ -335,31 +338,36 @@ impl Work<'_> {
     }
 
     /// Says that a person has to see to something before anybody looks for the VMs of control nodes that have not formed.
-    async fn cannot_form(&self, cluster: &TenantCluster, words: &str) -> Result<After, Trouble> {
+    async fn cannot_form(&self, cluster: &TenantCluster, words: &str) -> Result<StepOutcome, ReconcileError> {
         let words = after_word(waits_for_a_look(cluster).as_deref(), words);
         self.stuck(cluster, TenantClusterReason::Stuck, &words).await
     }
 
     /// Says that a person has to see to something.
-    async fn stuck(&self, cluster: &TenantCluster, reason: TenantClusterReason, words: &str) -> Result<After, Trouble> {
+    async fn stuck(
+        &self,
+        cluster: &TenantCluster,
+        reason: TenantClusterReason,
+        words: &str,
+    ) -> Result<StepOutcome, ReconcileError> {
         let said = [(reason, words.to_owned()), (TenantClusterReason::NotReady, words.to_owned())];
         // A cluster that serves goes on serving: what was found of it last stays.
         let served = cluster.status.as_ref().is_some_and(|status| status.kubernetes.is_some());
         self.note(cluster, if served { &said[..1] } else { &said }, |_| ()).await?;
-        Ok(After::Rest(STUCK))
+        Ok(StepOutcome::RequeueAfter(STUCK))
     }
 
     /// Says that nobody can tell how control nodes are.
-    async fn unreached(&self, cluster: &TenantCluster, obstacle: &Obstacle) -> Result<After, Trouble> {
+    async fn unreached(&self, cluster: &TenantCluster, obstacle: &Obstacle) -> Result<StepOutcome, ReconcileError> {
         use TenantClusterReason::{ControlPlaneNotReached, NotReached, Stuck};
         let words = &obstacle.message;
         let reasons = [obstacle.reason, ControlPlaneNotReached, NotReached];
-        let mut said: Vec<Said> = reasons.map(|reason| (reason, words.clone())).into();
+        let mut said: Vec<ClusterCondition> = reasons.map(|reason| (reason, words.clone())).into();
         if let Some(adopts) = waits_for_a_look(cluster) {
             said.push((Stuck, after_word(Some(&adopts), words)));
         }
         self.note(cluster, &said, |_| ()).await?;
-        Ok(After::Rest(STUCK))
+        Ok(StepOutcome::RequeueAfter(STUCK))
     }
 }
 
@@ -383,8 +391,8 @@ pub(in crate::reconcilers) fn nodes(deployment: &Deployment, machines: &[Machine
 
 /// What is wanted of control nodes that have formed: that they are on. Nothing of how they were made is gone by any more, so that it
 /// needs neither image nor pool nor class.
-fn again(cluster: &TenantCluster, deployment: &Deployment, keys: &Keys) -> anyhow::Result<DesiredState> {
-    let kept = kept_of(&cluster.name_any(), deployment)?;
+fn formed_desired_state(cluster: &TenantCluster, deployment: &Deployment, keys: &Keys) -> anyhow::Result<DesiredState> {
+    let kept = deployment_record(&cluster.name_any(), deployment)?;
     let node = |node: fleet::control_plane::Node| WantedNode {
         name: node.name,
         address: node.address,

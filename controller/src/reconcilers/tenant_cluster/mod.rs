@@ -18,19 +18,19 @@ mod add_ons;
 mod adoption;
 mod begin;
 mod fleet_deploy;
-mod heeding;
+mod fleet_run;
 mod leave;
-mod left;
 mod maintain;
 mod note;
 mod operations;
 mod own_guests;
 mod place;
+mod retained;
 mod secrets;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(super) use self::begin::told;
+pub(super) use self::begin::node_settings;
 pub(super) use self::maintain::nodes;
 pub(super) use self::place::deployment;
 
@@ -40,30 +40,30 @@ use std::time::Duration;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use crate::context::{Attempt, Context, Trouble};
+use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::{is_begun, is_leaving};
 use crate::objects::TenantCluster;
 use crate::reach::kinds::Kind;
-use crate::reach::{Failure, Objects, Placeable, kinds};
+use crate::reach::{Failure, Infrastructure, Objects, kinds};
 use crate::term::{Clock, Term};
 
 /// So many things are done for a cluster in one go at most: what goes on in a circle is seen by it.
 const STEPS: usize = 600;
 /// So often what is under way looks whether a person wants something else by now.
-pub(super) const HEEDING: Duration = Duration::from_secs(5);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Brings a cluster to where it is to be, as far as that can be done now.
 ///
 /// # Errors
 /// Why it could not be gone on with.
-pub async fn reconcile(cluster: Arc<TenantCluster>, context: Arc<Context>) -> Result<Action, Trouble> {
-    Work::of(&context).bring_on(&cluster).await
+pub async fn reconcile(cluster: Arc<TenantCluster>, context: Arc<Context>) -> Result<Action, ReconcileError> {
+    Reconciler::of(&context).reconcile(&cluster).await
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Work<'a> {
+pub(super) struct Reconciler<'a> {
     pub(super) objects: &'a dyn Objects,
-    pub(super) places: &'a dyn Placeable,
+    pub(super) places: &'a dyn Infrastructure,
     pub(super) term: &'a Term,
     pub(super) clock: &'a Clock,
     /// Whether the controller is of the build that the control cluster's kinds are of.
@@ -74,16 +74,16 @@ pub(super) struct Work<'a> {
 const STUCK: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-enum After {
+enum StepOutcome {
     /// It is looked at again at once.
-    Again,
+    RequeueNow,
     /// It is left alone until something changes, or for so long.
-    Rest(Duration),
+    RequeueAfter(Duration),
     /// There is nothing of it any more.
-    Gone,
+    Deleted,
 }
 
-impl<'a> Work<'a> {
+impl<'a> Reconciler<'a> {
     /// With what all reconcilers share.
     pub(super) fn of(context: &'a Context) -> Self {
         Self {
@@ -96,9 +96,9 @@ impl<'a> Work<'a> {
     }
 }
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// As far as it can be done now. `known` is the cluster as it was seen last: it may be otherwise by now.
-    async fn bring_on(&self, known: &TenantCluster) -> Result<Action, Trouble> {
+    async fn reconcile(&self, known: &TenantCluster) -> Result<Action, ReconcileError> {
         // How often somebody else had an address first.
         let mut races = 0_u32;
         for _ in 0..STEPS {
@@ -115,27 +115,27 @@ impl Work<'_> {
                 self.begin(&cluster, races).await
             };
             match after {
-                Ok(After::Again) => {}
-                Ok(After::Rest(time)) => return Ok(Action::requeue(time)),
-                Ok(After::Gone) => return Ok(Action::await_change()),
+                Ok(StepOutcome::RequeueNow) => {}
+                Ok(StepOutcome::RequeueAfter(time)) => return Ok(Action::requeue(time)),
+                Ok(StepOutcome::Deleted) => return Ok(Action::await_change()),
                 // Somebody else has written what was to be written: it is looked at again.
                 Err(trouble) if trouble.is_race() => {
-                    let is_late = matches!(trouble, Trouble::Objects { failure: Failure::Exists, .. });
+                    let is_late = matches!(trouble, ReconcileError::Objects { failure: Failure::Exists, .. });
                     races = races.saturating_add(u32::from(is_late));
                 }
                 Err(trouble) => return Err(trouble),
             }
         }
-        Err(Trouble::Other(anyhow::anyhow!("{STEPS} steps lead to no end for the cluster {}", known.name_any())))
+        Err(ReconcileError::Other(anyhow::anyhow!("{STEPS} steps lead to no end for the cluster {}", known.name_any())))
     }
 
     /// Returns once a person wants something else of an object than was seen: its spec is another one, or it is to go. Or once all that
     /// lasts is to end.
-    pub(super) async fn is_wanted_otherwise<K: Kind>(&self, seen: &K) {
+    pub(super) async fn until_superseded<K: Kind>(&self, seen: &K) {
         let wanted = |of: &K| (of.uid(), of.meta().generation, of.meta().deletion_timestamp.is_some());
         loop {
             tokio::select! {
-                () = tokio::time::sleep(HEEDING) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
                 () = self.term.closing() => return,
             }
             match kinds::find::<K>(self.objects, seen.namespace().as_deref(), &seen.name_any()).await {
@@ -148,7 +148,7 @@ impl Work<'_> {
     }
 
     /// The cluster as it is now; none if it is gone, or another one has its name.
-    async fn find(&self, known: &TenantCluster) -> Result<Option<TenantCluster>, Trouble> {
+    async fn find(&self, known: &TenantCluster) -> Result<Option<TenantCluster>, ReconcileError> {
         let namespace = known.namespace();
         let found = kinds::find::<TenantCluster>(self.objects, namespace.as_deref(), &known.name_any()).await;
         let found = found.attempting("looking for the cluster")?;

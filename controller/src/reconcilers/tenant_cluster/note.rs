@@ -3,23 +3,23 @@
 use fleet::control_plane::DeployStatus;
 use kube::ResourceExt;
 
-use super::Work;
-use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, Said, shown};
+use super::Reconciler;
+use crate::context::{Attempt, ReconcileError};
+use crate::decisions::{CLUSTER, ClusterCondition, control_machine_status};
 use crate::objects::{Machine, MachineRole, TenantCluster, TenantClusterStatus, set};
 use crate::reach::{Failure, kinds};
 
 /// So often a status is written again that somebody else has changed meanwhile.
 const TRIES: usize = 10;
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// Says how a cluster is, and what else has changed of its status; nothing is written that is so already.
     pub(super) async fn note(
         &self,
         cluster: &TenantCluster,
-        said: &[Said],
+        said: &[ClusterCondition],
         change: impl Fn(&mut TenantClusterStatus),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let mut now = cluster.clone();
         for attempt in 1.. {
             // By the spec that was judged: a newer one is judged in its turn.
@@ -43,7 +43,7 @@ impl Work<'_> {
     }
 
     /// The Machines of a cluster that were made for it: those of its control nodes, or of all.
-    pub(super) async fn machines(&self, cluster: &TenantCluster) -> Result<Vec<Machine>, Trouble> {
+    pub(super) async fn machines(&self, cluster: &TenantCluster) -> Result<Vec<Machine>, ReconcileError> {
         let (namespace, name) = (cluster.namespace(), cluster.name_any());
         let all = kinds::list::<Machine>(self.objects, namespace.as_deref(), Some((CLUSTER, &name))).await;
         let is_own = |machine: &Machine| {
@@ -56,15 +56,15 @@ impl Work<'_> {
     pub(in crate::reconcilers) async fn control_machines(
         &self,
         cluster: &TenantCluster,
-    ) -> Result<Vec<Machine>, Trouble> {
+    ) -> Result<Vec<Machine>, ReconcileError> {
         let all = self.machines(cluster).await?;
         Ok(all.into_iter().filter(|machine| machine.spec.role == MachineRole::ControlPlane).collect())
     }
 
     /// Has each control node's Machine show what was seen of it.
-    pub(super) async fn show(&self, machines: &[Machine], seen: &DeployStatus) -> Result<(), Trouble> {
+    pub(super) async fn show(&self, machines: &[Machine], seen: &DeployStatus) -> Result<(), ReconcileError> {
         for machine in machines {
-            let status = shown(machine, seen, &self.clock.time());
+            let status = control_machine_status(machine, seen, &self.clock.time());
             match kinds::note(self.objects, machine, machine.status.as_ref(), &status).await {
                 // It is shown at the next look.
                 Err(Failure::Changed | Failure::Missing) => {}

@@ -13,8 +13,8 @@ use fleet::hypervisor::{PowerState, Vm};
 use fleet::nodes::Credentials;
 use zeroize::Zeroizing;
 
-use super::Work;
-use super::place::Opened;
+use super::Reconciler;
+use super::place::ProviderSession;
 use super::secrets::is_of;
 use crate::objects::TenantCluster;
 
@@ -42,7 +42,7 @@ impl Guests for OwnGuests<'_> {
     }
 }
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// The control nodes of a cluster, by its deployer's key; without it they cannot be asked.
     pub(super) fn guests<'c>(&self, cluster: &'c TenantCluster, key: Option<PrivateKey>) -> Box<dyn Guests + 'c> {
         Box::new(OwnGuests { guests: self.places.guests(key), cluster })
@@ -54,7 +54,7 @@ impl Work<'_> {
 /// # Errors
 /// When none gives one.
 pub(super) async fn issued(
-    opened: &Opened,
+    opened: &ProviderSession,
     guests: &dyn Guests,
     kept: &DeploymentRecord,
 ) -> anyhow::Result<Zeroizing<String>> {
@@ -66,7 +66,7 @@ pub(super) async fn issued(
             let given = async {
                 let shown = opened.hypervisor.fingerprints(&vm.reference).await?.context("it shows no cluster yet")?;
                 let known = kept.authority.context("nothing says which authority is the cluster's")?;
-                ensure!(shown.authority == known, "it shows the authority {}, not {known}", shown.authority);
+                ensure!(shown.ca == known, "it shows the authority {}, not {known}", shown.ca);
                 guests.kubeconfig(node.address, &shown).await
             };
             match given.await {

@@ -6,16 +6,16 @@ use fleet::hypervisor::{Error, ErrorKind, Hypervisor, Placement};
 use kube::ResourceExt;
 use uuid::Uuid;
 
-use super::Work;
-use crate::context::{Attempt, Trouble};
+use super::Reconciler;
+use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{Obstacle, network};
 use crate::objects::{Provider, Resolved, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
-use crate::reach::providers::{Place, Unavailable, Why, placement};
+use crate::reach::providers::{ClusterPlacement, Unavailable, UnavailableReason, placement};
 use crate::records::digits_of;
 
 /// A cluster's place that answers.
-pub(in crate::reconcilers) struct Opened {
+pub(in crate::reconcilers) struct ProviderSession {
     pub(in crate::reconcilers) hypervisor: Box<dyn Hypervisor>,
     /// Where each zone of the Provider puts its VMs.
     pub(super) placements: BTreeMap<String, Placement>,
@@ -23,9 +23,12 @@ pub(in crate::reconcilers) struct Opened {
     pub(super) networks: Vec<String>,
 }
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// The Provider of a cluster; none if it is not there.
-    pub(in crate::reconcilers) async fn provider(&self, cluster: &TenantCluster) -> Result<Option<Provider>, Trouble> {
+    pub(in crate::reconcilers) async fn provider(
+        &self,
+        cluster: &TenantCluster,
+    ) -> Result<Option<Provider>, ReconcileError> {
         let found = kinds::find::<Provider>(self.objects, None, &cluster.spec.provider_ref.name).await;
         found.attempting("reading the cluster's Provider")
     }
@@ -36,9 +39,9 @@ impl Work<'_> {
         cluster: &TenantCluster,
         provider: &Provider,
         make: bool,
-    ) -> Result<Opened, Unavailable> {
+    ) -> Result<ProviderSession, Unavailable> {
         let name = cluster.name_any();
-        let place = Place {
+        let place = ClusterPlacement {
             deployment: deployment(cluster),
             cluster: &name,
             networks: network(cluster, provider).into_iter().map(|network| network.name.as_str()).collect(),
@@ -48,7 +51,7 @@ impl Work<'_> {
         let zones = vsphere.flat_map(|vsphere| vsphere.zones.iter().map(move |zone| (vsphere, &zone.name)));
         let placements = zones.filter_map(|(vsphere, zone)| Some((zone.clone(), placement(vsphere, zone)?)));
         let networks = network(cluster, provider).into_iter().map(|network| network.port_group.clone());
-        Ok(Opened { hypervisor, placements: placements.collect(), networks: networks.collect() })
+        Ok(ProviderSession { hypervisor, placements: placements.collect(), networks: networks.collect() })
     }
 
     /// What the place itself says is in the way of control nodes in these zones; none if nothing is.
@@ -68,7 +71,7 @@ impl Work<'_> {
     /// The same of a place that answers.
     pub(super) async fn obstacle_at(
         &self,
-        opened: &Opened,
+        opened: &ProviderSession,
         name: &str,
         resolved: &Resolved,
         zones: &[String],
@@ -107,11 +110,15 @@ pub(in crate::reconcilers) fn deployment(cluster: &TenantCluster) -> Uuid {
 /// Why a Provider cannot be asked, as something in the way.
 pub(super) fn unavailable(why: &Unavailable) -> Obstacle {
     let reason = match &why.why {
-        Why::Secret(_) | Why::Untrusted(_) | Why::OtherServer(_) | Why::LoginRefused(_) | Why::Unknown => {
-            TenantClusterReason::ProviderNotReady
+        UnavailableReason::Secret(_)
+        | UnavailableReason::Untrusted(_)
+        | UnavailableReason::OtherServer(_)
+        | UnavailableReason::LoginRefused(_)
+        | UnavailableReason::Unknown => TenantClusterReason::ProviderNotReady,
+        UnavailableReason::Hypervisor(error) => reason(error),
+        UnavailableReason::NotKnown(_) | UnavailableReason::BackingOff { .. } | UnavailableReason::NoAnswer(_) => {
+            TenantClusterReason::PreflightNotKnown
         }
-        Why::Hypervisor(error) => reason(error),
-        Why::NotKnown(_) | Why::Resting { .. } | Why::NoAnswer(_) => TenantClusterReason::PreflightNotKnown,
     };
     Obstacle::new(reason, why.to_string())
 }

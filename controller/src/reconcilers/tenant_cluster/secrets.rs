@@ -16,8 +16,8 @@ use serde_json::json;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::Work;
-use crate::context::{Attempt, Trouble};
+use super::Reconciler;
+use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
     CLUSTER, CONSOLE_PASSWORD_HASH, KEYS_TYPE, KUBECONFIG_TYPE, Keys, KeysSeen, LOGIN, Secrets, is_own_secret,
     keys_secret, kubeconfig_secret, needed_secrets, owner,
@@ -32,8 +32,8 @@ const DEPLOYMENT_SECRET: &str = "deployment-secret";
 const KUBECONFIG: &str = "value";
 const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
 
-impl Work<'_> {
-    async fn secret(&self, cluster: &TenantCluster, name: &str) -> Result<Option<Secret>, Trouble> {
+impl Reconciler<'_> {
+    async fn secret(&self, cluster: &TenantCluster, name: &str) -> Result<Option<Secret>, ReconcileError> {
         let found = kinds::find::<Secret>(self.objects, cluster.namespace().as_deref(), name).await;
         found.attempting(&format!("reading the Secret {name}"))
     }
@@ -42,7 +42,7 @@ impl Work<'_> {
     pub(super) async fn named_secrets(
         &self,
         cluster: &TenantCluster,
-    ) -> Result<(BTreeMap<String, BTreeSet<String>>, Secrets), Trouble> {
+    ) -> Result<(BTreeMap<String, BTreeSet<String>>, Secrets), ReconcileError> {
         let (mut keys, mut found) = (BTreeMap::new(), BTreeMap::new());
         for needed in needed_secrets(cluster) {
             if let Some(secret) = self.secret(cluster, &needed.name).await? {
@@ -61,7 +61,7 @@ impl Work<'_> {
     }
 
     /// What nodes prove themselves with; or what there is in its place.
-    pub(super) async fn keys(&self, cluster: &TenantCluster) -> Result<Result<Keys, KeysSeen>, Trouble> {
+    pub(super) async fn keys(&self, cluster: &TenantCluster) -> Result<Result<Keys, KeysSeen>, ReconcileError> {
         let name = keys_secret(&cluster.name_any());
         let Some(secret) = self.secret(cluster, &name).await? else { return Ok(Err(KeysSeen::Missing)) };
         if !is_own_secret(&secret, cluster) {
@@ -75,8 +75,8 @@ impl Work<'_> {
     }
 
     /// Draws what nodes prove themselves with, and keeps it before anything follows from it.
-    pub(super) async fn draw(&self, cluster: &TenantCluster) -> Result<(), Trouble> {
-        let key = PrivateKey::draw().map_err(|error| Trouble::Other(error.into()))?;
+    pub(super) async fn draw(&self, cluster: &TenantCluster) -> Result<(), ReconcileError> {
+        let key = PrivateKey::draw().map_err(|error| ReconcileError::Other(error.into()))?;
         // 244 random bits, from two random UUIDs.
         let drawn = Zeroizing::new(format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()));
         let pem = key.pem();
@@ -95,7 +95,7 @@ impl Work<'_> {
     pub(in crate::reconcilers) async fn kubeconfig(
         &self,
         cluster: &TenantCluster,
-    ) -> Result<Option<Zeroizing<String>>, Trouble> {
+    ) -> Result<Option<Zeroizing<String>>, ReconcileError> {
         let secret = self.secret(cluster, &kubeconfig_secret(&cluster.name_any())).await?;
         let text = secret.filter(|secret| is_own_secret(secret, cluster)).and_then(|secret| text(&secret, KUBECONFIG));
         Ok(text.filter(|text| {
@@ -108,7 +108,7 @@ impl Work<'_> {
     }
 
     /// When the kubeconfig that is at hand for others ends; none if there is none, or it cannot be told.
-    pub(super) async fn kubeconfig_ends(&self, cluster: &TenantCluster) -> Result<Option<Time>, Trouble> {
+    pub(super) async fn kubeconfig_ends(&self, cluster: &TenantCluster) -> Result<Option<Time>, ReconcileError> {
         let text = self.kubeconfig(cluster).await?;
         let ends = text.and_then(|text| Credentials::parse(&text).ok()?.ends());
         let seconds = ends.and_then(|ends| ends.duration_since(std::time::UNIX_EPOCH).ok());
@@ -117,7 +117,7 @@ impl Work<'_> {
     }
 
     /// Writes the kubeconfig for others. One of the same name that was not made for this cluster stays: false then.
-    pub(super) async fn hand_over(&self, cluster: &TenantCluster, kubeconfig: &str) -> Result<bool, Trouble> {
+    pub(super) async fn hand_over(&self, cluster: &TenantCluster, kubeconfig: &str) -> Result<bool, ReconcileError> {
         let name = kubeconfig_secret(&cluster.name_any());
         let attempt = "writing the kubeconfig's Secret";
         let data: BTreeMap<String, ByteString> =
@@ -138,7 +138,7 @@ impl Work<'_> {
     }
 
     /// The Secrets that were made for a cluster and were not asked to go, by name. Whoever keeps one of those has it: nobody goes by it.
-    pub(super) async fn own_secrets(&self, cluster: &TenantCluster) -> Result<Vec<String>, Trouble> {
+    pub(super) async fn own_secrets(&self, cluster: &TenantCluster) -> Result<Vec<String>, ReconcileError> {
         let mut own = Vec::new();
         for name in [kubeconfig_secret(&cluster.name_any()), keys_secret(&cluster.name_any())] {
             let is_own =
@@ -150,7 +150,7 @@ impl Work<'_> {
         Ok(own)
     }
 
-    pub(super) async fn remove_secret(&self, cluster: &TenantCluster, name: &str) -> Result<(), Trouble> {
+    pub(super) async fn remove_secret(&self, cluster: &TenantCluster, name: &str) -> Result<(), ReconcileError> {
         match self.objects.delete(&Collection::of::<Secret>(cluster.namespace().as_deref()), name).await {
             Err(Failure::Missing) => Ok(()),
             removed => removed.attempting(&format!("removing the Secret {name}")),

@@ -18,8 +18,8 @@ use kube::ResourceExt;
 use zeroize::Zeroizing;
 
 use crate::objects::{Provider, TenantCluster};
-use crate::reach::Placeable;
-use crate::reach::providers::{Place, Unavailable};
+use crate::reach::Infrastructure;
+use crate::reach::providers::{ClusterPlacement, Unavailable};
 use crate::reconcilers::tenant_cluster::tests::InMemoryPlace;
 
 #[derive(Default)]
@@ -61,18 +61,18 @@ impl Places {
 }
 
 #[async_trait]
-impl Placeable for Places {
+impl Infrastructure for Places {
     async fn hypervisor(
         &self,
         provider: &Provider,
-        place: &Place<'_>,
+        place: &ClusterPlacement<'_>,
         make: bool,
     ) -> Result<Box<dyn Hypervisor>, Unavailable> {
         self.of(place.cluster).hypervisor(provider, place, make).await
     }
 
     fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>> {
-        Placeable::cluster(&self.led_to(kubeconfig)?, kubeconfig)
+        Infrastructure::cluster(&self.led_to(kubeconfig)?, kubeconfig)
     }
 
     async fn add_ons(&self, kubeconfig: &str) -> anyhow::Result<Vec<AddOnSeen>> {
@@ -105,7 +105,7 @@ struct GuestsOfAll {
 #[async_trait]
 impl Guests for GuestsOfAll {
     async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
-        let place = self.places.formed_with(shown.authority)?;
+        let place = self.places.formed_with(shown.ca)?;
         let key = match &self.key {
             Some(key) => Some(PrivateKey::of_pem(key.pem().expose())?),
             None => None,

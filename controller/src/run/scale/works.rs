@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::counted::{Whose, as_of};
 use super::places::Places;
-use crate::context::{Context, Trouble};
+use crate::context::{Context, ReconcileError};
 use crate::objects::{IPAddress, IPPool, Machine, NodePool, TenantCluster};
 use crate::reach::in_memory::{Heard, InMemory};
 use crate::reach::kinds::Kind;
@@ -32,7 +32,7 @@ pub struct Shared {
     pub context: Arc<Context>,
 }
 
-type Reconciling = BoxFuture<'static, Result<Action, Trouble>>;
+type Reconciling = BoxFuture<'static, Result<Action, ReconcileError>>;
 type Asked<K> = (Store<K>, UnboundedReceiver<ObjectRef<K>>);
 
 fn cluster(cluster: Arc<TenantCluster>, shared: Arc<Shared>) -> Reconciling {
@@ -106,7 +106,7 @@ fn works<K: Kind + 'static>(
         }
         .boxed()
     };
-    let again = move |object: Arc<K>, trouble: &Trouble, _: Arc<Shared>| trouble.again(counted.of(&object));
+    let again = move |object: Arc<K>, trouble: &ReconcileError, _: Arc<Shared>| trouble.again(counted.of(&object));
     let queue = stream::unfold(queue, |mut queue| async move {
         let next = queue.recv().await?;
         Some((Ok::<_, Infallible>(next), queue))

@@ -34,7 +34,7 @@ impl Cluster {
     /// What its hypervisor shows of the node.
     fn shown(&self) -> Fingerprints {
         let authority = Fingerprint::of_key_of(self.authority.der()).unwrap();
-        Fingerprints { authority, endpoint: Fingerprint::of(self.certificate.der()) }
+        Fingerprints { ca: authority, endpoint: Fingerprint::of(self.certificate.der()) }
     }
 
     /// What it gives to whoever has this key.
@@ -43,7 +43,7 @@ impl Cluster {
         let issuer = rcgen::Issuer::from_ca_cert_der(self.authority.der(), &self.issuer).unwrap();
         let certificate = rcgen::CertificateParams::default().signed_by(&public, &issuer).unwrap();
         Issued {
-            authority: self.authority.pem(),
+            ca: self.authority.pem(),
             certificate: certificate.pem(),
             server: "https://10.0.0.10:6443".to_owned(),
             cluster: "lab".to_owned(),
@@ -132,8 +132,8 @@ fn a_deployer_gets_credentials_and_proves_his_key_for_this_session_and_cluster()
     assert_eq!(kubeconfig.key.expose(), key.pem().expose());
     let (session, proof) = sent.unwrap();
     let public = key.public().unwrap();
-    assert!(session.is_proved(&proof, &public, &cluster.shown().authority));
-    assert!(!session.is_proved(&proof, &public, &Cluster::new().shown().authority));
+    assert!(session.is_proved(&proof, &public, &cluster.shown().ca));
+    assert!(!session.is_proved(&proof, &public, &Cluster::new().shown().ca));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn an_authority_that_the_hypervisor_does_not_show_is_not_taken() {
     let refused = said(&refused.unwrap_err());
     assert!(refused.contains("it is another cluster's"), "{refused}");
     // Beside the right one.
-    let both = Issued { authority: cluster.authority.pem() + &other.authority.pem(), ..cluster.issued(&key) };
+    let both = Issued { ca: cluster.authority.pem() + &other.authority.pem(), ..cluster.issued(&key) };
     let both = serde_json::to_string(&both).unwrap();
     let (refused, _) = asked(&cluster, &key, answer("200 OK", &both), &cluster.shown());
     assert!(said(&refused.unwrap_err()).contains("it gives 2 authorities"));
@@ -213,12 +213,12 @@ fn no_older_tls_is_spoken() {
 fn credentials_say_by_which_authorities_servers_are_known() {
     let (cluster, other) = (Cluster::new(), Cluster::new());
     let key = PrivateKey::draw().unwrap();
-    let Issued { authority, certificate, server, .. } = cluster.issued(&key);
+    let Issued { ca: authority, certificate, server, .. } = cluster.issued(&key);
     let of = |authority: String| {
         let (server, certificate, key) = (server.clone(), certificate.clone(), key.pem());
         Credentials::of(Kubeconfig { server, server_name: None, authority, certificate, key })
     };
-    let shown = [&cluster, &other].map(|cluster| cluster.shown().authority);
+    let shown = [&cluster, &other].map(|cluster| cluster.shown().ca);
     assert_eq!(of(authority.clone()).authorities().unwrap(), [shown[0]]);
     // While they are exchanged there are two.
     assert_eq!(of(authority.clone() + &other.authority.pem()).authorities().unwrap(), shown);

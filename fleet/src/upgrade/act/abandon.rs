@@ -81,7 +81,7 @@ impl StepContext<'_> {
             (self.watch)(&Notice::Done { note: &format!("{}: {}", node.name, withdrawn("its evacuation", asked)) });
         }
         // The image may be the same, and the size another one.
-        if facts.image.build != plan.target.image.build || facts.runs_in(node.old) || facts.good.is_none() {
+        if facts.image.build != plan.target.image.build || facts.runs_in(node.old) || facts.healthy.is_none() {
             return format!("it runs {runs} and stays as it is");
         }
         let Some(swap) = facts.swap else { return format!("it runs {runs}; its swap is final") };

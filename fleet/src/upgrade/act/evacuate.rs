@@ -112,7 +112,7 @@ impl StepContext<'_> {
                     }
                     Ok(facts) => {
                         let lacks = missing(&facts, node, new, &plan.target.image, plan.members.len());
-                        let is_well = facts.ready && facts.good.is_some() && facts.etcd.is_some();
+                        let is_well = facts.ready && facts.healthy.is_some() && facts.etcd.is_some();
                         match lacks {
                             // Others are ill, not this one: it has to stay until they are mended, and leaves then.
                             Some(lacks) if is_well && lacks.code == MEMBER_UNHEALTHY => return Err(lacks.into()),

@@ -23,7 +23,7 @@ pub(super) enum Health {
 impl Health {
     pub(super) fn of(facts: anyhow::Result<Node>) -> Self {
         match facts {
-            Ok(facts) if facts.ready && facts.good.is_some() && facts.etcd.is_some() => Self::Well,
+            Ok(facts) if facts.ready && facts.healthy.is_some() && facts.etcd.is_some() => Self::Well,
             Ok(_) => Self::Ill,
             Err(_) => Self::Silent,
         }

@@ -94,7 +94,9 @@ impl StepContext<'_> {
                 let image = &plan.target.image;
                 let other = vms.others.iter().find(|vm| vm.is_named(facts.holder));
                 match (&vms.new, other) {
-                    (_, Some(_)) if facts.image.build == image.build && facts.ready && facts.good.is_some() => Ok(()),
+                    (_, Some(_)) if facts.image.build == image.build && facts.ready && facts.healthy.is_some() => {
+                        Ok(())
+                    }
                     (_, Some(other)) => {
                         let words = format!("it runs {} in {other} and is not good there", facts.image.build());
                         Err(Wait::not_yet(NODE_NOT_READY, words))
@@ -166,7 +168,7 @@ pub(super) fn missing(facts: &Node, node: &PlannedNode, vm: &Vm, image: &Image, 
     if !facts.ready {
         return lacks(NODE_NOT_READY, "it is not ready");
     }
-    if facts.good.is_none() {
+    if facts.healthy.is_none() {
         return lacks(NODE_NOT_READY, "it was not found good yet");
     }
     // An image that does not tell of its pods is taken at its word.

@@ -192,7 +192,7 @@ impl StepContext<'_> {
         // On the way back it may run any image: there is nothing to go back to.
         let right = progress.direction == Direction::Back || facts.image.build == image.build;
         match holder {
-            Some(holder) if facts.ready && facts.good.is_some() && right && facts.node == node.name => {
+            Some(holder) if facts.ready && facts.healthy.is_some() && right && facts.node == node.name => {
                 let runs = facts.image.build();
                 let note = match step.action {
                     Action::DestroyNew => self.destroy_new(node, vms).await?,

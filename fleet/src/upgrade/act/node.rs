@@ -107,7 +107,7 @@ impl StepContext<'_> {
         for member in plan.members.iter().filter(|member| member.name != node.name) {
             let name = &member.name;
             let facts = self.nodes.facts(member.address).await.map_err(|error| error.context(name.clone()))?;
-            if !facts.ready || facts.good.is_none() {
+            if !facts.ready || facts.healthy.is_none() {
                 return Err(Wait::not_yet(NODE_NOT_READY, format!("{name} is not good")));
             }
             let wrong = match &facts.etcd {
@@ -230,7 +230,7 @@ impl StepContext<'_> {
                     Ok(facts) => (Some(facts), Says::Facts),
                     Err(error) => (None, Says::of(&error)),
                 };
-                let good = facts.as_ref().is_some_and(|facts| facts.good.is_some() && facts.etcd.is_some());
+                let good = facts.as_ref().is_some_and(|facts| facts.healthy.is_some() && facts.etcd.is_some());
                 let etcd = facts.and_then(|facts| facts.etcd);
                 let why = match etcd.and_then(|etcd| members_wrong(&etcd, plan.members.len()).into_iter().next()) {
                     Some(wrong) => {

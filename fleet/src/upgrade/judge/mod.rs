@@ -130,7 +130,7 @@ pub(super) fn drain_deletes(facts: Option<&Node>) -> Option<String> {
 
 /// Whether a node does its part, and sees all of `expected` members of etcd well.
 pub(super) fn health(judged: &mut Judged, expected: usize, node: &SeenNode, facts: &Node) {
-    match (&facts.good, facts.ready) {
+    match (&facts.healthy, facts.ready) {
         (Some(_), true) => judged.holds(&node.name, format!("ready and found good, on {}", facts.image.build())),
         (None, true) => judged.refuse(codes::NODE_NOT_READY, &node.name, "its boot was not found good yet"),
         (_, false) => judged.refuse(codes::NODE_NOT_READY, &node.name, "it does not do its part of the cluster"),

@@ -44,7 +44,7 @@ async fn all_but(world: &World, gone: &str) {
     for node in NODES.into_iter().filter(|node| *node != gone) {
         let facts = world.facts(address(node)).await.unwrap_or_else(|error| panic!("{node}: {error:#}"));
         assert_eq!(facts.image.build, old().build, "{node}");
-        assert!(facts.ready && facts.good.is_some(), "{node}");
+        assert!(facts.ready && facts.healthy.is_some(), "{node}");
     }
 }
 

@@ -6,7 +6,7 @@ use crate::upgrade::tests::fake::fault::{At, Fault};
 use crate::upgrade::tests::fake::{DEPLOYMENT, Ill, NODES, SMALL, World, data, disk, new, old, old_vm, options};
 use crate::upgrade::{DescribedPublisher, DiskCopy, Earlier, KeptCopy};
 use contract::node::Node;
-use contract::swap::{self, Stage, Use};
+use contract::swap::{self, Stage, VmImage};
 
 /// The image as it would be named in a plan that is the same everywhere.
 fn target() -> Target {
@@ -253,7 +253,7 @@ fn what_must_not_be_is_refused_with_its_code() {
         ["upgrade.node-silent"]
     );
     assert_eq!(with_facts(|facts| facts.ready = false), ["upgrade.node-not-ready"]);
-    assert_eq!(with_facts(|facts| facts.good = None), ["upgrade.node-not-ready"]);
+    assert_eq!(with_facts(|facts| facts.healthy = None), ["upgrade.node-not-ready"]);
     assert_eq!(with_facts(|facts| facts.etcd = None), ["upgrade.member-unhealthy"]);
     let members = |facts: &mut Node| facts.etcd.as_mut().unwrap().members.clone();
     assert_eq!(
@@ -266,7 +266,7 @@ fn what_must_not_be_is_refused_with_its_code() {
     );
     let lost = |facts: &mut Node| facts.etcd.as_mut().unwrap().members = members(facts)[..2].to_vec();
     assert_eq!(with_facts(lost), ["upgrade.members-differ"]);
-    let from = Use { vm: None, version: old().version, build: old().build };
+    let from = VmImage { vm: None, version: old().version, build: old().build };
     let losses = swap::Losses::default();
     let id = Uuid::from_u128(9);
     let swap = swap::SwapState { id, stage: Stage::Taken, error: None, code: None, losses, from, to: None };

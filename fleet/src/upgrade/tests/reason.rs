@@ -19,7 +19,7 @@ fn a_journal_of_before_reasons_had_codes_is_read() {
 
 #[test]
 fn a_reason_is_noted_with_its_code_and_as_one_object_elsewhere() {
-    let reason = Reason::from(Refused { code: "swap.quorum".into(), reason: "cp2 is\nill".into() });
+    let reason = Reason::from(Rejection { code: "swap.quorum".into(), reason: "cp2 is\nill".into() });
     let event = turned(Order::LastFirst, &reason);
     let noted = r#"{"event":"direction-changed","direction":"back","code":"swap.quorum","reason":"cp2 is ill"}"#;
     assert_eq!(serde_json::to_string(&event).unwrap(), noted);

@@ -36,7 +36,7 @@ impl Guests for Formed {
 
 /// Guests show these once they run.
 async fn guests_show_fingerprints(bed: &Bed) {
-    let shown = Fingerprints { authority: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
+    let shown = Fingerprints { ca: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
     let key = Fingerprints::GUESTINFO.trim_start_matches("guestinfo.");
     bed.switch(json!({ "guests_say": format!("{key}={}", serde_json::to_string(&shown).unwrap()) })).await;
 }

@@ -220,7 +220,7 @@ async fn what_a_guest_said_before_its_power_on_is_not_shown_after_it() {
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let vm = hypervisor.added("cp1", &hypervisor.lay(&ova).await).await;
     hypervisor.power_on(&vm, &Free).await.unwrap();
-    let shown = Fingerprints { authority: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
+    let shown = Fingerprints { ca: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
     bed.set_guestinfo(&vm, Fingerprints::GUESTINFO, &serde_json::to_string(&shown).unwrap()).await;
     bed.set_guestinfo(&vm, "guestinfo.kaas.statement", "of before").await;
     hypervisor.cut_power(&hypervisor.again(&vm).await, &Free).await.unwrap();
@@ -240,7 +240,7 @@ async fn what_a_guest_says_is_shown_while_it_runs() {
     hypervisor.power_on(&vm, &Free).await.unwrap();
     assert_eq!(hypervisor.fingerprints(&vm.reference).await.unwrap(), None);
     assert_eq!(hypervisor.statement(&vm.reference).await.unwrap(), None);
-    let shown = Fingerprints { authority: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
+    let shown = Fingerprints { ca: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
     bed.set_guestinfo(&vm, Fingerprints::GUESTINFO, &serde_json::to_string(&shown).unwrap()).await;
     assert_eq!(hypervisor.fingerprints(&vm.reference).await.unwrap(), Some(shown));
     let strange = VmRef { uuid: Uuid::from_u128(1), ..vm.reference.clone() };

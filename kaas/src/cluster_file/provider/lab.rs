@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::lab::{
-    Hardware, Lab, LabHypervisor, Place as LabPlace, PlannedNode, Source, Tools, Unpacked, cache_directory,
+    EmptyLab as LabPlace, Hardware, Lab, LabHypervisor, PlannedNode, Source, Tools, UnpackedOva, cache_directory,
     state_directory,
 };
 use anyhow::{Context, bail};
@@ -19,9 +19,9 @@ use image::document::{Located, Mistake, Table, any};
 use ipnet::Ipv4Net;
 use tokio::runtime::Runtime;
 
-use super::super::described::{NodeTable, Text, Written};
-use super::{Checked, Place, Provider, Site};
-use crate::lab::{Engine, open_door};
+use super::super::described::{FileContext, NodeTable, Text};
+use super::{CheckReport, ClusterBackend, Provider, Site};
+use crate::lab::{Engine, open_port_forward};
 
 /// `[provider.lab]`.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ impl LabSite {
         }
     }
 
-    fn place(&self, lab: Lab) -> Place {
+    fn place(&self, lab: Lab) -> ClusterBackend {
         let (site, again) = (self.clone(), self.clone());
         let empties = Box::new(move || site.clear());
         let kubeconfig: Arc<dyn Fn() -> anyhow::Result<PathBuf> + Send + Sync> =
@@ -119,7 +119,7 @@ impl LabSite {
         let (store, network) = (DirectoryStore::at(lab.upgrades()), Some(lab.network_namespace()));
         let hypervisor = Box::new(LabHypervisor::new(Arc::new(lab)));
         let (snapshots, kubeconfig) = (Box::new(store.clone()), Some(kubeconfig));
-        Place { hypervisor, store: Box::new(store), snapshots, network, kubeconfig, empties }
+        ClusterBackend { hypervisor, store: Box::new(store), snapshots, network, kubeconfig, empties }
     }
 }
 
@@ -144,15 +144,15 @@ impl Site for LabSite {
     }
 
     /// What it needs of this machine it says when it is made: it is made at once.
-    fn check(&self, _wanted: &DesiredState, _written: Written<'_>) -> anyhow::Result<Checked> {
-        Ok(Checked { exists: self.open()?.is_some(), ..Checked::default() })
+    fn check(&self, _wanted: &DesiredState, _written: FileContext<'_>) -> anyhow::Result<CheckReport> {
+        Ok(CheckReport { exists: self.open()?.is_some(), ..CheckReport::default() })
     }
 
-    fn find(&self) -> anyhow::Result<Option<Place>> {
+    fn find(&self) -> anyhow::Result<Option<ClusterBackend>> {
         Ok(self.open()?.map(|lab| self.place(lab)))
     }
 
-    fn make(&self, wanted: &DesiredState, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<Place> {
+    fn make(&self, wanted: &DesiredState, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<ClusterBackend> {
         let nodes = planned(wanted);
         if let Some(lab) = self.open()? {
             let is_noted = lab.upgrades().try_exists().context("looking for the deployment's journal")?;
@@ -174,7 +174,7 @@ impl Site for LabSite {
             Some(tools) => tools.canonicalize().with_context(|| format!("looking for {}", tools.display()))?,
             None => crate::image::tools_tree()?.root().to_owned(),
         };
-        let unpacked = Unpacked::ensure(&wanted.ova, &cache_directory()?, &Tools::at(&tools), say)?;
+        let unpacked = UnpackedOva::ensure(&wanted.ova, &cache_directory()?, &Tools::at(&tools), say)?;
         if unpacked.digest() != wanted.image.digest {
             bail!("{} was changed while it was read", wanted.ova.display());
         }
@@ -189,7 +189,7 @@ impl Site for LabSite {
             source: Source::Ova { unpacked },
             tools,
         };
-        Ok(self.place(Lab::make_place(&state_directory()?, place, key)?))
+        Ok(self.place(Lab::create_empty(&state_directory()?, place, key)?))
     }
 
     fn may_destroy(&self) -> anyhow::Result<()> {
@@ -209,10 +209,10 @@ impl Site for LabSite {
         format!("the directory of {}, with all that is in it", self.words())
     }
 
-    fn ways_in(&self) -> anyhow::Result<Vec<String>> {
+    fn access_hints(&self) -> anyhow::Result<Vec<String>> {
         let Some(lab) = self.open()? else { return Ok(Vec::new()) };
         Ok(vec![
-            format!("through a door on this machine's loopback: {}", open_door(&lab)?.display()),
+            format!("through a door on this machine's loopback: {}", open_port_forward(&lab)?.display()),
             format!("without a kubectl of your own: `kaas lab kubectl --name {} -- get nodes`", self.name),
         ])
     }

@@ -3,13 +3,13 @@
 //! What stands in the table `table` reads, and judges by itself; whether it is so on the vCenter, `look` asks and `judge`
 //! decides, purely. Nothing is made but by `fleet`.
 
-mod asked;
+mod inventory;
 mod judge;
 mod look;
 mod probe;
-mod room;
-mod seen;
+mod requirements;
 mod site;
+mod space_demand;
 mod table;
 #[cfg(test)]
 mod tests;

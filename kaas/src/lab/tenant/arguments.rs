@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use contract::minor::Minor;
 
 use super::super::{Engine, key_value};
-use super::wanted::{Changed, Lost, Made};
+use super::worker_arguments::{DiscardArgs, WorkerArgs, WorkerChangeArgs};
 use crate::work::Work;
 
 /// The appliance that tenants are made of.
@@ -29,7 +29,7 @@ pub enum Tenant {
         #[arg(long, value_enum)]
         worker_engine: Option<Engine>,
         #[command(flatten)]
-        at: At,
+        at: TenantArgs,
     },
     /// Makes or removes workers until there are so many.
     ///
@@ -39,7 +39,7 @@ pub enum Tenant {
         /// How many workers there are to be.
         count: usize,
         #[command(flatten)]
-        at: At,
+        at: TenantArgs,
     },
     /// Drains a worker, shuts its VM down and removes both node and VM.
     ///
@@ -48,9 +48,9 @@ pub enum Tenant {
         /// The worker.
         worker: String,
         #[command(flatten)]
-        lost: Lost,
+        lost: DiscardArgs,
         #[command(flatten)]
-        at: At,
+        at: TenantArgs,
     },
     /// Lets a worker join again whose certificate has expired: with a new token, in its VM.
     ///
@@ -59,7 +59,7 @@ pub enum Tenant {
         /// The worker.
         worker: String,
         #[command(flatten)]
-        at: At,
+        at: TenantArgs,
     },
     /// Replaces workers by ones from another image, of another size, or of the next Kubernetes minor: a new one joins, then
     /// an old one leaves.
@@ -76,21 +76,21 @@ pub enum Tenant {
         #[arg(long, value_name = "MINOR")]
         kubernetes: Option<Minor>,
         #[command(flatten)]
-        changed: Changed,
+        changed: WorkerChangeArgs,
         #[command(flatten)]
-        lost: Lost,
+        lost: DiscardArgs,
         #[command(flatten)]
-        at: At,
+        at: TenantArgs,
     },
     /// Replaces no further worker for now.
-    Pause(At),
+    Pause(TenantArgs),
     /// Goes on with what was interrupted, paused, blocked or has failed.
     ///
     /// A worker that did not join is made anew. One that had joined and failed to join again is given another token: it goes
     /// only by `remove-worker`.
-    Resume(At),
+    Resume(TenantArgs),
     /// Says where the workers stand.
-    Status(At),
+    Status(TenantArgs),
     /// Replaces a control node that is off for good by a blank VM; one of three.
     ReplaceControlPlane {
         /// The control node.
@@ -109,7 +109,7 @@ pub enum Tenant {
         #[arg(long, default_value_t = 15)]
         limit: u64,
         #[command(flatten)]
-        at: At,
+        at: TenantArgs,
     },
 }
 
@@ -133,7 +133,7 @@ impl Tenant {
 
 /// Which tenant, and how to say what becomes of it.
 #[derive(Args)]
-pub struct At {
+pub struct TenantArgs {
     /// Name of the tenant: at most 15 characters.
     #[arg(long, default_value = "tenant")]
     pub(super) name: String,
@@ -145,7 +145,7 @@ pub struct At {
 #[derive(Args)]
 pub struct UpArguments {
     #[command(flatten)]
-    pub(super) at: At,
+    pub(super) at: TenantArgs,
     /// The lab on whose network it is.
     #[arg(long, value_name = "LAB", default_value = "lab")]
     pub(super) beside: String,
@@ -180,7 +180,7 @@ pub struct UpArguments {
     #[arg(long, default_value_t = 8192)]
     pub(super) data_disk: u64,
     #[command(flatten)]
-    pub(super) made: Made,
+    pub(super) made: WorkerArgs,
     /// How long to wait for the control nodes, in minutes.
     #[arg(long, default_value_t = 15)]
     pub(super) limit: u64,

@@ -30,7 +30,7 @@ impl<'a> Outcome<'a> {
 
 /// Where the workers stand, for programs.
 #[derive(Serialize)]
-pub struct Standing<'a> {
+pub struct StatusReport<'a> {
     #[serde(flatten)]
     pub status: &'a WorkersStatus,
     /// Data disks of VMs that have gone.
@@ -348,7 +348,7 @@ pub mod tests {
         assert_eq!(other_number(&status, 1, "blue"), None);
         let kept = [KeptDisk { disk: Uuid::from_u128(7), path: "/labs/blue/disks/7.raw".into() }];
         assert_eq!(super::kept(&kept), format!("\n  kept: the data disk {}, at /labs/blue/disks/7.raw", kept[0].disk));
-        let told = serde_json::to_value(Standing { status: &status, kept_disks: &kept }).unwrap();
+        let told = serde_json::to_value(StatusReport { status: &status, kept_disks: &kept }).unwrap();
         assert_eq!((&told["wanted"], &told["kept_disks"][0]["path"]), (&json!(1), &json!("/labs/blue/disks/7.raw")));
     }
 

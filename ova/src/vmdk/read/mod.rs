@@ -5,8 +5,8 @@
 //! the format's limits.
 
 mod batch;
+mod grain_map;
 mod input;
-mod places;
 mod scan;
 
 use std::fs::File;

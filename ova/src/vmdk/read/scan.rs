@@ -3,8 +3,8 @@
 use std::io::Read;
 
 use super::batch::Batch;
+use super::grain_map::{self, Entry, GrainMap};
 use super::input::Input;
-use super::places::{self, Entry, Places};
 use crate::vmdk::descriptor;
 use crate::vmdk::error::Error;
 use crate::vmdk::format::{
@@ -27,7 +27,7 @@ pub struct Scan<R> {
     header: Header,
     /// All that comes before the grains, the header included.
     front: Vec<u8>,
-    places: Places,
+    places: GrainMap,
     end: Option<End>,
 }
 
@@ -62,7 +62,7 @@ impl<R: Read> Scan<R> {
         input.append(&mut front, (header.overhead - 1) * SECTOR)?;
         let descriptor = (header.descriptor_offset * SECTOR) as usize..(descriptor_end * SECTOR) as usize;
         descriptor::check(&front[descriptor], header.capacity).map_err(|reason| Error::Unsupported { reason })?;
-        let places = Places::new(format::directory_entries(header.grains()));
+        let places = GrainMap::new(format::directory_entries(header.grains()));
         Ok(Scan { input, header, front, places, end: None })
     }
 
@@ -209,7 +209,7 @@ impl<R: Read> Scan<R> {
             let table = self
                 .in_front(u64::from(sector), TABLE_ENTRIES)
                 .ok_or_else(|| Error::damaged(offset, format!("there is no grain table at sector {sector}")))?;
-            places::compare_table(number, sector, &table, grains)
+            grain_map::compare_table(number, sector, &table, grains)
         })
     }
 

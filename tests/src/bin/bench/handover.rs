@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use scenarios::asked::Node;
+use scenarios::node_swap::Node;
 use scenarios::scenario::{ALL, Scenario};
 use scenarios::writer::Writer;
 
@@ -22,7 +22,7 @@ pub fn bench() -> Result<()> {
     let nodes = ALL.map(|name| Node::of(&scenario, name)).into_iter().collect::<Result<Vec<_>>>()?;
     let (mut planned, mut cut) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
-        nodes.iter().for_each(Node::is_good);
+        nodes.iter().for_each(Node::wait_until_healthy);
         let holder = holder(&scenario, &nodes);
         let mut swap = None;
         planned.push(gap(&scenario, &nodes, holder, || {

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use scenarios::asked::Node;
 use scenarios::by_hand::{import, move_disk};
+use scenarios::node_swap::Node;
 use scenarios::scenario::{FORMING, Scenario, Setting};
 
 use super::median;
@@ -30,7 +30,7 @@ pub fn bench() -> Result<()> {
         lab.power_on(&vm)?;
         scenario.says(&vm, "kaas: ready", LIMIT);
         restarts.push(begun.elapsed().as_secs_f64());
-        node.is_good();
+        node.wait_until_healthy();
 
         let new = format!("cp1-{turn}");
         import(&scenario, &new, None);
@@ -41,7 +41,7 @@ pub fn bench() -> Result<()> {
         lab.power_on(&new)?;
         scenario.says(&new, "kaas: ready", LIMIT);
         swaps.push(begun.elapsed().as_secs_f64());
-        node.is_good();
+        node.wait_until_healthy();
         node.commit()?;
         lab.destroy(&vm)?;
         vm = new;

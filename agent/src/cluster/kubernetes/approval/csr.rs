@@ -46,7 +46,7 @@ const ALTERNATIVE_NAMES: &[u8] = &[0x06, 0x03, 0x55, 0x1d, 0x11];
 
 /// What a request asks for, which is all that is in it besides a key and a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct CsrContent {
     pub organization: String,
     pub common_name: String,
     /// DNS names, in order.
@@ -56,7 +56,7 @@ pub(super) struct Asked {
     pub key: String,
 }
 
-impl Asked {
+impl CsrContent {
     /// Reads the field `request` of a `CertificateSigningRequest`: PEM in base64.
     ///
     /// # Errors
@@ -212,8 +212,8 @@ mod tests {
         params
     }
 
-    fn read(text: &str) -> anyhow::Result<Asked> {
-        Asked::read(&BASE64_STANDARD.encode(text))
+    fn read(text: &str) -> anyhow::Result<CsrContent> {
+        CsrContent::read(&BASE64_STANDARD.encode(text))
     }
 
     fn refused(text: &str, why: &str) {

@@ -10,7 +10,7 @@ use contract::finding::Findings;
 use contract::join_token;
 
 use super::node::{Node, strange_ranges};
-use super::records::{Changes, Record, Records, freeing};
+use super::records::{Changes, WorkerRecord, WorkerRecords, freeing};
 use super::{APPROVED, NODES, Request, joining, named, told};
 use crate::cluster::kubernetes::api::Api;
 use crate::intake::config::ControlPlane;
@@ -52,11 +52,11 @@ impl Api {
     fn delete_used_tokens(
         &self,
         nodes: &[Node],
-        joining: &BTreeMap<String, Record>,
+        joining: &BTreeMap<String, WorkerRecord>,
         changes: &Changes,
     ) -> anyhow::Result<()> {
         for node in nodes.iter().filter(|node| node.is_ready()) {
-            let holds_nothing = |record: &Record| record.token.is_none() && record.key.is_none();
+            let holds_nothing = |record: &WorkerRecord| record.token.is_none() && record.key.is_none();
             let is_adopted = changes.get(node.name()).is_some_and(|noted| noted.as_ref().is_some_and(holds_nothing));
             let asked = joining.get(node.name()).filter(|_| is_adopted);
             if let Some(used) = asked.and_then(|asked| asked.token.as_ref()) {
@@ -68,12 +68,12 @@ impl Api {
 
     /// The nodes that were let in lately, as they would have been noted then: of two by one name the later one, and that there were
     /// two, unless the earlier one had another token that has ended since: it has joined again, or its VM was made anew.
-    pub(super) fn joining(&self, nodes: &[Node], now: SystemTime) -> anyhow::Result<BTreeMap<String, Record>> {
+    pub(super) fn joining(&self, nodes: &[Node], now: SystemTime) -> anyhow::Result<BTreeMap<String, WorkerRecord>> {
         let is_approved = |one: &Request| one.status.conditions.iter().any(|condition| condition.kind == APPROVED);
         let mut all = self.requests(joining::SIGNER, is_approved)?;
         all.sort_by(|one, other| one.metadata.creation_timestamp.cmp(&other.metadata.creation_timestamp));
         let mut tokens: BTreeMap<&str, Option<joining::Token>> = BTreeMap::new();
-        let mut records: BTreeMap<String, Record> = BTreeMap::new();
+        let mut records: BTreeMap<String, WorkerRecord> = BTreeMap::new();
         let mut last_tokens: BTreeMap<String, &str> = BTreeMap::new();
         for Request { spec, .. } in &all {
             let (Some(name), Some(id), Ok(asked)) =
@@ -87,13 +87,13 @@ impl Api {
             let is_its_own = tokens[id].as_ref().is_some_and(|token| token.node().is_some());
             let own = is_its_own.then(|| id.to_owned());
             let known = nodes.iter().find(|node| node.name() == name);
-            let record = Record::of_key(asked.key, own, known, now);
+            let record = WorkerRecord::of_key(asked.key, own, known, now);
             let last_token = last_tokens.insert(name.clone(), id);
             let is_open = last_token.is_some_and(|last| last == id || tokens[last].is_some());
-            let is_other = |before: &Record| before.let_in != record.let_in && is_open;
+            let is_other = |before: &WorkerRecord| before.let_in != record.let_in && is_open;
             let is_disputed = records.get(&name).is_some_and(|before| before.is_disputed || is_other(before));
             let record = known.map_or_else(|| record.clone(), |node| record.with(node));
-            records.insert(name, Record { is_disputed, ..record });
+            records.insert(name, WorkerRecord { is_disputed, ..record });
         }
         Ok(records)
     }
@@ -109,11 +109,11 @@ fn ranges(nodes: &[Node], config: &ControlPlane) -> Findings {
 }
 
 /// Names nodes that nobody has let in.
-fn strangers(nodes: &[Node], records: &Records, config: &ControlPlane) -> Findings {
+fn strangers(nodes: &[Node], records: &WorkerRecords, config: &ControlPlane) -> Findings {
     let strange: Vec<String> = nodes
         .iter()
         .filter(|node| !node.is_control(config))
-        .filter_map(|node| Some(told(&format!("{}: {}", node.name(), records.of(node).err()?))))
+        .filter_map(|node| Some(told(&format!("{}: {}", node.name(), records.record_of(node).err()?))))
         .collect();
     let action =
         "Delete it: `kubectl delete node`. If it is to be part of the cluster, make its VM anew with a join token";
@@ -121,7 +121,7 @@ fn strangers(nodes: &[Node], records: &Records, config: &ControlPlane) -> Findin
 }
 
 /// Names names that wait for who has not come, and nodes whose certificate somebody else may have as well.
-fn held(records: &Records, now: SystemTime) -> Findings {
+fn held(records: &WorkerRecords, now: SystemTime) -> Findings {
     let told_of = |names: Vec<String>| -> Vec<String> { names.iter().map(|name| told(name)).collect() };
     let action = format!(
         "Give workers other names: who has that certificate would be the same node. If you know that its VM was yours and is \

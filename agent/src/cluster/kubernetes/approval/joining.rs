@@ -60,7 +60,7 @@ pub(super) fn node_of(spec: &Spec) -> Option<String> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Joining {
+pub(super) struct JoiningWorker {
     /// The name of the node.
     pub name: String,
     /// What tells its key from others.
@@ -80,7 +80,7 @@ pub(super) fn judge(
     token: Option<&Token>,
     config: &ControlPlane,
     nodes: &[Node],
-) -> Result<Joining, Refusal> {
+) -> Result<JoiningWorker, Refusal> {
     if !spec.is_of(join_token::GROUP) {
         return Err(Refusal::never("its token is not for joining"));
     }
@@ -109,6 +109,6 @@ pub(super) fn judge(
              in the token's annotation {}",
             join_token::NODE
         ))),
-        _ => Ok(Joining { name: name.to_owned(), key: asked.key.clone() }),
+        _ => Ok(JoiningWorker { name: name.to_owned(), key: asked.key.clone() }),
     }
 }

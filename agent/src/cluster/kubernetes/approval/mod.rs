@@ -7,7 +7,7 @@ mod csr;
 mod follow;
 mod joining;
 mod node;
-mod open;
+mod pending;
 #[cfg(test)]
 mod record_tests;
 pub mod records;
@@ -30,13 +30,13 @@ use super::answer;
 use super::api::{Api, Status};
 use crate::intake::config::ControlPlane;
 use node::Node;
-use records::{Record, Records};
+use records::{WorkerRecord, WorkerRecords};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 const NODES: &str = "/api/v1/nodes";
 
-type News = (String, Record);
+type News = (String, WorkerRecord);
 
 /// The kinds of conditions by which a request is decided.
 const APPROVED: &str = "Approved";
@@ -71,7 +71,7 @@ struct Pass<'a> {
     /// Whether what is noted is kept.
     is_kept: bool,
     /// Who was let in before anything was noted, where not everybody is noted yet.
-    earlier: BTreeMap<String, Record>,
+    earlier: BTreeMap<String, WorkerRecord>,
     /// The tokens that were asked for, by their names: many requests may come with one.
     tokens: BTreeMap<String, Option<joining::Token>>,
 }
@@ -154,13 +154,13 @@ fn groups_that_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<S
 
 impl Spec {
     /// What is asked for, if it is for these uses alone, the last of them among them.
-    fn asked(&self, usages: &[&str]) -> Result<csr::Asked, Refusal> {
+    fn asked(&self, usages: &[&str]) -> Result<csr::CsrContent, Refusal> {
         let main = usages.last().is_some_and(|last| self.usages.iter().any(|usage| usage == last));
         if !main || !self.usages.iter().all(|usage| usages.contains(&usage.as_str())) {
             return Err(Refusal::never("it is for other uses"));
         }
         let request = self.request.as_ref().ok_or_else(|| Refusal::never("it is longer than any kubelet's"))?;
-        csr::Asked::read(request).map_err(|error| Refusal::Never(format!("{error:#}")))
+        csr::CsrContent::read(request).map_err(|error| Refusal::Never(format!("{error:#}")))
     }
 
     fn is_of(&self, group: &str) -> bool {
@@ -169,7 +169,7 @@ impl Spec {
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Decided {
+pub struct ApprovalReport {
     pub approved: Vec<String>,
     /// What was denied, and why.
     pub denied: Vec<String>,
@@ -177,7 +177,7 @@ pub struct Decided {
     pub waiting: Vec<String>,
 }
 
-impl Decided {
+impl ApprovalReport {
     pub fn findings(&self) -> Findings {
         if self.waiting.is_empty() {
             return Findings::default();
@@ -199,13 +199,13 @@ pub fn named(all: &[String]) -> String {
 impl Api {
     /// Approves and denies what workers have asked for. Gives what was decided, also where the API has not answered all of it:
     /// then why, too.
-    pub fn approve_workers(&self, config: &ControlPlane, now: SystemTime) -> (Decided, anyhow::Result<()>) {
-        let mut decided = Decided::default();
+    pub fn approve_workers(&self, config: &ControlPlane, now: SystemTime) -> (ApprovalReport, anyhow::Result<()>) {
+        let mut decided = ApprovalReport::default();
         let done = self.decide(config, now, &mut decided);
         (decided, done)
     }
 
-    fn decide(&self, config: &ControlPlane, now: SystemTime, decided: &mut Decided) -> anyhow::Result<()> {
+    fn decide(&self, config: &ControlPlane, now: SystemTime, decided: &mut ApprovalReport) -> anyhow::Result<()> {
         if !self.has_open_requests()? {
             return Ok(());
         }
@@ -272,7 +272,7 @@ impl Api {
         &self,
         request: &Request,
         pass: &mut Pass<'_>,
-        records: &Records,
+        records: &WorkerRecords,
     ) -> anyhow::Result<Option<Result<Option<News>, Refusal>>> {
         let Pass { config, nodes, now, tokens, .. } = pass;
         let spec = &request.spec;
@@ -290,9 +290,9 @@ impl Api {
                 let known = nodes.iter().find(|node| node.name() == who.name);
                 // A token without a name may be for others too.
                 let own = token.and_then(|token| token.node().map(|_| id.to_owned()));
-                records.lets_in(&who, own.as_deref(), *now)?;
-                let record = Record::of_key(who.key, own, known, *now);
-                Ok(Some((who.name.clone(), Record { is_disputed: records.are_disputed(&who.name), ..record })))
+                records.check_admission(&who, own.as_deref(), *now)?;
+                let record = WorkerRecord::of_key(who.key, own, known, *now);
+                Ok(Some((who.name.clone(), WorkerRecord { is_disputed: records.are_disputed(&who.name), ..record })))
             })));
         }
         Ok(renewal::worker_of(spec, config).map(|name| renewal::judge(name, spec, nodes, complete).map(|()| None)))
@@ -300,7 +300,7 @@ impl Api {
 
     /// Notes what is news, for this pass alone if nothing is kept yet. Says whether it did: not if somebody else has noted
     /// something meanwhile.
-    fn note(&self, records: &mut Records, news: Option<News>, pass: &mut Pass<'_>) -> anyhow::Result<bool> {
+    fn note(&self, records: &mut WorkerRecords, news: Option<News>, pass: &mut Pass<'_>) -> anyhow::Result<bool> {
         let Some((name, record)) = news else { return Ok(true) };
         if !pass.is_kept {
             // What is not kept has nothing to forget: a key counts as long as its token is there, also for one that serves.

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::tests::{GOOD, Serving, config, joins_as, node, ready, request, spec};
 use super::*;
 use crate::cluster::kubernetes::fake_api::FakeApi;
-use crate::cluster::pki::{self, Authorities};
+use crate::cluster::pki::{self, CertificateAuthorities};
 use crate::host::fake_server;
 use crate::host::https;
 
@@ -105,7 +105,7 @@ impl Cluster {
         config.node.interfaces[0].address = format!("{address}/24").parse::<ipnet::Ipv4Net>().unwrap().into();
         config.cluster.control_nodes[0].address = address;
         let pki = root.path().join("pki");
-        Authorities::make(SystemTime::now()).unwrap().ensure(&pki).unwrap();
+        CertificateAuthorities::make(SystemTime::now()).unwrap().ensure(&pki).unwrap();
         pki::ensure_member(&config.cluster.control_nodes[0], &pki, SystemTime::now()).unwrap();
         FakeApi::lay_kubeconfig(root.path(), &pki);
         let store = Arc::new(Mutex::new(Store { nodes, ..Store::default() }));
@@ -146,13 +146,13 @@ impl Cluster {
     }
 
     /// What becomes of a request.
-    fn asks(&self, spec: &Spec) -> Decided {
+    fn asks(&self, spec: &Spec) -> ApprovalReport {
         let name = format!("csr-{}", self.store.lock().unwrap().requests.len());
         self.store.lock().unwrap().requests.insert(name.clone(), request(&name, spec));
         self.decides(now())
     }
 
-    fn decides(&self, now: SystemTime) -> Decided {
+    fn decides(&self, now: SystemTime) -> ApprovalReport {
         let (decided, done) = self.api().approve_workers(&self.config, now);
         done.unwrap();
         decided
@@ -262,7 +262,7 @@ fn what_does_not_ask_for_its_own_certificate_again_is_denied() {
     let server = Spec { usages: vec!["client auth".to_owned(), "server auth".to_owned()], ..renewal("worker1") };
     assert!(cluster.asks(&server).denied[0].contains("other uses"));
     let person = Spec { username: "somebody".to_owned(), ..renewal("worker1") };
-    assert_eq!(cluster.asks(&person), Decided::default(), "it is not ours");
+    assert_eq!(cluster.asks(&person), ApprovalReport::default(), "it is not ours");
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn a_name_is_for_the_key_that_was_let_in_until_its_token_is_no_more() {
     assert!(!noted.contains("key"), "it is the object's now");
     // Whoever has made its VM still sees with which one it was let in.
     let key = anew.asked(&joining::USAGES).unwrap().key;
-    let let_in = contract::worker_records::LetIn::read(&noted).unwrap();
+    let let_in = contract::worker_records::AdmittedWorker::read(&noted).unwrap();
     assert_eq!((let_in.key_of("new-9"), let_in.key_of("another")), (Some(key.as_str()), None));
     cluster.store.lock().unwrap().requests.clear();
     assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
@@ -429,7 +429,7 @@ fn requests_that_wait_hold_up_nobody_who_joins() {
     };
     let decided = cluster.decides(now());
     assert_eq!(decided.approved, ["csr-c of system:bootstrap:abcdef"]);
-    assert_eq!(decided.waiting.len(), 150 + open::OF_NODE + 1);
+    assert_eq!(decided.waiting.len(), 150 + pending::OF_NODE + 1);
     assert_eq!(cluster.store.lock().unwrap().token_used - before, 1, "one token is asked for once");
 }
 
@@ -519,7 +519,7 @@ fn nothing_is_approved_that_could_not_be_noted() {
     let cluster = Cluster::noting(8, vec![]);
     cluster.token(None);
     cluster.store.lock().unwrap().overtaken = true;
-    assert_eq!(cluster.asks(&joins_as("new")), Decided::default());
+    assert_eq!(cluster.asks(&joins_as("new")), ApprovalReport::default());
     assert_eq!(cluster.noted("new"), None);
     let decided = cluster.decides(now());
     assert_eq!(decided.approved.len(), 1);
@@ -770,7 +770,7 @@ fn of_one_who_asks_again_and_again_so_many_requests_are_held_and_that_is_told() 
     cluster.store.lock().unwrap().requests.extend(flood);
     let decided = cluster.asks(&joins_as("new"));
     assert_eq!(decided.approved, ["csr-1000 of system:bootstrap:abcdef"]);
-    assert_eq!(decided.waiting.len(), open::OF_ONE + 1);
+    assert_eq!(decided.waiting.len(), pending::OF_ONE + 1);
     assert!(decided.waiting[0].starts_with("system:node:busy has 700 more requests than are looked at"), "{decided:?}");
 }
 
@@ -792,7 +792,7 @@ fn who_asks_by_the_token_of_many_for_a_node_that_is_there_keeps_none_of_the_othe
     flood(&cluster, &in_vain);
     let decided = cluster.decides(now());
     assert_eq!(decided.approved, ["csr-z of system:bootstrap:abcdef"]);
-    assert_eq!(decided.waiting.len(), open::OF_NODE + 1);
+    assert_eq!(decided.waiting.len(), pending::OF_NODE + 1);
     assert!(decided.waiting[0].starts_with("system:bootstrap:abcdef has 390 more requests"), "{decided:?}");
 }
 
@@ -804,7 +804,7 @@ fn who_asks_by_the_token_of_many_for_what_names_no_node_keeps_none_of_the_others
     flood(&cluster, &malformed);
     let decided = cluster.decides(now());
     assert_eq!(decided.approved, ["csr-z of system:bootstrap:abcdef"]);
-    assert_eq!(decided.denied.len(), open::OF_NODE);
+    assert_eq!(decided.denied.len(), pending::OF_NODE);
 }
 
 #[test]
@@ -812,7 +812,7 @@ fn of_who_asks_by_any_number_of_names_so_many_requests_are_held_and_that_is_told
     let cluster = Cluster::noting(30, vec![]);
     cluster.token(None);
     let waits = spec(&GOOD);
-    let flood = (0..3 * open::OF_ALL).map(|number| {
+    let flood = (0..3 * pending::OF_ALL).map(|number| {
         let name = format!("csr-{number:04}");
         // Two of each.
         let one = request(&name, &Spec { username: format!("system:node:w{}", number / 2), ..waits.clone() });
@@ -827,12 +827,12 @@ fn of_who_asks_by_any_number_of_names_so_many_requests_are_held_and_that_is_told
     }
     let open = cluster.api().open_requests().unwrap();
     let left = open.left();
-    assert!(left.len() == open::OF_ALL + 1 && left[open::OF_ALL].starts_with("others have "), "{}", left.len());
+    assert!(left.len() == pending::OF_ALL + 1 && left[pending::OF_ALL].starts_with("others have "), "{}", left.len());
     let held = open.into_requests();
-    assert_eq!(held.len(), open::OF_ALL);
+    assert_eq!(held.len(), pending::OF_ALL);
     assert!(held.iter().any(|one| one.metadata.name == "csr-honest"));
     let of_who = |one: &Request| one.spec.username.clone();
-    assert_eq!(held.iter().map(of_who).collect::<std::collections::BTreeSet<_>>().len(), open::OF_ALL);
+    assert_eq!(held.iter().map(of_who).collect::<std::collections::BTreeSet<_>>().len(), pending::OF_ALL);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Refusal;
-use super::joining::Joining;
+use super::joining::JoiningWorker;
 use super::node::{Node, reserved_address};
 use crate::cluster::kubernetes::answer;
 use crate::cluster::kubernetes::api::Api;
@@ -52,7 +52,7 @@ const MOST: usize = 4000;
 
 /// What is noted of one worker. Fields may come, with a default; none goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct WorkerRecord {
     /// When it was let in (RFC 3339).
     pub joined: String,
     /// The token that it was let in with, by its public half, until that is deleted.
@@ -79,7 +79,7 @@ pub(super) struct Record {
     pub address: Option<Ipv4Addr>,
 }
 
-impl Record {
+impl WorkerRecord {
     /// That of a worker that is let in now, for the first time or again: its address is free to be another one.
     pub fn of_joining(token: Option<String>, known: Option<&Node>, now: SystemTime) -> Self {
         let joined = humantime::format_rfc3339_seconds(now).to_string();
@@ -147,11 +147,11 @@ impl Record {
 
 /// All of them, by the names of nodes.
 #[derive(Debug, Default)]
-pub(super) struct Records {
+pub(super) struct WorkerRecords {
     version: String,
     begun: Option<SystemTime>,
     complete: bool,
-    of: BTreeMap<String, Record>,
+    by_name: BTreeMap<String, WorkerRecord>,
 }
 
 /// The ConfigMap.
@@ -170,7 +170,7 @@ struct Metadata {
     creation_timestamp: String,
 }
 
-impl From<Object> for Records {
+impl From<Object> for WorkerRecords {
     fn from(object: Object) -> Self {
         let complete = object.data.contains_key(COMPLETE);
         // What cannot be read is no record: its node is told so, and joins again.
@@ -179,31 +179,31 @@ impl From<Object> for Records {
             version: object.metadata.resource_version,
             begun: humantime::parse_rfc3339(&object.metadata.creation_timestamp).ok(),
             complete,
-            of: object.data.into_iter().filter_map(read).collect(),
+            by_name: object.data.into_iter().filter_map(read).collect(),
         }
     }
 }
 
 /// What is changed of them at once: none of a record that goes.
-pub(super) type Changes = BTreeMap<String, Option<Record>>;
+pub(super) type Changes = BTreeMap<String, Option<WorkerRecord>>;
 
-impl Records {
+impl WorkerRecords {
     /// Adds what is known of those that were let in before anything was noted. What is noted counts.
-    pub fn remember_earlier(&mut self, earlier: &BTreeMap<String, Record>) {
+    pub fn remember_earlier(&mut self, earlier: &BTreeMap<String, WorkerRecord>) {
         for (name, asked) in earlier {
-            let known = self.of.get(name).map_or_else(|| asked.clone(), |noted| noted.beside(Some(asked)));
-            self.of.insert(name.clone(), known);
+            let known = self.by_name.get(name).map_or_else(|| asked.clone(), |noted| noted.beside(Some(asked)));
+            self.by_name.insert(name.clone(), known);
         }
     }
 
     /// Adds one that is let in and is not noted.
-    pub fn remember(&mut self, name: String, record: Record) {
-        self.of.insert(name, record);
+    pub fn remember(&mut self, name: String, record: WorkerRecord) {
+        self.by_name.insert(name, record);
     }
 
     /// Whether two keys were let in by a name while not everybody was noted.
     pub fn are_disputed(&self, name: &str) -> bool {
-        self.of.get(name).is_some_and(|record| record.is_disputed)
+        self.by_name.get(name).is_some_and(|record| record.is_disputed)
     }
 
     /// Whether everybody is noted who has been let in.
@@ -220,8 +220,8 @@ impl Records {
     ///
     /// # Errors
     /// Why that is no worker of this cluster.
-    pub fn of(&self, node: &Node) -> Result<&Record, &'static str> {
-        match self.of.get(node.name()) {
+    pub fn record_of(&self, node: &Node) -> Result<&WorkerRecord, &'static str> {
+        match self.by_name.get(node.name()) {
             Some(record) if record.is_of(node) => Ok(record),
             Some(_) => Err("it was removed from the cluster, and has come back without a join token"),
             None => Err("no control node has let it in, or it was removed from the cluster: it needs a join token"),
@@ -230,12 +230,12 @@ impl Records {
 
     /// Judges whether a worker may be let in: by this name, with this key, by the token of this name that is for it alone, if it
     /// is. One that has a Node object already is let in again by such a token alone ([`super::joining::judge`]).
-    pub fn lets_in(&self, who: &Joining, token: Option<&str>, now: SystemTime) -> Result<(), Refusal> {
+    pub fn check_admission(&self, who: &JoiningWorker, token: Option<&str>, now: SystemTime) -> Result<(), Refusal> {
         let name = &who.name;
-        if self.of.len() >= MOST && !self.of.contains_key(name) {
+        if self.by_name.len() >= MOST && !self.by_name.contains_key(name) {
             return Err(Refusal::now("the cluster has as many workers as can be noted"));
         }
-        let known = self.of.get(name);
+        let known = self.by_name.get(name);
         match known.filter(|record| record.key.as_ref().is_some_and(|key| *key != who.key)) {
             Some(other) if other.uid.is_none() => {
                 let with = match &other.token {
@@ -262,7 +262,7 @@ impl Records {
             }
             Some(_) | None => {}
         }
-        let held = || self.of.values().filter(|record| record.is_of_no_named_token());
+        let held = || self.by_name.values().filter(|record| record.is_of_no_named_token());
         let is_new = token.is_none() && known.is_none_or(|record| record.uid.is_some());
         if is_new && held().count() >= HELD {
             return Err(Refusal::Now(format!(
@@ -284,8 +284,8 @@ impl Records {
     /// The names that are nobody else's for who has not come in a while: first those by which two keys were let in, then those that
     /// a token without a name has let in.
     pub fn held(&self, now: SystemTime) -> Vec<String> {
-        let is_late = |record: &Record| record.is_held(now) && !record.has_joined_within(LATE, now);
-        let without_node = || self.of.iter().filter(|(_, record)| record.uid.is_none());
+        let is_late = |record: &WorkerRecord| record.is_held(now) && !record.has_joined_within(LATE, now);
+        let without_node = || self.by_name.iter().filter(|(_, record)| record.uid.is_none());
         let disputed = without_node().filter(|(_, record)| record.is_disputed).map(|(name, _)| disputed(name));
         let late = without_node().filter(|(_, record)| !record.is_disputed && is_late(record));
         let (own, free): (Vec<_>, Vec<_>) = late.partition(|(_, record)| record.token.is_some());
@@ -296,7 +296,7 @@ impl Records {
     /// The nodes that somebody else may be as well: two keys were let in by their names, or their last key has not served in a
     /// while, and somebody else may have asked with that.
     pub fn doubtful(&self, now: SystemTime) -> Vec<String> {
-        let there = || self.of.iter().filter(|(_, record)| record.uid.is_some());
+        let there = || self.by_name.iter().filter(|(_, record)| record.uid.is_some());
         let both = there().filter(|(_, record)| record.is_disputed).map(|(name, _)| disputed(name));
         let unserved = there().filter(|(_, record)| !record.is_disputed && record.does_not_serve(now));
         let unserved = unserved.map(|(name, _)| format!("{name} (its node is there, and has not served since)"));
@@ -305,13 +305,14 @@ impl Records {
 
     /// The token that the worker of this name was let in with, if it may be there still.
     pub fn token_of(&self, name: &str) -> Option<&str> {
-        self.of.get(name)?.token.as_deref()
+        self.by_name.get(name)?.token.as_deref()
     }
 
     /// The other worker that has an address.
     pub fn holder(&self, address: Ipv4Addr, but: &str, nodes: &[Node]) -> Option<&str> {
-        let there = |name: &str, record: &Record| nodes.iter().any(|node| node.name() == name && record.is_of(node));
-        let mut holders = self.of.iter().filter(|(name, record)| {
+        let there =
+            |name: &str, record: &WorkerRecord| nodes.iter().any(|node| node.name() == name && record.is_of(node));
+        let mut holders = self.by_name.iter().filter(|(name, record)| {
             name.as_str() != but && record.address == Some(address) && there(name.as_str(), record)
         });
         holders.next().map(|(name, _)| name.as_str())
@@ -320,13 +321,13 @@ impl Records {
     /// What has changed with the cluster's nodes: a worker's Node object has come, or is gone for good. Which one it is has to be
     /// known before somebody deletes it.
     pub fn followed(&self, nodes: &[Node], now: SystemTime) -> Changes {
-        let change = |(name, record): (&String, &Record)| match nodes.iter().find(|node| node.name() == name) {
+        let change = |(name, record): (&String, &WorkerRecord)| match nodes.iter().find(|node| node.name() == name) {
             Some(node) if record.uid.is_none() => Some((name.clone(), Some(record.with(node)))),
             Some(node) if record.is_of(node) => None,
             None if record.is_awaited(now) || record.is_held(now) => None,
             Some(_) | None => Some((name.clone(), None)),
         };
-        self.of.iter().filter_map(change).collect()
+        self.by_name.iter().filter_map(change).collect()
     }
 
     /// Those of the workers that were there before anything was noted, and of those that are on their way, unless they are noted
@@ -335,7 +336,7 @@ impl Records {
     pub fn adopted(
         &self,
         nodes: &[Node],
-        joining: &BTreeMap<String, Record>,
+        joining: &BTreeMap<String, WorkerRecord>,
         config: &ControlPlane,
         now: SystemTime,
     ) -> Changes {
@@ -345,22 +346,22 @@ impl Records {
             let same = |other: &&Node| other.name() != node.name() && other.address() == Some(address.into());
             workers().filter(same).all(|other| node.is_older_than(other)).then_some(address)
         };
-        let lacks = |name: &str| self.of.get(name).is_none_or(|record| record.address.is_none());
-        let is_new = |name: &str| !self.of.contains_key(name) && nodes.iter().all(|node| node.name() != name);
+        let lacks = |name: &str| self.by_name.get(name).is_none_or(|record| record.address.is_none());
+        let is_new = |name: &str| !self.by_name.contains_key(name) && nodes.iter().all(|node| node.name() != name);
         let coming = joining.iter().filter(|(name, _)| is_new(name));
         let coming = coming.map(|(name, record)| (name.clone(), Some(record.clone())));
         let there = workers().filter(|node| lacks(node.name())).map(|node| {
             // Its token has done its work, or ends soon.
-            let asked = joining.get(node.name()).cloned().map(|asked| Record { token: None, key: None, ..asked });
-            let noted = self.of(node).ok().map(|noted| noted.beside(joining.get(node.name())));
+            let asked = joining.get(node.name()).cloned().map(|asked| WorkerRecord { token: None, key: None, ..asked });
+            let noted = self.record_of(node).ok().map(|noted| noted.beside(joining.get(node.name())));
             let known = noted.or(asked);
-            let known = known.unwrap_or_else(|| Record::of_joining(None, None, now));
+            let known = known.unwrap_or_else(|| WorkerRecord::of_joining(None, None, now));
             let known = known.with(node);
             // Of one that has not served yet that is noted once it does.
             let address = own(node).filter(|_| known.key.is_none());
-            (node.name().to_owned(), Some(Record { address, ..known }))
+            (node.name().to_owned(), Some(WorkerRecord { address, ..known }))
         });
-        let awaited = self.of.iter().filter(|(_, record)| record.uid.is_none());
+        let awaited = self.by_name.iter().filter(|(_, record)| record.uid.is_none());
         let awaited = awaited.map(|(name, record)| (name, record, record.beside(joining.get(name))));
         let awaited = awaited.filter(|(_, record, beside)| beside != *record);
         let awaited = awaited.map(|(name, _, beside)| (name.clone(), Some(beside)));
@@ -370,9 +371,9 @@ impl Records {
 
 impl Api {
     /// What is noted, if it was begun.
-    pub(super) fn worker_records(&self) -> anyhow::Result<Option<Records>> {
+    pub(super) fn worker_records(&self) -> anyhow::Result<Option<WorkerRecords>> {
         let found: Option<Object> = self.find(&worker_records::path()).context("reading what is noted of workers")?;
-        Ok(found.map(Records::from))
+        Ok(found.map(WorkerRecords::from))
     }
 
     /// Begins to note who joins.
@@ -389,7 +390,12 @@ impl Api {
     }
 
     /// Changes what is noted, unless somebody has changed it since it was read. Says whether it did.
-    pub(super) fn note_workers(&self, records: &mut Records, changes: Changes, complete: bool) -> anyhow::Result<bool> {
+    pub(super) fn note_workers(
+        &self,
+        records: &mut WorkerRecords,
+        changes: Changes,
+        complete: bool,
+    ) -> anyhow::Result<bool> {
         let mut data: Map<String, Value> =
             changes.iter().map(|(name, record)| (name.clone(), record.as_ref().map(text).into())).collect();
         if complete {
@@ -419,6 +425,6 @@ fn disputed(name: &str) -> String {
     format!("{name} (two keys were let in by it while not everybody was noted)")
 }
 
-fn text(record: &Record) -> String {
+fn text(record: &WorkerRecord) -> String {
     json!(record).to_string()
 }

@@ -4,7 +4,7 @@
 
 use super::joining::USAGES;
 use super::node::Node;
-use super::records::Records;
+use super::records::WorkerRecords;
 use super::{Refusal, Spec};
 use crate::cluster::kubernetes::NODES;
 use crate::intake::config::ControlPlane;
@@ -16,7 +16,7 @@ pub(super) fn worker_of<'a>(spec: &'a Spec, config: &ControlPlane) -> Option<&'a
 }
 
 /// Judges the request of a worker by the nodes that the cluster has, and by what is noted of them.
-pub(super) fn judge(name: &str, spec: &Spec, nodes: &[Node], records: Option<&Records>) -> Result<(), Refusal> {
+pub(super) fn judge(name: &str, spec: &Spec, nodes: &[Node], records: Option<&WorkerRecords>) -> Result<(), Refusal> {
     let asked = spec.asked(&USAGES)?;
     if asked.common_name != spec.username || asked.organization != NODES {
         return Err(Refusal::never("its subject is another one's"));
@@ -27,7 +27,7 @@ pub(super) fn judge(name: &str, spec: &Spec, nodes: &[Node], records: Option<&Re
     let node = nodes.iter().find(|node| node.name() == name);
     let node = node.ok_or_else(|| Refusal::never("the cluster has no such node any more: it needs a join token"))?;
     if let Some(records) = records {
-        records.of(node).map_err(Refusal::never)?;
+        records.record_of(node).map_err(Refusal::never)?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 use std::net::Ipv4Addr;
 
 use super::node::{Node, reserved_address, reserved_name};
-use super::records::{Record, Records};
+use super::records::{WorkerRecord, WorkerRecords};
 use super::{Refusal, Spec};
 use crate::cluster::kubernetes::NODES;
 use crate::intake::config::ControlPlane;
@@ -25,8 +25,8 @@ pub(super) fn judge(
     spec: &Spec,
     config: &ControlPlane,
     nodes: &[Node],
-    records: Option<&Records>,
-) -> Result<Option<(String, Record)>, Refusal> {
+    records: Option<&WorkerRecords>,
+) -> Result<Option<(String, WorkerRecord)>, Refusal> {
     let name = spec.username.strip_prefix("system:node:").filter(|_| spec.is_of(NODES));
     let name = name.ok_or_else(|| Refusal::never("it is no node that asks"))?;
     if let Some(whose) = reserved_name(name, config) {
@@ -56,7 +56,7 @@ pub(super) fn judge(
                 return Err(Refusal::Now(format!("node {other}, which was there before, has its address {own} too")));
             }
             // Its address is noted with everybody's.
-            let record = records.and_then(|records| records.of(node).ok());
+            let record = records.and_then(|records| records.record_of(node).ok());
             record.and_then(|record| Some(served(node, record)).filter(|noted| noted != record))
         }
         Some(records) => known(node, own, nodes, records)?,
@@ -68,8 +68,8 @@ pub(super) fn judge(
 }
 
 /// Whether the cluster knows the node by this address, or may do so from now on: then what is to be noted.
-fn known(node: &Node, own: Ipv4Addr, nodes: &[Node], records: &Records) -> Result<Option<Record>, Refusal> {
-    let record = records.of(node).map_err(Refusal::now)?;
+fn known(node: &Node, own: Ipv4Addr, nodes: &[Node], records: &WorkerRecords) -> Result<Option<WorkerRecord>, Refusal> {
+    let record = records.record_of(node).map_err(Refusal::now)?;
     match record.address {
         Some(known) if known == own => {}
         Some(known) => {
@@ -83,11 +83,11 @@ fn known(node: &Node, own: Ipv4Addr, nodes: &[Node], records: &Records) -> Resul
             }
         }
     }
-    let noted = Record { address: Some(own), ..served(node, record) };
+    let noted = WorkerRecord { address: Some(own), ..served(node, record) };
     Ok((noted != *record).then_some(noted))
 }
 
 /// What is known of a worker whose kubelet has its own certificate: its token has done its work.
-fn served(node: &Node, record: &Record) -> Record {
-    Record { uid: Some(node.uid().to_owned()), token: None, key: None, ..record.clone() }
+fn served(node: &Node, record: &WorkerRecord) -> WorkerRecord {
+    WorkerRecord { uid: Some(node.uid().to_owned()), token: None, key: None, ..record.clone() }
 }

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::cluster::join;
 use crate::cluster::kubernetes::fake_api::FakeApi;
-use crate::cluster::pki::{self, Authorities};
+use crate::cluster::pki::{self, CertificateAuthorities};
 use crate::host::fake_server;
 use crate::intake::config::fixture::{in_a_tenant, three_nodes};
 
@@ -253,7 +253,7 @@ impl Cluster {
         config.node.interfaces[0].address = format!("{address}/24").parse::<ipnet::Ipv4Net>().unwrap().into();
         config.cluster.control_nodes[0].address = address;
         let pki = root.path().join("pki");
-        Authorities::make(std::time::SystemTime::now()).unwrap().ensure(&pki).unwrap();
+        CertificateAuthorities::make(std::time::SystemTime::now()).unwrap().ensure(&pki).unwrap();
         pki::ensure_member(&config.cluster.control_nodes[0], &pki, std::time::SystemTime::now()).unwrap();
         FakeApi::lay_kubeconfig(root.path(), &pki);
         let said = Arc::new(Mutex::new(Vec::new()));
@@ -290,7 +290,7 @@ impl Cluster {
         Self { config, root, said }
     }
 
-    fn decide(&self) -> Decided {
+    fn decide(&self) -> ApprovalReport {
         let api = Api::as_administrator(self.config.address(), self.root.path(), Duration::from_secs(60)).unwrap();
         let (decided, done) = api.approve_workers(&self.config, UNIX_EPOCH + Duration::from_secs(1_800_000_000));
         done.unwrap();
@@ -424,5 +424,5 @@ fn a_request_waits_in_silence_until_the_node_object_could_have_been_written() {
     assert!(!waits.is_late(made + PATIENCE * 2));
     let many: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
     assert_eq!(named(&many), "0; 1; 2; and 997 more");
-    assert_eq!(Decided::default().findings(), Findings::default());
+    assert_eq!(ApprovalReport::default().findings(), Findings::default());
 }

@@ -9,7 +9,7 @@ use contract::properties::ControlNode;
 
 use super::{COMPONENTS, MADE_MANIFESTS};
 use crate::cluster::kubernetes::{DIRECTORY, PKI};
-use crate::cluster::pki::{self, Authorities, Leaf};
+use crate::cluster::pki::{self, CertificateAuthorities, Leaf};
 use crate::host::command::{self, Command, Runner};
 use crate::host::files;
 
@@ -17,7 +17,7 @@ use crate::host::files;
 pub(crate) struct FakeKubeadm {
     root: std::path::PathBuf,
     now: SystemTime,
-    pub(super) authorities: Authorities,
+    pub(super) authorities: CertificateAuthorities,
     /// What each manifest says after the name of its component.
     pub(super) manifest: Mutex<&'static str>,
     ran: Mutex<Vec<String>>,
@@ -31,7 +31,8 @@ impl FakeKubeadm {
     /// One whose certificates are made at `now`.
     pub(super) fn at(root: &Path, now: SystemTime) -> Self {
         let pki = files::below(root, PKI);
-        let authorities = Authorities::read(&pki).unwrap_or_else(|_| Authorities::make(now).unwrap());
+        let authorities =
+            CertificateAuthorities::read(&pki).unwrap_or_else(|_| CertificateAuthorities::make(now).unwrap());
         authorities.ensure(&pki).unwrap();
         Self { root: root.to_owned(), now, authorities, manifest: Mutex::new("pod"), ran: Mutex::default() }
     }

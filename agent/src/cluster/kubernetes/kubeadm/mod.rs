@@ -169,7 +169,7 @@ impl<'a> Kubeadm<'a> {
     /// # Errors
     /// The first one that is missing, damaged, or does not fit its key and authority.
     fn valid(&self, now: SystemTime) -> anyhow::Result<SystemTime> {
-        let authorities = pki::Authorities::read(&self.path(PKI))?;
+        let authorities = pki::CertificateAuthorities::read(&self.path(PKI))?;
         let read = |name: &str| {
             fs::read_to_string(self.path(DIRECTORY).join(name))
                 .map(Zeroizing::new)
@@ -178,7 +178,7 @@ impl<'a> Kubeadm<'a> {
         let mut ends = now + Duration::from_secs(u64::from(u32::MAX));
         for name in MADE {
             let present = match name.rsplit_once('.') {
-                Some((base, "crt")) => pki::Certified {
+                Some((base, "crt")) => pki::CertificateWithKey {
                     certificate: read(name)?.to_string(),
                     key: Secret::new(read(&format!("{base}.key"))?.to_string()),
                 },

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::cluster::pki::{Authorities, Leaf};
+use crate::cluster::pki::{CertificateAuthorities, Leaf};
 use crate::host::tls;
 
 /// The nodes and their history.
@@ -79,7 +79,7 @@ impl FakeApi {
     }
 
     /// Serves for ever.
-    pub(super) async fn serve(self, authorities: &Authorities, address: SocketAddr) {
+    pub(super) async fn serve(self, authorities: &CertificateAuthorities, address: SocketAddr) {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let leaf = Leaf {
             common_name: "kube-apiserver".to_owned(),

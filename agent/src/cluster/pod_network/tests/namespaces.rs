@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use tokio::sync::Notify;
 
 use super::fake_api::FakeApi;
-use crate::cluster::pki::{Authorities, Leaf, ensure_kubeconfig};
+use crate::cluster::pki::{CertificateAuthorities, Leaf, ensure_kubeconfig};
 use crate::cluster::pod_network::changes::changes;
 use crate::cluster::pod_network::desired::{Settings, desired};
 use crate::cluster::pod_network::node::{Node, Nodes};
@@ -109,7 +109,7 @@ fn pods_of_two_nodes_reach_each_other() {
         namespace.ip("link set veth7 up");
     }
     let directory = tempfile::tempdir().unwrap();
-    let authorities = Authorities::make(SystemTime::now()).unwrap();
+    let authorities = CertificateAuthorities::make(SystemTime::now()).unwrap();
     let kubeconfig = directory.path().join("pod-network.conf");
     ensure_kubeconfig(&kubeconfig, &format!("https://{API}"), &Leaf::pod_network(), &authorities, SystemTime::now())
         .unwrap();

@@ -197,7 +197,7 @@ fn a_client_without_a_certificate_or_with_old_tls_is_refused() {
     run(async {
         let b = endpoint("secret");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let anyone = Arc::new(Anyone(provider.signature_verification_algorithms));
+        let anyone = Arc::new(AcceptAnyCertificate(provider.signature_verification_algorithms));
         for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
             let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
                 .with_protocol_versions(&[version])
@@ -224,7 +224,7 @@ fn a_client_without_a_certificate_or_with_old_tls_is_refused() {
 /// What somebody says who has not proved the secret, and what a node says afterwards.
 #[test]
 fn fuzz_of_frames() {
-    use super::super::message::{Ask, Facts, Hello, Membership, Progress};
+    use super::super::message::{Facts, Hello, Membership, PeerRequest, Progress};
     use crate::fuzz::{Example, fuzz};
     use crate::intake::config::fixture::three_nodes;
 
@@ -254,16 +254,16 @@ fn fuzz_of_frames() {
         clock: 1_900_000_000,
         yours: Some(Progress::Joined),
     };
-    let asks = [Ask::Bundle, Ask::Saved { cluster }];
+    let asks = [PeerRequest::Bundle, PeerRequest::Saved { cluster }];
     let mut messages: Vec<Example> =
         asks.iter().map(|ask| json(&|bytes| serde_json::to_writer(bytes, ask).unwrap())).collect();
     messages.push(json(&|bytes| serde_json::to_writer(bytes, &hello).unwrap()));
     let own = Facts::of(&three_nodes(), "an image");
     fuzz("frames after the proof", 4 << 20, &messages, |bytes| {
         let (mut as_ask, mut as_hello) = (bytes, bytes);
-        let _ = runtime.block_on(read_frame::<Ask>(&mut as_ask, FRAME_LIMIT));
+        let _ = runtime.block_on(read_frame::<PeerRequest>(&mut as_ask, FRAME_LIMIT));
         if let Ok(said) = runtime.block_on(read_frame::<Hello>(&mut as_hello, FRAME_LIMIT)) {
-            let heard = super::super::meeting::hear("cp1", (&own, uuid::Uuid::nil(), 1_900_000_000), &said);
+            let heard = super::super::meeting::check_hello("cp1", (&own, uuid::Uuid::nil(), 1_900_000_000), &said);
             let _ = heard.map_err(|why| why.to_string());
         }
     });

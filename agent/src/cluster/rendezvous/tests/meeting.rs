@@ -4,9 +4,9 @@ use contract::pod_security::PodSecurity;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use crate::cluster::rendezvous::meeting::{Answer, CLOCK_LIMIT, Own, Said, Verdict, hear, judge};
+use crate::cluster::rendezvous::meeting::{Answer, CLOCK_LIMIT, Own, PeerState, Verdict, check_hello, judge};
 use crate::cluster::rendezvous::message::{Facts, Hello};
-use crate::cluster::rendezvous::{Membership, Progress, Why};
+use crate::cluster::rendezvous::{Membership, Progress, WaitReason};
 use crate::intake::config::fixture::{in_a_tenant, three_nodes};
 
 fn cluster(number: u128) -> Uuid {
@@ -18,11 +18,11 @@ fn own(first: bool, state: Membership) -> Own {
 }
 
 fn said(first: bool, state: Membership) -> Answer {
-    Answer { first, said: Ok(Said { state, yours: None }) }
+    Answer { first, peer_state: Ok(PeerState { state, yours: None }) }
 }
 
-fn silent(first: bool, why: Why) -> Answer {
-    Answer { first, said: Err(why) }
+fn silent(first: bool, why: WaitReason) -> Answer {
+    Answer { first, peer_state: Err(why) }
 }
 
 /// Who replaces a lost node is told this alone.
@@ -57,15 +57,15 @@ fn the_first_node_forms_only_when_all_say_unformed() {
     let unformed = || said(false, Membership::Unformed);
     assert_eq!(judge(&blank, &[unformed(), unformed()]), Verdict::Form);
     for (other, why) in [
-        (silent(false, Why::NoAnswer), Why::NoAnswer),
-        (silent(false, Why::Closed), Why::Closed),
-        (said(false, Membership::Forming(cluster(1))), Why::InCluster),
-        (said(false, Membership::Formed(cluster(1))), Why::InCluster),
+        (silent(false, WaitReason::NoAnswer), WaitReason::NoAnswer),
+        (silent(false, WaitReason::Closed), WaitReason::Closed),
+        (said(false, Membership::Forming(cluster(1))), WaitReason::InCluster),
+        (said(false, Membership::Formed(cluster(1))), WaitReason::InCluster),
     ] {
         assert_eq!(judge(&blank, &[unformed(), other]), Verdict::Wait(vec![None, Some(why)]));
     }
     let Verdict::Wait(against) = judge(&blank, &[unformed(), said(false, Membership::Receiving)]) else { panic!() };
-    assert!(matches!(against[1], Some(Why::Busy(_))));
+    assert!(matches!(against[1], Some(WaitReason::Busy(_))));
 }
 
 #[test]
@@ -73,8 +73,8 @@ fn the_others_fetch_from_a_first_node_that_has_decided() {
     let blank = own(false, Membership::Unformed);
     let decided = said(true, Membership::Forming(cluster(1)));
     for other in [
-        silent(false, Why::NoAnswer),
-        silent(false, Why::Closed),
+        silent(false, WaitReason::NoAnswer),
+        silent(false, WaitReason::Closed),
         said(false, Membership::Unformed),
         said(false, Membership::Formed(cluster(1))),
     ] {
@@ -82,26 +82,29 @@ fn the_others_fetch_from_a_first_node_that_has_decided() {
     }
     assert_eq!(
         judge(&blank, &[decided, said(false, Membership::Forming(cluster(2)))]),
-        Verdict::Wait(vec![None, Some(Why::OtherCluster)])
+        Verdict::Wait(vec![None, Some(WaitReason::OtherCluster)])
     );
     let waits = |first, why| assert_eq!(judge(&blank, &[first]), Verdict::Wait(vec![Some(why)]));
-    waits(silent(true, Why::NoAnswer), Why::NoAnswer);
-    waits(silent(true, Why::Closed), Why::Closed);
-    waits(said(true, Membership::Formed(cluster(1))), Why::Lost);
-    let knows = Said { state: Membership::Forming(cluster(1)), yours: Some(Progress::Joined) };
-    waits(Answer { first: true, said: Ok(knows) }, Why::Lost);
-    let knows = Said { state: Membership::Forming(cluster(1)), yours: Some(Progress::HandedOver) };
-    let handed_over = Answer { first: true, said: Ok(knows) };
+    waits(silent(true, WaitReason::NoAnswer), WaitReason::NoAnswer);
+    waits(silent(true, WaitReason::Closed), WaitReason::Closed);
+    waits(said(true, Membership::Formed(cluster(1))), WaitReason::Lost);
+    let knows = PeerState { state: Membership::Forming(cluster(1)), yours: Some(Progress::Joined) };
+    waits(Answer { first: true, peer_state: Ok(knows) }, WaitReason::Lost);
+    let knows = PeerState { state: Membership::Forming(cluster(1)), yours: Some(Progress::HandedOver) };
+    let handed_over = Answer { first: true, peer_state: Ok(knows) };
     assert_eq!(judge(&blank, &[handed_over]), Verdict::Fetch(cluster(1)), "its disk was changed before it joined");
 }
 
 #[test]
 fn a_member_relies_on_a_first_node_of_its_own_cluster_only() {
     let member = own(false, Membership::Forming(cluster(1)));
-    let judge = |first| judge(&member, &[first, silent(false, Why::NoAnswer)]);
+    let judge = |first| judge(&member, &[first, silent(false, WaitReason::NoAnswer)]);
     assert_eq!(judge(said(true, Membership::Forming(cluster(1)))), Verdict::Proceed);
-    assert_eq!(judge(said(true, Membership::Unformed)), Verdict::Wait(vec![Some(Why::Blank), None]));
-    assert_eq!(judge(said(true, Membership::Forming(cluster(2)))), Verdict::Wait(vec![Some(Why::OtherCluster), None]));
+    assert_eq!(judge(said(true, Membership::Unformed)), Verdict::Wait(vec![Some(WaitReason::Blank), None]));
+    assert_eq!(
+        judge(said(true, Membership::Forming(cluster(2)))),
+        Verdict::Wait(vec![Some(WaitReason::OtherCluster), None])
+    );
 }
 
 #[test]
@@ -117,16 +120,16 @@ fn introductions_are_checked() {
         clock: 1_000_000,
         yours: None,
     };
-    let hear = |hello: &Hello, clock| hear("node-2", (&facts, own, clock), hello);
+    let hear = |hello: &Hello, clock| check_hello("node-2", (&facts, own, clock), hello);
     assert!(hear(&hello, 1_000_000).is_ok());
     assert!(hear(&hello, 1_000_000 + CLOCK_LIMIT).is_ok());
-    assert_eq!(hear(&hello, 1_000_001 + CLOCK_LIMIT), Err(Why::Clock(-1801)));
-    assert_eq!(hear(&hello, 999_999 - CLOCK_LIMIT), Err(Why::Clock(1801)));
-    assert_eq!(hear(&hello, 0), Err(Why::Clock(1_000_000)));
-    assert_eq!(hear(&Hello { clock: u64::MAX, ..hello.clone() }, 0), Err(Why::Clock(i64::MAX)));
-    assert_eq!(hear(&Hello { instance: own, ..hello.clone() }, 1_000_000), Err(Why::Ourselves));
+    assert_eq!(hear(&hello, 1_000_001 + CLOCK_LIMIT), Err(WaitReason::Clock(-1801)));
+    assert_eq!(hear(&hello, 999_999 - CLOCK_LIMIT), Err(WaitReason::Clock(1801)));
+    assert_eq!(hear(&hello, 0), Err(WaitReason::Clock(1_000_000)));
+    assert_eq!(hear(&Hello { clock: u64::MAX, ..hello.clone() }, 0), Err(WaitReason::Clock(i64::MAX)));
+    assert_eq!(hear(&Hello { instance: own, ..hello.clone() }, 1_000_000), Err(WaitReason::Ourselves));
     let renamed = Hello { node: "node-3".to_owned(), ..hello.clone() };
-    assert_eq!(hear(&renamed, 1_000_000), Err(Why::Misplaced("node-3".to_owned())));
+    assert_eq!(hear(&renamed, 1_000_000), Err(WaitReason::Misplaced("node-3".to_owned())));
 
     let mut theirs = config;
     theirs.cluster.pod_cidr = "10.9.0.0/16".parse().unwrap();
@@ -202,7 +205,7 @@ impl Cluster {
                     .filter(|other| other != node)
                     .map(|other| {
                         if reach & (1 << other) == 0 {
-                            silent(other == 0, Why::NoAnswer)
+                            silent(other == 0, WaitReason::NoAnswer)
                         } else {
                             said(other == 0, self.state(other))
                         }

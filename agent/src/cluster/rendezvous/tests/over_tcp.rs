@@ -14,9 +14,10 @@ use contract::secret::Secret;
 
 use crate::cluster::pki::MemberBundle;
 use crate::cluster::rendezvous::channel::Endpoint;
-use crate::cluster::rendezvous::message::{Ask, Hello, Reply};
+use crate::cluster::rendezvous::message::{Hello, PeerRequest, Reply};
 use crate::cluster::rendezvous::{
-    Error, Keep, Membership, Progress, Proof, Record, Rendezvous, Report, Settings, Why, Window,
+    Error, JoinWindow, Membership, Progress, Proof, Rendezvous, RendezvousRecord, Report, SaveRecord, Settings,
+    WaitReason,
 };
 use crate::intake::config::{Cluster, ControlPlane, Interface, Node};
 
@@ -70,7 +71,7 @@ pub(super) fn config(index: usize) -> ControlPlane {
 /// Three machines: their data disks outlive the processes on them.
 struct Machines {
     settings: [Settings; 3],
-    disks: [Arc<Mutex<Record>>; 3],
+    disks: [Arc<Mutex<RendezvousRecord>>; 3],
 }
 
 impl Machines {
@@ -87,15 +88,15 @@ impl Machines {
         Self { settings: [settings(0), settings(1), settings(2)], disks: Default::default() }
     }
 
-    fn disk(&self, index: usize) -> Record {
+    fn disk(&self, index: usize) -> RendezvousRecord {
         self.disks[index].lock().unwrap().clone()
     }
 
     fn lose_disk(&self, index: usize) {
-        *self.disks[index].lock().unwrap() = Record::Unformed;
+        *self.disks[index].lock().unwrap() = RendezvousRecord::Unformed;
     }
 
-    fn keep(&self, index: usize) -> Keep {
+    fn keep(&self, index: usize) -> SaveRecord {
         let disk = Arc::clone(&self.disks[index]);
         Box::new(move |record| {
             // As on a real disk: text, and nothing else, comes back.
@@ -109,7 +110,7 @@ impl Machines {
         self.start_within(index, || Box::new(|_| Ok(true)))
     }
 
-    fn start_within(&self, index: usize, window: impl Fn() -> Window) -> Rendezvous {
+    fn start_within(&self, index: usize, window: impl Fn() -> JoinWindow) -> Rendezvous {
         let until = Instant::now() + Duration::from_secs(600);
         loop {
             match Rendezvous::open_within(self.settings[index].clone(), self.disk(index), self.keep(index), window()) {
@@ -168,7 +169,7 @@ fn await_until(first: &Rendezvous, names: &[&str], mut wanted: impl FnMut(&Repor
     found.unwrap()
 }
 
-fn why(report: &Report, node: &str) -> Option<Why> {
+fn why(report: &Report, node: &str) -> Option<WaitReason> {
     report.waiting.iter().find(|waiting| waiting.node == node).map(|waiting| waiting.why.clone())
 }
 
@@ -190,7 +191,7 @@ fn three_nodes_meet_join_and_close() {
     let bundles = all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
     for (bundle, name) in bundles.iter().zip(["node-1", "node-2", "node-3"]) {
         assert_eq!(bundle.cluster, bundles[0].cluster);
-        assert_eq!(bundle.authorities, bundles[0].authorities);
+        assert_eq!(bundle.cas, bundles[0].cas);
         assert_eq!(bundle.node, name);
     }
     assert_eq!(meet(&nodes[1]), bundles[1], "asked again");
@@ -205,7 +206,7 @@ fn three_nodes_meet_join_and_close() {
         first.join().unwrap().unwrap();
     });
     for index in 0..3 {
-        assert_eq!(machines.disk(index), Record::Closed { cluster: bundles[0].cluster });
+        assert_eq!(machines.disk(index), RendezvousRecord::Closed { cluster: bundles[0].cluster });
         let again = Rendezvous::open(machines.settings[index].clone(), machines.disk(index), machines.keep(index));
         assert!(matches!(again, Err(Error::Closed(_))));
     }
@@ -219,12 +220,12 @@ fn two_nodes_alone_wait_and_say_for_whom() {
     let machines = Machines::new();
     let nodes = [machines.start(0), machines.start(1)];
     let report = thread::scope(|scope| {
-        scope.spawn(|| meet_until(&nodes[1], |report| matches!(why(report, "node-1"), Some(Why::Busy(_)))));
+        scope.spawn(|| meet_until(&nodes[1], |report| matches!(why(report, "node-1"), Some(WaitReason::Busy(_)))));
         meet_until(&nodes[0], |report| why(report, "node-2").is_none())
     });
     assert_eq!(report.to_string(), "waiting for node-3 (127.0.1.3): it is up, but its agent does not listen yet");
     assert!(report.findings.is_empty(), "nothing is wrong yet: {}", report.findings);
-    assert_eq!(machines.disk(0), Record::Unformed);
+    assert_eq!(machines.disk(0), RendezvousRecord::Unformed);
 }
 
 #[test]
@@ -240,14 +241,14 @@ fn a_wrong_secret_is_named_on_both_sides() {
     // The one who is only asked says so as well.
     let (mut heard, mut wait) = (None, patient());
     let quiet = Machines::new();
-    let asked = Rendezvous::open(quiet.settings[2].clone(), Record::Unformed, quiet.keep(2)).unwrap();
+    let asked = Rendezvous::open(quiet.settings[2].clone(), RendezvousRecord::Unformed, quiet.keep(2)).unwrap();
     let asking = Rendezvous::open(
         Settings { proof: Proof::of(&Secret::new("wrong".repeat(8))), ..quiet.settings[1].clone() },
-        Record::Unformed,
+        RendezvousRecord::Unformed,
         quiet.keep(1),
     )
     .unwrap();
-    meet_until(&asking, |report| why(report, "node-3") == Some(Why::SecretMismatch));
+    meet_until(&asking, |report| why(report, "node-3") == Some(WaitReason::SecretMismatch));
     drop(asking);
     let _ = asked.meet(&mut |report| {
         heard = report.findings.iter().find(|finding| finding.subject == "node-2 (127.0.1.2)").cloned();
@@ -269,7 +270,7 @@ fn different_properties_are_named() {
     );
     let report = meet_until(&nodes[1], |report| codes(report).contains(&"peers.disagree"));
     assert!(report.findings.to_string().contains("its service CIDR is 10.96.0.0/16, here it is 10.97.0.0/16"));
-    assert_eq!(machines.disk(0), Record::Unformed);
+    assert_eq!(machines.disk(0), RendezvousRecord::Unformed);
 }
 
 #[test]
@@ -282,15 +283,18 @@ fn a_blank_first_node_beside_members_stays_out() {
     machines.lose_disk(0);
     let nodes = [machines.start(0), machines.start(1), machines.start(2)];
     let report = meet_until(&nodes[0], |report| report.waiting.len() == 2);
-    assert_eq!((why(&report, "node-2"), why(&report, "node-3")), (Some(Why::InCluster), Some(Why::InCluster)));
+    assert_eq!(
+        (why(&report, "node-2"), why(&report, "node-3")),
+        (Some(WaitReason::InCluster), Some(WaitReason::InCluster))
+    );
     assert_eq!(codes(&report), ["cluster.exists", "cluster.exists"]);
-    assert_eq!(machines.disk(0), Record::Unformed);
+    assert_eq!(machines.disk(0), RendezvousRecord::Unformed);
 
     // A member that has joined closes without it.
     nodes[1].close().unwrap();
-    let report = meet_until(&nodes[0], |report| why(report, "node-2") == Some(Why::Refused));
+    let report = meet_until(&nodes[0], |report| why(report, "node-2") == Some(WaitReason::Refused));
     assert_eq!(codes(&report), ["cluster.exists"]);
-    assert_eq!(machines.disk(0), Record::Unformed);
+    assert_eq!(machines.disk(0), RendezvousRecord::Unformed);
 }
 
 #[test]
@@ -307,7 +311,7 @@ fn what_answers_on_a_port_is_no_join() {
         .map(|number| TcpListener::bind((Ipv4Addr::new(127, 0, 1, number), machines.settings[0].api_port)).unwrap())
         .into();
     let report = await_until(&first, &["node-2"], |report| why(report, "node-3").is_some());
-    assert_eq!(why(&report, "node-3"), Some(Why::Refused));
+    assert_eq!(why(&report, "node-3"), Some(WaitReason::Refused));
     assert_eq!(why(&report, "node-2"), None, "its join is on record");
     assert_eq!(machines.disk(0).awaited(), ["node-3"]);
     drop(first);
@@ -315,7 +319,7 @@ fn what_answers_on_a_port_is_no_join() {
     // What is on record stays so, also for a node whose join an earlier version had noted.
     let first = machines.start(0);
     first.wait_for_joins(&mut || recorded(&["node-3"]), &mut patient()).unwrap();
-    assert!(matches!(machines.disk(0), Record::Closed { .. }));
+    assert!(matches!(machines.disk(0), RendezvousRecord::Closed { .. }));
 }
 
 #[test]
@@ -331,7 +335,7 @@ fn members_need_nothing_of_a_first_node_that_is_lost_after_it_handed_out() {
         let node = machines.start(index);
         assert_eq!(meet(&node).cluster, cluster);
         node.close().unwrap();
-        assert_eq!(machines.disk(index), Record::Closed { cluster });
+        assert_eq!(machines.disk(index), RendezvousRecord::Closed { cluster });
     }
 }
 
@@ -355,7 +359,7 @@ fn a_store_that_cannot_be_asked_says_nothing_and_keeps_nobody_away() {
             let mut joined = || {
                 *asked.lock().unwrap() += 1;
                 match machines.disk(2) {
-                    Record::Closed { .. } => recorded(&["node-2", "node-3"]),
+                    RendezvousRecord::Closed { .. } => recorded(&["node-2", "node-3"]),
                     _ => anyhow::bail!("no quorum"),
                 }
             };
@@ -375,12 +379,12 @@ fn a_store_that_cannot_be_asked_says_nothing_and_keeps_nobody_away() {
 #[test]
 fn records_of_earlier_versions_are_understood() {
     let now = std::time::SystemTime::now();
-    let decided = Record::decide(&config(0).cluster, "node-1", now).unwrap();
-    let Record::First { bundles, cluster, .. } = decided else { panic!("it has not decided") };
+    let decided = RendezvousRecord::decide(&config(0).cluster, "node-1", now).unwrap();
+    let RendezvousRecord::First { bundles, cluster, .. } = decided else { panic!("it has not decided") };
     let bundle = serde_json::to_value(&bundles["node-2"]).unwrap();
     for (joined, state) in [(true, Membership::Formed(cluster)), (false, Membership::Forming(cluster))] {
         let text = serde_json::json!({"state": "member", "bundle": bundle, "joined": joined, "admitted": false});
-        let record: Record = serde_json::from_value(text).unwrap();
+        let record: RendezvousRecord = serde_json::from_value(text).unwrap();
         assert_eq!((record.state(), record.awaited()), (state, vec![]));
     }
 }
@@ -393,13 +397,13 @@ fn blank_nodes_beside_a_formed_cluster_are_told() {
         .map(|number| TcpListener::bind((Ipv4Addr::new(127, 0, 1, number), machines.settings[0].api_port)).unwrap())
         .into();
     let third = machines.start(2);
-    let report = meet_until(&third, |report| why(report, "node-1") == Some(Why::Closed));
+    let report = meet_until(&third, |report| why(report, "node-1") == Some(WaitReason::Closed));
     assert_eq!(codes(&report), ["cluster.exists"]);
     drop(third);
 
     // Now seen from a blank first node, beside a living second one.
     let first = machines.start(0);
-    let report = meet_until(&first, |report| why(report, "node-2") == Some(Why::Closed));
+    let report = meet_until(&first, |report| why(report, "node-2") == Some(WaitReason::Closed));
     assert_eq!(codes(&report), ["cluster.exists"]);
 }
 
@@ -419,7 +423,7 @@ fn a_node_that_was_cut_off_gets_its_bundle_when_it_returns() {
         assert_eq!(nodes[0].shared.progress()["node-2"], Progress::HandedOver);
         bundle.cluster
     };
-    assert_eq!(machines.disk(2), Record::Unformed);
+    assert_eq!(machines.disk(2), RendezvousRecord::Unformed);
 
     // Days and a reboot of the first node later.
     let (first, third) = (machines.start(0), machines.start(2));
@@ -462,13 +466,13 @@ fn after_its_hour_a_node_is_handed_keys_only_when_it_is_awaited_again() {
     let open = Arc::new(Mutex::new(Ok::<bool, String>(false)));
     let window = || {
         let open = Arc::clone(&open);
-        Box::new(move |_: &str| open.lock().unwrap().clone().map_err(|error| anyhow::anyhow!(error))) as Window
+        Box::new(move |_: &str| open.lock().unwrap().clone().map_err(|error| anyhow::anyhow!(error))) as JoinWindow
     };
     let (first, third) = (machines.start_within(0, window), machines.start(2));
     assert_eq!(meet(&first).cluster, cluster);
     let is_refused = |report: &Report| {
         let command = "the hour for joining is over: run `kaas-agent await node-3` on node-1";
-        why(report, "node-1") == Some(Why::Busy(command.to_owned()))
+        why(report, "node-1") == Some(WaitReason::Busy(command.to_owned()))
     };
     let report = meet_until(&third, is_refused);
     assert!(
@@ -477,7 +481,7 @@ fn after_its_hour_a_node_is_handed_keys_only_when_it_is_awaited_again() {
     );
     *open.lock().unwrap() = Err("the data disk cannot be read".to_owned());
     meet_until(&third, is_refused);
-    assert_eq!(machines.disk(2), Record::Unformed);
+    assert_eq!(machines.disk(2), RendezvousRecord::Unformed);
     *open.lock().unwrap() = Ok(true);
     assert_eq!(meet(&third).cluster, cluster);
 }
@@ -486,26 +490,26 @@ fn after_its_hour_a_node_is_handed_keys_only_when_it_is_awaited_again() {
 fn nothing_is_handed_out_that_is_not_saved() {
     let machines = Machines::new();
     let others = [machines.start(1), machines.start(2)];
-    let full: Keep = Box::new(|_| anyhow::bail!("no space left on device"));
-    let first = Rendezvous::open(machines.settings[0].clone(), Record::Unformed, full).unwrap();
+    let full: SaveRecord = Box::new(|_| anyhow::bail!("no space left on device"));
+    let first = Rendezvous::open(machines.settings[0].clone(), RendezvousRecord::Unformed, full).unwrap();
     let met = first.meet(&mut patient());
     assert!(matches!(met, Err(Error::Keep(_))), "{met:?}");
     let report = meet_until(&others[0], |report| why(report, "node-1").is_some());
-    assert!(matches!(why(&report, "node-1"), Some(Why::Busy(_))), "{report}");
+    assert!(matches!(why(&report, "node-1"), Some(WaitReason::Busy(_))), "{report}");
     drop(first);
 
     // The same on the receiving side: the bundle comes again.
     let first = machines.start(0);
-    let full: Keep = Box::new(|_| anyhow::bail!("no space left on device"));
+    let full: SaveRecord = Box::new(|_| anyhow::bail!("no space left on device"));
     drop(others);
     let third = machines.start(2);
-    let second = Rendezvous::open(machines.settings[1].clone(), Record::Unformed, full).unwrap();
+    let second = Rendezvous::open(machines.settings[1].clone(), RendezvousRecord::Unformed, full).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| all_meet(&[&first, &third]));
         assert!(matches!(second.meet(&mut patient()), Err(Error::Keep(_))));
     });
     drop(second);
-    assert_eq!(machines.disk(1), Record::Unformed);
+    assert_eq!(machines.disk(1), RendezvousRecord::Unformed);
     assert_eq!(meet(&machines.start(1)).cluster, meet(&first).cluster);
 }
 
@@ -517,7 +521,7 @@ fn a_word_that_was_lost_is_said_by_the_next_introduction() {
         all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
     }
     // As if the power had failed after the others saved and before they said so.
-    if let Record::First { progress, .. } = &mut *machines.disks[0].lock().unwrap() {
+    if let RendezvousRecord::First { progress, .. } = &mut *machines.disks[0].lock().unwrap() {
         *progress =
             BTreeMap::from([("node-2".to_owned(), Progress::Awaited), ("node-3".to_owned(), Progress::Awaited)]);
     }
@@ -544,7 +548,7 @@ fn keys_are_handed_to_the_listed_address_only() {
             let mut channel = endpoint.connect(local, remote).await.unwrap();
             channel.send(&hello).await.unwrap();
             let _: Hello = channel.receive().await.unwrap();
-            channel.send(&Ask::Bundle).await.unwrap();
+            channel.send(&PeerRequest::Bundle).await.unwrap();
             channel.receive::<Reply>().await.unwrap()
         })
     };
@@ -573,20 +577,22 @@ fn a_single_node_forms_by_itself() {
     assert_eq!(machines.disk(0).state(), Membership::Forming(bundle.cluster));
     assert!(machines.disk(0).awaited().is_empty());
     node.close().unwrap();
-    assert_eq!(machines.disk(0), Record::Closed { cluster: bundle.cluster });
+    assert_eq!(machines.disk(0), RendezvousRecord::Closed { cluster: bundle.cluster });
 }
 
 /// A member that admits `index`, with a one-time code in place of the secret.
-fn admitting(machines: &Machines, by: usize, index: usize, code: &str) -> (Rendezvous, Arc<Mutex<Record>>) {
+fn admitting(machines: &Machines, by: usize, index: usize, code: &str) -> (Rendezvous, Arc<Mutex<RendezvousRecord>>) {
     let cluster = machines.disk(by).state().cluster().unwrap();
     let now = std::time::SystemTime::now();
     let own = config(by);
     let node = &own.cluster.control_nodes[index];
-    let bundle = MemberBundle::make(cluster, node, &crate::cluster::pki::Authorities::make(now).unwrap(), now).unwrap();
-    let record = Record::Admitting { cluster, bundle: Box::new(bundle), saved: false };
+    let bundle =
+        MemberBundle::make(cluster, node, &crate::cluster::pki::CertificateAuthorities::make(now).unwrap(), now)
+            .unwrap();
+    let record = RendezvousRecord::Admitting { cluster, bundle: Box::new(bundle), saved: false };
     let disk = Arc::new(Mutex::new(record.clone()));
     let kept = Arc::clone(&disk);
-    let keep: Keep = Box::new(move |record| {
+    let keep: SaveRecord = Box::new(move |record| {
         *kept.lock().unwrap() = record.clone();
         Ok(())
     });
@@ -600,15 +606,15 @@ fn a_blank_node_is_admitted_with_the_code_alone_whichever_it_is() {
     for (by, lost) in [(1, 0), (0, 2), (2, 1)] {
         let mut machines = Machines::new();
         let cluster = uuid::Uuid::from_u128(9);
-        *machines.disks[by].lock().unwrap() = Record::Closed { cluster };
+        *machines.disks[by].lock().unwrap() = RendezvousRecord::Closed { cluster };
         let (member, admission) = admitting(&machines, by, lost, CODE);
 
         // The deployment secret opens nothing any more.
         let stranger = machines.start(lost);
         let report = meet_until(&stranger, |report| codes(report).contains(&"peer.secret-mismatch"));
-        assert!(why(&report, &config(by).node.name) == Some(Why::SecretMismatch));
+        assert!(why(&report, &config(by).node.name) == Some(WaitReason::SecretMismatch));
         drop(stranger);
-        assert_eq!(machines.disk(lost), Record::Unformed);
+        assert_eq!(machines.disk(lost), RendezvousRecord::Unformed);
 
         machines.settings[lost].proof = Proof::of(&Secret::new(CODE.to_owned()));
         let blank = machines.start(lost);
@@ -617,20 +623,20 @@ fn a_blank_node_is_admitted_with_the_code_alone_whichever_it_is() {
             assert_eq!(meet(&blank).cluster, cluster);
         });
         assert!(machines.disk(lost).admitted());
-        assert!(matches!(&*admission.lock().unwrap(), Record::Admitting { saved: true, .. }));
+        assert!(matches!(&*admission.lock().unwrap(), RendezvousRecord::Admitting { saved: true, .. }));
         drop(member);
 
         // It has nobody to tell, whether it is the first or not.
         assert!(machines.disk(lost).awaited().is_empty());
         blank.close().unwrap();
-        assert_eq!(machines.disk(lost), Record::Closed { cluster });
+        assert_eq!(machines.disk(lost), RendezvousRecord::Closed { cluster });
 
         // The same code opens nothing once the member has closed.
         drop(blank);
         machines.lose_disk(lost);
         let again = machines.start(lost);
         let report = meet_until(&again, |report| !report.waiting.is_empty());
-        assert_eq!(why(&report, &config(by).node.name), Some(Why::Refused));
+        assert_eq!(why(&report, &config(by).node.name), Some(WaitReason::Refused));
     }
 }
 
@@ -638,27 +644,27 @@ fn a_blank_node_is_admitted_with_the_code_alone_whichever_it_is() {
 fn the_code_admits_no_other_node() {
     const CODE: &str = "6b1f0c9d2e8a47358c61d0f7b2943ea5";
     let mut machines = Machines::new();
-    *machines.disks[0].lock().unwrap() = Record::Closed { cluster: uuid::Uuid::from_u128(9) };
+    *machines.disks[0].lock().unwrap() = RendezvousRecord::Closed { cluster: uuid::Uuid::from_u128(9) };
     let (_member, admission) = admitting(&machines, 0, 2, CODE);
     machines.settings[1].proof = Proof::of(&Secret::new(CODE.to_owned()));
     let other = machines.start(1);
-    let refused = |report: &Report| matches!(why(report, "node-1"), Some(Why::Busy(_)));
+    let refused = |report: &Report| matches!(why(report, "node-1"), Some(WaitReason::Busy(_)));
     meet_until(&other, refused);
-    assert_eq!(machines.disk(1), Record::Unformed);
-    assert!(matches!(&*admission.lock().unwrap(), Record::Admitting { saved: false, .. }));
+    assert_eq!(machines.disk(1), RendezvousRecord::Unformed);
+    assert!(matches!(&*admission.lock().unwrap(), RendezvousRecord::Admitting { saved: false, .. }));
 }
 
 #[test]
 fn a_bundle_that_is_fetched_months_later_has_new_certificates() {
     let machines = Machines::new();
     let long_ago = std::time::SystemTime::now() - Duration::from_secs(300 * 24 * 60 * 60);
-    let decided = Record::decide(&config(0).cluster, "node-1", long_ago).unwrap();
+    let decided = RendezvousRecord::decide(&config(0).cluster, "node-1", long_ago).unwrap();
     *machines.disks[0].lock().unwrap() = decided.clone();
     let nodes = [machines.start(0), machines.start(1)];
     let met = all_meet(&[&nodes[0], &nodes[1]]);
-    let Record::First { bundles, .. } = &decided else { panic!("the first node has not decided") };
+    let RendezvousRecord::First { bundles, .. } = &decided else { panic!("the first node has not decided") };
     let before = &bundles["node-2"];
-    assert_eq!(met[1].authorities, before.authorities);
+    assert_eq!(met[1].cas, before.cas);
     assert_ne!(met[1].etcd_server, before.etcd_server);
     met[1].check(&config(1).cluster.control_nodes[1], std::time::SystemTime::now()).unwrap();
 }

@@ -3,7 +3,7 @@
 //! imports its OVA to verify.
 
 use contract::image::ImageFacts;
-use contract::swap::Use;
+use contract::swap::VmImage;
 use contract::version::{allows, is_older};
 use semver::VersionReq;
 
@@ -15,7 +15,7 @@ use crate::host::platform::Platform;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimant {
     /// The VM with its image.
-    pub own: Use,
+    pub own: VmImage,
     /// Fingerprint of the key that has signed the image; none for a development image.
     pub publisher: Option<String>,
     /// Of which images it may take the place; none for any that is not newer.

@@ -2,14 +2,14 @@
 
 use contract::bios_uuid::BiosUuid;
 use contract::image::ImageFacts;
-use contract::swap::{Image, Use};
+use contract::swap::{Image, VmImage};
 use semver::VersionReq;
 
 use crate::host::platform::Platform;
 
 /// What `platform` carries, with the image that it runs.
-pub fn own_use(platform: &Platform, image: &ImageFacts) -> Use {
-    Use { vm: platform.bios_uuid(), version: image.version.clone(), build: image.build.clone() }
+pub fn own_use(platform: &Platform, image: &ImageFacts) -> VmImage {
+    VmImage { vm: platform.bios_uuid(), version: image.version.clone(), build: image.build.clone() }
 }
 
 /// Why a VM may not take a disk.

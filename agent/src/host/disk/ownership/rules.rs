@@ -1,6 +1,6 @@
 //! Who may take a disk, and what its identity becomes then.
 
-use contract::swap::Use;
+use contract::swap::VmImage;
 use uuid::Uuid;
 
 use super::claimant::Claimant;
@@ -37,9 +37,9 @@ pub fn may_take(identity: &Identity, claimant: &Claimant) -> Result<(), Refusal>
 
 /// Whether this VM only starts again, or gets the disk back, with the image that it had: nothing may lock a
 /// node out then.
-fn is_known(identity: &Identity, own: &Use) -> bool {
+fn is_known(identity: &Identity, own: &VmImage) -> bool {
     let swap = identity.swap.as_ref();
-    let had = |before: Option<&Use>| before.is_some_and(|before| is_still(before, own));
+    let had = |before: Option<&VmImage>| before.is_some_and(|before| is_still(before, own));
     if had(swap.map(|swap| &swap.from)) || had(swap.and_then(|swap| swap.released.as_ref())) {
         return true;
     }
@@ -49,13 +49,13 @@ fn is_known(identity: &Identity, own: &Use) -> bool {
 }
 
 /// Whether both are the same VM, and it still runs the image that it had, as far as that is known.
-fn is_still(before: &Use, own: &Use) -> bool {
+fn is_still(before: &VmImage, own: &VmImage) -> bool {
     let same_build = before.build.is_empty() || before.build == own.build;
     before.is(own) && before.version == own.version && same_build
 }
 
 /// The identity once `own`, which may do so, has taken the disk or goes on with it.
-pub fn taken(identity: &Identity, own: &Use) -> Identity {
+pub fn taken(identity: &Identity, own: &VmImage) -> Identity {
     let mut taken = Identity { holder: own.vm, image_version: own.version.clone(), ..identity.clone() };
     let Some(swap) = &identity.swap else {
         taken.generation += u64::from(identity.holder != own.vm);
@@ -89,7 +89,7 @@ pub fn taken(identity: &Identity, own: &Use) -> Identity {
 
 /// The identity once `own` has released the disk in a clean shutdown; none if it is
 /// not its to release, belongs to no cluster yet, or holds a worker's local volumes, which are their node's in whatever VM. `id` names the swap that this begins.
-pub fn released(identity: &Identity, own: &Use, id: Uuid) -> Option<Identity> {
+pub fn released(identity: &Identity, own: &VmImage, id: Uuid) -> Option<Identity> {
     let of_worker = identity.local_volumes.is_some();
     if of_worker || identity.state != DiskState::Formed || identity.holder.is_none() || identity.holder != own.vm {
         return None;
@@ -106,7 +106,7 @@ pub fn released(identity: &Identity, own: &Use, id: Uuid) -> Option<Identity> {
 /// stands on the disk. `id` names the swap that this begins.
 pub fn taken_over(identity: &Identity, claimant: &Claimant, id: Uuid) -> Identity {
     let (own, swap) = (&claimant.own, identity.swap.as_ref());
-    let unknown = || Use { vm: identity.holder, version: identity.image_version.clone(), build: String::new() };
+    let unknown = || VmImage { vm: identity.holder, version: identity.image_version.clone(), build: String::new() };
     let from = match (identity.holder, swap) {
         (Some(holder), Some(swap)) if swap.from.vm == Some(holder) => swap.from.clone(),
         (None, Some(swap)) => swap.released.clone().unwrap_or_else(|| swap.from.clone()),

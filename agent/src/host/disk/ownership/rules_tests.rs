@@ -11,8 +11,8 @@ const C: BiosUuid = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_000
 const ID: Uuid = Uuid::from_u128(0x1d);
 
 /// A VM of an image; the build is named after the version.
-fn vm(vm: BiosUuid, version: &str) -> Use {
-    Use { vm: Some(vm), version: version.into(), build: format!("build of {version}") }
+fn vm(vm: BiosUuid, version: &str) -> VmImage {
+    VmImage { vm: Some(vm), version: version.into(), build: format!("build of {version}") }
 }
 
 fn image(version: &str) -> Image {
@@ -31,23 +31,23 @@ fn prepared(to: &str) -> Identity {
 }
 
 /// A VM with an image that nobody has signed.
-fn unsigned(own: &Use) -> Claimant {
+fn unsigned(own: &VmImage) -> Claimant {
     Claimant { own: own.clone(), publisher: None, upgrades_from: None }
 }
 
-fn may_take(identity: &Identity, own: &Use) -> Result<(), Refusal> {
+fn may_take(identity: &Identity, own: &VmImage) -> Result<(), Refusal> {
     super::may_take(identity, &unsigned(own))
 }
 
-fn taken_over(identity: &Identity, own: &Use, id: Uuid) -> Identity {
+fn taken_over(identity: &Identity, own: &VmImage, id: Uuid) -> Identity {
     super::taken_over(identity, &unsigned(own), id)
 }
 
-fn off(identity: &Identity, own: &Use) -> Identity {
+fn off(identity: &Identity, own: &VmImage) -> Identity {
     released(identity, own, ID).expect("the holder releases the disk")
 }
 
-fn on(identity: &Identity, own: &Use) -> Identity {
+fn on(identity: &Identity, own: &VmImage) -> Identity {
     assert_eq!(may_take(identity, own), Ok(()), "{own:?} and {identity:?}");
     taken(identity, own)
 }
@@ -103,10 +103,10 @@ fn who_may_take_the_disk() {
         for (vm, expected) in vms.iter().zip(row) {
             assert_eq!(may_take(identity, vm), expected, "a disk that is {name}, and {vm:?}");
             // The same VM with an agent that reads its UUID in the other order.
-            let other = Use { vm: vm.vm.map(BiosUuid::swapped), ..vm.clone() };
+            let other = VmImage { vm: vm.vm.map(BiosUuid::swapped), ..vm.clone() };
             assert_eq!(may_take(identity, &other), expected, "a disk that is {name}, and {other:?}");
             if expected.is_ok() {
-                let generation = |own: &Use| taken(identity, own).generation;
+                let generation = |own: &VmImage| taken(identity, own).generation;
                 assert_eq!(generation(&other), generation(vm), "a disk that is {name}, and {other:?}");
             }
         }
@@ -190,17 +190,17 @@ fn a_third_vm_makes_the_second_the_one_to_go_back_to() {
 fn only_the_holder_of_a_clusters_disk_releases_it() {
     assert_eq!(released(&disk(), &vm(B, "1.0.0"), ID), None);
     assert_eq!(released(&Identity { state: DiskState::Unformed, ..disk() }, &vm(A, "1.0.0"), ID), None);
-    let volumes = Some(crate::host::disk::LocalVolumes { authority_hash: "sha256:ours".into() });
+    let volumes = Some(crate::host::disk::LocalVolumes { ca_hash: "sha256:ours".into() });
     assert_eq!(released(&Identity { local_volumes: volumes, ..disk() }, &vm(A, "1.0.0"), ID), None, "a worker's");
     assert_eq!(released(&Identity { state: DiskState::Erasing, ..disk() }, &vm(A, "1.0.0"), ID), None);
     assert_eq!(released(&Identity { holder: None, ..disk() }, &vm(A, "1.0.0"), ID), None);
-    let nameless = Use { vm: None, ..vm(A, "1.0.0") };
+    let nameless = VmImage { vm: None, ..vm(A, "1.0.0") };
     assert_eq!(released(&Identity { holder: None, ..disk() }, &nameless, ID), None);
 }
 
 #[test]
 fn a_vm_without_uuid_goes_by_its_image() {
-    let nameless = |version: &str| Use { vm: None, ..vm(A, version) };
+    let nameless = |version: &str| VmImage { vm: None, ..vm(A, version) };
     let identity = Identity { holder: None, ..disk() };
     assert_eq!(on(&identity, &nameless("1.0.0")), identity);
     assert_eq!(may_take(&identity, &nameless("0.9.0")), older("1.0.0"));
@@ -311,7 +311,7 @@ fn an_image_follows_only_those_that_it_allows() {
 
 #[test]
 fn a_vm_without_uuid_restarts_whatever_is_pinned() {
-    let nameless = |version: &str| Use { vm: None, ..vm(A, version) };
+    let nameless = |version: &str| VmImage { vm: None, ..vm(A, version) };
     let identity = Identity { holder: None, publisher: Some("pinned".into()), ..disk() };
     assert_eq!(may_take(&identity, &nameless("1.0.0")), Ok(()));
     assert_eq!(may_take(&identity, &nameless("2.0.0")), Err(Refusal::Publisher("pinned".into())));
@@ -320,7 +320,7 @@ fn a_vm_without_uuid_restarts_whatever_is_pinned() {
     // One that awaits another image is not for a VM of the image that had it in another build.
     let swap = prepared("2.0.0").swap.map(|swap| Swap { from: nameless("1.0.0"), ..swap });
     let awaits = Identity { swap, ..identity };
-    let other = Use { build: "another".into(), ..nameless("1.0.0") };
+    let other = VmImage { build: "another".into(), ..nameless("1.0.0") };
     assert_eq!(may_take(&awaits, &nameless("1.0.0")), Ok(()));
     assert_eq!(may_take(&awaits, &other), Err(Refusal::OtherImage(image("2.0.0"))));
 }

@@ -1,6 +1,6 @@
 //! What comes next where no swap is open.
 
-use super::super::{Change, SeenCluster};
+use super::super::{Change, ObservedCluster};
 use super::{FORMER, NEW, SIZE, ended, images, names, next, next_beside, swap, turned};
 use crate::decisions::fixture::now;
 use crate::objects::{DO, TenantClusterReason};
@@ -68,8 +68,21 @@ fn after_what_was_abandoned_nodes_are_asked_whether_they_run_the_pinned_image() 
     let of = |has_drifted| {
         let (cluster, swap, abandoned, raise, images) = (&cluster, None, None, None, images.as_slice());
         let (size, room, plan_room, rests, now) = (Ok(SIZE), None, None, None, now().0);
-        SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
-            .next()
+        ObservedCluster {
+            cluster,
+            swap,
+            abandoned,
+            raise,
+            images,
+            minor,
+            size,
+            room,
+            plan_room,
+            rests,
+            has_drifted,
+            now,
+        }
+        .next()
     };
     assert!(is_asked(&of(true), &Change::Nothing) && of(false) == Change::Nothing);
 }

@@ -8,8 +8,8 @@ use super::super::Change;
 use super::super::shown::says;
 use super::{FORMER, NEW, ended, names, next, next_beside, swap, turned};
 use crate::decisions::fixture::now;
-use crate::decisions::rest::{Rest, swap_reasons};
-use crate::decisions::swapping::{Stage, Swapping};
+use crate::decisions::pause_reason::{PauseReason, swap_reasons};
+use crate::decisions::swap_progress::{Stage, SwapProgress};
 use crate::objects::{DO, Operation, OperationReason, TenantClusterReason, set};
 
 #[test]
@@ -19,8 +19,8 @@ fn while_the_control_cluster_is_being_changed_nothing_is_planned_and_what_is_und
     assert!(waits(&beside(None)), "{:?}", beside(None));
     let mut open = swap(&[]);
     assert_eq!(beside(Some(&open)), Change::Show("shop-1".to_owned()));
-    let rest = Rest::ControlCluster("cp2".to_owned());
-    for (reason, words) in swap_reasons(Some(&rest), &Swapping::of(&open).unwrap().unwrap()) {
+    let rest = PauseReason::ControlCluster("cp2".to_owned());
+    for (reason, words) in swap_reasons(Some(&rest), &SwapProgress::of(&open).unwrap().unwrap()) {
         set(&mut open.status.as_mut().unwrap().conditions, reason, &words, 1, &now());
     }
     assert!(says(&open, OperationReason::ControlClusterChanges).is_some() && waits(&beside(Some(&open))));
@@ -37,7 +37,7 @@ fn beside_a_change_of_the_control_cluster_a_swap_can_be_taken_back_or_abandoned_
     let mut is_back = turned("back");
     is_back["only"] = json!(0);
     let node_is_back = swap(&[is_back]);
-    assert!(matches!(Swapping::of(&node_is_back).unwrap().unwrap().stage, Stage::NodeIsBack(_)));
+    assert!(matches!(SwapProgress::of(&node_is_back).unwrap().unwrap().stage, Stage::NodeIsBack(_)));
     let begun = swap(&[json!({"event": "begun", "action": "import", "node": 0})]);
     for mut operation in [node_is_back, begun, swap(&ended("upgraded"))] {
         let go = |verb| Change::Go("shop-1".to_owned(), verb);

@@ -7,10 +7,10 @@ mod raises;
 
 use serde_json::{Value, json};
 
-use super::{Change, SeenCluster};
+use super::{Change, ObservedCluster};
 use crate::decisions::fixture::{self, cluster, image, now};
-use crate::decisions::rest::Rest;
-use crate::decisions::swapping::{Swapping, unsettled};
+use crate::decisions::pause_reason::PauseReason;
+use crate::decisions::swap_progress::{SwapProgress, unsettled};
 use crate::objects::{ControlPlaneSize, NodeImage, Operation, Resolved, TenantCluster, TenantClusterStatus, set};
 use crate::records::fixture::plan;
 
@@ -46,7 +46,7 @@ pub(in crate::decisions) fn swap(entries: &[Value]) -> Operation {
 }
 
 pub(in crate::decisions) fn shows(operation: &mut Operation) {
-    let swapping = Swapping::of(operation).unwrap().unwrap();
+    let swapping = SwapProgress::of(operation).unwrap().unwrap();
     let status = operation.status.as_mut().unwrap();
     (status.step, status.outcome) = (swapping.step.clone(), swapping.ending().map(|it| it.words().to_owned()));
     for (reason, words) in swapping.reasons() {
@@ -77,12 +77,12 @@ fn next(cluster: &TenantCluster, operation: Option<&Operation>) -> Change {
 /// The same where this says that the control cluster is being changed.
 fn next_beside(cluster: &TenantCluster, operation: Option<&Operation>, change: Option<&str>) -> Change {
     let images = images();
-    let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
+    let swap = operation.map(|operation| (operation, SwapProgress::of(operation).unwrap().unwrap()));
     let minor = "1.36".parse().ok();
-    let rests = Rest::of(cluster, change.map(str::to_owned));
+    let rests = PauseReason::of(cluster, change.map(str::to_owned));
     let (size, has_drifted, now) = (Ok(SIZE), false, now().0);
     let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
     let (images, raise, room, plan_room) = (images.as_slice(), None, None, None);
-    SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
+    ObservedCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
         .next()
 }

@@ -8,8 +8,8 @@ use super::super::Change;
 use super::super::shown::says;
 use super::{FORMER, NEW, ended, names, next, swap, turned};
 use crate::decisions::fixture::now;
-use crate::decisions::rest::{Rest, swap_reasons};
-use crate::decisions::swapping::Swapping;
+use crate::decisions::pause_reason::{PauseReason, swap_reasons};
+use crate::decisions::swap_progress::SwapProgress;
 use crate::objects::{Commit, DO, OperationReason, TenantClusterReason, set};
 use crate::records::fixture;
 
@@ -34,8 +34,8 @@ fn an_open_swap_goes_on_and_the_former_image_turns_it_until_it_may_be_final() {
     paused.spec.paused = true;
     assert_eq!(next(&paused, Some(&open)), Change::Show("shop-1".to_owned()), "it says that it rests");
     let mut rests = open.clone();
-    let swapping = Swapping::of(&rests).unwrap().unwrap();
-    for (reason, words) in swap_reasons(Some(&Rest::Paused), &swapping) {
+    let swapping = SwapProgress::of(&rests).unwrap().unwrap();
+    for (reason, words) in swap_reasons(Some(&PauseReason::Paused), &swapping) {
         set(&mut rests.status.as_mut().unwrap().conditions, reason, &words, 1, &now());
     }
     assert!(says(&rests, OperationReason::Paused).is_some());
@@ -51,7 +51,7 @@ fn an_open_swap_goes_on_and_the_former_image_turns_it_until_it_may_be_final() {
     // What was said before does not stand there for days.
     let mut upgraded = swap(&ended("upgraded"));
     let conditions = &mut upgraded.status.as_mut().unwrap().conditions;
-    set(conditions, OperationReason::NotToBeHad, &Rest::Paused.refuses(None), 1, &now());
+    set(conditions, OperationReason::NotToBeHad, &PauseReason::Paused.refuses(None), 1, &now());
     let mut manual = names(Some(NEW));
     manual.spec.upgrade.commit = Commit::Manual;
     assert_eq!(next(&manual, Some(&upgraded)), Change::Show("shop-1".to_owned()), "it is not paused any more");

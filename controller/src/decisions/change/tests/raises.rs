@@ -1,11 +1,11 @@
 //! Kubernetes after the image.
 
-use super::super::{Change, SeenCluster};
+use super::super::{Change, ObservedCluster};
 use super::{SIZE, images, names};
 use crate::decisions::fixture::now;
-use crate::decisions::health::Doing;
+use crate::decisions::health::OperationPhase;
 use crate::decisions::obstacle::Obstacle;
-use crate::decisions::rest::Rest;
+use crate::decisions::pause_reason::PauseReason;
 use crate::objects::{TenantCluster, TenantClusterReason};
 
 #[test]
@@ -13,11 +13,24 @@ fn the_minor_follows_the_image_and_never_goes_down() {
     let mut cluster = names(None);
     let images = images();
     let of = |cluster: &TenantCluster, minor: &str| {
-        let (minor, rests) = (minor.parse().ok(), Rest::of(cluster, None));
+        let (minor, rests) = (minor.parse().ok(), PauseReason::of(cluster, None));
         let (size, room, plan_room, has_drifted, now) = (Ok(SIZE), None, None, false, now().0);
         let (swap, abandoned, raise, images) = (None, None, None, images.as_slice());
-        SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
-            .next()
+        ObservedCluster {
+            cluster,
+            swap,
+            abandoned,
+            raise,
+            images,
+            minor,
+            size,
+            room,
+            plan_room,
+            rests,
+            has_drifted,
+            now,
+        }
+        .next()
     };
     assert_eq!(of(&cluster, "1.36"), Change::Nothing);
     assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));
@@ -28,5 +41,5 @@ fn the_minor_follows_the_image_and_never_goes_down() {
     cluster.spec.paused = true;
     assert!(matches!(of(&cluster, "1.35"), Change::Waits(TenantClusterReason::Changing, _)));
     let obstacle = Change::Blocked(Obstacle::new(TenantClusterReason::ImageUnsuitable, "x"));
-    assert!(matches!(obstacle.doing(), Doing::IsStuck(_)) && !obstacle.is_to_do());
+    assert!(matches!(obstacle.doing(), OperationPhase::Blocked(_)) && !obstacle.is_to_do());
 }

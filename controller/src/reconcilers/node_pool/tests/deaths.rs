@@ -8,13 +8,14 @@ use crate::term::Term;
 
 impl Pooled {
     /// A reconcile by a controller that may die: none if it has.
-    async fn reconcile_at(&self, objects: &Mortal) -> Option<Result<Action, Trouble>> {
+    async fn reconcile_at(&self, objects: &Mortal) -> Option<Result<Action, ReconcileError>> {
         let World { place, clock, term, .. } = &self.0;
-        let (work, there) = (PoolWork(Work { objects, places: place, term, clock, is_marked: true }), self.there());
+        let (work, there) =
+            (PoolReconciler(Reconciler { objects, places: place, term, clock, is_marked: true }), self.there());
         tokio::select! {
             biased;
             () = objects.died.notified() => None,
-            done = work.bring_on(&there) => Some(done),
+            done = work.reconcile(&there) => Some(done),
         }
     }
 

@@ -339,10 +339,10 @@ async fn a_pool_that_has_gone_is_forgotten() {
     let (uid, generation) = (known.metadata.uid.clone().unwrap(), known.metadata.generation.unwrap_or_default());
     // Its status is written last.
     pooled.reconcile().await.unwrap();
-    assert!(term.looks().have(&uid, generation));
+    assert!(term.observed_generations().have(&uid, generation));
     api.remove::<NodePool>(Some("team-blue"), "shop-general");
     reconcile(&known, api, place, (term, clock)).await.unwrap();
-    assert!(api.names("nodepools").is_empty() && !term.looks().have(&uid, generation));
+    assert!(api.names("nodepools").is_empty() && !term.observed_generations().have(&uid, generation));
 }
 
 #[tokio::test(start_paused = true)]

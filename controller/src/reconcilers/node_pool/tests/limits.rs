@@ -108,9 +108,9 @@ async fn pools_that_grow_at_the_same_time_share_what_there_is_room_for() {
     other.metadata.name = Some("shop-other".to_owned());
     pooled.0.api.put(&other);
     let World { api, place, clock, term, .. } = &pooled.0;
-    let work = PoolWork(Work { objects: api, places: place, term, clock, is_marked: true });
+    let work = PoolReconciler(Reconciler { objects: api, places: place, term, clock, is_marked: true });
     for _ in 0..6 {
-        let _ = tokio::join!(pooled.reconcile(), work.bring_on(&other));
+        let _ = tokio::join!(pooled.reconcile(), work.reconcile(&other));
         assert!(pooled.workers().len() <= 2, "{:?}", pooled.workers());
         tokio::time::sleep(Duration::from_secs(30)).await;
     }

@@ -12,18 +12,18 @@ use fleet::control_plane::{DeploymentRecord, Guests};
 use fleet::hypervisor::{PowerState, Vm};
 use kube::ResourceExt;
 
-use super::super::Work;
+use super::super::Reconciler;
 use super::super::operations::JUDGING;
-use super::super::place::Opened;
+use super::super::place::ProviderSession;
 use super::words::shortened;
-use crate::context::{Attempt, Trouble};
+use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{adopted, left_prepared, may_cancel, pinned_as_run, superseded};
 use crate::objects::{ControlPlaneSize, Deployment, Machine, NodeImage, TenantCluster};
 use crate::reach::kinds;
-use crate::records::{deployment_of, kept_of};
+use crate::records::{deployment_of, deployment_record};
 
 /// What has become of swaps that nodes have prepared, or failed to, and that a person wants cancelled.
-pub(super) enum Cancelled {
+pub(super) enum CancelResult {
     /// None is left.
     All,
     /// Of which it is not cancelled, and why.
@@ -34,7 +34,7 @@ pub(super) enum Cancelled {
     Otherwise,
 }
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// Takes the VMs of control nodes as they are.
     ///
     /// # Errors
@@ -43,10 +43,10 @@ impl Work<'_> {
         &self,
         cluster: &TenantCluster,
         (deployment, machines): (&Deployment, &[Machine]),
-        (opened, guests): (&Opened, &dyn Guests),
-    ) -> Result<Result<(), String>, Trouble> {
+        (opened, guests): (&ProviderSession, &dyn Guests),
+    ) -> Result<Result<(), String>, ReconcileError> {
         let name = cluster.name_any();
-        let kept = kept_of(&name, deployment).map_err(anyhow::Error::from)?;
+        let kept = deployment_record(&name, deployment).map_err(anyhow::Error::from)?;
         let proving = Box::pin(self.proved(cluster, &kept, (opened, guests)));
         let (kept, vms, said) = match self.within(JUDGING, proving).await? {
             Some(Ok(proved)) => proved,
@@ -65,7 +65,7 @@ impl Work<'_> {
             Ok(superseded) => superseded,
             Err(why) => return Ok(Err(why)),
         };
-        let operator = self.operator(cluster, opened, guests, &kept).await?;
+        let operator = self.upgrade_context(cluster, opened, guests, &kept).await?;
         match self.within(JUDGING, Box::pin(operator.ends_swaps(&said))).await? {
             Some(Ok(())) => {}
             Some(Err(error)) => return Ok(Err(format!("{error:#}"))),
@@ -91,15 +91,15 @@ impl Work<'_> {
         &self,
         cluster: &TenantCluster,
         deployment: &Deployment,
-        (opened, guests): (&Opened, &dyn Guests),
-    ) -> Result<Cancelled, Trouble> {
+        (opened, guests): (&ProviderSession, &dyn Guests),
+    ) -> Result<CancelResult, ReconcileError> {
         let name = cluster.name_any();
-        let kept = kept_of(&name, deployment).map_err(anyhow::Error::from)?;
+        let kept = deployment_record(&name, deployment).map_err(anyhow::Error::from)?;
         if !kept.formed {
             // No swap begins before.
-            return Ok(Cancelled::All);
+            return Ok(CancelResult::All);
         }
-        let operator = self.operator(cluster, opened, guests, &kept).await?;
+        let operator = self.upgrade_context(cluster, opened, guests, &kept).await?;
         let asking = Box::pin(async {
             let vms = opened.hypervisor.vms().await?;
             let said = operator.told(&vms).await;
@@ -108,12 +108,12 @@ impl Work<'_> {
         // Who wants something else meanwhile waits for no node that is silent.
         let asked = tokio::select! {
             asked = self.within(JUDGING, asking) => asked?,
-            () = self.is_wanted_otherwise(cluster) => return Ok(Cancelled::Otherwise),
+            () = self.until_superseded(cluster) => return Ok(CancelResult::Otherwise),
         };
         let (vms, said) = match asked {
             Some(Ok(told)) => told,
-            Some(Err(error)) => return Ok(Cancelled::Waits(format!("looking for VMs: {error:#}"))),
-            None => return Ok(Cancelled::Waits(not_all_asked())),
+            Some(Err(error)) => return Ok(CancelResult::Waits(format!("looking for VMs: {error:#}"))),
+            None => return Ok(CancelResult::Waits(not_all_asked())),
         };
         let (mut told, mut silent) = (Vec::new(), Vec::new());
         for said in said {
@@ -124,19 +124,19 @@ impl Work<'_> {
         }
         if !silent.is_empty() {
             let silent = silent.join("; ");
-            return Ok(Cancelled::Waits(format!("not all control nodes say what they are ready for: {silent}")));
+            return Ok(CancelResult::Waits(format!("not all control nodes say what they are ready for: {silent}")));
         }
         let left = left_prepared(told, &self.operations(cluster).await?);
-        let Some(words) = may_cancel(&left, &vms, cluster) else { return Ok(Cancelled::All) };
+        let Some(words) = may_cancel(&left, &vms, cluster) else { return Ok(CancelResult::All) };
         let why = match self.within(JUDGING, Box::pin(operator.ends_swaps(&left))).await? {
             Some(Ok(())) => {
                 log::warn!("{name}: it is cancelled by a person's word: {words}");
-                return Ok(Cancelled::All);
+                return Ok(CancelResult::All);
             }
             Some(Err(error)) => format!("{error:#}"),
             None => not_all_asked(),
         };
-        Ok(Cancelled::Refused(format!("{words}. It is not cancelled yet: {why}")))
+        Ok(CancelResult::Refused(format!("{words}. It is not cancelled yet: {why}")))
     }
 
     /// What is kept of control nodes that run in the VMs that are there, with these, and with what each node says of itself: that it runs in
@@ -145,14 +145,15 @@ impl Work<'_> {
         &self,
         cluster: &TenantCluster,
         kept: &DeploymentRecord,
-        (opened, guests): (&Opened, &dyn Guests),
+        (opened, guests): (&ProviderSession, &dyn Guests),
     ) -> anyhow::Result<(DeploymentRecord, Vec<Vm>, Vec<Node>)> {
         let vms = opened.hypervisor.vms().await?;
         let adopted = adopted(kept, &vms).map_err(anyhow::Error::msg)?;
         let authority = shown(opened, &adopted, &vms).await?;
         let adopted = DeploymentRecord { authority: Some(authority), ..adopted };
         let said = {
-            let operator = self.operator(cluster, opened, guests, &adopted).await.map_err(anyhow::Error::from)?;
+            let operator =
+                self.upgrade_context(cluster, opened, guests, &adopted).await.map_err(anyhow::Error::from)?;
             operator.proved(&vms).await?
         };
         Ok((adopted, vms, said))
@@ -160,12 +161,12 @@ impl Work<'_> {
 }
 
 /// The authority that the VMs show of all nodes that run, which is the one that the cluster has formed with, if that is noted.
-async fn shown(opened: &Opened, kept: &DeploymentRecord, vms: &[Vm]) -> anyhow::Result<Fingerprint> {
+async fn shown(opened: &ProviderSession, kept: &DeploymentRecord, vms: &[Vm]) -> anyhow::Result<Fingerprint> {
     let mut all = BTreeSet::new();
     let runs = |vm: &&Vm| vm.power == PowerState::On && kept.nodes.iter().any(|node| node.vm == Some(vm.uuid()));
     for vm in vms.iter().filter(runs) {
         let shown = opened.hypervisor.fingerprints(&vm.reference).await?;
-        all.insert(shown.with_context(|| format!("{vm} shows no cluster yet"))?.authority);
+        all.insert(shown.with_context(|| format!("{vm} shows no cluster yet"))?.ca);
     }
     ensure!(all.len() == 1, "the VMs of its control nodes show {} different authorities", all.len());
     let shown = all.into_iter().next().context("no VM of a control node is there")?;

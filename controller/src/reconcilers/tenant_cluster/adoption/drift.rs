@@ -6,19 +6,21 @@ use fleet::control_plane::{DeployStatus, Guests};
 use fleet::hypervisor::Vm;
 use kube::ResourceExt;
 
-use super::super::place::Opened;
-use super::super::{After, STUCK, Work};
-use super::adopt::Cancelled;
+use super::super::place::ProviderSession;
+use super::super::{Reconciler, STUCK, StepOutcome};
+use super::adopt::CancelResult;
 use super::words::{shortened, stays, waits_for};
-use crate::context::{Attempt, Trouble};
+use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    Doing, ahead, are_bare, drifted, is_one_too_many, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted,
-    without_disk,
+    OperationPhase, ahead, are_bare, drifted, is_one_too_many, is_open_swap, is_to_adopt, last_swap, may_adopt,
+    why_not_adopted, without_disk,
 };
-use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, Standing, TenantCluster};
+use crate::objects::{
+    ADOPT, ConditionStatus, Deployment, Machine, NodePool, NodePoolReason, Reason as _, TenantCluster,
+};
 use crate::reach::kinds;
-use crate::records::kept_of;
-use crate::term::Looks;
+use crate::records::deployment_record;
+use crate::term::ObservedGenerations;
 
 /// Of so many pools it is said beside their names why a person's word waits for them: there is to be room for all else.
 const REASONS: usize = 3;
@@ -26,28 +28,28 @@ const REASONS: usize = 3;
 /// What comes of VMs that are newer than the database, and of a person's word to adopt what is there.
 pub(in crate::reconcilers::tenant_cluster) enum Drift {
     /// Nothing else is done before the next look.
-    Ends(After),
+    Ends(StepOutcome),
     /// All else is done. Why the word stays, for people; none where there is none.
     Passes(Option<String>),
 }
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// What is done where VMs are newer than the database, or a person has asked for them to be adopted.
     pub(in crate::reconcilers::tenant_cluster) async fn drifts(
         &self,
         cluster: &TenantCluster,
         (deployment, machines): (&Deployment, &[Machine]),
-        (opened, guests): (&Opened, &dyn Guests),
+        (opened, guests): (&ProviderSession, &dyn Guests),
         (seen, newer): (&DeployStatus, &[Vm]),
-    ) -> Result<Drift, Trouble> {
+    ) -> Result<Drift, ReconcileError> {
         let drifted = match drifted(newer) {
             None if !is_to_adopt(cluster) => return Ok(Drift::Passes(None)),
             None => match self.cancels_prepared(cluster, deployment, (opened, guests)).await? {
                 // What nodes are only ready for no VM shows.
-                Cancelled::All => return self.ends_adoption(cluster, deployment, (opened, seen)).await,
-                Cancelled::Waits(why) => return Ok(waits(&why)),
-                Cancelled::Otherwise => return Ok(Drift::Ends(After::Again)),
-                Cancelled::Refused(words) => words,
+                CancelResult::All => return self.ends_adoption(cluster, deployment, (opened, seen)).await,
+                CancelResult::Waits(why) => return Ok(waits(&why)),
+                CancelResult::Otherwise => return Ok(Drift::Ends(StepOutcome::RequeueNow)),
+                CancelResult::Refused(words) => words,
             },
             Some(words) => {
                 // Whoever is told to adopt them is not refused for what they are then.
@@ -60,14 +62,14 @@ impl Work<'_> {
                     None if !is_to_adopt(cluster) => may_adopt(&words, cluster),
                     None => match self.adopts(cluster, (deployment, machines), (opened, guests)).await? {
                         // What is left is seen by the next look: the word is taken away once that is nothing.
-                        Ok(()) => return Ok(Drift::Ends(After::Again)),
+                        Ok(()) => return Ok(Drift::Ends(StepOutcome::RequeueNow)),
                         // It stays asked for: what is in the way may pass by itself, and may be mended.
                         Err(why) => format!("{words}. They are not adopted yet: {why}"),
                     },
                 }
             }
         };
-        self.has_drifted(cluster, machines, seen, drifted).await.map(Drift::Ends)
+        self.report_drift(cluster, machines, seen, drifted).await.map(Drift::Ends)
     }
 
     /// Takes the word away once nothing is left to adopt. Workers are their pools' to adopt, which say so once they have looked at them.
@@ -75,10 +77,10 @@ impl Work<'_> {
         &self,
         cluster: &TenantCluster,
         deployment: &Deployment,
-        (opened, seen): (&Opened, &DeployStatus),
-    ) -> Result<Drift, Trouble> {
+        (opened, seen): (&ProviderSession, &DeployStatus),
+    ) -> Result<Drift, ReconcileError> {
         // Before they are listed: one may be looked at meanwhile, and what is listed of it is of before.
-        let looks = self.term.looks();
+        let looks = self.term.observed_generations();
         let pools = self.pools(cluster).await?;
         let mut awaited = Vec::new();
         if seen.waits.iter().any(|wait| wait.lasting) {
@@ -98,8 +100,8 @@ impl Work<'_> {
         if !awaited.is_empty() {
             return Ok(waits(&awaited.join("; ")));
         }
-        self.has_adopted(cluster).await?;
-        Ok(Drift::Ends(After::Again))
+        self.remove_adopt_annotation(cluster).await?;
+        Ok(Drift::Ends(StepOutcome::RequeueNow))
     }
 
     /// Why control nodes that have VMs and run in none are not given up: their data disks may be on their way, and not by a swap whose journal
@@ -108,15 +110,15 @@ impl Work<'_> {
         &self,
         cluster: &TenantCluster,
         deployment: &Deployment,
-        opened: &Opened,
-    ) -> Result<Option<String>, Trouble> {
+        opened: &ProviderSession,
+    ) -> Result<Option<String>, ReconcileError> {
         let operations = self.operations(cluster).await?;
         if last_swap(&operations).filter(is_open_swap).is_some() {
             return Ok(None);
         }
-        let kept = kept_of(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
+        let kept = deployment_record(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
         let vms = opened.hypervisor.vms().await;
-        self.term.may()?;
+        self.term.ensure_active()?;
         Ok(match vms {
             Ok(vms) => without_disk(&kept, &vms),
             Err(error) => Some(format!("nobody could look for VMs: {}", shortened(&error.to_string()))),
@@ -124,21 +126,21 @@ impl Work<'_> {
     }
 
     /// Says that VMs are newer than what is kept of them.
-    async fn has_drifted(
+    async fn report_drift(
         &self,
         cluster: &TenantCluster,
         machines: &[Machine],
         seen: &DeployStatus,
         words: String,
-    ) -> Result<After, Trouble> {
+    ) -> Result<StepOutcome, ReconcileError> {
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
         let adopts = waits_for(cluster, "this is in the way");
-        self.say(cluster, machines, seen, Doing::HasDrifted(words), is_at_hand, adopts).await?;
-        Ok(After::Rest(STUCK))
+        self.say(cluster, machines, seen, OperationPhase::Drifted(words), is_at_hand, adopts).await?;
+        Ok(StepOutcome::RequeueAfter(STUCK))
     }
 
     /// Takes away that a person has asked for VMs to be adopted: it is noted.
-    async fn has_adopted(&self, cluster: &TenantCluster) -> Result<(), Trouble> {
+    async fn remove_adopt_annotation(&self, cluster: &TenantCluster) -> Result<(), ReconcileError> {
         let Some(now) = self.find(cluster).await?.filter(is_to_adopt) else { return Ok(()) };
         kinds::remove_annotation(self.objects, &now, ADOPT).await.attempting("taking away that VMs are to be adopted")
     }
@@ -148,9 +150,9 @@ impl Work<'_> {
     pub(in crate::reconcilers::tenant_cluster) async fn newer(
         &self,
         cluster: &TenantCluster,
-        opened: &Opened,
+        opened: &ProviderSession,
         seen: &DeployStatus,
-    ) -> Result<Option<Vec<Vm>>, Trouble> {
+    ) -> Result<Option<Vec<Vm>>, ReconcileError> {
         if !seen.looked {
             return Ok(None);
         }
@@ -161,11 +163,15 @@ impl Work<'_> {
     }
 
     /// The VMs that are newer than the journal of a swap that is open; none at all where the place does not say.
-    async fn ahead(&self, cluster: &TenantCluster, opened: &Opened) -> Result<Option<Vec<Vm>>, Trouble> {
+    async fn ahead(
+        &self,
+        cluster: &TenantCluster,
+        opened: &ProviderSession,
+    ) -> Result<Option<Vec<Vm>>, ReconcileError> {
         let operations = self.operations(cluster).await?;
         let Some(open) = last_swap(&operations).filter(is_open_swap) else { return Ok(Some(Vec::new())) };
         let vms = opened.hypervisor.vms().await.inspect_err(|error| log::debug!("looking for VMs: {error}"));
-        self.term.may()?;
+        self.term.ensure_active()?;
         Ok(vms.ok().map(|vms| ahead(open, &vms)))
     }
 }
@@ -173,7 +179,7 @@ impl Work<'_> {
 /// Why workers of a pool may be newer than the database: it says so itself, or nobody could look at them last; or nobody has in this term,
 /// for what it says then may be of before the database was turned back. None where they are not, and for one that is one too many among all of
 /// its cluster: it is not looked at for as long as it is one.
-fn awaits(pool: &NodePool, all: &[NodePool], looks: &Looks) -> Option<String> {
+fn awaits(pool: &NodePool, all: &[NodePool], looks: &ObservedGenerations) -> Option<String> {
     let (uid, generation) = (pool.metadata.uid.as_deref().unwrap_or_default(), pool.metadata.generation);
     let is_known = looks.have(uid, generation.unwrap_or_default());
     let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
@@ -190,7 +196,7 @@ fn awaits(pool: &NodePool, all: &[NodePool], looks: &Looks) -> Option<String> {
     if !is_unknown && !says(NodePoolReason::NotReached) {
         return None;
     }
-    let why = ready.filter(|ready| ready.status != Standing::True);
+    let why = ready.filter(|ready| ready.status != ConditionStatus::True);
     let why = why.map(|ready| format!(", {}, {}", ready.reason, shortened(&ready.message))).unwrap_or_default();
     Some(format!("nobody has looked at its workers yet{why}"))
 }

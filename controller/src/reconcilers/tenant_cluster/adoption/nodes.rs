@@ -5,18 +5,18 @@ use std::time::Duration;
 use anyhow::Context as _;
 use contract::bios_uuid::BiosUuid;
 use contract::node::Node;
-use contract::swap::{Refused, Stage};
+use contract::swap::{Rejection, Stage};
 use fleet::hypervisor::{PowerState, Vm};
 use fleet::upgrade::{Asked, Nodes};
 use futures_util::future::join_all;
 
-use super::super::operations::Operator;
+use super::super::operations::UpgradeContext;
 use crate::decisions::{is_lost, power_of};
 
 /// How long a node may take to say how it is.
 const ANSWERS: Duration = Duration::from_secs(30);
 
-impl Operator<'_> {
+impl UpgradeContext<'_> {
     /// What each control node says of itself, once it says that it runs in the VM that is kept of it. One that has no VM which holds a data
     /// disk is lost, and stays as it is noted: it is not waited for, and may not answer from elsewhere.
     ///
@@ -44,7 +44,7 @@ impl Operator<'_> {
             );
             let is_final = told.swap.as_ref().is_none_or(|swap| swap.stage != Stage::Taken);
             anyhow::ensure!(
-                is_final || told.good.is_some(),
+                is_final || told.healthy.is_some(),
                 "{name} runs in a new VM that is not final, and is not found good: mend what it says, and it becomes final with the others"
             );
             said.push(told);
@@ -92,7 +92,7 @@ impl Operator<'_> {
             match asked.with_context(|| format!("asking {name} to end its swap"))? {
                 Asked::Done => {}
                 Asked::Begun => anyhow::bail!("{name} is ending its swap"),
-                Asked::Refused(Refused { code, reason }) => {
+                Asked::Refused(Rejection { code, reason }) => {
                     anyhow::bail!("{name} refuses to end its swap: {reason} ({code})")
                 }
                 Asked::Unknown => anyhow::bail!("{name} has a swap open, and its image ends none when it is asked"),

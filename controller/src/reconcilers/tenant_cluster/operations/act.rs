@@ -1,30 +1,32 @@
 //! What was decided is done.
 
-use super::super::{After, Work};
+use super::super::{Reconciler, StepOutcome};
 use super::WAITING;
-use super::decide::Changing;
+use super::decide::ChangeDecision;
 use super::fleet_upgrade::Task;
-use super::operator::Operator;
-use crate::context::Trouble;
+use super::upgrade_context::UpgradeContext;
+use crate::context::ReconcileError;
 use crate::decisions::{Change, blocked};
 use crate::objects::{Machine, OperationKind, OperationReason, TenantCluster};
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// Does what was decided.
     pub(in crate::reconcilers::tenant_cluster) async fn operate(
         &self,
         cluster: &TenantCluster,
         machines: &[Machine],
-        changing: &Changing,
-        operator: Operator<'_>,
-    ) -> Result<After, Trouble> {
+        changing: &ChangeDecision,
+        operator: UpgradeContext<'_>,
+    ) -> Result<StepOutcome, ReconcileError> {
         match &changing.change {
-            Change::Nothing | Change::Blocked(_) | Change::Waits(..) | Change::Judge(..) => Ok(After::Rest(WAITING)),
+            Change::Nothing | Change::Blocked(_) | Change::Waits(..) | Change::Judge(..) => {
+                Ok(StepOutcome::RequeueAfter(WAITING))
+            }
             Change::Show(name) => {
                 if let Some(operation) = self.operation(cluster, name).await? {
                     self.show_operation(cluster, &operation).await?;
                 }
-                Ok(After::Again)
+                Ok(StepOutcome::RequeueNow)
             }
             Change::Answer(name, refused) => {
                 if let Some(words) = refused {
@@ -38,12 +40,12 @@ impl Work<'_> {
                     self.note_operation(cluster, name, &[said], |_| ()).await?;
                 }
                 self.take_away(cluster, name).await?;
-                Ok(After::Again)
+                Ok(StepOutcome::RequeueNow)
             }
             Change::Pin(resolved, of) => self.pin(cluster, machines, resolved, of.as_deref()).await,
             Change::Swap(image, again, size) => self.swap(cluster, (image, *size), again.as_deref(), operator).await,
             Change::Go(name, verb) => {
-                let Some((_, swapping)) = &changing.swap else { return Ok(After::Again) };
+                let Some((_, swapping)) = &changing.swap else { return Ok(StepOutcome::RequeueNow) };
                 self.swaps(cluster, Some(name), Task::Go(*verb, swapping.id), operator).await
             }
             Change::Raise(to, again) => self.raise(cluster, machines, *to, again.is_some(), operator).await,
@@ -55,7 +57,7 @@ impl Work<'_> {
                 let outcome = "abandoned".to_owned();
                 self.note_operation(cluster, name, &said, |status| status.outcome = Some(outcome.clone())).await?;
                 self.take_away(cluster, name).await?;
-                Ok(After::Again)
+                Ok(StepOutcome::RequeueNow)
             }
         }
     }

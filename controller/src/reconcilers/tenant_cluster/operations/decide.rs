@@ -7,11 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::super::Work;
-use crate::context::{Attempt, Trouble};
+use super::super::Reconciler;
+use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    Change, Obstacle, Rest, SeenCluster, Stage, Swapping, asked, control_cluster, has_drifted, last_swap, lowest_minor,
-    raise_name, unsettled,
+    Change, ObservedCluster, Obstacle, PauseReason, Stage, SwapProgress, asked, control_cluster, has_drifted,
+    last_swap, lowest_minor, raise_name, unsettled,
 };
 use crate::objects::{
     ControlPlaneSize, Machine, NodeImage, Operation, OperationKind, TenantCluster, TenantClusterReason,
@@ -19,12 +19,12 @@ use crate::objects::{
 use crate::reach::kinds;
 
 /// What was decided, and by what.
-pub(in crate::reconcilers::tenant_cluster) struct Changing {
+pub(in crate::reconcilers::tenant_cluster) struct ChangeDecision {
     pub(in crate::reconcilers::tenant_cluster) change: Change,
     /// The last Operation, by its name.
     pub(in crate::reconcilers::tenant_cluster) operation: Option<String>,
     /// The name of the last swap, whether or not it has ended, and how far it is.
-    pub(in crate::reconcilers::tenant_cluster) swap: Option<(String, Swapping)>,
+    pub(in crate::reconcilers::tenant_cluster) swap: Option<(String, SwapProgress)>,
     /// Whether a plan that is wanted ends, for want of room alone.
     pub(super) ends_for_room: bool,
     /// Why the size of the spec is not to be had now, where something else comes next.
@@ -34,15 +34,15 @@ pub(in crate::reconcilers::tenant_cluster) struct Changing {
     /// Why a person's word to adopt what is there stays; none where there is none.
     pub(in crate::reconcilers::tenant_cluster) adopts: Option<String>,
     /// By what it was decided; none where the last swap is not understood, for then nobody looks any further.
-    pub(super) looked: Option<Looked>,
+    pub(super) looked: Option<ChangeInputs>,
 }
 
 /// What was looked at, but for the cluster and its Machines.
-pub(super) struct Looked {
+pub(super) struct ChangeInputs {
     operations: Vec<Operation>,
     images: Vec<NodeImage>,
     /// Why nothing is begun now; none if nothing keeps it.
-    rests: Option<Rest>,
+    rests: Option<PauseReason>,
     /// How large control nodes are to be, or why nobody knows it.
     size: Result<ControlPlaneSize, Obstacle>,
     /// Why the Provider has no room for that, or for the size of a swap that is only planned.
@@ -50,7 +50,7 @@ pub(super) struct Looked {
     plan_room: Option<Obstacle>,
 }
 
-impl Changing {
+impl ChangeDecision {
     /// Whether a swap is open: nobody makes or powers VMs on but its Operation, or whoever sees that it [is left](Self::is_left).
     pub(in crate::reconcilers::tenant_cluster) fn is_open(&self) -> bool {
         self.swap.as_ref().is_some_and(|(_, swapping)| swapping.is_open())
@@ -79,7 +79,7 @@ impl Changing {
     }
 
     fn is_plan(&self) -> bool {
-        let is_plan = |swapping: &Swapping| swapping.stage == Stage::Goes && swapping.is_planned();
+        let is_plan = |swapping: &SwapProgress| swapping.stage == Stage::Goes && swapping.is_planned();
         self.swap.as_ref().is_some_and(|(_, swapping)| is_plan(swapping))
     }
 
@@ -116,15 +116,15 @@ impl Changing {
     }
 }
 
-impl Looked {
+impl ChangeInputs {
     /// Decides what comes next, at this time. `swapping` is how far the last swap is.
     fn decides(
         self,
         cluster: &TenantCluster,
         machines: &[Machine],
-        swapping: Option<Swapping>,
+        swapping: Option<SwapProgress>,
         now: Timestamp,
-    ) -> Changing {
+    ) -> ChangeDecision {
         let swap = last_swap(&self.operations);
         // The one that is under way, whatever is wanted by now.
         let wanted = raise_name(cluster, &cluster.spec.version);
@@ -135,7 +135,7 @@ impl Looked {
         let named = || self.operations.iter().find(|operation| operation.name_any() == wanted);
         let raise = self.operations.iter().find(is_raising).or_else(named);
         let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
-        let seen = SeenCluster {
+        let seen = ObservedCluster {
             cluster,
             swap: swap.zip(swapping.clone()),
             abandoned: unsettled(&self.operations),
@@ -158,11 +158,11 @@ impl Looked {
         };
         let (size_waits, ends_for_room) = (seen.size_waits(&change), seen.ends_for_room(&change));
         let before = cluster.status.as_ref().and_then(|status| status.operation.clone());
-        let open = swap.filter(|_| swapping.as_ref().is_some_and(Swapping::is_open));
+        let open = swap.filter(|_| swapping.as_ref().is_some_and(SwapProgress::is_open));
         let operation = raise.filter(is_raising).or(open).map(ResourceExt::name_any).or(before);
         let swap = swap.map(ResourceExt::name_any).zip(swapping);
         let (drifted, adopts, looked) = (None, None, Some(self));
-        Changing { change, operation, swap, ends_for_room, size_waits, drifted, adopts, looked }
+        ChangeDecision { change, operation, swap, ends_for_room, size_waits, drifted, adopts, looked }
     }
 
     /// The same once an Operation says since when all nodes are good, and when that was seen last.
@@ -175,12 +175,12 @@ impl Looked {
     }
 }
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// Why nothing is begun of a cluster's control nodes now, and what is under way rests; none if nothing keeps it.
-    pub(super) async fn rest(&self, cluster: &TenantCluster) -> Result<Option<Rest>, Trouble> {
+    pub(super) async fn rest(&self, cluster: &TenantCluster) -> Result<Option<PauseReason>, ReconcileError> {
         let nodes = kinds::list::<Node>(self.objects, None, None).await;
         let nodes = nodes.attempting("looking for the control cluster's nodes")?;
-        Ok(Rest::of(cluster, control_cluster(self.is_marked, &nodes)))
+        Ok(PauseReason::of(cluster, control_cluster(self.is_marked, &nodes)))
     }
 
     /// Decides what comes next, by objects and by how large VMs were seen to be.
@@ -188,18 +188,27 @@ impl Work<'_> {
         &self,
         cluster: &TenantCluster,
         (machines, seen): (&[Machine], &DeployStatus),
-    ) -> Result<Changing, Trouble> {
+    ) -> Result<ChangeDecision, ReconcileError> {
         let operations = self.operations(cluster).await?;
         let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
         let swap = last_swap(&operations);
-        let swapping = match swap.map(Swapping::of).transpose() {
+        let swapping = match swap.map(SwapProgress::of).transpose() {
             Ok(swapping) => swapping.flatten(),
             Err(mismatch) => {
                 let words = format!("the last Operation is not understood: {mismatch}");
                 let change = Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
                 let operation = swap.map(ResourceExt::name_any);
                 let (swap, ends_for_room, size_waits, drifted, adopts, looked) = (None, false, None, None, None, None);
-                return Ok(Changing { change, operation, swap, ends_for_room, size_waits, drifted, adopts, looked });
+                return Ok(ChangeDecision {
+                    change,
+                    operation,
+                    swap,
+                    ends_for_room,
+                    size_waits,
+                    drifted,
+                    adopts,
+                    looked,
+                });
             }
         };
         let rests = self.rest(cluster).await?;
@@ -213,7 +222,7 @@ impl Work<'_> {
             Some(size) => self.no_room(cluster, (machines, seen), size).await?,
             None => None,
         };
-        let looked = Looked { operations, images, rests, size, room, plan_room };
+        let looked = ChangeInputs { operations, images, rests, size, room, plan_room };
         Ok(looked.decides(cluster, machines, swapping, self.clock.time().0))
     }
 }

@@ -11,11 +11,11 @@ use serde_json::Value;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::super::heeding::{Gone, TELLING};
-use super::super::{HEEDING, Work};
-use super::doing::{Doing, rests};
-use super::operator::{OVER, Operator};
-use crate::context::Trouble;
+use super::super::fleet_run::{RunResult, TELLING};
+use super::super::{POLL_INTERVAL, Reconciler};
+use super::run_progress::{RunProgress, rests};
+use super::upgrade_context::{OVER, UpgradeContext};
+use crate::context::ReconcileError;
 use crate::decisions::{asked, is_open_swap, last_swap};
 use crate::objects::{JournalEntry, TenantCluster, TenantClusterReason};
 
@@ -26,7 +26,7 @@ pub(super) enum Task<'t> {
     Raise(&'t KubernetesOptions),
 }
 
-pub(super) enum Done {
+pub(super) enum UpgradeResult {
     /// Where a swap has come to.
     Arrived(RunOutcome),
     /// All control nodes are at the minor.
@@ -39,7 +39,7 @@ pub(super) enum Done {
     Failed(String),
 }
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// Has `fleet` work, on what a person may have asked of an Operation by this word. It ends with the term: whoever leads then goes on
     /// from what is kept.
     pub(super) async fn runs(
@@ -48,14 +48,14 @@ impl Work<'_> {
         asked_of: Option<&str>,
         word: &str,
         task: Task<'_>,
-        operator: &Operator<'_>,
-    ) -> Result<Done, Trouble> {
+        operator: &UpgradeContext<'_>,
+    ) -> Result<UpgradeResult, ReconcileError> {
         // A new swap has no Operation yet; what was asked of the one before is being done.
         let (under_way, done_already) = match task {
             Task::Swap(..) => (None, None),
             Task::Go(..) | Task::Raise(_) => (asked_of, Some(word)),
         };
-        let ((end, cancelled), doing) = (watch::channel(false), Doing::default());
+        let ((end, cancelled), doing) = (watch::channel(false), RunProgress::default());
         doing.is_to_rest.store(self.rest(cluster).await?.is_some(), Ordering::SeqCst);
         let told = |notice: &Notice<'_>| {
             doing.told(notice);
@@ -67,20 +67,22 @@ impl Work<'_> {
         let going = Box::pin(async {
             match task {
                 Task::Swap(target, options) => {
-                    deployment.apply_to(target, options, OVER).await.map(|(arrived, _)| Done::Arrived(arrived))
+                    deployment.apply_to(target, options, OVER).await.map(|(arrived, _)| UpgradeResult::Arrived(arrived))
                 }
                 Task::Go(Request::Abandon, id) => {
-                    deployment.abandon(id, OVER).await.map(|(arrived, _)| Done::Arrived(arrived))
+                    deployment.abandon(id, OVER).await.map(|(arrived, _)| UpgradeResult::Arrived(arrived))
                 }
                 Task::Go(verb, _) => {
-                    deployment.go_on(verb, None, OVER).await.map(|(arrived, _)| Done::Arrived(arrived))
+                    deployment.go_on(verb, None, OVER).await.map(|(arrived, _)| UpgradeResult::Arrived(arrived))
                 }
-                Task::Raise(options) => deployment.upgrade_kubernetes(options, OVER).await.map(|_| Done::Raised),
+                Task::Raise(options) => {
+                    deployment.upgrade_kubernetes(options, OVER).await.map(|_| UpgradeResult::Raised)
+                }
             }
         });
         let otherwise = Box::pin(async {
             tokio::select! {
-                () = self.is_wanted_otherwise(cluster) => {}
+                () = self.until_superseded(cluster) => {}
                 () = self.is_asked_otherwise(cluster, under_way, done_already) => {}
             }
             doing.settles().await;
@@ -90,13 +92,13 @@ impl Work<'_> {
             let tells = self.tells_operation(cluster, asked_of.map(|name| (name, word)), &doing);
             tokio::join!(rests, tells);
         });
-        let (gone, _) = self.heeding(going, &end, otherwise, beside).await?;
+        let (gone, _) = self.run_until_superseded(going, &end, otherwise, beside).await?;
         self.notes_snapshot(cluster, asked_of, &doing).await?;
-        Ok(match Gone::of(gone)? {
-            Gone::Arrived(done) => done,
-            Gone::Cancelled => Done::Cancelled,
-            Gone::Failed(error) if error.is::<GaveUp>() => Done::GaveUp(format!("{error:#}")),
-            Gone::Failed(error) => Done::Failed(format!("{error:#}")),
+        Ok(match RunResult::of(gone)? {
+            RunResult::Arrived(done) => done,
+            RunResult::Cancelled => UpgradeResult::Cancelled,
+            RunResult::Failed(error) if error.is::<GaveUp>() => UpgradeResult::GaveUp(format!("{error:#}")),
+            RunResult::Failed(error) => UpgradeResult::Failed(format!("{error:#}")),
         })
     }
 
@@ -104,7 +106,7 @@ impl Work<'_> {
     /// the swap that is open. What is asked of others ends nothing.
     async fn is_asked_otherwise(&self, cluster: &TenantCluster, of: Option<&str>, before: Option<&str>) {
         loop {
-            tokio::time::sleep(HEEDING).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             // What is not known is no reason to end.
             let Ok(operations) = self.operations(cluster).await else { continue };
             let under_way = match of {
@@ -118,9 +120,9 @@ impl Work<'_> {
     }
 
     /// Has a run end at the next step at which no node is away, once what is under way has to rest.
-    async fn comes_to_rest(&self, cluster: &TenantCluster, doing: &Doing) {
+    async fn comes_to_rest(&self, cluster: &TenantCluster, doing: &RunProgress) {
         while !doing.is_to_rest.load(Ordering::SeqCst) {
-            tokio::time::sleep(HEEDING).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             // What is not known is no reason to end.
             if let Ok(Some(_)) = self.rest(cluster).await {
                 doing.is_to_rest.store(true, Ordering::SeqCst);
@@ -130,7 +132,12 @@ impl Work<'_> {
 
     /// Notes in an Operation that raises Kubernetes where the snapshot of the store is that was kept before: it has no other journal, and
     /// whoever leads next may have none on his node.
-    async fn notes_snapshot(&self, cluster: &TenantCluster, of: Option<&str>, doing: &Doing) -> Result<(), Trouble> {
+    async fn notes_snapshot(
+        &self,
+        cluster: &TenantCluster,
+        of: Option<&str>,
+        doing: &RunProgress,
+    ) -> Result<(), ReconcileError> {
         let Some((of, note)) = of.zip(doing.snapshot()) else { return Ok(()) };
         let at = u64::try_from(self.clock.time().0.as_second()).unwrap_or_default();
         let more = [("action", "snapshot"), ("note", note.as_str())];
@@ -148,7 +155,7 @@ impl Work<'_> {
     }
 
     /// Says what a run does, for as long as it does; and takes away what was asked for, once that is noted.
-    async fn tells_operation(&self, cluster: &TenantCluster, word: Option<(&str, &str)>, doing: &Doing) {
+    async fn tells_operation(&self, cluster: &TenantCluster, word: Option<(&str, &str)>, doing: &RunProgress) {
         let mut before = String::new();
         loop {
             tokio::time::sleep(TELLING).await;

@@ -6,19 +6,19 @@ use std::time::Duration;
 use fleet::upgrade::Target;
 use kube::ResourceExt;
 
-use super::super::Work;
-use super::super::place::Opened;
-use super::decide::Changing;
-use super::operator::Operator;
+use super::super::Reconciler;
+use super::super::place::ProviderSession;
+use super::decide::ChangeDecision;
 use super::translate::{is_done, kubernetes, options, target, unfit};
-use crate::context::Trouble;
+use super::upgrade_context::UpgradeContext;
+use crate::context::ReconcileError;
 use crate::decisions::{Change, Obstacle, left_prepared, may_cancel, with_size};
 use crate::objects::{ControlPlaneSize, Machine, NodeImage, Resolved, TenantCluster, TenantClusterReason};
 
 /// How long it may take to look whether a change may begin.
 pub(in crate::reconcilers::tenant_cluster) const JUDGING: Duration = Duration::from_secs(300);
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// Judges by the place, by nodes and by their VMs whether a change may begin: what is in the way takes its place. Where nothing is
     /// left to do of it, that is pinned. None once a person wants something else, or all that lasts is to end: who is asked may take as
     /// long as he likes.
@@ -26,10 +26,10 @@ impl Work<'_> {
         &self,
         cluster: &TenantCluster,
         machines: &[Machine],
-        changing: Changing,
-        opened: &Opened,
-        operator: &Operator<'_>,
-    ) -> Result<Option<Changing>, Trouble> {
+        changing: ChangeDecision,
+        opened: &ProviderSession,
+        operator: &UpgradeContext<'_>,
+    ) -> Result<Option<ChangeDecision>, ReconcileError> {
         let judging = async {
             let decided = match &changing.change {
                 Change::Judge(image, size, then) => self.judged_nodes(cluster, (image, *size), then, operator).await,
@@ -47,12 +47,12 @@ impl Work<'_> {
             };
             let change = obstacle.unwrap_or(decided);
             let drifted = Box::pin(self.prepared_otherwise(cluster, &change, opened, operator)).await?;
-            Ok::<_, Trouble>((change, drifted))
+            Ok::<_, ReconcileError>((change, drifted))
         };
         // It changes nothing: it may be broken off anywhere.
         let judged = tokio::select! {
             judged = tokio::time::timeout(JUDGING, judging) => judged,
-            () = self.is_wanted_otherwise(cluster) => return Ok(None),
+            () = self.until_superseded(cluster) => return Ok(None),
             () = self.term.ended() => return Err(self.over()),
         };
         let (change, drifted) = match judged {
@@ -62,8 +62,8 @@ impl Work<'_> {
                 (Change::Blocked(Obstacle::new(TenantClusterReason::PreflightNotKnown, words)), None)
             }
         };
-        self.term.may()?;
-        Ok(Some(Changing { change, drifted, ..changing }))
+        self.term.ensure_active()?;
+        Ok(Some(ChangeDecision { change, drifted, ..changing }))
     }
 
     /// What is said of control nodes that are unfit for a change, where some are ready for a swap to whose end no Operation leads; none where
@@ -72,9 +72,9 @@ impl Work<'_> {
         &self,
         cluster: &TenantCluster,
         change: &Change,
-        opened: &Opened,
-        operator: &Operator<'_>,
-    ) -> Result<Option<String>, Trouble> {
+        opened: &ProviderSession,
+        operator: &UpgradeContext<'_>,
+    ) -> Result<Option<String>, ReconcileError> {
         let unfit = change.obstacle().filter(|obstacle| obstacle.reason == TenantClusterReason::ControlNodesUnfit);
         let Some(unfit) = unfit else { return Ok(None) };
         let Ok(vms) = opened.hypervisor.vms().await else { return Ok(None) };
@@ -90,7 +90,7 @@ impl Work<'_> {
         cluster: &TenantCluster,
         (image, size): (&NodeImage, Option<ControlPlaneSize>),
         then: &Change,
-        operator: &Operator<'_>,
+        operator: &UpgradeContext<'_>,
     ) -> Change {
         use TenantClusterReason::{ControlNodesUnfit, PreflightNotKnown};
         let name = image.name_any();
@@ -121,7 +121,7 @@ impl Work<'_> {
         target: &Target,
         size: ControlPlaneSize,
         then: &Change,
-        operator: &Operator<'_>,
+        operator: &UpgradeContext<'_>,
     ) -> Change {
         match operator.plans(target, &options(cluster, Some(size))).await {
             Err(error) if is_done(&error) => then.clone(),
@@ -141,9 +141,9 @@ impl Work<'_> {
         cluster: &TenantCluster,
         machines: &[Machine],
         (image, size): (&NodeImage, ControlPlaneSize),
-        opened: &Opened,
-        operator: &Operator<'_>,
-    ) -> Result<Option<Change>, Trouble> {
+        opened: &ProviderSession,
+        operator: &UpgradeContext<'_>,
+    ) -> Result<Option<Change>, ReconcileError> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let resolved =
             Resolved { image: image.metadata.name.clone(), digest: Some(image.spec.digest.clone()), ..pinned };

@@ -18,21 +18,21 @@
 
 mod act;
 mod decide;
-mod doing;
 mod fleet_upgrade;
 mod judge;
-mod operator;
 mod own_nodes;
 mod pin;
 mod raise;
+mod run_progress;
 mod size;
 mod swap;
 mod tell;
 mod translate;
+mod upgrade_context;
 
-pub(super) use self::decide::Changing;
+pub(super) use self::decide::ChangeDecision;
 pub(super) use self::judge::JUDGING;
-pub(super) use self::operator::Operator;
+pub(super) use self::upgrade_context::UpgradeContext;
 
 use std::time::Duration;
 

@@ -5,13 +5,13 @@ use contract::minor::Minor;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::super::{After, Work};
-use crate::context::{Attempt, Trouble};
+use super::super::{Reconciler, StepOutcome};
+use crate::context::{Attempt, ReconcileError};
 use crate::decisions::pinned_size;
 use crate::objects::{ControlPlaneSize, Machine, PinnedImage, Resolved, TenantCluster};
 use crate::reach::Collection;
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// Pins an image and a size: in the Machines first. What an Operation has come to is noted there at last, and is pinned no second time.
     pub(in crate::reconcilers::tenant_cluster) async fn pin(
         &self,
@@ -19,8 +19,10 @@ impl Work<'_> {
         machines: &[Machine],
         resolved: &Resolved,
         of: Option<&str>,
-    ) -> Result<After, Trouble> {
-        let (Some(name), Some(digest)) = (&resolved.image, &resolved.digest) else { return Ok(After::Again) };
+    ) -> Result<StepOutcome, ReconcileError> {
+        let (Some(name), Some(digest)) = (&resolved.image, &resolved.digest) else {
+            return Ok(StepOutcome::RequeueNow);
+        };
         let image = PinnedImage { name: name.clone(), digest: digest.clone() };
         let size = pinned_size(resolved);
         let is_so = |machine: &&Machine| machine.spec.image == image && size.is_none_or(|size| has(machine, size));
@@ -35,7 +37,7 @@ impl Work<'_> {
         if let Some(name) = of {
             self.note_operation(cluster, name, &[], |status| status.pinned = true).await?;
         }
-        Ok(After::Again)
+        Ok(StepOutcome::RequeueNow)
     }
 
     /// Notes in the Machines of control nodes that they are at a minor.
@@ -43,7 +45,7 @@ impl Work<'_> {
         &self,
         machines: &[Machine],
         to: Minor,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let to = to.to_string();
         for machine in machines.iter().filter(|machine| machine.spec.kubernetes != to) {
             self.respecify(machine, &json!({"kubernetes": to})).await?;
@@ -51,7 +53,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    pub(super) async fn respecify(&self, machine: &Machine, part: &serde_json::Value) -> Result<(), Trouble> {
+    pub(super) async fn respecify(&self, machine: &Machine, part: &serde_json::Value) -> Result<(), ReconcileError> {
         let part = json!({"metadata": {"resourceVersion": machine.metadata.resource_version}, "spec": part});
         let of = Collection::of::<Machine>(machine.namespace().as_deref());
         let written = self.objects.patch(&of, &machine.name_any(), &part).await;

@@ -3,20 +3,20 @@
 use contract::minor::Minor;
 use kube::ResourceExt;
 
-use super::super::{After, Work};
+use super::super::{Reconciler, StepOutcome};
 use super::WAITING;
-use super::fleet_upgrade::{Done, Task};
-use super::operator::Operator;
+use super::fleet_upgrade::{Task, UpgradeResult};
 use super::tell::RESUME;
 use super::translate::{is_done, kubernetes};
-use crate::context::{Attempt, Trouble};
+use super::upgrade_context::UpgradeContext;
+use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{CLUSTER, lowest_minor, raise_name};
 use crate::objects::{
     Machine, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference, TenantCluster,
 };
 use crate::reach::{Failure, kinds};
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// Takes control nodes to a minor of Kubernetes.
     pub(super) async fn raise(
         &self,
@@ -24,8 +24,8 @@ impl Work<'_> {
         machines: &[Machine],
         to: Minor,
         again: bool,
-        operator: Operator<'_>,
-    ) -> Result<After, Trouble> {
+        operator: UpgradeContext<'_>,
+    ) -> Result<StepOutcome, ReconcileError> {
         let name = raise_name(cluster, &to.to_string());
         let made = raise_of(cluster, machines, to, &name);
         match kinds::create(self.objects, &made).await {
@@ -41,11 +41,11 @@ impl Work<'_> {
         }
         let options = kubernetes(cluster, to);
         let done = match operator.plans_kubernetes(&options).await {
-            Err(error) if is_done(&error) => Done::Raised,
+            Err(error) if is_done(&error) => UpgradeResult::Raised,
             _ => self.runs(cluster, Some(&name), RESUME, Task::Raise(&options), &operator).await?,
         };
         match done {
-            Done::Raised => {
+            UpgradeResult::Raised => {
                 self.pin_minor(machines, to).await?;
                 let steps = i32::try_from(made.spec.steps.len()).unwrap_or(i32::MAX);
                 let said = [(OperationReason::Ended, "done".to_owned()), (OperationReason::Done, String::new())];
@@ -53,18 +53,18 @@ impl Work<'_> {
                     (status.step, status.done, status.outcome) = (None, steps, Some("done".to_owned()));
                 })
                 .await?;
-                Ok(After::Again)
+                Ok(StepOutcome::RequeueNow)
             }
-            Done::GaveUp(words) => {
+            UpgradeResult::GaveUp(words) => {
                 let words = format!("{words}. Say with kaas.local/do `resume` to try it again, or `abandon`");
                 self.note_operation(cluster, &name, &[(OperationReason::Blocked, words)], |_| ()).await?;
-                Ok(After::Again)
+                Ok(StepOutcome::RequeueNow)
             }
-            Done::Failed(words) => {
+            UpgradeResult::Failed(words) => {
                 self.note_operation(cluster, &name, &[(OperationReason::Waiting, words)], |_| ()).await?;
-                Ok(After::Rest(WAITING))
+                Ok(StepOutcome::RequeueAfter(WAITING))
             }
-            Done::Arrived(_) | Done::Cancelled => Ok(After::Again),
+            UpgradeResult::Arrived(_) | UpgradeResult::Cancelled => Ok(StepOutcome::RequeueNow),
         }
     }
 }

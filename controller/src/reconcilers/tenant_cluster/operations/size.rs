@@ -8,23 +8,28 @@ use fleet::control_plane::DeployStatus;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::super::Work;
-use super::decide::Changing;
-use crate::context::{Attempt, Trouble};
-use crate::decisions::{Had, Obstacle, Used, growth, permission, pinned_size, seen_size, wanted_size, workers_of};
+use super::super::Reconciler;
+use super::decide::ChangeDecision;
+use crate::context::{Attempt, ReconcileError};
+use crate::decisions::{
+    NodeSizes, Obstacle, ResourceUsage, growth, permission, pinned_size, seen_size, wanted_size, workers_of,
+};
 use crate::objects::{AUTO, ControlPlaneSize, Machine, MachineSpec, TenantCluster};
-use crate::reach::tenants;
+use crate::reach::cluster_inventory;
 
 /// How long a cluster waits for the next one that came later to give back what it has noted, and for how many at most.
 const TURN: Duration = Duration::from_secs(5);
 const TURNS: usize = 6;
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// How large the control nodes of a cluster are to be now.
     ///
     /// # Errors
     /// The inner one: why nobody knows it.
-    pub(super) async fn size(&self, cluster: &TenantCluster) -> Result<Result<ControlPlaneSize, Obstacle>, Trouble> {
+    pub(super) async fn size(
+        &self,
+        cluster: &TenantCluster,
+    ) -> Result<Result<ControlPlaneSize, Obstacle>, ReconcileError> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let workers = match cluster.spec.control_plane.vm_class.as_str() {
             AUTO => workers_of(&self.pools(cluster).await?).wanted,
@@ -41,7 +46,7 @@ impl Work<'_> {
         cluster: &TenantCluster,
         (machines, seen): (&[Machine], &DeployStatus),
         size: ControlPlaneSize,
-    ) -> Result<Option<Obstacle>, Trouble> {
+    ) -> Result<Option<Obstacle>, ReconcileError> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(pinned_size);
         let has = machines.iter().map(|machine| has(machine, pinned, seen)).collect::<Vec<_>>();
         let grown = has.iter().map(|has| has.larger(size)).collect::<Vec<_>>();
@@ -55,7 +60,7 @@ impl Work<'_> {
         if provider.spec.limits.is_none() {
             return Ok(None);
         }
-        let tenants = tenants(self.objects).await.attempting("looking at what a Provider's clusters have")?;
+        let tenants = cluster_inventory(self.objects).await.attempting("looking at what a Provider's clusters have")?;
         let own: BTreeSet<Option<&str>> = machines.iter().map(|machine| machine.metadata.uid.as_deref()).collect();
         let used = tenants.used(&provider.name_any(), |machine| !own.contains(&machine.metadata.uid.as_deref()));
         let together = |sizes: Vec<ControlPlaneSize>| {
@@ -64,7 +69,7 @@ impl Work<'_> {
                 memory_mib: size.memory_mib,
                 ..machine.spec.clone()
             };
-            Used::of(&machines.iter().zip(sizes).map(sized).collect::<Vec<_>>())
+            ResourceUsage::of(&machines.iter().zip(sizes).map(sized).collect::<Vec<_>>())
         };
         Ok(growth(&provider, used, together(has), together(grown)))
     }
@@ -75,13 +80,13 @@ impl Work<'_> {
         &self,
         cluster: &TenantCluster,
         (machines, seen): (&[Machine], &DeployStatus),
-        changing: &Changing,
-    ) -> Result<bool, Trouble> {
+        changing: &ChangeDecision,
+    ) -> Result<bool, ReconcileError> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(pinned_size);
         let swap = changing.swap.as_ref().map(|(_, swapping)| swapping);
         let mut others = Vec::new();
         for machine in machines {
-            let node = Had { noted: noted(machine), pinned, seen: seen_size(seen, &machine.name_any()) };
+            let node = NodeSizes { noted: noted(machine), pinned, seen: seen_size(seen, &machine.name_any()) };
             let size = changing.change.holds(node, swap, cluster.spec.paused);
             if size != node.noted {
                 others.push((machine, size));
@@ -106,8 +111,8 @@ impl Work<'_> {
         cluster: &TenantCluster,
         looked: (&[Machine], &DeployStatus),
         size: ControlPlaneSize,
-    ) -> Result<bool, Trouble> {
-        let tenants = tenants(self.objects).await.attempting("looking at what a Provider's clusters have")?;
+    ) -> Result<bool, ReconcileError> {
+        let tenants = cluster_inventory(self.objects).await.attempting("looking at what a Provider's clusters have")?;
         for _ in 0..tenants.growing_after(cluster).min(TURNS) {
             tokio::select! {
                 () = tokio::time::sleep(TURN) => {}

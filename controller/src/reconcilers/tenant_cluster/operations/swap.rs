@@ -3,29 +3,29 @@
 use fleet::upgrade::{Direction, Request, RunOutcome};
 use kube::ResourceExt;
 
-use super::super::{After, Work};
+use super::super::{Reconciler, StepOutcome};
 use super::WAITING;
-use super::fleet_upgrade::{Done, Task};
-use super::operator::Operator;
+use super::fleet_upgrade::{Task, UpgradeResult};
 use super::tell::RESUME;
 use super::translate::{options, target};
-use crate::context::{Attempt, Trouble};
-use crate::decisions::{Stage, Swapping, is_open_swap, last_swap, outlived, pinned_size};
+use super::upgrade_context::UpgradeContext;
+use crate::context::{Attempt, ReconcileError};
+use crate::decisions::{Stage, SwapProgress, is_open_swap, last_swap, outlived, pinned_size};
 use crate::objects::{
     AUTO, ControlPlaneSize, NodeImage, Operation, OperationKind, OperationReason, TenantCluster, TenantClusterReason,
 };
 use crate::reach::{Swap, kinds};
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// Begins a swap, or only plans it where the cluster is paused.
     pub(super) async fn swap(
         &self,
         cluster: &TenantCluster,
         (image, size): (&NodeImage, ControlPlaneSize),
         again: Option<&str>,
-        operator: Operator<'_>,
-    ) -> Result<After, Trouble> {
-        let Some(target) = target(image) else { return Ok(After::Rest(WAITING)) };
+        operator: UpgradeContext<'_>,
+    ) -> Result<StepOutcome, ReconcileError> {
+        let Some(target) = target(image) else { return Ok(StepOutcome::RequeueAfter(WAITING)) };
         // Those that somebody has made who has died before he began them: nothing follows from them.
         let is_begun = |it: &Operation| it.status.as_ref().is_some_and(|status| !status.entries.is_empty());
         let all = self.operations(cluster).await?;
@@ -52,8 +52,8 @@ impl Work<'_> {
         cluster: &TenantCluster,
         asked_of: Option<&str>,
         task: Task<'_>,
-        operator: Operator<'_>,
-    ) -> Result<After, Trouble> {
+        operator: UpgradeContext<'_>,
+    ) -> Result<StepOutcome, ReconcileError> {
         // It is taken away if it was asked for. Another word that has come meanwhile is heard next.
         let word = match task {
             Task::Go(verb, _) => word_of(verb),
@@ -72,7 +72,7 @@ impl Work<'_> {
             let name = last.name_any();
             self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
         }
-        let has_arrived = matches!(&done, Done::Arrived(arrived) if *arrived != RunOutcome::Cancelled);
+        let has_arrived = matches!(&done, UpgradeResult::Arrived(arrived) if *arrived != RunOutcome::Cancelled);
         let has_noted = |name: &str| match task {
             Task::Go(verb, _) => {
                 let has_grown = had < Some(length(&operations, name));
@@ -85,8 +85,8 @@ impl Work<'_> {
             self.answered(cluster, name, word).await?;
         }
         Ok(match done {
-            Done::Arrived(RunOutcome::Paused(_)) => After::Rest(WAITING),
-            Done::Failed(words) | Done::GaveUp(words) => {
+            UpgradeResult::Arrived(RunOutcome::Paused(_)) => StepOutcome::RequeueAfter(WAITING),
+            UpgradeResult::Failed(words) | UpgradeResult::GaveUp(words) => {
                 log::warn!("{}/{}: {words}", cluster.namespace().unwrap_or_default(), cluster.name_any());
                 match last.filter(is_open_swap) {
                     Some(last) => {
@@ -96,9 +96,9 @@ impl Work<'_> {
                     // There is no Operation that could say it.
                     None => self.note(cluster, &[(TenantClusterReason::Changing, words)], |_| ()).await?,
                 }
-                After::Rest(WAITING)
+                StepOutcome::RequeueAfter(WAITING)
             }
-            Done::Arrived(_) | Done::Raised | Done::Cancelled => After::Again,
+            UpgradeResult::Arrived(_) | UpgradeResult::Raised | UpgradeResult::Cancelled => StepOutcome::RequeueNow,
         })
     }
 }
@@ -122,7 +122,7 @@ fn length(operations: &[Operation], name: &str) -> usize {
 /// Whether what was asked of a swap stands in its journal, so that nobody has to be told once more. `has_arrived` is whether a run has come
 /// to where it ends by itself, and `has_grown` whether the journal has by that.
 fn is_noted(operation: &Operation, verb: Request, has_arrived: bool, has_grown: bool) -> bool {
-    let Ok(Some(swapping)) = Swapping::of(operation) else { return false };
+    let Ok(Some(swapping)) = SwapProgress::of(operation) else { return false };
     let goes = match verb {
         // A node that is back stays so where the journal could not be written.
         Request::Resume => has_arrived && (has_grown || !matches!(swapping.stage, Stage::NodeIsBack(_))),
@@ -158,7 +158,7 @@ mod tests {
         let operation = of_node_that_is_back();
         let all = [operation.clone()];
         assert_eq!((length(&all, "shop-1"), length(&all, "shop-2")), (2, 0));
-        assert!(matches!(Swapping::of(&operation).unwrap().unwrap().stage, Stage::NodeIsBack(_)));
+        assert!(matches!(SwapProgress::of(&operation).unwrap().unwrap().stage, Stage::NodeIsBack(_)));
         for (has_arrived, has_grown) in [(false, false), (false, true), (true, false), (true, true)] {
             // Grown and back: it was tried, and is back once more.
             let noted = is_noted(&operation, Request::Resume, has_arrived, has_grown);

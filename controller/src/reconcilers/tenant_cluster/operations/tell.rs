@@ -5,29 +5,33 @@ use fleet::control_plane::DeployStatus;
 use fleet::hypervisor::PowerState;
 use kube::ResourceExt;
 
-use super::super::Work;
-use super::decide::Changing;
-use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER_REF, Stage, Swapping, asked, good, swap_reasons};
+use super::super::Reconciler;
+use super::decide::ChangeDecision;
+use crate::context::{Attempt, ReconcileError};
+use crate::decisions::{CLUSTER_REF, Stage, SwapProgress, asked, health_times, swap_reasons};
 use crate::objects::{DO, Machine, Operation, OperationKind, OperationReason, OperationStatus, TenantCluster, set};
 use crate::reach::{Failure, kinds};
 
 /// The word that has something tried again.
 pub(super) const RESUME: &str = "resume";
 
-impl Work<'_> {
+impl Reconciler<'_> {
     /// The Operations of a cluster.
     pub(in crate::reconcilers::tenant_cluster) async fn operations(
         &self,
         cluster: &TenantCluster,
-    ) -> Result<Vec<Operation>, Trouble> {
+    ) -> Result<Vec<Operation>, ReconcileError> {
         let (namespace, name) = (cluster.namespace(), cluster.name_any());
         let all = kinds::list::<Operation>(self.objects, namespace.as_deref(), Some((CLUSTER_REF, &name))).await;
         all.attempting("looking for the cluster's Operations")
     }
 
     /// The Operation with this name; none if there is none.
-    pub(super) async fn operation(&self, cluster: &TenantCluster, name: &str) -> Result<Option<Operation>, Trouble> {
+    pub(super) async fn operation(
+        &self,
+        cluster: &TenantCluster,
+        name: &str,
+    ) -> Result<Option<Operation>, ReconcileError> {
         let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
         found.attempting("reading an Operation")
     }
@@ -39,7 +43,7 @@ impl Work<'_> {
         name: &str,
         said: &[(OperationReason, String)],
         change: impl Fn(&mut OperationStatus),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         const TRIES: usize = 10;
         const ATTEMPT: &str = "writing an Operation's status";
         for attempt in 1.. {
@@ -62,14 +66,18 @@ impl Work<'_> {
     }
 
     /// Has an Operation say where its swap stands; or, if it raises Kubernetes, that it rests.
-    pub(super) async fn show_operation(&self, cluster: &TenantCluster, operation: &Operation) -> Result<(), Trouble> {
+    pub(super) async fn show_operation(
+        &self,
+        cluster: &TenantCluster,
+        operation: &Operation,
+    ) -> Result<(), ReconcileError> {
         let rest = self.rest(cluster).await?;
         if let Some(rest) = rest.as_ref().filter(|_| operation.spec.kind == OperationKind::RaiseKubernetes) {
             // That one nobody can have rest.
             let said = [(rest.reason(), "a node that was asked before goes to it by itself, or gives up".to_owned())];
             return self.note_operation(cluster, &operation.name_any(), &said, |_| ()).await;
         }
-        let Ok(Some(swapping)) = Swapping::of(operation) else { return Ok(()) };
+        let Ok(Some(swapping)) = SwapProgress::of(operation) else { return Ok(()) };
         let outcome = swapping.ending().map(|ending| ending.words().to_owned());
         let done = i32::try_from(swapping.done).unwrap_or(i32::MAX);
         self.note_operation(cluster, &operation.name_any(), &swap_reasons(rest.as_ref(), &swapping), |status| {
@@ -85,8 +93,8 @@ impl Work<'_> {
     pub(in crate::reconcilers::tenant_cluster) async fn says_what_waits(
         &self,
         cluster: &TenantCluster,
-        changing: &Changing,
-    ) -> Result<(), Trouble> {
+        changing: &ChangeDecision,
+    ) -> Result<(), ReconcileError> {
         let planned = changing.swap.as_ref().filter(|_| changing.is_held_up());
         let Some(((name, _), obstacle)) = planned.zip(changing.change.obstacle()) else { return Ok(()) };
         let said = [(OperationReason::Waiting, obstacle.message.clone())];
@@ -97,9 +105,9 @@ impl Work<'_> {
     pub(in crate::reconcilers::tenant_cluster) async fn says_what_is_off(
         &self,
         cluster: &TenantCluster,
-        changing: &Changing,
+        changing: &ChangeDecision,
         seen: &DeployStatus,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let Some(plan) = changing.plan() else { return Ok(()) };
         let off = seen.nodes.iter().filter(|node| node.power == Some(PowerState::Off));
         let off = off.map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -113,10 +121,10 @@ impl Work<'_> {
     pub(in crate::reconcilers::tenant_cluster) async fn counts_good(
         &self,
         cluster: &TenantCluster,
-        changing: Changing,
+        changing: ChangeDecision,
         machines: &[Machine],
         are_good: bool,
-    ) -> Result<Changing, Trouble> {
+    ) -> Result<ChangeDecision, ReconcileError> {
         let Some((name, swapping)) = &changing.swap else { return Ok(changing) };
         let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
         let Some(operation) = found.attempting("reading an Operation")? else { return Ok(changing) };
@@ -124,7 +132,7 @@ impl Work<'_> {
         // While it rests words are refused: whoever was told to wait has the whole time afterwards.
         let rests = changing.rests();
         let is_counted = are_good && swapping.stage == Stage::Upgraded && !rests;
-        let (since, seen) = is_counted.then(|| good(&before, &self.clock.time())).unzip();
+        let (since, seen) = is_counted.then(|| health_times(&before, &self.clock.time())).unzip();
         if since == before.good_since && seen == before.good_seen {
             return Ok(changing);
         }
@@ -136,7 +144,7 @@ impl Work<'_> {
     }
 
     /// Takes away what a person has asked of an Operation, if it is still this.
-    pub(super) async fn answered(&self, cluster: &TenantCluster, name: &str, word: &str) -> Result<(), Trouble> {
+    pub(super) async fn answered(&self, cluster: &TenantCluster, name: &str, word: &str) -> Result<(), ReconcileError> {
         const ATTEMPT: &str = "taking away what was asked of an Operation";
         let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
         let Some(operation) = found.attempting(ATTEMPT)?.filter(|operation| asked(operation) == Some(word)) else {
@@ -146,7 +154,7 @@ impl Work<'_> {
     }
 
     /// Takes away whatever a person has asked of an Operation.
-    pub(super) async fn take_away(&self, cluster: &TenantCluster, name: &str) -> Result<(), Trouble> {
+    pub(super) async fn take_away(&self, cluster: &TenantCluster, name: &str) -> Result<(), ReconcileError> {
         match self.operation(cluster, name).await?.as_ref().and_then(asked) {
             Some(word) => self.answered(cluster, name, word).await,
             None => Ok(()),

@@ -4,7 +4,7 @@ use contract::minor::Minor;
 use contract::swap::Image;
 use fleet::upgrade::{KubernetesOptions, Mode, OnFailure, Options, Refusals, Target};
 
-use super::operator::KUBERNETES;
+use super::upgrade_context::KUBERNETES;
 use crate::decisions::Obstacle;
 use crate::objects::{self, ControlPlaneSize, NodeImage, TenantCluster, TenantClusterReason, UpgradeMode};
 use crate::records::digits_of;

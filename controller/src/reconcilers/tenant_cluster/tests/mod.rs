@@ -19,22 +19,22 @@ use serde_json::{Value, json};
 
 pub use self::api::Mortal;
 pub use self::place::{Fault as VmFault, InMemoryPlace};
-use super::Work;
-use crate::context::Trouble;
+use super::Reconciler;
+use crate::context::ReconcileError;
 use crate::decisions::fixture;
 use crate::objects::{TenantCluster, VMClass};
 use crate::reach::in_memory::InMemory;
-use crate::reach::{Objects, Placeable};
+use crate::reach::{Infrastructure, Objects};
 use crate::term::{Clock, Term};
 
 /// One reconcile of a cluster, wherever its VMs are.
 pub async fn reconcile(
     cluster: &TenantCluster,
     objects: &dyn Objects,
-    places: &dyn Placeable,
+    places: &dyn Infrastructure,
     (term, clock): (&Term, &Clock),
-) -> Result<Action, Trouble> {
-    Work { objects, places, term, clock, is_marked: true }.bring_on(cluster).await
+) -> Result<Action, ReconcileError> {
+    Reconciler { objects, places, term, clock, is_marked: true }.reconcile(cluster).await
 }
 
 /// An API server and a place, with all that a cluster of three control nodes names.
@@ -61,18 +61,18 @@ impl World {
     }
 
     /// One reconcile.
-    pub async fn reconcile(&self) -> Result<Action, Trouble> {
+    pub async fn reconcile(&self) -> Result<Action, ReconcileError> {
         self.reconcile_at(&Mortal::new(&self.api, None)).await.unwrap()
     }
 
     /// The same by a controller that may die: none if it has.
-    pub async fn reconcile_at(&self, objects: &Mortal) -> Option<Result<Action, Trouble>> {
+    pub async fn reconcile_at(&self, objects: &Mortal) -> Option<Result<Action, ReconcileError>> {
         let (places, is_marked) = (&self.place, self.is_marked);
-        let work = Work { objects, places, term: &self.term, clock: &self.clock, is_marked };
+        let work = Reconciler { objects, places, term: &self.term, clock: &self.clock, is_marked };
         tokio::select! {
             biased;
             () = objects.died.notified() => None,
-            done = work.bring_on(&self.cluster) => Some(done),
+            done = work.reconcile(&self.cluster) => Some(done),
         }
     }
 

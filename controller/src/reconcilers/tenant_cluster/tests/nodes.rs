@@ -8,9 +8,9 @@ use anyhow::{Context, bail, ensure};
 use async_trait::async_trait;
 use contract::bios_uuid::BiosUuid;
 use contract::kubernetes_upgrade::{self, UpgradeState};
-use contract::node::{Etcd, Good, Kubernetes, Member, Node, Pods, RunningImage};
+use contract::node::{Etcd, HealthySince, Kubernetes, Member, Node, Pods, RunningImage};
 use contract::properties as keys;
-use contract::swap::{self, EvacuationState, Losses, Refused, Stage, SwapState, Use};
+use contract::swap::{self, EvacuationState, Losses, Rejection, Stage, SwapState, VmImage};
 use fleet::hypervisor::{PowerState, Vm};
 use fleet::lease::{Snapshots, SpaceQuota};
 use fleet::upgrade::{Asked, Nodes};
@@ -142,7 +142,7 @@ impl State {
             generation: 1,
             kubernetes: Kubernetes {
                 version: content.kubernetes.clone(),
-                carried: vec!["1.37.1".to_owned(), FIRST.to_owned()],
+                available: vec!["1.37.1".to_owned(), FIRST.to_owned()],
                 upgrade: content.upgrade.clone(),
             },
             etcd: Some(Etcd {
@@ -154,7 +154,7 @@ impl State {
             }),
             virtual_address: None,
             ready: true,
-            good: (!is_ill).then_some(Good { since: 1 }),
+            healthy: (!is_ill).then_some(HealthySince { since: 1 }),
             swap: content.swap.clone(),
             evacuation,
             pods: Some(Pods { cordoned: Some(false), losses: Some(Losses::default()) }),
@@ -200,14 +200,14 @@ impl Nodes for InMemoryPlace {
         let mut state = self.lock();
         let all = state.control_nodes();
         if let Some((away, _)) = all.iter().find(|(node, _)| state.up(node).is_none()) {
-            return Ok(Asked::Refused(Refused { code: "swap.quorum".to_owned(), reason: format!("{away} is away") }));
+            return Ok(Asked::Refused(Rejection { code: "swap.quorum".to_owned(), reason: format!("{away} is away") }));
         }
         let undrained = state.ill.undrained.clone();
         let digest = |vm: &Vm, state: &State| state.images.get(&vm.uuid()).cloned().unwrap_or_default();
         let (name, vm) = state.answering(node)?;
         let from = image(&digest(&vm, &state));
         if undrained.contains(&name) {
-            let refused = Refused { code: "drain.blocked".to_owned(), reason: "a PodDisruptionBudget".to_owned() };
+            let refused = Rejection { code: "drain.blocked".to_owned(), reason: "a PodDisruptionBudget".to_owned() };
             return Ok(Asked::Refused(refused));
         }
         let gives_up = state.ill.gives_up.contains(&name);
@@ -227,7 +227,7 @@ impl Nodes for InMemoryPlace {
                     error: None,
                     code,
                     losses: Losses::default(),
-                    from: Use { vm: Some(vm.uuid().into()), version: from.version, build: from.build },
+                    from: VmImage { vm: Some(vm.uuid().into()), version: from.version, build: from.build },
                     to: Some(request.to.clone()),
                 });
             }

@@ -28,8 +28,8 @@ use zeroize::Zeroizing;
 
 use super::contents::{Content, Ill};
 use crate::objects::{Provider, TenantCluster};
-use crate::reach::Placeable;
-use crate::reach::providers::{Place, Unavailable, Why};
+use crate::reach::Infrastructure;
+use crate::reach::providers::{ClusterPlacement, Unavailable, UnavailableReason};
 
 /// How long a cluster takes to form.
 const FORMS: Duration = Duration::from_secs(90);
@@ -262,17 +262,20 @@ impl State {
 }
 
 #[async_trait]
-impl Placeable for InMemoryPlace {
+impl Infrastructure for InMemoryPlace {
     async fn hypervisor(
         &self,
         provider: &Provider,
-        place: &Place<'_>,
+        place: &ClusterPlacement<'_>,
         _make: bool,
     ) -> std::result::Result<Box<dyn Hypervisor>, Unavailable> {
         self.lock().opened += 1;
         if self.lock().is_away {
             let provider = provider.metadata.name.clone().unwrap();
-            return Err(Unavailable { provider, why: Why::NoAnswer("the vCenter does not answer".to_owned()) });
+            return Err(Unavailable {
+                provider,
+                why: UnavailableReason::NoAnswer("the vCenter does not answer".to_owned()),
+            });
         }
         Ok(Box::new(Of { place: self.clone(), deployment: place.deployment }))
     }
@@ -476,7 +479,7 @@ impl Hypervisor for Of {
         }
         self.place.look(|state| {
             let authority = state.authority.as_ref().unwrap().1;
-            state.has_formed().then_some(Fingerprints { authority, endpoint: Fingerprint::of(b"e") })
+            state.has_formed().then_some(Fingerprints { ca: authority, endpoint: Fingerprint::of(b"e") })
         })
     }
 

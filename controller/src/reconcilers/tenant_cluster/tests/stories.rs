@@ -13,7 +13,7 @@ use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::Work;
+use super::super::Reconciler;
 use super::{Mortal, World};
 use crate::objects::{
     AddressRange, Limits, Machine, NodePool, ProviderReason, Reference, ServiceVips, TenantCluster,
@@ -290,7 +290,7 @@ async fn what_was_judged_by_a_spec_is_not_said_of_a_newer_one() {
     world.api.put(&newer);
     let objects = Mortal::new(&world.api, None);
     let (places, is_marked) = (&world.place, true);
-    let work = Work { objects: &objects, places, term: &world.term, clock: &world.clock, is_marked };
+    let work = Reconciler { objects: &objects, places, term: &world.term, clock: &world.clock, is_marked };
     work.note(&judged, &[(TenantClusterReason::Current, "of before".to_owned())], |_| ()).await.unwrap();
     let seen: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
     assert!(seen.metadata.generation > judged.metadata.generation, "it is of another spec by now");
@@ -310,7 +310,7 @@ async fn a_term_that_ends_stops_all_work_and_another_controller_goes_on() {
         term.end();
     };
     let (done, ()) = tokio::join!(world.reconcile(), ends);
-    assert!(matches!(done, Err(crate::context::Trouble::Ended(_))), "{done:?}");
+    assert!(matches!(done, Err(crate::context::ReconcileError::Ended(_))), "{done:?}");
     world.term = crate::term::Term::unlimited("controller two");
     world.place.lock().is_ill = false;
     world.until("ready", World::is_ready).await;

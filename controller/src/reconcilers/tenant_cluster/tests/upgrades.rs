@@ -19,7 +19,7 @@ use kube::runtime::controller::Action;
 use super::World;
 use super::api::Mortal;
 use super::place;
-use crate::context::Trouble;
+use crate::context::ReconcileError;
 use crate::decisions::fixture;
 use crate::objects::{
     Commit, DO, LifecyclePhase, Machine, NodeImage, Operation, OperationKind, TenantCluster, TenantClusterSpec,
@@ -117,7 +117,7 @@ impl World {
     }
 
     /// One reconcile, whose term ends once a data disk is taken from a VM.
-    async fn ends_its_term_at_a_detach(&self) -> Result<Action, Trouble> {
+    async fn ends_its_term_at_a_detach(&self) -> Result<Action, ReconcileError> {
         let ends = async {
             while !self.place.lock().changes.contains(&"detach") {
                 tokio::time::sleep(Duration::from_millis(200)).await;
@@ -298,7 +298,7 @@ async fn a_term_that_ends_in_an_upgrade_stops_it_and_another_controller_goes_on(
     let mut world = World::upgradable().await;
     world.goes_to(NEW);
     let done = world.ends_its_term_at_a_detach().await;
-    assert!(matches!(done, Err(Trouble::Ended(_))), "{done:?}");
+    assert!(matches!(done, Err(ReconcileError::Ended(_))), "{done:?}");
     let changes = world.place.lock().changes.len();
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(world.place.lock().changes.len(), changes, "nothing more is changed");

@@ -73,7 +73,7 @@ impl Hypervisor for World {
         self.look("fingerprints", move |state| {
             let is_astray = |name: &str| state.machines.iter().any(|it| it.vm.reference == asked && it.vm.name == name);
             let authority = Fingerprint::of(if state.astray.is_some_and(is_astray) { b"b" } else { b"a" });
-            state.has_formed(now).then_some(Fingerprints { authority, endpoint: Fingerprint::of(b"e") })
+            state.has_formed(now).then_some(Fingerprints { ca: authority, endpoint: Fingerprint::of(b"e") })
         })
         .await
     }

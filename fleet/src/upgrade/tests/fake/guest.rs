@@ -1,7 +1,7 @@
 //! Guests: they serve their node with the data disk that they have, and keep the rules of who may have it.
 
 use contract::bios_uuid::BiosUuid;
-use contract::swap::{self, Image, Stage, Use};
+use contract::swap::{self, Image, Stage, VmImage};
 use uuid::Uuid;
 
 use super::{Content, Ill, Machine, State, new, old};
@@ -94,7 +94,7 @@ impl State {
                 error: None,
                 code: None,
                 losses: swap::Losses::default(),
-                from: Use { vm, version: machine.image.version.clone(), build: machine.image.build.clone() },
+                from: VmImage { vm, version: machine.image.version.clone(), build: machine.image.build.clone() },
                 to: None,
             });
         }

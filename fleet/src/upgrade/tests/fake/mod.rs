@@ -366,7 +366,7 @@ impl World {
         for node in &nodes {
             let facts = self.facts(address(node)).await.unwrap_or_else(|error| panic!("{node}: {error:#}"));
             assert_eq!((&facts.image.version, &facts.image.build), (&image.version, &image.build), "{node}");
-            assert!(facts.ready && facts.good.is_some(), "{node}");
+            assert!(facts.ready && facts.healthy.is_some(), "{node}");
             assert_eq!(facts.etcd.unwrap().member, member(node), "{node}");
         }
         self.lock().settle();

@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use async_trait::async_trait;
 use contract::kubernetes_upgrade;
-use contract::node::{Etcd, Good, Kubernetes, Member, Node, Pods, RunningImage, VirtualAddress};
-use contract::swap::{self, Losses, Refused, Stage, Use};
+use contract::node::{Etcd, HealthySince, Kubernetes, Member, Node, Pods, RunningImage, VirtualAddress};
+use contract::swap::{self, Losses, Rejection, Stage, VmImage};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -109,7 +109,7 @@ impl State {
             _ => {}
         }
         let carried = vec!["1.36.3".into(), "1.35.4".into()];
-        Kubernetes { version: disk.kubernetes.into(), carried, upgrade }
+        Kubernetes { version: disk.kubernetes.into(), available: carried, upgrade }
     }
 
     fn members(&self) -> Vec<Member> {
@@ -140,7 +140,7 @@ impl State {
 }
 
 fn refuse(code: &str, reason: impl Into<String>) -> anyhow::Result<Asked> {
-    Ok(Asked::Refused(Refused { code: code.into(), reason: reason.into() }))
+    Ok(Asked::Refused(Rejection { code: code.into(), reason: reason.into() }))
 }
 
 #[async_trait]
@@ -200,7 +200,7 @@ impl Nodes for World {
                         error: None,
                         code: None,
                         losses: Losses::default(),
-                        from: Use { vm: disk.holder, version: image.version, build: image.build },
+                        from: VmImage { vm: disk.holder, version: image.version, build: image.build },
                         to: Some(request.to.clone()),
                     });
                     disk.cordoned = true;
@@ -368,7 +368,7 @@ impl World {
                     held: state.address_holder == disk.node,
                 }),
                 ready: serves,
-                good: (good && serves && state.quorum()).then_some(Good { since: 1 }),
+                healthy: (good && serves && state.quorum()).then_some(HealthySince { since: 1 }),
                 swap: disk.swap,
                 evacuation: disk.evacuation.map(|id| swap::EvacuationState {
                     id,

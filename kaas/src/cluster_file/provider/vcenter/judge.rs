@@ -6,11 +6,11 @@ use fleet::nodes::clean;
 use image::document::Located;
 
 use super::VcenterProvider;
-use super::asked::Asked;
-use super::room::{Room, gib_down, gib_up};
-use super::seen::{AtCompute, AtDatastore, Object, Seen, SeenDatacenter, SeenHost};
-use crate::cluster_file::described::Written;
-use crate::cluster_file::provider::Checked;
+use super::inventory::{AtCompute, AtDatastore, DatacenterInventory, HostState, Object, VcenterInventory};
+use super::requirements::Requirements;
+use super::space_demand::{SpaceDemand, gib_down, gib_up};
+use crate::cluster_file::described::FileContext;
+use crate::cluster_file::provider::CheckReport;
 
 /// The newest major version of the API that this was written for.
 const NEWEST: u32 = 9;
@@ -22,15 +22,25 @@ const ROLE: &str = "`kaas provider role` prints a role with all that is needed";
 
 /// Whether all that is named is there, and what is needed on it is permitted: then what belongs to the deployment can be looked at. What
 /// VMs that are yet to be made need is no part of it: whether any are is not known before that.
-pub fn is_named(described: &VcenterProvider, asked: &Asked, seen: &SeenDatacenter, written: Written<'_>) -> bool {
-    let mut judging = Judging { described, asked, written, checked: Checked::default() };
+pub fn is_named(
+    described: &VcenterProvider,
+    asked: &Requirements,
+    seen: &DatacenterInventory,
+    written: FileContext<'_>,
+) -> bool {
+    let mut judging = Judging { described, asked, written, checked: CheckReport::default() };
     judging.named(seen, "");
     judging.checked.mistakes.is_empty()
 }
 
 /// What was found, all of it.
-pub fn judge(described: &VcenterProvider, asked: &Asked, seen: &Seen, written: Written<'_>) -> Checked {
-    let mut judging = Judging { described, asked, written, checked: Checked::default() };
+pub fn judge(
+    described: &VcenterProvider,
+    asked: &Requirements,
+    seen: &VcenterInventory,
+    written: FileContext<'_>,
+) -> CheckReport {
+    let mut judging = Judging { described, asked, written, checked: CheckReport::default() };
     judging.server(seen);
     match &seen.datacenter {
         None => judging.wrong(&described.datacenter, absent("data center", &described.datacenter.value)),
@@ -41,9 +51,9 @@ pub fn judge(described: &VcenterProvider, asked: &Asked, seen: &Seen, written: W
 
 struct Judging<'a> {
     described: &'a VcenterProvider,
-    asked: &'a Asked,
-    written: Written<'a>,
-    checked: Checked,
+    asked: &'a Requirements,
+    written: FileContext<'a>,
+    checked: CheckReport,
 }
 
 impl Judging<'_> {
@@ -55,8 +65,8 @@ impl Judging<'_> {
         }
     }
 
-    fn server(&mut self, seen: &Seen) {
-        let Seen { server, api, user, .. } = seen;
+    fn server(&mut self, seen: &VcenterInventory) {
+        let VcenterInventory { server, api, user, .. } = seen;
         self.checked.found.push(format!("{server} at {}, logged in as {user}", self.described.server.value));
         let major = api.split('.').next().and_then(|major| major.parse::<u32>().ok());
         if major.is_none_or(|major| major > NEWEST) {
@@ -66,7 +76,7 @@ impl Judging<'_> {
         }
     }
 
-    fn datacenter(&mut self, seen: &SeenDatacenter, user: &str) {
+    fn datacenter(&mut self, seen: &DatacenterInventory, user: &str) {
         let described = self.described;
         self.named(seen, user);
         let remaining: Vec<_> = self.written.nodes.iter().filter(|node| !seen.own.contains(&node.name.value)).collect();
@@ -93,7 +103,7 @@ impl Judging<'_> {
     }
 
     /// What is named, whatever is yet to be made there.
-    fn named(&mut self, seen: &SeenDatacenter, user: &str) {
+    fn named(&mut self, seen: &DatacenterInventory, user: &str) {
         let described = self.described;
         self.folder(&described.folder, &seen.folder);
         for (folder, object) in described.other_folders.iter().zip(&seen.other_folders) {
@@ -242,7 +252,7 @@ impl Judging<'_> {
     }
 
     /// Whether it takes what is yet to be made: VMs that are there run on while it is emptied, and are powered on.
-    fn datastore(&mut self, seen: &SeenDatacenter, makes: bool) {
+    fn datastore(&mut self, seen: &DatacenterInventory, makes: bool) {
         let at = &self.described.datastore;
         let name = &at.value;
         let AtDatastore::There(there) = &seen.datastore else { return };
@@ -259,7 +269,7 @@ impl Judging<'_> {
                 .warnings
                 .push(format!("{why}: no VM is to be made, and those that are there are taken as they are"));
         }
-        let room = Room::of(self.asked, seen, self.described.clones);
+        let room = SpaceDemand::of(self.asked, seen, self.described.clones);
         if room.at_once > there.free {
             let (free, needed) = (gib_down(there.free), gib_up(room.at_once));
             self.wrong(at, format!("the datastore {name} has {free} GiB free, and {needed} GiB are taken at once"));
@@ -292,7 +302,7 @@ impl Judging<'_> {
     }
 
     /// Whether the journal's directory can be made: what is above it is made as well.
-    fn journal(&mut self, seen: &SeenDatacenter) {
+    fn journal(&mut self, seen: &DatacenterInventory) {
         let beside = if let AtDatastore::There(there) = &seen.datastore { Some(there) } else { None };
         let (Some(unmade), Some(there)) = (&seen.unmade_journal, seen.journal_at.as_ref().or(beside)) else { return };
         if is_of_objects(&there.kind) && !unmade.has_top {
@@ -304,7 +314,7 @@ impl Judging<'_> {
         }
     }
 
-    fn hosts(&mut self, seen: &SeenDatacenter) {
+    fn hosts(&mut self, seen: &DatacenterInventory) {
         let hosts = seen.compute.hosts();
         let cluster = &self.described.cluster;
         if let AtCompute::Unreadable(why) = &seen.compute {
@@ -345,7 +355,7 @@ impl Judging<'_> {
     }
 
     /// For what is yet to be made: VMs that are there keep the policy that they have, whatever has become of it.
-    fn policy(&mut self, seen: &SeenDatacenter) {
+    fn policy(&mut self, seen: &DatacenterInventory) {
         let (Some(policy), Some(there)) = (&self.described.storage_policy, &seen.policies) else { return };
         let name = &policy.value;
         match there.iter().filter(|there| *there == name).count() {
@@ -362,7 +372,7 @@ impl Judging<'_> {
 
     /// What guests say of themselves is no proof: any of them could keep a cluster from being made. Nodes probe an address before
     /// they take it.
-    fn addresses(&mut self, seen: &SeenDatacenter) {
+    fn addresses(&mut self, seen: &DatacenterInventory) {
         for (address, vm) in &seen.holders {
             let node = self.written.nodes.iter().find(|node| node.address() == Some(*address));
             let whose = node.map_or_else(|| "the virtual IP".to_owned(), |node| node.name.value.clone());
@@ -374,7 +384,7 @@ impl Judging<'_> {
         }
     }
 
-    fn makes(&mut self, seen: &SeenDatacenter, makes: bool) {
+    fn makes(&mut self, seen: &DatacenterInventory, makes: bool) {
         let described = self.described;
         if makes && !seen.staged {
             let folder = described.templates.as_ref().unwrap_or(&described.folder);
@@ -402,7 +412,7 @@ impl Judging<'_> {
 }
 
 /// Why a host takes no VM of the cluster of this size.
-fn refused(host: &SeenHost, size: &Size) -> Option<String> {
+fn refused(host: &HostState, size: &Size) -> Option<String> {
     let name = &host.name;
     if !host.connected {
         return Some(format!("{name} is not connected"));

@@ -6,13 +6,13 @@ use ::vsphere::{Client, MoRef, Need, On, Outcome, Result};
 use fleet::hypervisor::Vm;
 
 use super::VcenterProvider;
-use super::asked::Asked;
-use super::seen::{AtCompute, AtDatastore, Object, Seen, SeenDatacenter, SeenHost};
+use super::inventory::{AtCompute, AtDatastore, DatacenterInventory, HostState, Object, VcenterInventory};
+use super::requirements::Requirements;
 
 /// What is on the vCenter of a client, but for what belongs to the deployment.
-pub async fn look(client: &Client, described: &VcenterProvider) -> Result<Seen> {
+pub async fn look(client: &Client, described: &VcenterProvider) -> Result<VcenterInventory> {
     let about = &client.service().about;
-    let mut seen = Seen {
+    let mut seen = VcenterInventory {
         server: about.full_name.clone(),
         api: about.api_version.clone(),
         user: client.user_name().await,
@@ -29,9 +29,9 @@ pub async fn look(client: &Client, described: &VcenterProvider) -> Result<Seen> 
 pub async fn look_around(
     client: &Client,
     described: &VcenterProvider,
-    asked: &Asked,
+    asked: &Requirements,
     own: &[Vm],
-    seen: &mut SeenDatacenter,
+    seen: &mut DatacenterInventory,
 ) -> Result<()> {
     let is_own = |found: &MoRef| own.iter().any(|vm| vm.reference.id == found.id);
     let stamps = own.iter().filter_map(|vm| vm.stamp.as_ref());
@@ -61,8 +61,8 @@ pub async fn look_around(
 pub async fn look_at_policies(
     client: &Client,
     described: &VcenterProvider,
-    asked: &Asked,
-    seen: &mut SeenDatacenter,
+    asked: &Requirements,
+    seen: &mut DatacenterInventory,
 ) -> Result<()> {
     let may_view = !seen.missing.iter().any(|missing| missing.privilege.on == On::Root);
     let is_needed = asked.nodes.iter().any(|(name, _)| !seen.own.contains(name));
@@ -83,9 +83,9 @@ impl Looking<'_> {
         find(self.client, &format!("{}/{among}/{path}", self.described.datacenter.value)).await
     }
 
-    async fn datacenter(&self) -> Result<SeenDatacenter> {
+    async fn datacenter(&self) -> Result<DatacenterInventory> {
         let described = self.described;
-        let mut seen = SeenDatacenter::default();
+        let mut seen = DatacenterInventory::default();
         let mut needs = Needs::default();
         let folder = self.below("vm", &described.folder.value).await?;
         seen.folder = is(folder.as_ref(), &["Folder"]);
@@ -232,7 +232,7 @@ impl Looking<'_> {
             let lacks = networks
                 .iter()
                 .filter(|(_, network)| network.as_ref().is_some_and(|network| !host.networks.contains(network)));
-            seen.push(SeenHost {
+            seen.push(HostState {
                 connected: host.connected,
                 in_maintenance: host.in_maintenance,
                 processors: host.processors,

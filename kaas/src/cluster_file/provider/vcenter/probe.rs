@@ -14,7 +14,7 @@ use super::VcenterProvider;
 use super::site::VcenterSite;
 use crate::cluster_file::provider::Site as _;
 use crate::output::say;
-use crate::signals::{Ending, until_ended};
+use crate::signals::{SignalPolicy, until_ended};
 
 impl VcenterProvider {
     /// Runs the probe, with an OVA or a directory with one. If the operator ends it, it removes what it made first.
@@ -35,7 +35,7 @@ impl VcenterProvider {
         // Longer than vCenter takes to hear from a host what a task has changed there.
         let setup = Setup { site: names, directory, ova, guest, rest: Duration::from_secs(3), over };
         let probe = async |cancelled| run(site.client(), &setup, cancelled, &say).await;
-        let report = until_ended(&runtime, Ending::WhereItCanBeContinued, probe, || site.close());
+        let report = until_ended(&runtime, SignalPolicy::WhereItCanBeContinued, probe, || site.close());
         site.close();
         report
     }

@@ -16,13 +16,13 @@ use tokio::runtime::Runtime;
 use uuid::Uuid;
 
 use super::VcenterProvider;
-use super::asked::Asked;
+use super::inventory::MissingJournal;
 use super::judge::{is_named, judge};
 use super::look::{look, look_around, look_at_policies};
-use super::seen::UnmadeJournal;
-use crate::cluster_file::described::Written;
-use crate::cluster_file::provider::{Checked, Place, Site};
-use crate::signals::{Ending, until_ended};
+use super::requirements::Requirements;
+use crate::cluster_file::described::FileContext;
+use crate::cluster_file::provider::{CheckReport, ClusterBackend, Site};
+use crate::signals::{SignalPolicy, until_ended};
 
 /// How long the end of a session is waited for; vCenter ends it itself, half an hour later.
 const LOG_OUT: Duration = Duration::from_secs(5);
@@ -99,10 +99,10 @@ impl VcenterSite {
 
     /// Looks, and gives the session back when the command is asked to end meanwhile.
     fn looking<T>(&self, look: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-        until_ended(&self.runtime, Ending::AtOnce, async |_| look.await, || self.close())
+        until_ended(&self.runtime, SignalPolicy::AtOnce, async |_| look.await, || self.close())
     }
 
-    async fn checked(&self, asked: &Asked, written: Written<'_>) -> anyhow::Result<Checked> {
+    async fn checked(&self, asked: &Requirements, written: FileContext<'_>) -> anyhow::Result<CheckReport> {
         let described = &self.described;
         let mut seen = look(&self.client, described).await.context("looking at what is named")?;
         // What belongs to the deployment is seen only where all that is named is there.
@@ -135,7 +135,7 @@ impl VcenterSite {
     }
 
     /// The directory of holds and journals, if it is not there yet.
-    async fn unmade_journal(&self) -> anyhow::Result<Option<UnmadeJournal>> {
+    async fn unmade_journal(&self) -> anyhow::Result<Option<MissingJournal>> {
         let is_made = async |directory: DatastorePath| {
             let datacenter = &self.described.datacenter.value;
             DatastoreStore::new(self.client.clone(), datacenter, directory).await?.is_made().await
@@ -146,7 +146,7 @@ impl VcenterSite {
         }
         let top = directory.path.split('/').next().unwrap_or_default();
         let has_top = is_made(DatastorePath::new(&directory.datastore, top)).await?;
-        Ok(Some(UnmadeJournal { directory, has_top }))
+        Ok(Some(MissingJournal { directory, has_top }))
     }
 }
 
@@ -155,17 +155,17 @@ impl Site for VcenterSite {
         super::Provider::words(&self.described)
     }
 
-    fn check(&self, wanted: &DesiredState, written: Written<'_>) -> anyhow::Result<Checked> {
-        let asked = Asked::read(wanted)?;
+    fn check(&self, wanted: &DesiredState, written: FileContext<'_>) -> anyhow::Result<CheckReport> {
+        let asked = Requirements::read(wanted)?;
         self.looking(self.checked(&asked, written))
     }
 
     /// It is there if all that is named is: a folder may hold VMs that are to be adopted.
-    fn find(&self) -> anyhow::Result<Option<Place>> {
+    fn find(&self) -> anyhow::Result<Option<ClusterBackend>> {
         self.looking(async {
             let datacenter = &self.described.datacenter.value;
             let store = DatastoreStore::new(self.client.clone(), datacenter, self.journal.clone()).await?;
-            Ok(Some(Place {
+            Ok(Some(ClusterBackend {
                 hypervisor: Box::new(self.hypervisor().await?),
                 store: Box::new(store),
                 snapshots: Box::new(DirectoryStore::at(self.snapshots.clone())),
@@ -178,7 +178,7 @@ impl Site for VcenterSite {
         })
     }
 
-    fn make(&self, _wanted: &DesiredState, _key: &PrivateKey, _say: &dyn Fn(&str)) -> anyhow::Result<Place> {
+    fn make(&self, _wanted: &DesiredState, _key: &PrivateKey, _say: &dyn Fn(&str)) -> anyhow::Result<ClusterBackend> {
         // The journal's directory is made when a hold is taken, the template under that hold.
         self.find()?.context("it is there")
     }
@@ -199,7 +199,7 @@ impl Site for VcenterSite {
         })
     }
 
-    fn ways_in(&self) -> anyhow::Result<Vec<String>> {
+    fn access_hints(&self) -> anyhow::Result<Vec<String>> {
         Ok(Vec::new())
     }
 

@@ -5,16 +5,18 @@ use std::collections::BTreeSet;
 use ::vsphere::{Datastore, DatastorePath, Missing, MoRef, On, PRIVILEGES};
 use fleet::hypervisor::Size;
 
-use super::super::asked::Asked;
+use super::super::inventory::{
+    AtCompute, AtDatastore, DatacenterInventory, HostState, MissingJournal, Object, VcenterInventory,
+};
 use super::super::judge::{is_named, judge};
-use super::super::seen::{AtCompute, AtDatastore, Object, Seen, SeenDatacenter, SeenHost, UnmadeJournal};
+use super::super::requirements::Requirements;
 use super::*;
-use crate::cluster_file::provider::Checked;
+use crate::cluster_file::provider::CheckReport;
 
 /// What three nodes ask for.
-fn asked() -> Asked {
+fn asked() -> Requirements {
     let node = |number: u8| (format!("cp{number}"), [10, 20, 30, 10 + number].into());
-    Asked {
+    Requirements {
         nodes: [1, 2, 3].map(node).to_vec(),
         vip: Some([10, 20, 30, 10].into()),
         size: Size { processors: 2, memory: 4096, data_disk: Some(16 << 30) },
@@ -25,8 +27,8 @@ fn asked() -> Asked {
     }
 }
 
-fn host(name: &str) -> SeenHost {
-    SeenHost {
+fn host(name: &str) -> HostState {
+    HostState {
         name: name.to_owned(),
         connected: true,
         in_maintenance: false,
@@ -52,8 +54,8 @@ fn datastore() -> Datastore {
 }
 
 /// A vCenter on which everything is in order.
-fn seen() -> Seen {
-    let datacenter = SeenDatacenter {
+fn seen() -> VcenterInventory {
+    let datacenter = DatacenterInventory {
         folder: Object::There,
         other_folders: Vec::new(),
         templates: Object::Absent,
@@ -62,9 +64,9 @@ fn seen() -> Seen {
         datastore: AtDatastore::There(datastore()),
         journal: Object::There,
         networks: vec![Object::There],
-        ..SeenDatacenter::default()
+        ..DatacenterInventory::default()
     };
-    Seen {
+    VcenterInventory {
         server: "VMware vCenter Server 8.0.3 build-1".to_owned(),
         api: "8.0.3.0".to_owned(),
         user: "VSPHERE.LOCAL\\kaas".to_owned(),
@@ -78,7 +80,10 @@ fn all_nodes() -> BTreeSet<String> {
 }
 
 /// What is said of a description where a vCenter is as `change` makes it.
-fn judged(text: &str, change: impl FnOnce(&mut Seen, &mut SeenDatacenter, &mut Asked)) -> Checked {
+fn judged(
+    text: &str,
+    change: impl FnOnce(&mut VcenterInventory, &mut DatacenterInventory, &mut Requirements),
+) -> CheckReport {
     let (file, mut seen, mut asked) = (file(text), seen(), asked());
     let mut datacenter = seen.datacenter.take().unwrap();
     change(&mut seen, &mut datacenter, &mut asked);
@@ -87,7 +92,11 @@ fn judged(text: &str, change: impl FnOnce(&mut Seen, &mut SeenDatacenter, &mut A
 }
 
 /// The one mistake, which is at the line that has `at` in it.
-fn mistake(text: &str, at: &str, change: impl FnOnce(&mut Seen, &mut SeenDatacenter, &mut Asked)) -> String {
+fn mistake(
+    text: &str,
+    at: &str,
+    change: impl FnOnce(&mut VcenterInventory, &mut DatacenterInventory, &mut Requirements),
+) -> String {
     let checked = judged(text, change);
     let told: Vec<String> = checked.mistakes.iter().map(|mistake| mistake.to_string()).collect();
     assert_eq!(told.len(), 1, "{told:#?}");
@@ -98,8 +107,8 @@ fn mistake(text: &str, at: &str, change: impl FnOnce(&mut Seen, &mut SeenDatacen
 #[test]
 fn what_is_in_order_is_said_with_what_will_be_made() {
     let directory = DatastorePath::new("datastore1", "kaas/control");
-    let unmade = |_: &mut Seen, seen: &mut SeenDatacenter, _: &mut Asked| {
-        seen.unmade_journal = Some(UnmadeJournal { directory: directory.clone(), has_top: false });
+    let unmade = |_: &mut VcenterInventory, seen: &mut DatacenterInventory, _: &mut Requirements| {
+        seen.unmade_journal = Some(MissingJournal { directory: directory.clone(), has_top: false });
     };
     let checked = judged(EXAMPLE, unmade);
     assert_eq!((checked.mistakes.len(), checked.warnings.len(), checked.exists), (0, 0, false), "{checked:?}");
@@ -133,11 +142,11 @@ fn what_is_not_there_is_said_where_it_is_named() {
         ("# templates-folder", "templates-folder"),
         ("# journal", "journal"),
     ]);
-    let all = |datacenter: &mut SeenDatacenter| {
+    let all = |datacenter: &mut DatacenterInventory| {
         datacenter.other_folders = vec![Object::There];
         datacenter.templates = Object::There;
     };
-    let said = |at: &str, change: &dyn Fn(&mut SeenDatacenter)| {
+    let said = |at: &str, change: &dyn Fn(&mut DatacenterInventory)| {
         mistake(&text, at, |_, datacenter, _| {
             all(datacenter);
             change(datacenter);
@@ -147,7 +156,7 @@ fn what_is_not_there_is_said_where_it_is_named() {
         (
             "folder = \"kaas/control\"",
             "provider.vsphere.folder: there is no folder of VMs kaas/control, or the account cannot see it",
-            &(|seen: &mut SeenDatacenter| seen.folder = Object::Absent) as &dyn Fn(&mut SeenDatacenter),
+            &(|seen: &mut DatacenterInventory| seen.folder = Object::Absent) as &dyn Fn(&mut DatacenterInventory),
         ),
         ("other-folders = ", "there is no folder of VMs Discovered", &|seen| seen.other_folders = vec![Object::Absent]),
         ("templates-folder = ", "kaas/images is no folder of VMs: it is a VirtualApp", &|seen| {
@@ -182,7 +191,7 @@ fn what_is_not_there_is_said_where_it_is_named() {
         let told = said(at.trim_start(), change);
         assert!(told.contains(part), "{part} is not {told}");
     }
-    let (file, seen) = (file(EXAMPLE), Seen { datacenter: None, ..seen() });
+    let (file, seen) = (file(EXAMPLE), VcenterInventory { datacenter: None, ..seen() });
     let checked = judge(vcenter(&file), &asked(), &seen, file.written());
     assert!(checked.mistakes.len() == 1, "{checked:?}");
     assert!(checked.mistakes[0].to_string().contains("datacenter: there is no data center Datacenter"));
@@ -243,7 +252,7 @@ fn a_storage_policy_has_to_be_there_for_vms_that_are_not() {
     let (text, at) = (with(&[("# storage-policy", "storage-policy")]), "storage-policy = ");
     let with_policies = |names: &[&str]| {
         let policies = Some(names.iter().map(|name| (*name).to_owned()).collect());
-        move |_: &mut Seen, seen: &mut SeenDatacenter, _: &mut Asked| seen.policies = policies
+        move |_: &mut VcenterInventory, seen: &mut DatacenterInventory, _: &mut Requirements| seen.policies = policies
     };
     let name = "vSAN Default Storage Policy";
     let checked = judged(&text, with_policies(&["gold", name]));
@@ -271,7 +280,7 @@ fn a_storage_policy_has_to_be_there_for_vms_that_are_not() {
 fn room_is_counted_for_what_is_not_there_yet() {
     let at = "datastore = \"datastore1\"";
     let free = |gib: u64| {
-        move |_: &mut Seen, seen: &mut SeenDatacenter, _: &mut Asked| {
+        move |_: &mut VcenterInventory, seen: &mut DatacenterInventory, _: &mut Requirements| {
             seen.datastore = AtDatastore::There(Datastore { free: gib << 30, ..datastore() });
         }
     };
@@ -349,7 +358,7 @@ fn a_journal_is_not_to_be_made_at_the_top_of_a_datastore_of_objects() {
         // Whether `journal` names a directory or not.
         for text in [EXAMPLE.to_owned(), with(&[("# journal", "journal")])] {
             let checked = judged(&text, |_, seen, _| {
-                let unmade = UnmadeJournal { directory: DatastorePath::new("vsan1", "kaas/control"), has_top };
+                let unmade = MissingJournal { directory: DatastorePath::new("vsan1", "kaas/control"), has_top };
                 seen.unmade_journal = (!is_there).then_some(unmade);
                 (seen.datastore, seen.journal_at) = (AtDatastore::There(vms.clone()), journal.clone());
             });
@@ -414,7 +423,7 @@ fn a_cluster_without_drs_is_a_mistake_only_where_a_vm_is_to_be_made() {
 /// What is yet to be made is known once VMs of the cluster were looked for: a full datastore hinders nobody from that.
 #[test]
 fn what_only_making_vms_needs_is_no_part_of_whether_all_that_is_named_is_there() {
-    let named = |change: &dyn Fn(&mut SeenDatacenter)| {
+    let named = |change: &dyn Fn(&mut DatacenterInventory)| {
         let (file, mut datacenter) = (file(EXAMPLE), seen().datacenter.unwrap());
         change(&mut datacenter);
         is_named(vcenter(&file), &asked(), &datacenter, file.written())
@@ -422,7 +431,7 @@ fn what_only_making_vms_needs_is_no_part_of_whether_all_that_is_named_is_there()
     assert!(named(&|seen| {
         let maintenance = "enteringMaintenance".to_owned();
         seen.datastore = AtDatastore::There(Datastore { free: 0, maintenance, ..datastore() });
-        seen.compute = AtCompute::Cluster(vec![SeenHost { in_maintenance: true, ..host("esx1") }]);
+        seen.compute = AtCompute::Cluster(vec![HostState { in_maintenance: true, ..host("esx1") }]);
     }));
     let unseen = || AtCompute::Unreadable("no System.Read".to_owned());
     assert!(named(&|seen| seen.compute = unseen()));
@@ -433,19 +442,19 @@ fn what_only_making_vms_needs_is_no_part_of_whether_all_that_is_named_is_there()
 
 #[test]
 fn hosts_that_take_no_vms_are_named_with_why_and_nodes_are_kept_apart_on_the_others() {
-    let ill = |seen: &mut SeenDatacenter| {
+    let ill = |seen: &mut DatacenterInventory| {
         let lacks = vec!["VM Network".to_owned()];
         seen.compute = AtCompute::Cluster(vec![
             // A little less than it has by name.
-            SeenHost { memory: Some((4096 << 20) - 1), ..host("esx1") },
-            SeenHost { connected: false, ..host("esx2") },
-            SeenHost { in_maintenance: true, ..host("esx3") },
-            SeenHost { reaches_datastore: false, ..host("esx4") },
-            SeenHost { lacks, ..host("esx5") },
+            HostState { memory: Some((4096 << 20) - 1), ..host("esx1") },
+            HostState { connected: false, ..host("esx2") },
+            HostState { in_maintenance: true, ..host("esx3") },
+            HostState { reaches_datastore: false, ..host("esx4") },
+            HostState { lacks, ..host("esx5") },
             // Of the last one vCenter does not say how large it is.
-            SeenHost { processors: None, memory: None, ..host("esx6") },
-            SeenHost { processors: Some(1), ..host("esx7") },
-            SeenHost { memory: Some(2048 << 20), ..host("esx8") },
+            HostState { processors: None, memory: None, ..host("esx6") },
+            HostState { processors: Some(1), ..host("esx7") },
+            HostState { memory: Some(2048 << 20), ..host("esx8") },
         ]);
     };
     let why = "(esx2 is not connected; esx3 is in maintenance; esx4 does not reach the datastore; esx5 has no network \
@@ -460,7 +469,7 @@ fn hosts_that_take_no_vms_are_named_with_why_and_nodes_are_kept_apart_on_the_oth
     let checked = judged(&together, |_, seen, _| ill(seen));
     assert!(checked.mistakes.is_empty() && checked.found.iter().any(|found| found.contains(why)), "{checked:?}");
     assert!(!checked.makes.iter().any(|makes| makes.contains("rule")), "{checked:?}");
-    let none = |seen: &mut SeenDatacenter| seen.compute = AtCompute::Cluster(vec![]);
+    let none = |seen: &mut DatacenterInventory| seen.compute = AtCompute::Cluster(vec![]);
     let told = mistake(&together, "cluster = \"Cluster\"", |_, seen, _| none(seen));
     assert!(told.contains("no host of Cluster takes VMs of this cluster now"), "{told}");
     // A size that none has is a mistake of its own.
@@ -484,7 +493,7 @@ fn names_addresses_and_adapters_that_do_not_fit_are_said() {
     let told = mistake(EXAMPLE, "name = \"cp2\"", |_, seen, _| seen.taken = vec!["cp2".to_owned()]);
     assert!(told.contains("node[1].name: the folder kaas/control has something called cp2"), "{told}");
     let holder = |last: u8| {
-        move |_: &mut Seen, seen: &mut SeenDatacenter, _: &mut Asked| {
+        move |_: &mut VcenterInventory, seen: &mut DatacenterInventory, _: &mut Requirements| {
             seen.holders = vec![([10, 20, 30, last].into(), "web".to_owned())];
         }
     };

@@ -6,7 +6,7 @@ mod table;
 use std::path::Path;
 
 use crate::cluster_file::ClusterFile;
-use crate::cluster_file::provider::Described;
+use crate::cluster_file::provider::DescribedProvider;
 
 const EXAMPLE: &str = include_str!("../../../../deploy/examples/vsphere.toml");
 
@@ -24,7 +24,7 @@ fn file(text: &str) -> ClusterFile {
 
 fn vcenter(file: &ClusterFile) -> &super::VcenterProvider {
     match &file.provider {
-        Described::Vcenter(vcenter) => vcenter,
+        DescribedProvider::Vcenter(vcenter) => vcenter,
         other => panic!("{other:?}"),
     }
 }

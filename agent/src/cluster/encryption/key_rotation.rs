@@ -1,0 +1,223 @@
+//! What a node does for the encryption of Secrets: it lays what its API server reads, keeps the copy sealed to the
+//! operator, and says what its API server has loaded. The node of etcd's leader takes the steps from one key to the next.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use contract::codes;
+use contract::finding::Finding;
+use contract::recovery::{Keys, PublicKey};
+use zeroize::Zeroizing;
+
+use super::key_set::{KeySet, RotationStep};
+use super::store::Store;
+use super::unwrap_keys::{self, KeyLookup, UnwrappedKeySet};
+use super::{loaded, rewrite, sealed_copy};
+use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::kubernetes::api::Api;
+use crate::cluster::kubernetes::api_server::encryption_configuration;
+use crate::host::command::Runner;
+use crate::intake::config::ControlPlane;
+
+/// A step that takes longer waits for something, times the timeout factor: API servers look at their file each minute.
+const STEP_LIMIT: Duration = Duration::from_secs(600);
+
+/// How long the API server may take to write a Secret, times the timeout factor.
+const WRITING: Duration = Duration::from_secs(30);
+
+/// Below it API servers keep all that they store (`--etcd-prefix`).
+const REGISTRY: &str = "/registry/";
+
+/// A control node of a cluster that encrypts its Secrets, or is about to. Its etcd answers.
+pub struct EncryptingNode<'a> {
+    /// The system's root, `/` outside of tests.
+    pub root: &'a Path,
+    pub config: &'a ControlPlane,
+    /// Its own member of etcd.
+    pub etcd: &'a EtcdClient,
+    /// Runs programs.
+    pub runner: &'a dyn Runner,
+}
+
+pub enum WrittenConfig {
+    /// In clear: there are no keys.
+    Clear { changed: bool },
+    Keys {
+        changed: bool,
+        /// The record with its keys.
+        readable: Box<UnwrappedKeySet>,
+    },
+}
+
+impl WrittenConfig {
+    pub fn changed(&self) -> bool {
+        match self {
+            Self::Clear { changed } | Self::Keys { changed, .. } => *changed,
+        }
+    }
+}
+
+impl EncryptingNode<'_> {
+    fn name(&self) -> &str {
+        &self.config.node.name
+    }
+
+    fn store(&self) -> Store<'_> {
+        Store(self.etcd)
+    }
+
+    /// The key that the operator's copies are sealed to.
+    fn public_key(&self) -> Option<PublicKey> {
+        self.config.recovery_public_key.as_ref().and_then(|key| key.parse().ok())
+    }
+
+    /// Makes the first key of a cluster whose Secrets are in clear. Whoever comes first makes it.
+    ///
+    /// # Errors
+    /// There is no quorum, or the authorities cannot be read.
+    pub fn begin(&self, now: SystemTime) -> anyhow::Result<()> {
+        self.make_first(false, now)
+    }
+
+    /// Makes the first key of a cluster that forms, before its first API server starts: it is written with at once. A
+    /// store that some API server has used may hold Secrets in clear, whatever this node remembers: it may be a restored
+    /// one. There the first key comes once all nodes can read it ([`Self::begin`]).
+    ///
+    /// # Errors
+    /// There is no quorum, or the authorities cannot be read.
+    pub fn begin_blank(&self, now: SystemTime) -> anyhow::Result<()> {
+        if self.etcd.page(REGISTRY, None, 1)?.is_empty() {
+            self.make_first(true, now)?;
+        }
+        Ok(())
+    }
+
+    fn make_first(&self, blank: bool, now: SystemTime) -> anyhow::Result<()> {
+        let (key, authority) = unwrap_keys::new_key(self.root)?;
+        self.store().make(&KeySet::first(&authority, key, blank, now))
+    }
+
+    /// Lays what the API server reads, and keeps the operator's copy in the store.
+    ///
+    /// # Errors
+    /// There is no quorum, or the file system's. The inner error is a finding: the keys are another cluster's.
+    pub fn write_configuration(&self, now: SystemTime) -> anyhow::Result<Result<WrittenConfig, Finding>> {
+        let readable = match unwrap_keys::find(self.root, &self.store(), now)? {
+            KeyLookup::Nothing => {
+                let changed = encryption_configuration::lay(
+                    self.root,
+                    &encryption_configuration::content(&Keys::default(), None, true),
+                )?;
+                return Ok(Ok(WrittenConfig::Clear { changed }));
+            }
+            KeyLookup::Unreadable(ids) => return Ok(Err(unreadable(&ids))),
+            KeyLookup::Readable(readable) => readable,
+        };
+        // A store that takes nothing now keeps no API server away: no new key is written with before the copy is there.
+        if let Err(error) = self.seal(&readable) {
+            log::warn!("keeping the copy of the encryption keys that is sealed to the operator: {error:#}");
+        }
+        let changed = encryption_configuration::lay(self.root, &content(&readable))?;
+        Ok(Ok(WrittenConfig::Keys { changed, readable }))
+    }
+
+    fn seal(&self, readable: &UnwrappedKeySet) -> anyhow::Result<()> {
+        sealed_copy::ensure(&self.store(), self.name(), self.public_key().as_ref(), &readable.keys).map(drop)
+    }
+
+    /// Tells the others once the operator's copy is in the store and this node's API server has loaded what was laid.
+    ///
+    /// # Errors
+    /// The API server or etcd does not answer.
+    pub fn tell(&self, readable: &UnwrappedKeySet) -> anyhow::Result<()> {
+        self.seal(readable)?;
+        let (store, generation) = (self.store(), readable.seen.set.generation);
+        if store.loaded()?.get(self.name()) == Some(&generation) {
+            return Ok(());
+        }
+        if loaded::has_loaded(self.runner, self.config.address(), &content(readable))? {
+            store.say_loaded(self.name(), generation)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next step, if this is the node to do so: that of etcd's leader. Says what it waits for when that takes
+    /// long.
+    ///
+    /// # Errors
+    /// etcd or the API server does not answer, or a Secret cannot be written again; doing it again goes on.
+    pub fn advance_rotation(&self, readable: &UnwrappedKeySet, now: SystemTime) -> anyhow::Result<Option<Finding>> {
+        if !self.etcd.status()?.is_leader() {
+            return Ok(None);
+        }
+        let (store, set) = (self.store(), &readable.seen.set);
+        let nodes: Vec<&str> = self.config.cluster.control_nodes.iter().map(|node| node.name.as_str()).collect();
+        match set.next(&nodes, &store.loaded()?, now) {
+            RotationStep::Idle => Ok(None),
+            RotationStep::Wait(behind) => {
+                let long = set.age(now).is_none_or(|age| age > self.config.timeout(STEP_LIMIT));
+                Ok(long.then(|| waiting(&behind)))
+            }
+            RotationStep::Change(to) => {
+                if store.change(&readable.seen, &to)? {
+                    log::info!("Secrets are written with the encryption key {} from now on", shown(&to));
+                }
+                Ok(None)
+            }
+            RotationStep::Rewrite(to) => {
+                let others = rewrite::others(self.etcd, set.write.as_deref().unwrap_or_default())?;
+                if others.is_empty() {
+                    if store.change(&readable.seen, &to)? {
+                        log::info!("all Secrets are encrypted with the key {}", shown(&to));
+                    }
+                    return Ok(None);
+                }
+                log::info!("writing {} Secrets again with the encryption key {}", others.len(), shown(set));
+                let (address, timeout) = (self.config.address(), self.config.timeout(WRITING));
+                rewrite::again(&Api::as_administrator(address, self.root, timeout)?, &others)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// That there is no public key for the operator's copy, once there are keys.
+    pub fn without_recovery(&self) -> Option<Finding> {
+        let property = contract::properties::RECOVERY_PUBLIC_KEY;
+        self.public_key().is_none().then(|| {
+            codes::RECOVERY_KEY_MISSING.finding(
+                property,
+                "there is none: if all control nodes are lost, no snapshot gives a Secret back",
+                format!(
+                    "Make a key pair on your own machine (`kaas recovery new`), and set the public key on each control \
+                     node: `kaas-agent configure {property}=KEY`"
+                ),
+            )
+        })
+    }
+}
+
+fn content(readable: &UnwrappedKeySet) -> Zeroizing<Vec<u8>> {
+    let KeySet { write, clear, .. } = &readable.seen.set;
+    encryption_configuration::content(&readable.keys, write.as_deref(), *clear)
+}
+
+fn shown(set: &KeySet) -> &str {
+    set.write.as_deref().unwrap_or("none")
+}
+
+fn waiting(behind: &[String]) -> Finding {
+    codes::ENCRYPTION_WAITING.finding(
+        "encryption of Secrets",
+        format!("the next step to a new key waits for the API server on {}", behind.join(" and ")),
+        "Bring these nodes up, or replace those that are lost; Secrets can be read and written meanwhile",
+    )
+}
+
+fn unreadable(ids: &[String]) -> Finding {
+    codes::ENCRYPTION_KEY_MISSING.finding(
+        "encryption of Secrets",
+        format!("the store is another cluster's, which encrypted its Secrets with {}", ids.join(" and ")),
+        "Open the keys that the snapshot carries with your private key (`kaas recovery open`), and restore again with them: \
+         `kaas-agent restore FILE --recovered-keys KEYS`",
+    )
+}

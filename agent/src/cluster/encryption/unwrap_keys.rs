@@ -1,0 +1,85 @@
+//! The keys of the record in clear: by this cluster's authority, or, when the store is another cluster's that was restored
+//! here, by keys that the operator has opened.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use contract::recovery::Keys;
+
+use super::key_set::{KeySet, WrappedKey};
+use super::store::{Store, StoredKeySet};
+use super::wrap::{Wrapping, draw};
+use crate::cluster::kubernetes::PKI;
+use crate::cluster::pki::CertificateAuthorities;
+use crate::cluster::records::Records;
+use crate::cluster::recovered_keys::RecoveredKeys;
+use crate::host::files;
+
+/// The record and its keys in clear.
+pub struct UnwrappedKeySet {
+    pub seen: StoredKeySet,
+    pub keys: Keys,
+}
+
+pub enum KeyLookup {
+    /// There is no record: Secrets are in clear.
+    Nothing,
+    /// All keys could be unwrapped.
+    Readable(Box<UnwrappedKeySet>),
+    /// Another cluster's authority has wrapped them, and not all of them were given to a restore: their names.
+    Unreadable(Vec<String>),
+}
+
+fn wrapping(root: &Path) -> anyhow::Result<Wrapping> {
+    Wrapping::of(&CertificateAuthorities::read(&files::below(root, PKI))?.etcd)
+}
+
+/// Draws a key and wraps it by the authority of the node below `root`.
+///
+/// # Errors
+/// The authorities cannot be read, or the random source fails.
+pub fn new_key(root: &Path) -> anyhow::Result<(WrappedKey, String)> {
+    let (key, wrapping) = (draw()?, wrapping(root)?);
+    Ok((WrappedKey { wrapped: wrapping.wrap(&key)?, id: key.id }, wrapping.ca().to_owned()))
+}
+
+/// The record with its keys. Keys that were given to a restore are taken into the record, and then forgotten.
+///
+/// # Errors
+/// There is no quorum, the authorities cannot be read, or a key is damaged.
+pub fn find(root: &Path, store: &Store<'_>, now: SystemTime) -> anyhow::Result<KeyLookup> {
+    let (wrapping, records) = (wrapping(root)?, Records::new(root));
+    loop {
+        let Some(seen) = store.read()? else { return Ok(KeyLookup::Nothing) };
+        if seen.set.ca == wrapping.ca() {
+            let keys = unwrapped(&seen.set, &wrapping)?;
+            if records.entry::<RecoveredKeys>()?.is_some() {
+                records.forget::<RecoveredKeys>()?;
+            }
+            return Ok(KeyLookup::Readable(Box::new(UnwrappedKeySet { seen, keys })));
+        }
+        let given = records.entry::<RecoveredKeys>()?.map(|given| given.0).unwrap_or_default();
+        let Some(wrapped) = rewrapped(&seen.set, &given, &wrapping)? else {
+            return Ok(KeyLookup::Unreadable(seen.set.keys.into_iter().map(|key| key.id).collect()));
+        };
+        // Whoever was quicker has done the same, or more: it is read again.
+        if store.change(&seen, &seen.set.rewrapped(wrapping.ca(), wrapped, now))? {
+            log::info!("the recovered encryption keys are in the store, wrapped by this cluster's authority");
+        }
+    }
+}
+
+fn unwrapped(set: &KeySet, wrapping: &Wrapping) -> anyhow::Result<Keys> {
+    let keys = set.keys.iter().map(|key| wrapping.unwrap(&key.id, &key.wrapped));
+    Ok(Keys { keys: keys.collect::<anyhow::Result<_>>()? })
+}
+
+/// All keys of the set, by this authority; none if one of them was not given.
+fn rewrapped(set: &KeySet, given: &Keys, wrapping: &Wrapping) -> anyhow::Result<Option<Vec<WrappedKey>>> {
+    let mut wrapped = Vec::new();
+    for key in &set.keys {
+        let Some(given) = given.keys.iter().find(|given| given.id == key.id) else { return Ok(None) };
+        wrapped.push(WrappedKey { id: key.id.clone(), wrapped: wrapping.wrap(given)? });
+    }
+    Ok(Some(wrapped))
+}

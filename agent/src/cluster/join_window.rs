@@ -1,0 +1,250 @@
+//! For how long the first node hands the CAs' keys to a control-plane node that has not joined: an hour after the cluster works, and
+//! an hour after each `kaas-agent await NODE`. The deployment secret is in the VM's properties for as long as the VM exists:
+//! without a limit, a reader of them who takes the missing node's address gets the cluster.
+//!
+//! The seconds that are left are saved and counted by the time since power-on: a clock that is set changes nothing.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, bail};
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::cluster::records::{Entry, Records};
+use crate::intake::config::Output;
+
+/// For so long the keys are handed out, in seconds.
+const HOUR: u64 = 60 * 60;
+
+/// How long each node that has not joined is still handed the keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinWindows {
+    /// The seconds that were left when they were counted last, by the node's name; a node whose hour is over has none.
+    #[serde(default)]
+    left: BTreeMap<String, u64>,
+    /// When that was, in seconds since power-on.
+    #[serde(default)]
+    counted: u64,
+}
+
+impl Entry for JoinWindows {
+    const FILE: &'static str = "awaited.json";
+    const WHAT: &'static str = "the hours for joining";
+}
+
+impl JoinWindows {
+    /// Begins the hour of these nodes, unless theirs has begun before. `uptime` is that of [`uptime`].
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn begin(records: &Records, nodes: &[&str], uptime: u64) -> anyhow::Result<()> {
+        if nodes.is_empty() || matches!(records.entry::<Self>(), Ok(Some(_))) {
+            return Ok(());
+        }
+        let left = nodes.iter().map(|node| ((*node).to_owned(), HOUR)).collect();
+        records.begin_entry(&Self { left, counted: uptime }).map(drop)
+    }
+
+    /// Begins an hour for a node. A damaged entry is made again: the hours of other nodes are over then.
+    ///
+    /// # Errors
+    /// The file system's; nothing has changed then.
+    pub fn begin_again(records: &Records, node: &str, uptime: u64) -> anyhow::Result<()> {
+        let _lock = records.lock()?;
+        let known = records.entry::<Self>().unwrap_or_else(|error| {
+            log::warn!("{error:#}: the hours for joining are over");
+            None
+        });
+        let mut awaited = known.unwrap_or_default().counted_at(uptime);
+        awaited.left.insert(node.to_owned(), HOUR);
+        records.begin_entry(&awaited).map(drop)
+    }
+
+    /// Saves and returns what is left now.
+    ///
+    /// # Errors
+    /// The entry cannot be read or understood, or the file system's.
+    pub fn count(records: &Records, uptime: u64) -> anyhow::Result<Self> {
+        let _lock = records.lock()?;
+        let known = records.entry::<Self>()?.unwrap_or_default();
+        if known.left.is_empty() {
+            return Ok(known);
+        }
+        let awaited = known.counted_at(uptime);
+        records.update_entry(&awaited)?;
+        Ok(awaited)
+    }
+
+    fn counted_at(mut self, uptime: u64) -> Self {
+        // The node may have started again since. Its uptime began at 0 then.
+        let passed = uptime.checked_sub(self.counted).unwrap_or(uptime);
+        self.left.values_mut().for_each(|left| *left = left.saturating_sub(passed));
+        self.left.retain(|_, left| *left > 0);
+        Self { counted: uptime, ..self }
+    }
+
+    /// The seconds that are left for a node; none if its hour is over.
+    pub fn left(&self, node: &str) -> Option<u64> {
+        self.left.get(node).copied()
+    }
+}
+
+/// Seconds since power-on.
+///
+/// # Errors
+/// The kernel's.
+pub fn uptime() -> anyhow::Result<u64> {
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).context("reading the time since power-on")?;
+    Ok(Duration::from(now).as_secs())
+}
+
+/// Whether a node is handed the CAs' keys now.
+///
+/// # Errors
+/// The entry cannot be read, understood or saved.
+pub fn is_open(records: &Records, node: &str, uptime: u64) -> anyhow::Result<bool> {
+    // There is no limit before the cluster works. The first node of an earlier image has begun no hour: it is over.
+    Ok(!records.progress()?.formed || JoinWindows::count(records, uptime)?.left(node).is_some())
+}
+
+/// What `kaas-agent await` is given.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The node's name in the list of control nodes
+    node: String,
+    /// The form of the answer
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// Lets a node that has not joined fetch its keys for another hour.
+///
+/// # Errors
+/// This node hands no keys to that node, or the file system's: nothing has changed then.
+pub fn command(
+    root: &Path,
+    options: &Options,
+    now: SystemTime,
+    uptime: u64,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let (records, node) = (Records::new(root), options.node.as_str());
+    let config = records.config()?.context("this node has no configuration yet")?;
+    let config = config.control_plane()?;
+    let first = config.cluster.control_nodes.first().map(|node| node.name.as_str()).unwrap_or_default();
+    if !config.is_first() {
+        bail!("this is {}, and {first} hands out the keys: run `kaas-agent await {node}` on {first}", config.node.name);
+    }
+    if !records.rendezvous()?.awaited().contains(&node) {
+        bail!(
+            "{node} is not awaited: it has joined, was removed, or is not in the list of control nodes. If it has lost its data \
+             disk, run `kaas-agent replace-member {node}`"
+        );
+    }
+    if !records.progress()?.formed {
+        bail!("the cluster does not work yet, and {node} may join at any time: see `kaas-agent status`");
+    }
+    JoinWindows::begin_again(&records, node, uptime)?;
+    let shown = humantime::format_rfc3339_seconds(now + Duration::from_secs(HOUR));
+    match options.output {
+        Output::Json => writeln!(out, "{:#}", json!({"node": node, "until": shown.to_string()}))?,
+        Output::Text => writeln!(
+            out,
+            "{node} may join until {shown}. Until then, the deployment secret and the address of {node} give the keys of the \
+             cluster's CAs."
+        )?,
+    }
+    log::info!("{node} may join until {shown}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::cluster::records::Progress;
+    use crate::cluster::rendezvous::RendezvousRecord;
+    use crate::intake::config::Config;
+    use crate::intake::config::fixture::three_nodes;
+    use contract::secret::Secret;
+
+    /// What `kaas-agent await` says at a time.
+    fn asked(root: &Path, node: &str, uptime: u64) -> Result<String, String> {
+        let mut out = Vec::new();
+        let options = Options { node: node.to_owned(), output: Output::Text };
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let done = command(root, &options, now, uptime, &mut out);
+        done.map(|()| String::from_utf8(out).unwrap()).map_err(|error| error.to_string())
+    }
+
+    /// The first node of three, which waits for the others.
+    fn first_node() -> (tempfile::TempDir, Records) {
+        let (root, config) = (tempfile::tempdir().unwrap(), three_nodes());
+        let (records, now) = (Records::new(root.path()), SystemTime::now());
+        let secret = Secret::new("secret".into());
+        records.save_config(&Config::ControlPlane(config.clone()), &secret).unwrap();
+        records.save_rendezvous(&RendezvousRecord::decide(&config.cluster, "node1", now).unwrap()).unwrap();
+        (root, records)
+    }
+
+    fn works(records: &Records) {
+        records.save_progress(Progress { formed: true, ..Progress::default() }).unwrap();
+    }
+
+    #[test]
+    fn the_keys_are_handed_out_for_an_hour_of_uptime() {
+        let (root, records) = first_node();
+        let open = |uptime| is_open(&records, "node3", uptime).unwrap();
+        assert!(open(9 * HOUR), "there is no limit before the cluster works");
+        assert!(asked(root.path(), "node3", 0).unwrap_err().contains("does not work yet"));
+        JoinWindows::begin(&records, &["node2", "node3"], 100).unwrap();
+        works(&records);
+        assert!(open(100) && open(40 * 60));
+        assert!(!is_open(&records, "node4", 40 * 60).unwrap(), "it was never awaited");
+        // The step is done again, and the node starts again: 20 minutes and 100 s are left.
+        JoinWindows::begin(&records, &["node2", "node3"], 40 * 60).unwrap();
+        assert!(open(10) && open(20 * 60 + 99));
+        assert!(!open(20 * 60 + 100));
+        assert_eq!(records.entry::<JoinWindows>().unwrap().unwrap().left("node2"), None, "its hour is deleted");
+    }
+
+    #[test]
+    fn an_earlier_images_first_node_hands_out_nothing_until_it_is_asked() {
+        let (root, records) = first_node();
+        works(&records);
+        assert!(!is_open(&records, "node3", 9 * HOUR).unwrap());
+        asked(root.path(), "node3", 9 * HOUR).unwrap();
+        assert!(is_open(&records, "node3", 10 * HOUR - 1).unwrap());
+        assert!(!is_open(&records, "node3", 10 * HOUR).unwrap());
+    }
+
+    #[test]
+    fn an_operator_opens_another_hour_also_after_damage() {
+        let (root, records) = first_node();
+        works(&records);
+        JoinWindows::begin(&records, &["node2"], 0).unwrap();
+        let (root, later) = (root.path(), 5 * HOUR);
+        let said = asked(root, "node3", later).unwrap();
+        assert!(
+            said.starts_with("node3 may join until 2027-01-15T09:00:00Z. Until then, the deployment secret"),
+            "{said}"
+        );
+        let open = |node: &str, uptime| is_open(&records, node, uptime);
+        assert!(open("node3", later).unwrap() && !open("node2", later).unwrap());
+        std::fs::write(root.join("data/kaas/awaited.json"), "{").unwrap();
+        assert!(open("node3", later).is_err());
+        asked(root, "node3", later).unwrap();
+        assert!(open("node3", later).unwrap());
+
+        assert!(asked(root, "node4", later).unwrap_err().starts_with("node4 is not awaited"));
+        let mut second = three_nodes();
+        second.node.name = "node2".into();
+        records.update_config(&Config::ControlPlane(second), None).unwrap();
+        assert!(asked(root, "node3", later).unwrap_err().contains("`kaas-agent await node3` on node1"));
+    }
+}

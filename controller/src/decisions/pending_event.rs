@@ -1,0 +1,199 @@
+//! What of an object's conditions is worth an Event: that one has another reason than before. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::objects::{Condition, ConditionStatus};
+
+/// The reasons of an object's conditions, by condition.
+pub type Reasons = BTreeMap<String, String>;
+
+/// The longest note that an Event takes, in bytes (Kubernetes, `events.k8s.io/v1`, `Event.note`).
+const LONGEST: usize = 1024;
+
+/// The conditions whose every change people follow.
+const FOLLOWED: [&str; 5] = ["Preflight", "Progressing", "Ready", "VMReady", "NodeReady"];
+
+/// What does not hold yet, or no longer, and is as it is to be.
+const ON_ITS_WAY: [&str; 17] = [
+    "AwaitsControlPlane",
+    "Changing",
+    "ClusterNotReady",
+    "Draining",
+    "Forming",
+    "Joining",
+    "Kept",
+    "Leaving",
+    "Making",
+    "NoTemplate",
+    "NotReady",
+    "Outdated",
+    "Paused",
+    "RepairOff",
+    "Replacing",
+    "Scaling",
+    "Settled",
+];
+
+/// Something new of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingEvent {
+    /// The condition that it is about.
+    pub about: String,
+    pub reason: String,
+    /// Its message, cut to what an Event takes.
+    pub note: String,
+    /// Whether somebody may have to see to it.
+    pub is_grave: bool,
+}
+
+pub fn reasons(conditions: &[Condition]) -> Reasons {
+    conditions.iter().map(|condition| (condition.about.clone(), condition.reason.clone())).collect()
+}
+
+/// What is new since the reasons were these. Of conditions that nobody follows, only what somebody may have to see to.
+pub fn pending_events(before: &Reasons, conditions: &[Condition]) -> Vec<PendingEvent> {
+    let is_new = |condition: &&Condition| before.get(&condition.about) != Some(&condition.reason);
+    let told = conditions.iter().filter(is_new).filter_map(|condition| {
+        let is_grave = condition.status != ConditionStatus::True && !ON_ITS_WAY.contains(&condition.reason.as_str());
+        let is_told = is_grave || FOLLOWED.contains(&condition.about.as_str());
+        is_told.then(|| PendingEvent {
+            about: condition.about.clone(),
+            reason: condition.reason.clone(),
+            note: cut(&condition.message),
+            is_grave,
+        })
+    });
+    told.collect()
+}
+
+fn cut(text: &str) -> String {
+    let fits = |end: &usize| *end <= LONGEST && text.is_char_boundary(*end);
+    let end = (0..=text.len().min(LONGEST)).rev().find(fits).unwrap_or_default();
+    text[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decisions::fixture::now;
+    use crate::objects::{
+        MachineReason, NodeImageReason, NodePoolReason, ProviderReason, Reason, TenantClusterReason, set,
+    };
+
+    /// Condition and word of each reason of the kinds that Events are of, with whether it holds.
+    fn all_reasons() -> Vec<(&'static str, &'static str, ConditionStatus)> {
+        fn of<R: Reason>() -> Vec<(&'static str, &'static str, ConditionStatus)> {
+            R::ALL.iter().map(|reason| (reason.condition(), reason.word(), reason.standing())).collect()
+        }
+        [
+            of::<TenantClusterReason>(),
+            of::<NodePoolReason>(),
+            of::<MachineReason>(),
+            of::<ProviderReason>(),
+            of::<NodeImageReason>(),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn a_reason_is_news_once_and_what_nobody_follows_only_if_somebody_has_to_see_to_it() {
+        let mut conditions = Vec::new();
+        let mut before = Reasons::new();
+        let mut told = |reason: TenantClusterReason, words: &str| {
+            set(&mut conditions, reason, words, 1, &now());
+            let told = pending_events(&before, &conditions);
+            before = reasons(&conditions);
+            told.into_iter().map(|news| (news.about, news.reason, news.is_grave)).collect::<Vec<_>>()
+        };
+        let one = |about: &str, reason: &str, is_grave| vec![(about.to_owned(), reason.to_owned(), is_grave)];
+        use TenantClusterReason::{ControlNodesReady, Degraded, Forming, Making, Serves, Stuck};
+        assert_eq!(told(Making, ""), one("Ready", "Making", false));
+        assert_eq!(told(Making, "other words"), []);
+        assert_eq!(told(Forming, ""), []);
+        assert_eq!(told(Stuck, "see to it"), one("Progressing", "Stuck", true));
+        assert_eq!(told(ControlNodesReady, ""), []);
+        assert_eq!(told(Serves, ""), one("Ready", "Serves", false));
+        assert_eq!(told(Degraded, "cp2"), one("ControlPlaneReady", "Degraded", true));
+    }
+
+    #[test]
+    fn a_note_is_no_longer_than_an_event_takes() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, TenantClusterReason::Stuck, &"\u{fc}".repeat(2000), 1, &now());
+        let note = &pending_events(&Reasons::new(), &conditions)[0].note;
+        assert_eq!(note.len(), 1024);
+    }
+
+    #[test]
+    fn each_word_that_is_looked_for_is_one_of_a_kind() {
+        let all = all_reasons();
+        for word in FOLLOWED {
+            assert!(all.iter().any(|(about, ..)| *about == word), "{word}");
+        }
+        for word in ON_ITS_WAY {
+            assert!(all.iter().any(|(_, reason, _)| *reason == word), "{word}");
+        }
+    }
+
+    /// A reason that comes later is a Warning by itself: whoever adds one says here that somebody has to see to it, or above that it is on
+    /// its way.
+    #[test]
+    fn each_reason_that_does_not_hold_is_on_its_way_or_somebodys_to_see_to() {
+        const GRAVE: [&str; 48] = [
+            "AddressesMissing",
+            "AwaitsCommit",
+            "AwaitsWindow",
+            "CapacityMissing",
+            "ChangeBlocked",
+            "ChangeFailed",
+            "ChangeNotSupported",
+            "ControlNodesUnfit",
+            "Degraded",
+            "DrainBlocked",
+            "Drifted",
+            "Expired",
+            "FormRefused",
+            "Gone",
+            "ImageUnsuitable",
+            "JoinFailed",
+            "LoginRefused",
+            "ManyIll",
+            "NameTaken",
+            "NamespaceNotAllowed",
+            "NoAnswer",
+            "NoQuorum",
+            "NotAsked",
+            "NotKnown",
+            "NotLoggedIn",
+            "NotReached",
+            "NotRead",
+            "NotStamped",
+            "NotSupported",
+            "ObjectsMissing",
+            "OtherAppliance",
+            "OtherServer",
+            "PoweredOff",
+            "PrivilegesMissing",
+            "ProviderNotReady",
+            "RangesOverlap",
+            "ReferenceMissing",
+            "Resting",
+            "SecretMissing",
+            "SomeMissing",
+            "Stuck",
+            "TooMany",
+            "TooNew",
+            "Unfit",
+            "Untrusted",
+            "WorkersMissing",
+            "WorkersNotReady",
+            "ZoneInUse",
+        ];
+        let open = all_reasons().into_iter().filter(|(.., standing)| *standing != ConditionStatus::True);
+        let mut all: Vec<&str> = open.map(|(_, word, _)| word).collect();
+        all.retain(|word| !ON_ITS_WAY.contains(word));
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all, GRAVE);
+    }
+}

@@ -1,0 +1,118 @@
+//! Which image and which Kubernetes the workers of a cluster are made with: what its control nodes have come to for good. Workers follow
+//! the commit of an upgrade, and never come before it: `status.resolved` has the image that the cluster is on, which is the one before
+//! for as long as there is a way back to it, and `status.kubernetes` the minor that all control nodes have reached.
+
+use contract::minor::Minor;
+
+use crate::objects::TenantCluster;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerImage {
+    /// The name of the NodeImage.
+    pub name: String,
+    /// Its digest: another object of the same name is not taken for it.
+    pub digest: String,
+    /// The minor of Kubernetes that the cluster's API servers have reached.
+    pub kubernetes: Minor,
+}
+
+/// What the workers of a cluster are made with.
+///
+/// # Errors
+/// In words, where there is nothing yet that they could be made with.
+pub fn worker_image(cluster: &TenantCluster) -> Result<WorkerImage, String> {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let status = cluster.status.as_ref();
+    let is_formed = status.and_then(|status| status.deployment.as_ref()).is_some_and(|deployment| deployment.formed);
+    let resolved = status.and_then(|status| status.resolved.as_ref()).filter(|_| is_formed);
+    let Some((image, digest)) = resolved.and_then(|resolved| resolved.image.clone().zip(resolved.digest.clone()))
+    else {
+        return Err(format!("the control nodes of {name} have not formed yet"));
+    };
+    let reached = status.and_then(|status| status.kubernetes.as_deref());
+    let kubernetes =
+        reached.ok_or_else(|| format!("which Kubernetes the control nodes of {name} run is not known yet"))?;
+    let kubernetes =
+        kubernetes.parse::<Minor>().map_err(|error| format!("Kubernetes {kubernetes:?} of {name}: {error:#}"))?;
+    Ok(WorkerImage { name: image, digest, kubernetes })
+}
+
+/// What the control nodes of a cluster have to come to before workers follow; none where they are as the spec names it.
+pub fn awaited(cluster: &TenantCluster) -> Option<String> {
+    let status = cluster.status.as_ref()?;
+    let on = status.resolved.as_ref().and_then(|resolved| resolved.image.as_ref());
+    let image = cluster.spec.image.as_ref().filter(|image| on.is_some_and(|on| on != *image));
+    let minor =
+        Some(&cluster.spec.version).filter(|version| status.kubernetes.as_ref().is_some_and(|on| on != *version));
+    let image = image.map(|image| format!("the image {image}"));
+    let minor = minor.map(|minor| format!("Kubernetes {minor}"));
+    let awaited: Vec<String> = image.into_iter().chain(minor).collect();
+    (!awaited.is_empty()).then(|| format!("the control nodes come to {} first", awaited.join(" and ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::cluster;
+    use super::*;
+    use crate::objects::{Resolved, TenantClusterStatus};
+
+    /// A cluster whose control nodes have formed.
+    fn formed() -> TenantCluster {
+        let mut cluster = cluster();
+        let deployment = serde_json::json!({"goal": "Up", "image": {"name": "a"}, "formed": true});
+        let resolved = Resolved {
+            image: Some("kaas-tenant-0.2.0".to_owned()),
+            digest: Some(format!("sha256:{}", "0a".repeat(32))),
+            ..Resolved::default()
+        };
+        cluster.status = Some(TenantClusterStatus {
+            resolved: Some(resolved),
+            kubernetes: Some("1.36".to_owned()),
+            deployment: Some(serde_json::from_value(deployment).unwrap()),
+            ..TenantClusterStatus::default()
+        });
+        cluster
+    }
+
+    #[test]
+    fn workers_are_made_with_what_the_control_nodes_have_come_to_and_not_with_what_is_wanted() {
+        let mut cluster = formed();
+        let first = worker_image(&cluster).unwrap();
+        assert_eq!((first.name.as_str(), first.kubernetes.to_string().as_str()), ("kaas-tenant-0.2.0", "1.36"));
+        assert_eq!(awaited(&cluster), None);
+        (cluster.spec.image, cluster.spec.version) = (Some("kaas-tenant-0.3.0".to_owned()), "1.37".to_owned());
+        assert_eq!(worker_image(&cluster), Ok(first), "it has not come to that yet");
+        let words = "the control nodes come to the image kaas-tenant-0.3.0 and Kubernetes 1.37 first";
+        assert_eq!(awaited(&cluster).as_deref(), Some(words));
+        // The commit.
+        let status = cluster.status.as_mut().unwrap();
+        status.resolved.as_mut().unwrap().image.clone_from(&cluster.spec.image);
+        assert_eq!(worker_image(&cluster).unwrap().name, "kaas-tenant-0.3.0");
+        assert_eq!(awaited(&cluster).as_deref(), Some("the control nodes come to Kubernetes 1.37 first"));
+        cluster.status.as_mut().unwrap().kubernetes = Some("1.37".to_owned());
+        assert_eq!(
+            (worker_image(&cluster).unwrap().kubernetes.to_string(), awaited(&cluster)),
+            ("1.37".to_owned(), None)
+        );
+        // Left out, it is the one that it is on.
+        cluster.spec.image = None;
+        assert_eq!(awaited(&cluster), None);
+    }
+
+    #[test]
+    fn before_control_nodes_have_formed_and_said_what_they_run_there_is_nothing() {
+        let changes: [&dyn Fn(&mut TenantClusterStatus); 5] = [
+            &|status| status.deployment.as_mut().unwrap().formed = false,
+            &|status| status.deployment = None,
+            &|status| status.resolved.as_mut().unwrap().digest = None,
+            &|status| status.kubernetes = None,
+            &|status| status.kubernetes = Some("new".to_owned()),
+        ];
+        for (place, change) in changes.iter().enumerate() {
+            let mut cluster = formed();
+            change(cluster.status.as_mut().unwrap());
+            assert!(worker_image(&cluster).is_err(), "the change at {place}");
+        }
+        assert!(worker_image(&cluster()).is_err());
+    }
+}

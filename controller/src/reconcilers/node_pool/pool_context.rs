@@ -1,0 +1,184 @@
+//! What a pool names, looked at: its cluster and its Provider, and what a further worker would be made of.
+
+use contract::kubeconfig::Kubeconfig;
+use fleet::workers::{Cluster, Pool, Site, ca_hash};
+use kube::ResourceExt;
+
+use super::PoolReconciler;
+use super::deleted_cluster::DeletedCluster;
+use crate::context::{Attempt, ReconcileError};
+use crate::decisions::{
+    PoolAllowance, ResourceUsage, WantedPool, WorkerImage, emptied_pool, is_leaving, machine_template, may_make,
+    pool_allowance, site, wanted_pool, worker_image, zones_of_pool,
+};
+use crate::objects::{
+    IPPool, Machine, NodeImage, NodePool, NodePoolReason, Provider, TenantCluster, VMClass, VMClassSpec,
+};
+use crate::reach::{cluster_inventory, kinds};
+use crate::reconcilers::tenant_cluster::{node_settings, nodes};
+
+/// What is done for a pool, and with whom it is talked about.
+pub(super) struct PoolContext {
+    pub(super) cluster: TenantCluster,
+    pub(super) provider: Provider,
+    pub(super) wanted: Pool,
+    pub(super) like: Machine,
+    /// The zones that further workers are spread over.
+    pub(super) zones: Vec<String>,
+    pub(super) addresses: Option<IPPool>,
+    pub(super) site: Site,
+    pub(super) api: Box<dyn Cluster>,
+    pub(super) held: PoolAllowance,
+    /// Whether the cluster goes as a whole: nothing is moved away from workers.
+    pub(super) goes: bool,
+}
+
+/// Why nothing can be done for a pool now.
+pub(super) type Unready = (NodePoolReason, String);
+
+impl PoolReconciler<'_> {
+    /// Looks at what a pool names.
+    pub(super) async fn known(
+        &self,
+        pool: &NodePool,
+        machines: &[Machine],
+    ) -> Result<Result<PoolContext, Unready>, ReconcileError> {
+        use NodePoolReason::{ClusterNotReady, Unfit};
+        let (work, name) = (&self.0, &pool.spec.cluster_ref.name);
+        let cluster = kinds::find::<TenantCluster>(work.objects, pool.namespace().as_deref(), name).await;
+        let Some(cluster) = cluster.attempting("reading the pool's cluster")? else {
+            return Ok(Err((ClusterNotReady, format!("there is no TenantCluster {name}"))));
+        };
+        let Some(provider) = work.provider(&cluster).await? else {
+            return Ok(Err((Unfit, format!("there is no Provider {}", cluster.spec.provider_ref.name))));
+        };
+        let goes = is_leaving(&cluster);
+        let api: Box<dyn Cluster> = if goes {
+            Box::new(DeletedCluster)
+        } else {
+            match work.kubeconfig(&cluster).await? {
+                Some(text) => match work.places.cluster(&text) {
+                    Ok(api) => api,
+                    Err(why) => return Ok(Err((ClusterNotReady, format!("the kubeconfig of {name}: {why:#}")))),
+                },
+                None => {
+                    return Ok(Err((ClusterNotReady, format!("the cluster {name} has no kubeconfig of its own yet"))));
+                }
+            }
+        };
+        if goes || pool.metadata.deletion_timestamp.is_some() {
+            // Nothing that further workers would be made of is needed, nor looked at.
+            let Some(first) = machines.first() else { return Ok(Err((ClusterNotReady, "it goes".to_owned()))) };
+            let wanted = emptied_pool(pool, first).map_err(anyhow::Error::from)?;
+            let (zones, like) = (vec![first.spec.zone.clone()], first.clone());
+            let site = Site::default();
+            let held = PoolAllowance::default();
+            return Ok(Ok(PoolContext {
+                cluster,
+                provider,
+                wanted,
+                like,
+                zones,
+                addresses: None,
+                site,
+                api,
+                held,
+                goes,
+            }));
+        }
+        self.made_of(pool, machines, cluster, provider, api).await
+    }
+
+    async fn made_of(
+        &self,
+        pool: &NodePool,
+        machines: &[Machine],
+        cluster: TenantCluster,
+        provider: Provider,
+        api: Box<dyn Cluster>,
+    ) -> Result<Result<PoolContext, Unready>, ReconcileError> {
+        use NodePoolReason::{ClusterNotReady, NotSupported, Unfit};
+        let work = &self.0;
+        let name = cluster.name_any();
+        if pool.spec.network.as_ref().is_some_and(|network| *network != cluster.spec.network.name) {
+            return Ok(Err((
+                NotSupported,
+                "workers are on the network of the control nodes: leave network out".to_owned(),
+            )));
+        }
+        let zones = match zones_of_pool(&pool.spec, &provider) {
+            Ok(zones) => zones,
+            Err(words) => return Ok(Err((Unfit, words))),
+        };
+        let class =
+            kinds::find::<VMClass>(work.objects, None, &pool.spec.vm_class).await.attempting("reading the VMClass")?;
+        let Some(class) = class else {
+            return Ok(Err((Unfit, format!("there is no VMClass {}", pool.spec.vm_class))));
+        };
+        let status = cluster.status.clone().unwrap_or_default();
+        let image = match worker_image(&cluster) {
+            Ok(image) => image,
+            Err(words) => return Ok(Err((ClusterNotReady, words))),
+        };
+        let (Some(resolved), Some(deployment)) = (&status.resolved, &status.deployment) else {
+            return Ok(Err((ClusterNotReady, format!("the control nodes of {name} have not formed yet"))));
+        };
+        let WorkerImage { name: image, digest, kubernetes } = image;
+        let found = kinds::find::<NodeImage>(work.objects, None, &image).await.attempting("reading the NodeImage")?;
+        let Some(found) = found.filter(|found| found.spec.digest == digest) else {
+            return Ok(Err((Unfit, format!("there is no NodeImage {image} as the cluster is on"))));
+        };
+        let around = work.load_references(&cluster).await?;
+        let control = work.control_machines(&cluster).await?;
+        let nodes = nodes(deployment, &control);
+        let (Some(told), Some(first)) = (node_settings(&cluster, &around, resolved, &nodes), nodes.first()) else {
+            return Ok(Err((Unfit, "the network of the cluster has no IPPool".to_owned())));
+        };
+        let form = told.form(first)?;
+        let kubeconfig = work.kubeconfig(&cluster).await?.unwrap_or_default();
+        let authority = Kubeconfig::parse(&kubeconfig).map_err(anyhow::Error::from)?.authority;
+        let site = site(&form, ca_hash(&authority)?);
+        let addresses = around.pool_of_nodes(&cluster).cloned();
+        let carries = found.status.map(|status| status.kubernetes).unwrap_or_default();
+        let wanted = wanted_pool(&WantedPool {
+            name: &pool.name_any(),
+            spec: &pool.spec,
+            class: &class.spec,
+            image: &image,
+            digest: &digest,
+            carries: &carries,
+            cluster: kubernetes,
+            addresses: addresses.as_ref().map(|pool| &pool.spec),
+        });
+        let mut wanted = match wanted {
+            Ok(wanted) => wanted,
+            Err(why) => return Ok(Err((Unfit, why.to_string()))),
+        };
+        wanted.made = pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default();
+        wanted.rollout.paused |= cluster.spec.paused;
+        let held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
+        held.holds(&mut wanted);
+        let like = machine_template(&cluster, pool, &wanted, &class.spec, zones.first().map_or("", String::as_str));
+        Ok(Ok(PoolContext { cluster, provider, wanted, like, zones, addresses, site, api, held, goes: false }))
+    }
+
+    async fn held(
+        &self,
+        pool: &NodePool,
+        machines: &[Machine],
+        provider: &Provider,
+        class: &VMClassSpec,
+        wanted: &Pool,
+    ) -> Result<PoolAllowance, ReconcileError> {
+        let used = match provider.spec.limits {
+            Some(_) if may_make(wanted, machines) => {
+                let tenants =
+                    cluster_inventory(self.0.objects).await.attempting("looking at what a Provider's clusters have")?;
+                tenants.used(&provider.name_any(), |_| true)
+            }
+            _ => ResourceUsage::default(),
+        };
+        let namespace = pool.namespace().unwrap_or_default();
+        Ok(pool_allowance(provider, (&namespace, machines), used, class, (wanted.count, wanted.rollout.max_surge)))
+    }
+}

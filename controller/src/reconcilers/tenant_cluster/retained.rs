@@ -1,0 +1,70 @@
+//! What is left of a cluster that goes: data disks that are not its own, or that nobody was shown, and copies of its VMs. Nothing names them
+//! once its object is gone.
+
+use fleet::control_plane::{LeftVm, left_in_words};
+use kube::ResourceExt;
+
+use crate::objects::TenantCluster;
+use crate::records::deployment_record;
+
+/// What is to be said of each of these disks, by what is kept of the cluster: it stays there until the cluster's object goes.
+pub(super) fn what_is_left(cluster: &TenantCluster) -> anyhow::Result<Vec<String>> {
+    let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
+    let Some(deployment) = deployment else { return Ok(Vec::new()) };
+    let name = cluster.name_any();
+    let kept = deployment_record(&name, deployment)?;
+    let namespace = cluster.namespace().unwrap_or_default();
+    let said = kept.left.iter().map(|disk| {
+        let words = left_in_words(disk, kept.removals.contains(&disk.uuid));
+        format!("{namespace}/{name}: left: {words}")
+    });
+    Ok(said.collect())
+}
+
+/// The same of each copy of a control node's VM that was met as they went: it holds the cluster's Secrets. It is kept nowhere, so whoever has
+/// removed the others says it.
+pub(super) fn replicas_left(cluster: &TenantCluster, replicas: &[LeftVm]) -> Vec<String> {
+    let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+    replicas.iter().map(|vm| format!("{namespace}/{name}: left: {vm}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::hypervisor::VmRef;
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::decisions::fixture::cluster;
+    use crate::objects::TenantClusterStatus;
+
+    #[test]
+    fn a_disk_that_is_very_likely_gone_is_not_said_to_be_left_without_a_word_of_that() {
+        let [there, doubtful] = ["4", "5"].map(|digit| format!("00000000-0000-0000-0000-00000000000{digit}"));
+        let deployment = json!({
+            "hold": 1, "goal": "Gone", "image": {"name": "kaas-tenant 0.2.0"},
+            "left": [{"uuid": there, "path": "[ds] 4.vmdk"}, {"uuid": doubtful, "path": "[ds] 5.vmdk"}],
+            "removals": [doubtful],
+        });
+        let deployment = Some(serde_json::from_value(deployment).unwrap());
+        let mut cluster = cluster();
+        assert_eq!(what_is_left(&cluster).unwrap(), [""; 0]);
+        cluster.metadata.namespace = Some("tenants".to_owned());
+        cluster.status = Some(TenantClusterStatus { deployment, ..TenantClusterStatus::default() });
+        let said = what_is_left(&cluster).unwrap();
+        assert_eq!(said[0], format!("tenants/shop: left: the data disk {there} at [ds] 4.vmdk"));
+        assert!(said[1].contains(&doubtful) && said[1].contains("its removal was asked for"), "{said:?}");
+        assert_eq!(said.len(), 2);
+    }
+
+    #[test]
+    fn a_copy_of_a_control_nodes_vm_that_stays_is_named() {
+        let vm = VmRef { uuid: Uuid::from_u128(5), id: "vm-5".to_owned() };
+        let mut cluster = cluster();
+        cluster.metadata.namespace = Some("tenants".to_owned());
+        assert_eq!(replicas_left(&cluster, &[]), [""; 0]);
+        let said = replicas_left(&cluster, &[LeftVm { name: "shop-cp1-replica".to_owned(), vm }]);
+        assert!(said[0].starts_with("tenants/shop: left: the VM shop-cp1-replica ("), "{said:?}");
+        assert!(said[0].contains("vm-5") && said.len() == 1, "{said:?}");
+    }
+}

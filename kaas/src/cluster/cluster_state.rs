@@ -1,0 +1,518 @@
+//! What there is of a cluster, and whether that is what a command wants. The judgements are pure: they go by conditions of the
+//! spec as it is now, and one that is missing, older or `Unknown` is never taken for good.
+
+use controller::objects::{NodePoolReason, OperationReason, Reason, TenantClusterReason};
+use serde_json::{Value, json};
+
+use super::worker_rollout::WorkerRollout;
+use crate::control::{Condition, Control, ResourcePath, UNRECONCILED, WaitResult, read_conditions, text};
+
+/// A cluster with its pools, and the Operation that is under way or was the last one.
+pub struct ClusterState {
+    pub cluster: Value,
+    pub pools: Vec<Value>,
+    pub operation: Option<Value>,
+    /// The Machines of its workers, where they were looked at.
+    pub workers: Option<Vec<Value>>,
+}
+
+/// A reason of a condition, of the spec as it is now.
+fn because<R: Reason>(object: &Value, reasons: &[R]) -> Option<String> {
+    let is_one = |condition: &Condition<'_>| {
+        let is_it = |reason: &R| reason.condition() == condition.about && reason.word() == condition.reason;
+        condition.is_current && reasons.iter().any(is_it)
+    };
+    read_conditions(object).iter().find(|condition| is_one(condition)).map(Condition::words)
+}
+
+fn holds(object: &Value, about: &str) -> bool {
+    read_conditions(object).iter().any(|condition| condition.about == about && condition.holds())
+}
+
+/// What conditions say, a line each; `Ready` sums up the others.
+fn lines(object: &Value) -> Vec<(String, String)> {
+    let name = text(object, "/metadata/name");
+    let current: Vec<_> = read_conditions(object).into_iter().filter(|condition| condition.is_current).collect();
+    if current.is_empty() {
+        return vec![(name.to_owned(), format!("{name}: {UNRECONCILED}"))];
+    }
+    let others = current.iter().filter(|condition| condition.about != "Ready");
+    others.map(|said| (format!("{name} {}", said.about), format!("{name}: {}", said.words()))).collect()
+}
+
+impl ClusterState {
+    /// Looks at a cluster; none if it is not there.
+    ///
+    /// # Errors
+    /// The control cluster does not answer, or refuses.
+    pub fn look(control: &Control, namespace: &str, name: &str) -> anyhow::Result<Option<Self>> {
+        let Some(cluster) = control.get(ResourcePath::within("tenantclusters", namespace), name)? else {
+            return Ok(None);
+        };
+        let pools = control.list(ResourcePath::within("nodepools", namespace))?;
+        let pools = pools.into_iter().filter(|pool| text(pool, "/spec/clusterRef/name") == name).collect();
+        let operation = match text(&cluster, "/status/operation") {
+            "" => None,
+            operation => control.get(ResourcePath::within("operations", namespace), operation)?,
+        };
+        Ok(Some(Self { cluster, pools, operation, workers: None }))
+    }
+
+    /// Looks at the workers as well: what their pools say may be of before.
+    ///
+    /// # Errors
+    /// The control cluster does not answer, or refuses.
+    pub fn look_at_workers(&mut self, control: &Control, namespace: &str) -> anyhow::Result<()> {
+        let mut machines = control.list(ResourcePath::within("machines", namespace))?;
+        let name = self.name();
+        machines.retain(|one| text(one, "/spec/clusterRef/name") == name && !one["spec"]["poolRef"].is_null());
+        self.workers = Some(machines);
+        Ok(())
+    }
+
+    fn followers(&self) -> Option<WorkerRollout<'_>> {
+        let Self { cluster, pools, workers, .. } = self;
+        workers.as_deref().map(|workers| WorkerRollout { cluster, pools, workers })
+    }
+
+    /// What is so once its control nodes have come to it for good: the workers have followed, or do.
+    fn followed(&self, words: String) -> WaitResult {
+        match self.followers() {
+            Some(followers) => followers.wait_result(&words),
+            None => WaitResult::Ready(words),
+        }
+    }
+
+    /// The same for programs.
+    pub fn object(&self) -> Value {
+        json!({"cluster": self.cluster, "pools": self.pools, "operation": self.operation})
+    }
+
+    pub fn name(&self) -> &str {
+        text(&self.cluster, "/metadata/name")
+    }
+
+    /// What stands in its way or goes on, for people.
+    pub fn lines(&self) -> Vec<(String, String)> {
+        let mut lines = lines(&self.cluster);
+        lines.extend(self.pools.iter().flat_map(lines_of_pool));
+        lines.extend(self.operation.iter().map(step));
+        lines.extend(self.followers().iter().flat_map(WorkerRollout::lines));
+        lines
+    }
+
+    /// Whether it is made, with the workers of these pools.
+    pub fn is_made(&self, pools: &[&str]) -> WaitResult {
+        if let Some(why) = self.blocked_reason() {
+            return WaitResult::Stopped(why);
+        }
+        let of_command = |pool: &&Value| pools.contains(&text(pool, "/metadata/name"));
+        let mut there = 0;
+        for pool in self.pools.iter().filter(of_command) {
+            if let Some(why) = because(pool, &[NodePoolReason::JoinFailed, NodePoolReason::Drifted]) {
+                return WaitResult::Stopped(format!("{}: {why}", text(pool, "/metadata/name")));
+            }
+            there += usize::from(holds(pool, "Ready"));
+        }
+        if holds(&self.cluster, "Ready") && there == pools.len() {
+            let endpoint = text(&self.cluster, "/status/resolved/endpoint");
+            return WaitResult::Ready(format!("the cluster {} is Ready: https://{endpoint}:6443", self.name()));
+        }
+        WaitResult::Pending
+    }
+
+    /// Whether a pool has as many workers as it is to have, and all are Ready.
+    pub fn is_scaled(&self, pool: &str, workers: u32) -> WaitResult {
+        let Some(pool) = self.pools.iter().find(|one| text(one, "/metadata/name") == pool) else {
+            return WaitResult::Stopped(format!("the pool {pool} is not there any more"));
+        };
+        let (name, wanted) = (text(pool, "/metadata/name"), pool["spec"]["replicas"].as_u64());
+        if wanted != Some(workers.into()) {
+            let wanted = wanted.unwrap_or_default();
+            return WaitResult::Stopped(format!(
+                "somebody else has scaled the pool {name} meanwhile: it is to have {wanted}"
+            ));
+        }
+        if let Some(why) = because(pool, &[NodePoolReason::JoinFailed, NodePoolReason::Drifted]) {
+            return WaitResult::Stopped(format!("{name}: {why}"));
+        }
+        let count = |field: &str| pool["status"][field].as_u64().unwrap_or_default();
+        let workers = u64::from(workers);
+        // What leaves is no worker any more, and Ready holds once it has left.
+        if holds(pool, "Ready") && (count("replicas"), count("readyReplicas")) == (workers, workers) {
+            return WaitResult::Ready(format!("the pool {name} has {workers} workers, and all are Ready"));
+        }
+        self.blocked_reason().map_or(WaitResult::Pending, WaitResult::Stopped)
+    }
+
+    /// Whether image and minor are as the spec has them: of the control nodes, and of the workers that follow them.
+    pub fn is_changed(&self) -> WaitResult {
+        let cluster = &self.cluster;
+        if let Some(why) = because(cluster, &[TenantClusterReason::ChangeFailed]) {
+            return WaitResult::Stopped(format!("{}: {why}{}", self.name(), self.of_operation()));
+        }
+        if let (Some(why), "Manual") =
+            (because(cluster, &[TenantClusterReason::AwaitsCommit]), text(cluster, "/spec/upgrade/commit"))
+        {
+            let name = self.name();
+            return WaitResult::Ready(format!(
+                "{name}: {why}; `kaas cluster upgrade {name} --do commit` ends the way back, `--do rollback` takes it"
+            ));
+        }
+        if holds(cluster, "UpToDate") && holds(cluster, "Ready") {
+            let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
+            return self.followed(format!("the cluster {} runs Kubernetes {version} on {image}", self.name()));
+        }
+        // It is said only where nothing of image and minor is open.
+        let untold = because(cluster, &[TenantClusterReason::ChangeNotSupported]);
+        if let Some(why) = untold.filter(|_| holds(cluster, "Ready")) {
+            let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
+            return self.followed(format!("the cluster {} runs Kubernetes {version} on {image}; {why}", self.name()));
+        }
+        self.blocked_reason().map_or(WaitResult::Pending, WaitResult::Stopped)
+    }
+
+    /// Whether what was asked of an Operation is done, and where that was final the workers have followed.
+    pub fn has_done(&self, operation: &str, annotation: &str) -> WaitResult {
+        let is_it = |one: &&Value| text(one, "/metadata/name") == operation;
+        let Some(operation) = self.operation.as_ref().filter(is_it) else {
+            return WaitResult::Stopped(format!("the cluster is at another Operation than {operation} meanwhile"));
+        };
+        let is_noted = operation["metadata"]["annotations"][annotation].is_null();
+        let outcome = text(operation, "/status/outcome");
+        let name = text(operation, "/metadata/name");
+        let stands = reason_of(operation, &[OperationReason::Blocked, OperationReason::NotToBeHad]);
+        match (is_noted, stands, outcome) {
+            (false, ..) => WaitResult::Pending,
+            (true, _, outcome @ ("committed" | "done")) => {
+                let words = format!("{name} has ended: {outcome}");
+                // By that workers are made: it is written after the end.
+                let has_come = |to: &str, at: &str| {
+                    let to = text(operation, to);
+                    to.is_empty() || to == text(&self.cluster, at)
+                };
+                let image = has_come("/spec/toImage", "/status/resolved/image");
+                if image && has_come("/spec/toVersion", "/status/kubernetes") {
+                    return self.followed(words);
+                }
+                self.blocked_reason().map_or(WaitResult::Pending, WaitResult::Stopped)
+            }
+            (true, _, outcome) if !outcome.is_empty() => WaitResult::Ready(format!("{name} has ended: {outcome}")),
+            (true, Some(why), _) => WaitResult::Stopped(format!("{name}: {why}")),
+            (true, None, _) => WaitResult::Pending,
+        }
+    }
+
+    /// Whether image and minor are as the spec has them, once an Operation that had ended was asked for again: what it was for, another one
+    /// may be at work on.
+    pub fn is_done_again(&self, operation: &str, annotation: &str) -> WaitResult {
+        let is_it = |one: &&Value| text(one, "/metadata/name") == operation;
+        let Some(same) = self.operation.as_ref().filter(is_it) else { return self.is_changed() };
+        // What conditions say was said before it was asked.
+        if !same["metadata"]["annotations"][annotation].is_null() {
+            return WaitResult::Pending;
+        }
+        match (self.is_changed(), reason_of(same, &[OperationReason::NotToBeHad])) {
+            (there @ WaitResult::Ready(_), _) => there,
+            (_, Some(why)) => WaitResult::Stopped(format!("{operation}: {why}")),
+            (changed, None) => changed,
+        }
+    }
+
+    /// Whether its VMs were adopted, which was asked for with this annotation: it is taken away then.
+    pub fn is_adopted(&self, annotation: &str) -> WaitResult {
+        let (metadata, name) = (&self.cluster["metadata"], self.name());
+        if metadata["annotations"][annotation].is_null() {
+            return WaitResult::Ready(format!("no VM of the cluster {name} is newer than the database"));
+        }
+        if metadata["deletionTimestamp"].is_null() {
+            return WaitResult::Pending;
+        }
+        WaitResult::Stopped(format!("the cluster {name} is being deleted: nothing of it is adopted"))
+    }
+
+    /// Whether it goes, once it is deleted.
+    pub fn is_leaving(&self) -> WaitResult {
+        let stands = because(&self.cluster, &[TenantClusterReason::Stuck, TenantClusterReason::Drifted]);
+        stands.map_or(WaitResult::Pending, |why| WaitResult::Stopped(format!("{}: {why}", self.name())))
+    }
+
+    /// Why nothing goes on before a person has seen to it.
+    fn blocked_reason(&self) -> Option<String> {
+        let (cluster, name) = (&self.cluster, self.name());
+        if !cluster["metadata"]["deletionTimestamp"].is_null() {
+            return Some(format!("the cluster {name} is being deleted"));
+        }
+        let why = because(cluster, &[TenantClusterReason::Stuck, TenantClusterReason::Drifted])?;
+        let mut others = String::new();
+        for other in read_conditions(cluster).iter().filter(|one| one.is_current && one.status == "False") {
+            if !["Progressing", "Ready"].contains(&other.about) {
+                others += &format!("\n  {}", other.words());
+            }
+        }
+        Some(format!("{name}: {why}{others}"))
+    }
+
+    fn of_operation(&self) -> String {
+        self.operation.as_ref().map(|operation| format!("\n  {}", step(operation).1)).unwrap_or_default()
+    }
+}
+
+/// Whether what an Operation was for is tried again by a person's word: it has gone back, or was abandoned.
+pub fn may_be_tried_again(operation: &Value) -> bool {
+    ["rolled back", "abandoned"].contains(&text(operation, "/status/outcome"))
+}
+
+/// A reason of an Operation: its spec never changes, so each is of it.
+fn reason_of(operation: &Value, reasons: &[OperationReason]) -> Option<String> {
+    let is_one = |condition: &Condition<'_>| {
+        reasons.iter().any(|reason| reason.condition() == condition.about && reason.word() == condition.reason)
+    };
+    read_conditions(operation).iter().find(|condition| is_one(condition)).map(Condition::words)
+}
+
+fn lines_of_pool(pool: &Value) -> Vec<(String, String)> {
+    let (name, status) = (text(pool, "/metadata/name"), &pool["status"]);
+    let count = |field: &str| status[field].as_u64().unwrap_or_default();
+    let wanted = pool["spec"]["replicas"].as_u64().unwrap_or(1);
+    let why = read_conditions(pool).iter().find(|said| said.about == "Ready" && said.is_current).map(Condition::words);
+    let why = why.map(|why| format!("; {why}")).unwrap_or_default();
+    let ready = count("readyReplicas");
+    vec![(name.to_owned(), format!("{name}: {ready} of {wanted} workers are Ready{why}"))]
+}
+
+fn step(operation: &Value) -> (String, String) {
+    let (name, kind) = (text(operation, "/metadata/name"), text(operation, "/spec/type"));
+    let steps = operation["spec"]["steps"].as_array().map_or(0, Vec::len);
+    let done = operation["status"]["done"].as_u64().unwrap_or_default();
+    let at = match (text(operation, "/status/outcome"), text(operation, "/status/step")) {
+        ("", "") => String::new(),
+        ("", step) => format!(", {step}"),
+        (outcome, _) => format!(", {outcome}"),
+    };
+    let conditions = read_conditions(operation);
+    let waits =
+        conditions.iter().find(|said| said.about == "Progressing" && said.status != "True" && said.reason != "Ended");
+    let waits = waits.map(|said| format!("; {}", said.words())).unwrap_or_default();
+    (name.to_owned(), format!("{name} ({kind}): {done} of {steps} steps are done{at}{waits}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condition(reason: impl Reason, generation: i64) -> Value {
+        let status = format!("{:?}", reason.standing());
+        json!({"type": reason.condition(), "status": status, "reason": reason.word(), "message": "as it is",
+               "observedGeneration": generation})
+    }
+
+    fn object(name: &str, conditions: &[Value]) -> Value {
+        json!({"metadata": {"name": name, "generation": 3}, "spec": {}, "status": {"conditions": conditions}})
+    }
+
+    fn known(cluster: &[Value], pool: &[Value]) -> ClusterState {
+        let mut pool = object("shop-a", pool);
+        pool["spec"]["replicas"] = 2.into();
+        pool["status"]["replicas"] = 2.into();
+        pool["status"]["readyReplicas"] = 2.into();
+        let mut cluster = object("shop", cluster);
+        cluster["status"]["resolved"] = json!({"endpoint": "192.168.10.10", "image": "kaas-tenant-0.2.0"});
+        ClusterState { cluster, pools: vec![pool], operation: None, workers: None }
+    }
+
+    #[test]
+    fn a_cluster_is_made_once_it_and_the_pools_of_the_command_are_ready_as_they_are_now() {
+        let serves = |generation| condition(TenantClusterReason::Serves, generation);
+        let ready = |generation| condition(NodePoolReason::AllReady, generation);
+        let there = known(&[serves(3)], &[ready(3)]).is_made(&["shop-a"]);
+        let words = "the cluster shop is Ready: https://192.168.10.10:6443";
+        assert_eq!(there, WaitResult::Ready(words.to_owned()));
+        for (cluster, pool, pools) in [
+            (vec![serves(2)], vec![ready(3)], vec!["shop-a"]),
+            (vec![serves(3)], vec![ready(2)], vec!["shop-a"]),
+            (vec![], vec![ready(3)], vec!["shop-a"]),
+            (vec![serves(3)], vec![], vec!["shop-a"]),
+            // Of a pool that is not there yet nobody knows whether it is Ready.
+            (vec![serves(3)], vec![ready(3)], vec!["shop-a", "shop-b"]),
+            (vec![condition(TenantClusterReason::NotReached, 3)], vec![ready(3)], vec!["shop-a"]),
+        ] {
+            assert_eq!(known(&cluster, &pool).is_made(&pools), WaitResult::Pending, "{cluster:?} {pool:?} {pools:?}");
+        }
+    }
+
+    #[test]
+    fn what_only_a_person_can_change_is_not_waited_for() {
+        let stuck = [
+            condition(TenantClusterReason::AddressesMissing, 3),
+            condition(TenantClusterReason::Stuck, 3),
+            condition(TenantClusterReason::NotReady, 3),
+        ];
+        let WaitResult::Stopped(why) = known(&stuck, &[]).is_made(&[]) else { panic!("it is waited for") };
+        let expected =
+            "shop: Progressing is False (Stuck): as it is\n  Preflight is False (AddressesMissing): as it is";
+        assert_eq!(why, expected);
+        // Of an earlier spec, which may be mended by now.
+        assert_eq!(known(&[condition(TenantClusterReason::Stuck, 2)], &[]).is_made(&[]), WaitResult::Pending);
+        let drifted = [condition(NodePoolReason::Drifted, 3)];
+        assert!(matches!(known(&[], &drifted).is_made(&["shop-a"]), WaitResult::Stopped(_)));
+        let failed = [condition(NodePoolReason::JoinFailed, 3)];
+        assert!(matches!(known(&[], &failed).is_made(&["shop-a"]), WaitResult::Stopped(_)));
+        assert_eq!(known(&[], &failed).is_made(&[]), WaitResult::Pending, "another pool is another command's");
+        let mut leaves = known(&[condition(TenantClusterReason::Serves, 3)], &[]);
+        leaves.cluster["metadata"]["deletionTimestamp"] = "2026-12-01T09:00:00Z".into();
+        assert_eq!(leaves.is_made(&[]), WaitResult::Stopped("the cluster shop is being deleted".to_owned()));
+    }
+
+    #[test]
+    fn a_cluster_is_adopted_once_nobody_asks_for_that_any_more() {
+        let mut asked = known(&[condition(TenantClusterReason::Drifted, 3)], &[]);
+        assert!(matches!(asked.is_adopted("kaas.local/adopt"), WaitResult::Ready(_)));
+        asked.cluster["metadata"]["annotations"] = serde_json::json!({"kaas.local/adopt": "shop"});
+        assert_eq!(asked.is_adopted("kaas.local/adopt"), WaitResult::Pending, "what is in the way may pass");
+        asked.cluster["metadata"]["deletionTimestamp"] = "2026-12-01T09:00:00Z".into();
+        assert!(matches!(asked.is_adopted("kaas.local/adopt"), WaitResult::Stopped(why) if why.contains("deleted")));
+    }
+
+    #[test]
+    fn a_cluster_that_leaves_is_waited_for_unless_a_person_has_to_see_to_something() {
+        let of = |reason, generation| known(&[condition(reason, generation)], &[]).is_leaving();
+        assert_eq!(of(TenantClusterReason::Deleting, 3), WaitResult::Pending);
+        let words = "shop: Progressing is False (Stuck): as it is";
+        assert_eq!(of(TenantClusterReason::Stuck, 3), WaitResult::Stopped(words.to_owned()));
+        // Of before it was deleted.
+        assert_eq!(of(TenantClusterReason::Stuck, 2), WaitResult::Pending);
+    }
+
+    #[test]
+    fn a_pool_is_scaled_once_all_are_there_and_nobody_more() {
+        let pool = [condition(NodePoolReason::AllReady, 3)];
+        assert!(matches!(known(&[], &pool).is_scaled("shop-a", 2), WaitResult::Ready(_)));
+        let WaitResult::Stopped(why) = known(&[], &pool).is_scaled("shop-a", 5) else { panic!("it is another number") };
+        assert!(why.contains("somebody else has scaled the pool shop-a"), "{why}");
+        assert!(matches!(known(&[], &pool).is_scaled("shop-b", 2), WaitResult::Stopped(_)));
+        let mut leaving = known(&[], &pool);
+        leaving.pools[0]["status"]["replicas"] = 3.into();
+        assert_eq!(leaving.is_scaled("shop-a", 2), WaitResult::Pending);
+        assert_eq!(known(&[], &[condition(NodePoolReason::AllReady, 2)]).is_scaled("shop-a", 2), WaitResult::Pending);
+    }
+
+    #[test]
+    fn an_upgrade_is_done_failed_or_waits_for_the_commit_that_a_person_has_kept_to_himself() {
+        let (serves, current) = (condition(TenantClusterReason::Serves, 3), condition(TenantClusterReason::Current, 3));
+        assert!(matches!(known(&[serves.clone(), current.clone()], &[]).is_changed(), WaitResult::Ready(_)));
+        assert_eq!(known(&[serves, condition(TenantClusterReason::Current, 2)], &[]).is_changed(), WaitResult::Pending);
+        assert_eq!(known(&[current], &[]).is_changed(), WaitResult::Pending, "it has to serve as well");
+        // Image and minor are as they are wanted, and what nobody changes is said.
+        let untold = condition(TenantClusterReason::ChangeNotSupported, 3);
+        let there = known(&[condition(TenantClusterReason::Serves, 3), untold.clone()], &[]).is_changed();
+        assert!(matches!(&there, WaitResult::Ready(words) if words.contains("(ChangeNotSupported)")), "{there:?}");
+        assert_eq!(known(&[untold], &[]).is_changed(), WaitResult::Pending);
+        let failed = known(&[condition(TenantClusterReason::ChangeFailed, 3)], &[]);
+        assert!(matches!(failed.is_changed(), WaitResult::Stopped(_)));
+        let mut waits = known(&[condition(TenantClusterReason::AwaitsCommit, 3)], &[]);
+        assert_eq!(waits.is_changed(), WaitResult::Pending, "the controller commits by itself");
+        waits.cluster["spec"]["upgrade"]["commit"] = "Manual".into();
+        assert!(matches!(waits.is_changed(), WaitResult::Ready(words) if words.contains("--do commit")));
+    }
+
+    #[test]
+    fn what_was_asked_of_an_operation_is_done_once_it_is_noted_and_has_ended() {
+        const DO: &str = controller::objects::DO;
+        let with = |annotation: Value, conditions: &[Value], outcome: Option<&str>| {
+            let mut operation = object("shop-swap-2", conditions);
+            operation["metadata"]["annotations"][DO] = annotation;
+            operation["status"]["outcome"] = outcome.into();
+            ClusterState { operation: Some(operation), ..known(&[], &[]) }
+        };
+        let blocked = [condition(OperationReason::Blocked, 1)];
+        // What it says was said before it was asked.
+        assert_eq!(with("resume".into(), &blocked, None).has_done("shop-swap-2", DO), WaitResult::Pending);
+        assert!(matches!(with(Value::Null, &blocked, None).has_done("shop-swap-2", DO), WaitResult::Stopped(_)));
+        let ended = with(Value::Null, &[], Some("rolled back")).has_done("shop-swap-2", DO);
+        assert_eq!(ended, WaitResult::Ready("shop-swap-2 has ended: rolled back".to_owned()));
+        assert_eq!(with(Value::Null, &[], None).has_done("shop-swap-2", DO), WaitResult::Pending);
+        assert!(matches!(with(Value::Null, &[], None).has_done("shop-swap-3", DO), WaitResult::Stopped(_)));
+    }
+
+    #[test]
+    fn what_went_back_is_tried_again_and_done_once_the_cluster_is_as_it_is_to_be() {
+        const DO: &str = controller::objects::DO;
+        let outcomes = ["rolled back", "abandoned", "committed", "done", ""];
+        let again = outcomes.map(|outcome| may_be_tried_again(&json!({"status": {"outcome": outcome}})));
+        assert_eq!(again, [true, true, false, false, false]);
+        let with = |name: &str, annotation: Value, said: &[Value], of_operation: &[Value]| {
+            let mut operation = object(name, of_operation);
+            operation["metadata"]["annotations"][DO] = annotation;
+            operation["status"]["outcome"] = "rolled back".into();
+            ClusterState { operation: Some(operation), ..known(said, &[]) }
+        };
+        let failed = [condition(TenantClusterReason::ChangeFailed, 3)];
+        let done = [condition(TenantClusterReason::Current, 3), condition(TenantClusterReason::Serves, 3)];
+        let refused = [condition(OperationReason::NotToBeHad, 1)];
+        let is_done = |known: ClusterState| known.is_done_again("shop-2", DO);
+        assert_eq!(
+            is_done(with("shop-2", "resume".into(), &failed, &refused)),
+            WaitResult::Pending,
+            "nobody has heard it"
+        );
+        let WaitResult::Stopped(why) = is_done(with("shop-2", Value::Null, &failed, &refused)) else {
+            panic!("it is not")
+        };
+        assert!(why.contains("NotToBeHad"), "{why}");
+        assert!(
+            matches!(is_done(with("shop-2", Value::Null, &done, &refused)), WaitResult::Ready(_)),
+            "nothing was left"
+        );
+        // By another one.
+        assert_eq!(is_done(with("shop-3", Value::Null, &[], &[])), WaitResult::Pending);
+        assert!(
+            matches!(is_done(with("shop-3", Value::Null, &failed, &[])), WaitResult::Stopped(_)),
+            "it went back anew"
+        );
+        assert!(matches!(is_done(with("shop-3", Value::Null, &done, &[])), WaitResult::Ready(_)));
+    }
+
+    #[test]
+    fn a_commit_is_waited_for_until_the_workers_have_followed_it() {
+        const DO: &str = controller::objects::DO;
+        let worker = |image: &str| json!({"spec": {"poolRef": {"name": "shop-a"}, "image": {"name": image}, "kubernetes": "1.36"}});
+        let with = |pinned: &str, workers: &[Value]| {
+            let mut operation = object("shop-swap-2", &[]);
+            operation["spec"]["toImage"] = "new".into();
+            operation["status"]["outcome"] = "committed".into();
+            let mut known = ClusterState {
+                operation: Some(operation),
+                workers: Some(workers.to_vec()),
+                ..known(&[], &[condition(NodePoolReason::AllReady, 3)])
+            };
+            known.cluster["status"] = json!({"resolved": {"image": pinned}, "kubernetes": "1.36"});
+            known.has_done("shop-swap-2", DO)
+        };
+        assert_eq!(with("old", &[worker("old")]), WaitResult::Pending, "it is not pinned yet: no worker is outdated");
+        assert_eq!(with("new", &[worker("new"), worker("old")]), WaitResult::Pending);
+        let words = "shop-swap-2 has ended: committed, and its 2 workers have followed";
+        assert_eq!(with("new", &[worker("new"), worker("new")]), WaitResult::Ready(words.to_owned()));
+    }
+
+    #[test]
+    fn what_goes_on_is_told_a_line_each() {
+        let mut known = known(&[condition(TenantClusterReason::Forming, 3)], &[condition(NodePoolReason::Scaling, 3)]);
+        known.operation = Some(json!({
+            "metadata": {"name": "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301"},
+            "spec": {"type": "Swap", "steps": [{}, {}, {}]},
+            "status": {"done": 1, "step": "power-on shop-cp1",
+                       "conditions": [condition(OperationReason::Waiting, 1)]},
+        }));
+        let lines: Vec<String> = known.lines().into_iter().map(|(_, line)| line).collect();
+        let expected = [
+            "shop: ControlPlaneReady is False (Forming): as it is",
+            "shop-a: 2 of 2 workers are Ready; Ready is False (Scaling): as it is",
+            "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301 (Swap): 1 of 3 steps are done, power-on shop-cp1; Progressing is \
+             False (Waiting): as it is",
+        ];
+        assert_eq!(lines, expected);
+        let new = object("shop", &[]);
+        assert!(super::lines(&new)[0].1.contains("the controller has not reconciled it yet"));
+    }
+}

@@ -1,0 +1,76 @@
+//! `kaas cluster create` that is given again after other commands: it goes on, and undoes nothing that was set since. To the API server two
+//! people who use these commands are one, so it would let one of them undo without a question what the other one has set.
+
+use serde_json::Value;
+
+use crate::control::{Change, Rejected};
+
+/// Refuses to set anew what takes nodes away or makes others of them. All else may be, and is told.
+///
+/// # Errors
+/// [`Refused`], with what to do.
+pub fn check_reapply(name: &str, changes: &[Change<'_>], tell: impl Fn(&str)) -> anyhow::Result<()> {
+    let undone: Vec<String> = changes.iter().filter(|change| undoes(change)).map(ToString::to_string).collect();
+    if !undone.is_empty() {
+        return Err(Rejected::because(format!(
+            "it would undo what was set of {name} since: {}. Nothing was changed of it: say in the file or in the command what is set now, \
+             or change that with `kaas cluster scale` or `kaas cluster upgrade`",
+            undone.join(", ")
+        ))
+        .into());
+    }
+    changes.iter().for_each(|change| tell(&format!("{name}: {change}")));
+    Ok(())
+}
+
+/// Whether nodes would go, or become others. What cannot be told is not taken for harmless.
+fn undoes(change: &Change<'_>) -> bool {
+    match change.field.rsplit('.').next() {
+        Some("replicas") => {
+            let [old, new] = [change.old, change.new].map(Value::as_u64);
+            old.zip(new).is_none_or(|(old, new)| new < old)
+        }
+        Some("image" | "version") => change.old.is_null() || change.old != change.new,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_set_anew_that_takes_nodes_away_or_makes_others_of_them_and_the_rest_is_told() {
+        let there = json!({"spec": {"replicas": 10, "image": "b", "version": "1.37", "controlPlane": {"replicas": 3}}});
+        let told = RefCell::new(Vec::new());
+        let judged = |field: &str, wanted: &Value| {
+            let changes = [Change::of(field, &there, wanted)];
+            check_reapply("shop", &changes, |words: &str| told.borrow_mut().push(words.to_owned()))
+        };
+        let fewer = judged(".spec.replicas", &json!({"spec": {"replicas": 3}})).unwrap_err();
+        assert!(fewer.is::<Rejected>());
+        let fewer = fewer.to_string();
+        assert!(
+            fewer.starts_with("it would undo what was set of shop since: .spec.replicas from 10 to 3. "),
+            "{fewer}"
+        );
+        assert!(fewer.contains("say in the file") && fewer.contains("`kaas cluster scale`"), "{fewer}");
+        for (field, wanted) in [
+            (".spec.image", json!({"spec": {"image": "a"}})),
+            (".spec.version", json!({"spec": {"version": "1.36"}})),
+            (".spec.controlPlane.replicas", json!({"spec": {"controlPlane": {"replicas": 1}}})),
+            (".spec.pools[name=\"a\"].replicas", json!({"spec": {}})),
+        ] {
+            assert!(judged(field, &wanted).is_err(), "{field}");
+        }
+        assert!(told.borrow().is_empty());
+        judged(".spec.replicas", &json!({"spec": {"replicas": 11}})).unwrap();
+        judged(".spec.paused", &json!({"spec": {"paused": true}})).unwrap();
+        let expected = ["shop: .spec.replicas from 10 to 11", "shop: .spec.paused from null to true"];
+        assert_eq!(*told.borrow(), expected);
+    }
+}
