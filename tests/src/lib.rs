@@ -15,6 +15,8 @@ mod circles;
 #[cfg(test)]
 mod deny;
 #[cfg(test)]
+mod dependencies;
+#[cfg(test)]
 mod deployer;
 #[cfg(test)]
 mod docs;
