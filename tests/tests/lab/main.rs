@@ -81,7 +81,7 @@ const SCENARIOS: &[Entry] = entries![
     returns::long::deleted_nodes_come_back_and_programs_use_current_settings,
     full_store::long::a_full_store_is_read_and_serves_again_once_objects_are_deleted,
     full_store::long::a_full_store_heals_without_a_node_that_is_away_and_with_one_that_comes_back,
-    storage::long::nodes_whose_storage_was_away_restart_and_serve_again,
+    storage::long::nodes_wait_for_their_storage_and_restart,
     storage::long::files_that_a_power_cut_has_damaged_are_made_again,
     partition::long::a_node_that_is_silently_cut_off_slows_nobody,
     etcd::long::a_lost_node_is_replaced_with_a_one_time_code,

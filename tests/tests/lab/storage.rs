@@ -17,6 +17,9 @@ use crate::maintenance::{CHECK, has};
 /// A node restarts itself at most once in this time.
 const BOUND: Duration = Duration::from_secs(600);
 
+/// Within this time a node looks at its storage more than twice.
+const LOOKS: Duration = Duration::from_secs(60);
+
 /// The storage of a node is away for this time.
 const AWAY: Duration = Duration::from_secs(300);
 
@@ -97,9 +100,9 @@ pub mod long {
         scenario.all_ready(FORMING);
     }
 
-    /// The storage of one, two and three nodes answers no request for five minutes. Each node waits for it, restarts by itself,
-    /// and none twice in ten minutes.
-    pub fn nodes_whose_storage_was_away_restart_and_serve_again() {
+    /// The storage of one, two and three nodes gives errors for at least five minutes, and until one of these nodes may restart.
+    /// No node restarts before its storage answers, or before it has been on for ten minutes.
+    pub fn nodes_wait_for_their_storage_and_restart() {
         let scenario = Scenario::formed("away");
         // A container does not see the device behind /var: its agent asks for that of /data alone.
         let rounds: [&[_]; 3] = [
@@ -107,7 +110,7 @@ pub mod long {
             &[("cp2", &["/data", "/var"]), ("cp3", &["/data"])],
             &[("cp1", &["/data", "/var"]), ("cp2", &["/data"]), ("cp3", &["/data", "/var"])],
         ];
-        let mut restarted = BTreeMap::new();
+        let mut on_since = BTreeMap::from(["cp1", "cp2", "cp3"].map(|node| (node, Instant::now())));
         for round in rounds {
             let away: Vec<_> = round
                 .iter()
@@ -115,25 +118,29 @@ pub mod long {
                 .collect();
             away.iter().for_each(Storage::fail);
             let began = Instant::now();
-            scenario.wait("five minutes without storage", AWAY + MOMENT, || {
+            scenario.wait("a node that may restart but for its storage", AWAY + BOUND + CHECK, || {
                 for (node, _) in round {
                     ensure!(!off(&scenario, node)?, "{node} restarts while its storage is away");
+                    if !has(&scenario, node, "disk.read-only")? {
+                        return Ok(false);
+                    }
                 }
-                Ok(began.elapsed() >= AWAY)
+                let may_restart = round.iter().any(|(node, _)| on_since[node].elapsed() >= BOUND + LOOKS);
+                Ok(may_restart && began.elapsed() >= AWAY)
             });
             for storage in away {
                 assert!(storage.is_away(), "{} has its size again", storage.what);
-                storage.answer();
+                storage.answer().unwrap();
                 scenario.reached(&format!("the storage behind {} answers", storage.what));
             }
             for (node, _) in round {
                 scenario.wait(&format!("{node} to restart"), BOUND + CHECK, || off(&scenario, node));
+                let on = on_since[node].elapsed();
+                assert!(on >= BOUND, "{node} restarts after {} s", on.as_secs());
                 // A container that restarts is off then: the lab does not start it again by itself.
                 scenario.cut(node);
+                on_since.insert(node, Instant::now());
                 scenario.power_on(&[*node]);
-                if let Some(last) = restarted.insert(node, Instant::now()) {
-                    assert!(last.elapsed() >= BOUND, "{node} has restarted twice in {} s", last.elapsed().as_secs());
-                }
             }
             scenario.all_ready(FORMING);
             for (node, _) in round {
@@ -200,8 +207,7 @@ impl<'a> Storage<'a> {
     /// Linux gives an error for each request beyond the end of a device. The partition ends before its disk does: the node would
     /// make it as large as the disk again.
     fn fail(&self) {
-        self.end_partition_at("1");
-        self.end_disk_at("1");
+        self.end_partition_at("1").and_then(|()| self.end_disk_at("1")).unwrap();
         self.scenario.reached(&format!("the storage behind {} is away", self.what));
     }
 
@@ -210,30 +216,29 @@ impl<'a> Storage<'a> {
         sectors(&Path::new("/sys/block").join(name)) == "1"
     }
 
-    fn answer(&self) {
-        self.end_disk_at(&self.sectors[0]);
-        self.end_partition_at(&self.sectors[1]);
+    fn answer(&self) -> anyhow::Result<()> {
+        self.end_disk_at(&self.sectors[0])?;
+        self.end_partition_at(&self.sectors[1])
     }
 
-    fn end_partition_at(&self, sectors: &str) {
-        if let Some(number) = &self.partition {
-            run(Command::new("resizepart").arg(&self.disk).args([number, sectors]));
-        }
+    fn end_partition_at(&self, sectors: &str) -> anyhow::Result<()> {
+        let Some(number) = &self.partition else { return Ok(()) };
+        run(Command::new("resizepart").arg(&self.disk).args([number, sectors]))
     }
 
-    fn end_disk_at(&self, sectors: &str) {
+    fn end_disk_at(&self, sectors: &str) -> anyhow::Result<()> {
         // LOOP_GET_STATUS64 and LOOP_SET_STATUS64 with another `lo_sizelimit` (linux/loop.h).
         const LIMIT: &str = r#"open(my $d, "+<", $ARGV[0]) or die "$!"; my $i = "\0" x 232; ioctl($d, 0x4c05, $i) or die "$!";
             substr($i, 32, 8) = pack("Q", 512 * $ARGV[1]); ioctl($d, 0x4c04, $i) or die "$!""#;
-        run(Command::new("perl").args(["-e", LIMIT]).arg(&self.disk).arg(sectors));
+        run(Command::new("perl").args(["-e", LIMIT]).arg(&self.disk).arg(sectors))
     }
 }
 
 /// The storage of a failed scenario answers too: its evidence is on it.
 impl Drop for Storage<'_> {
     fn drop(&mut self) {
-        if self.is_away() {
-            self.answer();
+        if let Err(error) = self.answer() {
+            eprintln!("the storage behind {}: {error:#}", self.what);
         }
     }
 }
@@ -242,7 +247,8 @@ fn sectors(device: &Path) -> String {
     fs::read_to_string(device.join("size")).unwrap().trim().to_owned()
 }
 
-fn run(command: &mut Command) {
-    let done = command.output().unwrap();
-    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let output = command.output()?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
