@@ -248,3 +248,19 @@ fn unescape(field: &str) -> String {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.iter().fold(field.to_owned(), |text, (escape, plain)| text.replace(escape, plain))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_mount_names_the_source() {
+        let mounts = "1 0 8:1 / / rw - erofs /dev/mapper/root ro\n\
+            2 1 8:2 / /a\\040b rw shared:1 master:2 - ext4 /dev/hidden rw\n\
+            3 1 8:3 / /a\\040b rw shared:1 - ext4 /dev/disk/by-label/c\\040d rw\n";
+        let source = |point: &str| source_in(mounts, Path::new(point));
+        assert_eq!(source("/").unwrap(), Path::new("/dev/mapper/root"));
+        assert_eq!(source("/a b").unwrap(), Path::new("/dev/disk/by-label/c d"));
+        assert_eq!(source("/a"), None);
+    }
+}
