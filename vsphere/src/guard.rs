@@ -4,6 +4,9 @@ use std::error::Error;
 
 use async_trait::async_trait;
 
+/// Permits the changes of its owner. It is asked right before each changing request, also before one that is repeated
+/// after a login. It is asked before each file of an upload, and during an upload two seconds after its last answer. It
+/// is not asked about looks.
 ///
 /// For one request it is asked in the change's slot. It may send requests with the same client, one after the other and
 /// in no other task.

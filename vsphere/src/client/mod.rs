@@ -121,7 +121,7 @@ impl Client {
         self.inner.returns.begin(work);
     }
 
-    /// Waits until no other client of the same limits changes an object.
+    /// Waits until no other caller with the same limits changes an object.
     pub(crate) async fn turn(&self, object: &MoRef) -> OwnedMutexGuard<()> {
         self.inner.wire.limits.turns().take(object).await
     }

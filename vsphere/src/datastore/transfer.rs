@@ -1,6 +1,7 @@
 //! Reads and writes small files on a datastore, through vCenter.
 //!
-//! Source: "Managing datastore files over HTTP(S)", vSphere Web Services SDK Programming Guide: `/folder/{path}?dcPath=…&dsName=…`.
+//! Source: "Managing datastore files over HTTP(S)", vSphere Web Services SDK Programming Guide:
+//! `/folder/{path}?dcPath=…&dsName=…`.
 
 use url::Url;
 

@@ -8,7 +8,7 @@ use crate::soap::Element;
 impl Client {
     /// The backing of an adapter on a network ([`crate::ConfigSpec::network`]).
     ///
-    /// For a distributed port group, it also reads the switch, which has no permissions of itself. It inherits those of
+    /// For a distributed port group, it also reads the switch, on which no permission can be set. It inherits those of
     /// the folder or data center above it, if they propagate ("Hierarchical Inheritance of Permissions" in vSphere
     /// Security). An account with the role on the port group only does not see the switch.
     ///

@@ -141,7 +141,12 @@ async fn hidden_switches_and_hosts_are_denied() {
     let of_switch = |page_of: String| Reply::Response(page(&page_of, None));
     let switch_kind = "VmwareDistributedVirtualSwitch";
     for replies in [
-        // - The account may not read it at all.
+        // The cases, in order:
+        // - The port group does not name its switch.
+        // - The switch has no UUID and no reason.
+        // - The switch has a reason.
+        // - The switch is missing for the account.
+        // - The account may not read the switch at all.
         vec![said(&[key])],
         vec![said(&[key, switch]), one(switch_kind, "dvs-6", &[])],
         vec![said(&[key, switch]), of_switch(missing(switch_kind, "dvs-6", "uuid", "NoPermission"))],

@@ -1,6 +1,9 @@
 //! The privileges for the calls that a deployment makes. Only tests remove VMs from the inventory.
 //!
+//! Source: the required privileges of each method in the vSphere Web Services API reference.
 //!
+//! - `CloneVM_Task`: a VM from a template requires `DeployTemplate`, not `Clone`, which is for a VM from a VM.
+//! - An OVF property (`VAppPropertyInfo`): `value` requires `InstanceConfig`, and each other field `ApplicationConfig`.
 //! - `System.View`, `System.Read` and `System.Anonymous` are in every role, and not in the table. `System.Read` is
 //!   required on further objects: hosts, and switches of distributed port groups. [`crate::Error::Unreadable`] names
 //!   them.
