@@ -1,30 +1,31 @@
-# The few verbs of this project. `make ova` and `make test` are all a newcomer needs.
+# The goals of this project. `make ova` and `make test` are enough to start with.
 
-# Build caches live in the user's cache directory, so that a second clone on
-# the same machine is warm. One clone at a time uses what Cargo compiles there.
+# Build caches are in the user's cache directory, so that a second clone on the same machine is warm. One clone at a
+# time uses Cargo's results there.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kaas
 
-# Making a root tree and running system containers and VMs takes root, and so do tests. Only programs that are built run
-# as root, Cargo itself never: what it keeps in the user's directories stays the user's.
+# Root trees, system containers, VMs and tests need root. Only built programs run as root, never Cargo: its files in the
+# user's directories stay the user's.
 AS_ROOT := $(CURDIR)/.ci/as-root
-# Always of the whole workspace: of a part, Cargo builds some dependencies once more, with other features.
+# Always for the whole workspace: for a part of it, Cargo builds some dependencies again, with other features.
 TEST := KAAS_TEST_VCENTER="$(CURDIR)/build/vcenter" KAAS_TEST_DESCRIPTORS="$(CURDIR)/build/descriptors" \
 	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" .ci/cargo test --locked --workspace
-# Of two crates alone, and optimised: for loops over thousands of points.
+# For two crates only, and optimised: for loops over thousands of points.
 THOROUGH := $(subst --workspace,--profile thorough -p fleet -p controller,$(TEST))
-# Builds a program and takes it into build/ in the same breath: another clone may compile its own as soon as Cargo ends.
+# Builds a program and copies it into build/ at once: another clone may compile its own when Cargo ends.
 TAKE := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="install -m 755 -t build" .ci/cargo run --locked
 
 KAAS := build/kaas
-# Go's compiled components take more space than all other caches. They are removed after the last image: the earlier image
-# shares most of them.
+# Go's compiled components take more space than all other caches. They are removed after the last image, because the
+# earlier image shares most of them.
 MAKE_ROOM = @$(AS_ROOT) $(KAAS) image clean --go-cache
 # OVAs and command for scenarios. The lab's vCenter and govc are in the command's directory.
 LAB := KAAS_OVA="$(CURDIR)/build" KAAS_COMMAND="$(CURDIR)/$(KAAS)"
 SPEC := image/specs/control-plane.toml
 TENANT := image/specs/tenant.toml
 
-# A first build takes so many MiB of disk, most of them for what Go compiles. For all goals of one call: `setup` comes once.
+# The space in MiB that a first build needs, most of it for Go's compiler. For all goals of one call, because `setup`
+# runs once.
 export KAAS_ROOM := $(if $(filter ova ova-earlier earlier install test test-fast test-long scenario lab bench,$(MAKECMDGOALS)),22000,4096)
 
 .PHONY: audit vcenter vcenter-program fuzz scenario named help reference words install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
@@ -32,7 +33,7 @@ export KAAS_ROOM := $(if $(filter ova ova-earlier earlier install test test-fast
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 17
 
-# Both in one call: sudo would ask for the password again after the minutes that the first one takes.
+# Both in one call: after the minutes of the first one, sudo would ask for the password again.
 ova: setup root ## Install what is missing on the build host and build the OVAs into build/
 	$(TAKE) -p kaas
 	$(AS_ROOT) sh -ec '$(foreach spec,$(SPEC) $(TENANT),$(KAAS) image build $(spec) --output build;)'
@@ -45,11 +46,11 @@ ova-earlier: earlier ova ## Build the OVA of an earlier version that scenarios u
 	.ci/earlier $(AS_ROOT) $(KAAS) image build $(SPEC) --output build/earlier
 	$(MAKE_ROOM)
 
-# Fetches the sources of the earlier version as the owner of the clone, and fails at once if it cannot.
+# Fetches the sources of the earlier version as the owner of the clone. Fails at once if this is impossible.
 earlier: setup
 	@.ci/earlier >/dev/null
 
-# How many scenarios there are of each length: another number is a mistake, and fails.
+# The number of scenarios of each length. Another number is a mistake, and fails.
 SHORT := 10
 LONG := 61
 
@@ -60,10 +61,10 @@ test-fast: setup root earlier vcenter ## Pass the tests that need neither an ima
 	$(MAKE_ROOM)
 	$(TEST) --no-fail-fast
 
-# By the Go of components: the host's own may be too old to know what another is.
+# With the Go version of components: the host's may be too old to know other versions.
 IN_GO = cd tests/vcenter && GOFLAGS="-mod=readonly -buildvcs=false" $(AS_ROOT) "$(CURDIR)/$(KAAS)" image go "$(CURDIR)/$(SPEC)" --
 
-vcenter: setup root ## Build the vCenter that is tested against, and govc, into build/, and pass all tests in Go
+vcenter: setup root ## Build the vCenter for tests, and govc, into build/, and pass all tests in Go
 	$(TAKE) -p kaas
 	@$(IN_GO) sh -ec '\
 		unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w: $$unformatted" >&2; exit 1; }; \
@@ -71,27 +72,27 @@ vcenter: setup root ## Build the vCenter that is tested against, and govc, into 
 		ln -sfn "$$(go list -m -f "{{.Dir}}" github.com/vmware/govmomi)/ovf/fixtures" ../../build/descriptors; \
 		cd ../../image/components/local-path-helper; test -z "$$(gofmt -l .)"; go test ./...'
 
-vcenter-program: setup root ## Build the vCenter that is tested against, for `kaas lab vcenter`, and govc into build/
+vcenter-program: setup root ## Build the vCenter for tests and for `kaas lab vcenter`, and govc, into build/
 	$(TAKE) -p kaas
 	@$(IN_GO) go build -trimpath -o ../../build/ . ./govc
 
-# With something going wrong at each call to a vCenter or to an API server and at each entry of a journal, of which `test-fast` draws
-# a part; and so many clusters of so many nodes at once, of which it makes a few.
+# With an error at each call to a vCenter or an API server and at each journal entry, of which `test-fast` draws a part.
+# Also with many clusters of many nodes at once, of which `test-fast` has a few.
 EACH := KAAS_TEST_VCENTER_EACH=1 KAAS_TEST_CONTROLLER_EACH=1 KAAS_TEST_CONTROLLER_SCALE=200x5 \
 	$(THOROUGH) --no-fail-fast --lib -- --nocapture vcenter::tests::each_ \
 	tenant_cluster::tests::faults:: tenant_cluster::tests::upgrades::drift:: node_pool::tests::a_lost_answer node_pool::tests::drift:: run::scale::
-# The same with a whole upgrade or rollout at each point: one in seven, each time others.
+# The same with a whole upgrade or rollout at each point: one point in seven, others in each run.
 SEVENTH := KAAS_TEST_CONTROLLER_EACH=7 $(THOROUGH) --no-fail-fast --lib -- --nocapture tenant_cluster::tests::upgrades:: \
 	node_pool::tests::repair::a_lost_answer node_pool::tests::rollout::a_lost_answer node_pool::tests::deaths::
 
-test-long: ova-earlier vcenter-program ## Pass the long scenarios as well, and the whole loop of what goes wrong on a vCenter
+test-long: ova-earlier vcenter-program ## Pass the long scenarios as well, and the whole loop of errors of a vCenter
 	@failed=; \
 	$(LAB) KAAS_SCENARIOS=$(LONG) $(TEST) --no-fail-fast --test lab -- ::long:: || failed="scenarios "; \
 	$(EACH) || failed="$${failed}points "; \
 	$(SEVENTH) || failed="$${failed}upgrades"; \
 	test -z "$$failed" || { echo "failed: $$failed" >&2; exit 1; }
 
-fuzz: setup root ## Fuzz each parser of what strangers may send for so long, from a new seed: make fuzz SECONDS=3600
+fuzz: setup root ## Fuzz each parser of foreign input for SECONDS, from a new seed: make fuzz SECONDS=3600
 	KAAS_FUZZ_SECONDS=$(or $(SECONDS),600) $(TEST) --lib -- fuzz_
 
 lint: setup root ## Check format, lints, and advisories against pinned data
@@ -108,17 +109,18 @@ audit: setup root ## Compare what images are made of with published advisories; 
 lab: ova ## Start a three-node control cluster on this machine
 	$(AS_ROOT) $(KAAS) lab up --ova build --nodes 3
 
-lab-down: ## End it
+lab-down: ## End the lab
 	$(AS_ROOT) $(KAAS) lab down
 
 scenario: named ova-earlier vcenter-program ## Run the scenarios whose names contain NAME
 	$(LAB) $(TEST) --test lab -- $(NAME)
 
-# Says so at once, and not after both OVAs are built.
+# Fails at once, not after both OVAs are built.
 named:
 	@test -n "$(NAME)" || { echo "give a part of a name: make scenario NAME=three_nodes::" >&2; exit 1; }
 
-# Swaps on one vCenter, of which `test-fast` does ten, and clusters of so many nodes as objects, of which it makes a few.
+# Image swaps on one vCenter, of which `test-fast` has ten, and clusters of many nodes as objects, of which it has a
+# few.
 SCALE := KAAS_TEST_VCENTER_SCALE=100 KAAS_TEST_CONTROLLER_SCALE=200x50 $(TEST) --lib -- --nocapture vcenter::tests::scale:: run::scale::
 
 bench: ova vcenter ## Measure speed and memory as ratios against other tools in the same run
@@ -137,11 +139,11 @@ setup: ## Install what is missing on the build host
 	@.ci/setup
 	@mkdir -p "$(CACHE)" "$(or $(XDG_STATE_HOME),$(HOME)/.local/state)" build
 
-# Fails at once, and not after minutes of compiling, if it cannot become root. sudo may ask for the password.
+# Fails at once, not after minutes of compiling, if root is not available. sudo may ask for the password.
 root:
 	@$(AS_ROOT) --check
 
-reference: ## Renew what is made from the code's tables and types: parts of docs/, controller/definitions
+reference: ## Renew the files that are generated from the code's tables and types: parts of docs/, controller/definitions
 	.ci/cargo run --locked -p kaas -- image reference --write docs/reference.md
 	.ci/cargo run --locked -p controller -- reference --write docs/objects.md
 	.ci/cargo run --locked -p controller -- crds --write controller/definitions

@@ -1,15 +1,16 @@
-# Adds what a site needs (packages, files, authorities, drivers) to the control plane's or the tenants' image, and leaves an
-# OVA. All the work is done by `kaas`; this template gives it a place in a Packer pipeline. From the top of a clone, as root:
+# Adds the parts of a site (packages, files, CAs, drivers) to the image of the control plane or of the tenants, and
+# writes an OVA. `kaas` does all the work; this template gives it a place in a Packer pipeline. From the top of a clone,
+# as root:
 #
 #   packer build packer/site.pkr.hcl
 #   packer build -var spec=packer/site/tenant.toml -var version=0.1.1 -var output=build packer/site.pkr.hcl
 #
-# What a site adds is in packer/site/site.toml.
+# packer/site/site.toml lists the parts of the site.
 
 variable "spec" {
   type        = string
   default     = "packer/site/control-plane.toml"
-  description = "Specification to build: it includes one of the appliances' and what the site adds."
+  description = "Specification to build: it includes that of an appliance and the parts of the site."
 }
 
 variable "version" {
@@ -52,8 +53,8 @@ build {
       "OUTPUT=${var.output}",
     ]
     inline = [
-      # The site's own packages are locked once, over the appliance's as they are. Commit the lock file; without it the next
-      # build takes newer packages.
+      # The site's own packages are locked once, on top of the appliance's locked packages. Commit the lock file;
+      # without it the next build takes newer packages.
       "test -e \"$${SPEC%.toml}.lock\" || kaas image lock --keep-included \"$SPEC\"",
       "set -- image build \"$SPEC\" --output \"$OUTPUT\"",
       "test -z \"$IMAGE_VERSION\" || set -- \"$@\" --version \"$IMAGE_VERSION\"",

@@ -1,4 +1,4 @@
-//! Digests as manifests write them: SHA-256 of the product's packages, SHA-1 and SHA-512 of other vendors'.
+//! Digests of manifests: SHA-256 in the product's packages, also SHA-1 and SHA-512 in other vendors'.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -63,7 +63,7 @@ impl Digest {
         }
     }
 
-    /// A digest in hexadecimal digits; `None` if there are others, or not as many as the algorithm makes.
+    /// A digest in hexadecimal digits. `None` if the text has other characters, or another length than the algorithm's.
     pub(crate) fn parse(algorithm: &'static Algorithm, text: &str) -> Option<Digest> {
         let bytes = from_hex(text)?;
         (bytes.len() == algorithm.output_len()).then_some(Digest { algorithm, bytes })
@@ -74,7 +74,7 @@ impl Digest {
         self.bytes.try_into().ok().map(Sha256)
     }
 
-    /// Whether two files with one digest can be made.
+    /// Whether two files with the same digest can be made.
     pub(crate) fn is_weak(&self) -> bool {
         *self.algorithm == SHA1_FOR_LEGACY_USE_ONLY
     }
@@ -86,7 +86,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// A digest in the making.
+/// A digest that is being computed.
 pub(crate) struct Hasher(Context);
 
 impl Hasher {
@@ -105,7 +105,7 @@ impl Hasher {
     }
 }
 
-/// Passes bytes on to `inner` and digests what was taken.
+/// Passes bytes on to `inner` and digests those that it accepted.
 pub(crate) struct HashingWriter<W> {
     inner: W,
     hasher: Hasher,
@@ -163,7 +163,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The bytes that hexadecimal digits of either case spell; `None` for anything else.
+/// The bytes of hexadecimal digits of either case. `None` for other texts.
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
     let digits = digits?;
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_of_abc_is_that_of_fips_180() {
+    fn digests_match_the_examples_of_fips_180() {
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(Sha256::of(b"abc").to_string(), expected);
         let mut writer = HashingWriter::new(io::sink());

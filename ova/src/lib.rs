@@ -1,18 +1,15 @@
-//! Open Virtualization Format archives: the OVF descriptor and environment,
-//! streamOptimized VMDK disks, the manifest, its signature, and the tar that
-//! holds them. Knows formats only, nothing of Kubernetes, nor which properties
-//! an appliance asks for.
+//! Open Virtualization Format archives: the OVF descriptor and environment, streamOptimized VMDK disks, the manifest,
+//! its signature, and the tar file that contains them. The crate knows only formats, nothing of Kubernetes or of an
+//! appliance's properties.
 //!
-//! The way in, on a build host:
+//! To write an OVA on a build host:
 //!
 //! 1. [`vmdk::from_raw`] compresses a raw disk;
 //! 2. [`ovf::Descriptor`] describes the virtual machine;
 //! 3. [`archive::write`] puts descriptor, manifest, signature and disks into one OVA.
 //!
-//! The way out: [`archive::Archive`] lists, verifies and streams an OVA's
-//! members, [`vmdk::read_stream`] turns a disk back into a raw image, and
-//! [`ovf::environment`] makes the document by which a guest learns its
-//! properties.
+//! To read an OVA, [`archive::Archive`] lists, verifies and streams its members. [`vmdk::read_stream`] converts a disk
+//! to a raw image. [`ovf::environment`] makes the document from which a guest reads its properties.
 //!
 //! Equal inputs give equal bytes, whatever the machine and its number of threads.
 

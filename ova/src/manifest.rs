@@ -10,7 +10,7 @@ use crate::Sha256;
 use crate::digest::Digest;
 use crate::name::{self, InvalidName};
 
-/// More files than any package has.
+/// A limit of files. No package has as many.
 const MOST_FILES: usize = 1000;
 
 /// The files of a package and their digests, in order.
@@ -36,7 +36,7 @@ pub enum Error {
     Form {
         /// Its number, from 1.
         line: usize,
-        /// What it says, shortened.
+        /// Its text, shortened.
         text: String,
     },
     /// Digests of another kind.
@@ -73,7 +73,7 @@ impl Manifest {
     /// Adds a file.
     ///
     /// # Errors
-    /// When the name does not do, or is there already.
+    /// If the name is invalid, or already listed.
     pub fn add(&mut self, name: &str, digest: Sha256) -> Result<(), Error> {
         name::check(name)?;
         if self.digest(name).is_some() {
@@ -96,7 +96,7 @@ impl Manifest {
     /// Reads a manifest.
     ///
     /// # Errors
-    /// At the first line that is not exactly of the form; when there are none, or too many; when a file is listed twice.
+    /// If a line does not have exactly the form; if there are no lines or too many; if a file is listed twice.
     pub fn parse(text: &str) -> Result<Manifest, Error> {
         let LenientManifest { entries, inexact } = LenientManifest::parse(text)?;
         let mut manifest = Manifest::new();
@@ -125,7 +125,7 @@ impl LenientManifest {
     /// Reads a manifest.
     ///
     /// # Errors
-    /// At the first line of no known form; when there are none, or too many; when a file is listed twice.
+    /// If a line has no known form; if there are no lines or too many; if a file is listed twice.
     pub(crate) fn parse(text: &str) -> Result<LenientManifest, Error> {
         let mut manifest = LenientManifest { entries: Vec::new(), inexact: None };
         for (number, line) in (1..).zip(text.lines()) {
@@ -161,18 +161,18 @@ impl LenientManifest {
         self.entries.iter().find(|(listed, _)| listed == name).map(|(_, digest)| digest)
     }
 
-    /// The files that are listed.
+    /// The names of the listed files.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Whether a digest is of an algorithm for which two files with one digest can be made.
+    /// Whether an algorithm is used that allows two files with the same digest.
     pub(crate) fn is_weak(&self) -> bool {
         self.entries.iter().any(|(_, digest)| digest.is_weak())
     }
 }
 
-/// The manifest as it stands in its file.
+/// Writes the text of the manifest's file.
 impl fmt::Display for Manifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.entries.iter().try_for_each(|entry| writeln!(f, "SHA256({})= {}", entry.name, entry.digest))
@@ -276,7 +276,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_of_a_vendor_is_read_or_refused(text in "(?s)(SHA(1|256|512) ?\\(.{0,9}\\) ?= ?[0-9a-f]{40}\r?\n)?.{0,100}") {
+        fn vendors_texts_are_read_or_refused(text in "(?s)(SHA(1|256|512) ?\\(.{0,9}\\) ?= ?[0-9a-f]{40}\r?\n)?.{0,100}") {
             if let Ok(manifest) = LenientManifest::parse(&text) {
                 proptest::prop_assert!(manifest.names().all(|name| manifest.digest(name).is_some()));
             }

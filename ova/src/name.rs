@@ -9,17 +9,17 @@ const LONGEST: usize = 100;
 pub struct InvalidName {
     /// The name refused.
     pub name: String,
-    /// What is wrong with it.
+    /// The reason, as a clause about the name.
     pub reason: &'static str,
 }
 
-/// Checks a name that the product writes or imports: a plain file name that the tar header and the manifest's
-/// `SHA256(name)= …` carry unchanged, and the URI reference in `ovf:href` as VMware's tools write it: with its spaces,
-/// which RFC 3986 would have percent-encoded.
+/// Checks a name that the product writes or imports: a plain file name. The tar header, the manifest's
+/// `SHA256(name)= …` and the URI reference in `ovf:href` have to carry it unchanged. Spaces are allowed: VMware's tools
+/// write them in `ovf:href`, though RFC 3986 wants them percent-encoded.
 ///
 /// # Errors
-/// When it is empty, longer than 100 bytes, has a directory in it, or has a
-/// character that one of the three gives a meaning of its own.
+/// If the name is empty, longer than 100 bytes, contains a directory, or has a character with a meaning in one of the
+/// three.
 pub(crate) fn check(name: &str) -> Result<(), InvalidName> {
     let reason = if name.is_empty() {
         "it is empty"

@@ -1,15 +1,14 @@
-//! A file that appears under its name whole, or not at all.
+//! A file that appears under its name complete, or not at all.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A file being written beside its destination as `.NAME.partial`.
+/// A file that is written as `.NAME.partial` in the directory of its destination.
 ///
-/// [`NewFile::commit`] gives it its name. Dropped before that, it is removed
-/// and the destination is as it was. When the process is killed, the partial
-/// file stays and the next attempt writes over it, so that at most one is ever
+/// [`NewFile::commit`] renames it to its name. If it is dropped before, the partial file is removed and the destination
+/// is unchanged. If the process is killed, the partial file stays, and the next attempt overwrites it: at most one is
 /// left.
 pub(crate) struct NewFile {
     file: File,
@@ -22,7 +21,7 @@ impl NewFile {
     /// Opens an empty file that is to become `destination`.
     ///
     /// # Errors
-    /// When the directory cannot be written to, or another process is writing the same destination.
+    /// If the directory is not writable, or another process writes the same destination.
     pub(crate) fn create(destination: &Path) -> io::Result<NewFile> {
         let name = destination
             .file_name()
@@ -39,8 +38,8 @@ impl NewFile {
             Err(TryLockError::WouldBlock) => return Err(busy()),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // Between our open and our lock another process may have finished and
-        // renamed the very file we hold: it is then its file, not ours.
+        // Between our open and our lock, another process may have finished and renamed this file. Then it is that
+        // process's file.
         let ours = file.metadata()?;
         match fs::metadata(&partial) {
             Ok(named) if (named.dev(), named.ino()) == (ours.dev(), ours.ino()) => {}
@@ -55,10 +54,10 @@ impl NewFile {
         &mut self.file
     }
 
-    /// Writes the file through to its disk, then gives it its name.
+    /// Writes the file through to its disk, then renames it to its name.
     ///
     /// # Errors
-    /// When the disk or the directory refuses; the destination is then as it was.
+    /// If the disk or the directory returns an error. The destination is then unchanged.
     pub(crate) fn commit(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         self.rename()?;
@@ -66,11 +65,11 @@ impl NewFile {
         File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     }
 
-    /// Gives the file its name without waiting for its disk: for files that can
-    /// be made again, as a power cut may leave them empty.
+    /// Renames the file without waiting for its disk. A power cut may leave it empty, so this is for files that can be
+    /// created again.
     ///
     /// # Errors
-    /// When the directory refuses; the destination is then as it was.
+    /// If the directory returns an error. The destination is then unchanged.
     pub(crate) fn commit_without_sync(mut self) -> io::Result<()> {
         self.rename()
     }
@@ -85,7 +84,7 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.committed {
-            // Nothing can be done about a failure here; the next attempt writes over the file.
+            // A failure here has no remedy. The next attempt overwrites the file.
             let _ = fs::remove_file(&self.partial);
         }
     }
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_written_over() {
+    fn partial_files_of_killed_processes_are_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(".a.partial"), "half of it").unwrap();
         let mut new = NewFile::create(&directory.path().join("a")).unwrap();

@@ -1,10 +1,10 @@
-//! How far a long operation has come. Knows nothing of terminals.
+//! The progress of a long operation. The module knows nothing of terminals.
 
-/// How far a long operation has come, in bytes of its input.
+/// The progress of a long operation, in bytes of its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes dealt with: never falls, never exceeds `total`.
+    /// Processed bytes: never falls, never exceeds `total`.
     pub done: u64,
-    /// Bytes there are in all; the same in each report of one operation.
+    /// All bytes; the same in each report of one operation.
     pub total: u64,
 }

@@ -1,15 +1,13 @@
 //! The signature of a manifest: the package's `.cert` file.
 //!
-//! Source: DSP0243 1.1 §5.1. The file is the signed SHA-256 digest of the
-//! manifest as one line `SHA256(name.mf)= hex`, then the signer's X.509
-//! certificate in PEM. It is what `openssl dgst -sha256 -sign` makes, not CMS.
+//! Source: DSP0243 1.1 §5.1. The file has the signed SHA-256 digest of the manifest as one line `SHA256(name.mf)= hex`,
+//! then the signer's X.509 certificate in PEM. `openssl dgst -sha256 -sign` makes this form; it is not CMS.
 //!
-//! RSA signatures (PKCS #1 v1.5) are what vSphere shows as signed, and are the
-//! same each time. ECDSA on P-256 is accepted here too, but differs from one
-//! signing to the next.
+//! vSphere shows RSA signatures (PKCS #1 v1.5) as signed. They are the same each time. ECDSA on P-256 is also accepted,
+//! but its signatures differ each time.
 //!
-//! Trust is in a pinned key, not in a chain: a certificate's dates and issuer
-//! are not looked at, so that verifying needs neither a clock nor a network.
+//! The trust is in a pinned key, not in a chain. A certificate's dates and issuer are ignored, so verifying needs
+//! neither a clock nor a network.
 
 use std::fmt;
 
@@ -26,7 +24,7 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 use crate::Sha256;
 use crate::digest::{from_hex, to_hex};
 
-/// Why something was not signed, or a signature not accepted.
+/// The reason why nothing was signed, or a signature was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A key or certificate that cannot be used.
@@ -34,7 +32,7 @@ pub enum Error {
     Input {
         /// Such as "signing key".
         what: &'static str,
-        /// Why, and what to do.
+        /// The reason, and the remedy.
         reason: String,
     },
     /// Key and certificate are of different pairs.
@@ -46,7 +44,7 @@ pub enum Error {
     /// A `.cert` file of another form.
     #[error("the signature file cannot be used: {0}")]
     Form(String),
-    /// Signed by somebody else.
+    /// Signed with another key.
     #[error("the package is signed with the key {found}, trusted is {trusted}; do not use it unless you know why")]
     OtherKey {
         /// Fingerprint of the key that signed.
@@ -59,7 +57,7 @@ pub enum Error {
     Changed,
 }
 
-/// SHA-256 of a public key's SubjectPublicKeyInfo (RFC 5280 §4.1.2.7): a name for the key.
+/// SHA-256 of a public key's SubjectPublicKeyInfo (RFC 5280 §4.1.2.7), which identifies the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub Sha256);
 
@@ -73,7 +71,7 @@ impl fmt::Display for Fingerprint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey {
     kind: Kind,
-    /// What the algorithm wants: RSAPublicKey in DER, or an uncompressed point.
+    /// The algorithm's form of the key: RSAPublicKey in DER, or an uncompressed point.
     key: Vec<u8>,
     fingerprint: Fingerprint,
 }
@@ -85,10 +83,10 @@ enum Kind {
 }
 
 impl PublicKey {
-    /// Reads a key to trust: PEM with a certificate, or with a bare public key.
+    /// Reads a trusted key: PEM with a certificate, or with a bare public key.
     ///
     /// # Errors
-    /// When it is neither, or a key of another kind than RSA (2048 to 8192 bits) or ECDSA P-256.
+    /// If it is neither, or a key of another kind than RSA (2048 to 8192 bits) or ECDSA P-256.
     pub fn from_pem(pem: &str) -> Result<PublicKey, Error> {
         const WHAT: &str = "public key";
         let block = first_block(WHAT, pem, &["CERTIFICATE", "PUBLIC KEY"])?;
@@ -101,7 +99,7 @@ impl PublicKey {
         }
     }
 
-    /// A name for the key.
+    /// The fingerprint, which identifies the key.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
@@ -157,7 +155,7 @@ fn first_block(what: &'static str, pem: &str, labels: &[&str]) -> Result<Pem, Er
 /// A publisher's private key with its certificate.
 pub struct Signer {
     key: PrivateKey,
-    /// PEM of the signer's certificate and those that vouch for it.
+    /// The signer's certificate in PEM, followed by those of its CAs.
     certificates: String,
     public: PublicKey,
 }
@@ -174,11 +172,11 @@ impl fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// Reads a private key (PKCS #8, PKCS #1 or SEC 1) and its certificate, followed by those that vouch for it if
-    /// there are any; all in PEM.
+    /// Reads a private key (PKCS #8, PKCS #1 or SEC 1) and its certificate, both in PEM. Certificates of CAs may
+    /// follow.
     ///
     /// # Errors
-    /// When one of them cannot be used, or they do not belong together.
+    /// If one of them cannot be used, or they do not belong together.
     pub fn from_pem(key: &str, certificates: &str) -> Result<Signer, Error> {
         const CERTIFICATE: &str = "certificate";
         let block = first_block(CERTIFICATE, certificates, &["CERTIFICATE"])?;
@@ -190,24 +188,24 @@ impl Signer {
         Ok(Signer { key, certificates: only_certificates(certificates), public })
     }
 
-    /// The key that verifies what this one signs.
+    /// The key that verifies the signatures.
     pub fn public_key(&self) -> &PublicKey {
         &self.public
     }
 
-    /// Signs `manifest`, which is the file `name`, and gives the content of the `.cert` file.
+    /// Signs `manifest`, the content of the file `name`. Returns the content of the `.cert` file.
     ///
     /// # Errors
-    /// When the key does not sign.
+    /// If the key does not sign.
     pub fn sign(&self, name: &str, manifest: &[u8]) -> Result<String, Error> {
         let signature = self.key.sign(manifest)?;
-        // Whoever verifies must come to the same result: a damaged key is found here, not at the customer's.
+        // A damaged key is found here, not by the customer: verifying has to give the same result.
         self.public.verify(manifest, &signature).map_err(|_| Error::Signing)?;
         Ok(format!("SHA256({name})= {}\n{}", to_hex(&signature), self.certificates))
     }
 }
 
-/// The PEM blocks with certificates, without what else a file may have.
+/// The PEM blocks with certificates, without other text.
 fn only_certificates(pem: &str) -> String {
     let mut certificates = String::new();
     let mut inside = false;
@@ -287,7 +285,7 @@ impl Signature {
     /// Reads a `.cert` file.
     ///
     /// # Errors
-    /// When it has another form, or the certificate in it a key of another kind.
+    /// If it has another form, or its certificate has a key of another kind.
     pub fn parse(text: &str) -> Result<Signature, Error> {
         let wrong = || Error::Form("its first line is not \"SHA256(name.mf)= signature\"".into());
         let (line, certificates) = text.split_once('\n').ok_or_else(wrong)?;
@@ -302,15 +300,15 @@ impl Signature {
         Ok(Signature { manifest: manifest.into(), signature, public })
     }
 
-    /// The key of the certificate in the file: who claims to have signed.
+    /// The key of the certificate in the file, which claims to have signed.
     pub fn claimed_key(&self) -> &PublicKey {
         &self.public
     }
 
-    /// Checks that `trusted` signed `manifest`, which is the file `name`.
+    /// Checks that `trusted` signed `manifest`, the content of the file `name`.
     ///
     /// # Errors
-    /// When another key signed, or other bytes were signed, or the signature is that of a file with another name.
+    /// If another key signed, other bytes were signed, or the signature is for another file name.
     pub fn verify(&self, name: &str, manifest: &[u8], trusted: &PublicKey) -> Result<(), Error> {
         if self.manifest != name {
             return Err(Error::Form(format!("it is of {:?}, the manifest is {name:?}", self.manifest)));

@@ -1,5 +1,5 @@
-//! Other vendors' descriptors: all those of govmomi's module, which tests/vcenter requires. Each is read, or refused for
-//! a reason of a known class. `make vcenter` puts them into reach.
+//! Descriptors of other vendors: all those of govmomi's module, which tests/vcenter requires. Each is read, or refused
+//! for a reason of a known class. `make vcenter` provides them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ fn below(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Why descriptors are refused: the class, a part of each message, and how many there are. docs/verification.md has the
+/// The reasons of refusals: the class, a part of each message, and their number. docs/verification.md explains the
 /// reasons.
 const REFUSED: [(&str, &[&str], usize); 9] = [
     ("a collection of virtual systems", &["has a collection of virtual systems"], 164),
@@ -44,7 +44,7 @@ fn class(reason: &str) -> Option<usize> {
 }
 
 #[test]
-fn descriptors_of_govmomi_are_read_or_refused_by_class() {
+fn govmomis_descriptors_are_read_or_refused() {
     let directory = std::env::var_os(DESCRIPTORS).unwrap_or_else(|| {
         panic!("{DESCRIPTORS} names no directory: run `make vcenter`, then set it to build/descriptors")
     });
@@ -68,7 +68,7 @@ fn descriptors_of_govmomi_are_read_or_refused_by_class() {
     assert_eq!(refused, REFUSED.map(|(.., count)| count), "{:?}", REFUSED.map(|(class, ..)| class));
     assert_eq!(read.len(), 591);
 
-    // Facts of some, as they are in the files.
+    // Values of some of the files.
     let by_property = &read["disk-capacity-property.ovf"].disks[0];
     assert_eq!((by_property.capacity, by_property.capacity_property.as_deref()), (Some(5 << 30), Some("disksize")));
     for bound in ["normalexplicit", "minonly", "maxonly", "valid"] {

@@ -1,4 +1,4 @@
-//! What a disk's bytes claim never decides how much memory verifying takes. In a program of its own, as the limit
+//! The numbers in a disk's bytes do not decide the memory of verifying. This is a separate program, because the limit
 //! is the process's.
 
 use std::fs;
@@ -10,7 +10,7 @@ use ova::vmdk;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// What a file of a few KiB may take beyond what the process has.
+/// The memory that a file of a few KiB may take, above that of the process.
 const ENOUGH: u64 = 64 << 20;
 
 /// A disk of 16 MiB with a few grains.
@@ -30,13 +30,13 @@ fn verify(disk: &[u8]) -> Result<vmdk::Contents, vmdk::Error> {
     vmdk::verify(Cursor::new(disk), disk.len() as u64)
 }
 
-/// Bytes of address space that the process has.
+/// The process's address space, in bytes.
 fn in_use() -> u64 {
     let pages = fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// The places of numbers: in header, footer and directory, and in the markers of grains and tables.
+/// The positions of numbers: in header, footer and directory, and in the markers of grains and tables.
 fn places(disk: &[u8]) -> Vec<Range<usize>> {
     let fields = [4, 12, 20, 28, 36, 44, 48, 56, 64].map(|at| at..at + 8);
     let sectors = (128..disk.len() / 512).map(|sector| sector * 512..sector * 512 + 16);
@@ -44,15 +44,15 @@ fn places(disk: &[u8]) -> Vec<Range<usize>> {
 }
 
 #[test]
-fn no_number_in_a_disk_decides_how_much_memory_is_taken() {
+fn memory_does_not_depend_on_a_disks_numbers() {
     let good = disk();
-    // What threads and allocator take once.
+    // The memory that threads and allocator take once.
     verify(&good).unwrap();
     let limit = in_use() + ENOUGH;
     setrlimit(Resource::RLIMIT_AS, limit, limit).unwrap();
     Vec::<u8>::new().try_reserve_exact(2 * ENOUGH as usize).expect_err("the limit has to work");
 
-    // An attempt to take more would end the program.
+    // The program would end if it tried to take more.
     let numbers =
         prop_oneof![any::<u64>(), (0..64u32).prop_map(|bit| 1 << bit), (0..64u32).prop_map(|bit| u64::MAX >> bit)];
     let places = places(&good);

@@ -1,4 +1,4 @@
-//! Small OVAs of nodes: their disk holds nothing that starts, but everything about them can be verified and imported.
+//! Small OVAs of nodes. Nothing on their disk starts, but they can be verified and imported.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,23 +15,23 @@ use ova::vmdk;
 
 /// An OVA of version 0.2.0 with one adapter, a system disk and a blank data disk of 64 MiB.
 pub struct Appliance<'a> {
-    /// Its name, as of the images: `kaas-control-plane` or `kaas-tenant`.
+    /// Its name, as in the images: `kaas-control-plane` or `kaas-tenant`.
     pub name: &'a str,
-    /// As the description of an image has it: version, build identifier, and what of etcd is in it.
+    /// As in the description of an image: version, build identifier, and etcd's version.
     pub full_version: &'a str,
-    /// The form.
+    /// The OVF properties.
     pub properties: Vec<Property>,
-    /// Variables that its VMs have from their first moment.
+    /// Entries of `extraConfig` that its VMs are created with.
     pub extra_config: Vec<(String, String)>,
-    /// Who signs it.
+    /// The key that signs it.
     pub signer: Option<&'a Signer>,
 }
 
 impl Appliance<'_> {
-    /// Writes it into a directory as `appliance.ova`, beside its disk.
+    /// Writes it as `appliance.ova` into a directory. The file of its disk is written there, too.
     ///
     /// # Panics
-    /// The directory cannot be written.
+    /// When the directory cannot be written.
     pub fn write(self, directory: &Path) -> PathBuf {
         static DISK: LazyLock<(vmdk::WrittenDisk, Vec<u8>)> = LazyLock::new(disk);
         let (written, bytes) = &*DISK;
@@ -90,7 +90,7 @@ impl Appliance<'_> {
     }
 }
 
-/// A disk with nothing on it that starts.
+/// A disk that starts nothing.
 fn disk() -> (vmdk::WrittenDisk, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
     let (raw, disk) = (directory.path().join("raw"), directory.path().join("disk.vmdk"));
@@ -99,10 +99,10 @@ fn disk() -> (vmdk::WrittenDisk, Vec<u8>) {
     (written, fs::read(disk).unwrap())
 }
 
-/// The minors that the image of these OVAs carries, the newest first.
+/// The Kubernetes minor versions in the image of these OVAs, the newest first.
 const MINORS: [&str; 2] = ["1.36", "1.35"];
 
-/// The least of a form that tells nodes apart: `kubernetes-version`, `node-name`, `deployment-secret`.
+/// The fewest properties with which nodes differ: `kubernetes-version`, `node-name`, `deployment-secret`.
 pub fn few_properties() -> Vec<Property> {
     let minor = Property {
         key: "kubernetes-version".into(),
@@ -127,7 +127,7 @@ pub fn few_properties() -> Vec<Property> {
     vec![minor, text("node-name", false), text("deployment-secret", true)]
 }
 
-/// The form of a role's nodes, as their OVA has it.
+/// The properties in the OVA of a role's nodes.
 pub fn form(role: Role) -> Vec<Property> {
     let field = |property: contract::properties::FormProperty| Property {
         key: property.key.to_owned(),

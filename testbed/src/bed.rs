@@ -13,21 +13,21 @@ use tempfile::TempDir;
 use uuid::Uuid;
 use vsphere::{Client, Connect, DatastorePath, Secret, Settings, Thumbprint, Trust};
 
-/// Names the program; `make vcenter` builds it.
+/// The environment variable with the path of the program. `make vcenter` builds it.
 const PROGRAM: &str = "KAAS_TEST_VCENTER";
 
-/// Who may do everything, where nothing else is said of users.
+/// The user with all privileges, if a test sets no users.
 pub const ADMINISTRATOR: &str = "administrator@vsphere.local";
-/// Who has the privileges that `kaas provider role` prints and no other ones, where [`Bed::with_users`] has said that there is somebody.
+/// The user of [`Bed::with_users`] with only the privileges that `kaas provider role` prints.
 pub const IN_ROLE: &str = "kaas@vsphere.local";
-/// Who may only look, likewise.
+/// The user of [`Bed::with_users`] that may only read.
 pub const LOOKER: &str = "looker@vsphere.local";
-/// The password of each.
+/// The password of each user.
 pub const PASSWORD: &str = "secret";
-/// The network that is there.
+/// The existing network.
 pub const NETWORK: &str = "VM Network";
 
-/// What the program says when it is ready.
+/// The program's report that it is ready.
 #[derive(Deserialize)]
 struct Ready {
     url: String,
@@ -35,7 +35,7 @@ struct Ready {
     certificate: String,
 }
 
-/// A machine as the control endpoint shows it.
+/// A VM as the control endpoint shows it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Machine {
     /// Its name.
@@ -52,47 +52,47 @@ pub struct Machine {
     pub disks: BTreeMap<String, Vec<String>>,
     /// Its guestinfo, by the key without `guestinfo.`.
     pub guestinfo: BTreeMap<String, String>,
-    /// The identifier of the storage policy that its own files were given; empty if none was asked for.
+    /// The identifier of the storage policy of its files. Empty if none was requested.
     pub policy: String,
-    /// Those of its disks that were given one, by their paths on a datastore.
+    /// The identifiers of the storage policies of its disks, by their paths on a datastore.
     pub policies: BTreeMap<String, String>,
 }
 
-/// What calls of one name came to.
+/// The sum of the calls of one method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct Count {
-    /// How many there were.
+    /// The number of calls.
     pub calls: u64,
-    /// Bytes of requests.
+    /// Bytes of the requests.
     pub r#in: u64,
-    /// Bytes of answers.
+    /// Bytes of the answers.
     pub out: u64,
 }
 
-/// What all calls since the counts began came to.
+/// The sum of all calls since the counts began.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Calls {
     #[serde(default)]
     by_name: Option<BTreeMap<String, Count>>,
-    /// The calls' names, in the order in which they came.
+    /// The methods of the calls, in the order of their arrival.
     #[serde(default)]
     pub order: Vec<String>,
-    /// The most calls that there were at once, waits for updates not counted.
+    /// The most calls at once, without waits for updates.
     pub calls_at_once: usize,
-    /// The most tasks that there were at once.
+    /// The most tasks at once.
     pub tasks_at_once: usize,
-    /// Tasks that failed because another one was at work on the machine.
+    /// Tasks that failed because another one worked on the VM.
     pub busy: u64,
 }
 
 impl Calls {
-    /// The calls by their names.
+    /// The calls by method.
     pub fn by_name(self) -> BTreeMap<String, Count> {
         self.by_name.unwrap_or_default()
     }
 }
 
-/// A vCenter that ends with its value.
+/// A running vCenter. It ends when it is dropped.
 pub struct Bed {
     program: Child,
     url: String,
@@ -110,17 +110,17 @@ impl Drop for Bed {
 }
 
 impl Bed {
-    /// Starts it with further arguments: `-help` of the program lists them.
+    /// Starts it with further arguments. `-help` of the program lists them.
     ///
     /// # Panics
-    /// The environment does not name the program, or it does not start.
+    /// When the environment does not name the program, or it does not start.
     pub fn start(arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut program = Command::new(Self::program())
             .arg("-directory")
             .arg(directory.path())
             .args(arguments)
-            // It is small: where its garbage is collected seldom it takes little more memory, and less time.
+            // The process is small. With rare garbage collection it needs little more memory, and less time.
             .env("GOGC", "400")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -130,11 +130,11 @@ impl Bed {
         let mut line = String::new();
         BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready: Ready = serde_json::from_str(&line).unwrap();
-        // The certificate signs itself: it is trusted by its thumbprint alone.
+        // The certificate signs itself. Only its thumbprint is trusted.
         let der = ready.certificate.lines().filter(|line| !line.starts_with("-----")).collect::<String>();
         let der = base64::engine::general_purpose::STANDARD.decode(der).unwrap();
         let thumbprint = Thumbprint(ova::Sha256::of(&der).0);
-        // A connection that is kept ends with the runtime that it was made in, and not each test has one.
+        // A kept connection ends with its runtime, and each test has a separate one.
         let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
         Self {
             program,
@@ -147,7 +147,7 @@ impl Bed {
         }
     }
 
-    /// The same, with somebody in the role for clusters and somebody who may only look, beside the administrator.
+    /// Starts it with three users: the administrator, one in the role for clusters, and one that may only read.
     ///
     /// # Panics
     /// As [`Bed::start`].
@@ -160,27 +160,27 @@ impl Bed {
         Self::of_users(&users, arguments)
     }
 
-    /// The same, with these users, as the program's `User` has them (`tests/vcenter/bed/privileges.go`).
+    /// Starts it with these users, in the form of the program's `User` (`tests/vcenter/bed/privileges.go`).
     ///
     /// # Panics
     /// As [`Bed::start`].
     pub fn of_users(users: &[Value], arguments: &[&str]) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), Value::from(users.to_vec()).to_string()).unwrap();
-        // It has read them once it is ready.
+        // The program has read the file when it is ready.
         Self::start(&[&["-users", file.path().to_str().unwrap()], arguments].concat())
     }
 
-    /// Ends it: nobody answers any more.
+    /// Ends it: requests get no answer.
     pub fn end(&mut self) {
         let _ = self.program.kill();
         let _ = self.program.wait();
     }
 
-    /// The program that is started; others that are built with it are beside it.
+    /// The path of the program. Programs that are built with it have the same directory.
     ///
     /// # Panics
-    /// The environment does not name it.
+    /// When the environment does not name it.
     pub fn program() -> PathBuf {
         let Some(program) = std::env::var_os(PROGRAM) else {
             panic!("{PROGRAM} does not name the vCenter to test against: make vcenter builds it as build/vcenter");
@@ -188,7 +188,7 @@ impl Bed {
         program.into()
     }
 
-    /// Where its API is.
+    /// The URL of its API.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -198,7 +198,7 @@ impl Bed {
         self.url.trim_start_matches("https://").split('/').next().unwrap_or_default()
     }
 
-    /// What its certificate is known by.
+    /// The thumbprint of its certificate.
     pub fn thumbprint(&self) -> Thumbprint {
         self.thumbprint
     }
@@ -208,24 +208,24 @@ impl Bed {
         &self.certificate
     }
 
-    /// The directory with a directory for each datastore.
+    /// The directory with one directory for each datastore.
     pub fn datastores(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Where a file of a datastore is: `[datastore] path`.
+    /// The path of a file on a datastore, from `[datastore] path`.
     ///
     /// # Panics
-    /// It is no such path.
+    /// When the text has another form.
     pub fn file(&self, path: &str) -> PathBuf {
         let path: DatastorePath = path.parse().unwrap();
         self.directory.path().join(path.datastore).join(path.path)
     }
 
-    /// A client that has logged in.
+    /// A logged-in client.
     ///
     /// # Panics
-    /// It is refused.
+    /// When the login is rejected.
     pub async fn client_of(&self, user: &str, password: &str, settings: Settings) -> Client {
         let connect = Connect {
             address: self.address().to_owned(),
@@ -237,10 +237,10 @@ impl Bed {
         Client::connect(connect).await.unwrap()
     }
 
-    /// Makes a folder for VMs, if it is not there.
+    /// Creates a folder for VMs, if it is missing.
     ///
     /// # Panics
-    /// It is refused.
+    /// When the request is rejected.
     pub async fn make_folder(&self, client: &Client, name: &str) {
         if !name.is_empty() && client.find(&format!("DC0/vm/{name}")).await.is_err() {
             let parent = client.find("DC0/vm").await.unwrap();
@@ -248,22 +248,22 @@ impl Bed {
         }
     }
 
-    /// All machines, in the order in which they were made.
+    /// All VMs, in the order of their creation.
     pub async fn machines(&self) -> Vec<Machine> {
         let mut machines: Vec<Machine> = self.ask("GET", "machines", Value::Null).await;
         machines.sort_by(|one, other| one.object.cmp(&other.object));
         machines
     }
 
-    /// The machine of this name.
+    /// The VM with this name.
     pub async fn machine(&self, name: &str) -> Option<Machine> {
         self.machines().await.into_iter().find(|machine| machine.name == name)
     }
 
-    /// What a person does with govmomi's own command line, which is built beside the program.
+    /// Runs govmomi's command line, for actions of an operator. It is built into the program's directory.
     ///
     /// # Panics
-    /// It fails.
+    /// When it fails.
     pub fn govc(&self, arguments: &[&str]) {
         let mut govc = Command::new(Self::program().with_file_name("govc"));
         govc.args(arguments).env("GOVC_URL", self.url()).env("GOVC_INSECURE", "true");
@@ -272,27 +272,27 @@ impl Bed {
         assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// How often a method was called since the counts began.
+    /// The number of calls of a method since the counts began.
     pub async fn count(&self, method: &str) -> u64 {
         self.counts().await.get(method).copied().unwrap_or_default().calls
     }
 
-    /// The calls since the counts began, by their names.
+    /// The calls since the counts began, by method.
     pub async fn counts(&self) -> BTreeMap<String, Count> {
         self.calls().await.by_name()
     }
 
-    /// What all calls since the counts began came to.
+    /// The sum of all calls since the counts began.
     pub async fn calls(&self) -> Calls {
         self.ask("GET", "calls", Value::Null).await
     }
 
-    /// Begins the counts anew.
+    /// Sets the counts to zero.
     pub async fn count_anew(&self) {
         let _: Value = self.ask("DELETE", "calls", Value::Null).await;
     }
 
-    /// Spoils the next call of a method, or what the rule says.
+    /// Adds a rule that spoils the next call of a method, or the calls that `more` selects.
     pub async fn spoil(&self, method: &str, what: &str, more: Value) {
         let mut rule = json!({ "method": method, "do": what });
         for (key, value) in more.as_object().into_iter().flatten() {
@@ -301,13 +301,13 @@ impl Bed {
         let _: Value = self.ask("POST", "rules", rule).await;
     }
 
-    /// Whether a rule has spoilt anything.
+    /// Whether a rule has spoilt a call.
     pub async fn has_spoilt(&self) -> bool {
         let rules: Vec<Value> = self.ask("GET", "rules", Value::Null).await;
         rules.iter().any(|rule| rule["done"].as_u64() > Some(0))
     }
 
-    /// Takes all rules away, and ends the delays that they have begun.
+    /// Removes all rules, and ends their delays.
     pub async fn spoil_nothing(&self) {
         let _: Value = self.ask("DELETE", "rules", Value::Null).await;
     }
@@ -317,25 +317,25 @@ impl Bed {
         let _: Value = self.ask("POST", "end", json!({})).await;
     }
 
-    /// Ends sessions and leases, and answers nobody for so long.
+    /// Ends sessions and leases, and answers no request for this time.
     pub async fn restart(&self, milliseconds: u32) {
         let _: Value = self.ask("POST", "restart", json!({ "milliseconds": milliseconds })).await;
     }
 
-    /// All is as it was at the start.
+    /// Restores the state at the start.
     pub async fn reset(&self) {
         let _: Value = self.ask("POST", "reset", json!({})).await;
     }
 
-    /// Changes how it is strict, as its `Switches` name that.
+    /// Changes the settings of its strictness, by the names of its `Switches`.
     pub async fn switch(&self, switches: Value) {
         let _: Value = self.ask("PUT", "switches", switches).await;
     }
 
-    /// What the control endpoint says, or does: `tests/vcenter/bed/control.go` has the list.
+    /// Sends a request to the control endpoint. `tests/vcenter/bed/control.go` lists the requests.
     ///
     /// # Panics
-    /// It refuses, or says something else.
+    /// When the request is rejected, or its answer has another form.
     pub async fn ask<T: DeserializeOwned>(&self, method: &str, path: &str, body: Value) -> T {
         let request = self.http.request(method.parse().unwrap(), format!("{}/{path}", self.control));
         let request = if body.is_null() { request } else { request.json(&body) };

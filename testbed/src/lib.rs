@@ -1,8 +1,8 @@
-//! What tests of several crates stand on: the vCenter to test against, started for one test, small OVAs, and which of many points
-//! a run tries. Only tests depend on it.
-//! Knows nothing of deployments, nodes and hypervisors, so that the crates of these can be tested with it.
+//! Shared parts of the tests of several crates. These are the vCenter to test against, small OVAs, and the choice of
+//! points that a run tries. Only tests depend on this crate. It knows nothing of deployments, nodes and hypervisors, so
+//! that their crates can be tested with it.
 //!
-//! All of it panics where something fails: that is what its callers would do.
+//! All functions panic on errors, as their callers would.
 
 mod appliance;
 mod bed;

@@ -1,20 +1,20 @@
-//! Of many points at which something may go wrong, those that one run of the tests tries. Knows nothing of what goes wrong there.
+//! The choice of points of failure that one run of the tests tries. The module knows nothing of the failures.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// One in so many points is tried where nothing else is said.
+/// The default: one in this number of points is tried.
 const USUAL: usize = 40;
 
-/// Of these points those that are tried: one in as many as the variable `each` says (1 is all), drawn by the number that the variable
-/// `seed` says, which is printed; without it by another one each time.
+/// The points that are tried: one in the number of the variable `each` (1 means all). The number of the variable `seed`
+/// selects them. Without it, a random one does. The seed is printed.
 ///
 /// # Panics
-/// What one of the variables says is no number.
+/// When one of the variables is not a number.
 pub fn drawn<P>(what: &str, points: Vec<P>, each: &str, seed: &str) -> Vec<P> {
     drawn_seldom(what, points, each, seed, 1)
 }
 
-/// The same of points that take long: where the variable `each` says nothing, so many times fewer.
+/// As [`drawn`], for points that take long. Without the variable `each`, their number is divided by `fewer`.
 ///
 /// # Panics
 /// As [`drawn`].
@@ -28,7 +28,7 @@ pub fn drawn_seldom<P>(what: &str, points: Vec<P>, each: &str, seed: &str, fewer
     tried
 }
 
-/// So many of them, in their order.
+/// `many` of the points, in their order.
 fn part<P>(points: Vec<P>, many: usize, seed: u64) -> Vec<P> {
     let mut state = seed;
     // Vigna's splitmix64, as in the xoshiro paper (Blackman and Vigna, 2021).
@@ -52,7 +52,7 @@ mod tests {
     use super::part;
 
     #[test]
-    fn what_is_drawn_follows_from_its_seed_and_in_the_end_all_are_drawn() {
+    fn seeds_draw_their_parts_and_together_all_points() {
         let of = |seed| part((0..1000).collect(), 100, seed);
         assert_eq!(of(1), of(1));
         assert!(of(1) != of(2) && of(1).len() == 100 && of(1).is_sorted());
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_drawn_by_its_seed_and_all_are_when_that_is_asked_for() {
+    fn a_full_draw_returns_all_points() {
         let points: Vec<u32> = (0..400).collect();
         let drawn = part(points.clone(), 10, 7);
         assert_eq!((drawn.len(), &drawn), (10, &part(points.clone(), 10, 7)));

@@ -1,4 +1,4 @@
-//! What changes something: each call is made under a guard.
+//! Changing calls: each is made under a guard.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use crate::soap::Element;
 use crate::task::{Progress, TaskEnd, works_on_files};
 use crate::treatment::Again;
 
-/// Tasks that take moments, and that a node may wait for: they are begun whatever else is under way.
+/// Tasks that take moments, and that a node may wait for. They start without waiting for a task slot.
 const AT_ONCE: [Method; 4] = [POWER_ON_VM, POWER_OFF_VM, RECONFIGURE_VM, RECONFIGURE_COMPUTE_RESOURCE];
 
-/// Makes changes under a guard. Those of one VM are made one after the other.
+/// Makes changes under a guard. Changes of one VM are made one after the other.
 pub struct Changes<'a> {
     pub(crate) client: &'a Client,
     pub(crate) guard: &'a dyn Fence,
@@ -32,33 +32,34 @@ impl Client {
 }
 
 impl<'a> Changes<'a> {
-    /// The same, with a limit for each task. A task goes on after it: the error says that it is in doubt.
+    /// The same changes with a time limit for each task. After it the task continues, and the error is
+    /// [`Error::InDoubt`].
     #[must_use]
     pub fn within(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }
 
-    /// The same, telling of progress.
+    /// The same changes with reports of progress.
     #[must_use]
     pub fn telling(self, progress: Progress<'a>) -> Self {
         Self { progress: Some(progress), ..self }
     }
 
-    /// Waits for the turn of what vCenter changes one task after the other. Templates are cloned by many at once, and managers
-    /// have many tasks.
+    /// Waits for the turn of an object that vCenter changes one task after the other. Templates are cloned by many
+    /// callers at once, and managers have many tasks.
     async fn turn(&self, method: Method, this: &MoRef) -> Option<OwnedMutexGuard<()>> {
         let has_turns = matches!(this.kind.as_str(), "VirtualMachine" | "ClusterComputeResource") && method != CLONE_VM;
         if has_turns { Some(self.client.turn(this).await) } else { None }
     }
 
-    /// Calls a method that changes something at once.
+    /// Calls a changing method that has no task.
     pub(crate) async fn change(&self, method: Method, this: &MoRef, arguments: Vec<Element>) -> Result<Element> {
         let _turn = self.turn(method, this).await;
         self.client.perform(method, this, arguments, self.guard).await
     }
 
-    /// Calls a method that starts a task, and waits for the task's end. It is started again while another task of the
-    /// object is in its way.
+    /// Calls a method that starts a task, and waits for the task's end. While another task of the object blocks it, it
+    /// is started again.
     pub(crate) async fn run(&self, method: Method, this: &MoRef, arguments: Vec<Element>) -> Result<Option<Element>> {
         let attempt = || format!("{} of {this}", method.name);
         let _turn = self.turn(method, this).await;

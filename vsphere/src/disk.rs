@@ -1,4 +1,4 @@
-//! Virtual disks by their files, whether a VM holds them or not.
+//! Virtual disks by their files, attached to a VM or not.
 
 use crate::changes::Changes;
 use crate::client::Client;
@@ -10,14 +10,14 @@ use crate::soap::Element;
 /// A disk's file.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskFile<'a> {
-    /// Such as `[datastore] vm/disk.vmdk`.
+    /// The path, such as `[datastore] vm/disk.vmdk`.
     pub path: &'a str,
-    /// The data center of the datastore: names of datastores are unique in one only.
+    /// The data center of the datastore. Datastore names are unique in one data center only.
     pub datacenter: &'a MoRef,
 }
 
-/// A disk's UUID in lower case with dashes. vCenter writes it as `6000C29a-…` in a VM's devices, and as `60 00 C2 9a …-…` in
-/// answers about files. None for what has not 32 hexadecimal digits.
+/// A disk's UUID in lower case with dashes. vCenter writes it as `6000C29a-…` in a VM's devices, and as
+/// `60 00 C2 9a …-…` in answers about files. `None` if the text does not have 32 hexadecimal digits.
 pub fn normal_uuid(text: &str) -> Option<String> {
     let digits: String = text.chars().filter(|c| !matches!(c, ' ' | '-')).map(|c| c.to_ascii_lowercase()).collect();
     let is_uuid = digits.len() == 32 && digits.chars().all(|c| c.is_ascii_hexdigit());
@@ -25,10 +25,10 @@ pub fn normal_uuid(text: &str) -> Option<String> {
 }
 
 impl Client {
-    /// The UUID that a disk's file has, as [`normal_uuid`] writes it.
+    /// The UUID in a disk's file, in the form of [`normal_uuid`].
     ///
     /// # Errors
-    /// When there is no such file, or somebody has locked it.
+    /// When the file does not exist, or is locked.
     pub async fn disk_uuid(&self, disk: DiskFile<'_>) -> Result<String> {
         let manager = self.service().manager("virtualDiskManager")?;
         let arguments = vec![Element::text("name", disk.path), Element::reference("datacenter", disk.datacenter)];
@@ -41,12 +41,12 @@ impl Client {
 }
 
 impl Changes<'_> {
-    /// Copies a disk that no VM writes. The copy is not there before, and preallocated: "If not specified, a preallocated format and
-    /// busLogic adapter type is assumed" (reference of `CopyVirtualDisk_Task`), and vCenter does not implement `destSpec` (govmomi,
-    /// `DatastoreFileManager.Copy`).
+    /// Copies a disk that no VM writes. The copy must not exist before. It is preallocated: "If not specified, a
+    /// preallocated format and busLogic adapter type is assumed" (reference of `CopyVirtualDisk_Task`). vCenter does
+    /// not implement `destSpec` (govmomi, `DatastoreFileManager.Copy`).
     ///
     /// # Errors
-    /// `FileAlreadyExists`, `FileLocked`, `NoDiskSpace`. What is in doubt may leave a part of a copy.
+    /// `FileAlreadyExists`, `FileLocked`, `NoDiskSpace`. A call in doubt may leave a part of a copy.
     pub async fn copy_disk(&self, from: DiskFile<'_>, to: DiskFile<'_>) -> Result<()> {
         let manager = self.client.service().manager("virtualDiskManager")?;
         let arguments = vec![
@@ -59,7 +59,7 @@ impl Changes<'_> {
         self.run(COPY_VIRTUAL_DISK, &manager, arguments).await.map(drop)
     }
 
-    /// Deletes a disk that no VM holds: all its files.
+    /// Deletes all files of a disk that is not attached to a VM.
     ///
     /// # Errors
     /// `FileNotFound`, `FileLocked`.
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn disks_are_copied_deleted_and_asked_for_their_uuid_by_file() {
+    async fn disk_files_are_copied_deleted_and_identified() {
         let fake = Fake::start().await;
         let client = fake.client().await;
         let datacenter = MoRef::new("Datacenter", "datacenter-2");

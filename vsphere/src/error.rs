@@ -1,4 +1,4 @@
-//! Why a call failed, and what that leaves behind.
+//! Errors of calls, and what the calls leave behind.
 
 use std::time::Duration;
 
@@ -6,92 +6,92 @@ use crate::fault::Fault;
 use crate::soap::{ForbiddenCharacter, Malformed};
 use crate::treatment::Outcome;
 
-/// A failed call. [`Error::outcome`] says what it leaves behind.
+/// A failed call. [`Error::outcome`] tells what it leaves behind.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// vCenter answers with a fault.
+    /// vCenter answered with a fault.
     #[error("{attempt}: {fault}")]
     Fault {
-        /// What was attempted.
+        /// The action.
         attempt: String,
         /// The fault.
         fault: Box<Fault>,
     },
-    /// No connection: nothing was sent.
+    /// No connection was made, so nothing was sent.
     #[error("{attempt}: {reason}")]
     Unreached {
-        /// What was attempted.
+        /// The action.
         attempt: String,
-        /// Why there is none.
+        /// The reason.
         reason: String,
     },
-    /// What only looks, or an upload, got no answer that can be used.
+    /// A look or an upload got no valid answer.
     #[error("{attempt}: {reason}")]
     Unanswered {
-        /// What was attempted.
+        /// The action.
         attempt: String,
-        /// What came instead.
+        /// The reason.
         reason: String,
     },
-    /// What changes something was sent and got no answer that can be used, or its task is not seen to end.
+    /// A change was sent and got no valid answer, or the end of its task was not seen.
     #[error("{attempt}: {reason}; it may have happened")]
     InDoubt {
-        /// What was attempted.
+        /// The action.
         attempt: String,
-        /// What came instead.
+        /// The reason.
         reason: String,
     },
-    /// The session has ended, and what belonged to it with it: begin again. There is a new session.
+    /// The session has ended, with all its objects. A new session is open: start again.
     #[error("{attempt}: the session had ended")]
     SessionLost {
-        /// What was attempted.
+        /// The action.
         attempt: String,
     },
-    /// What was waited for is not so yet; nothing was begun.
+    /// A condition was not met in time. Nothing was started.
     #[error("{attempt}: not so after {} s", limit.as_secs())]
     Late {
-        /// What was waited for.
+        /// The condition.
         attempt: String,
-        /// For how long.
+        /// The time limit.
         limit: Duration,
     },
-    /// This client refuses: nothing was sent.
+    /// This client rejects the call: nothing was sent.
     #[error("{attempt}: {reason}")]
     Refused {
-        /// What was attempted.
+        /// The action.
         attempt: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// vCenter does not show what it shows to each account that may read the object.
+    /// vCenter does not show a property that each account with read access to the object sees.
     #[error(
         "{attempt}: vCenter does not show it, since the account lacks System.Read on {on}: give it there at least the role Read-only, \
          with \"Propagate to children\""
     )]
     Unreadable {
-        /// What was attempted.
+        /// The action.
         attempt: String,
-        /// What people call the object.
+        /// The users' name of the object.
         on: String,
     },
-    /// There is no such object.
+    /// The object does not exist.
     #[error("{attempt}: {reason}")]
     NotFound {
-        /// What was attempted.
+        /// The action.
         attempt: String,
-        /// What is not there.
+        /// The reason.
         reason: String,
     },
-    /// The guard has stopped the call.
+    /// The guard stopped the call.
     #[error(transparent)]
     Stopped(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// What a call yields.
+/// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// What became of the call.
+    /// The outcome of the call.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Fault { fault, .. } => fault.treatment().outcome,
@@ -106,7 +106,7 @@ impl Error {
         }
     }
 
-    /// The fault, if it is one.
+    /// The fault, if vCenter answered with one.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
             Self::Fault { fault, .. } => Some(fault),
@@ -114,12 +114,12 @@ impl Error {
         }
     }
 
-    /// Whether it is a fault of this type, or one because of such a fault.
+    /// Whether vCenter answered with a fault of this type, or one that such a fault caused.
     pub fn is_fault(&self, kind: &str) -> bool {
         self.fault().is_some_and(|fault| fault.is(kind))
     }
 
-    /// Whether the account lacks a privilege. A login that is not accepted is something else.
+    /// Whether the account lacks a privilege. A rejected login is another error.
     pub fn lacks_privilege(&self) -> bool {
         matches!(self, Self::Unreadable { .. }) || self.is_fault("NoPermission")
     }
@@ -149,7 +149,7 @@ impl Error {
     }
 }
 
-/// For what a look brought.
+/// For answers to looks.
 impl From<Malformed> for Error {
     fn from(error: Malformed) -> Self {
         Self::unanswered("reading an answer", error)

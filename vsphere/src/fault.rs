@@ -1,20 +1,20 @@
-//! Faults, told apart by their types: their messages are in the server's language and change between versions.
+//! Faults, identified by their types. Their messages have the server's language and change between versions.
 
 use std::fmt;
 
 use crate::soap::Element;
 use crate::treatment::{self, Treatment};
 
-/// What vCenter says of a call or a task that failed.
+/// vCenter's reason for a failed call or task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Its type, such as `NoPermission`; `Untyped` where the server names none.
+    /// Its type, such as `NoPermission`. `Untyped` if the server names none.
     pub kind: String,
-    /// What the server says of it.
+    /// The server's message.
     pub message: String,
-    /// What it says of itself in fields of its own, such as `privilegeId`, by name.
+    /// Its fields, such as `privilegeId`, by name.
     pub details: Vec<(String, String)>,
-    /// The fault behind it.
+    /// The fault that caused it.
     pub cause: Option<Box<Fault>>,
 }
 
@@ -23,7 +23,7 @@ impl Fault {
     pub(crate) fn of_answer(fault: &Element) -> Self {
         let message = fault.text_of("faultstring").unwrap_or_default();
         match fault.child("detail").and_then(|detail| detail.children().first()) {
-            // The element is named after the type too, with an ending, where `xsi:type` is left out.
+            // If `xsi:type` is missing, the element's name is the type with an ending.
             Some(detail) => {
                 let kind = detail.kind().unwrap_or_else(|| detail.name().trim_end_matches("Fault"));
                 Self::of_type(kind, detail, message)
@@ -32,7 +32,7 @@ impl Fault {
         }
     }
 
-    /// A `LocalizedMethodFault`: of a task, or of a property that is missing.
+    /// A `LocalizedMethodFault` of a task or of a missing property.
     pub(crate) fn localized(fault: &Element) -> Self {
         let message = fault.text_of("localizedMessage").unwrap_or_default();
         match fault.child("fault") {
@@ -44,7 +44,7 @@ impl Fault {
     fn of_type(kind: &str, element: &Element, message: &str) -> Self {
         let leaves = element.children().iter().filter(|child| child.children().is_empty() && !child.value().is_empty());
         let details = leaves.map(|leaf| (leaf.name().to_owned(), leaf.value().to_owned())).collect();
-        // `faultCause` is every fault's; some name what is behind them in a field of their own.
+        // Every fault has `faultCause`. Some types have the cause in another field.
         let behind = ["faultCause", "fault", "reason"].iter().find_map(|name| element.child(name));
         let cause = behind.filter(|inner| inner.kind().is_some() || inner.child("fault").is_some());
         let cause = cause.map(|inner| match inner.child("fault") {
@@ -54,18 +54,18 @@ impl Fault {
         Self { kind: kind.to_owned(), message: message.trim().to_owned(), details, cause: cause.map(Box::new) }
     }
 
-    /// Whether it, or one behind it, is of this type.
+    /// Whether it, or one of its causes, has this type.
     pub fn is(&self, kind: &str) -> bool {
         self.chain().any(|fault| fault.kind == kind)
     }
 
-    /// A field of it, or of one behind it.
+    /// A field of it, or of one of its causes.
     pub fn detail(&self, name: &str) -> Option<&str> {
         let mut all = self.chain().flat_map(|fault| &fault.details);
         all.find(|(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether the server says this of it, or of one behind it, in the words for people.
+    /// Whether a message of it, or of one of its causes, contains this text.
     pub fn says(&self, words: &str) -> bool {
         let mut said = self.chain().flat_map(|fault| {
             let details = fault.details.iter().map(|(_, value)| value);
@@ -74,7 +74,7 @@ impl Fault {
         said.any(|text| text.contains(words))
     }
 
-    /// What it means for the call: by its type, or by that of the fault behind it where its own says too little.
+    /// The treatment of the call, by the fault's type. If the table does not have it, by the type of a cause.
     pub fn treatment(&self) -> Treatment {
         self.chain().find_map(|fault| treatment::known(&fault.kind)).unwrap_or(treatment::OF_UNKNOWN)
     }
@@ -84,12 +84,12 @@ impl Fault {
     }
 }
 
-/// Its type and message, and what is behind it.
+/// Writes its type and message, and its causes.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind)?;
         if !self.message.is_empty() {
-            // The server's words end with a period, and the sentence may go on.
+            // The server's message ends with a period, and the sentence may continue.
             write!(f, " ({})", self.message.trim_end_matches('.'))?;
         }
         if self.kind == "NoPermission"
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_by_its_type_and_names_what_is_missing() {
+    fn a_fault_names_its_type_and_missing_privilege() {
         let inner = Element::new("NoPermissionFault").of("NoPermission");
         let inner = inner.with([leaf("object", "vm-1"), leaf("privilegeId", "VirtualMachine.Interact.PowerOn")]);
         let answer = Element::new("Fault")
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_is_found_without_xsi_type_and_none_is_in_doubt() {
+    fn faults_without_a_known_type_are_in_doubt() {
         let detail = |inner: Element| Element::new("Fault").with([Element::new("detail").with([inner])]);
         assert_eq!(Fault::of_answer(&detail(Element::new("InvalidLoginFault"))).kind, "InvalidLogin");
         for answer in [Element::new("Fault"), detail(Element::new("OfALaterVersionFault"))] {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fault_behind_another_says_what_its_own_type_does_not() {
+    fn the_cause_of_a_fault_decides_its_treatment() {
         let cause = Element::new("faultCause")
             .with([Element::new("fault").of("FileLocked").with([leaf("file", "[ds] a.vmdk")])]);
         let error = Element::new("error").with([
@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_has_one_row_and_only_three_are_made_again() {
+    fn faults_have_one_row_and_three_are_repeated() {
         let mut names: Vec<&str> = TREATMENTS.iter().map(|(name, ..)| *name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), TREATMENTS.len());
         let again: Vec<&str> = TREATMENTS.iter().filter(|row| row.2 != Again::Never).map(|row| row.0).collect();
         assert_eq!(again, ["NotAuthenticated", "PbmFaultInvalidLogin", "TaskInProgress"]);
-        // What is made again, or may be, must not have happened.
+        // A repeated call must have had no effect.
         assert!(TREATMENTS.iter().all(|row| row.2 == Again::Never || row.1 == Outcome::Transient));
     }
 }

@@ -1,16 +1,16 @@
-//! A small asynchronous SOAP client for vCenter 7, 8 and 9. Knows nothing of what runs in the VMs.
+//! A small asynchronous SOAP client for vCenter 7, 8 and 9. It knows nothing of the guests in the VMs.
 //!
-//! The way in:
+//! To use it:
 //!
-//! 1. [`Client::connect`] logs in. There is one session for all clones of a client; it is kept alive, and opened anew when it
-//!    has ended. [`Client::log_out`] ends it.
-//! 2. What only looks is called on [`Client`]: [`Client::find`] leads from a path to an object, [`Client::vm`] and
-//!    [`Client::vms_in`] show VMs, [`Client::datastores_in`] datastores, and so on. Exact properties are asked for, page by
-//!    page, never whole inventories; [`Client::look`] and [`Client::list`] read any other ones.
-//! 3. What changes something is called on [`Changes`], which [`Client::changes`] gives for a [`Fence`]. Tasks are awaited,
-//!    and those of one VM are made one after the other. A new VM comes from [`Changes::import`] or [`Changes::clone_vm`], its
-//!    settings are those of a [`ConfigSpec`].
-//! 4. An [`Error`] says what it leaves behind: [`Error::outcome`].
+//! 1. [`Client::connect`] logs in. All clones of a client share one session, which is kept alive, and opened again if
+//!    it has ended. [`Client::log_out`] ends it.
+//! 2. [`Client`] has the calls that read. [`Client::find`] returns the object of a path, [`Client::vm`] and
+//!    [`Client::vms_in`] return VMs, [`Client::datastores_in`] returns datastores, and so on. They read named
+//!    properties page by page, never whole inventories. [`Client::look`] and [`Client::list`] read any others.
+//! 3. [`Changes`] has the calls that change. [`Client::changes`] returns it for a [`Fence`]. Tasks are awaited, and
+//!    those of one VM follow one another. [`Changes::import`] and [`Changes::clone_vm`] create VMs. A [`ConfigSpec`]
+//!    has their settings.
+//! 4. [`Error::outcome`] tells what a failed call leaves behind.
 //!
 //! ```no_run
 //! # async fn example() -> vsphere::Result<()> {
@@ -37,13 +37,13 @@
 //! # }
 //! ```
 //!
-//! Two tables decide what a failure means, and what is made again: [`METHODS`] and [`TREATMENTS`]. What changes something is
-//! sent once: without an answer it is in doubt, and whoever has asked looks what became of it. A third one,
-//! [`PRIVILEGES`], says what the account has to be permitted.
+//! Two tables decide what a failure means, and which calls are repeated: [`METHODS`] and [`TREATMENTS`]. A change is
+//! sent once. Without an answer it is in doubt, and the caller has to look. A third table, [`PRIVILEGES`], has the
+//! privileges of the account.
 //!
-//! Storage policies are named by their identifiers, which stand in settings of VMs and disks; [`Client::storage_policies`] finds these by
-//! name. To make policies, or to ask which storage does as one says, is not this crate's. An extension that [`ManagedBy`] names is shown by
-//! vSphere Client if it is registered; to register one is not this crate's either.
+//! Settings of VMs and disks have the identifiers of storage policies. [`Client::storage_policies`] finds these by
+//! name. The crate does not create policies or find storage for them. vSphere Client shows the extension of a
+//! [`ManagedBy`] if it is registered. The crate does not register extensions.
 
 #![deny(missing_docs)]
 

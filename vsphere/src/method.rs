@@ -1,25 +1,25 @@
-//! The methods that are called: the one table of what each does, and so of what a lost answer means.
+//! The methods of the API, and the effect of each, which decides what a lost answer means.
 //!
-//! Source: vSphere Web Services API reference; of those that begin with `Pbm` the VMware Storage Policy API reference. All are there since
-//! API 7.0, which is the version that requests name.
+//! Source: vSphere Web Services API reference, and VMware Storage Policy API reference for the `Pbm` methods. All exist
+//! since API 7.0, the version in the requests.
 
-/// What a method does, and so what follows a lost answer.
+/// The effect of a method, which decides what follows a lost answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It looks, or makes an object of the session that goes with it: it is made again, a few times.
+    /// It reads, or creates an object that ends with the session. It is repeated a few times.
     Look,
-    /// It works with an object of this session (a page, a view, a filter): it is not made again, the caller begins anew.
+    /// It uses an object of this session (a page, a view, a filter). It is not repeated; the caller starts again.
     OfSession,
-    /// It changes what outlives the session: it is sent once, and without an answer it is in doubt.
+    /// It changes state that outlives the session. It is sent once, and without an answer it is in doubt.
     Change,
 }
 
-/// Where a method is called: each endpoint has a path, a namespace and objects of its own.
+/// The endpoint of a method. Each has a separate path, namespace and set of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     /// The vSphere Web Services API.
     Vim,
-    /// Storage Policy Based Management, by the session of the former.
+    /// Storage Policy Based Management, with the session of the other endpoint.
     ///
     /// Source: `pbm/client.go` of govmomi: `Path`, `Namespace` and `ServiceInstance`.
     Policies,
@@ -34,8 +34,8 @@ impl Endpoint {
         }
     }
 
-    /// What requests name as the API that they are written for. Of vim25 with its version: what later versions have added is left out of
-    /// answers. Of the other one govmomi names none (`soapRoundTrip` in `vim25/soap/client.go`, whose `Version` is vim25's alone).
+    /// The API version of requests. For vim25, answers leave out parts of later versions. For the other endpoint,
+    /// govmomi names no version (`soapRoundTrip` in `vim25/soap/client.go`, whose `Version` is for vim25 only).
     pub(crate) const fn action(self) -> &'static str {
         match self {
             Self::Vim => "urn:vim25/7.0.0.0",
@@ -47,11 +47,11 @@ impl Endpoint {
 /// A method of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
-    /// Its name on the wire.
+    /// Its name in requests.
     pub name: &'static str,
-    /// What it does.
+    /// Its effect.
     pub effect: Effect,
-    /// Where it is called.
+    /// Its endpoint.
     pub(crate) endpoint: Endpoint,
 }
 
@@ -68,7 +68,7 @@ impl Method {
 macro_rules! methods {
     ($($constant:ident $name:literal $effect:ident $($endpoint:ident)?;)*) => {
         $(pub(crate) const $constant: Method = Method::of($name, Effect::$effect)$(.at(Endpoint::$endpoint))?;)*
-        /// All of them.
+        /// All methods.
         pub const METHODS: &[Method] = &[$($constant),*];
     };
 }

@@ -1,6 +1,7 @@
-//! Storage policies by their names: settings of VMs and disks have their identifiers alone.
+//! Storage policies by their names. Settings of VMs and disks have only their identifiers.
 //!
-//! Source: VMware Storage Policy API reference, and `ProfileIDByName` in `pbm/client.go` of govmomi, which asks the same.
+//! Source: VMware Storage Policy API reference, and `ProfileIDByName` in `pbm/client.go` of govmomi, which sends the
+//! same request.
 
 use crate::client::Client;
 use crate::error::Result;
@@ -11,20 +12,20 @@ use crate::soap::Element;
 /// A storage policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoragePolicy {
-    /// What settings of VMs and disks name it by.
+    /// The identifier in settings of VMs and disks.
     pub id: String,
     /// Its name, as vSphere Client shows it.
     pub name: String,
 }
 
 impl Client {
-    /// All storage policies that VMs and disks can be given, as the account sees them: those of the category `REQUIREMENT`. The others are
-    /// of the storage's own.
+    /// All storage policies for VMs and disks that the account can see: those of the category `REQUIREMENT`. The others
+    /// belong to the storage itself.
     ///
     /// # Errors
-    /// When they cannot be read; `StorageProfile.View` at the root of the inventory is needed for it.
+    /// When they cannot be read, which requires `StorageProfile.View` at the root of the inventory.
     pub async fn storage_policies(&self) -> Result<Vec<StoragePolicy>> {
-        // The one object of this endpoint whose identifier is known beforehand.
+        // The only object of this endpoint with a fixed identifier.
         let instance = MoRef::new("PbmServiceInstance", "ServiceInstance");
         let content = self.call(PBM_RETRIEVE_SERVICE_CONTENT, &instance, Vec::new()).await?;
         let manager = content.need("returnval")?.need_reference("profileManager")?;
@@ -35,7 +36,7 @@ impl Client {
         for id in found.all("returnval") {
             ids.push(Element::new("profileIds").with([Element::text("uniqueId", id.need("uniqueId")?.value())]));
         }
-        // To ask for none is refused.
+        // A request for no policies is rejected.
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn policies_are_found_with_their_names_by_the_session_that_is_there() {
+    async fn policies_are_read_with_the_vim_session() {
         let fake = fake().await;
         let client = fake.client().await;
         assert_eq!(client.storage_policies().await.unwrap(), [policy("p-1", "gold"), policy("p-2", "A & B")]);
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_there_is_none_nothing_more_is_asked() {
+    async fn without_policies_no_content_is_requested() {
         let fake = fake().await;
         fake.says("PbmQueryProfile", "");
         assert!(fake.client().await.storage_policies().await.unwrap().is_empty());
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_that_has_ended_is_opened_anew_and_a_missing_privilege_is_one() {
+    async fn ended_sessions_are_renewed_and_missing_privileges_denied() {
         for fault in ["NotAuthenticated", "PbmFaultInvalidLogin"] {
             let fake = fake().await;
             let client = fake.client().await;

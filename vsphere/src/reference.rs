@@ -1,23 +1,23 @@
-//! What names an object of vCenter.
+//! References of objects in vCenter.
 
 use std::fmt;
 
-/// A managed object reference: the kind of an object and its identifier, which one vCenter gives once.
+/// A managed object reference: the kind of an object and its identifier, which a vCenter assigns once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MoRef {
-    /// Such as `VirtualMachine`.
+    /// The kind, such as `VirtualMachine`.
     pub kind: String,
-    /// Such as `vm-12`.
+    /// The identifier, such as `vm-12`.
     pub id: String,
 }
 
 impl MoRef {
-    /// A reference of this kind and identifier.
+    /// A reference with this kind and identifier.
     pub fn new(kind: impl Into<String>, id: impl Into<String>) -> Self {
         Self { kind: kind.into(), id: id.into() }
     }
 
-    /// A virtual machine.
+    /// The reference of a virtual machine.
     pub fn vm(id: impl Into<String>) -> Self {
         Self::new("VirtualMachine", id)
     }

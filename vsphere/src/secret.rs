@@ -4,12 +4,12 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// A password. It is not shown by any format, and its memory is overwritten when it goes.
+/// A password. No format shows it, and its memory is overwritten when it is dropped.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes a text.
+    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(Zeroizing::new(text.into()))
     }

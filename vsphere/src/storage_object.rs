@@ -1,6 +1,7 @@
-//! First Class Disks: virtual disks that vCenter keeps by an identifier.
+//! First Class Disks: virtual disks with an identifier in vCenter.
 //!
-//! Source: `VcenterVStorageObjectManager`, vSphere Web Services API reference. All methods need `Datastore.FileManagement` on the datastore.
+//! Source: `VcenterVStorageObjectManager`, vSphere Web Services API reference. All methods require
+//! `Datastore.FileManagement` on the datastore.
 
 use crate::changes::Changes;
 use crate::client::Client;
@@ -82,7 +83,7 @@ impl Client {
 }
 
 impl Changes<'_> {
-    /// Makes a First Class Disk, blank and thin, that stays when a VM that holds it is destroyed. `mib` is its size.
+    /// Creates a First Class Disk, blank and thin, which stays when a VM with it is destroyed. `mib` is its size.
     ///
     /// # Errors
     /// `NoDiskSpace`, `InvalidDatastore`. If it is in doubt the disk may exist: its name finds it.
@@ -101,12 +102,12 @@ impl Changes<'_> {
     /// Deletes a First Class Disk with its file.
     ///
     /// # Errors
-    /// `InvalidState` while a VM holds it; `NotFound`.
+    /// `InvalidState` while it is attached to a VM; `NotFound`.
     pub async fn delete_storage_object(&self, object: &str, datastore: &MoRef) -> Result<()> {
         self.run(DELETE_STORAGE_OBJECT, &self.client.objects()?, named(object, datastore, None)).await.map(drop)
     }
 
-    /// Extends a First Class Disk to so many MiB.
+    /// Extends a First Class Disk to `mib` MiB.
     ///
     /// # Errors
     /// `InvalidState` if its VM does not permit it; `InvalidArgument` if it is larger.
@@ -115,10 +116,10 @@ impl Changes<'_> {
         self.run(EXTEND_DISK, &self.client.objects()?, named(object, datastore, size)).await.map(drop)
     }
 
-    /// Makes a snapshot of a First Class Disk, and deletes it.
+    /// Creates a snapshot of a First Class Disk, and deletes it.
     ///
     /// # Errors
-    /// `InvalidState` if the disk permits none as it is attached now.
+    /// `InvalidState` if the disk allows no snapshot as it is attached now.
     pub async fn try_disk_snapshot(&self, object: &str, datastore: &MoRef) -> Result<()> {
         let (manager, words) = (self.client.objects()?, Some(Element::text("description", "deleted at once")));
         let made = self.run(SNAPSHOT_DISK, &manager, named(object, datastore, words)).await?;
@@ -140,7 +141,7 @@ mod tests {
                           fcd/d-1.vmdk</filePath></backing><capacityInMB>16</capacityInMB></config>";
 
     #[tokio::test]
-    async fn a_search_by_name_skips_disks_that_cannot_be_read() {
+    async fn search_by_name_skips_unreadable_disks() {
         let fake = Fake::start().await;
         let client = fake.client().await;
         let datastore = MoRef::new("Datastore", "datastore-1");
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_first_class_disk_is_made_used_and_deleted_by_its_identifier() {
+    async fn first_class_disks_are_created_used_and_deleted() {
         let fake = Fake::start().await;
         let client = fake.client().await;
         let datastore = MoRef::new("Datastore", "datastore-1");

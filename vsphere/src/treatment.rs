@@ -1,81 +1,82 @@
-//! What each fault means for the call that it ends: the one table of it.
+//! The meaning of each fault for its call, in one table.
 //!
-//! Source: the faults of each method in the vSphere Web Services API reference, and in that of storage policies (`Pbm…`). A fault that is not listed leaves its call in
-//! doubt: an error is never taken for "nothing happened".
+//! Source: the faults of each method in the vSphere Web Services API reference, and in that of storage policies
+//! (`Pbm…`). A fault that is not listed leaves its call in doubt: an error never counts as "nothing happened".
 
-/// What became of a call that failed.
+/// The effect of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing happened; the same call may succeed later, by itself or by what a person does.
+    /// Nothing happened. The same call may succeed later, perhaps after an action of the operator.
     Transient,
-    /// Nothing happened: the object is not as it was seen.
+    /// Nothing happened: the object has changed since it was read.
     Changed,
-    /// It may have happened, or may still.
+    /// It may have happened, or may still happen.
     InDoubt,
-    /// Nothing happened, and the same call will be refused again.
+    /// Nothing happened, and the same call will be rejected again.
     Refused,
-    /// Nothing happened: a privilege is missing, or the login is not accepted.
+    /// Nothing happened: a privilege is missing, or the login was rejected.
     Denied,
-    /// Nothing happened: the object is not there.
+    /// Nothing happened: the object does not exist.
     NotFound,
-    /// The guard has stopped the call: nothing was begun after that.
+    /// The guard stopped the call, and nothing was started after that.
     Stopped,
 }
 
-/// Whether the client itself makes a call again.
+/// Whether the client repeats a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// It hands the fault on.
+    /// It returns the fault.
     Never,
     /// Once, after a new login.
     AfterLogin,
-    /// With pauses, for as long as its patience lasts: another task is in the way for a while.
+    /// With pauses, until its patience ends, because another task blocks the call.
     Later,
 }
 
-/// What a fault means.
+/// The treatment of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Treatment {
-    /// What became of the call.
+    /// The effect of the call.
     pub outcome: Outcome,
-    /// Whether it is made again.
+    /// Whether it is repeated.
     pub again: Again,
 }
 
-/// For each fault that no row names.
+/// For faults without a row.
 pub(crate) const OF_UNKNOWN: Treatment = Treatment { outcome: Outcome::InDoubt, again: Again::Never };
 
-/// Type of the fault, what became of its call, whether the client makes it again.
+/// The type of the fault, the effect of its call, and whether the client repeats it.
 pub const TREATMENTS: &[(&str, Outcome, Again)] = &[
     ("NotAuthenticated", Outcome::Transient, Again::AfterLogin),
-    // "Thrown when login fails due to token not provided or token could not be validated": the same, of storage policies.
+    // "Thrown when login fails due to token not provided or token could not be validated": the same fault for storage
+    // policies.
     ("PbmFaultInvalidLogin", Outcome::Transient, Again::AfterLogin),
     ("TaskInProgress", Outcome::Transient, Again::Later),
-    // The login, and what it may.
+    // The login and its privileges.
     ("InvalidLogin", Outcome::Denied, Again::Never),
     ("NoPermission", Outcome::Denied, Again::Never),
     ("PasswordExpired", Outcome::Denied, Again::Never),
     ("PbmFaultNoPermission", Outcome::Denied, Again::Never),
     ("RestrictedVersion", Outcome::Denied, Again::Never),
-    // Not there.
+    // Missing objects.
     ("FileNotFound", Outcome::NotFound, Again::Never),
     ("ManagedObjectNotFound", Outcome::NotFound, Again::Never),
     ("NotFound", Outcome::NotFound, Again::Never),
     ("PbmFaultNotFound", Outcome::NotFound, Again::Never),
-    // Not as it was seen. A device that is part of a snapshot, or is held already, is refused as InvalidDeviceSpec.
+    // Changed objects. A device that is part of a snapshot, or attached already, is rejected with InvalidDeviceSpec.
     ("ConcurrentAccess", Outcome::Changed, Again::Never),
     ("InvalidDeviceBacking", Outcome::Changed, Again::Never),
     ("InvalidDeviceSpec", Outcome::Changed, Again::Never),
     ("InvalidPowerState", Outcome::Changed, Again::Never),
     ("InvalidSnapshotFormat", Outcome::Changed, Again::Never),
     ("InvalidState", Outcome::Changed, Again::Never),
-    // What passes, or what a person mends elsewhere.
+    // Causes that pass, or that the operator has to fix.
     ("AdminNotDisabled", Outcome::Transient, Again::Never),
     ("CannotAccessFile", Outcome::Transient, Again::Never),
     ("CannotAccessNetwork", Outcome::Transient, Again::Never),
     ("CannotAccessVmDisk", Outcome::Transient, Again::Never),
     ("CannotCreateFile", Outcome::Transient, Again::Never),
-    // "An operation fails because of a problem with the specified datastore": where its paths are down as well as where it is not there.
+    // "An operation fails because of a problem with the specified datastore": its paths are down, or it is missing.
     ("DatastoreNotWritableOnHost", Outcome::Transient, Again::Never),
     ("DuplicateName", Outcome::Transient, Again::Never),
     ("FileAlreadyExists", Outcome::Transient, Again::Never),
@@ -97,7 +98,7 @@ pub const TREATMENTS: &[(&str, Outcome, Again)] = &[
     ("ResourceNotAvailable", Outcome::Transient, Again::Never),
     ("RuleViolation", Outcome::Transient, Again::Never),
     ("ToolsUnavailable", Outcome::Transient, Again::Never),
-    // What is asked for is wrong.
+    // Invalid requests.
     ("InvalidArgument", Outcome::Refused, Again::Never),
     ("InvalidDatastorePath", Outcome::Refused, Again::Never),
     ("InvalidFolder", Outcome::Refused, Again::Never),
@@ -116,7 +117,7 @@ pub const TREATMENTS: &[(&str, Outcome, Again)] = &[
     ("OvfUnsupportedPackage", Outcome::Refused, Again::Never),
     ("OvfUnsupportedSection", Outcome::Refused, Again::Never),
     ("PbmCompatibilityCheckFault", Outcome::Refused, Again::Never),
-    // What was begun, and nobody knows how far it went.
+    // Calls that started, and whose effect is unknown.
     ("HostCommunication", Outcome::InDoubt, Again::Never),
     ("HostNotConnected", Outcome::InDoubt, Again::Never),
     ("HostNotReachable", Outcome::InDoubt, Again::Never),
@@ -125,7 +126,7 @@ pub const TREATMENTS: &[(&str, Outcome, Again)] = &[
     ("Timedout", Outcome::InDoubt, Again::Never),
 ];
 
-/// What a fault of this type means, if the table has it.
+/// The treatment of a fault of this type, if the table has it.
 pub(crate) fn known(kind: &str) -> Option<Treatment> {
     let row = TREATMENTS.iter().find(|(name, ..)| *name == kind);
     row.map(|&(_, outcome, again)| Treatment { outcome, again })

@@ -1,4 +1,4 @@
-//! What can be wrong with an archive.
+//! Errors of reading and writing an archive.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use crate::{InvalidName, manifest, ovf, signature};
 /// Why an OVA was not written, or is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("{attempt} {}: {source}", path.display())]
     File {
-        /// What was being done, such as "reading".
+        /// The action that failed, such as "reading".
         attempt: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What it said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A file that cannot be put into the archive.
@@ -23,7 +23,7 @@ pub enum Error {
     Input {
         /// The file.
         path: PathBuf,
-        /// Why, and what to do.
+        /// The reason, and the remedy.
         reason: String,
     },
     /// The archive breaks the rules of tar or of OVF.
@@ -31,22 +31,22 @@ pub enum Error {
     Damaged {
         /// The archive.
         path: PathBuf,
-        /// Where in it.
+        /// The position in the archive, in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// The rule that is broken there.
         reason: String,
     },
-    /// The files are not what manifest and descriptor say.
+    /// The files differ from manifest or descriptor.
     #[error("{} {}", path.display(), contents(*damaged, problems))]
     Contents {
         /// The archive.
         path: PathBuf,
-        /// Whether a file was changed since it was made: its digest is not that of the manifest.
+        /// Whether a file was changed after it was made: its digest is not that of the manifest.
         damaged: bool,
-        /// All that is wrong; never empty.
+        /// All problems; never empty.
         problems: Vec<String>,
     },
-    /// A name that does not do.
+    /// A name that a file of an OVA cannot have.
     #[error(transparent)]
     Name(#[from] InvalidName),
     /// The descriptor is not valid.

@@ -4,12 +4,12 @@ use tar::{EntryType, Header};
 
 use crate::InvalidName;
 
-/// Headers, and all content, come in blocks of this size.
+/// The size in bytes of the blocks of headers and content.
 pub(super) const BLOCK: u64 = 512;
 /// The first size that the eleven octal digits of a ustar header cannot hold: 8 GiB.
 pub(super) const SIZE_LIMIT: u64 = 8 << 30;
 
-/// Which names members may have.
+/// Checks the name of a member.
 pub(super) type CheckName = fn(&str) -> Result<(), InvalidName>;
 
 /// Bytes of content that fill up the last block.

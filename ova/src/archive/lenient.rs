@@ -13,19 +13,19 @@ use crate::signature::PublicKey;
 
 /// An open OVA of any vendor, read as DSP0243 1.1 allows. Its members have been listed; nothing has been verified.
 ///
-/// Apart from [`Archive`], so that what only has to be shown or judged never reaches an import: it gives no descriptor
-/// and no bytes.
+/// A type apart from [`Archive`], without access to descriptor and bytes: a file that was only inspected cannot reach
+/// an import.
 #[derive(Debug)]
 pub struct LenientArchive(Archive);
 
-/// What an OVA says of itself, and what vSphere would refuse or ignore of it.
+/// The description in an OVA, and the parts that vSphere would refuse or ignore.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The descriptor.
     pub envelope: Envelope,
-    /// The key that the signature claims; none if there is no signature, or none that can be read.
+    /// The key that the signature claims. `None` if the signature is missing or cannot be read.
     pub claimed_key: Option<PublicKey>,
-    /// What vSphere would refuse or ignore.
+    /// Parts that vSphere would refuse or ignore.
     pub warnings: Vec<Warning>,
 }
 
@@ -33,7 +33,7 @@ impl LenientArchive {
     /// Opens an OVA and lists its members.
     ///
     /// # Errors
-    /// As [`Archive::open`], but for names: each relative path is accepted.
+    /// As [`Archive::open`], except for names: each relative path is accepted.
     pub fn open(path: &Path) -> Result<LenientArchive, Error> {
         Archive::open_with(path, name::check_relative).map(LenientArchive)
     }
@@ -43,7 +43,7 @@ impl LenientArchive {
         self.0.members()
     }
 
-    /// Reads descriptor, manifest and signature, and verifies none of them. Gives the warnings that they lead to.
+    /// Reads descriptor, manifest and signature, and verifies none of them. Returns the resulting warnings.
     ///
     /// # Errors
     /// When the descriptor cannot be read or used.
@@ -51,14 +51,18 @@ impl LenientArchive {
         self.report(&self.manifest())
     }
 
-    /// Reads the whole archive once and checks it: the members against the descriptor, each file's digest against the
-    /// manifest, and each streamOptimized VMDK, grain by grain.
+    /// Reads the whole archive once and checks it.
     ///
-    /// What DSP0243 allows and vSphere refuses or ignores is a warning. Memory is bounded as [`crate::vmdk::verify`] says.
+    /// - Members: against the descriptor.
+    /// - Digests of files: against the manifest.
+    /// - streamOptimized VMDKs: grain by grain.
+    ///
+    /// A part that DSP0243 allows and vSphere refuses or ignores is a warning. Memory is bounded as in
+    /// [`crate::vmdk::verify`].
     ///
     /// # Errors
-    /// As [`LenientArchive::inspect`]; when the manifest cannot be read or used; or all that is damaged or breaks the
-    /// rules of DSP0243, at once.
+    /// As [`LenientArchive::inspect`]; if the manifest cannot be read or used; or all damage and all broken rules of
+    /// DSP0243, at once.
     pub fn verify(&self) -> Result<Report, Error> {
         let manifest = self.manifest();
         let mut report = self.report(&manifest)?;
@@ -98,11 +102,11 @@ impl LenientArchive {
             Ok(None) => warn("no-manifest", "it has no manifest: nothing shows whether files were changed".into()),
             Err(error) => warn("manifest", format!("files cannot be verified against the manifest: {error}")),
         }
-        // It is the manifest that is signed.
+        // The signature signs the manifest.
         let claimed_key = match self.0.companion("mf").map_or(Ok(None), |_| self.0.signature()) {
             Ok(signature) => signature.map(|signature| signature.claimed_key().clone()),
             Err(error @ Error::File { .. }) => return Err(error),
-            // Of another digest or kind of key, which DSP0243 1.1 §5.1 allows.
+            // A signature with another digest or kind of key, which DSP0243 1.1 §5.1 allows.
             Err(error) => {
                 warn("signature", format!("the signature cannot be verified: {error}"));
                 None

@@ -1,13 +1,12 @@
 //! The OVA: an OVF package in one tar file.
 //!
-//! Source: DSP0243 1.1 §5.3 and POSIX.1-1988 ustar. The descriptor comes
-//! first, then the manifest, then the signature if there is one, then the disks
-//! in the order of the descriptor's References: importers read the file once,
-//! from the front. Others may put manifest and signature behind the disks.
+//! Source: DSP0243 1.1 §5.3 and POSIX.1-1988 ustar. The descriptor comes first, then the manifest, the signature if
+//! there is one, and the disks in the order of the descriptor's References. Importers read the file once, from the
+//! front. Other tools may put manifest and signature behind the disks.
 //!
-//! Two types read OVAs. [`Archive`] is for the product's own: it accepts only what the product writes, and a
-//! [`Warning`] refuses it, but for `hardware-sections` and `signature`. [`LenientArchive`] is for those of any vendor: it
-//! accepts what DSP0243 allows, and gives the warnings.
+//! Two types read OVAs. [`Archive`] is for the product's own. It accepts only the forms that the product writes: each
+//! [`Warning`] is an error, except `hardware-sections` and `signature`. [`LenientArchive`] is for those of any vendor.
+//! It accepts what DSP0243 allows, and returns the warnings.
 
 use std::path::{Path, PathBuf};
 
@@ -27,8 +26,8 @@ pub use read::{Archive, Member, MemberReader};
 pub use warning::Warning;
 pub use write::{Package, WrittenOva, write};
 
-/// The list of parts (SPDX) next to an OVA and its signature: `NAME.spdx.json` and `NAME.spdx.cert`. They are no members:
-/// vCenter would upload each file that a descriptor names.
+/// The paths of the list of parts (SPDX) of an OVA and of its signature: `NAME.spdx.json` and `NAME.spdx.cert`. They
+/// are no members, because vCenter would upload each file that a descriptor names.
 pub fn sbom_of(ova: &Path) -> (PathBuf, PathBuf) {
     (ova.with_extension("spdx.json"), ova.with_extension("spdx.cert"))
 }

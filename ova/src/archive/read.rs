@@ -1,4 +1,4 @@
-//! Opening an OVA: listing, streaming members.
+//! Opens an OVA: lists and streams its members.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,9 +14,9 @@ use crate::signature::{PublicKey, Signature};
 
 /// The largest descriptor, manifest or signature that is read into memory.
 const LARGEST_TEXT: u64 = 4 << 20;
-/// More members than any OVA has.
+/// A limit of members. No OVA has as many.
 pub(super) const MOST_MEMBERS: usize = 1000;
-/// The largest record that tar fills up with zeros: far more than the 10 KiB that it takes by itself.
+/// The largest record that tar fills up with zeros. Its default is 10 KiB.
 const LARGEST_RECORD: u64 = 1 << 20;
 
 const NO_END: &str = "it ends before the blocks that mark its end";
@@ -26,13 +26,13 @@ const NO_END: &str = "it ends before the blocks that mark its end";
 pub struct Member {
     /// Its name.
     pub name: String,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
     pub(super) offset: u64,
 }
 
 /// An open OVA of this product: held to the strict rules. Its members have been listed; nothing has been verified.
-/// OVAs of other vendors are read by [`super::LenientArchive`].
+/// [`super::LenientArchive`] reads OVAs of other vendors.
 #[derive(Debug)]
 pub struct Archive {
     file: File,
@@ -62,9 +62,8 @@ impl Archive {
     /// Opens an OVA and lists its members.
     ///
     /// # Errors
-    /// When it cannot be read, is not a ustar archive of plain files with
-    /// different names, ends too early, goes on after its end, or does not
-    /// begin with a descriptor.
+    /// If it cannot be read, or is not a ustar archive of plain files with different names. If it ends too early, or
+    /// continues after its end. If its first member is not a descriptor.
     pub fn open(path: &Path) -> Result<Archive, Error> {
         Archive::open_with(path, name::check)
     }
@@ -103,7 +102,7 @@ impl Archive {
         Ok(Descriptor::parse(&self.descriptor_xml()?)?)
     }
 
-    /// The descriptor as it stands in the archive.
+    /// The descriptor's text in the archive.
     ///
     /// # Errors
     /// When it cannot be read or is not text.
@@ -127,7 +126,7 @@ impl Archive {
         self.companion("cert").map(|member| Ok(Signature::parse(&self.text(member)?)?)).transpose()
     }
 
-    /// Checks that `trusted` signed the manifest. What the manifest says of the other files is [`Archive::verify`]'s.
+    /// Checks that `trusted` signed the manifest. [`Archive::verify`] compares the other files with the manifest.
     ///
     /// # Errors
     /// When the archive is not signed, or not by `trusted`, or its manifest was changed.
@@ -165,8 +164,8 @@ impl Archive {
         }
     }
 
-    /// Checks that two blocks of zeros end the archive at `offset` (POSIX.1-1988 §10.1.1), and that nothing
-    /// follows but the zeros with which tar fills up its last record.
+    /// Checks that two blocks of zeros end the archive at `offset` (POSIX.1-1988 §10.1.1). Only zeros that fill up
+    /// tar's last record may follow.
     fn expect_end(&self, offset: u64, size: u64) -> Result<(), Error> {
         let length = size - offset;
         if length < 2 * BLOCK {

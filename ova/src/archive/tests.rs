@@ -70,7 +70,7 @@ fn signer() -> (Signer, PublicKey) {
     (Signer::from_pem(&key.serialize_pem(), &certificate).unwrap(), PublicKey::from_pem(&certificate).unwrap())
 }
 
-/// Names, sizes and times by the `tar` crate, which is not ours.
+/// Names, sizes and times of the members, read by the `tar` crate.
 fn listed(ova: &Path) -> Vec<(String, u64, u64)> {
     let mut archive = tar::Archive::new(fs::File::open(ova).unwrap());
     let entries = archive.entries().unwrap().map(Result::unwrap);
@@ -84,7 +84,7 @@ fn listed(ova: &Path) -> Vec<(String, u64, u64)> {
 }
 
 #[test]
-fn members_come_in_the_order_that_importers_ask_for() {
+fn members_have_the_order_that_importers_expect() {
     let fixture = fixture();
     let (signer, _) = signer();
     for (signer, expected) in [
@@ -101,7 +101,7 @@ fn members_come_in_the_order_that_importers_ask_for() {
 }
 
 #[test]
-fn what_is_written_is_verified() {
+fn written_archives_are_verified() {
     let fixture = fixture();
     let (signer, trusted) = signer();
     let written = fixture.write(Some(&signer)).unwrap();
@@ -151,7 +151,7 @@ fn signatures_of_varying_length_fit() {
 }
 
 #[test]
-fn an_unsigned_archive_is_called_unsigned() {
+fn unsigned_archives_are_reported_as_unsigned() {
     let fixture = fixture();
     fixture.write(None).unwrap();
     let archive = Archive::open(&fixture.ova()).unwrap();

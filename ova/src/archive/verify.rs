@@ -1,7 +1,7 @@
-//! Whether an OVA is whole: every byte is what the manifest says, and every disk what the descriptor says.
+//! Verifies that an OVA is whole: files match the manifest, and disks match the descriptor.
 //!
-//! [`Archive::examine`] finds all that can be said of any vendor's OVA; the two types of archives differ in what they
-//! accept of it.
+//! [`Archive::examine`] finds the problems and warnings of any vendor's OVA. The two types of archives differ in the
+//! findings that they accept.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -17,11 +17,11 @@ use crate::manifest::{LenientManifest, Manifest};
 use crate::ovf::{Descriptor, FileReference, ParseError, References};
 use crate::{name, vmdk};
 
-/// How the name of the one format of disks ends that vSphere imports (`ovf:format`). Tools write several addresses
-/// before it.
+/// The end of the URI (`ovf:format`) of the only disk format that vSphere imports. Tools write several addresses before
+/// it.
 const STREAM_OPTIMIZED: &str = "vmdk.html#streamOptimized";
 
-/// What is wrong with the contents of an archive, and what vSphere would refuse or ignore.
+/// Problems of an archive's contents, and the parts that vSphere would refuse or ignore.
 #[derive(Default)]
 pub(super) struct Findings {
     damaged: bool,
@@ -43,9 +43,9 @@ impl Findings {
     }
 }
 
-/// A file of the package as the archive has it: in one member, or in chunks.
+/// A file of the package: one member, or several chunks.
 struct Stored<'a> {
-    /// The descriptor's entry; none if the members are not the whole file.
+    /// The descriptor's entry. `None` if the members are not the whole file.
     file: Option<&'a FileReference>,
     members: Vec<&'a Member>,
 }
@@ -53,20 +53,20 @@ struct Stored<'a> {
 impl Archive {
     /// Reads the whole archive once and checks it as an OVA of this product:
     ///
-    /// - the order of members, and that none is missing or too many. Manifest and signature stand behind the
-    ///   descriptor or at the end (DSP0243 1.1 §5.3);
-    /// - each file's digest against the manifest, its size against the descriptor if that gives one;
-    /// - each disk: that it is a streamOptimized VMDK, the only format that vSphere imports; its grains, all decoded;
-    ///   its tables; its capacity and the size of its data against the descriptor.
+    /// - Members: their order, and that none is missing or too many. Manifest and signature are behind the descriptor
+    ///   or at the end (DSP0243 1.1 §5.3).
+    /// - Files: each digest against the manifest, and the size against the descriptor if it has one.
+    /// - Disks: the format is a streamOptimized VMDK, the only one that vSphere imports. All grains are decoded, the
+    ///   tables checked, and capacity and size of the data compared with the descriptor.
     ///
-    /// Each [`Warning`] refuses it, but for `hardware-sections` and `signature`. OVF lets `ovf:populatedSize` be an
-    /// estimate (DSP0243 1.1 §9.1), and what vSphere makes of it is documented as a best guess. This crate writes the
-    /// exact size of the grains. Here it has to be that: a number that is not is of another disk, or made up.
+    /// Each [`Warning`] is an error, except `hardware-sections` and `signature`. OVF lets `ovf:populatedSize` be an
+    /// estimate (DSP0243 1.1 §9.1), and vSphere documents its use as a best guess. This crate writes the exact size of
+    /// the grains. A file with another number is refused: it is of another disk, or made up.
     ///
-    /// Gives what was checked. Memory is bounded as [`vmdk::verify`] says.
+    /// Returns the descriptor and the manifest that were checked. Memory is bounded as in [`vmdk::verify`].
     ///
     /// # Errors
-    /// When there is no manifest; or all that is wrong with the contents, at once.
+    /// If there is no manifest; or all problems of the contents, at once.
     pub fn verify(&self) -> Result<(Descriptor, Manifest), Error> {
         let missing = || self.damaged(0, format!("it has no manifest {:?}", self.companion_name("mf")));
         let manifest = self.manifest()?.ok_or_else(missing)?;
@@ -74,7 +74,7 @@ impl Archive {
         let (descriptor, references) =
             self.read_descriptor(Some(&listed), |xml| Ok((Descriptor::parse(xml)?, References::parse(xml)?)))?;
         let mut findings = self.examine(&references, Some(&listed))?;
-        // Imports look for a member of that name.
+        // Imports look for a member with the file's name.
         for FileReference { name, chunk_size, .. } in references.files() {
             if chunk_size.is_some() || self.find(name).is_none() {
                 findings.problems.push(format!("{name:?} has to be one member of this name, without ovf:chunkSize"));
@@ -89,7 +89,7 @@ impl Archive {
     /// Reads the descriptor with `read`.
     ///
     /// # Errors
-    /// Those of `read`. If the digest is not that of the manifest, the error says so instead.
+    /// Those of `read`. If the descriptor's digest is not that of the manifest, that error instead.
     pub(super) fn read_descriptor<T>(
         &self,
         manifest: Option<&LenientManifest>,
@@ -126,8 +126,8 @@ impl Archive {
         Ok(findings)
     }
 
-    /// All files of the package but those about it, each once, in the order of the descriptor. Notes what is wrong with
-    /// the members, their order and their sizes.
+    /// All files of the package except manifest and signature, each once, in the order of the descriptor. Adds problems
+    /// of the members, their order and their sizes.
     fn stored<'a>(&'a self, references: &'a References, findings: &mut Findings) -> Vec<Stored<'a>> {
         let about: Vec<_> = ["mf", "cert"].into_iter().filter_map(|extension| self.companion(extension)).collect();
         let mut files = vec![Stored { file: None, members: vec![&self.members()[0]] }];
@@ -137,7 +137,7 @@ impl Archive {
         for file in references.files() {
             let before = problems.len();
             let members = self.members_of(file, &mut problems);
-            // Two files can name one member: percent-encoded, or as chunks. It is read once.
+            // Two files can name one member: percent-encoded, or as chunks. Each member is read once.
             if members.iter().any(|member| !taken.insert(member.offset)) {
                 problems.push(format!("{:?} shares members with another file", file.name));
                 continue;
@@ -173,8 +173,8 @@ impl Archive {
         files
     }
 
-    /// The members that a file is in: one, or its chunks (DSP0243 1.1 §7.1). VMware's tools keep a file that is
-    /// smaller than a chunk under its own name. Notes what is wrong with them.
+    /// The members of a file: one, or its chunks (DSP0243 1.1 §7.1). VMware's tools keep a file that is smaller than a
+    /// chunk under its own name. Adds their problems.
     fn members_of(&self, file: &FileReference, problems: &mut Vec<String>) -> Vec<&Member> {
         let name = &file.name;
         // Descriptors write names as they are or percent-encoded.
@@ -210,7 +210,7 @@ impl Archive {
         found.into_iter().map(|(_, member)| member).collect()
     }
 
-    /// Notes what is wrong with the bytes of a file.
+    /// Adds the problems of a file's bytes.
     fn check_content(
         &self,
         stored: &Stored<'_>,
@@ -219,7 +219,7 @@ impl Archive {
     ) -> Result<(), Error> {
         let listed = |member: &Member| manifest.and_then(|manifest| manifest.digest(&member.name));
         let members = stored.members.iter().map(|&member| {
-            // Without one in the manifest, what is computed is compared with nothing.
+            // If the manifest has no digest, the computed one is compared with nothing.
             let algorithm = listed(member).map_or(&SHA256, |digest| digest.algorithm);
             HashingReader::new(self.reader(member), algorithm)
         });
@@ -227,7 +227,7 @@ impl Archive {
         let disk = stored.file.filter(|file| !file.disks.is_empty() && why_not_imported(file).is_none());
         let size = stored.members.iter().map(|member| member.size).sum();
         let decoded = disk.map(|file| (file, vmdk::verify(&mut reader, size)));
-        // What a disk's decoder left, and all of another file.
+        // Reads the rest that a disk's decoder left, or all of another file.
         io::copy(&mut reader, &mut io::sink()).map_err(Error::file("reading", self.path()))?;
         for (member, found) in stored.members.iter().zip(reader.finished) {
             findings.problems.extend(match listed(member) {
@@ -273,8 +273,8 @@ impl Read for FileReader<'_> {
     }
 }
 
-/// Why vSphere does not import a disk, whatever is in its file. Its content is not read then. DSP0243 1.1 §7.1 allows
-/// compression, §9.1 leaves the format to its URI.
+/// The reason why vSphere does not import a disk, whatever is in its file. The content is then not read. DSP0243 1.1
+/// §7.1 allows compression, §9.1 leaves the format to its URI.
 pub(super) fn why_not_imported(file: &FileReference) -> Option<Warning> {
     let name = &file.name;
     if let Some(compression) = file.compression.as_ref().filter(|_| !file.disks.is_empty()) {
@@ -287,7 +287,7 @@ pub(super) fn why_not_imported(file: &FileReference) -> Option<Warning> {
     Some(Warning::new("format", format!("{name:?} has the format {:?}; {reason}", other.format)))
 }
 
-/// Notes how a disk differs from what the descriptor says of it and from what vSphere imports.
+/// Adds the differences of a disk to the descriptor and to disks that vSphere imports.
 fn compare(file: &FileReference, found: vmdk::Contents, findings: &mut Findings) {
     let name = &file.name;
     let mut warn = |code, message| findings.warnings.push(Warning::new(code, message));
@@ -301,7 +301,7 @@ fn compare(file: &FileReference, found: vmdk::Contents, findings: &mut Findings)
                 findings.problems.push(differs);
             }
         }
-        // An estimate in DSP0243 1.1 §9.1.
+        // OVF allows an estimate (DSP0243 1.1 §9.1).
         if let Some(said) = disk.populated.filter(|&said| said != found.populated) {
             let populated = found.populated;
             warn("populated-size", format!("{name} holds {populated} bytes of data, the descriptor says {said}"));

@@ -1,11 +1,11 @@
-//! What vSphere would refuse or ignore.
+//! Warnings about parts that vSphere would refuse or ignore.
 
-/// What DSP0243 allows in a package, and vSphere refuses or ignores.
+/// A part of a package that DSP0243 allows, and vSphere refuses or ignores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// A stable name for scripts, such as `no-end-marker`; docs/reference.md lists them.
     pub code: &'static str,
-    /// What is concerned, why, and what to do.
+    /// The subject, the reason and the remedy.
     pub message: String,
 }
 

@@ -1,8 +1,7 @@
-//! Putting an OVA together.
+//! Writes an OVA.
 //!
-//! Disks are read once: their digests are computed while they are copied, and
-//! the manifest and signature, which come before them, are put into the room
-//! that was left for them.
+//! Disks are read once. Their digests are computed while they are copied. Manifest and signature come before the disks:
+//! they are written last, into space that was left for them.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -20,7 +19,7 @@ use crate::{Progress, Sha256, name};
 /// The largest modification time of a ustar header, eleven octal digits (in the year 2242).
 const LATEST: u64 = 0o77_777_777_777;
 
-/// What goes into an OVA.
+/// The parts of an OVA.
 #[derive(Debug)]
 pub struct Package<'a> {
     /// Name of the package: its files are `name.ovf`, `name.mf` and `name.cert`.
@@ -35,7 +34,7 @@ pub struct Package<'a> {
     pub signer: Option<&'a Signer>,
 }
 
-/// What was written.
+/// A written OVA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenOva {
     /// Bytes of the OVA.
@@ -46,12 +45,12 @@ pub struct WrittenOva {
 
 /// Writes an OVA.
 ///
-/// Equal packages give equal files, unless signed with ECDSA. `progress` counts
-/// bytes of disks. On failure, and when the process is killed, `ova` is as it was.
+/// Equal packages give equal files, unless signed with ECDSA. `progress` counts bytes of disks. On failure, and if the
+/// process is killed, the file `ova` is unchanged.
 ///
 /// # Errors
-/// When the descriptor is not valid, the disks are not what it says, a file is
-/// of 8 GiB or more, or something cannot be read or written.
+/// If the descriptor is not valid, or the disks differ from it. If a file has 8 GiB or more. If a file cannot be read
+/// or written.
 pub fn write(ova: &Path, package: &Package<'_>, progress: &mut dyn FnMut(Progress)) -> Result<WrittenOva, Error> {
     name::check(package.name)?;
     let descriptor = package.descriptor.to_xml()?;
@@ -65,7 +64,7 @@ pub fn write(ova: &Path, package: &Package<'_>, progress: &mut dyn FnMut(Progres
     manifest.add(&names.descriptor, Sha256::of(descriptor.as_bytes()))?;
     tar.member(&names.descriptor, descriptor.as_bytes())?;
 
-    // What the manifest will say is not known yet, how long it will be is: all digests are of the same length.
+    // The manifest's text is not known yet, but its length is: all digests have the same length.
     let mut draft = manifest.clone();
     for disk in &disks {
         draft.add(&disk.described.name, Sha256([0; 32]))?;
@@ -93,7 +92,7 @@ pub fn write(ova: &Path, package: &Package<'_>, progress: &mut dyn FnMut(Progres
     Ok(WrittenOva { size, manifest })
 }
 
-/// Names of the files that a package has beside its disks.
+/// Names of the package's files, except its disks.
 struct Names {
     descriptor: String,
     manifest: String,
@@ -110,18 +109,18 @@ impl Names {
     }
 }
 
-/// The members that stand between descriptor and disks.
+/// The members between descriptor and disks.
 struct FrontMembers {
     /// Names and content, in order.
     members: Vec<(String, String)>,
 }
 
 impl FrontMembers {
-    /// How often signing is tried. ECDSA signatures vary by a few bytes; the least likely length comes once in
-    /// hundreds.
+    /// The number of attempts to sign. The length of ECDSA signatures varies by a few bytes; the least likely one
+    /// occurs once in hundreds of signatures.
     const ATTEMPTS: u32 = 10_000;
 
-    /// Makes them, and once more as long as they do not fit.
+    /// Signs again until the result `fits`.
     fn make(
         names: &Names,
         manifest: &Manifest,
@@ -143,13 +142,13 @@ impl FrontMembers {
         Err(Error::Signature(crate::signature::Error::Signing))
     }
 
-    /// Blocks of the archive that they take.
+    /// The blocks of the archive that the members take.
     fn blocks(&self) -> u64 {
         self.members.iter().map(|(_, content)| 1 + (content.len() as u64).div_ceil(BLOCK)).sum()
     }
 }
 
-/// A disk's file, open, and what the descriptor says of it.
+/// The open file of a disk, and its description.
 struct OpenDisk<'a> {
     path: &'a Path,
     file: File,

@@ -11,12 +11,12 @@ pub(super) fn capacity<'a>(node: Node<'a, 'a>) -> Result<u64, ParseError> {
     in_units(node, amount).ok_or_else(not_bytes)
 }
 
-/// The key of the property that a `Disk`'s capacity is the value of (`${key}`). Only a disk that begins empty has one.
+/// The key of the property with a `Disk`'s capacity (`${key}`). Only a disk that is empty at first has one.
 pub(super) fn property<'a>(node: Node<'a, 'a>) -> Option<&'a str> {
     node.ovf("capacity")?.trim().strip_prefix("${")?.strip_suffix('}')
 }
 
-/// The bytes that `amount` times the unit of a `Disk`'s capacity is.
+/// `amount` units of a `Disk`'s capacity, in bytes.
 pub(super) fn in_units<'a>(node: Node<'a, 'a>, amount: u64) -> Option<u64> {
     in_bytes(amount, units(node))
 }
@@ -25,9 +25,8 @@ fn units<'a>(node: Node<'a, 'a>) -> &'a str {
     node.ovf("capacityAllocationUnits").unwrap_or("byte")
 }
 
-/// The bytes that `amount` times a programmatic unit is (DSP0004 2.5 annex C.1): `byte` or `bit`, then up to two
-/// factors such as `* 2^30`, `* 1000` or `/ 8`. `None` for other units, and for an amount of no whole number of bytes
-/// or of 16 EiB or more.
+/// `amount` times a programmatic unit (DSP0004 2.5 annex C.1), in bytes. A unit is `byte` or `bit`, then up to two
+/// factors such as `* 2^30`, `* 1000` or `/ 8`. `None` for other units, fractions of bytes, and 16 EiB or more.
 pub(super) fn in_bytes(amount: u64, units: &str) -> Option<u64> {
     let end = units.find(['*', '/']).unwrap_or(units.len());
     let (mut numerator, mut denominator) = match units[..end].trim() {
@@ -96,7 +95,7 @@ mod tests {
             (8, "MegaBytes", Some(8 << 20)),
             (8, "TB", Some(8 << 40)),
             (u64::MAX, "byte", Some(u64::MAX)),
-            // No whole bytes, too many, other units, and what the grammar does not have.
+            // Fractions of bytes, too many bytes, other units, and texts outside the grammar.
             (3, "bit", None),
             (u64::MAX, "byte * 2", None),
             (1, "byte * 2^64", None),

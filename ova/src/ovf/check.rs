@@ -1,4 +1,4 @@
-//! Everything that can be wrong with a descriptor of ours, found at once and before anything is written.
+//! Checks a descriptor of the product before it is written, and finds all problems at once.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,12 +7,12 @@ use super::model::{Descriptor, Hardware, Sizing, Transport};
 use super::property::{Property, PropertyType, Qualifier};
 use super::xml::ForbiddenCharacter;
 
-/// One thing that is wrong.
+/// A problem of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What is concerned, such as `property "vip"`.
+    /// The subject, such as `property "vip"`.
     pub subject: String,
-    /// What is wrong with it.
+    /// The problem, as a clause about the subject.
     pub reason: String,
 }
 
@@ -22,11 +22,11 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A descriptor that cannot be written, with all reasons.
+/// A descriptor that cannot be written, with all problems.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the OVF descriptor is not valid: {}", list(problems))]
 pub struct InvalidDescriptor {
-    /// All that is wrong; never empty.
+    /// All problems; never empty.
     pub problems: Vec<Problem>,
 }
 
@@ -42,14 +42,14 @@ pub(super) fn list(problems: &[Problem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// The oldest hardware version that has all that is used here, UEFI secure boot and large UEFI disks included
-/// (ESXi 6.7 Update 2).
+/// The oldest hardware version with all used features, UEFI secure boot and large UEFI disks included (ESXi 6.7
+/// Update 2).
 const OLDEST_HARDWARE: u32 = 15;
 /// Units of a paravirtual SCSI controller that every hardware version has.
 const SCSI_UNITS: u32 = 16;
-/// The controller's own unit.
+/// The unit of the controller itself.
 const SCSI_CONTROLLER_UNIT: u32 = 7;
-/// Network adapters of a VM.
+/// The most network adapters of a VM.
 const MOST_ADAPTERS: usize = 10;
 
 /// Collects problems.
@@ -71,11 +71,11 @@ impl Findings {
         self.0
     }
 
-    /// Notes each name that is there twice.
+    /// Adds a problem for each name that occurs twice.
     fn unique<'a>(&mut self, what: &str, names: impl Iterator<Item = &'a str>) {
         let mut seen = BTreeSet::new();
         for name in names {
-            self.add_if(!seen.insert(name), &format!("{what} {name:?}"), "is there twice");
+            self.add_if(!seen.insert(name), &format!("{what} {name:?}"), "occurs twice");
         }
     }
 }
@@ -251,7 +251,7 @@ fn check_property(property: &Property, findings: &mut Findings) {
         findings.add_if(zero, &subject, "has the qualifier MinLen(0), which clients misread; leave it out");
     }
     match &property.default {
-        // An empty default stands for "nothing yet": the form then asks for a value that suits.
+        // An empty default means "nothing yet": the form then asks for a suitable value.
         Some(default) if !default.is_empty() || !property.user_configurable => {
             if let Err(unsuitable) = property.admit(default) {
                 findings.add(subject, format!("has a default that does not suit it: it {unsuitable}"));

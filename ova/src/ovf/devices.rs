@@ -15,11 +15,11 @@ pub(super) mod resource {
     pub const ETHERNET_ADAPTER: u32 = 10;
     pub const CD_DRIVE: u32 = 15;
     pub const DISK_DRIVE: u32 = 17;
-    /// "Other storage device", which stands for SATA.
+    /// "Other storage device", which means SATA.
     pub const SATA_CONTROLLER: u32 = 20;
 }
 
-/// Instance identifiers. Items of several profiles that stand for the same device share one (DSP0243 §9.8).
+/// Instance identifiers. Items of several profiles for the same device share one (DSP0243 §9.8).
 mod instance {
     pub const PROCESSOR: usize = 1;
     pub const MEMORY: usize = 2;

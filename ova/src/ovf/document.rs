@@ -1,4 +1,4 @@
-//! A descriptor's XML: read within bounds, and looked around in by namespace and local name, whatever the prefixes.
+//! A descriptor's XML: read within bounds, and searched by namespace and local name, whatever the prefixes.
 
 use quick_xml::events::Event;
 use roxmltree::{Document, Node, ParsingOptions};
@@ -12,36 +12,36 @@ pub(super) const RASD: &str = "http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2
 pub(super) const VSSD: &str = "http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_VirtualSystemSettingData";
 pub(super) const VMW: &str = "http://www.vmware.com/schema/ovf";
 
-/// More than any descriptor has; a bound on what a hostile one can cost.
+/// A limit of nodes, above that of any descriptor. It bounds the cost of a hostile one.
 const MOST_NODES: u32 = 200_000;
-/// More attributes than any element has. The parser compares them each with each.
+/// A limit of attributes, above that of any element. The parser compares each with each.
 const MOST_ATTRIBUTES: usize = 1000;
-/// More namespaces than are declared anywhere for an element and those around it. The parser compares them each with
-/// each, for each element that declares one.
+/// A limit of namespaces that are declared for an element and its ancestors. The parser compares each with each, for
+/// each element that declares one.
 const MOST_NAMESPACES: usize = 100;
 
 /// Why a descriptor cannot be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// It is not XML, or too much of it.
+    /// It is not XML, or too large.
     #[error("the OVF descriptor is not XML that can be read: {0}")]
     Xml(#[from] roxmltree::Error),
-    /// It lacks something, or has something that makes no sense.
+    /// A required part is missing, or a part is invalid.
     #[error("the OVF descriptor cannot be used at line {line}: {reason}")]
     Content {
-        /// Where.
+        /// The line, from 1.
         line: u32,
-        /// What is wrong.
+        /// The problem, as a clause.
         reason: String,
     },
 }
 
-/// What is wrong with an element.
+/// A problem of an element.
 pub(super) fn wrong(node: Node<'_, '_>, reason: impl Into<String>) -> ParseError {
     ParseError::Content { line: node.document().text_pos_at(node.range().start).row, reason: reason.into() }
 }
 
-/// Shorthand for looking around in a document.
+/// Shorthand to search a document.
 pub(super) trait Look<'a> {
     fn children_named(self, name: &'static str) -> impl Iterator<Item = Node<'a, 'a>>;
     fn child(self, name: &'static str) -> Option<Node<'a, 'a>>;

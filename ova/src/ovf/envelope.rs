@@ -1,8 +1,8 @@
-//! A descriptor of any vendor, as far as `kaas ova` shows it.
+//! A descriptor of any vendor, as `kaas ova` shows it.
 //!
-//! Source: DSP0243 1.1. Reads what it allows of a package with one virtual system. Differences to
-//! [`super::Descriptor`], which is what the product writes and imports: any number of products, hardware without
-//! processors or memory, devices combined of several `Item`s, capacities by property.
+//! Source: DSP0243 1.1. Reads the forms that it allows for a package with one virtual system. [`super::Descriptor`] is
+//! the form that the product writes and imports. This one also has any number of products, hardware without processors
+//! or memory, devices of several `Item`s, and capacities by property.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ use super::model::Product;
 use super::parse::{disk_id, name, options, product_of, system};
 use super::references::{References, disk_nodes, file_of, no_file};
 
-/// What a descriptor of any vendor says.
+/// The contents of a descriptor of any vendor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope {
     /// Name of the virtual system (`Name`, or else `ovf:id`).
     pub name: String,
-    /// The products, told apart by class and instance (DSP0243 §9.5); the first is usually the appliance itself.
+    /// The products, identified by class and instance (DSP0243 §9.5). The first one is usually the appliance itself.
     pub products: Vec<Product>,
     /// The disks (DSP0243 §9.1), in order.
     pub disks: Vec<VirtualDisk>,
     /// The hardware: one for each deployment option (DSP0243 §9.8), or one without an identifier. Never empty.
     pub variants: Vec<Variant>,
-    /// How many hardware sections there are (DSP0243 §8.1), at least 1; the variants are of the first.
+    /// The number of hardware sections (DSP0243 §8.1), at least 1. The variants are those of the first.
     pub hardware_sections: usize,
     /// The files of the package.
     pub references: References,
@@ -38,28 +38,28 @@ pub struct Envelope {
 pub struct VirtualDisk {
     /// `ovf:diskId`.
     pub id: String,
-    /// Size as the guest sees it, in bytes; of a property its default. None if that is unknown.
+    /// Size for the guest, in bytes. If a property has it, the property's default. `None` if it is unknown.
     pub capacity: Option<u64>,
-    /// The key of the property that has the capacity, as the descriptor writes it; the operator sets it at import.
+    /// The key of the property with the capacity, as the descriptor writes it. The operator sets it at import.
     pub capacity_property: Option<String>,
-    /// The name of the file with its content (`ovf:href`); none if it begins empty.
+    /// The name of the file with its content (`ovf:href`). `None` if the disk is empty at first.
     pub file: Option<String>,
 }
 
-/// What a VM gets with one deployment option.
+/// The hardware of a VM with one deployment option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// `ovf:id` of the deployment option; none if the descriptor has no options.
+    /// `ovf:id` of the deployment option. `None` if the descriptor has no options.
     pub id: Option<String>,
     /// Name of the option in the import dialog; empty without options.
     pub label: String,
-    /// Whether it is taken if the operator chooses none.
+    /// Whether it is used if the operator selects none.
     pub default: bool,
-    /// Virtual processors, if the descriptor says.
+    /// The number of virtual processors, if the descriptor has it.
     pub cpus: Option<u32>,
-    /// Memory in MiB, rounded down, if the descriptor says.
+    /// Memory in MiB, rounded down, if the descriptor has it.
     pub memory_mib: Option<u64>,
-    /// Which of [`Envelope::disks`] are attached, by their identifiers.
+    /// The attached disks: identifiers of [`Envelope::disks`].
     pub disks: Vec<String>,
 }
 
@@ -67,8 +67,8 @@ impl Envelope {
     /// Reads a descriptor with one virtual system.
     ///
     /// # Errors
-    /// When it is not XML, has a document type definition, is not OVF 1, has a collection of virtual systems or a
-    /// difference disk; or when a number, a reference or a unit makes no sense.
+    /// If it is not XML, has a document type definition, or is not OVF 1. If it has a collection of virtual systems or
+    /// a difference disk. If a number, a reference or a unit is invalid.
     pub fn parse(xml: &str) -> Result<Envelope, ParseError> {
         envelope(xml, Envelope::read)
     }
@@ -107,7 +107,7 @@ fn disks<'a>(
         let file = file_of(node).map(|id| references.file(id).ok_or_else(|| no_file(node, id))).transpose()?;
         let key = property(node);
         let capacity = match key {
-            // A default that is no number, such as "40GB", matters at import only.
+            // A default that is not a number, such as "40GB", matters at import only.
             Some(key) => {
                 let amount = values.get(key).copied().flatten().and_then(|value| value.trim().parse().ok());
                 amount.and_then(|amount| in_units(node, amount))

@@ -1,11 +1,13 @@
-//! The OVF environment: the document by which a guest learns its properties, as vCenter makes it.
+//! The OVF environment: the document from which a guest reads its properties, as vCenter makes it.
 //!
-//! Source: DSP0243 1.1 §11 (environment document), §9.5.1 (keys), and documents
-//! made by vCenter for what is VMware's own (`ve:`). The rules for values are
-//! vCenter's, as its web services API documents them: `VAppPropertyInfo` (an
-//! empty value stands for the default), `InvalidPropertyValue` and
-//! `NotUserConfigurableProperty` at import, `UnconfiguredPropertyValue` at
-//! power-on. Where it tells the first refusal, all are told here.
+//! Source: DSP0243 1.1 §11 (environment document), §9.5.1 (keys), and documents of vCenter for VMware's own parts
+//! (`ve:`). The rules for values are vCenter's, from its web services API.
+//!
+//! - An empty value means the default: `VAppPropertyInfo`.
+//! - At import: `InvalidPropertyValue` and `NotUserConfigurableProperty`.
+//! - At power-on: `UnconfiguredPropertyValue`.
+//!
+//! vCenter reports the first problem, this module all of them.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +19,18 @@ use super::xml::Xml;
 const ENVIRONMENT: &str = "http://schemas.dmtf.org/ovf/environment/1";
 const VMWARE: &str = "http://www.vmware.com/schema/ovfenv";
 
-/// What the platform says of itself and of the VM.
+/// The description of the platform and of the VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Platform {
-    /// What runs the VM; vSphere says `VMware ESXi`.
+    /// The hypervisor, on vSphere `VMware ESXi`.
     pub kind: String,
     /// Its version, such as `8.0.3`.
     pub version: String,
-    /// Who makes it; vSphere says `VMware, Inc.`
+    /// The hypervisor's vendor, on vSphere `VMware, Inc.`
     pub vendor: String,
     /// Language, such as `en`.
     pub locale: String,
-    /// The VM's identifier in vCenter, such as `vm-1234`. Without vCenter there is none.
+    /// The VM's identifier in vCenter, such as `vm-1234`. `None` without vCenter.
     pub vcenter_id: Option<String>,
 }
 
@@ -50,19 +52,19 @@ impl Platform {
 pub struct Adapter {
     /// Its MAC address, such as `00:50:56:aa:bb:cc`.
     pub mac: String,
-    /// The network it is connected to, by the name at the site, not in the descriptor.
+    /// The network that it is connected to, by its name at the site.
     pub network: String,
 }
 
-/// Options that vCenter would refuse, with all reasons.
+/// Options that vCenter would refuse, with all problems.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("vCenter would refuse the properties: {}", list(problems))]
 pub struct RefusedProperties {
-    /// All that is wrong; never empty.
+    /// All problems; never empty.
     pub problems: Vec<Problem>,
 }
 
-/// Why vCenter would not power a VM on.
+/// The reason why vCenter would not power a VM on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} must be configured for the VM to power on", quoted(labels))]
 pub struct UnconfiguredProperties {
@@ -74,22 +76,22 @@ fn quoted(labels: &[String]) -> String {
     labels.iter().map(|label| format!("property '{label}'")).collect::<Vec<_>>().join(", ")
 }
 
-/// The properties of a VM as vCenter keeps them once it has imported it.
+/// The properties of an imported VM as vCenter keeps them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// What a guest gets, by environment key, in the order of the form.
+    /// The guest's values, by environment key, in the order of the form.
     pub values: Vec<(String, String)>,
-    /// Labels of those that have no value and whose type or qualifiers take none that is empty. vCenter powers the VM
-    /// on when there is none of them.
+    /// Labels of the properties without a value that allow no empty value, by type or qualifiers. The list has to be
+    /// empty for vCenter to power the VM on.
     pub unconfigured: Vec<String>,
 }
 
 impl Properties {
-    /// Imports a VM. `options` are what a person or a tool filled in, by environment key. A property that is not
-    /// filled in, or with nothing, has its default.
+    /// Imports a VM. `options` are the operator's or a tool's values, by environment key. A property with no value or
+    /// an empty one gets its default.
     ///
     /// # Errors
-    /// Options for properties that do not exist or are not for people to set, values that do not suit their type or
+    /// Options for properties that do not exist or are not user configurable, and values that do not suit their type or
     /// qualifiers.
     pub fn import(product: &Product, options: &BTreeMap<String, String>) -> Result<Properties, RefusedProperties> {
         let mut findings = Findings::default();
@@ -125,11 +127,10 @@ impl Properties {
     }
 }
 
-/// Makes the environment document of a VM. `adapters` are in the order of the
-/// VM's network adapters.
+/// Makes the environment document of a VM. `adapters` have the order of the VM's network adapters.
 ///
 /// # Errors
-/// Texts that XML cannot hold.
+/// Texts with characters that XML does not allow.
 pub fn document(
     properties: &Properties,
     platform: &Platform,

@@ -1,4 +1,4 @@
-//! The `Item`s of a hardware section: as they are, and combined to devices for one configuration.
+//! The `Item`s of a hardware section, and their combination to the devices of one configuration.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::capacity::in_bytes;
 use super::devices::resource;
 use super::document::{Look, ParseError, RASD, number, wrong};
 
-/// More elements than any descriptor has: for each configuration, all are gone through.
+/// A limit of elements, above that of any descriptor: each configuration reads all of them.
 const MOST_ITEMS: usize = 2000;
 
 /// An `Item` of the hardware section.
@@ -36,8 +36,8 @@ impl<'a> Item<'a> {
         self.0.ovf("configuration").unwrap_or_default().split_whitespace().map(String::from).collect()
     }
 
-    /// How far its values are from those that the author recommends (`ovf:bound`, DSP0243 1.1 §8.4): a range's lower
-    /// bound is taken only where there is no recommended value, the upper bound only where there is no lower one.
+    /// The distance of its values to those that the author recommends (`ovf:bound`, DSP0243 1.1 §8.4). The lower bound
+    /// of a range is used only without a recommended value, the upper bound only without a lower one.
     fn rank(self) -> Result<u8, ParseError> {
         match self.0.ovf("bound") {
             None | Some("normal") => Ok(0),
@@ -55,10 +55,10 @@ pub(super) struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// Sorts the `Item`s by their InstanceID. One without an InstanceID is a device by itself.
+    /// Sorts the `Item`s by their InstanceID. An `Item` without one is a device by itself.
     ///
     /// # Errors
-    /// When there are too many, or a bound is not known.
+    /// If there are too many, or a bound is not known.
     pub(super) fn read(hardware: Node<'a, 'a>) -> Result<Items<'a>, ParseError> {
         let mut devices: Vec<Vec<_>> = Vec::new();
         let mut by_id = BTreeMap::new();
@@ -67,7 +67,7 @@ impl<'a> Items<'a> {
                 return Err(wrong(item.0, format!("there are more than {MOST_ITEMS} Items")));
             }
             let element = (item, item.profiles(), item.rank()?);
-            // Descriptors of the first tools have the name of an older CIM schema.
+            // Descriptors of the first tools use the name from an older CIM schema.
             let id = item.text("InstanceID").or_else(|| item.text("InstanceId"));
             let place = id.map(|id| *by_id.entry(id).or_insert(devices.len()));
             match place.and_then(|place| devices.get_mut(place)) {
@@ -92,7 +92,7 @@ impl<'a> Items<'a> {
     }
 }
 
-/// A device: all `Item`s with its InstanceID, of which a later one overrides the elements of a former one (DSP0243 1.1
+/// A device: all `Item`s with its InstanceID. The elements of a later one override those of an earlier one (DSP0243 1.1
 /// §9.8). Never empty.
 pub(super) struct Device<'a>(Vec<Item<'a>>);
 
@@ -115,14 +115,14 @@ impl<'a> Device<'a> {
     }
 }
 
-/// The number of processors, if the hardware names any.
+/// The number of processors, if the hardware has it.
 pub(super) fn cpus(devices: &[Device<'_>]) -> Result<Option<u32>, ParseError> {
     let Some(device) = devices.iter().rfind(|device| device.is(resource::PROCESSOR)) else { return Ok(None) };
     let small = |cpus| u32::try_from(cpus).map_err(|_| wrong(device.node(), format!("{cpus} processors are too many")));
     device.quantity()?.map(small).transpose()
 }
 
-/// The memory in MiB, rounded down, if the hardware names any.
+/// The memory in MiB, rounded down, if the hardware has it.
 pub(super) fn memory_mib(devices: &[Device<'_>]) -> Result<Option<u64>, ParseError> {
     let Some(device) = devices.iter().rfind(|device| device.is(resource::MEMORY)) else { return Ok(None) };
     let Some(amount) = device.quantity()? else { return Ok(None) };

@@ -1,14 +1,11 @@
-//! The OVF descriptor of one virtual system, and the environment a guest gets from it.
+//! The OVF descriptor of one virtual system, and the environment that a guest gets from it.
 //!
-//! Source: DMTF DSP0243 *Open Virtualization Format Specification* 1.1, and
-//! for what it leaves to vendors the descriptors that vSphere itself exports.
-//! Knows nothing of Kubernetes, nor which properties an appliance asks for.
+//! Source: DMTF DSP0243 *Open Virtualization Format Specification* 1.1. For the parts that it leaves to vendors:
+//! descriptors that vSphere exports. The module knows nothing of Kubernetes or of an appliance's properties.
 //!
-//! [`Descriptor`] is the whole of it as one value, for the product's own
-//! appliances: [`Descriptor::to_xml`] checks and writes it, [`Descriptor::parse`]
-//! reads it. [`Envelope`] is what `kaas ova` shows of any vendor's descriptor,
-//! read as DSP0243 allows. [`References`] is what a descriptor says of the files
-//! of its package.
+//! [`Descriptor`] is the descriptor of the product's own appliances as one value: [`Descriptor::to_xml`] checks and
+//! writes it, [`Descriptor::parse`] reads it. [`Envelope`] is any vendor's descriptor, as `kaas ova` shows it, read as
+//! DSP0243 allows. [`References`] has the descriptor's data about the files of its package.
 
 pub mod environment;
 

@@ -5,18 +5,18 @@ use super::property::Property;
 /// Everything an OVF descriptor says about one virtual system.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Descriptor {
-    /// Name of the virtual system: what the import dialog proposes for the VM.
-    /// Also its `ovf:id`, so made of ASCII letters, digits, `.`, `_` and `-`.
+    /// Name of the virtual system, which the import dialog proposes for the VM. Also its `ovf:id`, so made of ASCII
+    /// letters, digits, `.`, `_` and `-`.
     pub name: String,
     /// One line about it, shown before the import.
     pub annotation: Option<String>,
     /// Licence that must be accepted before the import.
     pub eula: Option<Eula>,
-    /// What is installed.
+    /// The installed operating system.
     pub operating_system: OperatingSystem,
-    /// What it is, and the form a person fills in.
+    /// The product, and the form of its properties.
     pub product: Product,
-    /// Disks, in the order in which their files lie in the archive.
+    /// Disks, in the order of their files in the archive.
     pub disks: Vec<Disk>,
     /// Networks to be mapped at import. At least one for each adapter.
     pub networks: Vec<Network>,
@@ -27,8 +27,8 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// The disks of a VM that is imported with this profile: those of all profiles, and those of this one. An item
-    /// that names profiles is left out of all others (`ovf:configuration`, DSP0243 §9.8).
+    /// The disks of a VM that is imported with this profile: those of all profiles, and those of this one. An item that
+    /// names profiles belongs to these only (`ovf:configuration`, DSP0243 §9.8).
     pub fn disks_of<'d>(&'d self, profile: &'d str) -> impl Iterator<Item = &'d Disk> {
         let of = move |place: &&HardDisk| place.profiles.is_empty() || place.profiles.iter().any(|id| id == profile);
         let places = self.hardware.disks.iter().filter(of);
@@ -51,27 +51,27 @@ pub struct OperatingSystem {
     /// VMware's guest identifier (`vmw:osType`), such as `debian11_64Guest`;
     /// hosts older than the identifier fall back to the CIM type.
     pub vmware_type: Option<String>,
-    /// For people.
+    /// Description for operators.
     pub description: String,
 }
 
 /// The product (DSP0243 §9.5).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Product {
-    /// `ovf:class`, the first part of each key in the environment. Written only when there is one:
-    /// an empty class would make the keys `.key.`.
+    /// `ovf:class`, the first part of each key in the environment. Written only if there is one: an empty class would
+    /// make the keys `.key.`.
     pub class: Option<String>,
     /// `ovf:instance`, the last part of each key in the environment.
     pub instance: Option<String>,
     /// Name of the product.
     pub name: String,
-    /// Who makes it.
+    /// The manufacturer.
     pub vendor: String,
     /// Short version, such as `0.1.0`.
     pub version: String,
     /// Full version, such as one with a build number.
     pub full_version: Option<String>,
-    /// Where to read more.
+    /// A page about the product.
     pub url: Option<String>,
     /// The properties, in the order of the form.
     pub groups: Vec<PropertyGroup>,
@@ -107,7 +107,7 @@ pub struct Disk {
     pub id: String,
     /// Size as the guest sees it, in bytes.
     pub capacity: u64,
-    /// Where its content is; `None` for a disk that begins empty and has no file.
+    /// The file with its content. `None` for a disk that is empty at first.
     pub file: Option<DiskFile>,
 }
 
@@ -116,19 +116,19 @@ pub struct Disk {
 pub struct DiskFile {
     /// Its name in the archive (`ovf:href`).
     pub name: String,
-    /// Its bytes (`ovf:size`): the real size, which importers compare. Descriptors of others need not have it, what
-    /// is written here has.
+    /// Its size in bytes (`ovf:size`), which importers compare. The product always writes it. Other vendors may leave
+    /// it out.
     pub size: Option<u64>,
-    /// Bytes of data in it (`ovf:populatedSize`), by which importers show how much room is needed.
+    /// Bytes of data in it (`ovf:populatedSize`). Importers show the needed space by it.
     pub populated: Option<u64>,
 }
 
 /// A logical network (DSP0243 §9.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Name, to be mapped to one of the site at import.
+    /// Name, mapped to a network of the site at import.
     pub name: String,
-    /// What it is for.
+    /// The purpose of the network.
     pub description: String,
 }
 
@@ -142,7 +142,7 @@ pub enum Sizing {
 }
 
 impl Sizing {
-    /// The profiles; none when there is but one size.
+    /// The profiles. Empty if there is only one size.
     pub fn profiles(&self) -> &[Profile] {
         match self {
             Sizing::Fixed(_) => &[],
@@ -151,7 +151,7 @@ impl Sizing {
     }
 }
 
-/// How large a VM is.
+/// The size of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// Virtual processors.
@@ -167,39 +167,39 @@ pub struct Profile {
     pub id: String,
     /// Name in the import dialog.
     pub label: String,
-    /// Whom it suits.
+    /// The purpose of the profile.
     pub description: String,
-    /// Taken when nobody chooses; true for exactly one.
+    /// Used if the operator selects none. True for exactly one.
     pub default: bool,
-    /// What it brings.
+    /// Its processors and memory.
     pub size: Size,
 }
 
 /// Virtual hardware (DSP0243 §8).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hardware {
-    /// Virtual hardware version: 15 stands for `vmx-15`. At least 15.
+    /// Virtual hardware version: 15 means `vmx-15`. At least 15.
     pub version: u32,
-    /// How the environment reaches the guest, in order of preference.
+    /// The transports of the environment to the guest, in order of preference.
     pub transports: Vec<Transport>,
     /// Disks on the one paravirtual SCSI controller.
     pub disks: Vec<HardDisk>,
     /// Network adapters, in order. All are vmxnet3.
     pub adapters: Vec<NetworkAdapter>,
-    /// A CD-ROM drive, empty; the ISO transport needs one.
+    /// An empty CD-ROM drive, which the ISO transport needs.
     pub cd_rom: Option<CdRomController>,
     /// The firmware.
     pub firmware: Firmware,
-    /// `vmw:ExtraConfig`, such as `("disk.EnableUUID", "TRUE")`. Import dialogs warn about unusual ones.
+    /// `vmw:ExtraConfig`, such as `("disk.EnableUUID", "TRUE")`. Import dialogs warn about unusual keys.
     pub extra_config: Vec<(String, String)>,
 }
 
-/// How the OVF environment reaches the guest (DSP0243 §11.2; the second is VMware's).
+/// The transport of the OVF environment to the guest (DSP0243 §11.2; the second one is VMware's).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// As `ovf-env.xml` on a CD-ROM: `iso`.
     Iso,
-    /// As the variable `guestinfo.ovfEnv` that the guest asks VMware for: `com.vmware.guestInfo`.
+    /// As the variable `guestinfo.ovfEnv`, which the guest reads from VMware: `com.vmware.guestInfo`.
     GuestInfo,
 }
 
@@ -216,25 +216,25 @@ impl Transport {
 /// A disk on the SCSI controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HardDisk {
-    /// Which of [`Descriptor::disks`].
+    /// Its identifier in [`Descriptor::disks`].
     pub disk: String,
-    /// SCSI unit number: 0 to 15, without 7, which is the controller's own.
+    /// SCSI unit number: 0 to 15, without 7, which is the controller itself.
     pub unit: u32,
-    /// Profiles with this disk; all when empty. So a profile may bring a larger disk at the same unit.
+    /// Profiles with this disk; all if empty. A profile can thus have a larger disk at the same unit.
     pub profiles: Vec<String>,
 }
 
 /// A vmxnet3 network adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkAdapter {
-    /// Which of [`Descriptor::networks`].
+    /// Its name in [`Descriptor::networks`].
     pub network: String,
 }
 
-/// What the CD-ROM drive hangs on.
+/// The controller of the CD-ROM drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CdRomController {
-    /// AHCI, as new VMs get it.
+    /// AHCI, the default of new VMs.
     Sata,
     /// The older kind.
     Ide,
@@ -245,7 +245,7 @@ pub enum CdRomController {
 pub enum Firmware {
     /// UEFI. No nvram file: it starts the program at the removable path.
     Efi {
-        /// Whether it starts only what is signed with a key it knows.
+        /// Whether it starts only programs that are signed with a known key.
         secure_boot: bool,
     },
     /// The old BIOS.

@@ -1,7 +1,7 @@
 //! XML → descriptor.
 //!
-//! Reads what the model holds, demands what the product's appliances have, and
-//! passes over the rest. [`super::Envelope`] is what is read of other vendors'.
+//! Reads the parts that the model has, requires those that the product's appliances have, and ignores the rest.
+//! [`super::Envelope`] reads descriptors of other vendors.
 
 use roxmltree::Node;
 
@@ -16,17 +16,16 @@ use super::model::{
 use super::property::{Property, PropertyType, Qualifier};
 use super::references::{References, disk_nodes, file_of, no_file, populated};
 
-/// More deployment options than any descriptor has: for each, all the hardware is gone through.
+/// A limit of deployment options, above that of any descriptor: each one reads all the hardware.
 const MOST_PROFILES: usize = 100;
 
 impl Descriptor {
     /// Reads a descriptor with one virtual system.
     ///
-    /// What the model has no place for is passed over; numbers, references and
-    /// capacities that make no sense are not.
+    /// Parts without a place in the model are ignored. Invalid numbers, references and capacities are errors.
     ///
     /// # Errors
-    /// When it is not XML, has a document type definition, or lacks what a virtual system needs.
+    /// If it is not XML, has a document type definition, or lacks a required part of a virtual system.
     pub fn parse(xml: &str) -> Result<Descriptor, ParseError> {
         envelope(xml, Descriptor::read)
     }
@@ -56,7 +55,7 @@ pub(super) fn system<'a>(envelope: Node<'a, 'a>) -> Result<Node<'a, 'a>, ParseEr
     envelope.need("VirtualSystem")
 }
 
-/// What the import dialog proposes for the VM.
+/// The name that the import dialog proposes for the VM.
 pub(super) fn name<'a>(system: Node<'a, 'a>) -> Result<String, ParseError> {
     system.child_text(OVF, "Name").map_or_else(|| system.need_ovf("id").map(String::from), Ok)
 }
@@ -78,7 +77,7 @@ fn operating_system<'a>(system: Node<'a, 'a>) -> Result<OperatingSystem, ParseEr
     })
 }
 
-/// The one product of the product's own appliances.
+/// The only product of the product's own appliances.
 fn product<'a>(system: Node<'a, 'a>) -> Result<Product, ParseError> {
     let mut sections = system.children_named("ProductSection");
     let product = sections.next().map_or(Ok(Product::default()), product_of)?;
@@ -88,7 +87,7 @@ fn product<'a>(system: Node<'a, 'a>) -> Result<Product, ParseError> {
     }
 }
 
-/// What a ProductSection holds.
+/// Reads a ProductSection.
 pub(super) fn product_of<'a>(section: Node<'a, 'a>) -> Result<Product, ParseError> {
     let text = |name| section.child_text(OVF, name);
     let key_part = |name: &str| {
@@ -259,7 +258,7 @@ fn transports<'a>(section: Node<'a, 'a>) -> Vec<Transport> {
 }
 
 fn hard_disks<'a>(section: Node<'a, 'a>) -> Result<Vec<HardDisk>, ParseError> {
-    // A drive without a HostResource is one that a profile or a person adds later.
+    // A profile or the operator adds the disk of a drive without a HostResource later.
     Item::of_type(section, resource::DISK_DRIVE)
         .filter_map(|item| Some((item, item.text("HostResource")?)))
         .map(|(item, host)| {

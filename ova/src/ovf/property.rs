@@ -1,20 +1,21 @@
-//! One property of the product section: its type, its qualifiers, and which values suit it.
+//! One property of the product section: its type, its qualifiers, and the values that suit it.
 //!
-//! Source: DSP0243 1.1 §9.5.1 with tables 6 (types) and 7 (qualifiers); VMware's `Ip` from descriptors it exports.
+//! Source: DSP0243 1.1 §9.5.1 with tables 6 (types) and 7 (qualifiers). VMware's `Ip` is from descriptors that vSphere
+//! exports.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// A line of the form that a person fills in at import.
+/// A line of the form that the operator fills in at import.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Property {
     /// `ovf:key`, without `.` and `:`.
     pub key: String,
-    /// What kind of value it takes.
+    /// The type of its value.
     pub kind: PropertyType,
-    /// What narrows it.
+    /// Restrictions of the value.
     pub qualifiers: Vec<Qualifier>,
-    /// The value it begins with.
+    /// Its first value.
     pub default: Option<String>,
     /// Whether the form shows it. Otherwise it is a constant.
     pub user_configurable: bool,
@@ -48,7 +49,7 @@ pub enum PropertyType {
         /// Its bits.
         bits: u8,
     },
-    /// Another tool's type; any text suits it. Read, never written.
+    /// A type of another tool, which any text suits. Read, never written.
     Other(String),
 }
 
@@ -85,12 +86,12 @@ impl fmt::Display for PropertyType {
     }
 }
 
-/// What narrows a type.
+/// A restriction of a type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Qualifier {
-    /// At least so many characters. Never 0, which some clients misread.
+    /// At least this number of characters. Never 0, which some clients misread.
     MinLen(u64),
-    /// At most so many characters.
+    /// At most this number of characters.
     MaxLen(u64),
     /// At least this number.
     MinValue(f64),
@@ -98,13 +99,13 @@ pub enum Qualifier {
     MaxValue(f64),
     /// One of these.
     ValueMap(Vec<String>),
-    /// An IPv4 or IPv6 address (`vmw:qualifiers="Ip"`). vSphere then takes no empty value.
+    /// An IPv4 or IPv6 address (`vmw:qualifiers="Ip"`). vSphere then accepts no empty value.
     Ip,
 }
 
 impl Qualifier {
-    /// Reads `ovf:qualifiers` or `vmw:qualifiers`, such as `MinLen(1),MaxLen(63)` or `ValueMap{"a","b"}`. What is
-    /// not known is passed over, as importers do.
+    /// Reads `ovf:qualifiers` or `vmw:qualifiers`, such as `MinLen(1),MaxLen(63)` or `ValueMap{"a","b"}`. Ignores
+    /// unknown ones, as importers do.
     pub fn parse_list(text: &str) -> Vec<Qualifier> {
         let mut qualifiers = Vec::new();
         let mut rest = text.trim();
@@ -123,7 +124,7 @@ impl Qualifier {
                 _ => None,
             };
             qualifiers.extend(qualifier);
-            // At least one character goes each time, whatever it is.
+            // Each round removes at least one character, whatever it is.
             let skip = usize::from(name.is_empty() && after.len() == rest.len());
             let after = &after[after.chars().next().map_or(0, |c| c.len_utf8() * skip)..];
             rest = after.trim_start_matches(|c: char| c == ',' || c.is_whitespace());
@@ -132,7 +133,7 @@ impl Qualifier {
     }
 }
 
-/// Reads `(a,"b")` or `{a,"b"}` at the beginning of `text`; gives the arguments and what follows.
+/// Reads `(a,"b")` or `{a,"b"}` at the beginning of `text`. Returns the arguments and the rest of the text.
 fn arguments(text: &str) -> (Vec<String>, &str) {
     let close = match text.chars().next() {
         Some('(') => ')',
@@ -175,7 +176,7 @@ impl fmt::Display for Qualifier {
     }
 }
 
-/// Why a value does not suit a property. Reads after the property's name: "port *must be …*".
+/// The reason why a value does not suit a property. It follows the property's name: "port *must be …*".
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Unsuitable {
     /// It is not of the type.
@@ -196,19 +197,19 @@ pub enum Unsuitable {
     /// It is too large.
     #[error("must be at most {0}")]
     TooLarge(f64),
-    /// It is none of those allowed.
+    /// It is not one of the allowed values.
     #[error("must be one of {}", .0.join(", "))]
     NotListed(Vec<String>),
 }
 
-/// Bytes of a property's value that vSphere keeps.
+/// The longest value that vSphere keeps, in bytes.
 const LONGEST_STRING: u64 = 65535;
 
 impl Property {
-    /// Checks a value and gives it as the environment would have it: booleans become `True` and `False`.
+    /// Checks a value and returns it in the form of the environment: booleans become `True` and `False`.
     ///
     /// # Errors
-    /// The first reason for which the value does not suit the type or a qualifier.
+    /// The first reason why the value does not suit the type or a qualifier.
     pub fn admit(&self, value: &str) -> Result<String, Unsuitable> {
         let value = self.kind.admit(value)?;
         for qualifier in &self.qualifiers {
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn types_and_qualifiers_are_written_as_they_are_read() {
+    fn types_and_qualifiers_survive_the_round_trip() {
         for kind in ["string", "boolean", "uint8", "uint16", "uint32", "uint64", "sint8", "sint64", "real32", "real64"]
         {
             assert_eq!(PropertyType::from_name(kind).to_string(), kind);

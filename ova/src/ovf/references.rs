@@ -1,7 +1,7 @@
-//! The files of a package: what a descriptor's References and its DiskSection say of them.
+//! The files of a package: the data of a descriptor's References and DiskSection about them.
 //!
-//! Source: DSP0243 1.1 §7.1 and §9.1. Apart from [`super::Descriptor`], which is what a virtual machine is made
-//! from: this is what a package of any vendor is checked against, files included that are no disk's.
+//! Source: DSP0243 1.1 §7.1 and §9.1. [`super::Descriptor`] is for making a virtual machine. This type is for checking
+//! a package of any vendor, with files that belong to no disk.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use roxmltree::Node;
 use super::capacity::{capacity, in_units, property};
 use super::document::{Look, ParseError, envelope, number, short, wrong};
 
-/// More files, or disks, than any package has.
+/// A limit of files and of disks. No package has as many.
 const MOST: usize = 1000;
 
 /// The files of a package, in the order in which an archive has them.
@@ -23,38 +23,38 @@ pub struct References {
 /// A file of a package.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReference {
-    /// Its name, or its address if it is not in the package (`ovf:href`): a URI reference, as the descriptor has it.
-    /// Tools write spaces and other characters as they are, or percent-encoded.
+    /// Its name, or its address if it is not in the package (`ovf:href`): a URI reference from the descriptor. Tools
+    /// write spaces and other characters as they are, or percent-encoded.
     pub name: String,
-    /// Its bytes (`ovf:size`), of all chunks together, if the descriptor says.
+    /// Its size in bytes (`ovf:size`), of all chunks together, if the descriptor has it.
     pub size: Option<u64>,
-    /// Such as `gzip`, if it is compressed as a whole (`ovf:compression`).
+    /// The compression of the whole file, such as `gzip` (`ovf:compression`).
     pub compression: Option<String>,
-    /// Bytes of each chunk but the last (`ovf:chunkSize`), at least 1, if the file is split. The chunks are named
-    /// after it, with `.` and their numbers in nine digits from 0.
+    /// The size in bytes of each chunk but the last (`ovf:chunkSize`), at least 1, if the file is split. A chunk's name
+    /// is the file's, with `.` and its number in nine digits from 0.
     pub chunk_size: Option<u64>,
-    /// The disks whose content it is; none for another kind of file.
+    /// The disks with this content. Empty for another kind of file.
     pub disks: Vec<DiskContent>,
 }
 
-/// What is said of a disk that a file is the content of.
+/// The data about a disk with the content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskContent {
-    /// Size as the guest sees it, in bytes; none if a property has it.
+    /// Size for the guest, in bytes. `None` if a property has it.
     pub capacity: Option<u64>,
     /// Bytes of the unit in which the descriptor gives the capacity; 1 if the unit is smaller.
     pub unit: u64,
-    /// The file's format as a URI (`ovf:format`), which OVF demands; empty if the descriptor has none.
+    /// The file's format as a URI (`ovf:format`), which OVF requires. Empty if the descriptor has none.
     pub format: String,
-    /// Bytes of data in it (`ovf:populatedSize`), if the descriptor says.
+    /// Bytes of data in it (`ovf:populatedSize`), if the descriptor has it.
     pub populated: Option<u64>,
 }
 
 impl References {
-    /// Reads a descriptor's References, and its DiskSection as far as it is about files.
+    /// Reads a descriptor's References, and the data about files in its DiskSection.
     ///
     /// # Errors
-    /// When it is not XML, or what it says of files makes no sense.
+    /// If it is not XML, or its data about files is invalid.
     pub fn parse(xml: &str) -> Result<References, ParseError> {
         envelope(xml, |envelope| {
             let mut references = References::read(envelope)?;
@@ -73,7 +73,7 @@ impl References {
         self.by_id.get(id).map(|&index| &self.files[index])
     }
 
-    /// The files alone.
+    /// Reads the References only.
     pub(super) fn read<'a>(envelope: Node<'a, 'a>) -> Result<References, ParseError> {
         let mut references = References { files: Vec::new(), by_id: BTreeMap::new() };
         for node in envelope.child("References").into_iter().flat_map(|section| section.children_named("File")) {
@@ -100,7 +100,7 @@ impl References {
         Ok(references)
     }
 
-    /// Adds what the DiskSection says of the files.
+    /// Adds the DiskSection's data about the files.
     pub(super) fn read_disks<'a>(&mut self, envelope: Node<'a, 'a>) -> Result<(), ParseError> {
         for node in disk_nodes(envelope)? {
             let Some(id) = file_of(node) else { continue };
@@ -116,7 +116,7 @@ impl References {
     }
 }
 
-/// A `File`'s `ovf:chunkSize`. VMware's tools write the attribute also of a file in one piece.
+/// A `File`'s `ovf:chunkSize`. VMware's tools also write the attribute for a file in one piece.
 fn chunk_size<'a>(file: Node<'a, 'a>) -> Result<Option<u64>, ParseError> {
     let size = file.ovf("chunkSize").map(|text| number(file, text)).transpose()?;
     if size == Some(0) {
@@ -128,7 +128,7 @@ fn chunk_size<'a>(file: Node<'a, 'a>) -> Result<Option<u64>, ParseError> {
 /// The `Disk`s of a package.
 ///
 /// # Errors
-/// When there are too many, or one is a difference to another one, which neither vSphere imports nor this crate reads.
+/// If there are too many, or one is a difference disk, which neither vSphere imports nor this crate reads.
 pub(super) fn disk_nodes<'a>(envelope: Node<'a, 'a>) -> Result<Vec<Node<'a, 'a>>, ParseError> {
     let section = envelope.child("DiskSection");
     let nodes: Vec<_> = section.into_iter().flat_map(|section| section.children_named("Disk")).collect();
@@ -148,12 +148,12 @@ pub(super) fn disk_nodes<'a>(envelope: Node<'a, 'a>) -> Result<Vec<Node<'a, 'a>>
     Ok(nodes)
 }
 
-/// The `ovf:id` of the file that a `Disk` refers to, unless it begins empty.
+/// The `ovf:id` of the file that a `Disk` refers to. `None` if the disk is empty at first.
 pub(super) fn file_of<'a>(disk: Node<'a, 'a>) -> Option<&'a str> {
     disk.ovf("fileRef").filter(|reference| !reference.is_empty())
 }
 
-/// A `Disk` that refers to a file that is not there.
+/// The error of a `Disk` that refers to a missing file.
 pub(super) fn no_file<'a>(disk: Node<'a, 'a>, id: &str) -> ParseError {
     wrong(disk, format!("there is no file {id:?} among the References"))
 }

@@ -112,7 +112,7 @@ fn the_descriptor_as_xml() {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_descriptors_are_read() {
     let mut variants = vec![appliance(); 3];
     variants[1].sizing = Sizing::Fixed(Size { cpus: 4, memory_mib: 8192 });
     variants[1].hardware.disks.truncate(2);
@@ -144,7 +144,7 @@ fn prefixes_do_not_matter() {
     assert_eq!(Descriptor::parse(&other).unwrap(), appliance());
 }
 
-/// A change to a good descriptor and what the problems must say.
+/// A change to a good descriptor, and a part of the problems.
 #[test]
 fn each_mistake_is_named() {
     type Change = fn(&mut Descriptor);
@@ -307,7 +307,7 @@ fn vendors() -> String {
         item("ovf:bound=\"min\"", "2", 4, &mib(512)),
         item("", "2", 4, &mib(1024)),
         item("ovf:bound=\"max\"", "2", 4, &mib(65536)),
-        // The unit is that of the Item before.
+        // The unit is in the Item before.
         item("ovf:configuration=\"large\"", "2", 4, &quantity(4096)),
         item("", "3", 17, &host("system")),
         item("ovf:configuration=\"large\"", "4", 17, &host("data")),
@@ -367,7 +367,7 @@ fn an_envelope_of_a_vendor_is_read_whole() {
         assert_eq!(Envelope::parse(&other).unwrap().disks[1].capacity, None, "{default:?}");
     }
 
-    // None of it is the product's own.
+    // The product's own OVAs have none of these.
     Descriptor::parse(&vendors()).unwrap_err();
 }
 
@@ -445,7 +445,7 @@ fn class_and_instance_are_part_of_the_keys() {
         Properties::import(&product, &options(&[("com.example.address.1", "10.0.0.5")])).unwrap();
     let expected = [("com.example.address.1", "10.0.0.5"), ("com.example.port.1", "8472")];
     assert_eq!(values, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
-    // An empty class is none, whatever a descriptor says.
+    // An empty class is the same as no class.
     product.class = Some(String::new());
     product.instance = None;
     assert_eq!(product.environment_key(&property("p", "string", "", None)), "p");
@@ -467,9 +467,9 @@ fn vcenters_refusals_come_all_at_once() {
 }
 
 #[test]
-fn an_untouched_form_is_imported_and_what_needs_a_value_keeps_the_vm_off() {
+fn an_untouched_form_blocks_the_power_on() {
     let untouched = Properties::import(&appliance().product, &BTreeMap::new()).unwrap();
-    // Tools hand in each property, those that nobody has filled in with nothing.
+    // Tools hand in each property, also those without a value.
     let empty = options(&[("address", ""), ("port", ""), ("secret", ""), ("keys", ""), ("verbose", ""), ("minor", "")]);
     assert_eq!(Properties::import(&appliance().product, &empty).unwrap(), untouched);
     let value = |key: &str| untouched.values.iter().find(|(known, _)| known == key).unwrap().1.as_str();

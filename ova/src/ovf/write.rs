@@ -9,10 +9,10 @@ use super::model::{Descriptor, Disk, DiskFile, Firmware, Product, Profile, Sizin
 use super::property::{Property, PropertyType, Qualifier};
 use super::xml::Xml;
 
-/// What all descriptors of vSphere say of streamOptimized disks.
+/// The disk format in all descriptors of vSphere for streamOptimized disks.
 const STREAM_OPTIMIZED: &str = "http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized";
 
-/// Namespaces, with the prefixes that everyone uses.
+/// Namespaces with their usual prefixes.
 const NAMESPACES: [(&str, &str); 6] = [
     ("xmlns", super::document::OVF),
     ("xmlns:ovf", super::document::OVF),
@@ -26,7 +26,7 @@ impl Descriptor {
     /// Checks the descriptor and writes it as XML. Equal descriptors give equal bytes.
     ///
     /// # Errors
-    /// Everything that is wrong with it, at once.
+    /// All problems of the descriptor, at once.
     pub fn to_xml(&self) -> Result<String, InvalidDescriptor> {
         self.check()?;
         let mut xml = Xml::new();
@@ -43,7 +43,7 @@ impl Descriptor {
     }
 }
 
-/// A disk's file and the identifier by which the disk refers to it.
+/// The files of disks, each with the identifier by which its disk refers to it.
 fn files(disks: &[Disk]) -> impl Iterator<Item = (String, &DiskFile)> {
     disks.iter().filter_map(|disk| Some((format!("file-{}", disk.id), disk.file.as_ref()?)))
 }
@@ -68,7 +68,7 @@ fn disk_section(xml: &mut Xml, disks: &[Disk]) {
             let populated = disk.file.as_ref().and_then(|file| file.populated).map(|bytes| bytes.to_string());
             let mut attributes = vec![
                 ("ovf:capacity", capacity.as_str()),
-                // Bytes: the unit that nobody reads wrongly.
+                // Bytes, the unit that no importer misreads.
                 ("ovf:capacityAllocationUnits", "byte"),
                 ("ovf:diskId", &disk.id),
             ];
@@ -182,7 +182,7 @@ fn write_property(xml: &mut Xml, property: &Property) {
         attributes.push(("ovf:qualifiers", &standard));
     }
     attributes.push(("ovf:type", &kind));
-    // Always written: import tools pass over properties that do not say.
+    // Always written, because import tools ignore properties without it.
     attributes.push(("ovf:userConfigurable", if property.user_configurable { "true" } else { "false" }));
     if let Some(default) = &default {
         attributes.push(("ovf:value", default));

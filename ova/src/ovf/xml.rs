@@ -1,15 +1,15 @@
-//! Writing XML: indented, escaped, the same bytes each time.
+//! Writes XML: indented, escaped, with the same bytes each time.
 
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
 
-/// A document in the making.
+/// A document that is being written.
 pub(super) struct Xml {
     writer: Writer<Vec<u8>>,
     forbidden: Option<ForbiddenCharacter>,
 }
 
-/// A text that XML 1.0 (§2.2, production 2) has no way to write, not even escaped.
+/// A text with a character that XML 1.0 (§2.2, production 2) does not allow, not even escaped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the character U+{:04X} in {text:?} cannot be written in XML; remove it", u32::from(*character))]
 pub struct ForbiddenCharacter {
@@ -29,7 +29,7 @@ impl Xml {
         xml
     }
 
-    /// An element with others in it.
+    /// Writes an element with others in it.
     pub(super) fn element(&mut self, name: &str, attributes: &[(&str, &str)], content: impl FnOnce(&mut Xml)) {
         let start = self.start(name, attributes);
         self.event(Event::Start(start));
@@ -37,29 +37,29 @@ impl Xml {
         self.event(Event::End(BytesEnd::new(name)));
     }
 
-    /// An element with text in it.
+    /// Writes an element with text in it.
     pub(super) fn text(&mut self, name: &str, text: &str) {
         self.examine(text);
         self.element(name, &[], |xml| xml.event(Event::Text(BytesText::new(text))));
     }
 
-    /// An element with text in it, if there is one.
+    /// Writes an element with text in it, if there is a text.
     pub(super) fn optional_text(&mut self, name: &str, text: Option<&str>) {
         if let Some(text) = text {
             self.text(name, text);
         }
     }
 
-    /// An element with nothing in it.
+    /// Writes an element without content.
     pub(super) fn empty(&mut self, name: &str, attributes: &[(&str, &str)]) {
         let start = self.start(name, attributes);
         self.event(Event::Empty(start));
     }
 
-    /// The document, ended by a newline.
+    /// Returns the document, with a newline at its end.
     ///
     /// # Errors
-    /// The first character that XML cannot hold.
+    /// The first character that XML does not allow.
     pub(super) fn finish(self) -> Result<String, ForbiddenCharacter> {
         match self.forbidden {
             Some(forbidden) => Err(forbidden),
@@ -100,7 +100,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_read_as_it_was_written_or_refused(text in "(?s).{0,40}") {
+        fn any_text_survives_or_is_refused(text in "(?s).{0,40}") {
             let mut xml = Xml::new();
             xml.element("a", &[("b", &text)], |xml| xml.text("c", &text));
             match xml.finish() {

@@ -31,7 +31,7 @@ fn the_file_is_one_line_and_the_certificate() {
 }
 
 #[test]
-fn what_was_signed_is_verified_by_certificate_or_public_key() {
+fn signatures_are_verified_by_certificate_or_public_key() {
     for (key, certificate) in [rsa(), ecdsa()] {
         let signer = Signer::from_pem(&key, &certificate).unwrap();
         let signature = Signature::parse(&signer.sign("a.mf", MANIFEST).unwrap()).unwrap();
@@ -47,7 +47,7 @@ fn what_was_signed_is_verified_by_certificate_or_public_key() {
 }
 
 #[test]
-fn another_publisher_is_told_apart() {
+fn signatures_of_other_publishers_are_refused() {
     let (key, certificate) = ecdsa();
     let (_, other) = ecdsa();
     let signer = Signer::from_pem(&key, &certificate).unwrap();
@@ -55,13 +55,13 @@ fn another_publisher_is_told_apart() {
     let trusted = PublicKey::from_pem(&other).unwrap();
     let error = Signature::parse(&text).unwrap().verify("a.mf", MANIFEST, &trusted).unwrap_err();
     assert!(matches!(error, Error::OtherKey { .. }), "{error}");
-    // The trusted certificate under another's signature does not help.
+    // A trusted certificate next to another key's signature does not help.
     let forged = format!("{}\n{other}", text.lines().next().unwrap());
     assert_eq!(Signature::parse(&forged).unwrap().verify("a.mf", MANIFEST, &trusted), Err(Error::Changed));
 }
 
 #[test]
-fn keys_that_do_not_fit_are_refused() {
+fn mismatched_keys_are_refused() {
     let (key, certificate) = rsa();
     let (_, other) = rsa();
     assert_eq!(Signer::from_pem(&key, &other).unwrap_err(), Error::Mismatch);

@@ -4,20 +4,19 @@
 
 use super::format::{SECTOR, SECTOR_BYTES};
 
-/// Sectors kept for the descriptor, as vSphere does.
+/// Sectors for the descriptor, as in vSphere's files.
 pub const DESCRIPTOR_SECTORS: u64 = 20;
 const DESCRIPTOR_BYTES: usize = DESCRIPTOR_SECTORS as usize * SECTOR_BYTES;
 
-/// `ddb.adapterType`: what the disk was made for. The controller it really hangs on is the OVF's to say.
+/// `ddb.adapterType`: the adapter that the disk was made for. The OVF descriptor has the real controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AdapterType {
-    /// SCSI disks. vSphere and its own packaging tools write this for disks
-    /// behind paravirtual (pvscsi) controllers as well.
+    /// SCSI disks. vSphere and its packaging tools also write this for disks of paravirtual (pvscsi) controllers.
     #[default]
     LsiLogic,
-    /// Disks behind an old BusLogic controller.
+    /// Disks of an old BusLogic controller.
     BusLogic,
-    /// IDE disks: other tools' default, and a common reason for wrong geometries.
+    /// IDE disks: the default of other tools, and a common reason for wrong geometries.
     Ide,
 }
 
@@ -40,14 +39,14 @@ impl AdapterType {
     }
 }
 
-/// What the descriptor says.
+/// The values of the descriptor.
 pub struct Descriptor<'a> {
     /// Sectors of the disk.
     pub capacity: u64,
-    /// File name in the extent line. Readers of one-file disks pass over it.
+    /// File name in the extent line. Readers of disks in one file ignore it.
     pub extent_name: &'a str,
     pub adapter: AdapterType,
-    /// Stands for the disk's content; its last four bytes are the CID.
+    /// Identifies the disk's content. Its last four bytes are the CID.
     pub content_id: [u8; 16],
 }
 
@@ -84,20 +83,20 @@ impl Descriptor<'_> {
             long = crate::digest::to_hex(&self.content_id),
         );
         let mut bytes = text.into_bytes();
-        // At most 100 bytes of name and a few numbers: far below the 10 KiB kept.
+        // The name has at most 100 bytes, and the numbers are few: far below the 10 KiB.
         bytes.resize(DESCRIPTOR_BYTES, 0);
         bytes
     }
 }
 
-/// `parentCID` of a disk that is one by itself, not a difference to another.
+/// `parentCID` of a whole disk, which is no difference to another.
 const NO_PARENT: &str = "ffffffff";
-/// `ddb.toolsInstallType`: installed and updated by the guest itself, as open-vm-tools are.
+/// `ddb.toolsInstallType`: the guest itself installs and updates them, such as open-vm-tools.
 const TOOLS_UNMANAGED: u32 = 4;
-/// `ddb.toolsVersion` of unmanaged tools. Without it, vSphere counts a guest as having no tools until it has run once.
+/// `ddb.toolsVersion` of unmanaged tools. Without it, vSphere shows a guest as having no tools until its first run.
 const TOOLS_VERSION_UNMANAGED: u32 = i32::MAX as u32;
 
-/// The CID of a disk's content: the last four bytes, but never those that mean "no parent" or "all zeros".
+/// The CID of a disk's content: the last four bytes, but never the values for "no parent" and "all zeros".
 pub fn content_id(digest: &crate::Sha256) -> [u8; 16] {
     let mut id = [0; 16];
     id.copy_from_slice(&digest.0[..16]);
@@ -107,10 +106,10 @@ pub fn content_id(digest: &crate::Sha256) -> [u8; 16] {
     id
 }
 
-/// Checks a descriptor read from a file against the header beside it.
+/// Checks a descriptor from a file against the file's header.
 ///
 /// # Errors
-/// The reason when it is not the descriptor of one streamOptimized extent of `capacity` sectors, without a parent.
+/// The reason why it is not the descriptor of one streamOptimized extent of `capacity` sectors without a parent.
 pub fn check(bytes: &[u8], capacity: u64) -> Result<(), String> {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     let text = std::str::from_utf8(&bytes[..end]).map_err(|_| "its descriptor is not text")?;
@@ -144,7 +143,7 @@ pub fn check(bytes: &[u8], capacity: u64) -> Result<(), String> {
     }
 }
 
-/// As much of a descriptor's text as goes into a message.
+/// A part of a descriptor's text, short enough for a message.
 fn shortened(text: &str) -> String {
     text.chars().take(80).collect()
 }

@@ -1,27 +1,27 @@
-//! What can be wrong with a disk.
+//! Errors of reading and writing a disk.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a VMDK was not written or not read.
+/// The reason why a VMDK was not written or not read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("{attempt} {}: {source}", path.display())]
     File {
-        /// What was being done, such as "reading".
+        /// The action that failed, such as "reading".
         attempt: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What it said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The stream that a VMDK is read from failed.
     #[error("reading the VMDK at byte {offset}: {source}")]
     Stream {
-        /// Bytes read before.
+        /// Bytes that were read before.
         offset: u64,
-        /// What it said.
+        /// The stream's error.
         source: io::Error,
     },
     /// A raw image that cannot become a VMDK.
@@ -29,21 +29,21 @@ pub enum Error {
     Source {
         /// The raw image.
         path: PathBuf,
-        /// Why, and what to do.
+        /// The reason, and the remedy.
         reason: String,
     },
     /// A file that breaks the format's rules, or ends too early.
     #[error("the VMDK cannot be read at byte {offset}: {reason}; obtain it again")]
     Damaged {
-        /// Where in the file.
+        /// The position in the file, in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// The rule that is broken there.
         reason: String,
     },
     /// A file of another kind than streamOptimized, or of a later version.
     #[error("this file is not a streamOptimized VMDK that can be read: {reason}; convert it to streamOptimized first")]
     Unsupported {
-        /// What is different.
+        /// The difference.
         reason: String,
     },
 }

@@ -17,24 +17,24 @@ pub const GRAIN_BYTES: u64 = GRAIN_SECTORS * SECTOR;
 pub const TABLE_ENTRIES: usize = 512;
 /// Sectors of a grain table.
 pub const TABLE_SECTORS: u64 = (TABLE_ENTRIES * 4) as u64 / SECTOR;
-/// Where the grain directory is when the header comes before it is known (`GD_AT_END`): in the footer.
+/// The place of the grain directory if it is not known when the header is written (`GD_AT_END`): the footer has it.
 pub const DIRECTORY_AT_END: u64 = u64::MAX;
-/// The largest disk that is read, in sectors: 64 TiB. vSphere's own limit is 62 TB; tables stay small.
+/// The largest disk that is read, in sectors: 64 TiB. vSphere's limit is 62 TB. The limit bounds the tables.
 pub const MAX_CAPACITY: u64 = (64 << 40) / SECTOR;
 
-/// "KDMV" as it stands in the file.
+/// The letters "KDMV" in the file.
 const MAGIC: u32 = 0x564d_444b;
-/// Version 3 is what vSphere writes and demands of compressed extents.
+/// vSphere writes version 3, and requires it for compressed extents.
 pub const VERSION: u32 = 3;
 /// The header's four end-of-line bytes are valid.
 const FLAG_NEWLINE_TEST: u32 = 1;
-/// A redundant grain table is there.
+/// The file has a redundant grain table.
 const FLAG_REDUNDANT_TABLE: u32 = 1 << 1;
-/// Grain table entries of 1 stand for grains of zeros.
+/// Grain table entries of 1 mean grains of zeros.
 const FLAG_ZERO_GRAINS: u32 = 1 << 2;
 /// Grains are compressed.
 const FLAG_COMPRESSED: u32 = 1 << 16;
-/// Markers stand before grains and metadata.
+/// Markers precede grains and metadata.
 const FLAG_MARKERS: u32 = 1 << 17;
 /// RFC 1951 data in RFC 1950 (zlib) framing.
 const COMPRESSION_DEFLATE: u16 = 1;
@@ -102,7 +102,7 @@ impl Header {
     /// Reads a header or footer.
     ///
     /// # Errors
-    /// The reason when the bytes are not a header of a streamOptimized extent that this module reads.
+    /// The reason why the bytes are not a header of a streamOptimized extent that this module reads.
     pub fn decode(bytes: &[u8; SECTOR_BYTES]) -> Result<Header, String> {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let u32_at = |at: usize| le_u32(&bytes[at..]);
@@ -154,28 +154,28 @@ impl Header {
         Ok(())
     }
 
-    /// Where a second grain directory is, with tables of its own, if there is one.
+    /// The place of a second grain directory with separate tables, if the file has one.
     pub fn redundant_directory(&self) -> Option<u64> {
         (self.flags & FLAG_REDUNDANT_TABLE != 0).then_some(self.redundant_directory)
     }
 
-    /// Grains of the disk, the last one perhaps in part.
+    /// The number of grains of the disk. The last one may be partial.
     pub fn grains(&self) -> u64 {
         self.capacity.div_ceil(GRAIN_SECTORS)
     }
 }
 
-/// Entries of the grain directory of a disk with so many grains.
+/// Entries of the grain directory of a disk with `grains` grains.
 pub fn directory_entries(grains: u64) -> u64 {
     grains.div_ceil(TABLE_ENTRIES as u64)
 }
 
-/// Sectors of a grain directory with so many entries.
+/// Sectors of a grain directory with `entries` entries.
 pub fn directory_sectors(entries: u64) -> u64 {
     (entries * 4).div_ceil(SECTOR)
 }
 
-/// Bytes of the marker before a grain: its sector on the disk, the size of its compressed data, which follows at once.
+/// Bytes of the marker before a grain: its sector on the disk, and the size of the compressed data that follows.
 pub const GRAIN_MARKER_BYTES: usize = 12;
 
 /// The marker before a grain.
@@ -186,7 +186,7 @@ pub fn grain_marker(lba: u64, compressed: u32) -> [u8; GRAIN_MARKER_BYTES] {
     bytes
 }
 
-/// The kinds of metadata that follow a marker of their own.
+/// The kinds of metadata that follow a metadata marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Metadata {
@@ -200,7 +200,8 @@ pub enum Metadata {
     Footer = 3,
 }
 
-/// The sector that announces metadata: the number of its sectors, a size of 0 (which tells it from a grain), its kind.
+/// The sector that announces metadata: the number of its sectors, a size of 0 (which distinguishes it from a grain),
+/// its kind.
 pub fn metadata_marker(kind: Metadata, sectors: u64) -> [u8; SECTOR_BYTES] {
     let mut bytes = [0; SECTOR_BYTES];
     bytes[..8].copy_from_slice(&sectors.to_le_bytes());
@@ -211,9 +212,9 @@ pub fn metadata_marker(kind: Metadata, sectors: u64) -> [u8; SECTOR_BYTES] {
 /// A sector that begins with a marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marker {
-    /// A grain's; its compressed data begins in the same sector.
+    /// The marker of a grain. The compressed data begins in the same sector.
     Grain { lba: u64, compressed: u32 },
-    /// That of metadata, which begins in the next sector.
+    /// The marker of metadata, which begins in the next sector.
     Metadata { kind: Metadata, sectors: u64 },
 }
 
@@ -221,7 +222,7 @@ impl Marker {
     /// Reads the marker at the beginning of a sector.
     ///
     /// # Errors
-    /// The reason when it announces a kind of metadata that does not exist.
+    /// The reason, if the kind of metadata does not exist.
     pub fn decode(sector: &[u8; SECTOR_BYTES]) -> Result<Marker, String> {
         let value = le_u64(sector);
         let size = le_u32(&sector[8..]);

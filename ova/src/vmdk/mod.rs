@@ -1,14 +1,11 @@
-//! streamOptimized VMDK disks: written from raw images, and read back.
+//! streamOptimized VMDK disks: written from raw images, and read.
 //!
-//! The format is that of VMware's *Virtual Disk Format 5.0* technical note
-//! (2011), chapters "Hosted Sparse Extents" and "Stream-Optimized Compressed
-//! Sparse Extents". Knows nothing of OVF or of archives.
+//! The format is that of VMware's *Virtual Disk Format 5.0* technical note (2011), chapters "Hosted Sparse Extents" and
+//! "Stream-Optimized Compressed Sparse Extents". The module knows nothing of OVF or of archives.
 //!
-//! A file is a header, an embedded text descriptor, and then compressed grains
-//! of 64 KiB in the order of their place on the disk; each 512 grains share a
-//! grain table, a grain directory lists the tables, a footer repeats the header
-//! with the directory's place, and an end-of-stream marker closes it. Grains
-//! of zeros are left out.
+//! A file is a header, an embedded text descriptor, and compressed grains of 64 KiB in the order of the disk. Each 512
+//! grains share a grain table. A grain directory lists the tables. A footer repeats the header with the directory's
+//! place, and an end-of-stream marker closes the file. Grains of zeros are left out.
 
 mod descriptor;
 mod error;

@@ -1,4 +1,4 @@
-//! A raw disk image as a VMDK's input: which grains may have data, and what is in them.
+//! A raw disk image as the input of a VMDK: its data and its holes, by grain.
 
 use std::fs::File;
 use std::ops::Range;
@@ -22,7 +22,7 @@ impl RawDisk {
     /// Opens a raw image.
     ///
     /// # Errors
-    /// When it cannot be opened, is not a regular file, is empty or too large, or is not a multiple of 64 KiB.
+    /// If it cannot be opened, is not a regular file, is empty or too large, or is not a multiple of 64 KiB.
     pub fn open(path: &Path) -> Result<RawDisk, Error> {
         let refused = |reason: String| Error::Source { path: path.into(), reason };
         let file = File::open(path).map_err(Error::file("opening", path))?;
@@ -50,14 +50,14 @@ impl RawDisk {
     /// The grains that may have data, in order; the rest are holes.
     ///
     /// # Errors
-    /// When the file cannot be searched.
+    /// If the file cannot be searched.
     pub fn data(&self) -> Result<Vec<Range<u64>>, Error> {
         let mut grains: Vec<Range<u64>> = Vec::new();
         let mut at = 0;
         while let Some(data) = self.next_data(at)? {
             let range = data.start / GRAIN_BYTES..data.end.div_ceil(GRAIN_BYTES);
             match grains.last_mut() {
-                // Two extents may lie in one grain: it is read once.
+                // Two extents may be in one grain, which is read once.
                 Some(last) if range.start <= last.end => last.end = range.end,
                 _ => grains.push(range),
             }
@@ -75,21 +75,21 @@ impl RawDisk {
         let start = match seek(at, Whence::SeekData) {
             Ok(start) => start,
             Err(Errno::ENXIO) => return Ok(None),
-            // A file system without holes: all of it may be data.
+            // A file system without holes: the whole file may be data.
             Err(Errno::EINVAL) => return Ok(Some(at..self.bytes)),
             Err(errno) => return Err(Error::file("searching data in", &self.path)(errno.into())),
         };
         let end = seek(start, Whence::SeekHole)
             .map_err(|errno| Error::file("searching holes in", &self.path)(errno.into()))?
             .min(self.bytes);
-        // A file that changes under us could otherwise make this an endless loop.
+        // Prevents an endless loop if the file changes meanwhile.
         Ok((start < end).then_some(start..end))
     }
 
-    /// Reads one grain into `buffer`, which has its size.
+    /// Reads one grain into `buffer`, which has the size of a grain.
     ///
     /// # Errors
-    /// When the file cannot be read, or was shortened meanwhile.
+    /// If the file cannot be read, or was shortened meanwhile.
     pub fn read_grain(&self, grain: u64, buffer: &mut [u8]) -> Result<(), Error> {
         self.file.read_exact_at(buffer, grain * GRAIN_BYTES).map_err(Error::file("reading", &self.path))
     }

@@ -2,7 +2,7 @@
 
 use super::format::{SECTOR, le_u32};
 
-/// The entries of a directory or table as the file has them, filled up to whole sectors.
+/// The bytes of the entries of a directory or table, filled up to whole sectors.
 pub fn encode(entries: &[u32]) -> Vec<u8> {
     let mut bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
     bytes.resize(bytes.len().next_multiple_of(SECTOR as usize), 0);

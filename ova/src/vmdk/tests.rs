@@ -55,7 +55,7 @@ fn verified(vmdk: &[u8]) -> Result<Contents, Error> {
 }
 
 fn sample(directory: &Directory) -> PathBuf {
-    // Tables 0, 1 and 3 of four have grains; noise does not compress; one grain is written, but with zeros.
+    // Tables 0, 1 and 3 of four have grains. Noise does not compress. One grain is written, but with zeros.
     let noise: Vec<u8> = (0..GRAIN as u32 * 2).map(|n| (n.wrapping_mul(2654435761) >> 13) as u8).collect();
     directory.raw(
         4 * 512,
@@ -70,7 +70,7 @@ fn sample(directory: &Directory) -> PathBuf {
 }
 
 #[test]
-fn a_disk_survives_the_round_trip_and_stays_sparse() {
+fn disks_survive_the_round_trip_and_stay_sparse() {
     let directory = Directory::new();
     let raw = sample(&directory);
     let (vmdk, written) = directory.vmdk(&raw, &Options::default());
@@ -85,7 +85,7 @@ fn a_disk_survives_the_round_trip_and_stays_sparse() {
 }
 
 #[test]
-fn the_bytes_do_not_depend_on_the_number_of_threads() {
+fn the_number_of_threads_changes_no_byte() {
     let directory = Directory::new();
     let raw = directory.raw(600, &[(5000, text(3, 300 * GRAIN)), (599 * GRAIN_BYTES, text(4, 10))]);
     let with = |threads| directory.vmdk(&raw, &Options { threads: NonZeroUsize::new(threads), ..Options::default() }).0;
@@ -152,7 +152,7 @@ fn content_decides_the_content_id() {
 }
 
 #[test]
-fn an_empty_disk_is_a_disk() {
+fn an_empty_disk_is_written() {
     let directory = Directory::new();
     let raw = directory.raw(2000, &[]);
     let (vmdk, written) = directory.vmdk(&raw, &Options::default());
@@ -192,7 +192,7 @@ fn files_with_tables_in_front_are_read() {
     let directory = Directory::new();
     let grains = [0, 3, 512].map(|number| (number, text(number as u64, GRAIN)));
     let made = grains.each_ref().map(|(number, content)| MadeGrain::new(*number as u64, content));
-    // As of qemu-img now, of open-vmdk, and of qemu-img before.
+    // As qemu-img, open-vmdk, and older qemu-img write them.
     for (redundant, end, has_marker) in [(true, 0, false), (false, 1, true), (true, 20, false)] {
         let file = Made::with_tables_in_front(&made, redundant, end).bytes;
         let contents = read_back(&file, &directory.path("back")).unwrap();
@@ -204,9 +204,9 @@ fn files_with_tables_in_front_are_read() {
     }
 }
 
-/// More grains than a batch has, so that several threads decode them.
+/// More grains than in a batch, so that several threads decode them.
 #[test]
-fn a_disk_of_several_batches_survives_the_round_trip() {
+fn several_batches_survive_the_round_trip() {
     let directory = Directory::new();
     let noise: Vec<u8> = (0..150 * GRAIN as u32).map(|n| (n.wrapping_mul(2654435761) >> 13) as u8).collect();
     let raw = directory.raw(600, &[(0, noise), (400 * GRAIN_BYTES, text(1, 150 * GRAIN))]);
@@ -214,7 +214,7 @@ fn a_disk_of_several_batches_survives_the_round_trip() {
     let contents = read_back(&vmdk, &directory.path("back")).unwrap();
     assert_eq!(contents, contents_of(written.capacity, written.populated, true));
     assert!(fs::read(&raw).unwrap() == fs::read(directory.path("back")).unwrap());
-    // Of several that are wrong in one batch, the first is named.
+    // Of several wrong grains in one batch, the first is named.
     for at in [3, 9, 12].map(|grain| 128 * 512 + grain * (GRAIN + 1024)) {
         vmdk[at..at + 400].fill(0x5a);
     }
@@ -226,7 +226,7 @@ fn a_disk_of_several_batches_survives_the_round_trip() {
 }
 
 #[test]
-fn what_is_not_a_vmdk_is_unsupported() {
+fn files_that_are_no_vmdk_are_unsupported() {
     let directory = Directory::new();
     for bytes in [vec![0; 4096], b"QFI\xfb".repeat(1024), b"# Disk DescriptorFile\n".repeat(100)] {
         let error = read_back(&bytes, &directory.path("back")).unwrap_err();
@@ -272,7 +272,7 @@ proptest! {
         prop_assert!(verified(&bytes).is_err());
     }
 
-    /// Whatever bytes are changed: either nothing the format checks, or an error; never a panic, never much memory.
+    /// Changed bytes are an error, or the format does not check them. They cause no panic, and need little memory.
     #[test]
     fn mutated_files_do_no_harm(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8), front in any::<bool>()) {
         thread_local! {
@@ -289,7 +289,7 @@ proptest! {
         }
         let directory = Directory::new();
         let (verified, read) = (verified(&bytes), read_back(&bytes, &directory.path("back")));
-        // What is verified can be unpacked, and the other way round.
+        // A disk that verifies can be unpacked, and the reverse.
         prop_assert_eq!(verified.ok(), read.ok());
     }
 }

@@ -1,7 +1,7 @@
-//! Raw disk → streamOptimized VMDK, on all processors, with the same bytes whatever their number.
+//! Raw disk → streamOptimized VMDK, on all processors. Their number does not change the bytes.
 //!
-//! Grains are compressed in batches by rayon's threads and written in order
-//! while the next batch is compressed: two batches are in memory at a time.
+//! The threads of rayon compress a batch of grains while the batch before is written. Two batches are in memory at a
+//! time.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -22,24 +22,24 @@ use crate::digest::Hasher;
 use crate::new_file::NewFile;
 use crate::{Progress, Sha256};
 
-/// libdeflate's level: above it the time doubles for one per cent of size.
+/// libdeflate's level. Above it, the time doubles for one per cent of size.
 const LEVEL: i32 = 6;
-/// Grains of a batch for each thread: 2 MiB of data, enough that threads seldom wait for the slowest.
+/// Grains of a batch for each thread: 2 MiB of data. With this size, threads seldom wait for the slowest.
 const BATCH_PER_THREAD: usize = 32;
 
-/// How a disk is written.
+/// Options for writing a disk.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `ddb.adapterType`.
     pub adapter: AdapterType,
-    /// Threads to compress with; all of rayon's global pool when `None`. Never changes the output.
+    /// Number of threads that compress. `None` uses rayon's global pool. Never changes the output.
     pub threads: Option<NonZeroUsize>,
 }
 
-/// What was written: what the OVF's `Disk` and `File` elements want to know.
+/// The values of a written disk for the OVF's `Disk` and `File` elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrittenDisk {
-    /// Bytes of the disk as the guest sees it (`ovf:capacity`).
+    /// Size of the disk for the guest, in bytes (`ovf:capacity`).
     pub capacity: u64,
     /// Bytes of the grains that are stored, uncompressed (`ovf:populatedSize`).
     pub populated: u64,
@@ -49,11 +49,11 @@ pub struct WrittenDisk {
 
 /// Writes the raw image `raw` as the streamOptimized VMDK `vmdk`.
 ///
-/// Equal images written under equal names give equal files. `progress` counts the bytes of `raw` that
-/// are not holes. On failure `vmdk` is as it was.
+/// Equal images written under equal names give equal files. `progress` counts the bytes of `raw` that are not holes. On
+/// failure, `vmdk` is unchanged.
 ///
 /// # Errors
-/// When `raw` cannot be read or is not a multiple of 64 KiB, or `vmdk` cannot be written or named.
+/// If `raw` cannot be read or is not a multiple of 64 KiB, or `vmdk` cannot be written or named.
 pub fn from_raw(
     raw: &Path,
     vmdk: &Path,
@@ -117,16 +117,16 @@ impl Writer<'_> {
     }
 }
 
-/// A grain as it goes into the file.
+/// A compressed grain for the file.
 struct Grain {
     number: u64,
     /// Marker, compressed data, and zeros up to a whole sector.
     bytes: Vec<u8>,
-    /// Of `bytes`: computed by the threads that compress, so that the one that writes need not.
+    /// The digest of `bytes`. The threads that compress compute it, not the one that writes.
     digest: Sha256,
 }
 
-/// Compresses those of `grains` that are not all zeros, in order.
+/// Compresses the grains with data, in order. Grains of zeros are left out.
 fn compress_all(disk: &RawDisk, grains: &[u64]) -> Result<Vec<Grain>, Error> {
     grains
         .par_iter()
@@ -179,14 +179,14 @@ struct Stream<'a> {
     /// Sectors written.
     sector: u64,
     grains: u64,
-    /// The table that the next grains belong to, and its number.
+    /// The table of the next grains, and its number.
     table: (usize, [u32; TABLE_ENTRIES]),
     directory: Vec<u32>,
     content: Hasher,
 }
 
 impl<'a> Stream<'a> {
-    /// Writes what comes before the grains. The descriptor, which names the content, is put in by [`Stream::finish`].
+    /// Writes the part before the grains. [`Stream::finish`] adds the descriptor, which names the content.
     fn begin(file: &'a mut File, path: &'a Path, capacity: u64) -> Result<Stream<'a>, Error> {
         let header = Header::stream_optimized(capacity, DESCRIPTOR_SECTORS, OVERHEAD);
         let directory = vec![0; format::directory_entries(header.grains()) as usize];
@@ -215,7 +215,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Writes the current table, unless none of its grains is there.
+    /// Writes the current table, unless it has no grains.
     fn end_table(&mut self) -> Result<(), Error> {
         let (number, entries) = std::mem::replace(&mut self.table, (0, [0; TABLE_ENTRIES]));
         if entries.iter().all(|&entry| entry == 0) {
@@ -226,7 +226,7 @@ impl<'a> Stream<'a> {
         self.put(&tables::encode(&entries))
     }
 
-    /// Writes what comes after the grains, then the descriptor, and gives the file's size in bytes.
+    /// Writes the part after the grains, then the descriptor. Returns the file's size in bytes.
     fn finish(mut self, descriptor: impl FnOnce([u8; 16]) -> Vec<u8>) -> Result<u64, Error> {
         self.end_table()?;
         let sectors = format::directory_sectors(self.directory.len() as u64);
@@ -248,7 +248,7 @@ impl<'a> Stream<'a> {
         Ok(size)
     }
 
-    /// The current place as an entry of a table.
+    /// The current position as an entry of a table.
     fn entry(&self) -> Result<u32, Error> {
         u32::try_from(self.sector).map_err(|_| Error::Source {
             path: self.path.into(),

@@ -1,5 +1,5 @@
-//! The time that a change has, by a clock that runs while the machine sleeps: what was permitted before is not begun after it. Knows
-//! nothing of what is asked, nor of whom.
+//! The time limit of a change, by a clock that also runs while the machine sleeps. After the limit, a permitted request
+//! is not started. The module knows nothing of requests or servers.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -11,28 +11,28 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::connection::Failed;
 
-/// The clock of this machine, or one that a test turns. Clones are the same clock.
+/// The clock of this machine, or one that a test advances. Clones are the same clock.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
     turned: Arc<Mutex<Duration>>,
 }
 
 impl Clock {
-    /// Time since the boot, the machine's sleep included, during which Tokio's timers stand still (clock_gettime(2), `CLOCK_BOOTTIME`).
-    /// All time is over where that cannot be told.
+    /// Time since the boot, including the machine's sleep, during which Tokio's timers pause (clock_gettime(2),
+    /// `CLOCK_BOOTTIME`). If it cannot be read, all limits are over.
     pub fn now(&self) -> Duration {
         let turned = *self.turned.lock().unwrap_or_else(PoisonError::into_inner);
         clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::MAX, Duration::from).saturating_add(turned)
     }
 
-    /// Turns it on, as if the machine had slept for so long: for tests.
+    /// Advances the clock as if the machine had slept for `time`: for tests.
     pub fn sleep(&self, time: Duration) {
         let mut turned = self.turned.lock().unwrap_or_else(PoisonError::into_inner);
         *turned = turned.saturating_add(time);
     }
 }
 
-/// Until when a request may be worked at.
+/// The deadline of a request.
 #[derive(Clone, Debug)]
 pub struct Until {
     clock: Clock,
@@ -40,7 +40,7 @@ pub struct Until {
     limit: Duration,
 }
 
-/// The time of a request was over before it was answered.
+/// The time of a request ended before its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no answer within {} s", .0.as_secs())]
 pub struct Over(Duration);
@@ -52,15 +52,16 @@ impl From<Over> for Failed {
 }
 
 impl Until {
-    /// So long from now on.
+    /// A deadline `limit` from now.
     pub fn within(clock: &Clock, limit: Duration) -> Self {
         Self { clock: clock.clone(), at: clock.now().saturating_add(limit), limit }
     }
 
-    /// Works at a request as long as its time is not over, which is looked at each time: what connects is not written any more then.
+    /// Polls a request until its deadline, which is checked at each poll. A connection that completes later sends no
+    /// request.
     ///
     /// # Errors
-    /// [`Over`], or the request's own.
+    /// [`Over`], or the request's error.
     pub async fn ends<T, E: From<Over>>(&self, request: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         let mut request = pin!(request);
         poll_fn(|context| {

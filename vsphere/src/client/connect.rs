@@ -1,4 +1,4 @@
-//! Connecting, staying connected, and logging out.
+//! Connects, keeps the session alive, and logs out.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::method::{CURRENT_TIME, LOGOUT, RETRIEVE_SERVICE_CONTENT};
 use crate::reference::MoRef;
 use crate::soap::Element;
 
-/// The one object whose identifier is known beforehand.
+/// The only object with a fixed identifier.
 fn service_instance() -> MoRef {
     MoRef::new("ServiceInstance", "ServiceInstance")
 }
@@ -28,16 +28,17 @@ impl Client {
     /// Connects and logs in. Called within a Tokio runtime.
     ///
     /// # Errors
-    /// When the server is not reached or not trusted, is no vCenter of 7.0 or later, or does not accept the login.
+    /// When the server cannot be reached or trusted, is not a vCenter of 7.0 or later, or rejects the login.
     pub async fn connect(connect: Connect) -> Result<Self> {
         let client = Self::connect_within(connect, &Limits::default()).await?;
         client.set_limits();
         Ok(client)
     }
 
-    /// The same with limits that other clients of this vCenter share. They stay as they are until [`Client::set_limits`]: who is connected
-    /// to may be another one than was meant, and limits that were never set let nobody ask for anything. A guard
-    /// asks by the client whose change it permits: another one by the same limits waits for a place, and the change holds one meanwhile.
+    /// Connects with limits that other clients of this vCenter share. They are unchanged until [`Client::set_limits`],
+    /// because the server may be another one than intended. Limits that were never set allow no request. A guard has to
+    /// use the client of the change that it permits. Another client of the same limits would wait for a slot while the
+    /// change holds one.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -45,14 +46,14 @@ impl Client {
         Self::connect_by(connect, limits, Clock::default()).await
     }
 
-    /// The same by another clock, for tests.
+    /// Connects with another clock, for tests.
     pub(crate) async fn connect_by(connect: Connect, limits: &Limits, clock: Clock) -> Result<Self> {
         let Connect { address, trust, user, password, settings } = connect;
         let wire = Arc::new(Wire::new(Transport::new(&address, &trust)?, settings, clock, limits.clone()));
         let content = service_content(&wire, &address).await?;
         let service = Service::read(&content, &address)?;
         let session = Arc::new(Session::new(service.manager("sessionManager")?, user, password));
-        // What comes until here needs no place.
+        // The requests so far need no slot.
         session.ticket(&wire).await?;
         let inner = Arc::new_cyclic(|client: &Weak<Inner>| {
             let keep_alive = tokio::spawn(keep_alive(client.clone(), wire.settings.keep_alive));
@@ -62,19 +63,20 @@ impl Client {
         Ok(Self { inner })
     }
 
-    /// Has the limits that this client shares be as its settings have them, from now on: also for the other clients by the same limits,
-    /// and for who waits there.
+    /// Sets the shared limits to this client's settings. They apply to all clients with the same limits, also to
+    /// requests that wait.
     pub fn set_limits(&self) {
         let wire = &self.inner.wire;
         wire.limits.set(&wire.settings);
     }
 
-    /// Ends the session, after what is still to be given back by it, such as the lease of an import whose caller has gone, or after
-    /// [`crate::Settings::returns`]: what was sent by then vCenter does all the same, and what was not it ends itself. Calls after that are refused. A
-    /// login that is under way is waited for first. Whoever does not wait for all of it leaves the session to vCenter.
+    /// Ends the session. First waits for cleanup that needs it, such as the lease of an import whose caller was
+    /// dropped, at most [`crate::Settings::returns`]. After that, vCenter completes the requests that were sent, and
+    /// ends the rest itself. Later calls are rejected. A login that is under way is awaited first. A caller that does
+    /// not await this function leaves the session to vCenter.
     ///
     /// # Errors
-    /// When vCenter does not answer: it ends the session itself, half an hour after the last call.
+    /// When vCenter does not answer. It ends the session itself, half an hour after the last call.
     pub async fn log_out(&self) -> Result<()> {
         if tokio::time::timeout(self.settings().returns, self.inner.returns.done()).await.is_err() {
             log::debug!("the session ends before all is given back");
@@ -89,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Who has logged in, as vCenter names the user.
+    /// The name of the logged-in user, as vCenter writes it.
     pub async fn user_name(&self) -> String {
         self.inner.session.user_name().await
     }

@@ -1,4 +1,4 @@
-//! Requests beside SOAP: files of datastores, under the same session.
+//! Requests that are not SOAP: files of datastores, with the same session.
 
 use reqwest::RequestBuilder;
 use reqwest::header::{COOKIE, HeaderValue};
@@ -9,19 +9,19 @@ use crate::connection::{Failed, failed};
 use crate::error::{Error, Result};
 use crate::guard::Fence;
 
-/// No more is read of what is said of a file that was written, in bytes: its status says all.
+/// The most bytes that are read of the answer to a written file. The status alone decides.
 const SAID: usize = 64 << 10;
 
-/// What becomes of a file.
+/// The action on a file.
 pub(crate) enum Transfer<'a> {
-    /// It is read, at most so many bytes.
+    /// Reads it, at most this number of bytes.
     Get(usize),
-    /// It is written whole, in place of one that is there.
+    /// Writes the whole file, and replaces an existing one.
     Put(Vec<u8>, &'a dyn Fence),
 }
 
 impl Client {
-    /// Moves a file; returns what was read.
+    /// Reads or writes a file. Returns the bytes that were read.
     pub(crate) async fn transfer(&self, url: &Url, transfer: &Transfer<'_>) -> Result<Vec<u8>> {
         let attempt = || match transfer {
             Transfer::Get(_) => format!("reading {}", url.path()),
@@ -57,7 +57,7 @@ impl Client {
             };
             let words = format!("vCenter answers with HTTP status {status}");
             return match (status, transfer) {
-                // What it says of a file that was written is its status.
+                // The status decides about a written file.
                 (200..=299, Transfer::Put(..)) => Ok(read.unwrap_or_default()),
                 (200..=299, Transfer::Get(_)) => read.map_err(lost),
                 (401, _) if logins == 0 => {
@@ -67,7 +67,7 @@ impl Client {
                     continue;
                 }
                 (404, _) => Err(Error::not_found(attempt(), "there is no such file or directory")),
-                // It is refused: nothing was written.
+                // The request was rejected, so nothing was written.
                 (400..=499, _) => Err(Error::unanswered(attempt(), words)),
                 _ => Err(lost(words)),
             };
@@ -75,7 +75,8 @@ impl Client {
     }
 }
 
-/// Sends a request; the status, and of a file that is there what is read, at most so many bytes, or why it is not.
+/// Sends a request. Returns the status, and the content of an existing file (at most `most` bytes) or the reason why it
+/// was not read.
 async fn moved(
     request: RequestBuilder,
     most: usize,

@@ -1,4 +1,5 @@
-//! What all clients of one vCenter share: how much is asked at once, and whose turn it is to change an object. Knows nothing of sessions.
+//! Limits that all clients of one vCenter share: the requests at once, and the order of changes of an object. The
+//! module knows nothing of sessions.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,8 +8,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::settings::Settings;
 use super::turns::ObjectLocks;
 
-/// The limits of requests, of tasks and of imports at once, and the turns, for all clients that are made with it: those of one vCenter, one after the
-/// other, of which an earlier one may still be at work. Clones are the same.
+/// The limits of requests, of tasks and of imports at once, and the locks of objects. All clients of one vCenter are
+/// made with it, one after the other. An earlier one may still be working. Clones are the same limits.
 #[derive(Clone, Default)]
 pub struct Limits {
     calls: Arc<Limit>,
@@ -18,7 +19,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// As settings have them, from now on, also for those who wait. Of what is under way more is waited for, nothing is ended.
+    /// Sets the limits to the settings, also for callers that wait. If fewer are allowed than are under way, none is
+    /// ended.
     pub(super) fn set(&self, settings: &Settings) {
         self.calls.set(settings.calls);
         self.tasks.set(settings.tasks);
@@ -42,7 +44,7 @@ impl Limits {
     }
 }
 
-/// So many at once, first come, first served.
+/// A number of slots, given to callers in the order of their requests.
 pub(super) struct Limit {
     places: Arc<Semaphore>,
     size: Mutex<Size>,
@@ -50,13 +52,13 @@ pub(super) struct Limit {
 
 #[derive(Default)]
 struct Size {
-    /// How many places there are to be.
+    /// The number of slots to have.
     of: usize,
-    /// How many more there are: all of them are taken, and none is given to the next one when it comes back.
+    /// The slots in excess of it. All of them are taken; when one comes back, it is discarded.
     surplus: usize,
 }
 
-/// No place yet.
+/// Starts without slots.
 impl Default for Limit {
     fn default() -> Self {
         Self { places: Arc::new(Semaphore::new(0)), size: Mutex::default() }
@@ -64,7 +66,7 @@ impl Default for Limit {
 }
 
 impl Limit {
-    /// Waits until a place is free.
+    /// Waits until a slot is free.
     pub(super) async fn take(self: &Arc<Self>) -> Option<Taken> {
         let permit = self.places.clone().acquire_owned().await.ok()?;
         Some(Taken { limit: Arc::clone(self), permit: Some(permit) })
@@ -90,7 +92,7 @@ impl Limit {
     }
 }
 
-/// A place that is taken for as long as this lasts.
+/// A slot that is taken while this exists.
 pub(crate) struct Taken {
     limit: Arc<Limit>,
     permit: Option<OwnedSemaphorePermit>,
@@ -105,7 +107,7 @@ impl Drop for Taken {
                 size.surplus = left;
                 permit.forget();
             }
-            // While the size stays as it is: one that shrinks finds this place free, or counts it as taken.
+            // The size is locked meanwhile, so a limit that shrinks finds this slot free or counts it as taken.
             None => drop(permit),
         }
     }

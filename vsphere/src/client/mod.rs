@@ -1,4 +1,4 @@
-//! The client of one vCenter: one session, a limit of calls and of tasks at once, one change of a VM at a time.
+//! The client of one vCenter: one session, limits of calls and tasks at once, and one change of a VM at a time.
 
 mod clock;
 mod connect;
@@ -40,8 +40,8 @@ use returns::Returns;
 use session::Session;
 use wire::Wire;
 
-/// A client of one vCenter. Clones share the session and the limits. [`Client::log_out`] ends the session; a client that only
-/// goes leaves it to vCenter, which ends it after half an hour without calls.
+/// A client of one vCenter. Clones share the session and the limits. [`Client::log_out`] ends the session. If a client
+/// is dropped without it, vCenter ends the session after half an hour without calls.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -53,15 +53,15 @@ struct Inner {
     service: Service,
     returns: Returns,
     own_tasks: Mutex<OwnTasks>,
-    /// What the self-test of [`Client::sees_tasks_on_files`] found.
+    /// The result of the self-test of [`Client::sees_tasks_on_files`].
     files_test: OnceCell<bool>,
     keep_alive: JoinHandle<()>,
 }
 
-/// A wait for a place that lasts longer is told.
+/// A longer wait for a slot is logged.
 const NOTABLE: Duration = Duration::from_secs(5);
 
-/// Waits for a place: limits and patience count from then on, and so nothing else says how long that took.
+/// Waits for a slot. Time limits and patience count after the wait, so its duration is logged here.
 async fn waited_for(limit: &Arc<Limit>, attempt: &str) -> Option<Taken> {
     let begin = Instant::now();
     let place = limit.take().await;
@@ -78,7 +78,7 @@ impl Drop for Inner {
 }
 
 impl Client {
-    /// What vCenter says of itself, and its managers.
+    /// The server's description of itself, and its managers.
     pub fn service(&self) -> &Service {
         &self.inner.service
     }
@@ -100,37 +100,39 @@ impl Client {
         self.inner.wire.transport.server()
     }
 
-    /// How long after its permission a request that changes something may still arrive: it has by then, or never will.
+    /// The time after its permission in which a changing request may still arrive. After it, the request never arrives.
     pub fn arrives_within(&self) -> Duration {
         self.settings().change_limit.saturating_add(GONE)
     }
 
-    /// For uploads to the server.
+    /// The HTTP client for uploads to the server.
     pub(crate) fn uploads(&self) -> &reqwest::Client {
         self.inner.wire.transport.uploads()
     }
 
-    /// For requests to the server that are not SOAP.
+    /// The HTTP client for requests to the server that are not SOAP.
     pub(crate) fn http(&self) -> &reqwest::Client {
         self.inner.wire.transport.http()
     }
 
-    /// Gives something back that belongs to the session, or to a caller that has gone, while others go on. [`Client::log_out`] waits for it.
+    /// Runs cleanup in the background, of a resource of the session or of a dropped caller. [`Client::log_out`] waits
+    /// for it.
     pub(crate) fn give_back(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.inner.returns.begin(work);
     }
 
-    /// Waits until nobody else by the same limits changes an object.
+    /// Waits until no other caller with the same limits changes an object.
     pub(crate) async fn turn(&self, object: &MoRef) -> OwnedMutexGuard<()> {
         self.inner.wire.limits.turns().take(object).await
     }
 
-    /// Waits until another task may be begun. Whoever holds this waits for no [`Client::turn`] any more: it is taken after that.
+    /// Waits until another task may start. A caller with a slot must not wait for [`Client::turn`]; it takes the turn
+    /// first.
     pub(crate) async fn task_slot(&self, attempt: &str) -> Option<Taken> {
         waited_for(self.inner.wire.limits.tasks(), attempt).await
     }
 
-    /// Waits until another import may be begun.
+    /// Waits until another import may start.
     pub(crate) async fn import_slot(&self, attempt: &str) -> Option<Taken> {
         waited_for(self.inner.wire.limits.imports(), attempt).await
     }

@@ -1,4 +1,4 @@
-//! What a client knows of the tasks on files that it began.
+//! The tasks on files that a client started.
 
 use crate::method::Method;
 use crate::reference::MoRef;
@@ -7,7 +7,7 @@ use crate::reference::MoRef;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pending {
     pub(crate) task: MoRef,
-    /// What it does, as `TaskInfo.descriptionId` has it, such as `VirtualDiskManager.copyVirtualDisk`.
+    /// Its kind, as in `TaskInfo.descriptionId`, such as `VirtualDiskManager.copyVirtualDisk`.
     pub(crate) what: String,
 }
 
@@ -22,10 +22,10 @@ impl Pending {
 /// Tasks of managers.
 #[derive(Default)]
 pub(crate) struct OwnTasks {
-    /// Those whose end was not seen.
+    /// Tasks whose end was not seen.
     pub(crate) pending: Vec<Pending>,
-    /// The last one whose end was seen.
+    /// The last task whose end was seen.
     pub(crate) ended: Option<MoRef>,
-    /// Whether the client has found one of its own in vCenter's list.
+    /// Whether the client has found one of its tasks in vCenter's list.
     pub(crate) are_listed: bool,
 }

@@ -1,5 +1,5 @@
-//! Making a call: the session it needs, and what follows when it fails. What is made again, and what is not, is in the
-//! tables of methods and of faults.
+//! Calls a method: opens the session that it needs, and handles failures. The tables of methods and of faults decide
+//! which calls are repeated.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::reference::MoRef;
 use crate::soap::Element;
 use crate::treatment::Again;
 
-/// How often what only looks is tried before its failure is told.
+/// The number of attempts of a look before its failure is returned.
 const TRIES: u32 = 3;
 
 impl Client {
@@ -23,10 +23,9 @@ impl Client {
         self.perform(method, this, arguments, &Unguarded).await
     }
 
-    /// Waits until another request may be made, and asks for permission then: nothing comes between that and the request. The guard may
-    /// look at this vCenter by this same client, and note there what is about to be asked for, which it does in the place that is held for the
-    /// change. From then on the request has
-    /// its time, by a clock that runs while the machine sleeps.
+    /// Waits for a slot, then asks the guard for permission. No wait follows between permission and request. The guard
+    /// may read from this vCenter with this client, and save the intended change there, in the slot of the change. The
+    /// request's time limit begins with the permission, by a clock that also runs while the machine sleeps.
     pub(super) async fn permitted(&self, guard: &dyn Fence) -> Result<Place> {
         let wire = &self.inner.wire;
         let place = wire.any_place().await;
@@ -34,7 +33,7 @@ impl Client {
         Ok(place.until(Until::within(&wire.clock, self.settings().change_limit)))
     }
 
-    /// Calls a method under a guard, which is asked only of what changes something.
+    /// Calls a method under a guard, which is asked only about changes.
     pub(crate) async fn perform(
         &self,
         method: Method,
@@ -89,8 +88,8 @@ impl Client {
     }
 }
 
-/// The fault that the session has ended, which vCenter and vcsim tell of properties in the place of these: the call itself
-/// succeeds.
+/// The fault that the session has ended, if it is reported in place of properties. vCenter and vcsim do so in an answer
+/// that succeeds.
 fn expired(response: &Element) -> Option<Fault> {
     let objects = response.all("returnval").flat_map(|result| result.children().iter().chain([result]));
     let missing = objects.flat_map(|object| object.all("missingSet"));

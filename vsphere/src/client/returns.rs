@@ -1,4 +1,5 @@
-//! What is given back without being waited for by whoever had it, such as a lease of a caller that has gone. Knows nothing of what it is.
+//! Cleanup that the former owner does not wait for, such as ending a lease of a dropped caller. The module knows
+//! nothing of the resources.
 
 use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use tokio::task::JoinSet;
 pub(super) struct Returns(Mutex<JoinSet<()>>);
 
 impl Returns {
-    /// Gives something back meanwhile; outside a runtime nothing can be done.
+    /// Starts cleanup in the background. Outside a Tokio runtime, nothing is done.
     pub(super) fn begin(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = Handle::try_current() {
             let mut set = self.set();
@@ -20,7 +21,7 @@ impl Returns {
         }
     }
 
-    /// Waits until all is given back. What is not waited for to its end goes on.
+    /// Waits until all cleanup is done. If the wait is dropped, the cleanup continues.
     pub(super) async fn done(&self) {
         poll_fn(|context| self.poll(context)).await;
     }

@@ -1,26 +1,26 @@
-//! What a server says of itself.
+//! A server's description of itself.
 
 use crate::error::{Error, Result};
 use crate::reference::MoRef;
 use crate::soap::Element;
 
-/// What kind of server it is.
+/// The kind and version of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// Such as `VMware vCenter Server 8.0.3 build-24022515`.
+    /// Name and version, such as `VMware vCenter Server 8.0.3 build-24022515`.
     pub full_name: String,
-    /// `VirtualCenter`, or `HostAgent` for a host by itself.
+    /// `VirtualCenter`, or `HostAgent` for a single host.
     pub api_type: String,
-    /// Such as `8.0.3.0`.
+    /// Version of the API, such as `8.0.3.0`.
     pub api_version: String,
-    /// What tells this vCenter from others.
+    /// The UUID that identifies this vCenter.
     pub instance_uuid: String,
 }
 
 /// The managers of a vCenter, by the names of `ServiceContent`.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// What kind of server it is.
+    /// The kind and version of the server.
     pub about: About,
     content: Element,
 }
@@ -29,7 +29,7 @@ impl Service {
     /// Reads `ServiceContent`.
     ///
     /// # Errors
-    /// When it is no vCenter of version 7.0 or later.
+    /// When it is not a vCenter of version 7.0 or later.
     pub(super) fn read(content: &Element, server: &str) -> Result<Self> {
         let said = content.need("about")?;
         let text = |name: &str| said.text_of(name).unwrap_or_default().to_owned();
@@ -68,7 +68,7 @@ impl Service {
         self.manager("rootFolder")
     }
 
-    /// One of the managers, such as `fileManager`.
+    /// A manager by its name, such as `fileManager`.
     pub(crate) fn manager(&self, name: &str) -> Result<MoRef> {
         Ok(self.content.need_reference(name)?)
     }

@@ -1,4 +1,4 @@
-//! The session: opened by a login, opened anew when it has ended, by one caller for all.
+//! The session: opened by a login, and opened again when it has ended, by one caller for all.
 
 use std::panic;
 use std::sync::Arc;
@@ -15,35 +15,37 @@ use crate::secret::Secret;
 use crate::soap::Element;
 use crate::treatment::Outcome;
 
-/// The language of a session's words, for what some faults are is in their words alone; without one it is the server's. It is the one that
-/// govmomi asks for, and so govc and Terraform's provider: a vCenter refuses one that it does not know (`InvalidLocale`).
+/// The language of a session's messages. The kind of some faults is only in their messages. Without a locale, they have
+/// the server's language. govmomi requests this one, and so do govc and Terraform's provider. A vCenter rejects a
+/// locale that it does not know (`InvalidLocale`).
 const LOCALE: &str = "en_US";
 
 pub(super) struct Session {
     manager: MoRef,
     user: String,
     password: Secret,
-    /// How many logins have failed.
+    /// The number of failed logins.
     failures: AtomicU64,
-    /// Held for as long as a login takes: whoever needs a session meanwhile waits for that one.
+    /// Locked during a login: other callers that need a session wait for it.
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// How many logins there were.
+    /// The number of successful logins.
     logins: u64,
     cookie: Option<String>,
     user_name: String,
     is_closed: bool,
-    /// Why a login was refused: none is sent again, for vCenter locks out a user whose password is wrong again and again.
+    /// The fault of a rejected login. No other login is sent, because vCenter locks out a user after several wrong
+    /// passwords.
     refused: Option<Fault>,
-    /// Why the last login failed, if no session was opened since. Whoever waited for it is told the same, and sends none of his own:
-    /// where one hangs, others would hang after it, one for each caller.
+    /// The failure of the last login, if no session was opened since. The callers that waited for it get the same
+    /// error, and send no login themselves. Otherwise one login after the other could hang, one for each caller.
     failed: Option<Failure>,
 }
 
-/// Why a login failed.
+/// The reason why a login failed.
 #[derive(Clone)]
 enum Failure {
     Fault(Fault),
@@ -51,7 +53,7 @@ enum Failure {
     Lost(String),
 }
 
-/// A session as it was at one time.
+/// The state of a session at one time.
 pub(super) struct Ticket {
     logins: u64,
     pub(super) cookie: Option<String>,
@@ -68,20 +70,20 @@ impl Session {
         Self { manager, user, password, failures: AtomicU64::new(0), state: Arc::default() }
     }
 
-    /// The session; opened if there is none yet.
+    /// Returns the session, and opens it if necessary.
     pub(super) async fn ticket(self: &Arc<Self>, wire: &Arc<Wire>) -> Result<Ticket> {
         let state = self.entered(wire).await?;
         if state.is_closed {
             return Err(Error::refused("calling vCenter", "this client has logged out"));
         }
-        // Of a session that has ended, and could not be opened anew, nothing is asked.
+        // No request is sent in a session that has ended and could not be opened again.
         if state.logins == 0 || state.refused.is_some() {
             return self.log_in(wire, state).await;
         }
         Ok(state.ticket())
     }
 
-    /// Opens a session in place of one that has ended, unless somebody has done so since.
+    /// Opens a session in place of one that has ended, unless another caller already did.
     pub(super) async fn renew(self: &Arc<Self>, wire: &Arc<Wire>, ended: &Ticket) -> Result<()> {
         let state = self.entered(wire).await?;
         if state.logins == ended.logins && !state.is_closed {
@@ -94,7 +96,7 @@ impl Session {
     /// Waits for a login that is under way.
     ///
     /// # Errors
-    /// As that login, if it failed.
+    /// The error of that login, if it failed.
     async fn entered(&self, wire: &Wire) -> Result<OwnedMutexGuard<State>> {
         let failures = self.failures.load(Ordering::Relaxed);
         let state = self.state.clone().lock_owned().await;
@@ -102,14 +104,14 @@ impl Session {
         failure.map_or(Ok(state), |failure| Err(self.failed(wire, failure)))
     }
 
-    /// Marks it closed; returns it if it was open.
+    /// Marks the session closed. Returns its ticket if it was open.
     pub(super) async fn close(&self) -> Option<Ticket> {
         let mut state = self.state.lock().await;
         let was_open = !std::mem::replace(&mut state.is_closed, true) && state.logins > 0;
         was_open.then(|| Ticket { logins: state.logins, cookie: state.cookie.take() })
     }
 
-    /// Who has logged in, as vCenter names the user.
+    /// The name of the logged-in user, as vCenter writes it.
     pub(super) async fn user_name(&self) -> String {
         self.state.lock().await.user_name.clone()
     }
@@ -118,8 +120,8 @@ impl Session {
         &self.manager
     }
 
-    /// Logs in, in a task of its own: whoever waits for it may go, and what becomes of it is kept all the same. A login that was dropped
-    /// with its asker would be sent again by the next one, though vCenter is still at work at it.
+    /// Logs in, in a separate task: if a waiting caller is dropped, the result is kept. Otherwise the next caller would
+    /// send the login again, while vCenter still works on the first one.
     async fn log_in(self: &Arc<Self>, wire: &Arc<Wire>, state: OwnedMutexGuard<State>) -> Result<Ticket> {
         if let Some(fault) = &state.refused {
             return Err(self.failed(wire, Failure::Fault(fault.clone())));
@@ -128,7 +130,7 @@ impl Session {
         match tokio::spawn(async move { session.send(&wire, state).await }).await {
             Ok(logged_in) => logged_in,
             Err(error) if error.is_panic() => panic::resume_unwind(error.into_panic()),
-            // All tasks end with their runtime, the one that waits here as well.
+            // All tasks end with their runtime, and this caller as well.
             Err(_) => std::future::pending().await,
         }
     }
@@ -139,7 +141,7 @@ impl Session {
             Element::text("password", self.password.expose()),
             Element::text("locale", LOCALE),
         ];
-        // It is not counted: whoever has a place may wait for it.
+        // Logins need no slot, because a caller with a slot may wait for one.
         let exchange = wire.exchange(LOGIN, &self.manager, arguments, None, &Place::NONE).await?;
         let failure = match exchange {
             Exchange::Response(response, cookie) => {
@@ -154,7 +156,7 @@ impl Session {
                 state.refused = Some(fault.clone());
                 Failure::Fault(fault)
             }
-            // It is the login's, and says nothing of what its callers have asked: of theirs nothing was sent.
+            // The fault belongs to the login, not to the requests of its callers: none of these was sent.
             Exchange::Fault(fault) => Failure::Lost(fault.to_string()),
             Exchange::Unreached(reason) => Failure::Unreached(reason),
             Exchange::Lost(reason) => Failure::Lost(reason),

@@ -1,16 +1,16 @@
-//! What a client is told.
+//! Settings of a client.
 
 use std::time::Duration;
 
 use crate::connection::Trust;
 use crate::secret::Secret;
 
-/// Where to connect to, and as whom.
+/// Server, credentials and settings of a connection.
 #[derive(Clone, Debug)]
 pub struct Connect {
-    /// The vCenter: host name or address, with a port if it is another one than 443.
+    /// The vCenter: host name or address, with the port if it is not 443.
     pub address: String,
-    /// How it proves that it is the one.
+    /// The proof of its identity.
     pub trust: Trust,
     /// The user, such as `deployer@vsphere.local`.
     pub user: String,
@@ -20,44 +20,47 @@ pub struct Connect {
     pub settings: Settings,
 }
 
-/// How long a request that changes something may take, if nothing else is said.
+/// The default of [`Settings::change_limit`].
 pub const CHANGE_LIMIT: Duration = Duration::from_secs(14);
 
 /// Limits and pauses of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Requests at once. Not counted are waits for updates, which idle, and what begins or ends a session; nor uploads of disks, which
-    /// [`Settings::imports`] limits. A look that was dropped counts until it is answered, at most [`Settings::look_limit`].
+    /// The most requests at once. Waits for updates, which idle, and logins and logouts are not counted.
+    /// [`Settings::imports`] limits uploads of disks. A dropped look counts until its answer, at most
+    /// [`Settings::look_limit`].
     pub calls: usize,
-    /// Tasks that make, copy or remove files, at once: all by the same limits, whatever they work on. A host of vCenter takes some
-    /// eight clones at once and lets the others wait, and the limit of a task counts from its beginning. Power and settings are not
-    /// among them: each VM has one such task at a time, which takes moments, and a node waits for it. One whose caller has gone, or
-    /// that was not seen to end, is not counted any more though vCenter may still be at work at it.
+    /// The most tasks at once that make, copy or remove files, for all clients with the same limits and for all
+    /// objects. A host of vCenter runs about eight clones at once and queues the rest, while the task's time limit
+    /// already runs. Tasks of power and settings are not counted: each VM has one at a time, which takes moments, and a
+    /// node waits for it. A task whose caller was dropped, or whose end was not seen, is no longer counted, though
+    /// vCenter may still work on it.
     pub tasks: usize,
-    /// Imports at once. Each lasts as long as its upload, and they share a line: tasks do not wait for them.
+    /// The most imports at once. Each takes as long as its upload, and all share one link. Tasks do not wait for them.
     pub imports: usize,
-    /// How long a request that looks may take.
+    /// The time limit of a request that reads.
     pub look_limit: Duration,
-    /// How long a request that changes something may take after its permission, by a clock that runs while the machine sleeps; a task that
-    /// it starts goes on after it. For [`crate::GONE`] more it may still arrive.
+    /// The time limit of a changing request after its permission, by a clock that also runs while the machine sleeps. A
+    /// task that it starts may take longer. The request may still arrive for [`crate::GONE`] more.
     pub change_limit: Duration,
-    /// How long a task may take.
+    /// The time limit of a task.
     pub task_limit: Duration,
-    /// For how long a call is made again while another task is in its way, and what [`crate::Client::tries`] counts.
+    /// How long a call is repeated while another task blocks it. [`crate::Client::tries`] uses it as well.
     pub patience: Duration,
-    /// The pause before something is tried again; each further one is twice as long, up to sixteen times.
+    /// The pause before the second attempt. Each further pause is twice as long, up to sixteen times this one.
     pub pause: Duration,
-    /// How long [`crate::Client::log_out`] waits for what is still given back.
+    /// How long [`crate::Client::log_out`] waits for cleanup.
     pub returns: Duration,
-    /// How long one wait for updates lasts; after it the properties are read.
+    /// How long one wait for updates lasts. After it, the properties are read.
     pub wait: Duration,
-    /// So often an idle session is used, so that vCenter does not end it.
+    /// The interval of calls in an idle session, so that vCenter does not end it.
     pub keep_alive: Duration,
-    /// So often a lease is told of an upload's progress, which keeps it alive: vCenter ends it after five minutes without.
+    /// The interval of progress reports to an upload's lease, which keep it alive. vCenter ends a lease after five
+    /// minutes without one.
     pub lease_interval: Duration,
-    /// How long an upload may stand still.
+    /// How long an upload may make no progress.
     pub stall: Duration,
-    /// Objects on one page of an answer.
+    /// The number of objects on one page of an answer.
     pub page: u32,
 }
 
@@ -83,7 +86,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The pause before the try of this number, from 1.
+    /// The pause before this repetition, from 1.
     pub(crate) fn pause_before(&self, number: u32) -> Duration {
         self.pause * 2_u32.pow(number.saturating_sub(1).min(4))
     }

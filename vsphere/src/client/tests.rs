@@ -1,4 +1,4 @@
-//! Sessions, faults and lost answers, against scripted answers.
+//! Sessions, faults and lost answers, with scripted answers.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -23,14 +23,14 @@ fn named(name: &str) -> Reply {
     Reply::Response(page(&object("VirtualMachine", "vm-1", &[("name", name)]), None))
 }
 
-/// Somebody who looks by a client.
+/// Starts a look with a client.
 fn looking(client: &Client) -> JoinHandle<crate::error::Result<crate::collector::Object>> {
     let client = client.clone();
     tokio::spawn(async move { client.look(&vm(), &["name"]).await })
 }
 
 #[tokio::test]
-async fn a_login_is_sent_once_and_its_cookie_with_each_call() {
+async fn one_login_gives_each_call_its_cookie() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.replies("RetrievePropertiesEx", [named("a")]);
@@ -50,7 +50,7 @@ async fn a_login_is_sent_once_and_its_cookie_with_each_call() {
 }
 
 #[tokio::test]
-async fn a_session_is_ended_also_where_what_is_given_back_takes_long() {
+async fn slow_cleanup_does_not_block_the_logout() {
     let fake = Fake::start().await;
     let mut connect = fake.connect();
     connect.settings.returns = Duration::from_millis(10);
@@ -62,7 +62,7 @@ async fn a_session_is_ended_also_where_what_is_given_back_takes_long() {
 }
 
 #[tokio::test]
-async fn a_host_by_itself_and_what_is_too_old_are_refused_with_a_reason() {
+async fn single_hosts_and_old_versions_are_refused() {
     for (api_type, version, expected) in [
         ("HostAgent", "8.0.3.0", "and not a vCenter"),
         ("VirtualCenter", "6.7.3", "7.0 or later is needed"),
@@ -78,7 +78,7 @@ async fn a_host_by_itself_and_what_is_too_old_are_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_login_that_is_not_accepted_is_denied_and_not_tried_again() {
+async fn a_rejected_login_is_denied_and_not_repeated() {
     let fake = Fake::start().await;
     fake.replies("Login", [Reply::Fault("InvalidLogin", String::new())]);
     let error = Client::connect(fake.connect()).await.err().unwrap();
@@ -88,10 +88,10 @@ async fn a_login_that_is_not_accepted_is_denied_and_not_tried_again() {
 }
 
 #[tokio::test]
-async fn after_a_login_that_was_refused_no_call_sends_another_one() {
+async fn calls_after_a_rejected_login_send_none() {
     let fake = Fake::start().await;
     let client = fake.client().await;
-    // The password is another one since the login, and the session ends.
+    // The password has changed since the login, and the session ends.
     fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new())]);
     fake.replies("Login", [Reply::Fault("InvalidLogin", String::new())]);
     for _ in 0..5 {
@@ -103,7 +103,7 @@ async fn after_a_login_that_was_refused_no_call_sends_another_one() {
 }
 
 #[tokio::test]
-async fn a_session_that_has_ended_is_opened_anew_once_for_all_callers() {
+async fn an_ended_session_is_renewed_once_for_all() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let together = Arc::new(Notify::new());
@@ -126,7 +126,7 @@ async fn a_session_that_has_ended_is_opened_anew_once_for_all_callers() {
 }
 
 #[tokio::test]
-async fn a_login_that_hangs_is_waited_for_once_and_not_by_one_caller_after_the_other() {
+async fn callers_wait_together_for_a_hanging_login() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let (together, hangs) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -142,9 +142,9 @@ async fn a_login_that_hangs_is_waited_for_once_and_not_by_one_caller_after_the_o
     fake.arrived("RetrievePropertiesEx", 3).await;
     together.notify_waiters();
     fake.arrived("Login", 2).await;
-    // One more that has asked nothing yet.
+    // Another caller, which has sent no request yet.
     looks.push(look());
-    // All of them wait for the login by now: the session's end was told over connections that are ready.
+    // Now all of them wait for the login: the session's end arrived over open connections.
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
@@ -155,14 +155,14 @@ async fn a_login_that_hangs_is_waited_for_once_and_not_by_one_caller_after_the_o
         assert_eq!(error.outcome(), Outcome::Transient, "{error}");
     }
     assert_eq!((fake.count("Login"), fake.count("RetrievePropertiesEx")), (2, 3));
-    // Whoever comes later tries again.
+    // A later caller tries again.
     fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new()), named("a")]);
     assert_eq!(client.look(&vm(), &["name"]).await.unwrap().text("name"), "a");
     assert_eq!(fake.count("Login"), 3);
 }
 
 #[tokio::test]
-async fn a_login_goes_on_when_its_asker_goes_and_what_it_says_is_kept() {
+async fn a_login_survives_its_caller() {
     let accepted = Reply::Response("<returnval><userName>LAB\\deployer</userName></returnval>".to_owned());
     for (reply, is_accepted) in [(Reply::Fault("InvalidLogin", String::new()), false), (accepted, true)] {
         let fake = Fake::start().await;
@@ -191,14 +191,14 @@ async fn a_login_goes_on_when_its_asker_goes_and_what_it_says_is_kept() {
 }
 
 #[tokio::test]
-async fn properties_that_are_missing_for_want_of_a_session_are_asked_for_again() {
+async fn properties_missing_without_a_session_are_requested_again() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let ended = Reply::Response(page(&missing("VirtualMachine", "vm-1", "name", "NotAuthenticated"), None));
     fake.replies("RetrievePropertiesEx", [ended, named("a")]);
     assert_eq!(client.look(&vm(), &["name"]).await.unwrap().text("name"), "a");
     assert_eq!(fake.count("Login"), 2);
-    // A property that somebody may not read stays missing, and says why.
+    // A property that the account may not read stays missing, with the reason.
     fake.says("RetrievePropertiesEx", &page(&missing("VirtualMachine", "vm-1", "name", "NoPermission"), None));
     let object = client.look(&vm(), &["name"]).await.unwrap();
     assert_eq!((object.text("name"), object.need("name").unwrap_err().outcome()), ("", Outcome::Denied));
@@ -206,7 +206,7 @@ async fn properties_that_are_missing_for_want_of_a_session_are_asked_for_again()
 }
 
 #[tokio::test]
-async fn a_session_that_ends_at_each_call_is_no_endless_loop() {
+async fn sessions_that_keep_ending_cause_no_loop() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new())]);
@@ -215,7 +215,7 @@ async fn a_session_that_ends_at_each_call_is_no_endless_loop() {
 }
 
 #[tokio::test]
-async fn a_look_is_made_again_and_a_change_without_an_answer_is_in_doubt() {
+async fn lost_looks_are_repeated_lost_changes_in_doubt() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.replies(
@@ -239,7 +239,7 @@ async fn a_look_is_made_again_and_a_change_without_an_answer_is_in_doubt() {
 }
 
 #[tokio::test]
-async fn without_a_connection_nothing_has_happened() {
+async fn unreached_calls_are_transient() {
     let fake = Fake::start().await;
     let mut connect = fake.connect();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -250,19 +250,19 @@ async fn without_a_connection_nothing_has_happened() {
 }
 
 #[tokio::test]
-async fn a_guard_is_asked_before_each_request_also_after_a_login() {
+async fn guards_are_asked_before_each_request() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.replies("ShutdownGuest", [Reply::Fault("NotAuthenticated", String::new()), Reply::Response(String::new())]);
     let guard = Permits(AtomicUsize::new(1));
     let error = client.perform(SHUTDOWN_GUEST, &vm(), vec![], &guard).await.unwrap_err();
-    assert_eq!((error.outcome(), error.to_string()), (Outcome::Stopped, "somebody else has taken over".to_owned()));
+    assert_eq!((error.outcome(), error.to_string()), (Outcome::Stopped, "another command has taken over".to_owned()));
     assert_eq!((fake.count("ShutdownGuest"), fake.count("Login")), (1, 2));
     client.perform(SHUTDOWN_GUEST, &vm(), vec![], &Permits(AtomicUsize::new(1))).await.unwrap();
 }
 
 #[tokio::test]
-async fn another_task_in_the_way_is_waited_for_until_patience_ends() {
+async fn blocked_tasks_wait_until_the_patience_ends() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let busy = || Reply::Fault("TaskInProgress", String::new());
@@ -278,7 +278,7 @@ async fn another_task_in_the_way_is_waited_for_until_patience_ends() {
 }
 
 #[tokio::test]
-async fn no_more_calls_are_made_at_once_than_the_limit_says() {
+async fn calls_stay_within_their_limit() {
     let fake = Fake::start().await;
     let mut connect = fake.connect();
     connect.settings.calls = 2;
@@ -298,7 +298,7 @@ async fn no_more_calls_are_made_at_once_than_the_limit_says() {
 }
 
 #[tokio::test]
-async fn the_limits_of_a_vcenter_hold_for_all_its_sessions_together_also_when_they_change() {
+async fn changed_limits_apply_to_all_sessions_together() {
     let (fake, limits) = (Fake::start().await, Limits::default());
     let connected = async |calls: usize| {
         let mut connect = fake.connect();
@@ -318,16 +318,16 @@ async fn the_limits_of_a_vcenter_hold_for_all_its_sessions_together_also_when_th
     let before = connected(2).await;
     let mut looks = vec![looking(&before), looking(&before)];
     fake.arrived(method, 2).await;
-    // Fewer: what is under way goes on, and nothing more is asked by either before less of it is than the limit says.
+    // Fewer slots: requests under way continue. Neither client sends another one until their number is below the limit.
     let now = connected(1).await;
     looks.extend([looking(&now), looking(&before)]);
     assert_eq!(settled().await, 2);
-    // One at a time, once both are answered.
+    // One at a time, after both are answered.
     fake.replies(method, [held()]);
     go.notify_waiters();
     fake.arrived(method, 3).await;
     assert_eq!(settled().await, 3);
-    // More.
+    // More slots.
     let later = connected(3).await;
     looks.extend([looking(&later), looking(&later)]);
     fake.arrived(method, 5).await;
@@ -337,7 +337,7 @@ async fn the_limits_of_a_vcenter_hold_for_all_its_sessions_together_also_when_th
     for look in looks {
         look.await.unwrap().unwrap();
     }
-    // So it is with tasks and turns.
+    // Slots of tasks and turns are shared as well.
     let slots = [now.task_slot("").await, later.task_slot("").await, before.task_slot("").await];
     assert!(tokio::time::timeout(Duration::ZERO, now.task_slot("")).await.is_err());
     drop(slots);
@@ -348,7 +348,7 @@ async fn the_limits_of_a_vcenter_hold_for_all_its_sessions_together_also_when_th
 }
 
 #[tokio::test]
-async fn fewer_places_hold_at_once_also_for_those_who_wait() {
+async fn lowered_limits_apply_to_waiting_callers() {
     let (fake, limits) = (Fake::start().await, Limits::default());
     let connected = async |calls: usize| {
         let mut connect = fake.connect();
@@ -377,7 +377,7 @@ async fn fewer_places_hold_at_once_also_for_those_who_wait() {
     fake.arrived(method, 3).await;
     others_had_their_turn().await;
     assert_eq!(fake.count(method), 3);
-    // More again, while one of them is taken.
+    // More slots again, while one of them is taken.
     connected(2).await;
     fake.arrived(method, 4).await;
     answers[2].notify_one();
@@ -388,14 +388,14 @@ async fn fewer_places_hold_at_once_also_for_those_who_wait() {
 }
 
 #[tokio::test]
-async fn whoever_goes_leaves_a_place_taken_until_what_was_asked_is_answered() {
+async fn slots_of_dropped_callers_last_until_the_answer() {
     let fake = Fake::start().await;
     let mut connect = fake.connect();
     connect.settings.calls = 1;
     let client = Client::connect(connect).await.unwrap();
     let go = Arc::new(Notify::new());
     let held = Reply::When(go.clone(), Box::new(Reply::Response(String::new())));
-    // A look, and one of a guard that is dropped with its change.
+    // A look, and a look of a guard that is dropped with its change.
     for guarded in [false, true] {
         fake.replies("RetrievePropertiesEx", [held.clone(), named("a")]);
         let (by, seen) = (client.clone(), fake.count("RetrievePropertiesEx"));
@@ -419,7 +419,7 @@ async fn whoever_goes_leaves_a_place_taken_until_what_was_asked_is_answered() {
 }
 
 #[tokio::test]
-async fn settings_that_lead_to_no_session_that_is_used_leave_the_limits_as_they_are() {
+async fn settings_without_a_used_session_change_no_limits() {
     let (fake, limits) = (Fake::start().await, Limits::default());
     let connect = |calls: usize| {
         let mut connect = fake.connect();
@@ -428,7 +428,7 @@ async fn settings_that_lead_to_no_session_that_is_used_leave_the_limits_as_they_
     };
     let client = Client::connect_within(connect(1), &limits).await.unwrap();
     client.set_limits();
-    // One that was opened, and is not the one that was meant.
+    // A session that was opened, but to the wrong server.
     let another = Client::connect_within(connect(4), &limits).await.unwrap();
     another.log_out().await.unwrap();
     fake.replies("Login", [Reply::Fault("InvalidLogin", String::new())]);
@@ -445,7 +445,7 @@ async fn settings_that_lead_to_no_session_that_is_used_leave_the_limits_as_they_
     }
 }
 
-/// Looks by the client whose change it permits.
+/// A guard that reads with the client of its change.
 struct Looks(Client);
 
 #[async_trait]
@@ -457,7 +457,7 @@ impl Fence for Looks {
 }
 
 #[tokio::test]
-async fn a_change_has_its_turn_among_many_looks_and_nothing_comes_between_its_permission_and_its_request() {
+async fn no_wait_separates_permission_and_request() {
     let fake = Fake::start().await;
     let mut connect = fake.connect();
     connect.settings.calls = 1;
@@ -468,7 +468,7 @@ async fn a_change_has_its_turn_among_many_looks_and_nothing_comes_between_its_pe
     let held = tokio::spawn(async move { by.call(CURRENT_TIME, &vm(), vec![]).await });
     fake.arrived("CurrentTime", 1).await;
     fake.says("CurrentTime", "");
-    // In its turn, with a session that ends while permission is asked for.
+    // In its turn, with a session that ends during the guard's question.
     fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new()), named("a")]);
     fake.says("ShutdownGuest", "");
     let by = client.clone();
@@ -492,7 +492,7 @@ async fn a_change_has_its_turn_among_many_looks_and_nothing_comes_between_its_pe
 }
 
 #[tokio::test]
-async fn an_idle_session_is_kept_alive_until_the_client_goes() {
+async fn idle_sessions_live_until_the_client_is_dropped() {
     let fake = Fake::start().await;
     fake.says("CurrentTime", "<returnval>2026-01-01T00:00:00Z</returnval>");
     let mut connect = fake.connect();
@@ -526,7 +526,7 @@ fn thumbprint(key: &rcgen::CertifiedKey<rcgen::KeyPair>) -> crate::Thumbprint {
 }
 
 #[tokio::test]
-async fn a_pinned_server_is_trusted_and_another_one_is_not() {
+async fn only_the_pinned_server_is_trusted() {
     let (key, acceptor) = tls();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -557,7 +557,7 @@ async fn a_pinned_server_is_trusted_and_another_one_is_not() {
     std::fs::write(&file, "no certificate").unwrap();
     let error = Client::connect(to(Trust::Authorities(file.clone()))).await.err().unwrap();
     assert!(error.to_string().contains("no certificate in PEM"), "{error}");
-    // An authority of another server: the name of this one is not in its certificate either.
+    // A CA of another server. The name of this server is not in its certificate either.
     std::fs::write(&file, key.cert.pem()).unwrap();
     let error = Client::connect(to(Trust::Authorities(file))).await.err().unwrap();
     assert!(matches!(error, Error::Unreached { .. }), "{error}");
@@ -565,7 +565,7 @@ async fn a_pinned_server_is_trusted_and_another_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_takes_in_is_given_up_long_before_its_limit_and_does_not_arrive_later() {
+async fn unacknowledged_requests_end_early_and_never_arrive() {
     let fake = Fake::start().await;
     let mut connect = fake.connect();
     connect.settings.change_limit = Duration::from_secs(3600);
@@ -573,7 +573,7 @@ async fn a_request_that_nobody_takes_in_is_given_up_long_before_its_limit_and_do
     assert_eq!(client.arrives_within(), Duration::from_secs(3600) + GONE);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("http://{}/folder/a", listener.local_addr().unwrap())).unwrap();
-    // More than the buffers of both sides take.
+    // More bytes than the buffers of both sides.
     let put = Transfer::Put(vec![0; 64 << 20], &Unguarded);
     let (given_up, accepted) = tokio::join!(client.transfer(&url, &put), listener.accept());
     let error = given_up.unwrap_err();
@@ -585,11 +585,11 @@ async fn a_request_that_nobody_takes_in_is_given_up_long_before_its_limit_and_do
 }
 
 #[tokio::test]
-async fn what_was_permitted_before_the_machine_slept_is_not_written_after_it() {
+async fn permitted_changes_do_not_outlive_a_sleep() {
     let (key, acceptor) = tls();
     let (fake, clock) = (Fake::start().await, Clock::default());
     let mut connect = Connect { trust: Trust::Thumbprint(thumbprint(&key)), ..fake.connect() };
-    // Longer than this machine may stand still meanwhile.
+    // Longer than this machine may pause meanwhile.
     connect.settings.change_limit = Duration::from_secs(3600);
     let client = Client::connect_by(connect, &Limits::default(), clock.clone()).await.unwrap();
     client.set_limits();
@@ -598,7 +598,7 @@ async fn what_was_permitted_before_the_machine_slept_is_not_written_after_it() {
     for (slept, is_put) in [(0, true), (0, false), (7200, true), (7200, false)] {
         let server = async {
             let (stream, _) = listener.accept().await.unwrap();
-            // It is connecting; the one who wants to change something has seen that he may.
+            // The client connects, and its change is already permitted.
             clock.sleep(Duration::from_secs(slept));
             let Ok(mut stream) = acceptor.accept(stream).await else { return 0 };
             tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 1024]).await.unwrap_or(0)
@@ -608,7 +608,7 @@ async fn what_was_permitted_before_the_machine_slept_is_not_written_after_it() {
                 let url = Url::parse(&format!("{address}/folder/a")).unwrap();
                 return client.transfer(&url, &Transfer::Put(b"a".to_vec(), &Unguarded)).await.unwrap_err().to_string();
             }
-            // The same way as a change of the API, to a server where nobody has logged in.
+            // A change of the API takes the same path, to a server without a login.
             let transport = crate::connection::Transport::new(&address, &Trust::Thumbprint(thumbprint(&key))).unwrap();
             let wire = Wire::new(transport, client.settings().clone(), clock.clone(), Limits::default());
             let place = client.permitted(&Unguarded).await.unwrap();

@@ -1,15 +1,15 @@
-//! How often something is tried that may be done again, and when. Knows nothing of what it is.
+//! The number and the times of attempts of repeatable work. The module knows nothing of the work.
 
 use std::time::Instant;
 
 use super::Client;
 use super::settings::Settings;
 
-/// So often it is tried again at least, also where each try takes long.
+/// The least number of repetitions, even if each attempt takes long.
 const LEAST: u32 = 2;
 
-/// Tries of something of which nothing has happened, or which may happen twice: with pauses between them, for as long as the client has
-/// patience ([`Settings::patience`]).
+/// Attempts of work that did nothing, or that may be done twice. They have pauses between them, and end after the
+/// client's patience ([`Settings::patience`]).
 pub struct Tries<'a> {
     settings: &'a Settings,
     begin: Instant,
@@ -17,14 +17,14 @@ pub struct Tries<'a> {
 }
 
 impl Client {
-    /// From now on.
+    /// Attempts that begin now.
     pub fn tries(&self) -> Tries<'_> {
         Tries { settings: self.settings(), begin: Instant::now(), again: 0 }
     }
 }
 
 impl Tries<'_> {
-    /// Waits until it may be tried again. False, at once, when it has been tried for long enough.
+    /// Waits for the next attempt. Returns `false` at once if the patience is over.
     pub async fn again(&mut self) -> bool {
         if self.again >= LEAST && self.begin.elapsed() >= self.settings.patience {
             return false;

@@ -1,4 +1,4 @@
-//! One change of an object at a time: vCenter refuses a second task on a VM.
+//! One change of an object at a time, because vCenter rejects a second task on a VM.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,7 +13,7 @@ type Turn = tokio::sync::Mutex<()>;
 pub(super) struct ObjectLocks(Mutex<HashMap<MoRef, Weak<Turn>>>);
 
 impl ObjectLocks {
-    /// Waits until nobody else changes an object; its turn lasts as long as what is returned.
+    /// Waits until no other caller changes an object. The turn ends when the returned guard is dropped.
     pub(super) async fn take(&self, object: &MoRef) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);

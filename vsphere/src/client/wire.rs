@@ -14,26 +14,26 @@ use crate::method::{Effect, Endpoint, Method, WAIT_FOR_UPDATES};
 use crate::reference::MoRef;
 use crate::soap::{self, Answered, Element};
 
-/// A place among the requests that are made at once: taken until whoever has asked is done with it, and until the request is answered.
+/// A slot for a request. It is taken until its owners are dropped and the request is answered.
 #[derive(Clone)]
 pub(super) struct Place {
     taken: Option<Arc<Taken>>,
-    /// Until when a request that changes something may be worked at in it.
+    /// The deadline of a changing request in it.
     until: Option<Until>,
 }
 
 impl Place {
-    /// Of what is not counted.
+    /// For requests that are not counted.
     pub(super) const NONE: Self = Self { taken: None, until: None };
 
-    /// The same, for a request that has so long from now on.
+    /// The same slot with a deadline for its request.
     pub(super) fn until(self, until: Until) -> Self {
         Self { until: Some(until), ..self }
     }
 
-    /// Hears a request out that is made in this place, also where whoever asked goes meanwhile: until it is answered, vCenter is at work
-    /// at it. So a change whose asker goes is sent all the same, even one that was not begun, and nobody is told of its end: only looks may be
-    /// dropped by who goes on. What needs no place ends with who asked.
+    /// Completes a request in this slot, even if the caller is dropped meanwhile: until the answer, vCenter works on
+    /// the request. A change is therefore sent even if its caller is dropped before, and its result is lost. Only looks
+    /// may be dropped by a caller that continues. A request without a slot ends with its caller.
     pub(super) async fn hears<T: Send + 'static>(
         &self,
         request: impl Future<Output = std::result::Result<T, Failed>> + Send + 'static,
@@ -57,14 +57,14 @@ impl Place {
         match heard.await {
             Ok(answer) => answer,
             Err(error) if error.is_panic() => panic::resume_unwind(error.into_panic()),
-            // All tasks end with their runtime, the one that waits here as well.
+            // All tasks end with their runtime, and this caller as well.
             Err(_) => std::future::pending().await,
         }
     }
 }
 
 tokio::task_local! {
-    /// The change's place in which a guard is asked here, and on which wire.
+    /// The slot of the change that the current guard is asked about, and the address of its wire.
     static PLACE: (usize, Place);
 }
 
@@ -75,15 +75,15 @@ pub(super) struct Wire {
     pub(super) limits: Limits,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(super) enum Exchange {
-    /// The response, and the cookie that came with it.
+    /// The response and its cookie.
     Response(Element, Option<String>),
     Fault(Fault),
     /// Nothing was sent.
     Unreached(String),
-    /// It was sent, and what came is no answer.
+    /// The request was sent, and no valid answer came.
     Lost(String),
 }
 
@@ -92,12 +92,12 @@ impl Wire {
         Self { transport, settings, clock, limits }
     }
 
-    /// Waits until another request may be made. A wait for updates idles most of the time, and is not counted.
+    /// Waits for a slot. A wait for updates idles most of the time, and is not counted.
     pub(super) async fn place(&self, method: Method) -> Place {
         if method == WAIT_FOR_UPDATES { Place::NONE } else { self.any_place().await }
     }
 
-    /// Waits until another request may be made that is not SOAP.
+    /// Waits for a slot for a request that is not SOAP.
     pub(super) async fn any_place(&self) -> Place {
         let here = |(of, place): &(usize, Place)| (*of == self.address()).then(|| place.clone());
         if let Ok(Some(place)) = PLACE.try_with(here) {
@@ -106,8 +106,8 @@ impl Wire {
         Place { taken: self.limits.calls().take().await.map(Arc::new), until: None }
     }
 
-    /// Asks by who has a place: what is asked by this wire meanwhile, one request after the other, is made in that same place. Tasks that
-    /// the question spawns wait for places of their own, and it may not wait for them.
+    /// Runs a guard's question in a slot: the question's requests by this wire, one after the other, use the same slot.
+    /// Tasks that the question spawns wait for other slots, and the question must not wait for them.
     pub(super) async fn asking<T>(&self, place: &Place, question: impl Future<Output = T>) -> T {
         PLACE.scope((self.address(), place.clone()), question).await
     }
@@ -135,7 +135,7 @@ impl Wire {
             Err(Failed::Unreached(reason)) => return Ok(Exchange::Unreached(reason)),
             Err(Failed::Lost(reason)) => return Ok(Exchange::Lost(reason)),
         };
-        // A fault comes with status 500; what a proxy in front of vCenter says is no envelope.
+        // A fault has status 500. A message of a proxy in front of vCenter is no envelope.
         Ok(match soap::answered(method.name, &String::from_utf8_lossy(&body)) {
             Ok(Answered::Response(response)) => Exchange::Response(response, cookie),
             Ok(Answered::Fault(fault)) => Exchange::Fault(Fault::of_answer(&fault)),

@@ -1,4 +1,4 @@
-//! In which order vSphere HA starts VMs after a host has failed, and whether it does.
+//! The order in which vSphere HA restarts VMs after the failure of a host.
 
 use crate::changes::Changes;
 use crate::client::Client;
@@ -6,18 +6,18 @@ use crate::error::Result;
 use crate::reference::MoRef;
 use crate::soap::Element;
 
-/// What HA does with a VM (`ClusterDasVmSettings.restartPriority`).
+/// The restart of a VM by HA (`ClusterDasVmSettings.restartPriority`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartPriority {
-    /// It is not started again.
+    /// It is not restarted.
     Disabled,
-    /// After others.
+    /// After the others.
     Low,
-    /// Between others.
+    /// Between the others.
     Medium,
-    /// Before others.
+    /// Before the others.
     High,
-    /// First of all.
+    /// Before all others.
     Highest,
 }
 
@@ -30,18 +30,18 @@ impl RestartPriority {
         (Self::Highest, "highest"),
     ];
 
-    /// As the API says it.
+    /// The API's name of the priority.
     pub fn said(self) -> &'static str {
         Self::ALL.iter().find(|(priority, _)| *priority == self).map_or("medium", |(_, said)| said)
     }
 }
 
-/// The priority of a VM that has overrides and none of its priority (`ClusterDasVmSettingsRestartPriority`).
+/// The priority of a VM whose override has none (`ClusterDasVmSettingsRestartPriority`).
 const OF_CLUSTER: &str = "clusterRestartPriority";
 /// The values of settings that leave the decision to the cluster: `ClusterDasVmSettings`, `ClusterVmComponentProtectionSettings`.
 const OF_CLUSTERS: [&str; 6] =
     ["", OF_CLUSTER, "clusterIsolationResponse", "-1", "clusterDefault", "useClusterDefault"];
-/// `ClusterDasVmSettings` and `ClusterDasVmConfigInfo` (vSphere Web Services API 8.0).
+/// The order of `ClusterDasVmSettings` and `ClusterDasVmConfigInfo` (vSphere Web Services API 8.0).
 const ORDER: [&str; 5] = [
     "restartPriority",
     "restartPriorityTimeout",
@@ -50,7 +50,7 @@ const ORDER: [&str; 5] = [
     "vmComponentProtectionSettings",
 ];
 
-/// Whether a setting of an override leaves the decision to the cluster: vCenter may fill such settings in.
+/// Whether a setting of an override leaves the decision to the cluster. vCenter may add such settings.
 fn is_of_cluster(setting: &Element) -> bool {
     // Ignored in overrides (reference of `ClusterVmComponentProtectionSettings`).
     if setting.name() == "enableAPDTimeoutForHosts" {
@@ -62,7 +62,7 @@ fn is_of_cluster(setting: &Element) -> bool {
     }
 }
 
-/// What the cluster does otherwise with one VM (`ClusterDasVmConfigInfo`).
+/// The override of the cluster's settings for one VM (`ClusterDasVmConfigInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Override {
     vm: MoRef,
@@ -80,7 +80,7 @@ impl Override {
         settings.iter().any(|setting| setting.name() != "restartPriority" && !is_of_cluster(setting))
     }
 
-    /// All settings with another priority. `info.restartPriority` is deprecated, and has the former one.
+    /// All settings with another priority. `info.restartPriority` is deprecated, and has the old one.
     fn with(&self, priority: &str) -> Element {
         let settings = self.info.child("dasSettings").cloned().unwrap_or_else(|| Element::new("dasSettings"));
         let mut settings = settings.put_text("restartPriority", priority);
@@ -96,18 +96,18 @@ impl Client {
         configuration.all("dasVmConfig").map(read).collect()
     }
 
-    /// What HA does with a VM otherwise than the cluster says for all; none if nothing is said of the VM, or what this
-    /// client does not set.
+    /// HA's priority of a VM, if it overrides the cluster's. `None` if the VM has no override, or one that this client
+    /// does not set.
     ///
     /// # Errors
-    /// When it is no cluster, or cannot be read.
+    /// When it is not a cluster, or cannot be read.
     pub async fn restart_priority(&self, cluster: &MoRef, vm: &MoRef) -> Result<Option<RestartPriority>> {
         let present = self.overrides(cluster).await?.into_iter().find(|present| present.vm == *vm);
         let known = |said: &str| RestartPriority::ALL.iter().find(|(_, name)| *name == said).map(|(known, _)| *known);
         Ok(present.and_then(|present| known(present.said())))
     }
 
-    /// The value of this setting of `ClusterDasVmSettings` in a VM's override.
+    /// The value of a setting of `ClusterDasVmSettings` in a VM's override.
     ///
     /// # Errors
     /// As [`Client::restart_priority`].
@@ -119,11 +119,11 @@ impl Client {
 }
 
 impl Changes<'_> {
-    /// Sets what HA does with a VM; with nothing, what the cluster says for all. Other overrides of the VM stay. Returns whether anything was
-    /// changed.
+    /// Sets HA's priority of a VM. `None` means the cluster's. Other overrides of the VM are unchanged. Returns whether
+    /// a setting changed.
     ///
     /// # Errors
-    /// When the cluster cannot be read, or refuses.
+    /// When the cluster cannot be read, or vCenter rejects the change.
     pub async fn set_restart_priority(
         &self,
         cluster: &MoRef,
@@ -162,7 +162,8 @@ impl Changes<'_> {
         self.change_cluster(cluster, Element::new("dasVmConfigSpec").with(change)).await
     }
 
-    /// Adds (`add`) or edits (`edit`) an override with these settings of `ClusterDasVmSettings` and no others, in the order of that type.
+    /// Adds (`add`) or edits (`edit`) an override with only these settings of `ClusterDasVmSettings`, in the order of
+    /// that type.
     ///
     /// # Errors
     /// `InvalidArgument` if the VM has an override (`add`) or none (`edit`).

@@ -6,18 +6,18 @@ use crate::error::Result;
 use crate::reference::MoRef;
 use crate::soap::Element;
 
-/// A rule that keeps VMs on different hosts. It is named by its name: keys are given anew with each change by some servers.
+/// A rule that keeps VMs on different hosts. Its name identifies it: some servers change the keys with each change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AntiAffinity {
-    /// What names it in its cluster.
+    /// Its identifier in its cluster.
     pub key: i32,
     /// Its name.
     pub name: String,
-    /// The VMs, two at least.
+    /// The VMs, at least two.
     pub vms: Vec<MoRef>,
-    /// Whether it counts.
+    /// Whether the rule applies.
     pub enabled: bool,
-    /// Whether a VM is rather not started than on the host of another one.
+    /// Whether a VM stays off rather than start on the host of another one.
     pub mandatory: bool,
 }
 
@@ -25,7 +25,7 @@ impl Client {
     /// The rules of a cluster that keep VMs apart.
     ///
     /// # Errors
-    /// When it is no cluster, or cannot be read.
+    /// When it is not a cluster, or cannot be read.
     pub async fn anti_affinity_rules(&self, cluster: &MoRef) -> Result<Vec<AntiAffinity>> {
         let configuration = self.cluster_configuration(cluster).await?;
         let rules = configuration.all("rule").filter(|rule| rule.kind() == Some("ClusterAntiAffinityRuleSpec"));
@@ -43,11 +43,11 @@ impl Client {
 }
 
 impl Changes<'_> {
-    /// Makes the rule of a name keep these VMs apart, where hosts allow it: it is made, changed, or found as it is to be.
-    /// Returns whether anything was changed.
+    /// Creates or changes the rule `name` so that it keeps these VMs apart if the hosts allow it. Returns whether the
+    /// rule changed.
     ///
     /// # Errors
-    /// When the cluster cannot be read, or refuses.
+    /// When the cluster cannot be read, or vCenter rejects the change.
     pub async fn keep_apart(&self, cluster: &MoRef, name: &str, vms: &[MoRef]) -> Result<bool> {
         let present = self.client.anti_affinity_rules(cluster).await?.into_iter().find(|rule| rule.name == name);
         let sorted = |vms: &[MoRef]| {
@@ -63,7 +63,7 @@ impl Changes<'_> {
             .of("ClusterAntiAffinityRuleSpec")
             .with(present.as_ref().map(|rule| Element::text("key", rule.key)))
             .with([Element::text("enabled", true), Element::text("name", name), Element::text("mandatory", false)])
-            // Without it vSphere Client may take the rule for the system's; govc and Terraform set it too.
+            // Without it, vSphere Client may show the rule as the system's. govc and Terraform set it too.
             .with([Element::text("userCreated", true)])
             .with(vms.iter().map(|vm| Element::reference("vm", vm)));
         let operation = Element::text("operation", if present.is_some() { "edit" } else { "add" });
@@ -71,10 +71,10 @@ impl Changes<'_> {
         Ok(true)
     }
 
-    /// Removes the rule of a name; returns whether there was one.
+    /// Removes the rule `name`. Returns whether it existed.
     ///
     /// # Errors
-    /// When the cluster cannot be read, or refuses.
+    /// When the cluster cannot be read, or vCenter rejects the change.
     pub async fn remove_rule(&self, cluster: &MoRef, name: &str) -> Result<bool> {
         let rules = self.client.anti_affinity_rules(cluster).await?;
         let Some(rule) = rules.into_iter().find(|rule| rule.name == name) else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! Rules and restart priorities, against scripted answers.
+//! Rules and restart priorities, with scripted answers.
 
 use super::*;
 use crate::fake::{Fake, object, page, reference, service_content, success};
@@ -32,7 +32,7 @@ fn rule(name: &str, enabled: bool) -> String {
 }
 
 #[tokio::test]
-async fn a_rule_is_made_once_and_changed_where_it_differs() {
+async fn a_rule_is_created_once_and_updated() {
     let mut asked = Vec::new();
     for (present, wanted, changed) in [
         (String::new(), vms(&["vm-1", "vm-2"]), true),
@@ -59,7 +59,7 @@ async fn a_rule_is_removed_by_its_name() {
 }
 
 #[tokio::test]
-async fn a_restart_priority_is_set_changed_and_taken_back() {
+async fn a_restart_priority_is_set_changed_and_removed() {
     let said = |priority: &str| {
         let key = reference("key", "VirtualMachine", "vm-1");
         format!(
@@ -149,13 +149,13 @@ async fn an_override_that_only_names_defaults_is_removed() {
         assert!(client.changes(&Unguarded).set_restart_priority(&cluster(), &MoRef::vm("vm-1"), None).await.unwrap());
         let asked = fake.asked("ReconfigureComputeResource_Task")[0].call();
         assert!(asked.contains(&format!("<operation>{operation}</operation>")), "{others}: {asked}");
-        // The deprecated setting is not sent beside the new one.
+        // The deprecated setting is not sent in addition to the new one.
         assert!(!asked.contains("disabled"), "{asked}");
     }
 }
 
 #[tokio::test]
-async fn a_cluster_says_that_it_has_drs_turned_off_to_who_may_see_it() {
+async fn accounts_with_read_access_see_disabled_drs() {
     for (configuration, lacks) in [
         ("<drsConfig><enabled>true</enabled></drsConfig>", false),
         ("<drsConfig><enabled>false</enabled></drsConfig>", true),
@@ -172,7 +172,7 @@ async fn a_cluster_says_that_it_has_drs_turned_off_to_who_may_see_it() {
 }
 
 #[tokio::test]
-async fn a_clone_without_a_host_is_put_onto_any_one_from_9_on() {
+async fn clones_need_no_host_since_version_9() {
     for (version, takes_any) in [("7.0.3.0", false), ("8.0.3.0", false), ("9.0.0.0", true), ("10.0.0.0", true)] {
         let fake = Fake::start().await;
         fake.says("RetrieveServiceContent", &service_content("VirtualCenter", version));

@@ -1,4 +1,4 @@
-//! Reading properties.
+//! Reads properties.
 
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -10,24 +10,25 @@ use crate::soap::Element;
 
 use super::object::Object;
 
-/// How often a list is read from its beginning because its session has ended.
+/// The number of attempts to read a list. An ended session is a reason to read it again.
 const TRIES: usize = 3;
 
 impl Client {
-    /// These properties of an object.
+    /// Reads properties of an object.
     ///
     /// # Errors
-    /// When there is no such object, or it cannot be read.
+    /// When the object does not exist, or cannot be read.
     pub async fn look(&self, object: &MoRef, paths: &[&str]) -> Result<Object> {
         let mut found = self.look_at(std::slice::from_ref(object), paths).await?;
         let not_there = || Error::not_found(format!("looking at {object}"), "vCenter shows no such object");
         found.pop().ok_or_else(not_there)
     }
 
-    /// These properties of several objects, in any order. They may be of different kinds if all have the properties.
+    /// Reads properties of several objects. The answer has any order. The objects may have different kinds if all have
+    /// the properties.
     ///
     /// # Errors
-    /// When one of them is not there, or cannot be read.
+    /// When one of them does not exist, or cannot be read.
     pub async fn look_at(&self, objects: &[MoRef], paths: &[&str]) -> Result<Vec<Object>> {
         if objects.is_empty() {
             return Ok(Vec::new());
@@ -44,11 +45,11 @@ impl Client {
         Err(Error::SessionLost { attempt: "reading properties".to_owned() })
     }
 
-    /// These properties of all objects of some kinds in a folder, a resource pool or a compute resource; with `deep` also of those further
-    /// below.
+    /// Reads properties of all objects of some kinds in a folder, a resource pool or a compute resource. With `deep`,
+    /// also of objects further below.
     ///
     /// # Errors
-    /// When the container is not there, or cannot be read.
+    /// When the container does not exist, or cannot be read.
     pub async fn list(&self, container: &MoRef, kinds: &[&str], deep: bool, paths: &[&str]) -> Result<Vec<Object>> {
         let manager = self.service().manager("viewManager")?;
         for _ in 0..TRIES {
@@ -58,7 +59,7 @@ impl Client {
             let response = self.call(CREATE_CONTAINER_VIEW, &manager, arguments.collect()).await?;
             let view = response.need_reference("returnval")?;
             let spec = filter(kinds.iter().copied(), paths).with([in_view(&view)]);
-            // The view goes with the session: without it there is nothing that could be asked again.
+            // The view ends with the session. A repeated request would not find it.
             let retrieve = Method { effect: Effect::OfSession, ..RETRIEVE_PROPERTIES };
             let found = self.pages(retrieve, &spec).await;
             if let Err(Error::SessionLost { .. }) = found {
@@ -72,13 +73,13 @@ impl Client {
         Err(Error::SessionLost { attempt: format!("listing what is in {container}") })
     }
 
-    /// All pages of an answer.
+    /// Reads all pages of an answer.
     async fn pages(&self, first: Method, spec: &Element) -> Result<Vec<Object>> {
         let collector = self.service().manager("propertyCollector")?;
         let options = Element::new("options").with([Element::text("maxObjects", self.settings().page)]);
         let mut response = self.call(first, &collector, vec![spec.clone(), options]).await?;
         let mut objects = Vec::new();
-        // Without a result nothing was found.
+        // An answer without a result has no objects.
         while let Some(result) = response.child("returnval") {
             for content in result.all("objects") {
                 objects.push(Object::read(content)?);

@@ -1,5 +1,5 @@
-//! The property collector: exact properties of objects, page by page, and waiting for their changes. Whole objects and whole
-//! inventories are never asked for.
+//! The property collector: reads named properties of objects page by page, and waits for their changes. The client
+//! never reads whole objects or inventories.
 
 mod look;
 mod object;

@@ -1,4 +1,4 @@
-//! An object's properties, as far as they were asked for.
+//! The requested properties of an object.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::soap::{Element, Malformed};
 /// Properties of an object.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Whose they are.
+    /// The object.
     pub reference: MoRef,
     values: BTreeMap<String, Element>,
     missing: BTreeMap<String, Fault>,
@@ -23,7 +23,7 @@ impl Object {
         let mut object =
             Self { reference: content.need_reference("obj")?, values: BTreeMap::new(), missing: BTreeMap::new() };
         for property in content.all("propSet") {
-            // vCenter leaves out what is not set; vcsim names it, without a value.
+            // vCenter leaves out unset properties. vcsim names them without a value.
             if let Some(value) = property.child("val") {
                 object.values.insert(property.need_parsed("name")?, value.clone());
             }
@@ -34,7 +34,7 @@ impl Object {
         Ok(object)
     }
 
-    /// Takes changes of the properties in (`ObjectUpdate.changeSet`).
+    /// Applies changes of the properties (`ObjectUpdate.changeSet`).
     pub(super) fn update(&mut self, update: &Element) {
         for change in update.all("changeSet") {
             let Some(name) = change.text_of("name") else { continue };
@@ -49,22 +49,22 @@ impl Object {
         Self { reference, values: BTreeMap::new(), missing: BTreeMap::new() }
     }
 
-    /// A property; none if it is not set, or cannot be read.
+    /// A property. `None` if it is unset or unreadable.
     pub fn get(&self, path: &str) -> Option<&Element> {
         self.values.get(path)
     }
 
-    /// The text of a property; empty if it is not set.
+    /// The text of a property. Empty if it is unset.
     pub fn text(&self, path: &str) -> &str {
         self.get(path).map(Element::value).unwrap_or_default()
     }
 
-    /// A property, understood; none if it is not set.
+    /// The parsed value of a property. `None` if it is unset or has another form.
     pub fn parsed<T: FromStr>(&self, path: &str) -> Option<T> {
         self.text(path).trim().parse().ok()
     }
 
-    /// Whether a property says yes.
+    /// Whether a property is true.
     pub fn flag(&self, path: &str) -> bool {
         matches!(self.text(path).trim(), "true" | "1")
     }
@@ -79,10 +79,10 @@ impl Object {
         self.get(path).map(Element::references).unwrap_or_default()
     }
 
-    /// A property that the object has to have.
+    /// A property that the object must have.
     ///
     /// # Errors
-    /// When it is not set, or cannot be read: with vCenter's reason, such as a missing privilege.
+    /// When it is unset or unreadable, with vCenter's reason, such as a missing privilege.
     pub fn need(&self, path: &str) -> Result<&Element> {
         self.get(path).ok_or_else(|| {
             let attempt = format!("reading {path} of {}", self.reference);
@@ -93,10 +93,10 @@ impl Object {
         })
     }
 
-    /// The same of a property that is always set: where it is not shown, the account may not read the object.
+    /// A property that is always set: if it is missing, the account may not read the object.
     ///
     /// # Errors
-    /// [`Error::Unreadable`] with `on`, what people call the object on which `System.Read` is missing.
+    /// [`Error::Unreadable`] with `on`, the users' name of the object on which `System.Read` is missing.
     pub(crate) fn need_readable(&self, path: &str, on: &str) -> Result<&Element> {
         match self.missing.get(path) {
             Some(fault) if !fault.is("NoPermission") => self.need(path),

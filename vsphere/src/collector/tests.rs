@@ -1,4 +1,4 @@
-//! Pages, lists and watches, against scripted answers.
+//! Pages, lists and watches, with scripted answers.
 
 use super::Watch;
 use crate::fake::{Fake, Reply, object, page, reference, updates};
@@ -17,7 +17,7 @@ fn folder() -> MoRef {
 }
 
 #[tokio::test]
-async fn a_list_is_read_page_by_page_and_its_view_given_back() {
+async fn lists_are_read_page_by_page() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.says("CreateContainerView", VIEW);
@@ -37,7 +37,7 @@ async fn a_list_is_read_page_by_page_and_its_view_given_back() {
 }
 
 #[tokio::test]
-async fn a_list_whose_session_ends_is_read_from_its_beginning() {
+async fn lists_of_ended_sessions_start_again() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.says("CreateContainerView", VIEW);
@@ -54,7 +54,7 @@ async fn a_list_whose_session_ends_is_read_from_its_beginning() {
 }
 
 #[tokio::test]
-async fn an_empty_folder_has_nothing_in_it_and_an_object_that_is_gone_is_named() {
+async fn missing_objects_are_named_in_the_error() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.says("CreateContainerView", VIEW);
@@ -76,7 +76,7 @@ async fn an_empty_folder_has_nothing_in_it_and_an_object_that_is_gone_is_named()
 }
 
 #[tokio::test]
-async fn a_watch_tells_changes_and_reads_again_what_may_be_lost() {
+async fn a_watch_rereads_after_lost_updates() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.runs("none", []);

@@ -1,4 +1,4 @@
-//! Waiting for changes of an object's properties.
+//! Waits for changes of an object's properties.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::treatment::Outcome;
 use super::look::filter;
 use super::object::Object;
 
-/// An object that is watched, by a property collector of its own: waits do not disturb each other.
+/// An object that is watched with a separate property collector, so that waits do not disturb each other.
 pub(crate) struct Watch {
     client: Client,
     paths: Vec<&'static str>,
@@ -20,7 +20,7 @@ pub(crate) struct Watch {
     at: Option<At>,
 }
 
-/// How far the collector's updates were read.
+/// The last update that was read from the collector.
 struct At {
     collector: MoRef,
     version: String,
@@ -31,12 +31,14 @@ impl Watch {
         Self { client: client.clone(), paths: paths.to_vec(), seen: Object::empty(object), at: None }
     }
 
-    /// Waits for a change, at most `limit`, and tells how the object is. At first, and when updates are lost, it tells so at once.
+    /// Waits for a change, at most `limit`, and returns the object's properties. At first, and after lost updates, it
+    /// returns at once.
     ///
     /// # Errors
-    /// When the object is gone or cannot be read now; the next call begins anew.
+    /// When the object is missing or cannot be read now. The next call starts again.
     pub(crate) async fn next(&mut self, limit: Duration) -> Result<&Object> {
-        // What was lost on the way is in no later update: after a silence, and after an error, the properties are read.
+        // A lost update is not in a later one. After a wait without updates, and after an error, the properties are
+        // read.
         let is_updated = self.updates(limit).await.unwrap_or_else(|error| {
             log::debug!("waiting for {}: {error}", self.seen.reference);
             self.abandon();
@@ -48,7 +50,7 @@ impl Watch {
         Ok(&self.seen)
     }
 
-    /// Gives the collector back.
+    /// Destroys the collector.
     pub(crate) async fn close(mut self) {
         if let Some(at) = self.at.take() {
             give_back(self.client.clone(), at).await;
@@ -69,7 +71,7 @@ impl Watch {
         let updates = set.all("filterSet").flat_map(|filter| filter.all("objectSet"));
         let (watched, mut changed) = (self.seen.reference.clone(), false);
         for update in updates.filter(|update| update.reference_of("obj").as_ref() == Some(&watched)) {
-            // Of an object that is gone there is nothing to take in; to read it says so.
+            // An object that has left has no changes. Reading it reports that it is missing.
             if update.text_of("kind") == Some("leave") {
                 return Ok(false);
             }
@@ -79,7 +81,7 @@ impl Watch {
         Ok(changed)
     }
 
-    /// Gives the collector back meanwhile, if there is one.
+    /// Destroys the collector in the background, if it exists.
     fn abandon(&mut self) {
         if let Some(at) = self.at.take() {
             self.client.give_back(give_back(self.client.clone(), at));
@@ -94,16 +96,16 @@ impl Watch {
         let spec = filter(std::iter::once(object.kind.as_str()), &self.paths)
             .with([Element::new("objectSet").with([Element::reference("obj", object)])])
             .named("spec");
-        // From here on it is given back, whatever follows.
+        // From here on the collector is always destroyed.
         self.at = Some(At { collector: collector.clone(), version: String::new() });
         self.client.call(CREATE_FILTER, &collector, vec![spec, Element::text("partialUpdates", false)]).await?;
         Ok(())
     }
 }
 
-/// Whether an object is seen to become what a change that got no answer was to make of it: vCenter may still be at work at that, so that
-/// it is watched for as long as a look may take. `judge` says whether it has, or none as long as it may yet. An object that is gone, or
-/// cannot be read, says nothing.
+/// Watches whether an object becomes what a change without an answer had to make of it. The watch lasts as long as a
+/// look may take, because vCenter may still work on the change. `judge` returns the result, or `None` while it may
+/// still change. A missing or unreadable object counts as `false`.
 pub(crate) async fn becomes(
     client: &Client,
     object: &MoRef,
@@ -120,7 +122,7 @@ pub(crate) async fn becomes(
                 None if left.is_zero() => break false,
                 None => {}
             },
-            // What has lost the answer may last for a while.
+            // The cause of the lost answer may last for a while.
             Err(error) if error.outcome() == Outcome::Transient && !left.is_zero() => {
                 failures += 1;
                 tokio::time::sleep(client.settings().pause_before(failures)).await;
@@ -135,7 +137,7 @@ pub(crate) async fn becomes(
     became
 }
 
-/// For a wait that is abandoned.
+/// For a wait that is dropped.
 impl Drop for Watch {
     fn drop(&mut self) {
         self.abandon();

@@ -1,4 +1,4 @@
-//! One HTTP request after another, none sent twice.
+//! Sends HTTP requests, none of them twice.
 
 use std::fs;
 use std::time::Duration;
@@ -12,26 +12,30 @@ use super::trust::Trust;
 use crate::error::{Error, Result};
 use crate::method::Endpoint;
 
-/// An answer that is longer is none. What is asked of many objects at once is written by hosts and by users who may change these, and is a
-/// few KiB of each; guests write into none of it ([`crate::Client::vms_with`]), so that none of them makes a page as long as this.
+/// The longest accepted answer, in bytes. Answers about many objects have a few KiB of each. Hosts and operators with
+/// rights on the objects write their content, guests do not ([`crate::Client::vms_with`]). So no guest can make a page
+/// this long.
 const LONGEST: usize = 64 << 20;
-/// Of uploads. What else is asked of the server gives up connecting after [`UNACKNOWLEDGED`], which Linux heeds in SYN_SENT as well: over a
-/// line with longer round trips there is no connection.
+/// The time to connect for uploads. Other requests stop connecting after [`UNACKNOWLEDGED`], which Linux also applies
+/// in SYN_SENT. A link with longer round trips gets no connection.
 const CONNECTING: Duration = Duration::from_secs(10);
-/// How long sent data may stay unacknowledged. Then the kernel ends the connection, also a closed one with a request in its buffer, which it
-/// would send again otherwise (tcp(7), `TCP_USER_TIMEOUT`).
+/// How long sent data may be unacknowledged. Then the kernel ends the connection (tcp(7), `TCP_USER_TIMEOUT`), even a
+/// closed one. Otherwise it would send a request in the buffer of a closed connection again.
 ///
-/// A network that fails over for longer leaves each change that is under way in doubt: 15 to 20 s would outlast a firewall's failover. That
-/// does not fit the lease: a successor waits 20 s (`MARGIN` of fleet) for requests of its predecessor. A change is given up
-/// [`crate::CHANGE_LIMIT`] = 14 s after its permission and may arrive [`GONE`] = 4 + 1 s later: 14 + 5 = 19 < 20. With 15 s here 3 s would
-/// remain for a change, in which vCenter has to begin a task. With 14 s for a change `MARGIN` would have to exceed 30 s, and an earlier
-/// program that takes over waits 20 s: it would begin while requests of its predecessor may still arrive.
+/// A network that fails over for longer leaves each change under way in doubt: 15 to 20 s would outlast a firewall's
+/// failover. That does not fit the lease: a successor waits 20 s (`MARGIN` of fleet) for requests of its predecessor. A
+/// change is given up [`crate::CHANGE_LIMIT`] = 14 s after its permission and may arrive [`GONE`] = 4 + 1 s later: 14 +
+/// 5 = 19 < 20. With 15 s here, 3 s would remain for a change, in which vCenter has to start a task. With 14 s for a
+/// change, `MARGIN` would have to exceed 30 s. An earlier program that takes over waits 20 s: it would start while
+/// requests of its predecessor may still arrive.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(4);
-/// So long after a request was given up it may still arrive. Linux counts `TCP_USER_TIMEOUT` from the first retransmission (`retrans_stamp`
-/// in net/ipv4/tcp_timer.c and tcp_output.c), and that follows the writing after a time-out: of 0.2 to 0.4 s near by, of 1 s at first (RFC
-/// 6298), of 1.5 s over a line whose round trip takes half a second. Whoever goes by this leaves half a second more for such a one.
+/// The time after giving up a request in which it may still arrive. Linux counts `TCP_USER_TIMEOUT` from the first
+/// retransmission (`retrans_stamp` in net/ipv4/tcp_timer.c and tcp_output.c), which follows the first sending after a
+/// time-out. The time-out is 0.2 to 0.4 s on a short link, and 1 s at first (RFC 6298). On a link whose round trip
+/// takes half a second, it is 1.5 s. Users of this value add half a second for such a link.
 pub const GONE: Duration = UNACKNOWLEDGED.saturating_add(Duration::from_secs(1));
-/// vCenter's proxy ends idle connections after a while. One that is used just then loses its request, so it is not kept long.
+/// vCenter's proxy ends idle connections after some time. A request on a connection that ends is lost, so connections
+/// are not kept long.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Connections to one server.
@@ -43,7 +47,7 @@ pub(crate) struct Transport {
     server: Url,
 }
 
-/// What a server answers.
+/// The answer of a server.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -51,18 +55,18 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// No answer.
+/// The reason why no answer came.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// There is no connection; nothing was sent.
+    /// No connection was made, so nothing was sent.
     Unreached(String),
     /// The request was sent, at least in part.
     Lost(String),
 }
 
 impl Transport {
-    /// Connections to the server of an address, such as `vcenter.example.org` or `https://10.0.0.5:8443`. What is not on this machine
-    /// is spoken to over HTTPS only.
+    /// Connections to the server of an address, such as `vcenter.example.org` or `https://10.0.0.5:8443`. Connections
+    /// to other machines use HTTPS only.
     pub(crate) fn new(address: &str, trust: &Trust) -> Result<Self> {
         let attempt = || format!("setting up connections to {address}");
         let server = server(address).map_err(|reason| Error::refused(attempt(), reason))?;
@@ -82,7 +86,7 @@ impl Transport {
         &self.http
     }
 
-    /// The client for uploads to this server: a datastore behind it may stand still for longer than [`UNACKNOWLEDGED`].
+    /// The client for uploads to this server. The datastore may pause for longer than [`UNACKNOWLEDGED`].
     pub(crate) fn uploads(&self) -> &reqwest::Client {
         &self.uploads
     }
@@ -116,17 +120,17 @@ impl Transport {
     }
 }
 
-/// The beginning of a client that trusts only whom it is to trust.
+/// A client builder with this trust only.
 fn trusting(trust: &Trust) -> Result<ClientBuilder> {
     Ok(match trust {
         Trust::System => builder(),
         Trust::Authorities(file) => {
             let certificates = fs::read(file).map_err(|error| error.to_string()).and_then(|pem| authorities(&pem));
-            let wrong = |reason| Error::refused(format!("reading the authorities in {}", file.display()), reason);
+            let wrong = |reason| Error::refused(format!("reading the CA certificates in {}", file.display()), reason);
             builder().tls_certs_only(certificates.map_err(wrong)?)
         }
         Trust::Certificates(pem) => {
-            let wrong = |reason| Error::refused("reading the authorities that were given", reason);
+            let wrong = |reason| Error::refused("reading the given CA certificates", reason);
             builder().tls_certs_only(authorities(pem.as_bytes()).map_err(wrong)?)
         }
         Trust::Thumbprint(thumbprint) => pinned_builder(Pin::Sha256(thumbprint.0))?,
@@ -141,7 +145,7 @@ fn authorities(pem: &[u8]) -> std::result::Result<Vec<Certificate>, String> {
     Ok(certificates)
 }
 
-/// A client for uploads to whoever shows a certificate; they go straight there.
+/// A client for uploads to a server with a pinned certificate, without a proxy.
 pub(crate) fn upload_client(pin: Pin) -> Result<reqwest::Client> {
     let wrong = |error: reqwest::Error| Error::refused("setting up connections for an upload", chain(&error));
     pinned_builder(pin)?.build().map_err(wrong)
@@ -154,7 +158,7 @@ fn pinned_builder(pin: Pin) -> Result<ClientBuilder> {
 
 fn builder() -> ClientBuilder {
     let builder = reqwest::Client::builder().no_proxy().connect_timeout(CONNECTING).pool_idle_timeout(IDLE);
-    // A request that was sent is sent again by nobody but whoever knows what it does.
+    // Only the caller, which knows the request's effect, may repeat it.
     builder.retry(retry::never()).redirect(reqwest::redirect::Policy::none())
 }
 
@@ -193,7 +197,7 @@ pub(crate) fn failed(error: reqwest::Error) -> Failed {
     if is_unreached { Failed::Unreached(words) } else { Failed::Lost(words) }
 }
 
-/// An error and what is behind it, each said once.
+/// An error and its causes, without repeated texts.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let (mut said, mut next) = (error.to_string(), error.source());
     while let Some(behind) = next {

@@ -1,4 +1,4 @@
-//! The way to a server: whom it trusts, and one HTTP request after another. Knows nothing of sessions.
+//! Connections to a server: the trust in it, and HTTP requests. The module knows nothing of sessions.
 
 mod http;
 mod pinned;

@@ -1,28 +1,28 @@
-//! Whom a connection trusts.
+//! The trust of a connection.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// How a server proves that it is the one that is meant.
+/// The proof of a server's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// By an authority of the operating system.
+    /// A certificate of a CA of the operating system.
     System,
-    /// By an authority in this file of certificates in PEM, and no other.
+    /// A certificate of a CA in this PEM file, and of no other.
     Authorities(PathBuf),
-    /// By an authority among these certificates in PEM, and no other.
+    /// A certificate of one of these CAs in PEM, and of no other.
     Certificates(String),
-    /// By showing the certificate of this thumbprint, whoever has signed it.
+    /// The certificate with this thumbprint, by any issuer.
     Thumbprint(Thumbprint),
 }
 
-/// SHA-256 of a certificate in DER. Read and shown as vSphere Client and `openssl x509 -fingerprint -sha256` show it: pairs
-/// of hexadecimal digits between colons; the colons may be left out.
+/// SHA-256 of a certificate in DER. Read and written as by vSphere Client and `openssl x509 -fingerprint -sha256`:
+/// pairs of hexadecimal digits between colons. The colons may be left out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Thumbprint(pub [u8; 32]);
 
-/// A text is no thumbprint.
+/// The text is not a thumbprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a thumbprint has 64 hexadecimal digits: it is the SHA-256 of the certificate")]
 pub struct InvalidThumbprint;

@@ -20,16 +20,16 @@ pub struct File {
     pub size: u64,
     /// Whether it is a directory.
     pub is_directory: bool,
-    /// When it was changed, as XML Schema writes it; empty if vCenter does not say.
+    /// The time of the last change, in the form of XML Schema. Empty if vCenter does not report it.
     pub changed: String,
 }
 
 impl Client {
-    /// What is in a directory of a datastore under names of a pattern, such as `*.vmdk`. A search that nobody waits for any more is
-    /// ended: on a datastore that hangs it would go on for as long as that does, and the next one beside it.
+    /// The entries of a directory whose names match a pattern, such as `*.vmdk`. If the wait is dropped, the search is
+    /// cancelled. Otherwise it would run as long as a datastore hangs, in parallel with the next one.
     ///
     /// # Errors
-    /// [`crate::Outcome::NotFound`] when there is no such directory.
+    /// [`crate::Outcome::NotFound`] if the directory does not exist.
     pub async fn files(&self, datastore: &MoRef, directory: &DatastorePath, pattern: &str) -> Result<Vec<File>> {
         let attempt = || format!("listing {directory}");
         let browser = self.look(datastore, &["browser"]).await?;
@@ -51,7 +51,7 @@ impl Client {
     }
 }
 
-/// A search that is under way. It is ended when it goes before it has ended.
+/// A search that is under way. It is cancelled if it is dropped before its end.
 struct Search<'a> {
     client: &'a Client,
     task: Option<MoRef>,
@@ -77,7 +77,7 @@ impl Drop for Search<'_> {
 }
 
 async fn cancel(client: Client, task: MoRef) {
-    // It ends what only looks, and which this client itself has begun.
+    // The task only reads, and this client started it.
     if let Err(error) = client.perform(CANCEL_TASK, &task, Vec::new(), &Unguarded).await {
         log::debug!("a search of a datastore was not ended, and goes on: {error}");
     }
@@ -94,10 +94,10 @@ fn file(info: &Element) -> File {
 }
 
 impl Changes<'_> {
-    /// Makes a directory, one level. Of two who make it at once, one is told that it is there.
+    /// Creates a directory, one level. Of two callers at once, one gets the error.
     ///
     /// # Errors
-    /// `FileAlreadyExists` when it is there.
+    /// `FileAlreadyExists` if it exists.
     pub async fn make_directory(&self, directory: &DatastorePath, datacenter: &MoRef) -> Result<()> {
         let manager = self.client.service().manager("fileManager")?;
         let arguments = vec![
@@ -108,10 +108,11 @@ impl Changes<'_> {
         self.change(MAKE_DIRECTORY, &manager, arguments).await.map(drop)
     }
 
-    /// Gives a file, or a directory with all that is in it, another path on its datastore. No file of a disk: that is no longer one then.
+    /// Moves a file, or a directory with its content, to another path on its datastore. Not for files of disks, which
+    /// would no longer be disks.
     ///
     /// # Errors
-    /// `FileNotFound`, `FileLocked`; `FileAlreadyExists` where there is something.
+    /// `FileNotFound`, `FileLocked`. `FileAlreadyExists` if the new path exists.
     pub async fn move_file(&self, from: &DatastorePath, to: &DatastorePath, datacenter: &MoRef) -> Result<()> {
         let manager = self.client.service().manager("fileManager")?;
         let arguments = vec![
@@ -124,7 +125,7 @@ impl Changes<'_> {
         self.run(MOVE_DATASTORE_FILE, &manager, arguments).await.map(drop)
     }
 
-    /// Deletes a file, or a directory **with all that is in it**.
+    /// Deletes a file, or a directory **with its content**.
     ///
     /// # Errors
     /// `FileNotFound`, `FileLocked`.

@@ -1,4 +1,4 @@
-//! Datastores: their room and state, and their files.
+//! Datastores: their space and state, and their files.
 
 mod browse;
 mod path;

@@ -8,11 +8,11 @@ use std::str::FromStr;
 pub struct DatastorePath {
     /// The datastore's name.
     pub datastore: String,
-    /// Below the datastore's top; empty for the top itself.
+    /// The path from the datastore's top. Empty for the top itself.
     pub path: String,
 }
 
-/// A text is no path on a datastore.
+/// A text that is not a path on a datastore.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no path on a datastore: those are written \"[datastore] directory/file\"")]
 pub struct InvalidPath(pub String);
@@ -23,7 +23,7 @@ impl DatastorePath {
         Self { datastore: datastore.into(), path: path.into() }
     }
 
-    /// What is in it under this name.
+    /// The path of `name` in this directory.
     #[must_use]
     pub fn join(&self, name: &str) -> Self {
         let path =
@@ -31,7 +31,7 @@ impl DatastorePath {
         Self { datastore: self.datastore.clone(), path }
     }
 
-    /// The directory that it is in; none for the datastore's top.
+    /// The path of the parent directory. `None` for the datastore's top.
     pub fn parent(&self) -> Option<Self> {
         let path = self.path.trim_end_matches('/');
         let above = path.rsplit_once('/').map_or("", |(above, _)| above);

@@ -8,7 +8,7 @@ use crate::reference::MoRef;
 /// A datastore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datastore {
-    /// What names it.
+    /// Its reference.
     pub reference: MoRef,
     /// Its name, unique in its data center.
     pub name: String,
@@ -16,20 +16,20 @@ pub struct Datastore {
     pub kind: String,
     /// Its size in bytes.
     pub capacity: u64,
-    /// What is free of it, in bytes, as of vCenter's last look.
+    /// Its free space in bytes, at the time of vCenter's last update.
     pub free: u64,
-    /// Whether any host reaches it.
+    /// Whether a host can access it.
     pub accessible: bool,
-    /// Whether several hosts reach it.
+    /// Whether several hosts can access it.
     pub shared: bool,
-    /// `normal`, or that it is in maintenance or on its way there: VMs are put elsewhere then.
+    /// `normal`, or a state of maintenance, in which it takes no VMs.
     pub maintenance: String,
-    /// The datastore cluster that it is in.
+    /// The datastore cluster of the datastore.
     pub pod: Option<MoRef>,
 }
 
 impl Datastore {
-    /// Whether VMs can be put onto it now.
+    /// Whether VMs can be placed on it now.
     pub fn takes_vms(&self) -> bool {
         self.accessible && self.maintenance == "normal"
     }
@@ -47,15 +47,15 @@ const PATHS: &[&str] = &[
 ];
 
 impl Client {
-    /// A datastore.
+    /// Reads a datastore.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read.
+    /// When it does not exist, or cannot be read.
     pub async fn datastore(&self, datastore: &MoRef) -> Result<Datastore> {
         read(&self.look(datastore, PATHS).await?)
     }
 
-    /// The datastores in a folder, those in its datastore clusters among them.
+    /// The datastores in a folder, with those in its datastore clusters.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -74,7 +74,7 @@ fn read(datastore: &Object) -> Result<Datastore> {
         free: datastore.parsed("summary.freeSpace").unwrap_or_default(),
         accessible: datastore.flag("summary.accessible"),
         shared: datastore.flag("summary.multipleHostAccess"),
-        // Left out by what knows no maintenance.
+        // Datastores without maintenance leave it out.
         maintenance: if said.is_empty() { "normal" } else { said }.to_owned(),
         pod: datastore.reference_at("parent").filter(|parent| parent.kind == "StoragePod"),
     })

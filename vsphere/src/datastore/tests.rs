@@ -1,4 +1,4 @@
-//! Datastores and their files, against scripted answers.
+//! Datastores and their files, with scripted answers.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn datastore(id: &str, more: &[(&str, &str)]) -> String {
 }
 
 #[tokio::test]
-async fn datastores_in_maintenance_and_those_of_clusters_are_told_apart() {
+async fn datastores_show_maintenance_and_cluster() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
@@ -44,7 +44,7 @@ async fn datastores_in_maintenance_and_those_of_clusters_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_directory_is_listed_and_one_that_is_not_there_is_not_an_empty_one() {
+async fn a_missing_directory_is_not_an_empty_one() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let (store, top) = (MoRef::new("Datastore", "ds-1"), DatastorePath::new("ds", "a"));
@@ -76,7 +76,7 @@ async fn a_directory_is_listed_and_one_that_is_not_there_is_not_an_empty_one() {
 }
 
 #[tokio::test]
-async fn a_search_that_nobody_waits_for_is_ended_and_one_that_has_ended_is_not() {
+async fn only_running_dropped_searches_are_cancelled() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let (store, top) = (MoRef::new("Datastore", "ds-1"), DatastorePath::new("ds", "a"));
@@ -86,7 +86,7 @@ async fn a_search_that_nobody_waits_for_is_ended_and_one_that_has_ended_is_not()
     fake.says("CancelTask", "");
     let begins = |task: &str| fake.says("SearchDatastore_Task", &reference("returnval", "Task", task));
     let ended = |task: &str| fake.asked("CancelTask").iter().filter(|asked| asked.call().contains(task)).count();
-    // The datastore hangs, and whoever has asked gives up.
+    // The datastore hangs, and the caller gives up.
     fake.replies("WaitForUpdatesEx", [Reply::When(Arc::new(Notify::new()), Box::new(Reply::Cut))]);
     for (times, task) in (1..).zip(["task-7", "task-8"]) {
         begins(task);
@@ -97,7 +97,7 @@ async fn a_search_that_nobody_waits_for_is_ended_and_one_that_has_ended_is_not()
         fake.arrived("CancelTask", times).await;
         assert_eq!((ended(task), fake.count("SearchDatastore_Task")), (1, times));
     }
-    // It hangs for longer than a task may take.
+    // It hangs for longer than the task limit.
     begins("task-9");
     let running = updates("1", "Task", "task-9", &[("info.state", "running")]);
     fake.replies("WaitForUpdatesEx", [Reply::Response(running)]);
@@ -117,7 +117,7 @@ async fn a_search_that_nobody_waits_for_is_ended_and_one_that_has_ended_is_not()
 }
 
 #[tokio::test]
-async fn a_directory_is_given_another_name_and_takes_no_others_place() {
+async fn a_renamed_directory_replaces_no_other() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let [from, to] = ["a", "b"].map(|path| DatastorePath::new("ds", path));
@@ -133,7 +133,7 @@ async fn a_directory_is_given_another_name_and_takes_no_others_place() {
 }
 
 #[tokio::test]
-async fn a_directory_is_made_once_and_deleted() {
+async fn a_directory_is_created_once_and_deleted() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let (directory, datacenter) = (DatastorePath::new("ds", "a/b"), MoRef::new("Datacenter", "datacenter-2"));
@@ -189,7 +189,7 @@ async fn files_are_written_and_read_under_the_session() {
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_file_that_was_written_is_not_read_without_end() {
+async fn answers_to_written_files_are_bounded() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let url = client.server().join("folder/entry").unwrap();

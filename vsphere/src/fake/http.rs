@@ -1,4 +1,4 @@
-//! HTTP/1.1 as far as the client speaks it: a request with its body, an answer, and the next one.
+//! The part of HTTP/1.1 that the client uses: a request with its body, an answer, and the next request.
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 
@@ -66,7 +66,7 @@ async fn read(stream: &mut BufReader<impl AsyncRead + AsyncWrite + Unpin>) -> Op
         Some((_, call)) => call.split([' ', '>']).next()?.to_owned(),
         None => line.rsplit_once(' ')?.0.to_owned(),
     };
-    // Of an upload that was cut off a test sees as much as came.
+    // For an upload that was cut off, a test sees the part that arrived.
     let method = if is_whole { method } else { format!("{method} cut off") };
     Some(Asked { method, head: lower, body })
 }

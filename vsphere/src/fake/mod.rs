@@ -1,5 +1,5 @@
-//! A vCenter of a few scripted answers, for tests: each method has a queue of replies, of which the last is given again and
-//! again. What was asked is kept.
+//! A vCenter with scripted answers, for tests. Each method has a queue of replies, the last of which is repeated. All
+//! requests are kept.
 
 mod http;
 mod replies;
@@ -20,25 +20,25 @@ use crate::connection::{Thumbprint, Trust};
 use crate::guard::Fence;
 use crate::secret::Secret;
 
-/// What a request is answered with.
+/// The reply to a request.
 #[derive(Clone)]
 pub(crate) enum Reply {
-    /// What is within the response.
+    /// The content of the response.
     Response(String),
     /// A fault of this type, with fields.
     Fault(&'static str, String),
-    /// An HTTP status, and a body that is no envelope.
+    /// An HTTP status, and a body that is not an envelope.
     Status(u16, String),
     /// The request is read, and the connection ends.
     Cut,
-    /// The reply comes when somebody says so.
+    /// The reply follows a notification.
     When(Arc<Notify>, Box<Reply>),
 }
 
 /// A request that arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    /// The SOAP method; for all else the HTTP method and the path.
+    /// The SOAP method. For other requests, the HTTP method and the path.
     pub(crate) method: String,
     /// The headers, in lower case.
     pub(crate) head: String,
@@ -50,7 +50,7 @@ impl Asked {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// What is within the SOAP body.
+    /// The content of the SOAP body.
     pub(crate) fn call(&self) -> String {
         let text = self.text();
         let (_, call) = text.split_once("<soapenv:Body>").unwrap_or(("", &text));
@@ -66,7 +66,7 @@ struct Script {
     arrived: Arc<Notify>,
 }
 
-/// A server of scripted answers on loopback; it ends with its runtime.
+/// A server with scripted answers on loopback. It ends with its runtime.
 #[derive(Clone)]
 pub(crate) struct Fake {
     script: Arc<Mutex<Script>>,
@@ -74,7 +74,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// A server that knows how a session begins and ends.
+    /// A server with answers for the begin and the end of a session.
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -94,12 +94,12 @@ impl Fake {
         fake
     }
 
-    /// Serves one connection that somebody else accepted.
+    /// Serves one connection that a test accepted.
     pub(crate) async fn serve(&self, stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin) {
         http::serve(stream, self).await;
     }
 
-    /// A client of it that has logged in, without long pauses.
+    /// A logged-in client of it, without long pauses.
     pub(crate) async fn client(&self) -> Client {
         Client::connect(self.connect()).await.unwrap()
     }
@@ -110,7 +110,7 @@ impl Fake {
             wait: Duration::from_secs(5),
             lease_interval: Duration::from_millis(20),
             keep_alive: Duration::from_secs(3600),
-            // Longer than this machine may stand still meanwhile.
+            // Longer than this machine may pause meanwhile.
             returns: Duration::from_secs(3600),
             page: 2,
             ..Settings::default()
@@ -125,32 +125,32 @@ impl Fake {
         }
     }
 
-    /// Answers a method with this from now on.
+    /// Sets the answer of a method.
     pub(crate) fn says(&self, method: &str, response: &str) {
         self.replies(method, [Reply::Response(response.to_owned())]);
     }
 
-    /// Answers a method with these, one after the other, and then with the last of them.
+    /// Sets the answers of a method, one after the other. The last one is repeated.
     pub(crate) fn replies(&self, method: &str, replies: impl IntoIterator<Item = Reply>) {
         self.script.lock().unwrap().replies.insert(method.to_owned(), replies.into_iter().collect());
     }
 
-    /// What was asked of a method.
+    /// The requests for a method.
     pub(crate) fn asked(&self, method: &str) -> Vec<Asked> {
         self.script.lock().unwrap().asked.iter().filter(|asked| asked.method == method).cloned().collect()
     }
 
-    /// All methods that were asked, in their order.
+    /// The methods of all requests, in their order.
     pub(crate) fn order(&self) -> Vec<String> {
         self.script.lock().unwrap().asked.iter().map(|asked| asked.method.clone()).collect()
     }
 
-    /// How often a method was asked.
+    /// The number of requests for a method.
     pub(crate) fn count(&self, method: &str) -> usize {
         self.asked(method).len()
     }
 
-    /// Waits until a method was asked so often.
+    /// Waits until `times` requests for a method have arrived.
     pub(crate) async fn arrived(&self, method: &str, times: usize) {
         loop {
             let arrived = self.script.lock().unwrap().arrived.clone();
@@ -174,20 +174,20 @@ impl Fake {
     }
 }
 
-/// Whoever else has something to ask has asked by now, if he could.
+/// Lets all other tasks run, so that a request of theirs would have arrived.
 pub(crate) async fn others_had_their_turn() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
-/// A guard that permits so many requests.
+/// A guard that permits this number of requests.
 pub(crate) struct Permits(pub(crate) AtomicUsize);
 
 #[async_trait]
 impl Fence for Permits {
     async fn still(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let taken = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        taken.map(|_| ()).map_err(|_| "somebody else has taken over".into())
+        taken.map(|_| ()).map_err(|_| "another command has taken over".into())
     }
 }

@@ -1,4 +1,4 @@
-//! Pieces of answers as vCenter sends them.
+//! Parts of vCenter's answers.
 
 /// `ServiceContent` of a server of this kind.
 pub(crate) fn service_content(api_type: &str, api_version: &str) -> String {
@@ -21,7 +21,7 @@ pub(crate) fn service_content(api_type: &str, api_version: &str) -> String {
     )
 }
 
-/// An element that names an object.
+/// An element that refers to an object.
 pub(crate) fn reference(name: &str, kind: &str, id: &str) -> String {
     format!("<{name} type=\"{kind}\">{id}</{name}>")
 }
@@ -43,7 +43,7 @@ pub(crate) fn object(kind: &str, id: &str, properties: &[(&str, &str)]) -> Strin
     format!("<objects>{}{properties}</objects>", reference("obj", kind, id))
 }
 
-/// A property that is missing, because of a fault.
+/// A missing property, with the fault that is the reason.
 pub(crate) fn missing(kind: &str, id: &str, path: &str, fault: &str) -> String {
     format!(
         "<objects>{}<missingSet><path>{path}</path><fault><fault xsi:type=\"{fault}\"/><localizedMessage>no</localizedMessage>\
@@ -52,7 +52,7 @@ pub(crate) fn missing(kind: &str, id: &str, path: &str, fault: &str) -> String {
     )
 }
 
-/// Pages of objects: what `RetrievePropertiesEx` answers.
+/// A page of objects, the answer of `RetrievePropertiesEx`.
 pub(crate) fn page(objects: &str, token: Option<&str>) -> String {
     let token = token.map(|token| format!("<token>{token}</token>")).unwrap_or_default();
     format!("<returnval>{token}{objects}</returnval>")
@@ -74,7 +74,7 @@ pub(crate) fn updates(version: &str, kind: &str, id: &str, changes: &[(&str, &st
     )
 }
 
-/// A value: `type=X>text` names an object, anything else is what stands between the tags.
+/// A value: `type=X>text` refers to an object. Any other text is the content of the element.
 fn in_element(name: &str, value: &str) -> String {
     match value.strip_prefix("type=") {
         Some(rest) => {
@@ -85,23 +85,23 @@ fn in_element(name: &str, value: &str) -> String {
     }
 }
 
-/// An answer that names a task.
+/// An answer with the reference of a task.
 pub(crate) const TASK: &str = "<returnval type=\"Task\">task-1</returnval>";
 
-/// What a task says that has ended well.
+/// The update of a task that succeeded.
 pub(crate) fn success(result: &str) -> String {
     let result = if result.is_empty() { vec![] } else { vec![("info.result", result)] };
     updates("1", "Task", "task-1", &[&[("info.state", "success")][..], &result].concat())
 }
 
-/// What a task says that has failed.
+/// The update of a task that failed.
 pub(crate) fn failure(fault: &str) -> String {
     let error = format!("<fault xsi:type=\"{fault}\"/><localizedMessage>Said of {fault}.</localizedMessage>");
     updates("1", "Task", "task-1", &[("info.state", "error"), ("info.error", &error)])
 }
 
 impl super::Fake {
-    /// Tasks of a method end like this, one after the other.
+    /// Sets the ends of the tasks of a method, one after the other.
     pub(crate) fn runs(&self, method: &str, ends: impl IntoIterator<Item = String>) {
         self.says(method, TASK);
         self.says("CreatePropertyCollector", &reference("returnval", "PropertyCollector", "pc-1"));

@@ -1,4 +1,4 @@
-//! The lease of an import: for as long as it is kept, vCenter waits for files.
+//! The lease of an import. While it is kept, vCenter waits for files.
 
 use std::time::Instant;
 
@@ -12,24 +12,24 @@ use crate::method::LEASE_ABORT;
 use crate::reference::MoRef;
 use crate::soap::Element;
 
-/// A lease that is aborted when it goes, unless it is released.
+/// A lease that is aborted when it is dropped, unless it was released.
 pub(super) struct Lease {
     client: Client,
     reference: Option<MoRef>,
 }
 
-/// A lease that is ready.
+/// A lease that is ready for files.
 pub(super) struct Ready {
     pub(super) vm: MoRef,
-    /// Where each file of the plan goes to.
+    /// The target of each file of the plan.
     pub(super) targets: Vec<Target>,
 }
 
-/// Where a file goes to.
+/// The target of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) url: String,
-    /// The sum of the certificate of whoever takes it; empty if vCenter says none.
+    /// The thumbprint of the target's certificate. Empty if vCenter names none.
     pub(super) thumbprint: String,
 }
 
@@ -42,19 +42,19 @@ impl Lease {
         self.reference.as_ref().ok_or_else(|| Error::refused("using a lease", "it was released"))
     }
 
-    /// Leaves it to itself.
+    /// Releases the lease without ending it.
     pub(super) fn release(mut self) -> MoRef {
         self.reference.take().expect("it is released once")
     }
 
-    /// Ends it: vCenter removes what was made.
+    /// Ends the lease. vCenter removes the objects that it created.
     pub(super) async fn abort(mut self) {
         if let Some(lease) = self.reference.take() {
             abort(self.client.clone(), lease).await;
         }
     }
 
-    /// Waits until vCenter takes files.
+    /// Waits until vCenter accepts files.
     pub(super) async fn ready(&self, plan: &Plan) -> Result<Ready> {
         let lease = self.reference()?;
         let attempt = || format!("waiting for {lease}");
@@ -83,7 +83,7 @@ impl Lease {
     }
 }
 
-/// Whether a lease is seen to have ended well, of which nobody knows whether it has.
+/// Whether a lease ended successfully, if its last call got no answer.
 pub(super) async fn is_done(client: &Client, lease: &MoRef) -> bool {
     let is_done = becomes(client, lease, &["state"], |seen| match seen.text("state") {
         "done" => Some(true),
@@ -102,7 +102,7 @@ impl Drop for Lease {
 }
 
 async fn abort(client: Client, lease: MoRef) {
-    // It takes back what was begun under the guard, and is a part of that.
+    // The abort removes objects that were created under the guard, so it needs no other permission.
     if let Err(error) = client.perform(LEASE_ABORT, &lease, Vec::new(), &Unguarded).await {
         log::warn!("an import was not aborted, vCenter ends it five minutes after its last progress: {error}");
     }

@@ -1,4 +1,4 @@
-//! VMs from OVAs: the file's own bytes go to the host that is to have them, and what was sent is held against the manifest.
+//! Imports VMs from OVAs. The file's bytes are sent unchanged to the target host and compared with the manifest.
 
 mod lease;
 mod package;
@@ -24,53 +24,53 @@ use lease::Lease;
 use package::Package;
 use plan::Plan;
 
-/// A VM that is to be made from an OVA.
+/// The import of a VM from an OVA.
 #[derive(Clone, Debug)]
 pub struct Import<'a> {
     /// The OVA.
     pub ova: &'a Path,
     /// The VM's name.
     pub name: &'a str,
-    /// The folder that it is to be in.
+    /// The VM's folder.
     pub folder: &'a MoRef,
     /// The resource pool.
     pub pool: &'a MoRef,
     /// The datastore.
     pub datastore: &'a MoRef,
-    /// The host; vCenter chooses if nothing is said.
+    /// The host. `None` lets vCenter select one.
     pub host: Option<&'a MoRef>,
-    /// The networks of vCenter by the names of the OVA's.
+    /// The networks of vCenter, by the names of the OVA's networks.
     pub networks: BTreeMap<String, MoRef>,
-    /// Values of OVF properties by name; there may be secrets among them.
+    /// Values of OVF properties by name. Some may be secrets.
     pub properties: &'a BTreeMap<String, String>,
-    /// The identifier of one of the OVA's deployment options; the default one if nothing is said.
+    /// The identifier of a deployment option of the OVA. `None` is the default option.
     pub option: Option<&'a str>,
-    /// What differs from the OVA's settings: the VM has it from its first moment.
+    /// Settings that differ from the OVA's. The VM is created with them.
     pub config: &'a ConfigSpec,
-    /// Whether it gets those disks of the OVA that have no file there: they are blank.
+    /// Whether it gets the OVA's disks without a file, which are blank.
     pub blank_disks: bool,
 }
 
-/// A VM that was imported.
+/// An imported VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
-    /// What names it.
+    /// Its reference.
     pub vm: MoRef,
-    /// What vCenter left out of the OVA, or has changed, in its words.
+    /// Parts of the OVA that vCenter left out or changed, in its words.
     pub warnings: Vec<String>,
 }
 
 impl Changes<'_> {
-    /// Makes a VM from an OVA, powered off. The progress is that of its disks.
+    /// Creates a VM from an OVA, powered off. The progress is that of its disks.
     ///
-    /// On an error the import is aborted, and vCenter removes the half VM; so it does five minutes after an abort that did
-    /// not arrive, and after one that the guard did not permit. When the caller goes away meanwhile, the abort follows by itself;
-    /// [`crate::Client::log_out`] waits for it.
+    /// On an error the import is aborted, and vCenter removes the incomplete VM. If the abort does not arrive, or the
+    /// guard does not permit it, vCenter removes the VM after five minutes. If the caller is dropped, the import is
+    /// aborted in the background. [`crate::Client::log_out`] waits for the abort.
     ///
     /// # Errors
-    /// When the OVA is not what its manifest says ([`crate::Outcome::Refused`]), vCenter refuses, or the host cannot be
-    /// reached. [`crate::Outcome::InDoubt`] when the import's beginning got no answer, or its end, and the lease does not show that it has
-    /// ended well: the VM may be there then.
+    /// When the OVA differs from its manifest ([`crate::Outcome::Refused`]), vCenter rejects it, or the host cannot be
+    /// reached. [`crate::Outcome::InDoubt`] when the first or the last call got no answer, and the lease does not show
+    /// success: the VM may exist.
     pub async fn import(&self, import: &Import<'_>) -> Result<Imported> {
         let package = Package::open(import.ova).await?;
         let plan = self.client.plan(import, &package).await?;
@@ -81,7 +81,7 @@ impl Changes<'_> {
                 self.complete(lease).await?;
                 Ok(Imported { vm, warnings: plan.warnings })
             }
-            // Nothing is begun any more.
+            // Starts no other request.
             Err(Error::Stopped(reason)) => {
                 lease.release();
                 Err(Error::Stopped(reason))
@@ -101,7 +101,8 @@ impl Changes<'_> {
         Ok(Lease::hold(self.client, begun.reference_of("returnval").ok_or_else(unnamed)?))
     }
 
-    /// Begins an import and aborts it: vCenter removes the VM. Returns the VM with `config.uuid`, and the `HttpNfcLeaseInfo`.
+    /// Starts an import and aborts it: vCenter removes the VM. Returns the VM with `config.uuid`, and the
+    /// `HttpNfcLeaseInfo`.
     ///
     /// # Errors
     /// As [`Changes::import`].
@@ -119,22 +120,22 @@ impl Changes<'_> {
         read
     }
 
-    /// Ends an import well. All bytes are there by then, and a lease that was not ended stays ready for minutes: where nothing has happened
-    /// it is tried again, each time under the guard, and aborted only once the client's patience is over.
+    /// Completes an import. All bytes were sent, and a lease that was not completed stays ready for minutes. A call
+    /// without effect is repeated, each time under the guard. The import is aborted only after the client's patience.
     async fn complete(&self, mut lease: Lease) -> Result<()> {
         let (begin, mut tries) = (Instant::now(), 0);
         loop {
-            // What is sent ends the lease, or nobody knows whether it has: neither is to be aborted.
+            // A request that was sent ends the lease, or is in doubt. In both cases, the lease must not be aborted.
             let reference = lease.release();
             let Err(error) = self.change(LEASE_COMPLETE, &reference, Vec::new()).await else { return Ok(()) };
-            // To look needs no permission, and a VM that is whole need not be made again.
+            // A look needs no permission, and a complete VM is not created again.
             if error.outcome() == Outcome::InDoubt && lease::is_done(self.client, &reference).await {
                 return Ok(());
             }
             if error.outcome() != Outcome::Transient {
                 return Err(error);
             }
-            // It has not ended, and goes with its caller again.
+            // The lease has not ended. It is aborted again if the caller is dropped.
             lease = Lease::hold(self.client, reference);
             if begin.elapsed() >= self.client.settings().patience {
                 lease.abort().await;

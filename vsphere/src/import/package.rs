@@ -1,4 +1,4 @@
-//! The OVA that is imported.
+//! The OVA of an import.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use ova::manifest::Manifest;
 
 use crate::error::{Error, Result};
 
-/// An OVA whose descriptor is the one of its manifest. Its other files are checked when they are sent.
+/// An OVA whose descriptor matches its manifest. Its other files are checked when they are sent.
 #[derive(Debug)]
 pub(super) struct Package {
     pub(super) archive: Archive,
@@ -39,7 +39,7 @@ impl Package {
         }
     }
 
-    /// The size of a file and its digest.
+    /// The size and the digest of a file.
     pub(super) fn file(&self, name: &str) -> std::result::Result<(u64, Sha256), String> {
         let member = self.archive.members().iter().find(|member| member.name == name);
         let size = member.ok_or_else(|| format!("the OVA has no file {name}"))?.size;

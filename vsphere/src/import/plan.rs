@@ -1,4 +1,4 @@
-//! What vCenter makes of a descriptor.
+//! vCenter's plan for the import of a descriptor.
 
 use ova::Sha256;
 
@@ -10,29 +10,29 @@ use crate::fault::Fault;
 use crate::method::CREATE_IMPORT_SPEC;
 use crate::soap::Element;
 
-/// A file that vCenter wants.
+/// A file that vCenter needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// What vCenter calls the device that it is for.
+    /// vCenter's name of the file's device.
     pub(super) device: String,
     /// Its name in the OVA.
     pub(super) name: String,
     pub(super) size: u64,
     pub(super) digest: Sha256,
-    /// Whether the file is made, as a CD image is, and not a disk filled.
+    /// Whether the file is created, such as a CD image. Otherwise it fills a disk.
     pub(super) is_made: bool,
 }
 
-/// What is to be imported, and the files for it.
+/// The import, and its files.
 pub(super) struct Plan {
-    /// vCenter's `ImportSpec`, as it came, with the settings that differ.
+    /// vCenter's `ImportSpec`, with the settings that differ.
     pub(super) spec: Element,
     pub(super) files: Vec<Wanted>,
     pub(super) warnings: Vec<String>,
 }
 
 impl Client {
-    /// Asks vCenter what it makes of a package. Nothing is changed.
+    /// Requests vCenter's plan for a package. Changes nothing.
     pub(super) async fn plan(&self, import: &Import<'_>, package: &Package) -> Result<Plan> {
         let attempt = || format!("reading the descriptor of {} for {}", import.ova.display(), import.name);
         let manager = self.service().manager("ovfManager")?;
@@ -68,11 +68,11 @@ impl Client {
     }
 }
 
-/// Takes the disks away that no file is for. vCenter names a file's device by its controller's type, bus and unit, such as
-/// `/name/ParaVirtualSCSIController0:1` (`OvfFileItem.deviceId`). Files that fill no disk are left aside.
+/// Removes the disks without a file. vCenter names a file's device by its controller's type, bus and unit, such as
+/// `/name/ParaVirtualSCSIController0:1` (`OvfFileItem.deviceId`). Ignores files that fill no disk.
 ///
 /// # Errors
-/// When no disk is left: the device of none is understood then.
+/// When no disk is left. Then the names of the devices have another form.
 fn leave_out_blank(config: &mut Element, filled: &[&str]) -> std::result::Result<(), String> {
     let devices: Vec<&Element> = config.all("deviceChange").filter_map(|change| change.child("device")).collect();
     let place = |disk: &Element| {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_without_a_file_are_left_out_by_their_place() {
+    fn disks_without_a_file_are_left_out() {
         let mut spec = config();
         leave_out_blank(&mut spec, &["/node/ParaVirtualSCSIController1:0", "/node/VirtualCdrom1"]).unwrap();
         assert_eq!(
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_disk_is_known_by_its_file_none_is_left_out() {
+    fn unknown_file_devices_leave_out_no_disk() {
         for files in [&["/node/ParaVirtualSCSIController0:0"][..], &["/node/7"], &[]] {
             let mut spec = config();
             leave_out_blank(&mut spec, files).unwrap_err();

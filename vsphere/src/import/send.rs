@@ -1,4 +1,4 @@
-//! Sending an OVA's files to the host that is to have them.
+//! Sends an OVA's files to the target host.
 
 use std::io::Read;
 use std::pin::Pin;
@@ -24,16 +24,17 @@ use crate::method::LEASE_PROGRESS;
 use crate::reference::MoRef;
 use crate::soap::Element;
 
-/// Bytes that are read and sent at once.
+/// The size in bytes of the pieces that are read and sent.
 const PIECE: usize = 256 << 10;
-/// Pieces that wait to be sent.
+/// The number of pieces that wait to be sent.
 const AHEAD: usize = 4;
 const CHANGED: &str = "it is not what the manifest says: the OVA was changed or is damaged";
-/// So often the guard is asked.
+/// The interval in which the guard is asked.
 const ASKED: Duration = Duration::from_secs(2);
 
 impl Changes<'_> {
-    /// Sends all files of a plan while the lease is kept alive; returns the VM. The guard is asked before each file, and meanwhile.
+    /// Sends all files of a plan while the lease is kept alive. Returns the VM. The guard is asked before each file and
+    /// during the upload.
     pub(super) async fn fill(&self, lease: &Lease, plan: &Plan, package: &Arc<Package>) -> Result<MoRef> {
         let ready = lease.ready(plan).await?;
         let sent = Arc::new(AtomicU64::new(0));
@@ -45,7 +46,7 @@ impl Changes<'_> {
             }
             Ok::<(), Error>(())
         };
-        // Beside each other: neither a vCenter that does not answer nor a guard that takes long keeps the other one waiting.
+        // In parallel, so that a vCenter without answers and a slow guard do not delay each other.
         tokio::select! {
             sent = sending => sent?,
             error = self.watch(&sent, total) => return Err(error),
@@ -57,7 +58,7 @@ impl Changes<'_> {
         Ok(ready.vm)
     }
 
-    /// Asks the guard, and sees that bytes move; returns when one of these is not so any more.
+    /// Asks the guard, and checks that bytes are sent. Returns the first error.
     async fn watch(&self, sent: &AtomicU64, total: u64) -> Error {
         let settings = self.client.settings();
         let (mut moved, mut last) = (Instant::now(), 0);
@@ -77,8 +78,8 @@ impl Changes<'_> {
         }
     }
 
-    /// Keeps a lease alive; returns when it has ended. A call that is not answered is waited for, one after the other: each keeps its
-    /// place among the requests that are made at once until then, and the lease lasts minutes.
+    /// Keeps a lease alive. Returns when it has ended. Calls follow one another, even if vCenter does not answer: each
+    /// keeps its slot until its answer, and the lease lasts minutes.
     async fn keep(&self, lease: &Lease, sent: &AtomicU64, total: u64) -> Error {
         let lease = match lease.reference() {
             Ok(lease) => lease,
@@ -87,12 +88,12 @@ impl Changes<'_> {
         loop {
             tokio::time::sleep(self.client.settings().lease_interval).await;
             let now = sent.load(Ordering::Relaxed);
-            // 100 is said at the end.
+            // 100 is reported at the end.
             let percent = u32::try_from(now.saturating_mul(100) / total.max(1)).unwrap_or(99).min(99);
             let said = self.client.call(LEASE_PROGRESS, lease, vec![Element::text("percent", percent)]).await;
             match said {
                 Err(error @ Error::Fault { .. }) => return error,
-                // The next one may arrive.
+                // The next call may arrive.
                 Err(error) => log::debug!("telling the progress of an import: {error}"),
                 Ok(_) => {}
             }
@@ -113,7 +114,7 @@ impl Changes<'_> {
         };
         let damaged = Arc::new(OnceLock::new());
         let body = Body::wrap_stream(pieces(file.clone(), package.clone(), sent.clone(), damaged.clone()));
-        // Disks are filled, other files are made (as ovftool does both).
+        // Disks are filled, other files are created (as in ovftool).
         let request = if file.is_made {
             http.put(url.clone()).header("Overwrite", "t")
         } else {
@@ -134,7 +135,7 @@ impl Changes<'_> {
     }
 }
 
-/// Where a lease says that a file goes to. "*" stands for the server that was asked (`HttpNfcLeaseDeviceUrl.url`).
+/// The target in a lease. "*" means the server of the request (`HttpNfcLeaseDeviceUrl.url`).
 fn place(said: &str, server: &Url) -> std::result::Result<Url, String> {
     let said = said.replacen("://*", &format!("://{}", server.host_str().unwrap_or_default()), 1);
     let url = Url::parse(&said).map_err(|error| format!("vCenter names the place {said:?}: {error}"))?;
@@ -145,7 +146,8 @@ fn place(said: &str, server: &Url) -> std::result::Result<Url, String> {
     }
 }
 
-/// The bytes of a file, the last of them only if all are those of the manifest: another file never arrives whole.
+/// The bytes of a file. The last piece follows only if the digest is that of the manifest, so another file never
+/// arrives complete.
 fn pieces(file: Wanted, package: Arc<Package>, sent: Arc<AtomicU64>, damaged: Arc<OnceLock<String>>) -> Pieces {
     let (to, from) = mpsc::channel(AHEAD);
     tokio::task::spawn_blocking(move || {
@@ -159,7 +161,7 @@ fn pieces(file: Wanted, package: Arc<Package>, sent: Arc<AtomicU64>, damaged: Ar
             Err(error) => return refuse(error.to_string()),
         };
         let (mut hasher, mut left) = (Hasher::new(&SHA256), file.size);
-        // Of an empty file nothing is sent that could be held back.
+        // An empty file has no piece to hold back.
         if left == 0 && file.digest != ova::Sha256::of(b"") {
             return refuse(CHANGED.to_owned());
         }
@@ -173,7 +175,7 @@ fn pieces(file: Wanted, package: Arc<Package>, sent: Arc<AtomicU64>, damaged: Ar
             if left == 0 && hasher.clone().finish().as_ref() != file.digest.0 {
                 return refuse(CHANGED.to_owned());
             }
-            // Nobody waits for it any more.
+            // The receiver was dropped.
             if to.blocking_send(Ok(piece)).is_err() {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Imports, against scripted answers.
+//! Imports, with scripted answers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::fake::{Fake, Permits, Reply, TASK, reference, success, updates};
 use crate::guard::{Fence, Unguarded};
 use crate::treatment::Outcome;
 
-/// Longer than what is sent at once.
+/// Longer than the pieces that wait to be sent.
 const DISK: usize = (1 << 20) + 12_345;
 
 const SPEC: &str = r#"<importSpec xsi:type="VirtualMachineImportSpec"><configSpec><name>node-1</name><numCPUs>2</numCPUs><extraConfig xsi:type="OptionValue"><key>stamp</key><value xsi:type="xsd:string">old</value></extraConfig><extraConfig xsi:type="OptionValue"><key>kept</key><value xsi:type="xsd:string">kept</value></extraConfig><vAppConfig xsi:type="VmConfigSpec"><ofALaterVersion>kept</ofALaterVersion></vAppConfig></configSpec></importSpec>"#;
@@ -26,7 +26,7 @@ fn disk() -> Vec<u8> {
     (0..DISK).map(|at| (at % 251) as u8).collect()
 }
 
-/// An OVA; `manifest` may change what the manifest says.
+/// An OVA. `manifest` may change its manifest.
 fn ova(manifest: impl FnOnce(String) -> String) -> (TempDir, PathBuf) {
     let (descriptor, disk) = ("<Envelope/>", disk());
     let said = format!(
@@ -72,7 +72,7 @@ fn lease(address: &str, state: &str) -> String {
     updates("1", "HttpNfcLease", "lease-1", &[("state", state), ("info", &info)])
 }
 
-/// A vCenter that takes imports.
+/// A vCenter that accepts imports.
 async fn vcenter() -> (Fake, Client) {
     let fake = Fake::start().await;
     let client = fake.client().await;
@@ -83,7 +83,7 @@ async fn vcenter() -> (Fake, Client) {
     let all = [SPEC, &item("disk", "a-disk1.vmdk", false), &item("iso", "a-cd.iso", true), warning].concat();
     fake.says("CreateImportSpec", &format!("<returnval>{all}</returnval>"));
     fake.says("ImportVApp", &reference("returnval", "HttpNfcLease", "lease-1"));
-    // The host of a lease may be "*": the server that was asked.
+    // The host of a lease may be "*", the server of the request.
     let starred = fake.address.replace("127.0.0.1", "*");
     fake.runs("none", [lease(&starred, "initializing"), lease(&starred, "ready")]);
     for method in ["HttpNfcLeaseProgress", "HttpNfcLeaseComplete", "HttpNfcLeaseAbort"] {
@@ -125,7 +125,7 @@ fn count(fake: &Fake) -> [usize; 3] {
 }
 
 #[tokio::test]
-async fn an_ova_is_sent_as_it_is_and_the_vm_has_its_settings_from_the_first_moment() {
+async fn an_import_sends_the_ova_and_its_settings() {
     let (fake, client) = vcenter().await;
     let (_directory, path) = ova(|manifest| manifest);
     let imported = import(&client, &path, &Unguarded).await.unwrap();
@@ -150,7 +150,7 @@ async fn an_ova_is_sent_as_it_is_and_the_vm_has_its_settings_from_the_first_mome
 }
 
 #[tokio::test]
-async fn an_ova_that_is_not_what_its_manifest_says_never_arrives_whole() {
+async fn changed_ovas_never_arrive_whole() {
     let digest = Sha256::of(&disk()).to_string();
     for (name, change, words, imports) in [
         ("disk", digest.as_str(), "a-disk1.vmdk", 1),
@@ -173,7 +173,7 @@ async fn an_ova_that_is_not_what_its_manifest_says_never_arrives_whole() {
 }
 
 #[tokio::test]
-async fn what_vcenter_refuses_is_told_before_anything_is_made() {
+async fn rejected_descriptors_start_no_import() {
     let (fake, client) = vcenter().await;
     let (_directory, path) = ova(|manifest| manifest);
     let error = "<error><fault xsi:type=\"OvfUnsupportedElement\"/><localizedMessage>No.</localizedMessage></error>";
@@ -188,7 +188,7 @@ async fn what_vcenter_refuses_is_told_before_anything_is_made() {
 }
 
 #[tokio::test]
-async fn a_host_that_fails_and_a_lease_that_is_lost_end_in_an_abort() {
+async fn failed_hosts_and_lost_leases_abort_the_import() {
     let (_directory, path) = ova(|manifest| manifest);
     let (fake, client) = vcenter().await;
     fake.replies("POST /nfc/disk", [Reply::Status(500, String::new())]);
@@ -221,7 +221,7 @@ async fn a_host_that_fails_and_a_lease_that_is_lost_end_in_an_abort() {
 }
 
 #[tokio::test]
-async fn an_upload_that_stands_still_ends() {
+async fn an_upload_without_progress_ends() {
     let (_directory, path) = ova(|manifest| manifest);
     let (fake, _) = vcenter().await;
     let mut connect = fake.connect();
@@ -234,13 +234,13 @@ async fn an_upload_that_stands_still_ends() {
 }
 
 #[tokio::test]
-async fn what_begins_or_ends_an_import_without_an_answer_is_in_doubt_and_not_aborted_unless_its_lease_is_done() {
+async fn lost_answers_leave_an_import_in_doubt() {
     let (_directory, path) = ova(|manifest| manifest);
     let (fake, client) = vcenter().await;
     fake.replies("ImportVApp", [Reply::Cut]);
     assert_eq!(import(&client, &path, &Unguarded).await.unwrap_err().outcome(), Outcome::InDoubt);
     assert_eq!(count(&fake), [1, 0, 0]);
-    // vCenter is still at work at the end when it is looked at first.
+    // vCenter still works on the end during the first look.
     for (end, is_done) in [(Some("done"), true), (Some("error"), false), (None, false)] {
         let (fake, client) = vcenter().await;
         fake.replies("HttpNfcLeaseComplete", [Reply::Cut]);
@@ -259,11 +259,11 @@ async fn what_begins_or_ends_an_import_without_an_answer_is_in_doubt_and_not_abo
 }
 
 #[tokio::test]
-async fn an_end_of_which_nothing_has_happened_is_asked_for_again_and_no_byte_is_sent_twice() {
+async fn a_completion_without_effect_is_repeated() {
     let (_directory, path) = ova(|manifest| manifest);
     let (fake, client) = vcenter().await;
-    // vCenter takes no login for a moment. This one's leases outlive their sessions, which a vCenter's do not: there it is what cannot
-    // be sent, or is refused for now, that is asked for again.
+    // vCenter accepts no login for a moment. In this fake, leases outlive their sessions. A real vCenter ends them:
+    // there, calls are repeated that could not be sent, or were rejected for now.
     let ended = || Reply::Fault("NotAuthenticated", String::new());
     fake.replies("HttpNfcLeaseComplete", [ended(), ended(), Reply::Response(String::new())]);
     let login = "<returnval><key>k</key><userName>LAB\\deployer</userName></returnval>";
@@ -271,7 +271,7 @@ async fn an_end_of_which_nothing_has_happened_is_asked_for_again_and_no_byte_is_
     let imported = import(&client, &path, &Permits(AtomicUsize::new(100))).await.unwrap();
     assert_eq!(imported.vm, MoRef::vm("vm-9"));
     assert_eq!((count(&fake), fake.count("POST /nfc/disk")), ([1, 3, 0], 1));
-    // Once that has lasted for too long the half VM goes at once.
+    // After the patience, the incomplete VM is removed at once.
     let (fake, _) = vcenter().await;
     let mut connect = fake.connect();
     connect.settings.patience = Duration::ZERO;
@@ -282,7 +282,7 @@ async fn an_end_of_which_nothing_has_happened_is_asked_for_again_and_no_byte_is_
 }
 
 #[tokio::test]
-async fn a_guard_that_stops_an_upload_begins_nothing_more_not_even_an_abort() {
+async fn a_stopped_upload_sends_no_abort() {
     let (_directory, path) = ova(|manifest| manifest);
     let (fake, client) = vcenter().await;
     fake.replies("POST /nfc/disk", [Reply::When(Arc::new(Notify::new()), Box::new(Reply::Cut))]);
@@ -293,7 +293,7 @@ async fn a_guard_that_stops_an_upload_begins_nothing_more_not_even_an_abort() {
 }
 
 #[tokio::test]
-async fn a_guard_is_asked_while_vcenter_answers_nothing_and_the_host_takes_its_time() {
+async fn guards_are_asked_while_vcenter_is_silent() {
     let (_directory, path) = ova(|manifest| manifest);
     let (fake, client) = vcenter().await;
     for method in ["POST /nfc/disk", "HttpNfcLeaseProgress"] {
@@ -306,7 +306,7 @@ async fn a_guard_is_asked_while_vcenter_answers_nothing_and_the_host_takes_its_t
 }
 
 #[tokio::test]
-async fn a_guard_is_asked_before_each_file_of_an_upload() {
+async fn guards_are_asked_before_each_file() {
     let (_directory, path) = ova(|manifest| manifest);
     for (permitted, files) in [(1, [0, 0]), (2, [1, 0])] {
         let (fake, _) = vcenter().await;
@@ -321,12 +321,12 @@ async fn a_guard_is_asked_before_each_file_of_an_upload() {
 }
 
 #[tokio::test]
-async fn an_import_whose_caller_goes_away_is_aborted_and_its_progress_was_told() {
+async fn imports_of_dropped_callers_are_aborted() {
     let (_directory, path) = ova(|manifest| manifest);
     let (fake, client) = vcenter().await;
     fake.replies("POST /nfc/disk", [Reply::When(Arc::new(Notify::new()), Box::new(Reply::Cut))]);
     let importing = tokio::spawn(async move { import(&client, &path, &Unguarded).await });
-    // All is handed over then, and the end is not reached.
+    // Then all pieces are sent, and the end is not reached.
     let is_told =
         |fake: &Fake| fake.asked("HttpNfcLeaseProgress").iter().any(|told| told.call().contains("<percent>99<"));
     let mut told = 0;
@@ -341,7 +341,7 @@ async fn an_import_whose_caller_goes_away_is_aborted_and_its_progress_was_told()
 }
 
 #[tokio::test]
-async fn whoever_logs_out_right_after_an_import_was_dropped_waits_for_its_abort() {
+async fn a_logout_waits_for_a_pending_abort() {
     let (_directory, path) = ova(|manifest| manifest);
     let (fake, client) = vcenter().await;
     fake.replies("POST /nfc/disk", [Reply::When(Arc::new(Notify::new()), Box::new(Reply::Cut))]);
@@ -385,7 +385,7 @@ async fn progress_ends_at_a_hundred() {
 }
 
 #[tokio::test]
-async fn tasks_do_not_wait_for_imports_and_imports_wait_for_each_other() {
+async fn imports_wait_for_imports_tasks_do_not() {
     let (fake, _) = vcenter().await;
     let mut connect = fake.connect();
     (connect.settings.tasks, connect.settings.imports) = (1, 1);
@@ -402,7 +402,7 @@ async fn tasks_do_not_wait_for_imports_and_imports_wait_for_each_other() {
     fake.arrived("POST /nfc/disk", 1).await;
     let second = start();
     fake.arrived("CreateImportSpec", 2).await;
-    // A node goes while its image's successor is uploaded.
+    // A node is powered off while its image's successor is uploaded.
     let (vm, changes) = (MoRef::vm("vm-1"), client.changes(&Unguarded));
     for method in ["PowerOffVM_Task", "Destroy_Task"] {
         fake.says(method, TASK);

@@ -11,35 +11,36 @@ use crate::reference::MoRef;
 /// A host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// What names it.
+    /// Its reference.
     pub reference: MoRef,
     /// Its name.
     pub name: String,
-    /// Whether vCenter reaches it.
+    /// Whether vCenter is connected to it.
     pub connected: bool,
-    /// Whether it is in maintenance: it runs no VMs then.
+    /// Whether it is in maintenance, in which it runs no VMs.
     pub in_maintenance: bool,
-    /// Whether it is in quarantine: VMs are put elsewhere if they can.
+    /// Whether it is in quarantine, in which VMs are placed elsewhere if possible.
     pub in_quarantine: bool,
-    /// How many virtual processors a VM there can have at most: those of the host, each of its threads one. None where vCenter does not say.
+    /// The most virtual processors of a VM on it: one for each thread of the host. `None` if vCenter does not report
+    /// it.
     pub processors: Option<u32>,
-    /// Its memory, in bytes. None where vCenter does not say.
+    /// Its memory in bytes. `None` if vCenter does not report it.
     pub memory: Option<u64>,
-    /// How much of that is used, in bytes. None where vCenter does not say.
+    /// Its used memory in bytes. `None` if vCenter does not report it.
     pub memory_used: Option<u64>,
-    /// Datastores that it reaches.
+    /// The datastores that it can access.
     pub datastores: Vec<MoRef>,
-    /// Networks that it has.
+    /// The networks that it can access.
     pub networks: Vec<MoRef>,
 }
 
 impl Host {
-    /// Whether VMs can be put onto it now.
+    /// Whether VMs can be placed on it now.
     pub fn takes_vms(&self) -> bool {
         self.connected && !self.in_maintenance
     }
 
-    /// The memory that nothing uses, in bytes; 0 where vCenter does not say.
+    /// The unused memory in bytes. 0 if vCenter does not report it.
     pub fn free_memory(&self) -> u64 {
         self.memory.unwrap_or_default().saturating_sub(self.memory_used.unwrap_or_default())
     }
@@ -57,14 +58,15 @@ const HOST: &[&str] = &[
     "network",
 ];
 
-/// How long a host may take to be connected to.
+/// The time limit of a connection to a host.
 const CONNECTING: Duration = Duration::from_secs(5);
-/// Where hosts take uploads.
+/// The port of hosts for uploads.
 const HTTPS: u16 = 443;
 
 impl Client {
-    /// Why this machine cannot connect to a host of this name; none if it can. An upload goes to the host that the lease names
-    /// (`HttpNfcLeaseDeviceUrl.url`), at port 443, or at that of the server where the two share one.
+    /// The reason why this machine cannot connect to a host of this name, or `None`. An upload uses the host in the
+    /// lease (`HttpNfcLeaseDeviceUrl.url`), at port 443. If vCenter and host share an address, it is at the port of the
+    /// server.
     pub async fn unreached(&self, host: &str) -> Option<String> {
         let own = self.server().port().unwrap_or(HTTPS);
         let mut reason = String::new();
@@ -79,11 +81,11 @@ impl Client {
         Some(reason)
     }
 
-    /// These hosts.
+    /// Reads hosts.
     ///
     /// # Errors
-    /// When one of them is gone or cannot be read; [`Error::Unreadable`] where the account may not see whether a host is connected, which
-    /// takes `System.Read` on it.
+    /// When one of them does not exist or cannot be read. [`Error::Unreadable`] if the account may not read the
+    /// connection state of a host, which requires `System.Read` on it.
     pub async fn hosts(&self, hosts: &[MoRef]) -> Result<Vec<Host>> {
         let host = |seen: &Object| {
             let name = seen.need_readable("name", &format!("the host {}", seen.reference))?.value().to_owned();

@@ -1,4 +1,4 @@
-//! The inventory: paths, folders, and where VMs run.
+//! The inventory: paths, folders, hosts and networks.
 
 mod folder;
 mod host;

@@ -6,14 +6,14 @@ use crate::reference::MoRef;
 use crate::soap::Element;
 
 impl Client {
-    /// How an adapter names a network ([`crate::ConfigSpec::network`]).
+    /// The backing of an adapter on a network ([`crate::ConfigSpec::network`]).
     ///
-    /// Of a distributed port group the switch is read as well, on which no permission can be set: it has those that are set on the folder
-    /// or the data center above it and propagate ("Hierarchical Inheritance of Permissions" in vSphere Security). Who has the role on the
-    /// port group alone is not shown the switch.
+    /// For a distributed port group, it also reads the switch, on which no permission can be set. It inherits those of
+    /// the folder or data center above it, if they propagate ("Hierarchical Inheritance of Permissions" in vSphere
+    /// Security). An account with the role on the port group only does not see the switch.
     ///
     /// # Errors
-    /// When it cannot be read, or no adapter can be on it. [`Error::Unreadable`] where a switch is not shown.
+    /// When the network cannot be read, or adapters cannot use it. [`Error::Unreadable`] if the switch is not shown.
     pub async fn network_backing(&self, network: &MoRef) -> Result<Element> {
         let backing = |kind: &str| Element::new("backing").of(kind);
         match network.kind.as_str() {
@@ -46,11 +46,11 @@ impl Client {
         }
     }
 
-    /// The UUID of a distributed switch; `on` is what people call that.
+    /// The UUID of a distributed switch. `on` is the users' name of the object with the permissions.
     async fn uuid_of_switch(&self, switch: &MoRef, on: &str) -> Result<String> {
         match self.look(switch, &["uuid"]).await {
             Ok(seen) => Ok(seen.need_readable("uuid", on)?.value().to_owned()),
-            // A port group that is there names it: it is there, and is not shown.
+            // The port group refers to the switch, so the switch exists and is not shown.
             Err(error) if error.lacks_privilege() || matches!(error, Error::NotFound { .. }) => {
                 Err(Error::unreadable(format!("reading the UUID of {switch}"), on))
             }

@@ -1,5 +1,5 @@
-//! Inventory paths, such as `Datacenter/vm/Folder/name`. In names `/`, `\` and `%` are written `%2f`, `%5c` and `%25`, as
-//! vCenter keeps them.
+//! Inventory paths, such as `Datacenter/vm/Folder/name`. Names have `%2f`, `%5c` and `%25` for `/`, `\` and `%`, as in
+//! vCenter.
 
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -7,14 +7,14 @@ use crate::method::FIND_BY_INVENTORY_PATH;
 use crate::reference::MoRef;
 use crate::soap::Element;
 
-/// Deeper than any inventory.
+/// A limit of levels, above that of any inventory.
 const DEEPEST: usize = 100;
 
 impl Client {
-    /// The object of an inventory path. A path leads to a data center, and from there to `vm`, `host`, `datastore` or `network`.
+    /// The object with an inventory path. A path has a data center, then `vm`, `host`, `datastore` or `network`.
     ///
     /// # Errors
-    /// [`crate::Outcome::NotFound`] when there is none, or the account cannot see it.
+    /// [`crate::Outcome::NotFound`] if the object does not exist, or the account cannot see it.
     pub async fn find(&self, path: &str) -> Result<MoRef> {
         let index = self.service().manager("searchIndex")?;
         let response = self.call(FIND_BY_INVENTORY_PATH, &index, vec![Element::text("inventoryPath", path)]).await?;
@@ -26,7 +26,7 @@ impl Client {
     /// The inventory path of an object.
     ///
     /// # Errors
-    /// When it is gone, or the account cannot see all objects on the way.
+    /// When the object does not exist, or the account cannot see all its ancestors.
     pub async fn path_of(&self, object: &MoRef) -> Result<String> {
         let root = self.service().root_folder()?;
         let (mut names, mut at) = (Vec::new(), object.clone());

@@ -1,4 +1,4 @@
-//! The inventory, against scripted answers.
+//! The inventory, with scripted answers.
 
 use crate::fake::{Fake, Reply, missing, object, page, reference};
 use crate::guard::Unguarded;
@@ -55,7 +55,7 @@ async fn a_folder_is_made() {
 }
 
 #[tokio::test]
-async fn hosts_in_maintenance_and_those_that_are_not_connected_take_no_vms() {
+async fn disconnected_hosts_and_hosts_in_maintenance_take_none() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let host = |id: &str, connection: &str, maintenance: &str| {
@@ -65,7 +65,7 @@ async fn hosts_in_maintenance_and_those_that_are_not_connected_take_no_vms() {
             ("summary.hardware.memorySize", "68719476736"),
             ("summary.quickStats.overallMemoryUsage", "4096"),
         ];
-        // Of one that is not connected vCenter need not know it.
+        // vCenter may not know it of a disconnected host.
         let size = &size[..if connection == "connected" { 3 } else { 0 }];
         object("HostSystem", id, &[&[("name", id)][..], &state[..], size].concat())
     };
@@ -84,7 +84,7 @@ async fn hosts_in_maintenance_and_those_that_are_not_connected_take_no_vms() {
 }
 
 #[tokio::test]
-async fn a_network_is_named_to_an_adapter_as_its_kind_asks_for() {
+async fn each_kind_of_network_has_its_backing() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let mut named = Vec::new();
@@ -131,7 +131,7 @@ async fn a_network_is_named_to_an_adapter_as_its_kind_asks_for() {
 }
 
 #[tokio::test]
-async fn a_switch_and_hosts_that_are_not_shown_are_denied_with_the_privilege_and_the_object() {
+async fn hidden_switches_and_hosts_are_denied() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let group = MoRef::new("DistributedVirtualPortgroup", "dvportgroup-7");
@@ -141,8 +141,12 @@ async fn a_switch_and_hosts_that_are_not_shown_are_denied_with_the_privilege_and
     let of_switch = |page_of: String| Reply::Response(page(&page_of, None));
     let switch_kind = "VmwareDistributedVirtualSwitch";
     for replies in [
-        // The port group does not say which switch it is of; the switch does not say its UUID, nor why, or says why; it is not there for
-        // the account; or the account may not ask for it at all.
+        // The cases, in order:
+        // - The port group does not name its switch.
+        // - The switch has no UUID and no reason.
+        // - The switch has a reason.
+        // - The switch is missing for the account.
+        // - The account may not read the switch at all.
         vec![said(&[key])],
         vec![said(&[key, switch]), one(switch_kind, "dvs-6", &[])],
         vec![said(&[key, switch]), of_switch(missing(switch_kind, "dvs-6", "uuid", "NoPermission"))],
@@ -159,7 +163,7 @@ async fn a_switch_and_hosts_that_are_not_shown_are_denied_with_the_privilege_and
             "{words}"
         );
     }
-    // What vCenter cannot tell for another reason, and a switch that has gone, are no matter of privileges.
+    // A property that is unreadable for another reason, or a missing switch, is no lack of privileges.
     for (reply, outcome) in [
         (of_switch(missing(switch_kind, "dvs-6", "uuid", "HostCommunication")), Outcome::InDoubt),
         (Reply::Fault("ManagedObjectNotFound", String::new()), Outcome::NotFound),

@@ -1,4 +1,4 @@
-//! Checking what the account may do.
+//! Checks the privileges of the account.
 
 use std::fmt;
 
@@ -10,23 +10,23 @@ use crate::soap::Element;
 
 use super::table::{On, PRIVILEGES, Privilege};
 
-/// An object that something is to be done with.
+/// An object that the account needs privileges on.
 #[derive(Clone, Debug)]
 pub struct Need {
-    /// What it is to be.
+    /// Its role in the table.
     pub on: On,
     /// The object.
     pub object: MoRef,
-    /// What people call it.
+    /// The users' name of the object.
     pub name: String,
 }
 
-/// A privilege that the account has not.
+/// A privilege that the account lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// The privilege.
     pub privilege: Privilege,
-    /// What people call the object.
+    /// The users' name of the object.
     pub on: String,
 }
 
@@ -37,10 +37,10 @@ impl fmt::Display for Missing {
 }
 
 impl Client {
-    /// All privileges of the table that the account has not on these objects.
+    /// All privileges of the table that the account lacks on these objects.
     ///
     /// # Errors
-    /// When vCenter does not say: no privilege counts as granted that it does not name.
+    /// When vCenter does not answer. A privilege that is not in the answer counts as missing.
     pub async fn missing_privileges(&self, needs: &[Need]) -> Result<Vec<Missing>> {
         let manager = self.service().manager("authorizationManager")?;
         let user = self.user_name().await;
@@ -69,13 +69,13 @@ mod tests {
     use crate::fake::{Fake, reference};
 
     #[tokio::test]
-    async fn what_is_not_granted_is_named_with_its_purpose() {
+    async fn missing_privileges_are_named_with_their_purpose() {
         let fake = Fake::start().await;
         let client = fake.client().await;
         let said = |id: &str, granted: bool| {
             format!("<privAvailability><privId>{id}</privId><isGranted>{granted}</isGranted></privAvailability>")
         };
-        // Of the third nothing is said.
+        // The answer leaves out the third.
         let pool = reference("entity", "ResourcePool", "resgroup-1");
         let all = [said("Resource.AssignVMToPool", true), said("VApp.Import", false)].concat();
         fake.says("HasUserPrivilegeOnEntities", &format!("<returnval>{pool}{all}</returnval>"));

@@ -1,4 +1,4 @@
-//! What an account has to be permitted: the one table of it, a check by name, and a role's list of privileges.
+//! The privileges of the account: their table, a check by name, and the list for a role.
 
 mod check;
 mod table;

@@ -1,52 +1,55 @@
-//! The privileges that the calls of this crate need which a deployment makes. VMs are taken out of the inventory by nobody but tests.
+//! The privileges for the calls that a deployment makes. Only tests remove VMs from the inventory.
 //!
-//! Source: the required privileges of each method in the vSphere Web Services API reference. Of `CloneVM_Task`: a VM from a template takes
-//! `DeployTemplate` and no `Clone`, which is for a VM from a VM. Of an OVF property (`VAppPropertyInfo`): `value` takes `InstanceConfig`, and each
-//! other field `ApplicationConfig`. `System.View`, `System.Read` and
-//! `System.Anonymous` are in every role, and are no rows: `System.Read` is needed on more objects than these, on hosts and on switches of
-//! distributed port groups, where [`crate::Error::Unreadable`] names it.
+//! Source: the required privileges of each method in the vSphere Web Services API reference.
+//!
+//! - `CloneVM_Task`: a VM from a template requires `DeployTemplate`, not `Clone`, which is for a VM from a VM.
+//! - An OVF property (`VAppPropertyInfo`): `value` requires `InstanceConfig`, and each other field `ApplicationConfig`.
+//! - `System.View`, `System.Read` and `System.Anonymous` are in every role, and not in the table. `System.Read` is
+//!   required on further objects: hosts, and switches of distributed port groups. [`crate::Error::Unreadable`] names
+//!   them.
 
-/// On which objects a privilege is needed.
+/// The objects that a privilege is needed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum On {
-    /// The folder that VMs are put into, and so the VMs in it.
+    /// The folder of the VMs, and so the VMs in it.
     Folder,
-    /// The folder in which folders for clusters are made.
+    /// The parent folder of the clusters' folders.
     ClustersFolder,
-    /// Each datastore that VMs or files are put onto.
+    /// Each datastore of VMs or files.
     Datastore,
-    /// Each network that a VM is on.
+    /// Each network of a VM.
     Network,
     /// The resource pool.
     Pool,
     /// The cluster.
     Cluster,
-    /// The root of the inventory, where a storage policy is named ("Profile-driven Storage Privileges" in vSphere Security).
+    /// The root of the inventory, for storage policies ("Profile-driven Storage Privileges" in vSphere Security).
     Root,
 }
 
-/// A privilege, and what it is for.
+/// A privilege, and its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Privilege {
     /// Its identifier.
     pub id: &'static str,
-    /// On what.
+    /// Its objects.
     pub on: On,
-    /// What cannot be done without it.
+    /// The action that requires it.
     pub purpose: &'static str,
 }
 
 macro_rules! privileges {
     ($($on:ident $id:literal $purpose:literal;)*) => {
-        /// All that are needed.
+        /// All required privileges.
         pub const PRIVILEGES: &[Privilege] = &[$(Privilege { id: $id, on: On::$on, purpose: $purpose }),*];
     };
 }
 
-/// Privileges without which nobody is refused: nothing fails for the want of them, or what a person may ask for later.
+/// Recommended privileges. Without them nothing fails, or only an action that the operator requests later.
 ///
-/// Source: `Task.CancelTask` in the vSphere Web Services API reference, which makes no exception for who has begun the task; "Global
-/// Privileges" in vSphere Security: on the inventory object related to the task. `VirtualMachineConfigSpec.name` for the other one.
+/// Source: `Task.CancelTask` in the vSphere Web Services API reference, which has no exception for the task's owner.
+/// "Global Privileges" in vSphere Security: on the inventory object of the task. `VirtualMachineConfigSpec.name` for
+/// the other privilege.
 pub const WISHED: &[Privilege] = &[
     Privilege {
         id: "Global.CancelTask",
@@ -95,7 +98,8 @@ privileges! {
     Root "StorageProfile.View" "finding a storage policy by its name";
 }
 
-/// The privileges of a role, those of [`WISHED`] among them, each once, one a line: what `govc role.create NAME $(cat FILE)` takes, and PowerCLI's
+/// The privileges of a role with those of [`WISHED`], each once, one a line. It is input of
+/// `govc role.create NAME $(cat FILE)`, and of PowerCLI's
 /// `New-VIRole -Name NAME -Privilege (Get-VIPrivilege -Id (Get-Content FILE))`.
 pub fn role_file() -> String {
     let mut ids: Vec<&str> = PRIVILEGES.iter().chain(WISHED).map(|privilege| privilege.id).collect();
@@ -114,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn no_row_is_there_twice() {
+    fn each_row_is_unique() {
         let all = || PRIVILEGES.iter().chain(WISHED);
         let mut rows: Vec<(On, &str)> = all().map(|privilege| (privilege.on, privilege.id)).collect();
         rows.sort_unstable();

@@ -1,4 +1,4 @@
-//! The envelope around requests and answers (SOAP 1.1 §4).
+//! The envelopes of requests and answers (SOAP 1.1 §4).
 
 use zeroize::Zeroizing;
 
@@ -22,11 +22,11 @@ pub(crate) fn request(
     envelope(None, VIM, method, this, arguments)
 }
 
-/// The request that calls a method of storage policies. Whose session it is made by stands in its header, by the value of the session's
+/// The request that calls a method of storage policies. Its header has the session, as the value of the session's
 /// cookie.
 ///
-/// Source: `Header.Cookie` in `vim25/soap/soap.go` of govmomi, and `SessionCookie` in `client.go` there: the value is without the quotation
-/// marks that vCenter puts around it.
+/// Source: `Header.Cookie` in `vim25/soap/soap.go` of govmomi, and `SessionCookie` in `client.go` there. The value is
+/// without vCenter's quotation marks.
 pub(crate) fn policy_request(
     method: &str,
     this: &MoRef,
@@ -58,7 +58,7 @@ fn envelope(
     Ok(text)
 }
 
-/// What an envelope brought.
+/// The content of an envelope.
 #[derive(Debug)]
 pub(crate) enum Answered {
     /// The method's response.
@@ -67,7 +67,7 @@ pub(crate) enum Answered {
     Fault(Element),
 }
 
-/// Opens the envelope of an answer.
+/// Reads the envelope of an answer.
 pub(crate) fn answered(method: &str, text: &str) -> Result<Answered, Unreadable> {
     let envelope = read(text)?;
     let body = envelope.child("Body").filter(|_| envelope.name() == "Envelope");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_xml_cannot_write_is_refused_and_not_shown() {
+    fn forbidden_characters_are_refused_and_not_shown() {
         let arguments = vec![Element::text("password", "very\u{1}secret")];
         let error = request("Login", &MoRef::new("SessionManager", "SessionManager"), arguments).unwrap_err();
         assert_eq!(error.to_string(), "the character U+0001 in password cannot be written in XML; remove it");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_said_to_be_none() {
+    fn texts_that_are_no_answer_are_unreadable() {
         let envelope = |body: &str| format!("<Envelope><Body>{body}</Body></Envelope>");
         let deep = format!("{}{}", "<a>".repeat(300), "</a>".repeat(300));
         let cases = [

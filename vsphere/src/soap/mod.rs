@@ -1,4 +1,5 @@
-//! SOAP 1.1 as the vSphere Web Services API speaks it: elements, their text form, envelopes. Knows nothing of connections.
+//! SOAP 1.1 for the vSphere Web Services API: elements, their text form, envelopes. The module knows nothing of
+//! connections.
 
 mod element;
 mod envelope;

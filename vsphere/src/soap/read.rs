@@ -1,4 +1,4 @@
-//! Elements from text.
+//! Reads elements from text.
 
 use roxmltree::{Document, Node, ParsingOptions};
 
@@ -6,17 +6,17 @@ use super::element::{Element, Kind};
 
 const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
 const XSD: &str = "http://www.w3.org/2001/XMLSchema";
-/// Snapshots nest deepest: 32 levels of a few elements each.
+/// The deepest nesting that is read. Snapshots are the deepest known: 32 levels of a few elements each.
 const DEEPEST: usize = 200;
-/// More nodes than any page of an answer has.
+/// A limit of nodes, above that of any page of an answer.
 const MOST_NODES: u32 = 4_000_000;
 
-/// An answer is not the XML of an answer.
+/// The text is not an answer in XML.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the answer cannot be read: {0}")]
 pub struct Unreadable(pub String);
 
-/// The root of a document.
+/// Reads the root of a document.
 pub(super) fn read(text: &str) -> Result<Element, Unreadable> {
     let options = ParsingOptions { allow_dtd: false, nodes_limit: MOST_NODES, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options).map_err(|error| Unreadable(error.to_string()))?;
@@ -35,13 +35,13 @@ fn element(node: Node<'_, '_>, depth: usize) -> Result<Element, Unreadable> {
     let text = node.children().filter(Node::is_text).filter_map(|part| part.text()).collect::<String>();
     let text = if is_leaf { text } else { String::new() };
     let kind = node.attribute((XSI, "type")).map(|said| kind(node, said));
-    // By its bare name an attribute is found in any namespace, also `xsi:type`.
+    // A search by the bare name finds the attribute in any namespace, also `xsi:type`.
     let of = node.attributes().find(|attribute| attribute.namespace().is_none() && attribute.name() == "type");
     read.set(kind, of.map(|of| of.value().to_owned()), text);
     Ok(read)
 }
 
-/// A qualified name, by the namespaces where it stands.
+/// The type of a qualified name, by the namespaces in scope.
 fn kind(node: Node<'_, '_>, said: &str) -> Kind {
     let (prefix, local) =
         said.trim().split_once(':').map_or((None, said.trim()), |(prefix, local)| (Some(prefix), local));

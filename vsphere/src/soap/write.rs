@@ -1,18 +1,18 @@
-//! Elements as text.
+//! Writes elements as text.
 
 use super::element::{Element, Kind};
 
-/// A text that XML 1.0 (§2.2, production 2) has no way to write, not even escaped.
+/// A text with a character that XML 1.0 (§2.2, production 2) does not allow, not even escaped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the character U+{:04X} in {element} cannot be written in XML; remove it", u32::from(*character))]
 pub struct ForbiddenCharacter {
-    /// The element whose text it is.
+    /// The element with this text.
     pub element: String,
     /// The first such character.
     pub character: char,
 }
 
-/// Adds an element to a text.
+/// Appends an element to a text.
 pub(super) fn write(element: &Element, declared: &str, to: &mut String) -> Result<(), ForbiddenCharacter> {
     let name = element.name();
     to.push('<');
@@ -63,7 +63,7 @@ fn escaped(character: char, to: &mut String) {
         '<' => to.push_str("&lt;"),
         '>' => to.push_str("&gt;"),
         '"' => to.push_str("&quot;"),
-        // A reader turns a bare one into a line feed (XML 1.0 §2.11).
+        // A reader changes an unescaped one to a line feed (XML 1.0 §2.11).
         '\r' => to.push_str("&#13;"),
         plain => to.push(plain),
     }

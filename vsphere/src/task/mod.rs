@@ -1,4 +1,4 @@
-//! Tasks: awaited by their reference until they have ended, through lost connections and ended sessions.
+//! Tasks: awaited by their references until their ends, through lost connections and ended sessions.
 
 mod own;
 #[cfg(test)]
@@ -23,32 +23,32 @@ const DETAILS: &[&str] = &["info.state", "info.descriptionId", "info.entityName"
 
 pub(crate) use own::works_on_files;
 
-/// Is told of a task's progress, in percent, or of an upload's.
+/// Receives the progress of a task or an upload, in percent.
 pub type Progress<'a> = &'a (dyn Fn(u32) + Send + Sync);
 
-/// How a task ended, as far as it can be seen.
+/// The end of a task, if it was seen.
 pub(crate) enum TaskEnd {
-    /// With this result, if it has one.
+    /// The task succeeded, with this result, if it has one.
     Done(Option<Element>),
     Failed(Fault),
-    /// It may still go on: why nobody can see.
+    /// The task may still run. The text is the reason why its end was not seen.
     Unseen(String),
 }
 
 /// A task that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// What names it.
+    /// Its reference.
     pub task: MoRef,
-    /// What it does, such as `VirtualMachine.powerOn`; empty if that cannot be read.
+    /// Its kind, such as `VirtualMachine.powerOn`. Empty if it cannot be read.
     pub what: String,
-    /// The name of what it works on; empty where that has none, as a manager.
+    /// The name of its object. Empty if the object has none, such as a manager.
     pub on: String,
-    /// Who has begun it, as vCenter names the account; empty if it was nobody's request.
+    /// The account that started it, as vCenter writes it. Empty if it had no request.
     pub by: String,
 }
 
-/// For people.
+/// For messages.
 impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |f: &mut fmt::Formatter<'_>, word: &str, name: &str| {
@@ -61,7 +61,7 @@ impl fmt::Display for Running {
 }
 
 impl Client {
-    /// Those of these tasks that have not ended. A task that vCenter has forgotten has.
+    /// Those of these tasks that have not ended. A task that vCenter no longer knows has ended.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -70,14 +70,15 @@ impl Client {
             task: info.reference.clone(),
             what: info.text("info.descriptionId").to_owned(),
             on: info.text("info.entityName").to_owned(),
-            // Of the reasons only `TaskReasonUser` has a name.
+            // Of the reasons, only `TaskReasonUser` has a name.
             by: info.get("info.reason").and_then(|reason| reason.text_of("userName")).unwrap_or_default().to_owned(),
         };
         Ok(self.going_on(tasks, DETAILS).await?.iter().map(running).collect())
     }
 
-    /// Tasks that have not ended, of all that the account can see, as far as vCenter lists them (`TaskManager.recentTask`, at
-    /// most 200), and those on files that this client began itself. What the list leaves out, [`Client::sees_tasks_on_files`] says.
+    /// The tasks without an end in vCenter's list of all that the account can see (`TaskManager.recentTask`, at most
+    /// 200). Also the tasks on files that this client started. [`Client::sees_tasks_on_files`] tells whether the list
+    /// has such tasks.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -87,7 +88,7 @@ impl Client {
         let unlisted: Vec<MoRef> =
             own.iter().map(|own| &own.task).filter(|own| !recent.contains(own)).cloned().collect();
         recent.extend(unlisted);
-        // Most have ended: of those no more is read.
+        // Most tasks have ended, so their details are not read.
         let running = self.going_on(&recent, STATE).await?;
         let running: Vec<MoRef> = running.into_iter().map(|info| info.reference).collect();
         self.own_tasks().pending.retain(|pending| running.contains(&pending.task) || !own.contains(pending));
@@ -105,10 +106,10 @@ impl Client {
         Ok(self.look(&manager, &["recentTask"]).await?.references_at("recentTask"))
     }
 
-    /// These properties of those tasks that have not ended, [`STATE`] among them.
+    /// Reads these properties, with [`STATE`] among them, of those tasks that have not ended.
     async fn going_on(&self, tasks: &[MoRef], paths: &[&str]) -> Result<Vec<Object>> {
         let mut seen = match self.look_at(tasks, paths).await {
-            // One of them is forgotten: each is asked for by itself then.
+            // vCenter no longer knows one of them, so each one is read separately.
             Err(error) if error.outcome() == Outcome::NotFound && tasks.len() > 1 => {
                 let mut seen = Vec::new();
                 for task in tasks {
@@ -123,19 +124,19 @@ impl Client {
             Err(error) if error.outcome() == Outcome::NotFound => Vec::new(),
             seen => seen?,
         };
-        // A state that cannot be read says nothing of the end.
+        // A task with an unreadable state counts as not ended.
         seen.retain(|info| !matches!(info.text("info.state"), "success" | "error"));
         Ok(seen)
     }
 
-    /// Waits until a task that somebody else started has ended, well or not.
+    /// Waits until a task of another account has succeeded or failed.
     ///
     /// # Errors
-    /// [`Error::Late`] when it has not at the limit.
+    /// [`Error::Late`] if it has not ended at the limit.
     pub async fn ended(&self, task: &MoRef, limit: Duration) -> Result<()> {
         match self.end_of(task, limit, None).await {
             TaskEnd::Done(_) | TaskEnd::Failed(_) => Ok(()),
-            // What vCenter does not know any more has ended.
+            // A task that vCenter no longer knows has ended.
             TaskEnd::Unseen(_) if self.running(std::slice::from_ref(task)).await?.is_empty() => Ok(()),
             TaskEnd::Unseen(_) => Err(Error::Late { attempt: format!("waiting for the end of {task}"), limit }),
         }

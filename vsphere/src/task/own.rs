@@ -1,7 +1,7 @@
-//! Tasks of `FileManager` and `VirtualDiskManager` that this client began, and whether vCenter lists such tasks to the account:
-//! `TaskManager.recentTask` "contains only Task objects that the client has permission to access, which is determined by having permission
-//! to access the Task object's managed entity" (vSphere Web Services API). Which entity these tasks have is not documented. So the client
-//! looks whether a task of its own is listed.
+//! Tasks of `FileManager` and `VirtualDiskManager` that this client started, and whether vCenter lists such tasks to
+//! the account. `TaskManager.recentTask` "contains only Task objects that the client has permission to access, which is
+//! determined by having permission to access the Task object's managed entity" (vSphere Web Services API). The entity
+//! of these tasks is not documented. The client therefore checks whether one of its tasks is listed.
 
 use crate::client::Client;
 use crate::datastore::DatastorePath;
@@ -15,12 +15,12 @@ pub(crate) fn works_on_files(this: &MoRef) -> bool {
     matches!(this.kind.as_str(), "FileManager" | "VirtualDiskManager")
 }
 
-/// How often the self-test looks for its task: a vCenter may list a task moments after its end.
+/// The attempts of the self-test to find its task. A vCenter may list a task moments after its end.
 const LOOKS: u32 = 4;
 
 impl Client {
-    /// Forgets a task that ended. Ended tasks stay in the list for minutes, so it shows whether vCenter lists such tasks. The client looks
-    /// after each until it has found one: a privilege may be given later.
+    /// Removes a task that ended. Ended tasks stay in vCenter's list for minutes, so the list shows whether it has such
+    /// tasks. The client reads it after each task until it has found one, because a privilege may be granted later.
     pub(crate) async fn saw_end_of(&self, task: &MoRef) {
         let are_listed = {
             let mut own = self.own_tasks();
@@ -33,11 +33,12 @@ impl Client {
         }
     }
 
-    /// Whether vCenter lists tasks on files to this account. If this client has found none of its own in the list, it begins one that
-    /// changes nothing: it moves a file that does not exist. It does so once; a later task of the client corrects the answer.
+    /// Whether vCenter lists tasks on files to this account. If this client has found none of its tasks in the list, it
+    /// starts one without effect: it moves a file that does not exist. It does so once. A later task of the client
+    /// corrects the answer.
     ///
     /// # Errors
-    /// When that task cannot be begun, or the list cannot be read.
+    /// When that task cannot be started, or the list cannot be read.
     pub async fn sees_tasks_on_files(&self, directory: &DatastorePath, datacenter: &MoRef) -> Result<bool> {
         if self.own_tasks().are_listed {
             return Ok(true);
@@ -62,7 +63,7 @@ impl Client {
         Ok(self.own_tasks().are_listed)
     }
 
-    /// Looks for the last own task that ended.
+    /// Searches the list for the last task of this client that ended.
     async fn finds_ended(&self) -> Result<()> {
         let ended = self.own_tasks().ended.clone();
         let listed = match self.recent_tasks().await {

@@ -1,4 +1,4 @@
-//! How tasks end, against scripted answers.
+//! The ends of tasks, with scripted answers.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,7 +21,7 @@ fn running(percent: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_task_is_followed_to_its_end_and_tells_its_progress_once() {
+async fn each_progress_of_a_task_is_reported_once() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.runs("PowerOnVM_Task", [running("10"), running("10"), running("70"), success("type=HostSystem>host-1")]);
@@ -52,7 +52,7 @@ async fn a_task_that_fails_says_why_by_type() {
 }
 
 #[tokio::test]
-async fn a_task_that_another_one_keeps_out_is_started_again() {
+async fn a_task_blocked_by_another_is_restarted() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.runs("PowerOnVM_Task", [failure("TaskInProgress"), failure("TaskInProgress"), success("")]);
@@ -61,13 +61,13 @@ async fn a_task_that_another_one_keeps_out_is_started_again() {
 }
 
 #[tokio::test]
-async fn a_task_is_followed_through_lost_connections_and_ended_sessions() {
+async fn tasks_survive_lost_connections_and_ended_sessions() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.runs("PowerOnVM_Task", [running("10")]);
     let ended = Reply::Fault("NotAuthenticated", String::new());
     fake.replies("WaitForUpdatesEx", [Reply::Response(running("10")), ended, Reply::Cut, Reply::Response(success(""))]);
-    // What is read between is cut off for longer than one read tries.
+    // The reads between are cut off more often than one read is repeated.
     let info = page(&object("Task", "task-1", &[("info.state", "running")]), None);
     let cuts = (0..5).map(|_| Reply::Cut).chain([Reply::Response(info)]);
     fake.replies("RetrievePropertiesEx", cuts);
@@ -76,7 +76,7 @@ async fn a_task_is_followed_through_lost_connections_and_ended_sessions() {
 }
 
 #[tokio::test]
-async fn a_login_that_fails_with_a_fault_of_its_own_leaves_no_task_in_doubt_that_is_followed() {
+async fn failed_logins_leave_no_task_in_doubt() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.runs("Destroy_Task", []);
@@ -106,7 +106,7 @@ async fn a_login_that_fails_with_a_fault_of_its_own_leaves_no_task_in_doubt_that
 }
 
 #[tokio::test]
-async fn a_task_that_is_not_seen_to_end_is_in_doubt() {
+async fn tasks_without_a_seen_end_are_in_doubt() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.runs("PowerOnVM_Task", [running("10")]);
@@ -114,7 +114,7 @@ async fn a_task_that_is_not_seen_to_end_is_in_doubt() {
     let error = changes.run(POWER_ON_VM, &vm(), vec![]).await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::InDoubt);
     assert!(error.to_string().contains("still goes on"), "{error}");
-    // vCenter was started anew, and knows nothing of it.
+    // vCenter was restarted, and no longer knows the task.
     fake.replies("CreateFilter", [Reply::Fault("ManagedObjectNotFound", String::new())]);
     fake.replies("RetrievePropertiesEx", [Reply::Fault("ManagedObjectNotFound", String::new())]);
     let error = client.changes(&Unguarded).run(POWER_ON_VM, &vm(), vec![]).await.unwrap_err();
@@ -125,7 +125,7 @@ async fn a_task_that_is_not_seen_to_end_is_in_doubt() {
 }
 
 #[tokio::test]
-async fn changes_of_one_vm_are_made_one_after_the_other_and_of_two_at_once() {
+async fn only_changes_of_one_vm_are_serialized() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.runs("PowerOnVM_Task", [success("")]);
@@ -148,7 +148,7 @@ async fn changes_of_one_vm_are_made_one_after_the_other_and_of_two_at_once() {
 }
 
 #[tokio::test]
-async fn no_more_tasks_are_begun_at_once_than_the_limit_says_and_who_waits_for_a_turn_takes_none() {
+async fn callers_waiting_for_a_turn_take_no_slot() {
     let fake = Fake::start().await;
     let mut connect = fake.connect();
     connect.settings.tasks = 2;
@@ -163,12 +163,12 @@ async fn no_more_tasks_are_begun_at_once_than_the_limit_says_and_who_waits_for_a
     };
     let mut runs = vec![start("vm-1")];
     fake.arrived("Destroy_Task", 1).await;
-    // It waits for the first of its VM, and keeps nobody else from the second place.
+    // It waits for the first task of its VM, and does not take the second slot.
     runs.push(start("vm-1"));
     runs.push(start("vm-2"));
     fake.arrived("Destroy_Task", 2).await;
     runs.push(start("vm-3"));
-    // All others have had their turn to ask by now, if they could.
+    // All others have had their turn to send a request.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -181,7 +181,7 @@ async fn no_more_tasks_are_begun_at_once_than_the_limit_says_and_who_waits_for_a
 }
 
 #[tokio::test]
-async fn power_and_settings_wait_for_no_place() {
+async fn power_and_settings_need_no_slot() {
     let fake = Fake::start().await;
     let mut connect = fake.connect();
     connect.settings.tasks = 1;
@@ -206,7 +206,7 @@ async fn power_and_settings_wait_for_no_place() {
 }
 
 #[tokio::test]
-async fn somebody_elses_tasks_are_seen_and_waited_for() {
+async fn tasks_of_other_accounts_are_seen_and_awaited() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let task_of = |state: &str| {
@@ -216,7 +216,7 @@ async fn somebody_elses_tasks_are_seen_and_waited_for() {
     let gone = Reply::Fault("ManagedObjectNotFound", String::new());
     fake.replies(
         "RetrievePropertiesEx",
-        // One of them is forgotten: no answer for all of them then, but one for each.
+        // One of them is forgotten: a request for all gets no answer, so each is read separately.
         [gone.clone(), task("running"), task("success"), gone],
     );
     let tasks = ["task-1", "task-2", "task-3"].map(|id| MoRef::new("Task", id));
@@ -248,7 +248,7 @@ async fn with_task_manager() -> Fake {
 }
 
 #[tokio::test]
-async fn a_task_on_a_file_whose_end_was_not_seen_is_read_by_its_reference_though_it_is_not_listed() {
+async fn unlisted_file_tasks_are_read_by_reference() {
     let fake = with_task_manager().await;
     let client = fake.client().await;
     let manager = MoRef::new("VirtualDiskManager", "manager");
@@ -264,7 +264,7 @@ async fn a_task_on_a_file_whose_end_was_not_seen_is_read_by_its_reference_though
 }
 
 #[tokio::test]
-async fn a_task_whose_state_is_missing_counts_as_running() {
+async fn a_task_without_a_state_counts_as_running() {
     let fake = with_task_manager().await;
     let client = fake.client().await;
     let manager = MoRef::new("VirtualDiskManager", "manager");
@@ -281,12 +281,12 @@ async fn a_task_whose_state_is_missing_counts_as_running() {
     }
 }
 
-/// Which object the tasks of managers have is not documented, and so not which account sees them.
+/// The object of managers' tasks is not documented, and so neither is the set of accounts that see them.
 #[tokio::test]
-async fn one_self_test_looks_several_times_for_its_task() {
+async fn the_self_test_searches_its_task_several_times() {
     let list = |task: &str| page(&object("TaskManager", "TaskManager", &[("recentTask", task)]), None);
     let listed = list("<ManagedObjectReference type=\"Task\">task-1</ManagedObjectReference>");
-    // How many looks find nothing.
+    // The number of looks without a result.
     for (empty, sees) in [(0, true), (2, true), (4, true), (5, false)] {
         let fake = with_task_manager().await;
         let client = fake.client().await;
@@ -298,7 +298,7 @@ async fn one_self_test_looks_several_times_for_its_task() {
             assert_eq!(client.sees_tasks_on_files(&directory, &datacenter).await.unwrap(), sees, "{empty}");
         }
         assert_eq!(fake.count("MoveDatastoreFile_Task"), 1, "{empty}");
-        // A privilege may be given later: the next task of the client shows it.
+        // A privilege may be granted later: the next task of the client shows it.
         fake.runs("DeleteVirtualDisk_Task", [success("")]);
         let manager = MoRef::new("VirtualDiskManager", "manager");
         client.changes(&Unguarded).run(DELETE_VIRTUAL_DISK, &manager, vec![]).await.unwrap();

@@ -1,4 +1,4 @@
-//! A VM's settings and its end.
+//! Changes a VM's settings, and ends VMs.
 
 use crate::changes::Changes;
 use crate::collector::{Object, becomes};
@@ -10,22 +10,23 @@ use crate::treatment::Outcome;
 use super::config_spec::ConfigSpec;
 
 impl Changes<'_> {
-    /// Changes a VM's settings, all or none of them.
+    /// Changes all of these settings of a VM, or none.
     ///
     /// # Errors
-    /// `ConcurrentAccess` ([`crate::Outcome::Changed`]) when they are not those any more that were seen ([`ConfigSpec::of`]).
+    /// `ConcurrentAccess` ([`crate::Outcome::Changed`]) if the settings have changed since they were read
+    /// ([`ConfigSpec::of`]).
     pub async fn reconfigure(&self, vm: &MoRef, spec: &ConfigSpec) -> Result<()> {
         self.run(RECONFIGURE_VM, vm, vec![spec.element("spec")]).await.map(drop)
     }
 
-    /// Makes a VM that is off a template. That is no task: where it gets no answer, the VM shows whether it is one.
+    /// Converts a VM that is off to a template. The call has no task: if it gets no answer, the VM shows the result.
     ///
     /// # Errors
-    /// `InvalidPowerState` ([`crate::Outcome::Changed`]) when it is on.
+    /// `InvalidPowerState` ([`crate::Outcome::Changed`]) if it is on.
     pub async fn mark_as_template(&self, vm: &MoRef) -> Result<()> {
         let marked = self.change(MARK_AS_TEMPLATE, vm, Vec::new()).await.map(drop);
         let is_in_doubt = marked.as_ref().is_err_and(|error| error.outcome() == Outcome::InDoubt);
-        // To look needs no permission, and a template is not made of it again.
+        // A look needs no permission, and the conversion is not repeated.
         let is_template = |seen: &Object| seen.flag("config.template").then_some(true);
         if is_in_doubt && becomes(self.client, vm, &["config.template"], is_template).await {
             return Ok(());
@@ -33,18 +34,18 @@ impl Changes<'_> {
         marked
     }
 
-    /// Destroys a VM that is off with all its files, **those of every disk that is attached among them**.
+    /// Destroys a VM that is off with all its files, **including those of all attached disks**.
     ///
     /// # Errors
-    /// `InvalidPowerState` ([`crate::Outcome::Changed`]) when it is on.
+    /// `InvalidPowerState` ([`crate::Outcome::Changed`]) if it is on.
     pub async fn destroy(&self, vm: &MoRef) -> Result<()> {
         self.run(DESTROY, vm, Vec::new()).await.map(drop)
     }
 
-    /// Takes a VM that is off out of the inventory; its files stay.
+    /// Removes a VM that is off from the inventory. Its files stay.
     ///
     /// # Errors
-    /// `InvalidPowerState` ([`crate::Outcome::Changed`]) when it is on.
+    /// `InvalidPowerState` ([`crate::Outcome::Changed`]) if it is on.
     pub async fn unregister(&self, vm: &MoRef) -> Result<()> {
         self.change(UNREGISTER_VM, vm, Vec::new()).await.map(drop)
     }

@@ -1,4 +1,4 @@
-//! VMs from templates.
+//! Creates VMs from templates.
 
 use crate::changes::Changes;
 use crate::error::{Error, Result};
@@ -9,12 +9,12 @@ use crate::soap::Element;
 use super::config_spec::ConfigSpec;
 use super::device::Disk;
 
-/// What becomes of the disks of the VM that is cloned.
+/// The treatment of the source VM's disks.
 #[derive(Clone, Copy, Debug)]
 pub enum CloneDisks<'a> {
-    /// Each is copied, all its parents into one.
+    /// Each disk is copied. All its parents become one disk.
     Full,
-    /// The clone's are differences to those of this snapshot: its VM has to stay for as long as the clone does.
+    /// The clone's disks are differences to those of this snapshot. The source VM has to exist as long as the clone.
     LinkedTo(&'a MoRef),
 }
 
@@ -23,32 +23,33 @@ pub enum CloneDisks<'a> {
 pub struct ClonePolicy<'a> {
     /// Its identifier.
     pub id: &'a str,
-    /// The disks of the VM that is cloned: that of the location is for the VM's own files alone (`VirtualMachineRelocateSpec.profile`).
+    /// The source VM's disks. The policy of the location is for the VM's other files only
+    /// (`VirtualMachineRelocateSpec.profile`).
     pub disks: &'a [Disk],
-    /// The datastore that their copies are to be on, which has to be named for each (`VirtualMachineRelocateSpecDiskLocator.datastore`).
+    /// The datastore of the copies, which is required for each (`VirtualMachineRelocateSpecDiskLocator.datastore`).
     pub datastore: &'a MoRef,
 }
 
-/// A VM that is to be made from another one.
+/// The clone of a VM.
 #[derive(Clone, Debug)]
 pub struct CloneVm<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The folder that it is to be in.
+    /// The clone's folder.
     pub folder: &'a MoRef,
-    /// The resource pool; a template has none.
+    /// The resource pool. A template has none.
     pub pool: Option<&'a MoRef>,
-    /// The datastore; where the VM that is cloned is, if nothing is said.
+    /// The datastore. `None` is that of the source VM.
     pub datastore: Option<&'a MoRef>,
-    /// The host; vCenter chooses if nothing is said.
+    /// The host. `None` lets vCenter select one.
     pub host: Option<&'a MoRef>,
     /// The disks.
     pub disks: CloneDisks<'a>,
-    /// The storage policy of its own files and of its disks; vCenter's choice if nothing is said.
+    /// The storage policy of its files and disks. `None` lets vCenter select one.
     pub policy: Option<ClonePolicy<'a>>,
-    /// What differs from the settings of the VM that is cloned: the clone has it from its first moment.
+    /// Settings that differ from those of the source VM. The clone is created with them.
     pub config: &'a ConfigSpec,
-    /// Whether it is to be a template.
+    /// Whether it becomes a template.
     pub is_template: bool,
 }
 
@@ -63,7 +64,8 @@ impl CloneVm<'_> {
             CloneDisks::Full => ("moveAllDiskBackingsAndDisallowSharing", None),
             CloneDisks::LinkedTo(snapshot) => ("createNewChildDiskBacking", Some(snapshot)),
         };
-        // `VirtualMachineRelocateSpecDiskLocator`. Without a manner of its own a disk is copied, whatever is said of the whole.
+        // `VirtualMachineRelocateSpecDiskLocator`. A disk without `diskMoveType` is copied, whatever that of the
+        // location is.
         let disk = |policy: ClonePolicy<'_>, disk: &Disk| {
             Element::new("disk").with([
                 Element::text("diskId", disk.key),
@@ -88,11 +90,11 @@ impl CloneVm<'_> {
 }
 
 impl Changes<'_> {
-    /// Makes a VM from another one, powered off, and returns what names it. What a failure leaves behind vCenter removes; of
-    /// one that is in doubt the clone may be there, with the settings that it was to have.
+    /// Creates a VM from another one, powered off, and returns its reference. vCenter removes what a failure leaves
+    /// behind. If the call is in doubt, the clone may exist, with these settings.
     ///
     /// # Errors
-    /// `DuplicateName` when the name is taken.
+    /// `DuplicateName` if the name is in use.
     pub async fn clone_vm(&self, source: &MoRef, clone: &CloneVm<'_>) -> Result<MoRef> {
         let head = vec![Element::reference("folder", clone.folder), Element::text("name", clone.name), clone.spec()];
         let made = self.run(CLONE_VM, source, head).await?;

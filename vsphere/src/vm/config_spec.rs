@@ -1,4 +1,4 @@
-//! What is to be changed of a VM's settings, or added to those of a new one.
+//! Changes of a VM's settings, or additions to those of a new VM.
 
 use crate::error::{Error, Result};
 use crate::soap::Element;
@@ -8,8 +8,8 @@ use super::power::Power;
 use super::property::Property;
 use super::seen::{ManagedBy, Vm};
 
-/// The order of what is used here (`VirtualMachineConfigSpec`, vSphere Web Services API 7.0): what stands out of order is
-/// ignored or refused. An import's settings have more; those keep their places between.
+/// The order of the settings (`VirtualMachineConfigSpec`, vSphere Web Services API 7.0). Settings out of order are
+/// ignored or rejected. The settings of an import have more parts, which keep their places between these.
 #[rustfmt::skip]
 const ORDER: &[&str] = &[
     "changeVersion", "name", "version", "createDate", "uuid", "instanceUuid", "npivNodeWorldWideName",
@@ -24,12 +24,12 @@ const ORDER: &[&str] = &[
     "memoryReservationLockedToMax", "nestedHVEnabled", "vPMCEnabled", "scheduledHardwareUpgradeInfo", "vmProfile",
 ];
 
-/// How a disk is written.
+/// The mode of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskMode {
-    /// Part of snapshots.
+    /// Snapshots include it.
     Persistent,
-    /// Outside snapshots: always written, never turned back.
+    /// Snapshots leave it out: writes are always kept, and never reverted.
     IndependentPersistent,
 }
 
@@ -42,29 +42,29 @@ impl DiskMode {
     }
 }
 
-/// A disk whose file is there.
+/// A disk with an existing file.
 #[derive(Clone, Debug)]
 pub struct ExistingDisk<'a> {
     /// Its file, such as `[datastore] vm/disk.vmdk`.
     pub path: &'a str,
-    /// The controller that it is to hang on.
+    /// The disk's controller.
     pub controller: &'a Controller,
-    /// How it is written.
+    /// The disk's mode.
     pub mode: DiskMode,
 }
 
-/// A disk that is to be made, blank and thin.
+/// A disk to create, blank and thin.
 #[derive(Clone, Debug)]
 pub struct NewDisk<'a> {
-    /// Its size in bytes, of whole KiB.
+    /// Its size in bytes, a multiple of 1 KiB.
     pub capacity: u64,
-    /// The controller that it is to hang on.
+    /// The disk's controller.
     pub controller: &'a Controller,
-    /// How it is written.
+    /// The disk's mode.
     pub mode: DiskMode,
-    /// The name of the datastore that it is to be on; beside the VM if nothing is said.
+    /// The name of the disk's datastore. `None` is the VM's directory.
     pub datastore: Option<&'a str>,
-    /// The identifier of the storage policy that it is to have.
+    /// The identifier of the disk's storage policy.
     pub policy: Option<&'a str>,
 }
 
@@ -81,18 +81,19 @@ impl ConfigSpec {
         Self::default()
     }
 
-    /// Changes of a VM as it was seen: they are refused ([`crate::Outcome::Changed`]) when its settings have changed since.
+    /// Changes of a VM that was read. vCenter rejects them ([`crate::Outcome::Changed`]) if the settings have changed
+    /// since.
     pub fn of(vm: &Vm) -> Self {
         Self::new().with(Element::text("changeVersion", &vm.change_version))
     }
 
-    /// Gives it another name.
+    /// Sets its name.
     #[must_use]
     pub fn name(self, name: &str) -> Self {
         self.with(Element::text("name", name))
     }
 
-    /// Gives it a BIOS UUID: that of a new VM is vCenter's choice otherwise.
+    /// Sets its BIOS UUID. Without it, vCenter selects the one of a new VM.
     #[must_use]
     pub fn bios_uuid(self, uuid: &str) -> Self {
         self.with(Element::text("uuid", uuid))
@@ -104,7 +105,7 @@ impl ConfigSpec {
         self.with(Element::text("annotation", text))
     }
 
-    /// Sets its virtual processors.
+    /// Sets its number of virtual processors.
     #[must_use]
     pub fn processors(self, number: u32) -> Self {
         self.with(Element::text("numCPUs", number))
@@ -116,27 +117,27 @@ impl ConfigSpec {
         self.with(Element::text("memoryMB", mib))
     }
 
-    /// Sets an entry of `extraConfig`, such as `guestinfo.x`. An empty value takes the entry away.
+    /// Sets an entry of `extraConfig`, such as `guestinfo.x`. An empty value removes the entry.
     #[must_use]
     pub fn extra(self, key: &str, value: &str) -> Self {
         let value = Element::text("value", value).xsd("string");
         self.with(Element::new("extraConfig").of("OptionValue").with([Element::text("key", key), value]))
     }
 
-    /// Says whose the VM is.
+    /// Sets the extension that manages the VM.
     #[must_use]
     pub fn managed_by(self, by: &ManagedBy) -> Self {
         let parts = [Element::text("extensionKey", &by.extension), Element::text("type", &by.kind)];
         self.with(Element::new("managedBy").with(parts))
     }
 
-    /// Says that no extension manages the VM (`ManagedByInfo` with an empty `extensionKey`).
+    /// Sets that no extension manages the VM (`ManagedByInfo` with an empty `extensionKey`).
     #[must_use]
     pub fn managed_by_nobody(self) -> Self {
         self.with(Element::new("managedBy").with([Element::text("extensionKey", ""), Element::text("type", "")]))
     }
 
-    /// Gives the VM's own files a storage policy, by its identifier. Disks have policies of their own.
+    /// Sets the storage policy of the VM's files except disks, by its identifier. Each disk has a separate policy.
     #[must_use]
     pub fn policy(self, id: &str) -> Self {
         self.with(profile("vmProfile", id))
@@ -145,7 +146,7 @@ impl ConfigSpec {
     /// Sets OVF properties of a VM by their names in the guest.
     ///
     /// # Errors
-    /// When the VM's form has no such property.
+    /// When the VM's form does not have a property.
     pub fn properties<'a>(
         mut self,
         form: &[Property],
@@ -163,7 +164,7 @@ impl ConfigSpec {
         Ok(self)
     }
 
-    /// Sets an OVF property by its key and its value alone.
+    /// Sets an OVF property with only its key and its value.
     #[must_use]
     pub fn value_alone(self, property: &Property, value: &str) -> Self {
         let info = Element::new("info").with([Element::text("key", property.key), Element::text("value", value)]);
@@ -183,7 +184,7 @@ impl ConfigSpec {
         self.change("add", device)
     }
 
-    /// Attaches a disk whose file is there.
+    /// Attaches a disk with an existing file.
     ///
     /// # Errors
     /// When the controller is full.
@@ -195,12 +196,12 @@ impl ConfigSpec {
         Ok(self.change_of_new("add", None, device, backing, None))
     }
 
-    /// Makes a blank disk and attaches it.
+    /// Creates a blank disk and attaches it.
     ///
     /// # Errors
     /// When the controller is full.
     pub fn new_disk(self, disk: &NewDisk<'_>) -> Result<Self> {
-        // vCenter chooses the name of the file: beside the VM, or on the datastore that is named.
+        // vCenter selects the name of the file: in the VM's directory, or on the given datastore.
         let file = disk.datastore.map(|name| format!("[{name}]")).unwrap_or_default();
         let mut backing = backing(&file, disk.mode);
         backing.push(Element::text("thinProvisioned", true));
@@ -209,13 +210,13 @@ impl ConfigSpec {
         Ok(self.change_of_new("add", Some("create"), device, backing, disk.policy))
     }
 
-    /// Detaches a disk; its file stays.
+    /// Detaches a disk. Its file stays.
     #[must_use]
     pub fn detach(self, disk: &Disk) -> Self {
         self.change("remove", disk.element.clone())
     }
 
-    /// Connects an adapter or takes it off, at the next power-on and, of a VM that is on, now.
+    /// Connects or disconnects an adapter at the next power-on and, if the VM is on, now.
     #[must_use]
     pub fn connect(self, adapter: &Adapter, connected: bool, power: Power) -> Self {
         let mut device = adapter.element.clone();
@@ -226,12 +227,12 @@ impl ConfigSpec {
         self.change("edit", device)
     }
 
-    /// Puts an adapter of a VM that is off, or of one that is cloned, onto a network, as [`crate::Client::network_backing`] names
-    /// it; `connected` at the next power-on or not.
+    /// Moves an adapter to a network, with the backing from [`crate::Client::network_backing`]. The VM is off, or is a
+    /// clone. `connected` applies at the next power-on.
     #[must_use]
     pub fn network(self, adapter: &Adapter, backing: &Element, connected: bool) -> Self {
         let mut device = adapter.element.clone();
-        // That of a clone is not the one of the VM that is cloned, and an edit that names none leaves it as it is.
+        // A clone has another address than its source, and an edit without the address keeps it.
         device.retain(|part| part.name() != "macAddress");
         device.put(backing.clone().named("backing"));
         if let Some(connectable) = device.child_mut("connectable") {
@@ -240,14 +241,14 @@ impl ConfigSpec {
         self.change("edit", device)
     }
 
-    /// The element that a request has.
+    /// The element in a request.
     pub(crate) fn element(&self, name: &str) -> Element {
         let mut spec = Element::new(name);
         self.add_to(&mut spec);
         spec
     }
 
-    /// Adds these to settings that somebody else has written: of an entry of `extraConfig` this one counts.
+    /// Adds the changes to settings of another origin. They override entries of `extraConfig`.
     pub(crate) fn add_to(&self, spec: &mut Element) {
         let key = |part: &Element| part.text_of("key").map(str::to_owned);
         for part in &self.parts {
@@ -261,7 +262,7 @@ impl ConfigSpec {
         spec.sort_by_schema(ORDER);
     }
 
-    /// Its parts, as they are sent.
+    /// The parts of the request.
     pub(super) fn parts(&self) -> &[Element] {
         &self.parts
     }
@@ -289,7 +290,7 @@ impl ConfigSpec {
         policy: Option<&str>,
     ) -> Self {
         self.new_devices += 1;
-        // Keys of new devices are negative, and vCenter gives others (`VirtualDevice.key`).
+        // Keys of new devices are negative. vCenter replaces them (`VirtualDevice.key`).
         let head = [Element::text("key", -100 - self.new_devices), backing];
         let device = Element::new("device").of("VirtualDisk").with(head).with(place.children().iter().cloned());
         let file = file.map(|file| Element::text("fileOperation", file));
@@ -299,7 +300,7 @@ impl ConfigSpec {
         self.with(change.with(file).with([device]).with(policy))
     }
 
-    /// A free place on a controller, that no other new device of this takes.
+    /// A unit of a controller that is free in the VM and in these changes.
     fn place(&self, controller: &Controller) -> Result<Element> {
         let mut controller = controller.clone();
         for device in self.parts.iter().filter_map(|part| part.child("device")) {

@@ -1,4 +1,4 @@
-//! A VM's devices. They are named by key, UUID or path, never by position: vCenter moves those.
+//! A VM's devices, identified by key, UUID or path. Positions are not stable: vCenter moves devices.
 
 use std::collections::BTreeSet;
 
@@ -6,32 +6,31 @@ use crate::disk::normal_uuid;
 use crate::reference::MoRef;
 use crate::soap::Element;
 
-/// What the types of controllers that disks hang on have in their names.
+/// Parts of the type names of controllers for disks.
 const CONTROLLERS: [&str; 5] = ["SCSI", "LsiLogic", "BusLogic", "AHCI", "NVME"];
 
 /// A virtual disk.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    /// What names it among the VM's devices, for as long as it is attached.
+    /// Its identifier among the VM's devices while it is attached.
     pub key: i32,
-    /// Such as `Hard disk 2`.
+    /// Its label, such as `Hard disk 2`.
     pub label: String,
     /// The key of its controller.
     pub controller: i32,
-    /// Where it hangs on the controller.
+    /// Its unit number on the controller.
     pub unit: i32,
     /// Its size in bytes.
     pub capacity: u64,
-    /// Where its file is, such as `[datastore] vm/disk.vmdk`; none of a disk that is no file.
+    /// Its file, such as `[datastore] vm/disk.vmdk`. `None` for a disk without a file.
     pub path: Option<String>,
-    /// Its UUID in lower case with dashes, which its file keeps.
+    /// Its UUID in lower case with dashes, which stays with its file.
     pub uuid: Option<String>,
-    /// How it is written, such as `persistent`.
+    /// Its mode, such as `persistent`.
     pub mode: String,
-    /// The identifier of the First Class Disk that it is, which volumes of storage drivers are (`VirtualDisk.vDiskId`); none of
-    /// any other disk.
+    /// The identifier if it is a First Class Disk, such as a volume of a storage driver (`VirtualDisk.vDiskId`).
     pub first_class: Option<String>,
-    /// The files that it is a difference to, nearest first: it is part of a snapshot then, or a linked clone.
+    /// The files that it is a difference to, nearest first. Then it is part of a snapshot, or a linked clone.
     pub parents: Vec<String>,
     pub(super) element: Element,
 }
@@ -39,22 +38,22 @@ pub struct Disk {
 /// The network of an adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdapterNetwork {
-    /// Of standard switches, by name.
+    /// A network of standard switches, by name.
     Standard(String),
     /// A port group of a distributed switch.
     Distributed(MoRef),
-    /// Of another network manager, by its identifier.
+    /// A network of another network manager, by its identifier.
     Opaque(String),
-    /// None that is known.
+    /// An unknown network.
     Unknown,
 }
 
 /// A network adapter.
 #[derive(Clone, Debug)]
 pub struct Adapter {
-    /// What names it among the VM's devices.
+    /// Its identifier among the VM's devices.
     pub key: i32,
-    /// Such as `Network adapter 1`.
+    /// Its label, such as `Network adapter 1`.
     pub label: String,
     /// Its MAC address.
     pub mac: String,
@@ -62,39 +61,39 @@ pub struct Adapter {
     pub network: AdapterNetwork,
     /// Whether it is connected now.
     pub connected: bool,
-    /// Whether it will be at the next power-on.
+    /// Whether it is connected at the next power-on.
     pub start_connected: bool,
     pub(super) element: Element,
 }
 
-/// A controller that disks can hang on.
+/// A controller for disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controller {
-    /// What names it among the VM's devices.
+    /// Its identifier among the VM's devices.
     pub key: i32,
     /// Its type, such as `ParaVirtualSCSIController`.
     pub kind: String,
-    /// Its number among the VM's controllers of its family, from 0 on.
+    /// Its number among the VM's controllers of its family, from 0.
     pub bus: i32,
-    /// Units that are taken.
+    /// Units in use.
     taken: BTreeSet<i32>,
 }
 
 impl Controller {
-    /// Whether it is of SCSI: its units are counted apart from those of SATA and NVMe.
+    /// Whether it is a SCSI controller. SCSI controllers are counted apart from those of SATA and NVMe.
     pub fn is_scsi(&self) -> bool {
         !self.kind.contains("AHCI") && !self.kind.contains("NVME")
     }
 
-    /// Counts a unit as taken.
+    /// Marks a unit as used.
     pub(super) fn take(&mut self, unit: Option<i32>) {
         self.taken.extend(unit);
     }
 
-    /// A unit on which nothing hangs; none if it is full.
+    /// A free unit. `None` if the controller is full.
     pub fn free_unit(&self) -> Option<i32> {
         let (is_sata, is_nvme) = (self.kind.contains("AHCI"), self.kind.contains("NVME"));
-        // 15 units of SCSI beside the controller's own, 30 of SATA, 15 of NVMe ("vSphere configuration maximums").
+        // 15 units of SCSI without the controller's, 30 of SATA, 15 of NVMe ("vSphere configuration maximums").
         let (units, own) = match (is_sata, is_nvme) {
             (true, _) => (30, None),
             (_, true) => (15, None),
@@ -104,22 +103,23 @@ impl Controller {
     }
 }
 
-/// What every VM has, and what leads nowhere out of it (`VirtualMachineDefaultDevices`, and what vCenter adds by itself).
+/// Devices of every VM, without access to objects outside the VM (`VirtualMachineDefaultDevices`, and others that
+/// vCenter adds).
 const EVERYWHERE: [&str; 4] =
     ["VirtualKeyboard", "VirtualPointingDevice", "VirtualMachineVideoCard", "VirtualMachineVMCIDevice"];
 
-/// A device that is neither disk, adapter nor controller, nor what every VM has: a drive, a port, a device that is passed through.
+/// A device that is no disk, adapter or controller, and not in every VM: a drive, a port, a passthrough device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Other {
     /// Its type, such as `VirtualCdrom`.
     pub kind: String,
-    /// The type of what is behind it, such as `VirtualCdromIsoBackingInfo`; empty if nothing is.
+    /// The type of its backing, such as `VirtualCdromIsoBackingInfo`. Empty if it has none.
     pub backing: String,
-    /// The file or the address of what is behind it; empty where that is a host's own device, or nothing.
+    /// The file or address of its backing. Empty for a device of the host, or without a backing.
     pub leads_to: String,
 }
 
-/// A VM's disks, adapters, controllers, and whatever else somebody has given it.
+/// A VM's disks, adapters, controllers, and other devices.
 #[derive(Clone, Debug, Default)]
 pub struct Devices {
     /// Disks.
@@ -128,7 +128,7 @@ pub struct Devices {
     pub adapters: Vec<Adapter>,
     /// Controllers of disks.
     pub controllers: Vec<Controller>,
-    /// All others, sorted.
+    /// The other devices, sorted.
     pub others: Vec<Other>,
 }
 
@@ -159,13 +159,13 @@ impl Devices {
         found
     }
 
-    /// The disk of a UUID, in any notation.
+    /// The disk with a UUID, in any notation.
     pub fn disk(&self, uuid: &str) -> Option<&Disk> {
         let uuid = normal_uuid(uuid)?;
         self.disks.iter().find(|disk| disk.uuid.as_deref() == Some(&uuid))
     }
 
-    /// The adapter of a key.
+    /// The adapter with a key.
     pub fn adapter(&self, key: i32) -> Option<&Adapter> {
         self.adapters.iter().find(|adapter| adapter.key == key)
     }
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_has_given_a_vm_is_seen_beside_what_every_vm_has() {
+    fn other_devices_exclude_those_of_every_vm() {
         let device = |key: i32, kind: &str| Element::new("VirtualDevice").of(kind).with([Element::text("key", key)]);
         let behind = |kind: &str, part: Element| Element::new("backing").of(kind).with([part]);
         let iso = behind("VirtualCdromIsoBackingInfo", Element::text("fileName", "[ds] x.iso"));

@@ -1,5 +1,5 @@
-//! Single entries of the `extraConfig` of VMs, read without all else of their settings: what a folder holds is found by
-//! them, at a cost that does not grow with the settings of VMs that are nobody's concern.
+//! Reads single entries of the `extraConfig` of VMs without their other settings. Searches of a folder use them. Their
+//! cost does not grow with the settings of unrelated VMs.
 
 use crate::client::Client;
 use crate::collector::Object;
@@ -10,58 +10,58 @@ use crate::task::Running;
 use super::extra::{Extra, keyed, path};
 use crate::soap::Element;
 
-/// A VM or a template, and some entries of its `extraConfig`.
+/// A VM or a template, with some entries of its `extraConfig`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entries {
-    /// What names it.
+    /// Its reference.
     pub reference: MoRef,
     /// Its name in the inventory.
     pub name: String,
     /// Whether it is a template.
     pub is_template: bool,
-    /// The entries, as far as it has them.
+    /// The requested entries that it has.
     pub extra: Extra,
 }
 
-/// VMs of a folder, and those among them whose settings vCenter does not show.
+/// VMs of a folder, and those whose settings vCenter does not show.
 #[derive(Debug)]
 pub struct Listed<T> {
     /// The VMs whose settings were read.
     pub vms: Vec<T>,
-    /// All others: "`config` is not guaranteed to be available", as where vCenter cannot access a VM's files, and in the first phases of its
-    /// creation (reference of `VirtualMachine`).
+    /// All others: "`config` is not guaranteed to be available". Examples are VMs whose files vCenter cannot access,
+    /// and VMs in the first phases of their creation (reference of `VirtualMachine`).
     pub unread: Vec<Unread>,
 }
 
-/// A VM without settings that can be read.
+/// A VM with unreadable settings.
 #[derive(Debug)]
 pub struct Unread {
-    /// What names it.
+    /// Its reference.
     pub reference: MoRef,
     /// Its name in the inventory.
     pub name: String,
-    /// Why its settings are not read.
+    /// The reason why its settings were not read.
     pub error: Error,
 }
 
-/// What vCenter shows of a VM without its settings.
+/// The data that vCenter shows about a VM without its settings.
 #[derive(Clone, Debug, Default)]
 pub struct Traces {
-    /// The datastores that have files of it; none where vCenter does not say.
+    /// The datastores with its files. Empty if vCenter does not report them.
     pub datastores: Vec<MoRef>,
-    /// The files that it was last known to consist of, disks among them (`layoutEx`); none where vCenter does not say.
+    /// Its last known files, disks included (`layoutEx`). Empty if vCenter does not report them.
     pub files: Vec<String>,
-    /// The file of its settings. On a datastore that is not reached it is a path on a host: `[] /vmfs/volumes/…`.
+    /// The file of its settings. On an inaccessible datastore it is a path on a host: `[] /vmfs/volumes/…`.
     pub settings: Option<String>,
-    /// What is being done to it.
+    /// Its running tasks.
     pub running: Vec<Running>,
 }
 
-/// What every VM has whose settings can be read.
+/// A property of every VM with readable settings.
 const SETTINGS: &str = "config.changeVersion";
 
 impl Client {
-    /// The VMs and templates in a folder, with these entries; with `deep` also of those further below.
+    /// The VMs and templates in a folder, with these entries. With `deep`, also those further below.
     ///
     /// # Errors
     /// When the folder cannot be listed.
@@ -72,10 +72,10 @@ impl Client {
         listed(&self.list(container, &["VirtualMachine"], deep, &paths).await?, |vm| read(vm, keys))
     }
 
-    /// What vCenter shows of a VM whose settings cannot be read. Each part may be missing as well.
+    /// The data that vCenter shows about a VM with unreadable settings. Each part may be missing.
     ///
     /// # Errors
-    /// When there is no such VM.
+    /// When the VM does not exist.
     pub async fn traces(&self, vm: &MoRef) -> Result<Traces> {
         const PATH: &str = "summary.config.vmPathName";
         let seen = self.look(vm, &["datastore", "layoutEx.file", PATH, "recentTask"]).await?;
@@ -88,22 +88,22 @@ impl Client {
         })
     }
 
-    /// One entry of a VM; none if it has none.
+    /// One entry of a VM, if the VM has it.
     ///
     /// # Errors
-    /// When there is no such VM, or its settings cannot be read.
+    /// When the VM does not exist, or its settings cannot be read.
     pub async fn entry(&self, vm: &MoRef, key: &str) -> Result<Option<String>> {
         let seen = self.look(vm, &["name", "config.template", SETTINGS, &path(key)]).await?;
         Ok(read(&seen, &[key])?.extra.get(key).map(str::to_owned))
     }
 }
 
-/// Refuses a VM whose settings cannot be read. The words name it.
+/// Returns an error if a VM's settings cannot be read. The message names the VM.
 pub(super) fn has_settings(vm: &Object) -> Result<()> {
     let Err(error) = vm.need(SETTINGS) else { return Ok(()) };
     let attempt = format!("reading the settings of the VM {} ({})", vm.text("name"), vm.reference);
     Err(match error {
-        // vCenter has a reason, such as a missing privilege.
+        // vCenter's reason, such as a missing privilege.
         Error::Fault { fault, .. } => Error::of_fault(attempt, *fault),
         _ => Error::unanswered(
             attempt,
@@ -112,7 +112,7 @@ pub(super) fn has_settings(vm: &Object) -> Result<()> {
     })
 }
 
-/// Reads each VM that has settings.
+/// Reads each VM with settings.
 pub(super) fn listed<T>(seen: &[Object], read: impl Fn(&Object) -> Result<T>) -> Result<Listed<T>> {
     let mut listed = Listed { vms: Vec::new(), unread: Vec::new() };
     for vm in seen {

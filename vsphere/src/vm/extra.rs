@@ -19,39 +19,39 @@ pub(super) fn keyed(keys: &[&str]) -> Vec<String> {
     keys.iter().map(|key| path(key)).collect()
 }
 
-/// All entries of a VM's `extraConfig`. A guest writes as many `guestinfo.…` as its VM's limit permits (`tools.setInfo.sizeLimit`, 1 MB
-/// unless it is set otherwise), and what it writes may be five times as long in an answer.
+/// All entries of a VM's `extraConfig`. A guest can write `guestinfo.…` entries up to its VM's limit
+/// (`tools.setInfo.sizeLimit`, 1 MB by default). They may be five times as long in an answer.
 pub(super) const ALL: &str = "config.extraConfig";
 
-/// Entries of a VM's `extraConfig`: those that were asked for. Values may be secrets, and are not shown.
+/// The requested entries of a VM's `extraConfig`. Values are not shown, because some are secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Extra {
     found: BTreeMap<String, String>,
-    /// None where all were asked for.
+    /// `None` if all entries were requested.
     asked: Option<BTreeSet<String>>,
 }
 
 impl Extra {
-    /// The value of a key that was asked for. One that was taken away is an empty text in vCenter, and counts as none.
+    /// The value of a requested key. vCenter keeps a removed entry as an empty text, which counts as missing.
     pub fn get(&self, key: &str) -> Option<&str> {
         let is_asked = self.asked.as_ref().is_none_or(|asked| asked.contains(key));
         debug_assert!(is_asked, "the entry {key} was not asked for: that it is not here says nothing");
         self.found.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The keys of all that was found, sorted; those of entries that were taken away among them.
+    /// The keys of all entries that were found, sorted. Removed entries are included.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.found.keys().map(String::as_str)
     }
 
-    /// Those of these keys.
+    /// The entries with these keys.
     pub(super) fn of(vm: &Object, keys: &[&str]) -> Self {
         let entry = |key: &&str| Some(((*key).to_owned(), vm.get(&path(key))?.text_of("value")?.to_owned()));
         let asked = keys.iter().map(|key| (*key).to_owned()).collect();
         Self { found: keys.iter().filter_map(entry).collect(), asked: Some(asked) }
     }
 
-    /// All of them.
+    /// All entries.
     pub(super) fn all(vm: &Object) -> Self {
         let entry = |option: &Element| Some((option.text_of("key")?.to_owned(), option.text_of("value")?.to_owned()));
         let options = vm.get(ALL).map(Element::children).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! VMs by their UUIDs, and by what their guests say of themselves.
+//! Finds VMs by their UUIDs, their guests' addresses, and their files.
 
 use crate::client::Client;
 use crate::datastore::DatastorePath;
@@ -8,7 +8,7 @@ use crate::reference::MoRef;
 use crate::soap::Element;
 
 impl Client {
-    /// All VMs with a BIOS UUID: copies may share one.
+    /// All VMs with a BIOS UUID. Copies may have the same one.
     ///
     /// # Errors
     /// When the inventory cannot be searched.
@@ -20,8 +20,8 @@ impl Client {
         Ok(response.all("returnval").filter_map(Element::to_reference).collect())
     }
 
-    /// All VMs whose VMware Tools have said that their guest has this address; of a VM whose Tools do not run, what they
-    /// said last, or nothing.
+    /// All VMs whose VMware Tools report this address of the guest. If the Tools of a VM do not run, the last report
+    /// counts.
     ///
     /// # Errors
     /// When the inventory cannot be searched.
@@ -32,8 +32,8 @@ impl Client {
         Ok(response.all("returnval").filter_map(Element::to_reference).collect())
     }
 
-    /// The VM whose settings are in this file, such as `[datastore] vm/vm.vmx`; none where no VM of the data center is registered with
-    /// them, or the account cannot see it.
+    /// The VM with this settings file, such as `[datastore] vm/vm.vmx`. `None` if no VM of the data center uses it, or
+    /// the account cannot see the VM.
     ///
     /// # Errors
     /// When the inventory cannot be searched.

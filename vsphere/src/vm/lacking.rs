@@ -1,5 +1,5 @@
-//! Compares a new VM with the settings that it was made with. Reports say that parts of `CloneSpec.config` had no effect, the vApp
-//! configuration among them, while `ReconfigVM_Task` took them (govmomi issue 2201).
+//! Compares a new VM with the settings that it was created with. According to reports, parts of `CloneSpec.config` had
+//! no effect, such as the vApp configuration, while `ReconfigVM_Task` applied them (govmomi issue 2201).
 
 use crate::disk::normal_uuid;
 use crate::soap::Element;
@@ -9,12 +9,13 @@ use super::device::network;
 use super::property::Property;
 use super::seen::Vm;
 
-/// How a VM differs from the settings that it was made with.
+/// The differences of a VM to the settings that it was created with.
 #[derive(Clone, Debug)]
 pub struct Lacking {
-    /// The parts that differ, for people. Values are not named: some are secrets.
+    /// The parts that differ, for messages. They have no values, because some are secrets.
     pub parts: Vec<String>,
-    /// The changes that set these parts, tied to the settings that were compared. What cannot be changed later is left out.
+    /// The changes that set these parts, tied to the settings that were compared. Parts that cannot be changed later
+    /// are left out.
     pub rest: ConfigSpec,
 }
 
@@ -33,8 +34,8 @@ impl Lacking {
 }
 
 impl ConfigSpec {
-    /// What a new VM lacks of these settings. The VM is one that was read with all entries of its `extraConfig`
-    /// ([`crate::Client::whole_vm`]). Its name, its notes and its storage policy are not compared.
+    /// The parts of these settings that a new VM lacks. The VM was read with all entries of its `extraConfig`
+    /// ([`crate::Client::whole_vm`]). Its name, notes and storage policy are not compared.
     pub fn lacking_in(&self, vm: &Vm) -> Lacking {
         let mut lacking = Lacking { parts: Vec::new(), rest: Self::of(vm) };
         for part in self.parts() {
@@ -63,16 +64,16 @@ impl ConfigSpec {
     }
 }
 
-/// Compares OVF properties by name, for a clone may have other keys. Where one differs all are sent again: "for properties of type
-/// 'password', the value field and default value field will always be returned as an empty string when queried"
-/// (`VAppPropertyInfo.type`), so what became of these cannot be seen.
+/// Compares OVF properties by name, because a clone may have other keys. If one differs, all are sent again: "for
+/// properties of type 'password', the value field and default value field will always be returned as an empty string
+/// when queried" (`VAppPropertyInfo.type`). The values of passwords therefore cannot be compared.
 fn properties(config: &Element, vm: &Vm, lacking: &mut Lacking) {
     let (before, mut rest) = (lacking.parts.len(), Vec::new());
     for wanted in config.all("property").filter_map(|change| Property::read(change.child("info")?)) {
         let present = vm.properties.iter().find(|present| present.name() == wanted.name());
         let is_alike = present.is_some_and(|present| {
             let is_same = match wanted.kind.as_str() {
-                // "The value can be True or False": clients write it in small letters too.
+                // "The value can be True or False": clients also write it in lower case.
                 "boolean" => present.value.eq_ignore_ascii_case(&wanted.value),
                 kind => kind.starts_with("password") || present.value == wanted.value,
             };
@@ -88,7 +89,7 @@ fn properties(config: &Element, vm: &Vm, lacking: &mut Lacking) {
     }
 }
 
-/// Compares an adapter's network, or a disk that was to be added.
+/// Compares an adapter's network, or an added disk.
 fn device(change: &Element, vm: &Vm, lacking: &mut Lacking) {
     let Some(wanted) = change.child("device") else { return };
     let number = |name| wanted.parsed::<i32>(name);

@@ -1,4 +1,4 @@
-//! Virtual machines: how they are seen, and what is changed of them.
+//! Virtual machines: reads them, and changes them.
 
 mod change;
 mod clone;

@@ -6,12 +6,13 @@ use crate::soap::Element;
 use super::device::{Adapter, AdapterNetwork};
 
 impl Adapter {
-    /// How another adapter names the network that this one is on ([`crate::ConfigSpec::network`]): as this one does. A port of a distributed
-    /// switch is not shared: vCenter gives the other adapter its own. Nothing is read of the port group: its key is what an adapter names it
-    /// by, and another identifier than that of the managed object, from which it differs where a switch was imported with its identifiers.
+    /// The backing of another adapter on this adapter's network ([`crate::ConfigSpec::network`]). A port of a
+    /// distributed switch is not shared: vCenter gives the other adapter a separate port. The port group is not read,
+    /// because adapters refer to it by its key. The key differs from the managed object's identifier if the switch was
+    /// imported with its identifiers.
     ///
     /// # Errors
-    /// When the network is not known.
+    /// When the network is unknown.
     pub fn backing_like(&self) -> Result<Element> {
         match &self.network {
             AdapterNetwork::Distributed(_) => {

@@ -1,4 +1,4 @@
-//! Power.
+//! Reads and changes the power of VMs.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,21 +11,22 @@ use crate::method::{POWER_OFF_VM, POWER_ON_VM, SHUTDOWN_GUEST};
 use crate::reference::MoRef;
 use crate::treatment::Outcome;
 
-/// Whether a VM runs.
+/// The power state of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Power {
-    /// Nothing of it runs.
+    /// It is powered off.
     Off,
-    /// It runs.
+    /// It is powered on.
     On,
-    /// Its memory is kept.
+    /// It is stopped, and its memory is kept.
     Suspended,
-    /// vCenter does not know now: its host does not answer, or its files are not reached. What it shows is what was.
+    /// vCenter does not know the state now: the host does not answer, or the files are inaccessible. It shows the last
+    /// known state.
     Unknown,
 }
 
 impl Power {
-    /// From `runtime.powerState` and `runtime.connectionState`.
+    /// Reads `runtime.powerState` and `runtime.connectionState`.
     pub(super) fn read(state: &str, connection: &str) -> Self {
         match (connection, state) {
             ("connected", "poweredOff") => Self::Off,
@@ -48,24 +49,24 @@ impl fmt::Display for Power {
     }
 }
 
-/// How a request to shut down ended.
+/// The result of a request to shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShutDown {
     /// The VM is off.
     Off,
-    /// It was asked, and is still on at the limit.
+    /// The guest got the request, and the VM is still on at the limit.
     StillOn,
-    /// VMware Tools are missing or do not run: nothing was done.
+    /// VMware Tools are missing or do not run, so nothing was done.
     CannotBeAsked,
 }
 
 const PATHS: &[&str] = &["runtime.powerState", "runtime.connectionState"];
 
 impl Client {
-    /// Waits until a VM's power is as it is wanted, at most `limit`; returns how it is then.
+    /// Waits until a VM has a power state, at most `limit`. Returns the state after the wait.
     ///
     /// # Errors
-    /// When the VM is gone, or cannot be watched at the limit.
+    /// When the VM does not exist, or cannot be watched at the limit.
     pub async fn wait_for_power(&self, vm: &MoRef, wanted: Power, limit: Duration) -> Result<Power> {
         let mut watch = Watch::new(self, vm.clone(), PATHS);
         let begin = Instant::now();
@@ -95,24 +96,24 @@ impl Changes<'_> {
     /// Powers a VM on.
     ///
     /// # Errors
-    /// `InvalidPowerState` ([`Outcome::Changed`]) when it is on.
+    /// `InvalidPowerState` ([`Outcome::Changed`]) if it is on.
     pub async fn power_on(&self, vm: &MoRef) -> Result<()> {
         self.run(POWER_ON_VM, vm, Vec::new()).await.map(drop)
     }
 
-    /// Cuts a VM's power.
+    /// Powers a VM off, without its guest.
     ///
     /// # Errors
-    /// `InvalidPowerState` ([`Outcome::Changed`]) when it is off.
+    /// `InvalidPowerState` ([`Outcome::Changed`]) if it is off.
     pub async fn power_off(&self, vm: &MoRef) -> Result<()> {
         self.run(POWER_OFF_VM, vm, Vec::new()).await.map(drop)
     }
 
-    /// Asks a VM's guest to shut down, and waits until the VM is off, at most `limit`.
+    /// Requests a shutdown from a VM's guest, and waits until the VM is off, at most `limit`.
     ///
     /// # Errors
-    /// `InvalidPowerState` ([`Outcome::Changed`]) when it is not on. [`Outcome::InDoubt`] when it was asked and cannot be watched,
-    /// or vCenter does not know at the limit whether it runs.
+    /// `InvalidPowerState` ([`Outcome::Changed`]) if it is not on. [`Outcome::InDoubt`] if the guest got the request
+    /// and the VM cannot be watched, or its state is unknown at the limit.
     pub async fn shut_down(&self, vm: &MoRef, limit: Duration) -> Result<ShutDown> {
         match self.change(SHUTDOWN_GUEST, vm, Vec::new()).await {
             Ok(_) => {}

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::soap::Element;
 
-/// `VAppPropertyInfo` (vSphere Web Services API 8.0).
+/// The order of `VAppPropertyInfo` (vSphere Web Services API 8.0).
 const ORDER: [&str; 12] = [
     "key",
     "classId",
@@ -20,10 +20,10 @@ const ORDER: [&str; 12] = [
     "description",
 ];
 
-/// A property. Its value may be a secret, and is not shown.
+/// A property. Its value is not shown, because it may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Property {
-    /// What names it in this VM.
+    /// Its identifier in this VM.
     pub key: i32,
     /// The class, often empty.
     pub class: String,
@@ -33,17 +33,17 @@ pub struct Property {
     pub instance: String,
     /// Its type, such as `string` or `password`.
     pub kind: String,
-    /// What it is; the default where nothing was given.
+    /// The value, or the default if no value was set.
     pub value: String,
-    /// Whether that was given, and is not only the form's default.
+    /// Whether a value was set.
     pub is_given: bool,
-    /// Whether people may set it: what an image says of itself they may not.
+    /// Whether operators may set it. Properties that describe the image are not configurable.
     pub is_configurable: bool,
     pub(super) element: Element,
 }
 
 impl Property {
-    /// Reads a `VAppPropertyInfo`; none if it has no key.
+    /// Reads a `VAppPropertyInfo`. `None` if it has no key.
     pub fn read(info: &Element) -> Option<Self> {
         let text = |name: &str| info.text_of(name).unwrap_or_default().to_owned();
         let value = info.text_of("value").filter(|value| !value.is_empty());
@@ -54,15 +54,15 @@ impl Property {
             instance: text("instanceId"),
             kind: text("type"),
             is_given: value.is_some(),
-            // Left out it is no (`VAppPropertyInfo.userConfigurable`).
+            // A missing flag means false (`VAppPropertyInfo.userConfigurable`).
             is_configurable: info.flag("userConfigurable"),
             value: value.map_or_else(|| text("defaultValue"), str::to_owned),
             element: info.clone().named("info"),
         })
     }
 
-    /// The whole `VAppPropertyInfo` with another value, in the order of its schema. It is not documented what an edit means for parts that it
-    /// leaves out.
+    /// The whole `VAppPropertyInfo` with another value, in the order of its schema. The effect of an edit on parts that
+    /// it leaves out is not documented.
     pub(super) fn with_value(&self, value: &str) -> Element {
         let mut info = self.element.clone().put_text("value", value);
         info.sort_by_schema(&ORDER);

@@ -13,8 +13,8 @@ use super::power::Power;
 use super::property::Property;
 use super::snapshot::Snapshot;
 
-/// All that is read of each VM but for entries of its `extraConfig`: what its guest writes is in none of it, or a word long. So no guest
-/// decides how large an answer is that shows many VMs.
+/// The properties of each VM, except entries of its `extraConfig`. Its guest writes into none of them more than a word.
+/// So no guest decides the length of an answer about many VMs.
 const PATHS: &[&str] = &[
     "name",
     "parent",
@@ -41,87 +41,88 @@ const PATHS: &[&str] = &[
     "recentTask",
 ];
 
-/// Who says that a VM is his.
+/// The extension that manages a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedBy {
     /// The key of an extension. vSphere Client shows its name if it is registered.
     pub extension: String,
-    /// What kind of VM it is to that extension.
+    /// The extension's kind of VM.
     pub kind: String,
 }
 
-/// What a VM starts, and from where (`VirtualMachineBootOptions`, vSphere Web Services API).
+/// The boot options of a VM (`VirtualMachineBootOptions`, vSphere Web Services API).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Boot {
     /// `bios` or `efi`.
     pub firmware: String,
-    /// Whether EFI starts only what is signed.
+    /// Whether EFI starts only signed programs.
     pub is_secure: bool,
-    /// The kinds of devices that it is started from, in this order; empty if the firmware's own order counts.
+    /// The kinds of boot devices, in order. Empty if the firmware's order applies.
     pub order: Vec<String>,
 }
 
 /// A VM.
 #[derive(Clone, Debug)]
 pub struct Vm {
-    /// What names it.
+    /// Its reference.
     pub reference: MoRef,
     /// Its name in the inventory.
     pub name: String,
-    /// The folder that it is in; none in a vApp.
+    /// Its folder. `None` in a vApp.
     pub folder: Option<MoRef>,
-    /// Its resource pool; none of a template.
+    /// Its resource pool. `None` for a template.
     pub pool: Option<MoRef>,
-    /// The datastores that have files of it.
+    /// The datastores with its files.
     pub datastores: Vec<MoRef>,
-    /// Changes whenever its settings do.
+    /// A value that changes with each change of its settings.
     pub change_version: String,
-    /// What the guest knows of itself.
+    /// The UUID that its guest sees.
     pub bios_uuid: String,
-    /// What tells it from all others of this vCenter.
+    /// The UUID that identifies it in this vCenter.
     pub instance_uuid: String,
     /// Whether it is a template.
     pub is_template: bool,
-    /// Where its settings are, such as `[datastore] vm/vm.vmx`.
+    /// The file of its settings, such as `[datastore] vm/vm.vmx`.
     pub vmx_path: String,
-    /// What it starts, and from where.
+    /// Its boot options.
     pub boot: Boot,
-    /// Virtual processors.
+    /// The number of its virtual processors.
     pub processors: u32,
-    /// Memory in MiB.
+    /// Its memory in MiB.
     pub memory: u64,
     /// Its devices.
     pub devices: Devices,
-    /// Entries of its `extraConfig`, as far as they were asked for.
+    /// The requested entries of its `extraConfig`.
     pub extra: Extra,
     /// Its OVF properties.
     pub properties: Vec<Property>,
-    /// Who says that it is his.
+    /// The extension that manages it.
     pub managed_by: Option<ManagedBy>,
-    /// Whether it runs.
+    /// Its power state.
     pub power: Power,
-    /// The host that it is on.
+    /// Its host.
     pub host: Option<MoRef>,
-    /// What it asks, if its task waits for a person's answer: whether it was moved or copied, or what is to be done on a full datastore.
+    /// The question of a task that waits for an answer. For example, whether the VM was moved or copied, or how to
+    /// continue on a full datastore.
     pub question: Option<String>,
-    /// Whether VMware Tools run in it, as far as they have said.
+    /// Whether VMware Tools run in it, by their last report.
     pub tools_run: bool,
     /// Its snapshots, parents first.
     pub snapshots: Vec<Snapshot>,
-    /// Tasks of the last minutes, ended ones among them ([`Client::running`]).
+    /// Tasks of the last minutes, also ended ones ([`Client::running`]).
     pub tasks: Vec<MoRef>,
 }
 
 impl Client {
-    /// A VM as it is now, without entries of its `extraConfig`.
+    /// Reads a VM, without entries of its `extraConfig`.
     ///
     /// # Errors
-    /// When there is none, or its settings cannot be read, such as when its datastore is lost.
+    /// When it does not exist, or its settings cannot be read, such as on a lost datastore.
     pub async fn vm(&self, vm: &MoRef) -> Result<Vm> {
         self.vm_with(vm, &[]).await
     }
 
-    /// The same with these entries of its `extraConfig`.
+    /// Reads a VM, with these entries of its `extraConfig`.
     ///
     /// # Errors
     /// As [`Client::vm`].
@@ -130,8 +131,8 @@ impl Client {
         read(&seen, Extra::of(&seen, keys))
     }
 
-    /// The same with all entries of its `extraConfig`: for a VM that has never run. Of another one its guest decides how long the answer
-    /// is.
+    /// Reads a VM, with all entries of its `extraConfig`. For VMs that have never run: otherwise the guest decides the
+    /// length of the answer.
     ///
     /// # Errors
     /// As [`Client::vm`].
@@ -140,17 +141,17 @@ impl Client {
         read(&seen, Extra::all(&seen))
     }
 
-    /// These VMs as they are now, in any order, with these entries of their `extraConfig`.
+    /// Reads VMs, with these entries of their `extraConfig`. The answer has any order.
     ///
     /// # Errors
-    /// When one of them is not there, or its settings cannot be read.
+    /// When one of them does not exist, or its settings cannot be read.
     pub async fn vms_with(&self, vms: &[MoRef], keys: &[&str]) -> Result<Vec<Vm>> {
         let seen = self.look_at(vms, &with(&keyed(keys))).await?;
         seen.iter().map(|vm| read(vm, Extra::of(vm, keys))).collect()
     }
 
-    /// The VMs and templates in a folder, or in a resource pool, without entries of their `extraConfig`; with `deep` also of those further
-    /// below.
+    /// The VMs and templates in a folder or a resource pool, without entries of their `extraConfig`. With `deep`, also
+    /// those further below.
     ///
     /// # Errors
     /// When the container cannot be listed.
@@ -159,7 +160,7 @@ impl Client {
     }
 }
 
-/// All that is read of each VM, and more.
+/// The properties of each VM, and further ones.
 fn with(more: &[String]) -> Vec<&str> {
     PATHS.iter().copied().chain(more.iter().map(String::as_str)).collect()
 }
@@ -202,7 +203,7 @@ fn read(vm: &Object, extra: Extra) -> Result<Vm> {
     })
 }
 
-/// The kinds of bootable devices, as they are tried.
+/// The kinds of boot devices, in order.
 fn order(options: &Element) -> Vec<String> {
     let devices = options.children().iter().filter(|part| part.name() == "bootOrder");
     devices.map(|device| device.kind().unwrap_or_default().to_owned()).collect()

@@ -9,9 +9,9 @@ use crate::soap::Element;
 /// A snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// What names it.
+    /// Its reference.
     pub reference: MoRef,
-    /// What people call it.
+    /// Its name.
     pub name: String,
 }
 
@@ -29,10 +29,10 @@ impl Snapshot {
 }
 
 impl Changes<'_> {
-    /// Makes a snapshot of a VM's disks, without its memory: what linked clones hang on.
+    /// Creates a snapshot of a VM's disks without its memory, as linked clones need it.
     ///
     /// # Errors
-    /// See [`crate::Error::outcome`].
+    /// As [`crate::Error::outcome`] tells.
     pub async fn create_snapshot(&self, vm: &MoRef, name: &str, description: &str) -> Result<MoRef> {
         let arguments = vec![
             Element::text("name", name),

@@ -1,4 +1,4 @@
-//! VMs as they are read and changed, against answers as vCenter writes them.
+//! VMs as they are read and changed, with answers in vCenter's form.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::guard::Unguarded;
 use crate::reference::MoRef;
 use crate::treatment::Outcome;
 
-/// Devices as vCenter 8 shows them, shortened: the disks not in the order of their keys.
+/// Devices as vCenter 8 shows them, shortened. The disks are not in the order of their keys.
 const DEVICES: &str = r#"
 <VirtualDevice xsi:type="ParaVirtualSCSIController"><key>1000</key><deviceInfo><label>SCSI controller 0</label></deviceInfo><busNumber>0</busNumber><device>2000</device><sharedBus>noSharing</sharedBus><scsiCtlrUnitNumber>7</scsiCtlrUnitNumber></VirtualDevice>
 <VirtualDevice xsi:type="VirtualDisk"><key>2001</key><deviceInfo><label>Hard disk 2</label><summary>s</summary></deviceInfo><backing xsi:type="VirtualDiskFlatVer2BackingInfo"><fileName>[ds] node/data.vmdk</fileName><datastore type="Datastore">datastore-1</datastore><diskMode>independent_persistent</diskMode><uuid>6000C292-1234-5678-9ABC-DEF012345678</uuid><sharing>sharingNone</sharing></backing><controllerKey>1000</controllerKey><unitNumber>1</unitNumber><capacityInKB>1024</capacityInKB><capacityInBytes>1048576</capacityInBytes></VirtualDevice>
@@ -16,7 +16,7 @@ const DEVICES: &str = r#"
 <VirtualDevice xsi:type="VirtualVmxnet3"><key>4000</key><deviceInfo><label>Network adapter 1</label></deviceInfo><backing xsi:type="VirtualEthernetCardDistributedVirtualPortBackingInfo"><port><switchUuid>50 1e</switchUuid><portgroupKey>dvportgroup-7</portgroupKey></port></backing><connectable><migrateConnect>unset</migrateConnect><startConnected>true</startConnected><allowGuestControl>true</allowGuestControl><connected>false</connected><status>untried</status></connectable><controllerKey>100</controllerKey><unitNumber>7</unitNumber><addressType>assigned</addressType><macAddress>00:50:56:aa:bb:cc</macAddress></VirtualDevice>
 <VirtualDevice xsi:type="VirtualE1000e"><key>4001</key><backing xsi:type="VirtualEthernetCardNetworkBackingInfo"><deviceName>VM Network</deviceName></backing><connectable><startConnected>false</startConnected><connected>true</connected></connectable><macAddress>00:50:56:aa:bb:cd</macAddress></VirtualDevice>"#;
 
-/// What stands in single entries, by their keys.
+/// Single entries, by their keys.
 const KEYED: [(&str, &str); 2] = [
     ("config.extraConfig[\"guestinfo.x\"]", "<key>guestinfo.x</key><value>very secret</value>"),
     ("config.extraConfig[\"guestinfo.gone\"]", "<key>guestinfo.gone</key><value></value>"),
@@ -81,7 +81,7 @@ async fn seen(fake: &Fake) -> Vm {
     fake.client().await.vm_with(&id(), &["guestinfo.x", "guestinfo.gone"]).await.unwrap()
 }
 
-/// What a change sends as its `spec`.
+/// The `spec` that a change sends.
 async fn sent(spec: &ConfigSpec) -> String {
     let fake = Fake::start().await;
     fake.runs("ReconfigVM_Task", [success("")]);
@@ -90,7 +90,7 @@ async fn sent(spec: &ConfigSpec) -> String {
 }
 
 #[tokio::test]
-async fn a_vm_is_read_with_its_disks_adapters_properties_and_snapshots() {
+async fn a_vm_is_read_with_all_parts() {
     let fake = Fake::start().await;
     let vm = seen(&fake).await;
     assert_eq!((vm.name.as_str(), vm.processors, vm.memory, vm.power), ("node-1", 4, 8192, Power::Off));
@@ -129,9 +129,9 @@ async fn a_vm_is_read_with_its_disks_adapters_properties_and_snapshots() {
     assert!(!shown.contains("very secret") && !shown.contains("10.0.0.5"), "values are not shown: {shown}");
 }
 
-/// A guest writes as many entries as it likes.
+/// A guest can write any number of entries.
 #[tokio::test]
-async fn no_more_entries_are_asked_for_than_are_needed_but_of_one_vm_by_itself() {
+async fn only_whole_vms_read_all_entries() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.says("RetrievePropertiesEx", &page(&of("connected"), None));
@@ -155,7 +155,7 @@ fn property(path: &str, value: &str) -> String {
 }
 
 #[tokio::test]
-async fn power_is_unknown_of_a_vm_that_vcenter_does_not_reach_and_none_is_left_out() {
+async fn power_of_an_unreachable_vm_is_unknown() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.says("RetrievePropertiesEx", &page(&of("disconnected"), None));
@@ -176,7 +176,7 @@ async fn power_is_unknown_of_a_vm_that_vcenter_does_not_reach_and_none_is_left_o
 }
 
 #[tokio::test]
-async fn vms_are_found_by_the_addresses_that_their_guests_have() {
+async fn vms_are_found_by_their_guests_addresses() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.says("FindAllByIp", &reference("returnval", "VirtualMachine", "vm-7"));
@@ -188,7 +188,7 @@ async fn vms_are_found_by_the_addresses_that_their_guests_have() {
 }
 
 #[tokio::test]
-async fn a_vm_is_found_by_the_file_of_its_settings() {
+async fn a_vm_is_found_by_its_settings_file() {
     let fake = Fake::start().await;
     let (client, datacenter) = (fake.client().await, MoRef::new("Datacenter", "datacenter-2"));
     let settings = "[ds 1] web/web.vmx".parse().unwrap();
@@ -201,7 +201,7 @@ async fn a_vm_is_found_by_the_file_of_its_settings() {
 }
 
 #[tokio::test]
-async fn settings_are_sent_in_the_order_of_the_schema() {
+async fn settings_are_sent_in_schema_order() {
     let fake = Fake::start().await;
     let vm = seen(&fake).await;
     let by = ManagedBy { extension: "org.example".to_owned(), kind: "node".to_owned() };
@@ -225,7 +225,7 @@ async fn settings_are_sent_in_the_order_of_the_schema() {
 }
 
 #[tokio::test]
-async fn devices_are_sent_back_as_they_came_with_what_differs() {
+async fn edited_devices_keep_their_other_parts() {
     let fake = Fake::start().await;
     let vm = seen(&fake).await;
     let data = vm.devices.disk("6000c292-1234-5678-9abc-def012345678").unwrap();
@@ -254,7 +254,7 @@ async fn devices_are_sent_back_as_they_came_with_what_differs() {
 }
 
 #[tokio::test]
-async fn new_disks_take_free_units_until_the_controller_is_full() {
+async fn new_disks_take_the_controllers_free_units() {
     let fake = Fake::start().await;
     let vm = seen(&fake).await;
     let controller = &vm.devices.controllers[0];
@@ -264,7 +264,7 @@ async fn new_disks_take_free_units_until_the_controller_is_full() {
         NewDisk { capacity: 1 << 30, controller, mode: DiskMode::Persistent, datastore: Some("ds"), policy: Some("p") };
     insta::assert_snapshot!(sent(&ConfigSpec::new().attach(&existing).unwrap().new_disk(&new).unwrap()).await);
     let mut spec = ConfigSpec::new();
-    // 16 units, without those of two disks and of the controller itself.
+    // 16 units, without those of two disks and of the controller.
     for _ in 0..13 {
         spec = spec.attach(&existing).unwrap();
     }
@@ -273,7 +273,7 @@ async fn new_disks_take_free_units_until_the_controller_is_full() {
 }
 
 #[tokio::test]
-async fn a_clone_is_full_or_linked_to_a_snapshot() {
+async fn clones_are_full_or_linked_to_a_snapshot() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.runs("CloneVM_Task", [success("type=VirtualMachine>vm-9")]);
@@ -320,7 +320,7 @@ async fn a_clone_is_full_or_linked_to_a_snapshot() {
 }
 
 #[tokio::test]
-async fn settings_that_have_changed_since_are_refused_as_changed() {
+async fn edits_of_changed_settings_are_refused() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.replies("ReconfigVM_Task", [Reply::Fault("ConcurrentAccess", String::new())]);
@@ -329,7 +329,7 @@ async fn settings_that_have_changed_since_are_refused_as_changed() {
 }
 
 #[tokio::test]
-async fn power_destroy_and_the_rest_call_what_they_say() {
+async fn each_change_calls_its_method() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let tasks = ["PowerOnVM_Task", "PowerOffVM_Task", "Destroy_Task"];
@@ -353,19 +353,19 @@ async fn power_destroy_and_the_rest_call_what_they_say() {
 }
 
 #[tokio::test]
-async fn a_template_whose_making_got_no_answer_is_looked_at() {
+async fn a_lost_conversion_to_a_template_is_checked() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let changes = client.changes(&Unguarded);
     fake.replies("MarkAsTemplate", [Reply::Cut]);
-    // vCenter is still at work at it when it is looked at first.
+    // vCenter still works on it during the first look.
     let seen = |version: &str, is_template: &str| {
         updates(version, "VirtualMachine", "vm-1", &[("config.template", is_template)])
     };
     fake.runs("none", [seen("1", "false"), seen("2", "true")]);
     changes.mark_as_template(&id()).await.unwrap();
     assert_eq!((fake.count("MarkAsTemplate"), fake.count("WaitForUpdatesEx")), (1, 2));
-    // One that is gone says nothing.
+    // A VM that is missing shows no result.
     fake.replies("WaitForUpdatesEx", [Reply::Cut]);
     fake.replies("RetrievePropertiesEx", [Reply::Fault("ManagedObjectNotFound", String::new())]);
     assert_eq!(changes.mark_as_template(&id()).await.unwrap_err().outcome(), Outcome::InDoubt);
@@ -373,7 +373,7 @@ async fn a_template_whose_making_got_no_answer_is_looked_at() {
 }
 
 #[tokio::test]
-async fn a_guest_that_shuts_down_is_waited_for() {
+async fn a_shutdown_waits_for_the_guest() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let changes = client.changes(&Unguarded);
@@ -390,7 +390,7 @@ async fn a_guest_that_shuts_down_is_waited_for() {
     assert_eq!(changes.shut_down(&id(), Duration::from_secs(60)).await.unwrap(), ShutDown::Off);
     fake.runs("none", [power("poweredOn")]);
     assert_eq!(changes.shut_down(&id(), Duration::ZERO).await.unwrap(), ShutDown::StillOn);
-    // A VM whose host is lost is not off, whatever was seen last.
+    // A VM on a lost host is not off, whatever was seen last.
     let lost = updates(
         "1",
         "VirtualMachine",
@@ -399,7 +399,7 @@ async fn a_guest_that_shuts_down_is_waited_for() {
     );
     fake.runs("none", [lost.clone()]);
     assert_eq!(client.wait_for_power(&id(), Power::Off, Duration::ZERO).await.unwrap(), Power::Unknown);
-    // Nor is it known to be on: who takes it for that cuts the power of one that may be off, or elsewhere.
+    // It does not count as on either: a power-off could hit a VM that is off or runs elsewhere.
     fake.runs("none", [lost]);
     let error = changes.shut_down(&id(), Duration::ZERO).await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::InDoubt, "{error}");
@@ -414,7 +414,7 @@ async fn a_guest_that_shuts_down_is_waited_for() {
 }
 
 #[tokio::test]
-async fn another_adapter_is_put_onto_the_network_of_one_and_gets_a_port_of_its_own() {
+async fn another_adapter_gets_a_separate_port() {
     let fake = Fake::start().await;
     let vm = seen(&fake).await;
     let looks = fake.asked("RetrievePropertiesEx").len();
@@ -428,7 +428,7 @@ async fn another_adapter_is_put_onto_the_network_of_one_and_gets_a_port_of_its_o
 }
 
 #[tokio::test]
-async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_read() {
+async fn unreadable_vms_are_listed_with_their_reason() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let stamped = [
@@ -440,7 +440,7 @@ async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_rea
     let other = [("name", "other"), ("config.template", "false"), ("config.changeVersion", "1")];
     let [stamped, other] =
         [("vm-1", &stamped[..]), ("vm-2", &other[..])].map(|(id, seen)| object("VirtualMachine", id, seen));
-    // vcsim names what is not set, without a value.
+    // vcsim names unset properties, without a value.
     let unset =
         other.replace("</objects>", "<propSet><name>config.extraConfig[\"a.stamp\"]</name></propSet></objects>");
     fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
@@ -463,7 +463,7 @@ async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_rea
     let lost = &listed.unread[0];
     assert_eq!((lost.name.as_str(), lost.error.outcome()), ("lost", Outcome::Transient), "{}", lost.error);
     assert!(!lost.error.to_string().contains("take the VM out"), "{}", lost.error);
-    // Where vCenter has a reason it is said, and counts.
+    // If vCenter has a reason, the message has it, and it decides the outcome.
     fake.says(
         "RetrievePropertiesEx",
         &page(&missing("VirtualMachine", "vm-3", "config.changeVersion", "NoPermission"), None),
@@ -479,7 +479,7 @@ async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_rea
 }
 
 #[tokio::test]
-async fn a_new_vm_is_compared_with_each_part_that_was_asked_for() {
+async fn a_new_vm_is_compared_with_each_setting() {
     let fake = Fake::start().await;
     let vm = seen(&fake).await;
     let by = |kind: &str| ManagedBy { extension: "org.example".to_owned(), kind: kind.to_owned() };
@@ -518,7 +518,7 @@ async fn a_new_vm_is_compared_with_each_part_that_was_asked_for() {
         let rest = self::sent(&lacking.rest).await;
         assert!(rest.contains(sent) && rest.contains("<changeVersion>"), "{part}: {rest}");
     }
-    // Another size or mode of a disk cannot be set any more.
+    // The size or mode of a disk can no longer be set.
     let mut there = vm.clone();
     let mut other = there.devices.disks[0].clone();
     (other.unit, other.label) = (controller.free_unit().unwrap(), "Hard disk 3".to_owned());

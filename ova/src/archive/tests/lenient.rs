@@ -1,12 +1,12 @@
-//! What other vendors' OVAs may be, and what is said of each: read without a word, read with warnings, or refused. The
-//! product's own OVAs may be none of these.
+//! OVAs of other vendors: read without warnings, read with warnings, or refused. The product's own OVAs may be none of
+//! these.
 
 use super::refused::{MANIFEST, Ova, SYSTEM, TOOLS, lenient, refused, verify, whole};
 use super::*;
 use crate::digest::{Digest, HashingReader};
 
-/// Tests of one change each to a good OVA, with the codes of the warnings that it leads to, and why it is refused as an
-/// OVA of the product.
+/// Tests that change one thing in a good OVA. Each has the codes of the warnings, and the reason why it is refused as
+/// an OVA of the product.
 macro_rules! read_with {
     ($($difference:ident: $codes:expr, $refused:literal, $change:expr;)+) => {
         $(
@@ -23,7 +23,7 @@ macro_rules! read_with {
     };
 }
 
-/// Tests of one change each to a good OVA, with what the error says and whether it speaks of damage.
+/// Tests that change one thing in a good OVA. Each has a part of the error, and whether the error is about damage.
 macro_rules! refused {
     ($($mistake:ident: $damaged:literal $expected:literal, $change:expr;)+) => {
         $(
@@ -74,7 +74,7 @@ impl Ova {
     }
 }
 
-/// The descriptor does name the chunks that are there.
+/// The descriptor does name the chunks that exist.
 #[test]
 fn a_missing_chunk_is_the_only_problem() {
     let mut ova = whole();
@@ -102,7 +102,7 @@ fn a_member_belongs_to_one_file() {
     let expected = ["tools%2evmdk", "system%2evmdk", "%73ystem.vmdk"]
         .map(|href| format!("{href:?} shares members with another file"));
     assert_eq!(problems, expected);
-    // The same of chunks without the first one.
+    // The same with chunks, the first of which is missing.
     ova.remove("system.vmdk.000000000");
     ova.seal();
     let Err(Error::Contents { problems, .. }) = lenient(&ova.bytes()) else { panic!("it was accepted") };
@@ -119,7 +119,7 @@ fn an_ova_of_the_product_has_no_warnings() {
 
 /// `inspect` compares no digests.
 #[test]
-fn a_manifest_of_other_digests_is_a_warning_to_inspect() {
+fn inspect_warns_about_other_digests() {
     let mut ova = whole();
     ova.seal_with(|name, _| format!("SHA384({name})= {}\n", "0".repeat(96)));
     let directory = tempfile::tempdir().unwrap();
@@ -233,7 +233,7 @@ read_with! {
     };
 }
 
-// What the product's own OVAs may be, too: importers read the first section, and so does the product.
+// The product's own OVAs may have several sections, too. Importers and the product read the first one.
 #[test]
 fn a_second_hardware_section_is_a_warning() {
     let mut ova = whole();
@@ -258,7 +258,7 @@ refused! {
         ova.describe("</References>", "</Reverences>");
         ova.seal();
     };
-    // Its tool may have made it so.
+    // The publisher's tool may have written it so.
     a_broken_disk_without_a_manifest: false "was made wrongly: system.vmdk, at byte", |ova| {
         let bytes = vmdk::whole().bytes;
         ova.system_disk(&bytes[..bytes.len() - 1024]);
@@ -308,9 +308,9 @@ refused! {
     };
 }
 
-/// The same bytes are one OVA as its publisher made it and one as it arrived: each is called what it is.
+/// One test with the publisher's mistake, one with damage after publication: the messages differ.
 #[test]
-fn words_of_damage_and_of_wrong_making() {
+fn damage_and_publisher_mistakes_differ() {
     let mut ova = whole();
     ova.refer_to("gone.iso");
     let error = verify(&ova.bytes()).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! Each mistake that an OVA can have, by name: a good one, one change, and what the error says. And what is no
-//! mistake, though it is not what is written here.
+//! Each mistake of an OVA, by name: a good OVA, one change, and a part of the error. Some changes are no mistakes,
+//! though the product does not write them.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use crate::manifest::Manifest;
 #[derive(Clone)]
 pub(super) struct Ova {
     pub(super) members: Vec<(String, Vec<u8>)>,
-    /// What follows the last member.
+    /// The bytes after the last member.
     end: Vec<u8>,
 }
 
@@ -20,7 +20,7 @@ const SIGNATURE: &str = "example.cert";
 pub(super) const SYSTEM: &str = "system.vmdk";
 pub(super) const TOOLS: &str = "tools.vmdk";
 
-/// As it is written, with two disks.
+/// An OVA with two disks, as `archive::write` writes it.
 pub(super) fn whole() -> Ova {
     static WHOLE: LazyLock<Ova> = LazyLock::new(|| {
         let fixture = fixture();
@@ -59,7 +59,7 @@ impl Ova {
         self.members.insert(place, member);
     }
 
-    /// Writes something else into the descriptor wherever `from` is.
+    /// Replaces `from` everywhere in the descriptor.
     pub(super) fn describe(&mut self, from: &str, to: &str) {
         let text = String::from_utf8(self.content(DESCRIPTOR).clone()).unwrap();
         assert!(text.contains(from), "{from:?} is not in the descriptor");
@@ -71,14 +71,14 @@ impl Ova {
         self.describe("</References>", &format!("<File ovf:href=\"{name}\" ovf:id=\"further\"/></References>"));
     }
 
-    /// Puts other bytes into the place of the first disk; the descriptor has their size.
+    /// Replaces the bytes of the first disk, and its size in the descriptor.
     pub(super) fn system_disk(&mut self, bytes: &[u8]) {
         let size = format!("ovf:size=\"{}\"", self.content(SYSTEM).len());
         self.describe(&size, &format!("ovf:size=\"{}\"", bytes.len()));
         *self.content(SYSTEM) = bytes.into();
     }
 
-    /// A first disk with its tables in front and so many sectors of zeros at its end.
+    /// Writes a first disk with its tables in front and `end` sectors of zeros at its end.
     pub(super) fn tables_in_front(&mut self, end: usize) {
         let grains = [0, 2, 4, 512].map(|number| MadeGrain::new(number, &[9; GRAIN]));
         let made = Made::with_tables_in_front(&grains, false, end);
@@ -86,7 +86,7 @@ impl Ova {
         self.system_disk(&made.bytes);
     }
 
-    /// A first disk as old tools make it.
+    /// Writes a first disk as old tools do.
     pub(super) fn old_version(&mut self) {
         let mut made = vmdk::whole();
         let footer = made.footer();
@@ -95,12 +95,12 @@ impl Ova {
         self.system_disk(&made.bytes);
     }
 
-    /// Makes the manifest again, so that nothing but the mistake is wrong.
+    /// Renews the manifest, so that only the mistake is wrong.
     pub(super) fn seal(&mut self) {
         self.seal_with(|name, content| format!("SHA256({name})= {}\n", Sha256::of(content)));
     }
 
-    /// Makes the manifest again, with these lines.
+    /// Renews the manifest with these lines.
     pub(super) fn seal_with(&mut self, line: impl Fn(&str, &[u8]) -> String) {
         let members = self.members.iter().filter(|(name, _)| ![MANIFEST, SIGNATURE].contains(&&**name));
         *self.content(MANIFEST) = members.map(|(name, content)| line(name, content)).collect::<String>().into_bytes();
@@ -129,7 +129,7 @@ pub(super) fn verify(bytes: &[u8]) -> Result<(Descriptor, Manifest), Error> {
     Archive::open(&path)?.verify()
 }
 
-/// The same as an OVA of any vendor.
+/// Verifies it as an OVA of any vendor.
 pub(super) fn lenient(bytes: &[u8]) -> Result<Report, Error> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.ova");
@@ -143,7 +143,7 @@ pub(super) fn refused(bytes: &[u8], expected: &str) {
     assert!(error.contains(expected), "{expected:?} is not in {error:?}");
 }
 
-/// Tests of one change each to a good OVA, of which the manifest is made anew then.
+/// Tests that change one thing in a good OVA, and renew its manifest.
 macro_rules! refused {
     ($($mistake:ident: $expected:literal, $change:expr;)+) => {
         $(
@@ -159,7 +159,7 @@ macro_rules! refused {
     };
 }
 
-/// The same, with the manifest left as it is.
+/// Tests that change one thing in a good OVA, and keep its manifest.
 macro_rules! refused_by_the_manifest {
     ($($mistake:ident: $expected:literal, $change:expr;)+) => {
         $(
@@ -174,7 +174,7 @@ macro_rules! refused_by_the_manifest {
     };
 }
 
-/// What is as good as what is written here.
+/// Tests of accepted forms that the product does not write.
 macro_rules! accepted {
     ($($difference:ident: $change:expr;)+) => {
         $(
@@ -222,7 +222,7 @@ accepted! {
     zeros_that_fill_up_the_last_record: |ova| ova.end = vec![0; 20 * 512];
 }
 
-// What is in the disks, all with right digests.
+// Contents of the disks, all with right digests.
 refused! {
     a_text_file_named_like_a_disk: "system.vmdk: this file is not a streamOptimized VMDK", |ova| ova.system_disk(&[b'x'; 5000]);
     an_empty_disk: "system.vmdk, at byte 0: the file ends too early", |ova| ova.system_disk(b"");
@@ -251,7 +251,7 @@ refused! {
     a_disk_without_an_end_of_stream_marker: "system.vmdk does not end with", |ova| ova.tables_in_front(0);
 }
 
-// What the descriptor says of the disks.
+// The descriptor's values for the disks.
 refused! {
     the_capacity_of_another_disk: "is a disk of 134217728 bytes, the descriptor says 134283264", |ova| {
         ova.describe("ovf:capacity=\"134217728\"", "ovf:capacity=\"134283264\"");
@@ -286,7 +286,7 @@ refused! {
     };
 }
 
-// Which members there are, and where.
+// The set of members and their order.
 refused! {
     a_member_that_nobody_names: "extra.txt is in the archive, but the descriptor does not name it", |ova| {
         ova.add("extra.txt", b"x");
@@ -314,7 +314,7 @@ refused! {
     a_descriptor_that_does_not_come_first: "first member", |ova| ova.move_to(DESCRIPTOR, 1);
 }
 
-// What the manifest says.
+// The manifest's lines.
 refused_by_the_manifest! {
     a_changed_byte_in_a_disk: "tools.vmdk has the digest", |ova| *ova.content(TOOLS).last_mut().unwrap() ^= 1;
     a_changed_byte_in_the_descriptor: "example.ovf has the digest", |ova| ova.describe("two lines", "two limes");
@@ -335,7 +335,7 @@ refused_by_the_manifest! {
     no_manifest: "no manifest \"example.mf\"", |ova| ova.remove(MANIFEST);
 }
 
-// How the archive ends.
+// The end of the archive.
 refused! {
     an_archive_without_an_end: "ends before the blocks", |ova| ova.end.clear();
     an_archive_with_half_an_end: "ends before the blocks", |ova| ova.end.truncate(512);
@@ -402,9 +402,9 @@ fn pax_headers() {
     refused(&builder.into_inner().unwrap(), "PAX");
 }
 
-/// A damaged disk is named for what its manifest says and for what is wrong in it, and so is the next one.
+/// The error names a damaged disk twice: its digest and its content differ. It names the next disk as well.
 #[test]
-fn all_that_is_wrong_is_named_at_once() {
+fn all_problems_are_named_at_once() {
     let mut ova = whole();
     ova.system_disk(&vmdk::whole().bytes[..70_000]);
     ova.describe("ovf:populatedSize=\"65536\"", "ovf:populatedSize=\"1\"");
@@ -418,7 +418,7 @@ fn all_that_is_wrong_is_named_at_once() {
 }
 
 proptest::proptest! {
-    /// Whatever bytes are changed: an error, or the same content.
+    /// Changed bytes are an error, or do not change the content.
     #[test]
     fn mutated_archives_do_no_harm(changes in proptest::collection::vec((proptest::prelude::any::<proptest::sample::Index>(), proptest::prelude::any::<u8>()), 1..6)) {
         thread_local!(static GOOD: (Vec<u8>, (Descriptor, Manifest)) = {
@@ -441,9 +441,9 @@ proptest::proptest! {
         })?;
     }
 
-    /// The same with a manifest that is right: what a disk's bytes say of themselves is all there is.
+    /// The same with a right manifest, so that only the disk's own bytes show the change.
     #[test]
-    fn mutated_disks_under_a_right_manifest_do_no_harm(changes in proptest::collection::vec((proptest::prelude::any::<proptest::sample::Index>(), proptest::prelude::any::<u8>()), 1..6)) {
+    fn mutated_disks_with_right_digests_do_no_harm(changes in proptest::collection::vec((proptest::prelude::any::<proptest::sample::Index>(), proptest::prelude::any::<u8>()), 1..6)) {
         let mut ova = whole();
         let disk = ova.content(SYSTEM);
         for (index, value) in changes {

@@ -1,4 +1,4 @@
-//! Compressed grains on their way to the threads that decode them.
+//! Batches of compressed grains, for the threads that decode them.
 
 use std::ops::Range;
 
@@ -8,16 +8,16 @@ use rayon::prelude::*;
 use crate::vmdk::error::Error;
 use crate::vmdk::format::{GRAIN_BYTES, GRAIN_SECTORS, SECTOR};
 
-/// Compressed bytes of a batch, but for its last grain: enough that threads seldom wait for each other, and the
-/// same on a machine with many.
+/// Compressed bytes of a batch, without its last grain. With this size, threads seldom wait for each other. It does not
+/// depend on the number of processors.
 const BATCH_BYTES: usize = 4 << 20;
-/// Grains that a thread decodes at a time.
+/// Grains that a thread decodes at once.
 const AT_A_TIME: usize = 8;
 
-/// Where decoded grains go, with their numbers, in any order and from several threads.
+/// The receiver of decoded grains with their numbers, in any order and from several threads.
 pub type Sink<'a> = &'a (dyn Fn(u64, &[u8]) -> Result<(), Error> + Sync);
 
-/// Some grains of a file, in its order.
+/// Grains of a file, in its order.
 #[derive(Default)]
 pub struct Batch {
     bytes: Vec<u8>,
@@ -27,33 +27,33 @@ pub struct Batch {
 /// A grain as it is in the file.
 struct Compressed {
     number: u64,
-    /// Where its marker is in the file, in bytes.
+    /// The place of its marker in the file, in bytes.
     offset: u64,
-    /// Where its data is in the batch.
+    /// The range of its data in the batch.
     data: Range<usize>,
 }
 
 impl Batch {
-    /// Forgets its grains, but keeps its memory.
+    /// Removes the grains, but keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.grains.clear();
     }
 
-    /// Whether there are none.
+    /// Whether the batch has no grains.
     pub fn is_empty(&self) -> bool {
         self.grains.is_empty()
     }
 
-    /// Whether there are enough.
+    /// Whether the batch has enough grains.
     pub fn is_full(&self) -> bool {
         self.bytes.len() >= BATCH_BYTES
     }
 
-    /// Adds a grain: `append` appends its compressed data, which are `size` bytes, and what fills up their last sector.
+    /// Adds a grain. `append` appends `size` bytes of compressed data, and the filling of their last sector.
     ///
     /// # Errors
-    /// What `append` fails with; the grain is not added then.
+    /// The error of `append`. The grain is then not added.
     pub fn push(
         &mut self,
         number: u64,
@@ -70,7 +70,7 @@ impl Batch {
     /// Decodes the grains of a disk of `capacity` sectors on all processors.
     ///
     /// # Errors
-    /// The first that is wrong, in the order of the file, or that `sink` fails with.
+    /// The first error in the order of the file: of a grain, or of `sink`.
     pub fn decode(&self, capacity: u64, sink: Sink<'_>) -> Result<(), Error> {
         self.grains
             .par_iter()
@@ -95,7 +95,7 @@ impl Decoder {
         Decoder { decompressor: Decompressor::new(), data: vec![0; GRAIN_BYTES as usize] }
     }
 
-    /// A grain's data as far as the disk reaches. There is room for one grain: what would be more is never made.
+    /// A grain's data up to the end of the disk. The buffer has room for one grain, so longer data is never made.
     fn decode(&mut self, grain: &Compressed, compressed: &[u8], capacity: u64) -> Result<&[u8], Error> {
         let &Compressed { number, offset, .. } = grain;
         let wrong = |reason: String| Error::damaged(offset, format!("grain {number} {reason}"));
@@ -104,12 +104,12 @@ impl Decoder {
             DecompressionError::InsufficientSpace => wrong(format!("goes on after {GRAIN_BYTES} bytes")),
             DecompressionError::BadData => wrong("does not decompress".into()),
         })?;
-        // Of a last grain that the disk has in part, some writers store the part, others the whole.
+        // For a partial last grain, some writers store the part, others the whole grain.
         if length as u64 != wanted && length as u64 != GRAIN_BYTES {
             return Err(wrong(format!("holds {length} bytes, not {wanted}")));
         }
         let data = &self.data[..length];
-        // A zlib stream ends with the sum of its data (RFC 1950 §2.2), and it alone is what the marker counts.
+        // A zlib stream ends with the checksum of its data (RFC 1950 §2.2). The marker counts the stream only.
         if !compressed.ends_with(&adler32(data).to_be_bytes()) {
             return Err(wrong(format!("ends before the {} bytes of its marker", compressed.len())));
         }

@@ -1,24 +1,24 @@
-//! Which sector of the file holds which grain: as the markers showed it, and as grain directory and tables say.
+//! The sectors of the file with the grains: from the markers, and from grain directory and tables.
 //!
-//! A table between the grains is compared when it comes and then forgotten: tables of a hostile file could be as
-//! large as the file.
+//! A table between the grains is compared when it is read, and not kept. The tables of a hostile file could be as large
+//! as the file.
 
 use std::collections::BTreeMap;
 
 use crate::vmdk::error::Error;
 use crate::vmdk::format::{SECTOR, TABLE_ENTRIES};
 
-/// What the markers showed so far.
+/// The grains and tables that were found so far.
 pub struct GrainMap {
-    /// Grain tables that the disk's directory has room for.
+    /// The number of grain tables in the disk's directory.
     most_tables: u64,
-    /// Rising by number, and so by sector.
+    /// In ascending order of numbers, and so of sectors.
     grains: Vec<GrainLocation>,
-    /// The tables that came between the grains, by the sector at which each begins.
+    /// The tables between the grains, by their first sector.
     tables: BTreeMap<u32, Table>,
-    /// One more than the highest number of a table that came: grains below it would be in none.
+    /// One more than the highest number of a table that was read. Grains with lower table numbers would be in no table.
     closed: u32,
-    /// The grain directory and the sector at which it begins.
+    /// The grain directory and its first sector.
     directory: Option<(u32, Vec<u32>)>,
 }
 
@@ -27,7 +27,7 @@ pub struct GrainMap {
 pub struct GrainLocation {
     /// Its number on the disk.
     number: u32,
-    /// The sector of the file at which its marker stands.
+    /// The sector of the file with its marker.
     sector: u32,
 }
 
@@ -36,7 +36,7 @@ pub struct GrainLocation {
 enum Table {
     /// The one with this number.
     Of(u32),
-    /// It lists no grain, so it may be any that has none.
+    /// It lists no grain, so it can have any number without grains.
     Empty,
 }
 
@@ -45,32 +45,32 @@ enum Table {
 pub struct Entry {
     /// Number of the table.
     pub number: u32,
-    /// The sector at which the table ought to be.
+    /// The expected first sector of the table.
     pub sector: u32,
-    /// Where the entry is in the file, in bytes.
+    /// The place of the entry in the file, in bytes.
     pub offset: u64,
 }
 
 impl GrainMap {
-    /// Those of a disk with so many grain tables.
+    /// The map of a disk with `most_tables` grain tables.
     pub fn new(most_tables: u64) -> GrainMap {
         GrainMap { most_tables, grains: Vec::new(), tables: BTreeMap::new(), closed: 0, directory: None }
     }
 
-    /// Grain tables of the disk, whether they are there or not.
+    /// The number of grain tables of the disk, missing ones included.
     pub fn tables(&self) -> u64 {
         self.most_tables
     }
 
-    /// Grains found.
+    /// The number of grains that were found.
     pub fn grains(&self) -> u64 {
         self.grains.len() as u64
     }
 
-    /// Notes a grain whose marker stands at `offset`. Its number is one of the disk's.
+    /// Adds a grain whose marker is at `offset`. Its number is one of the disk's.
     ///
     /// # Errors
-    /// When grains before it have higher numbers, or a table that ought to list it.
+    /// If an earlier grain has a higher number, or the table that would list it was already read.
     pub fn add_grain(&mut self, number: u64, offset: u64) -> Result<(), Error> {
         let beyond = |_| Error::damaged(offset, "no table can list what lies beyond 2 TiB");
         let sector = u32::try_from(offset / SECTOR).map_err(beyond)?;
@@ -87,10 +87,10 @@ impl GrainMap {
         Ok(())
     }
 
-    /// Compares the grain table that begins at `sector` with the grains that came before it.
+    /// Compares the grain table that begins at `sector` with the grains before it.
     ///
     /// # Errors
-    /// When it does not list exactly the grains that are its own.
+    /// If it does not list exactly its grains.
     pub fn add_table(&mut self, sector: u32, table: &[u32]) -> Result<(), Error> {
         let offset = u64::from(sector) * SECTOR;
         if self.tables.len() as u64 == self.most_tables {
@@ -103,16 +103,16 @@ impl GrainMap {
                 Table::Of(number)
             }
             None if table.iter().all(|&entry| is_absent(entry)) => Table::Empty,
-            None => return Err(Error::damaged(offset, "the grain table lists none of the grains that are there")),
+            None => return Err(Error::damaged(offset, "the grain table lists none of the grains in the file")),
         };
         self.tables.insert(sector, known);
         Ok(())
     }
 
-    /// Notes the grain directory that begins at `sector`.
+    /// Adds the grain directory that begins at `sector`.
     ///
     /// # Errors
-    /// When there is one already.
+    /// If there already is one.
     pub fn add_directory(&mut self, sector: u32, mut directory: Vec<u32>) -> Result<(), Error> {
         if self.directory.is_some() {
             return Err(Error::damaged(u64::from(sector) * SECTOR, "this is a second grain directory"));
@@ -122,16 +122,16 @@ impl GrainMap {
         Ok(())
     }
 
-    /// The grain directory that came after a marker, if it begins at `sector`.
+    /// The grain directory after a marker, if it begins at `sector`.
     pub fn directory_at(&self, sector: u64) -> Option<&[u32]> {
         self.directory.as_ref().filter(|(at, _)| u64::from(*at) == sector).map(|(_, directory)| directory.as_slice())
     }
 
-    /// Checks that the directory that begins at `sector` has a table for each grain that was found. `compare` is
-    /// given each entry that points to one, with the grains that are the table's own.
+    /// Checks that the directory at `sector` has a table for each grain that was found. Calls `compare` for each entry
+    /// that points to a table, with the table's grains.
     ///
     /// # Errors
-    /// At the first table that is missing, and what `compare` fails with.
+    /// The first missing table, and the error of `compare`.
     pub fn compare(
         &self,
         sector: u64,
@@ -144,18 +144,17 @@ impl GrainMap {
             if table != 0 {
                 compare(Entry { number, sector: table, offset }, grains)?;
             } else if !grains.is_empty() {
-                let reason =
-                    format!("grain table {number} is missing, though {} of its grains are there", grains.len());
+                let reason = format!("grain table {number} is missing, though {} of its grains exist", grains.len());
                 return Err(Error::damaged(offset, reason));
             }
         }
         Ok(())
     }
 
-    /// Checks that the table an entry points to came between the grains, and is the right one.
+    /// Checks that an entry points to the right table between the grains.
     ///
     /// # Errors
-    /// When there is none, or another one.
+    /// If there is no table at this sector, or another one.
     pub fn expect_table(&self, entry: Entry, grains: &[GrainLocation]) -> Result<(), Error> {
         let Entry { number, sector, offset } = entry;
         let reason = match self.tables.get(&sector) {
@@ -168,7 +167,7 @@ impl GrainMap {
         Err(Error::damaged(offset, reason))
     }
 
-    /// The number of the table that lists a known grain at its place.
+    /// The number of a table, from its first entry that is a known grain at the right index.
     fn number_of(&self, table: &[u32]) -> Option<u32> {
         (0..).zip(table).find_map(|(index, &sector)| {
             let found = self.grains.binary_search_by_key(&sector, |placed| placed.sector).ok()?;
@@ -177,7 +176,7 @@ impl GrainMap {
         })
     }
 
-    /// The grains that a table ought to list.
+    /// The grains that the table has to list.
     fn grains_of(&self, table: u32) -> &[GrainLocation] {
         let until =
             |table: u64| self.grains.partition_point(|placed| u64::from(placed.number) < table * TABLE_ENTRIES as u64);
@@ -185,10 +184,10 @@ impl GrainMap {
     }
 }
 
-/// Checks that the grain table with this number, which begins at `sector`, lists exactly `grains`, which are its own.
+/// Checks that the grain table `number`, which begins at `sector`, lists exactly `grains`.
 ///
 /// # Errors
-/// At the first entry that differs.
+/// The first entry that differs.
 pub fn compare_table(number: u32, sector: u32, table: &[u32], grains: &[GrainLocation]) -> Result<(), Error> {
     let first = u64::from(number) * TABLE_ENTRIES as u64;
     let mut expected = [0; TABLE_ENTRIES];
@@ -205,8 +204,7 @@ pub fn compare_table(number: u32, sector: u32, table: &[u32], grains: &[GrainLoc
     Ok(())
 }
 
-/// Whether an entry stands for a grain that the file does not have: 0, or 1 for one that is known to be zeros
-/// (version 2 on).
+/// Whether an entry means a missing grain: 0, or 1 for a grain of zeros (since version 2).
 fn is_absent(entry: u32) -> bool {
     entry <= 1
 }

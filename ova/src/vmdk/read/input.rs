@@ -5,7 +5,7 @@ use std::io::{BufReader, ErrorKind, Read};
 use crate::vmdk::error::Error;
 use crate::vmdk::format::{SECTOR, SECTOR_BYTES};
 
-/// A stream that knows where it is and where it ought to end.
+/// A stream that knows its position and its expected end.
 pub struct Input<R> {
     inner: BufReader<R>,
     offset: u64,
@@ -18,15 +18,15 @@ impl<R: Read> Input<R> {
         Input { inner: BufReader::with_capacity(1 << 20, inner), offset: 0, size }
     }
 
-    /// Bytes read.
+    /// The number of bytes that were read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The current place as an entry of a table would have it.
+    /// The position as an entry of a table.
     ///
     /// # Errors
-    /// When it lies beyond 2 TiB.
+    /// If it is beyond 2 TiB.
     pub fn sector_number(&self) -> Result<u32, Error> {
         u32::try_from(self.offset / SECTOR)
             .map_err(|_| Error::damaged(self.offset, "no directory can list what lies beyond 2 TiB"))
@@ -40,7 +40,7 @@ impl<R: Read> Input<R> {
     /// The next sector.
     ///
     /// # Errors
-    /// When the stream ends before, or fails.
+    /// If the stream ends before, or fails.
     pub fn sector(&mut self) -> Result<[u8; SECTOR_BYTES], Error> {
         let mut sector = [0; SECTOR_BYTES];
         self.inner.read_exact(&mut sector).map_err(|error| self.failed(error))?;
@@ -48,10 +48,10 @@ impl<R: Read> Input<R> {
         Ok(sector)
     }
 
-    /// Appends the next `count` bytes to `bytes`, which grows only as they come.
+    /// Appends the next `count` bytes to `bytes`, which grows only as they are read.
     ///
     /// # Errors
-    /// When the stream ends before, or fails.
+    /// If the stream ends before, or fails.
     pub fn append(&mut self, bytes: &mut Vec<u8>, count: u64) -> Result<(), Error> {
         let read = self.inner.by_ref().take(count).read_to_end(bytes).map_err(|error| self.failed(error))? as u64;
         if read < count {
@@ -62,10 +62,10 @@ impl<R: Read> Input<R> {
         Ok(())
     }
 
-    /// Checks that nothing is left, but for at most `padding` bytes of zeros, and gives their number.
+    /// Checks that at most `padding` bytes are left, all zeros. Returns their number.
     ///
     /// # Errors
-    /// When something is, when there was less than expected, or when the stream fails.
+    /// If other bytes follow, the stream was shorter than expected, or it fails.
     pub fn expect_end(&mut self, padding: u64) -> Result<u64, Error> {
         let end = self.offset;
         let mut rest = Vec::new();

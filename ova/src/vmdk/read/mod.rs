@@ -1,8 +1,7 @@
 //! streamOptimized VMDK → raw disk, in one pass from the front, as an import does.
 //!
-//! Everything the format says twice is compared: descriptor and header, header
-//! and footer, markers and tables. What a header claims is believed only within
-//! the format's limits.
+//! All facts that the format repeats are compared: descriptor and header, header and footer, markers and tables. The
+//! header's numbers are trusted only within the format's limits.
 
 mod batch;
 mod grain_map;
@@ -24,45 +23,43 @@ use scan::Scan;
 /// Granularity of holes in the raw image: the block size of most file systems.
 const HOLE_BYTES: usize = 4096;
 
-/// What a VMDK contains.
+/// The contents of a VMDK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// Bytes of the disk as a guest sees it.
+    /// Size of the disk for a guest, in bytes.
     pub capacity: u64,
     /// Bytes of the grains that are stored, uncompressed.
     pub populated: u64,
-    /// Version of the format, 1 to 3. vSphere imports [`IMPORTED_VERSION`] alone, and refuses others as "sparse VMDK
+    /// Version of the format, 1 to 3. vSphere imports only [`IMPORTED_VERSION`], and refuses others as "sparse VMDK
     /// version too old".
     pub version: u32,
-    /// Whether the file ends with an end-of-stream marker. Of a file without one, or with zeros behind it, as qemu-img
-    /// makes it, some of VMware's importers digest a part only, and call it changed.
+    /// Whether the file ends with an end-of-stream marker. In files of qemu-img it is missing, or zeros follow it. Some
+    /// of VMware's importers then digest only a part of the file, and report it as changed.
     pub ends_with_marker: bool,
 }
 
 /// The version of the format that vSphere imports.
 pub const IMPORTED_VERSION: u32 = VERSION;
 
-/// Turns the streamOptimized VMDK `vmdk` into the sparse raw image `raw`.
+/// Converts the streamOptimized VMDK `vmdk` to the sparse raw image `raw`.
 ///
-/// On failure `raw` is as it was. It is not waited until `raw` has reached its disk.
+/// On failure, `raw` is unchanged. The function does not wait until `raw` is on its disk.
 ///
 /// # Errors
-/// As [`read_stream`], and when a file cannot be opened or created.
+/// As [`read_stream`], and if a file cannot be opened or created.
 pub fn to_raw(vmdk: &Path, raw: &Path) -> Result<Contents, Error> {
     let input = File::open(vmdk).map_err(Error::file("opening", vmdk))?;
     let size = input.metadata().map_err(Error::file("looking at", vmdk))?.len();
     read_stream(input, size, raw)
 }
 
-/// Turns a streamOptimized VMDK of `size` bytes, such as a member of an OVA,
-/// into the sparse raw image `raw`.
+/// Converts a streamOptimized VMDK of `size` bytes, such as a member of an OVA, to the sparse raw image `raw`.
 ///
-/// On failure `raw` is as it was. It is not waited until `raw` has reached its disk.
+/// On failure, `raw` is unchanged. The function does not wait until `raw` is on its disk.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for other kinds of file, [`Error::Damaged`] for one
-/// that ends early, goes on after its end, or contradicts itself, and what
-/// reading and writing can fail with.
+/// [`Error::Unsupported`] for other kinds of file. [`Error::Damaged`] for a file that ends early, continues after its
+/// end, or contradicts itself. Errors of reading and writing.
 pub fn read_stream(input: impl Read + Send, size: u64, raw: &Path) -> Result<Contents, Error> {
     let mut output = NewFile::create(raw).map_err(Error::file("creating", raw))?;
     let writing = |source| Error::file("writing", raw)(source);
@@ -82,26 +79,24 @@ pub fn read_stream(input: impl Read + Send, size: u64, raw: &Path) -> Result<Con
     Ok(contents)
 }
 
-/// Reads all of a streamOptimized VMDK of `size` bytes, decodes each grain, and
-/// keeps nothing of it.
+/// Reads all of a streamOptimized VMDK of `size` bytes and decodes each grain, but keeps no data.
 ///
-/// Memory is bounded by what is really in the file, whatever its numbers claim:
-/// a few MiB of grains, the tables that stand before the grains (at most
-/// 256 MiB), and eight bytes for each grain, which takes at least 512 of the file.
+/// The bytes of the file bound the memory, whatever its numbers claim. It is a few MiB of grains, the tables before the
+/// grains (at most 256 MiB), and eight bytes for each grain. A grain takes at least 512 bytes of the file.
 ///
 /// # Errors
-/// As [`read_stream`]. `input` may then have been read in part.
+/// As [`read_stream`]. A part of `input` may then have been read.
 pub fn verify(input: impl Read + Send, size: u64) -> Result<Contents, Error> {
     read_all(Scan::begin(input, size)?, &|_, _| Ok(()))
 }
 
-/// Reads what follows the header: while one batch of grains is read, the one before it is decoded.
+/// Reads the part after the header. While it reads one batch of grains, it decodes the batch before.
 fn read_all<R: Read + Send>(mut scan: Scan<R>, sink: Sink<'_>) -> Result<Contents, Error> {
     let (capacity, version) = (scan.header().capacity, scan.header().version);
     let (mut ready, mut next) = (Batch::default(), Batch::default());
     loop {
         let (read, decoded) = rayon::join(|| scan.fill(&mut next), || ready.decode(capacity, sink));
-        // In this order: what was decoded stands before what was read.
+        // In this order: the decoded batch precedes the one that was read.
         decoded?;
         read?;
         if next.is_empty() {

@@ -1,4 +1,4 @@
-//! What a streamOptimized file consists of, read marker by marker from the front.
+//! Reads the parts of a streamOptimized file marker by marker from the front.
 
 use std::io::Read;
 
@@ -13,39 +13,40 @@ use crate::vmdk::format::{
 };
 use crate::vmdk::tables;
 
-/// No compressor makes a grain much larger than it was (RFC 1951 §3.2.4: 5 bytes for each 64 KiB stored).
+/// The largest compressed grain. No compressor makes a grain much larger (RFC 1951 §3.2.4: 5 bytes for each 64 KiB
+/// stored).
 const LARGEST_COMPRESSED: u32 = GRAIN_BYTES as u32 + 4096;
-/// Sectors of the largest descriptor that is read: 1 MiB. All known writers keep 20.
+/// Sectors of the largest descriptor that is read: 1 MiB. All known writers use 20.
 const LARGEST_DESCRIPTOR: u64 = (1 << 20) / SECTOR;
-/// Sectors of the largest part before the grains that is read into memory: 256 MiB, the tables of a disk of 2 TiB,
-/// twice.
+/// Sectors of the largest part before the grains that is read into memory: 256 MiB, twice the tables of a disk of
+/// 2 TiB.
 const LARGEST_FRONT: u64 = (256 << 20) / SECTOR;
 
 /// A file being read.
 pub struct Scan<R> {
     input: Input<R>,
     header: Header,
-    /// All that comes before the grains, the header included.
+    /// The part before the grains, with the header.
     front: Vec<u8>,
     places: GrainMap,
     end: Option<End>,
 }
 
-/// How a file ended.
+/// The end of a file.
 enum End {
-    /// With a footer, which has the place of the grain directory, and a marker.
+    /// A footer, which has the place of the grain directory, and a marker.
     Footer(Header),
-    /// With an end-of-stream marker alone.
+    /// An end-of-stream marker only.
     Marker,
-    /// After a grain.
+    /// A grain.
     NoMarker,
 }
 
 impl<R: Read> Scan<R> {
-    /// Reads header, descriptor, and the tables if they come first: all that lies before the grains.
+    /// Reads the part before the grains: header, descriptor, and perhaps the tables.
     ///
     /// # Errors
-    /// When it is another kind of file, or the header breaks the format's rules.
+    /// If the file has another kind, or the header breaks the format's rules.
     pub fn begin(input: R, size: u64) -> Result<Scan<R>, Error> {
         let mut input = Input::new(input, size);
         let first = input.sector()?;
@@ -71,10 +72,10 @@ impl<R: Read> Scan<R> {
         &self.header
     }
 
-    /// Puts the next grains into `batch`; none when the file has ended.
+    /// Puts the next grains into `batch`. It stays empty at the end of the file.
     ///
     /// # Errors
-    /// When the file ends too early, or what comes contradicts what came before.
+    /// If the file ends too early, or a part contradicts an earlier one.
     pub fn fill(&mut self, batch: &mut Batch) -> Result<(), Error> {
         batch.clear();
         while self.end.is_none() && !batch.is_full() {
@@ -83,13 +84,13 @@ impl<R: Read> Scan<R> {
         Ok(())
     }
 
-    /// Compares the tables with the grains that were found once the file has ended. Gives the number of grains, and
-    /// whether an end-of-stream marker is the last that the file has.
+    /// Compares the tables with the grains that were found, at the end of the file. Returns the number of grains, and
+    /// whether the file ends with an end-of-stream marker.
     ///
     /// # Errors
-    /// When they do not agree, or something follows the end.
+    /// If they differ, or other bytes follow the end.
     pub fn finish(&mut self) -> Result<(u64, bool), Error> {
-        // Writers that keep the tables in front also fill up the last grain.
+        // Writers that put the tables in front also fill up the last grain.
         let padding = self.input.expect_end(if self.is_streamed() { 0 } else { GRAIN_BYTES })?;
         let (last, has_marker) = match &self.end {
             Some(End::Footer(footer)) => (footer, true),
@@ -103,15 +104,15 @@ impl<R: Read> Scan<R> {
         Ok((self.places.grains(), has_marker))
     }
 
-    /// Whether the tables stand among and behind the grains, in a file made without going back.
+    /// Whether the tables are among and behind the grains: the writer did not seek.
     fn is_streamed(&self) -> bool {
         self.header.directory == DIRECTORY_AT_END
     }
 
-    /// Reads a marker and what belongs to it.
+    /// Reads a marker and its grain or metadata.
     fn next(&mut self, batch: &mut Batch) -> Result<Option<End>, Error> {
         let offset = self.input.offset();
-        // Writers that keep the tables in front may leave out the end-of-stream marker.
+        // Writers that put the tables in front may leave out the end-of-stream marker.
         if !self.is_streamed() && self.input.is_at_end() {
             return Ok(Some(End::NoMarker));
         }
@@ -141,7 +142,7 @@ impl<R: Read> Scan<R> {
         Ok(None)
     }
 
-    /// Reads the grain whose marker stands at `offset`, at the beginning of the sector `first`.
+    /// Reads the grain whose marker is at `offset`, at the beginning of the sector `first`.
     fn grain(
         &mut self,
         offset: u64,
@@ -166,7 +167,7 @@ impl<R: Read> Scan<R> {
         })
     }
 
-    /// Reads the entries of a directory or table that a marker at `offset` announces.
+    /// Reads the entries of a directory or table, which a marker at `offset` announces.
     fn entries(&mut self, offset: u64, what: &str, sectors: u64, wanted: u64) -> Result<Vec<u32>, Error> {
         if sectors != wanted {
             return Err(Error::damaged(offset, format!("the {what} claims {sectors} sectors, {wanted} are right")));
@@ -184,7 +185,7 @@ impl<R: Read> Scan<R> {
         let offset = self.input.offset();
         let footer = Header::decode(&self.input.sector()?)
             .map_err(|reason| Error::damaged(offset, format!("footer: {reason}")))?;
-        // The places of the tables are the footer's own; all else repeats the header.
+        // The footer has its own places of the tables. The rest repeats the header.
         let &Header { directory, redundant_directory, .. } = &self.header;
         if (Header { directory, redundant_directory, ..footer.clone() }) != self.header {
             return Err(Error::damaged(offset, "header and footer contradict each other"));
@@ -213,15 +214,15 @@ impl<R: Read> Scan<R> {
         })
     }
 
-    /// So many entries of a directory or table at a sector before the grains.
+    /// `count` entries of a directory or table at a sector before the grains.
     fn in_front(&self, sector: u64, count: usize) -> Option<Vec<u32>> {
         let start = usize::try_from(sector.checked_mul(SECTOR)?).ok()?;
         self.front.get(start..start.checked_add(count * 4)?).map(tables::decode)
     }
 }
 
-/// Checks that no more is said to lie before the grains than a disk of that capacity has: the descriptor, and the
-/// tables twice, each part filled up to a whole grain.
+/// Checks that the part before the grains is not larger than possible for a disk of this capacity. It has the
+/// descriptor, and twice the tables, each filled up to a whole grain.
 fn check_overhead(header: &Header) -> Result<(), Error> {
     let tables = format::directory_entries(header.grains());
     let once = format::directory_sectors(tables) + tables * TABLE_SECTORS + GRAIN_SECTORS;

@@ -1,4 +1,4 @@
-//! Disks put together by hand, so that any part of them can be wrong.
+//! Disks made by hand, so that any part of them can be wrong.
 
 use std::io::Write;
 use std::ops::Range;
@@ -10,22 +10,22 @@ use crate::vmdk::{GRAIN_BYTES, tables};
 pub(crate) const GRAIN: usize = GRAIN_BYTES as usize;
 const DESCRIPTOR_SECTORS: u64 = 20;
 
-/// A streamOptimized VMDK with the places of its parts, in bytes.
+/// A streamOptimized VMDK with the positions of its parts, in bytes.
 #[derive(Clone)]
 pub(crate) struct Made {
     pub(crate) bytes: Vec<u8>,
     /// The markers of the grains.
     pub(crate) grains: Vec<usize>,
-    /// The grain tables that are there, behind their markers.
+    /// The positions of the grain tables, behind their markers.
     pub(crate) tables: Vec<usize>,
     /// The grain directory, behind its marker.
     pub(crate) directory: usize,
 }
 
-/// A grain as it goes into a disk.
+/// A grain to add to a disk.
 pub(crate) struct MadeGrain {
     pub(crate) number: u64,
-    /// The size that its marker claims.
+    /// The size in its marker.
     pub(crate) claimed: u32,
     pub(crate) compressed: Vec<u8>,
 }
@@ -46,7 +46,7 @@ impl MadeGrain {
     }
 }
 
-/// Bytes that deflate can do something with, but not everything.
+/// Bytes that deflate compresses in part.
 pub(crate) fn text(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed | 1;
     (0..length)
@@ -84,8 +84,8 @@ fn sector(bytes: &[u8]) -> u32 {
 }
 
 impl Made {
-    /// A disk with room for `room` grains, made without going back: tables behind their grains, then directory and
-    /// footer. The grains go in as they are.
+    /// A disk with room for `room` grains, written without seeking: tables behind their grains, then directory and
+    /// footer. The grains are not checked.
     pub(crate) fn new(room: u64, grains: &[MadeGrain]) -> Made {
         let header = Header::stream_optimized(room * format::GRAIN_SECTORS, DESCRIPTOR_SECTORS, 128);
         let mut made = Made { bytes: front(&header), grains: Vec::new(), tables: Vec::new(), directory: 0 };
@@ -115,9 +115,9 @@ impl Made {
         made
     }
 
-    /// A disk as qemu-img and open-vmdk make it: with room for 513 grains, its tables, and a second copy of them if
-    /// `redundant`, before the grains, no footer, and `end` sectors of zeros. open-vmdk writes one, which is the
-    /// end-of-stream marker; qemu-img writes none or many.
+    /// A disk as qemu-img and open-vmdk make it, with room for 513 grains and without a footer. The tables are before
+    /// the grains, twice if `redundant`. `end` sectors of zeros follow: open-vmdk writes one, the end-of-stream marker;
+    /// qemu-img writes none or many.
     pub(crate) fn with_tables_in_front(grains: &[MadeGrain], redundant: bool, end: usize) -> Made {
         const PLACES: [(usize, [u32; 2]); 2] = [(21, [22, 26]), (30, [31, 35])];
         let mut header = Header::stream_optimized(513 * format::GRAIN_SECTORS, DESCRIPTOR_SECTORS, 128);
@@ -152,12 +152,12 @@ impl Made {
         u64::from(self.u32(12)) * SECTOR_BYTES as u64
     }
 
-    /// Where the footer is, if it is where it ought to be.
+    /// The expected position of the footer.
     pub(crate) fn footer(&self) -> usize {
         self.bytes.len() - 2 * SECTOR_BYTES
     }
 
-    /// Where the end-of-stream marker is.
+    /// The position of the end-of-stream marker.
     pub(crate) fn end(&self) -> usize {
         self.bytes.len() - SECTOR_BYTES
     }
@@ -174,12 +174,12 @@ impl Made {
         self.bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
     }
 
-    /// Takes sectors out of the file.
+    /// Removes sectors from the file.
     pub(crate) fn remove(&mut self, bytes: Range<usize>) {
         self.bytes.drain(bytes);
     }
 
-    /// Writes a text into the descriptor in place of another one.
+    /// Replaces a text in the descriptor.
     pub(crate) fn replace_in_descriptor(&mut self, from: &str, to: &str) {
         let range = SECTOR_BYTES..(1 + DESCRIPTOR_SECTORS as usize) * SECTOR_BYTES;
         let old = String::from_utf8(self.bytes[range.clone()].to_vec()).unwrap();

@@ -1,9 +1,9 @@
-//! Each mistake that a VMDK can have, by name: a good disk, one change, and what the error says.
+//! Each mistake of a VMDK, by name: a good disk, one change, and a part of the error.
 
 use super::made::{GRAIN, Made, MadeGrain, grains, text, whole};
 use super::*;
 
-/// Nobody accepts it, and an attempt to unpack it leaves nothing.
+/// Checks that no function accepts it, and that unpacking leaves no file.
 #[track_caller]
 fn refused(bytes: &[u8], expected: &str) {
     let directory = Directory::new();
@@ -14,7 +14,7 @@ fn refused(bytes: &[u8], expected: &str) {
     assert!(!directory.path("back").exists());
 }
 
-/// Tests of one change each to a good disk.
+/// Tests that change one thing in a good disk.
 macro_rules! refused {
     ($($mistake:ident: $expected:literal, $change:expr;)+) => {
         $(
@@ -29,7 +29,7 @@ macro_rules! refused {
     };
 }
 
-/// The same for the grains of a disk, before they are put into it.
+/// Tests that change one of the grains before the disk is made.
 macro_rules! refused_grains {
     ($($mistake:ident: $expected:literal, $change:expr;)+) => {
         $(
@@ -45,7 +45,7 @@ macro_rules! refused_grains {
 }
 
 #[test]
-fn what_the_mistakes_are_made_in_is_whole() {
+fn the_unchanged_disks_are_whole() {
     assert_eq!(whole().capacity(), 4 * 512 * GRAIN_BYTES);
     let contents = contents_of(4 * 512 * GRAIN_BYTES, 4 * GRAIN_BYTES, true);
     assert_eq!(verified(&whole().bytes).unwrap(), contents);
@@ -59,7 +59,7 @@ fn in_front(redundant: bool) -> Made {
     Made::with_tables_in_front(&[0, 3, 512].map(|number| MadeGrain::new(number, &text(number, GRAIN))), redundant, 20)
 }
 
-// What the file is.
+// The kind of the file.
 refused! {
     an_empty_file: "ends too early", |disk| disk.bytes.clear();
     a_text_file: "letters KDMV", |disk| disk.bytes = b"# Disk DescriptorFile\n".repeat(100);
@@ -71,7 +71,7 @@ refused! {
     zeros_behind_the_end_of_stream_marker: "something follows", |disk| disk.bytes.extend([0; 512]);
 }
 
-// What the header says.
+// The header.
 refused! {
     a_later_version: "version is 4", |disk| disk.put_u32(4, 4);
     a_flag_that_nobody_knows: "flags", |disk| disk.put_u32(8, 0x7_0001);
@@ -95,7 +95,7 @@ refused! {
     };
 }
 
-// What the descriptor says.
+// The descriptor.
 refused! {
     a_descriptor_of_a_flat_disk: "createType \"monolithicFlat\"", |disk| {
         disk.replace_in_descriptor("streamOptimized", "monolithicFlat");
@@ -109,7 +109,7 @@ refused! {
     a_difference_to_another_disk: "a difference to", |disk| disk.replace_in_descriptor("ffffffff", "12345678");
 }
 
-// What a grain says.
+// The grains.
 refused! {
     a_grain_beyond_the_capacity: "claims sector 262144 ", |disk| disk.put_u64(disk.grains[3], 4 * 512 * 128);
     a_grain_beyond_all_disks: "claims sector 18446744073709551488 ", |disk| disk.put_u64(disk.grains[3], !127);
@@ -146,7 +146,7 @@ refused_grains! {
     a_grain_that_claims_more_than_it_has: "grain 2 ends before", |grains| grains[1].claimed += 1;
 }
 
-// What the tables say.
+// The tables.
 refused! {
     a_table_with_a_grain_elsewhere: "puts grain 0 at", |disk| {
         disk.put_u32(disk.tables[0], disk.u32(disk.tables[0] + 8));
@@ -183,7 +183,7 @@ refused! {
     };
 }
 
-// How the file ends.
+// The end of the file.
 refused! {
     a_footer_that_points_elsewhere: "no grain directory at sector 300", |disk| disk.put_u64(disk.footer() + 56, 300);
     a_footer_that_points_nowhere: "no grain directory", |disk| disk.put_u64(disk.footer() + 56, u64::MAX);
@@ -203,7 +203,7 @@ fn tables_in_front_that_lie() {
 }
 
 #[test]
-fn a_directory_in_front_that_points_behind_the_tables() {
+fn a_front_directory_that_points_behind_the_tables() {
     let mut disk = in_front(false);
     disk.put_u32(disk.directory, 126);
     refused(&disk.bytes, "no grain table at sector 126");
@@ -237,13 +237,13 @@ fn of_two_mistakes_the_first_is_named() {
     grains[3] = MadeGrain::new(4 * 512 - 1, &[1; 2 * GRAIN]);
     let mut disk = Made::new(4 * 512, &grains);
     disk.bytes.truncate(disk.end());
-    // The grains are not decoded before more of the file has been read.
+    // The grains are decoded only after more of the file was read.
     refused(&disk.bytes, "ends too early");
     let disk = Made::new(4 * 512, &grains);
     refused(&disk.bytes, "grain 0 holds");
 }
 
-/// Which vSphere refuses as too old; it can still be read.
+/// vSphere refuses it as too old. It can still be read.
 #[test]
 fn an_old_version_is_read() {
     let directory = Directory::new();
@@ -254,9 +254,9 @@ fn an_old_version_is_read() {
     assert_eq!(verified(&disk.bytes).unwrap(), contents);
 }
 
-/// As open-vmdk and qemu-img store it: the former in part, the latter as a whole.
+/// open-vmdk stores it in part, qemu-img as a whole.
 #[test]
-fn a_last_grain_in_part_may_be_stored_as_a_whole() {
+fn a_partial_last_grain_may_be_whole() {
     let directory = Directory::new();
     let content = text(1, GRAIN);
     for stored in [512, GRAIN] {
