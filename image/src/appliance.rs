@@ -1,5 +1,4 @@
-//! The OVA: the disk compressed, the virtual machine described, both packed
-//! and, with a key, signed.
+//! The OVA: compresses the disk, describes the virtual machine, packs both, and signs the result with a key.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -37,7 +36,7 @@ struct Sizes {
     size: u64,
 }
 
-/// Compresses the disk, or finds it compressed.
+/// Compresses the disk, or finds the result in the cache.
 pub fn compress(spec: &Spec, disk: &Path, context: &BuildContext<'_>) -> Result<CompressedDisk> {
     let &BuildContext { cache, progress, .. } = context;
     let name = disk_name(spec);
@@ -53,11 +52,11 @@ pub fn compress(spec: &Spec, disk: &Path, context: &BuildContext<'_>) -> Result<
     Ok(CompressedDisk { file: place.join(name), sizes: serde_json::from_slice(&sizes)? })
 }
 
-/// Writes the OVA into `directory` and returns its path. An OVA of this name that is there stays until the new one is
-/// whole.
+/// Writes the OVA into `directory` and returns its path. Replaces an existing OVA of this name only when the new one
+/// is complete.
 ///
 /// # Errors
-/// When the descriptor breaks a rule of OVF, etcd's version has no minor, or the OVA cannot be written.
+/// When the descriptor breaks a rule of OVF, etcd's version has no minor version, or the OVA cannot be written.
 pub fn pack(
     spec: &Spec,
     facts: &ImageFacts,
@@ -89,8 +88,12 @@ fn describe(spec: &Spec, facts: &ImageFacts, sizes: Sizes, signed: bool) -> Resu
         false => format!("{}\nA development image: not signed.", identity.description),
     };
     let full_version = facts.full_version();
-    // Without it nobody could tell whether the image may be swapped in.
-    ensure!(full_version.etcd.is_some(), "etcd's version {} has no minor: give it one such as 3.6.16", facts.etcd);
+    // Upgrades compare it to decide whether the image is allowed.
+    ensure!(
+        full_version.etcd.is_some(),
+        "etcd's version {} has no minor version: give it one such as 3.6.16",
+        facts.etcd
+    );
     let (disks, hard_disks) = disks(disk_name(spec), sizes, &spec.hardware.profiles);
     let minors: Vec<String> = facts.kubernetes.iter().map(|release| release.minor.clone()).collect();
     Ok(Descriptor {
@@ -136,23 +139,23 @@ fn describe(spec: &Spec, facts: &ImageFacts, sizes: Sizes, signed: bool) -> Resu
             adapters: vec![NetworkAdapter { network: spec.hardware.network.clone() }],
             cd_rom: Some(CdRomController::Sata),
             firmware: Firmware::Efi { secure_boot: false },
-            // Without it the guest does not see by which UUID vSphere knows a disk.
+            // With this option, the guest reads a disk's UUID from vSphere.
             extra_config: vec![("disk.EnableUUID".to_owned(), "TRUE".to_owned())],
         },
     })
 }
 
-/// The system disk, from the OVA's file, and after it the empty data disks, all at the same place: a VM has the one
-/// that its size brings, or none. With their places.
+/// The system disk from the OVA's file and the empty data disks, each with its place. All data disks have the same
+/// place: a VM has the one of its profile, or none.
 ///
-/// An item that names no size is one of all of them, and one that names sizes is left out of the others (DSP0243 §9.8).
+/// An item without profiles belongs to all of them. An item with profiles is left out of the others (DSP0243 §9.8).
 fn disks(name: String, sizes: Sizes, profiles: &[spec::Profile]) -> (Vec<Disk>, Vec<HardDisk>) {
     let file = DiskFile { name, size: Some(sizes.size), populated: Some(sizes.populated) };
     let mut disks = vec![Disk { id: "system".to_owned(), capacity: sizes.capacity, file: Some(file) }];
     let mut places = vec![HardDisk { disk: "system".to_owned(), unit: 0, profiles: Vec::new() }];
     let capacities: BTreeSet<u64> = profiles.iter().filter_map(|profile| profile.data_capacity).collect();
     for &capacity in &capacities {
-        // A name for each where there are several.
+        // Several data disks get different names.
         let id = if capacities.len() == 1 { "data".to_owned() } else { format!("data-{}m", capacity >> 20) };
         let with = profiles.iter().filter(|profile| profile.data_capacity == Some(capacity));
         let with: Vec<String> = with.map(|profile| profile.id.clone()).collect();
@@ -163,7 +166,7 @@ fn disks(name: String, sizes: Sizes, profiles: &[spec::Profile]) -> (Vec<Disk>, 
     (disks, places)
 }
 
-/// The form's properties under their headings.
+/// Groups the form's properties by category.
 fn groups(form: Vec<FormProperty>) -> Vec<PropertyGroup> {
     let mut groups: Vec<PropertyGroup> = Vec::new();
     for property in form {
@@ -193,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vm_has_the_data_disk_of_its_size_or_none() {
+    fn a_profile_has_its_data_disk_or_none() {
         let sizes = Sizes { capacity: 1 << 34, populated: 1 << 30, size: 1 << 29 };
         let found = |profiles: &[(&str, Option<u64>)]| {
             let profiles = profiles.iter().map(|&(id, data_capacity)| spec::Profile {
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn each_size_of_the_tenants_ova_has_its_disks_and_the_control_planes_ova_is_as_it_was() {
+    fn each_profile_of_the_tenant_has_its_disks() {
         let sizes = Sizes { capacity: 1 << 34, populated: 1 << 30, size: 1 << 29 };
         let read_back = |name: &str| {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs").join(name);

@@ -1,6 +1,6 @@
-//! Whom the builder works for. Trees take root, compilers do not: under sudo they run as the user who called it, so
-//! that what they keep in that user's directories stays that user's. Results in the cache, packages and OVAs are
-//! root's.
+//! The user that the builder works for. Root trees need root, but compilers do not: under sudo they run as the user
+//! who called it. Their files in that user's directories then stay that user's. Results in the cache, packages and
+//! OVAs are root's.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -18,7 +18,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The user who called sudo, if this process is root, and works with that user's home directory rather than root's.
+    /// The user who called sudo, if this process is root and uses that user's home directory rather than root's.
     pub fn of_environment() -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
             return None;
@@ -28,37 +28,37 @@ impl Caller {
         Self::of(std::env::var_os("SUDO_UID"), std::env::var_os("SUDO_GID"), owner)
     }
 
-    /// `owner` is the user whose the home directory is.
+    /// `owner` is the owner of the home directory.
     fn of(user: Option<OsString>, group: Option<OsString>, owner: u32) -> Option<Self> {
         let number = |id: Option<OsString>| id?.to_str()?.parse().ok();
         let caller = Self { user: number(user)?, group: number(group)? };
         (caller.user == owner && caller.user != 0).then_some(caller)
     }
 
-    /// What is put before a command that root starts, to run it as this user.
+    /// Command prefix that makes root run a command as this user.
     pub fn prefix(self) -> [String; 6] {
         let Self { user, group } = self;
-        // The package of unshare and nsenter has it.
+        // setpriv is in util-linux, as unshare and nsenter.
         ["setpriv", &format!("--reuid={user}"), &format!("--regid={group}"), "--init-groups", "--inh-caps=-all", "--"]
             .map(str::to_owned)
     }
 
-    /// Makes a file, or a directory and what is in it, this user's, unless it is already.
+    /// Changes the owner of a file, or of a directory with its content, to this user.
     ///
     /// # Errors
-    /// When it is not there, is a link, or cannot be given away; part of it may have been then.
+    /// When it is missing or a link, or a change of an owner fails. Part of it may then have the new owner.
     pub fn give(self, directory: &Path) -> Result<()> {
         let giving = || format!("giving {} to user {}", directory.display(), self.user);
         let metadata = std::fs::symlink_metadata(directory).with_context(giving)?;
         if metadata.is_symlink() {
-            // What a link points at may be anything of root's.
+            // A link's target may be any file of root's.
             let error = anyhow!("it is a link: put what it points at in its place, or XDG_CACHE_HOME there");
             return Err(error.context(giving()));
         }
         if metadata.uid() == self.user {
             return Ok(());
         }
-        // The directory comes last: its owner tells whether all of it was given.
+        // The directory itself is last: its owner shows whether all of it was changed.
         for entry in walkdir::WalkDir::new(directory).contents_first(true).follow_root_links(false) {
             lchown(entry.with_context(giving)?.path(), Some(self.user), Some(self.group)).with_context(giving)?;
         }
@@ -66,19 +66,19 @@ impl Caller {
     }
 }
 
-/// Makes a directory that a compiler writes to, or a file that is that user's own, the calling user's, if there is one.
+/// Gives a directory or file that a compiler writes to the user who called sudo, if there is one.
 pub fn lend(directory: &Path) -> Result<()> {
     Caller::of_environment().map_or(Ok(()), |caller| caller.give(directory))
 }
 
-/// Copies a program that a compiler made out of a directory that was lent. The copy is nobody's who could change it
-/// later, and a link is not followed: root would read there what the user may not.
+/// Copies a program out of a directory that was lent to a compiler. Other users cannot change the copy later. Links
+/// are not followed: as root, the copy could read files that the user may not.
 ///
 /// # Errors
-/// When there is no file, or something else in its place, or the copy cannot be written; it must not be there yet.
+/// When the program is missing or no file, or the copy cannot be written. The copy must not exist yet.
 pub fn take(program: &Path, place: &Path) -> Result<()> {
     let mut options = OpenOptions::new();
-    // A pipe in its place would not be opened before somebody writes to it.
+    // Without O_NONBLOCK, open(2) of a pipe would wait for a writer.
     let from = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(program);
     let mut from = from.with_context(|| format!("opening {}", program.display()))?;
     if !from.metadata().with_context(|| format!("reading {}", program.display()))?.is_file() {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn who_called_sudo_counts_when_the_home_directory_is_theirs() {
+    fn the_caller_of_sudo_must_own_home() {
         assert_eq!(of("1000", "100", 1000), Some(Caller { user: 1000, group: 100 }));
         assert_eq!(of("1000", "100", 0), None, "sudo has set HOME to root's");
         assert_eq!(of("0", "0", 0), None);
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn what_root_left_in_a_directory_is_given_away() {
+    fn files_that_root_left_change_their_owner() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("below")).unwrap();
         std::fs::write(directory.path().join("below/file"), "").unwrap();
         let alone = tempfile::NamedTempFile::new().unwrap();
         std::os::unix::fs::symlink("/etc/passwd", directory.path().join("link")).unwrap();
         let own = nix::unistd::geteuid().as_raw();
-        // Only root can give to somebody else; anybody can "give" what is theirs already.
+        // Only root can change the owner. Any user can "give" files to themselves.
         let user = if own == 0 { 4321 } else { own };
         let caller = Caller { user, group: nix::unistd::getegid().as_raw() };
         caller.give(directory.path()).unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_directories_place_is_not_followed() {
+    fn links_instead_of_directories_are_not_followed() {
         let above = tempfile::tempdir().unwrap();
         let (target, link) = (above.path().join("target"), above.path().join("link"));
         std::fs::create_dir(&target).unwrap();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_compiler_made_is_kept_as_a_copy_and_links_are_not_followed() {
+    fn programs_are_copied_and_links_not_followed() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         std::fs::write(at("made"), "program").unwrap();

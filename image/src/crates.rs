@@ -28,8 +28,8 @@ struct Package {
     manifest_path: PathBuf,
 }
 
-/// The crates from registries that packages of a workspace depend on, at all levels and with the workspace's features:
-/// those of the build and of tests are left out. Cargo has them from the build.
+/// The crates from registries that packages of a workspace depend on, at all levels and with the workspace's features.
+/// Dependencies of builds and tests are left out. The build has already downloaded the crates.
 pub fn of(workspace: &Path, packages: &[&str], progress: &Progress) -> Result<Vec<LicensedPart>> {
     let running = progress.begin("licences crates");
     let cargo = |command: &str| Tool::as_caller("cargo").current_dir(workspace).args([command, "--locked"]);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn linked_crates_of_the_agent_have_texts_and_licences() {
+    fn crates_of_the_agent_have_their_licences() {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let found = of(workspace, &["agent"], &Progress::silent()).unwrap();
         let find = |name: &str| found.iter().find(|part| part.name == name);

@@ -1,6 +1,5 @@
-//! The system disk: GPT with the EFI system partition, the root and its hash
-//! tree, made by systemd-repart without loop devices. The rest stays free: the
-//! first boot makes the scratch partition there.
+//! The system disk: GPT with the EFI system partition, the root and its hash tree. systemd-repart makes it without
+//! loop devices. The rest stays free for the scratch partition, which the first boot creates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +11,10 @@ use crate::cache::{Key, Stage};
 use crate::root_image::RootImage;
 use crate::spec::Disk;
 
-/// Makes the disk, or finds it made.
+/// Makes the disk, or finds it in the cache.
 ///
 /// # Errors
-/// When it does not all fit, or systemd-repart fails.
+/// When the partitions do not fit, or systemd-repart fails.
 pub fn make(disk: &Disk, kernel_image: &Path, root: &RootImage, context: &BuildContext<'_>) -> Result<PathBuf> {
     let &BuildContext { tools, cache, progress, epoch } = context;
     let key = Key::of(Stage::DISK)
@@ -42,7 +41,8 @@ pub fn make(disk: &Disk, kernel_image: &Path, root: &RootImage, context: &BuildC
             .tool()
             .env("SOURCE_DATE_EPOCH", epoch.to_string())
             .args(["--empty=create", "--offline=yes", "--dry-run=no", "--no-pager", "--definitions=/repart.d"])
-            // Said, or the FAT gets sectors of 4096 bytes, which firmware does not read from a disk with 512.
+            // Without this option, the FAT has sectors of 4096 bytes, which firmware cannot read from a disk with
+            // 512.
             .arg("--sector-size=512")
             .arg(format!("--size={}", disk.capacity))
             .arg(format!("--seed={}", identifier(&root.hash[..32])))
@@ -52,8 +52,8 @@ pub fn make(disk: &Disk, kernel_image: &Path, root: &RootImage, context: &BuildC
     Ok(place.join("disk.raw"))
 }
 
-/// Definitions of the partitions (repart.d(5)). Root and hash tree carry the halves of the root hash as their
-/// identifiers, by which the initial root finds them (The Discoverable Partitions Specification).
+/// Definitions of the partitions (repart.d(5)). The UUIDs of root and hash tree are the halves of the root hash: the
+/// initial root finds them by it (The Discoverable Partitions Specification).
 fn definitions_of(disk: &Disk, root: &RootImage) -> Result<[(&'static str, String); 3]> {
     let esp = format!(
         "[Partition]\nType=esp\nLabel=kaas-esp\nFormat=vfat\nCopyFiles=/in/kernel.efi:/EFI/BOOT/BOOTX64.EFI\n\
@@ -79,10 +79,10 @@ fn definitions_of(disk: &Disk, root: &RootImage) -> Result<[(&'static str, Strin
     ])
 }
 
-/// Partitions begin and end on whole mebibytes.
+/// Partitions are aligned to one MiB.
 const PARTITION_GRAIN: u64 = 1 << 20;
 
-/// 32 hexadecimal digits as a UUID.
+/// Formats 32 hexadecimal digits as a UUID.
 fn identifier(digits: &str) -> String {
     format!("{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
 }

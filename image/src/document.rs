@@ -1,6 +1,5 @@
-//! Reads a TOML document key by key and collects everything that is wrong with
-//! it, each with file, line and key, instead of stopping at the first mistake.
-//! Knows nothing of what the keys mean.
+//! Reads a TOML document key by key and collects all mistakes, each with file, line and key, instead of stopping at
+//! the first. Independent of the meaning of the keys.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,9 +14,9 @@ pub struct Mistake {
     pub file: PathBuf,
     /// Line, from 1.
     pub line: usize,
-    /// The dotted key; empty for a mistake of the document as a whole.
+    /// The dotted key. Empty for a mistake of the whole document.
     pub key: String,
-    /// What is wrong and what would be right.
+    /// The mistake and its remedy.
     pub message: String,
 }
 
@@ -31,7 +30,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// All mistakes found, in the order of the lines. An error as a whole.
+/// All mistakes, sorted by line. Used as one error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mistakes(pub Vec<Mistake>);
 
@@ -48,8 +47,8 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// A document being read: its files and the mistakes so far. Several files are read as one: their tables are joined, and
-/// a list goes on in the next file where it ends in the one before. Anything else stands in one of them only.
+/// A document with its files and mistakes. Several files are read as one: their tables are joined, and their lists
+/// are appended. Any other key must be in one file only.
 pub struct Document<'t> {
     files: Vec<(&'t Path, &'t str)>,
     mistakes: RefCell<Vec<(Place, Mistake)>>,
@@ -63,20 +62,20 @@ struct Place {
 }
 
 impl<'t> Document<'t> {
-    /// A document of this name and text.
+    /// A document with this name and text.
     pub fn new(file: &'t Path, text: &'t str) -> Self {
         Self::joined(vec![(file, text)])
     }
 
-    /// A document of several files, in the order in which their lists are joined. What is missing is missing in the last.
+    /// A document of several files, in the order of their lists. Missing keys are reported in the last file.
     pub fn joined(files: Vec<(&'t Path, &'t str)>) -> Self {
         Self { files, mistakes: RefCell::default() }
     }
 
-    /// Parses the document and hands its top table to `read`. When `read` returns nothing, it noted why.
+    /// Parses the document and calls `read` with its top table. If `read` returns `None`, it has added a mistake.
     ///
     /// # Errors
-    /// [`Mistakes`], sorted by file and line, when a text is no TOML or `read` noted some.
+    /// [`Mistakes`], sorted by file and line, when a text is no TOML or `read` added some.
     pub fn read<T>(&self, read: impl FnOnce(&Table<'_, 't>) -> Option<T>) -> Result<T, Mistakes> {
         let mut parsed = Vec::new();
         for (file, (_, text)) in self.files.iter().enumerate() {
@@ -107,7 +106,7 @@ impl<'t> Document<'t> {
         self.mistakes.borrow_mut().push((at.clone(), mistake));
     }
 
-    /// A mistake at a value that was read before.
+    /// A mistake at a value that was read.
     pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) -> Mistake {
         let (file, line) = self.line(&at.place);
         Mistake { file, line, key: at.key.clone(), message: message.into() }
@@ -123,21 +122,21 @@ pub struct Located<T> {
 }
 
 impl<T> Located<T> {
-    /// Another value at the same place.
+    /// Another value with the same place.
     pub fn with<U>(&self, value: U) -> Located<U> {
         Located { value, key: self.key.clone(), place: self.place.clone() }
     }
 
-    /// In which of the document's files it stands, counted from 0.
+    /// Index of its file in the document, from 0.
     pub fn file(&self) -> usize {
         self.place.file
     }
 }
 
-/// A table of the document. Keys that nothing asked for are mistakes.
+/// A table of the document. Keys that `read` does not ask for are mistakes.
 pub struct Table<'d, 't> {
     document: &'d Document<'t>,
-    /// What each file has of it.
+    /// The part of each file.
     parts: Vec<(&'d DeTable<'t>, Place)>,
     path: String,
     asked: RefCell<BTreeSet<String>>,
@@ -152,7 +151,7 @@ impl<'d, 't> Table<'d, 't> {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Reads this table; keys that `read` did not ask for are mistakes.
+    /// Reads this table. Adds mistakes for keys that `read` did not ask for.
     fn read<T>(&self, read: impl FnOnce(&Self) -> T) -> T {
         let result = read(self);
         let asked = self.asked.borrow();
@@ -167,19 +166,18 @@ impl<'d, 't> Table<'d, 't> {
         result
     }
 
-    /// The values at a key, one from each file that has it.
+    /// The values of a key, one for each file that has it.
     fn get(&self, key: &str) -> Vec<(&'d DeValue<'t>, Place)> {
         self.asked.borrow_mut().insert(key.to_owned());
         let find = |(table, place): &(&'d DeTable<'t>, Place)| {
             let (found, value) = table.iter().find(|(name, _)| name.get_ref() == key)?;
-            // The key's own place names the line better than that of a value
-            // which spans several.
+            // The place of the key is more exact than that of a value with several lines.
             Some((value.get_ref(), Place { span: found.span(), ..place.clone() }))
         };
         self.parts.iter().filter_map(find).collect()
     }
 
-    /// The values as `kind` has them; one of another type is a mistake.
+    /// The values of a key, converted by `kind`. A value of another type is a mistake.
     fn typed<V>(&self, key: &str, what: &str, kind: impl Fn(&'d DeValue<'t>) -> Option<V>) -> Vec<(V, Place)> {
         let typed = |(value, place): (&'d DeValue<'t>, Place)| {
             let typed = kind(value);
@@ -192,7 +190,7 @@ impl<'d, 't> Table<'d, 't> {
         self.get(key).into_iter().filter_map(typed).collect()
     }
 
-    /// As [`Table::typed`], for what only one of the files may have.
+    /// As [`Table::typed`], for a key that only one file may have.
     fn single<V>(&self, key: &str, what: &str, kind: impl Fn(&'d DeValue<'t>) -> Option<V>) -> Option<(V, Place)> {
         let mut found = self.typed(key, what, kind).into_iter();
         let first = found.next()?;
@@ -205,7 +203,7 @@ impl<'d, 't> Table<'d, 't> {
         Some(first)
     }
 
-    /// Whether there is more at a key than nothing, an empty string or an empty list; otherwise that is noted.
+    /// Whether a key has a value that is not empty. Otherwise adds a mistake.
     fn has(&self, key: &str, what: &str) -> bool {
         let is_empty =
             |value: &DeValue<'_>| value.as_str() == Some("") || value.as_array().is_some_and(|array| array.is_empty());
@@ -216,12 +214,12 @@ impl<'d, 't> Table<'d, 't> {
         has
     }
 
-    /// Notes a mistake at a value read before.
+    /// Adds a mistake at a value that was read.
     pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) {
         self.document.note(&at.place, at.key.clone(), message.into());
     }
 
-    /// Notes a mistake at a key of this table.
+    /// Adds a mistake at a key of this table.
     pub fn mistake_at(&self, key: &str, message: impl Into<String>) {
         let place = self.get(key).pop().map(|(_, place)| place).or_else(|| self.place());
         if let Some(place) = place {
@@ -229,25 +227,25 @@ impl<'d, 't> Table<'d, 't> {
         }
     }
 
-    /// Notes a mistake of this table as a whole.
+    /// Adds a mistake of the whole table.
     pub fn mistake_here(&self, message: impl Into<String>) {
         if let Some(place) = self.place() {
             self.document.note(&place, self.path.clone(), message.into());
         }
     }
 
-    /// Where the last file with a part of it has it.
+    /// The place of the table in the last file that has it.
     fn place(&self) -> Option<Place> {
         self.parts.last().map(|(_, place)| place.clone())
     }
 
-    /// What a rule makes of a string that may be missing.
+    /// An optional string, converted by `rule`.
     pub fn optional<T>(&self, key: &str, rule: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let (text, _) = self.single(key, "a string", DeValue::as_str)?;
         rule(text).map_err(|message| self.mistake_at(key, message)).ok()
     }
 
-    /// What a rule makes of a string that has to be there; `what` says what it is.
+    /// A required string, converted by `rule`. `what` describes it in the mistake.
     pub fn required<T>(&self, key: &str, what: &str, rule: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         if self.has(key, what) { self.optional(key, rule) } else { None }
     }
@@ -264,13 +262,13 @@ impl<'d, 't> Table<'d, 't> {
         Some(Located { value, key: self.path_of(key), place })
     }
 
-    /// What a rule makes of a path that has to be there. It is relative to the file that it stands in.
+    /// A required path, relative to its file, converted by `rule`.
     pub fn path<T>(&self, key: &str, what: &str, rule: impl FnOnce(PathBuf) -> Result<T, String>) -> Option<T> {
         let named = self.located(key, what, any)?;
         rule(self.beside(&named)).map_err(|message| self.mistake(&named, message)).ok()
     }
 
-    /// What a rule makes of the paths of a list that may be missing, each relative to the file that it stands in.
+    /// An optional list of paths, each relative to its file, converted by `rule`.
     pub fn paths<T>(&self, key: &str, rule: impl Fn(PathBuf) -> Result<T, String>) -> Vec<Located<T>> {
         self.list(key, |text, file| beside(self.document.files[file].0, text), rule)
     }
@@ -279,12 +277,12 @@ impl<'d, 't> Table<'d, 't> {
         beside(self.document.files[named.place.file].0, &named.value)
     }
 
-    /// True or false; none if it is not said.
+    /// An optional boolean.
     pub fn flag(&self, key: &str) -> Option<bool> {
         self.single(key, "true or false", DeValue::as_bool).map(|(flag, _)| flag)
     }
 
-    /// A whole number that has to be there, within `range`.
+    /// A required whole number within `range`.
     pub fn number(&self, key: &str, what: &str, range: RangeInclusive<u32>) -> Option<u32> {
         if !self.has(key, what) {
             return None;
@@ -297,13 +295,13 @@ impl<'d, 't> Table<'d, 't> {
         number
     }
 
-    /// What a rule makes of the strings of a list; an absent one is empty. Doubles are mistakes.
+    /// An optional list of strings, converted by `rule`. Duplicates are mistakes.
     pub fn texts<T>(&self, key: &str, rule: impl Fn(&str) -> Result<T, String>) -> Vec<Located<T>> {
         self.list(key, |text, _| text.to_owned(), |text| rule(&text))
     }
 
-    /// What a rule makes of what `means` makes of the strings of a list and of the numbers of their files. Two that mean
-    /// the same are a mistake.
+    /// An optional list of strings. `means` converts each with the index of its file, then `rule`. Two strings with
+    /// the same meaning are a mistake.
     fn list<M: Ord + Clone, T>(
         &self,
         key: &str,
@@ -334,7 +332,7 @@ impl<'d, 't> Table<'d, 't> {
         texts
     }
 
-    /// A list of strings that has to be there and not be empty.
+    /// A required list of strings that is not empty.
     pub fn required_texts<T>(
         &self,
         key: &str,
@@ -344,21 +342,21 @@ impl<'d, 't> Table<'d, 't> {
         if self.has(key, what) { self.texts(key, rule) } else { Vec::new() }
     }
 
-    /// What `read` makes of a table that may be missing.
+    /// An optional table, read by `read`.
     pub fn optional_table<T>(&self, key: &str, read: impl FnOnce(&Table<'d, 't>) -> T) -> Option<T> {
         let parts = self.typed(key, "a table", DeValue::as_table);
         let is_there = !parts.is_empty();
         is_there.then(|| Table::new(self.document, parts, self.path_of(key)).read(read))
     }
 
-    /// What `read` makes of a table that has to be there.
+    /// A required table, read by `read`.
     pub fn table<T>(&self, key: &str, read: impl FnOnce(&Table<'d, 't>) -> Option<T>) -> Option<T> {
         let what = format!("a table [{}]", self.path_of(key));
         if self.has(key, &what) { self.optional_table(key, read).flatten() } else { None }
     }
 
-    /// What `read` makes of the tables of a list that has to be there and not be empty; `absent` is said of this table
-    /// if it is.
+    /// A required list of tables that is not empty, each read by `read`. `absent` is the mistake of this table if it
+    /// is empty.
     pub fn tables<T>(&self, key: &str, absent: &str, read: impl Fn(&Table<'d, 't>) -> Option<T>) -> Vec<T> {
         let arrays = self.typed(key, "a list of tables", DeValue::as_array);
         if arrays.iter().all(|(array, _)| array.is_empty()) {
@@ -381,18 +379,18 @@ impl<'d, 't> Table<'d, 't> {
         found
     }
 
-    /// Keys that are not asked for are no mistakes.
+    /// Accepts all other keys of this table.
     pub fn pass_over_others(&self) {
         self.asked.borrow_mut().extend(self.keys());
     }
 
-    /// The place of a key of this table, if it is there.
+    /// The place of a key of this table, if it exists.
     pub fn at(&self, key: &str) -> Option<Located<()>> {
         let (_, place) = self.get(key).into_iter().next()?;
         Some(Located { value: (), key: self.path_of(key), place })
     }
 
-    /// Whether there is a table at a key, for one that may be something else.
+    /// Whether a key has a table, for one that may have another type.
     pub fn is_table(&self, key: &str) -> bool {
         self.get(key).iter().any(|(value, _)| value.as_table().is_some())
     }
@@ -409,12 +407,12 @@ impl<'d, 't> Table<'d, 't> {
     }
 }
 
-/// The path of something that a file names relative to itself.
+/// The path of `name`, relative to the directory of `file`.
 pub fn beside(file: &Path, name: &str) -> PathBuf {
     let directory = file.parent().unwrap_or(Path::new(""));
     let mut path = PathBuf::new();
     for part in directory.join(name).components() {
-        // `a/../b` is `b`: errors name files as a person would.
+        // `a/../b` becomes `b`, for readable errors.
         let up = part.as_os_str() == "..";
         if !(up && path.file_name().is_some() && path.pop()) {
             path.push(part);
@@ -423,7 +421,7 @@ pub fn beside(file: &Path, name: &str) -> PathBuf {
     if path.as_os_str().is_empty() { PathBuf::from(".") } else { path }
 }
 
-/// The rule of strings that are taken as they are.
+/// A rule that accepts any string.
 pub fn any(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
@@ -453,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_wrong_is_said_at_once_with_its_line() {
+    fn all_mistakes_are_reported_with_their_lines() {
         let text = "name = 7\n\n[disk]\ncapacity = \"16 GB\"\nspeed = 3\n";
         let found = mistakes(text, |top| {
             top.required("name", "a name", any);
@@ -472,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_true_or_false_or_not_said() {
+    fn a_flag_is_true_false_or_missing() {
         let found = mistakes("a = true\nb = \"yes\"\n", |top| {
             assert_eq!((top.flag("a"), top.flag("b"), top.flag("c")), (Some(true), None, None));
         });
@@ -480,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_table_is_said_once() {
+    fn a_missing_table_is_reported_once() {
         let found = mistakes("", |top| {
             top.table("disk", |disk| disk.required("capacity", "a size", size));
         });
@@ -488,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_is_missing() {
+    fn empty_values_are_missing() {
         let found = mistakes("\nname = \"\"\nnames = []\n", |top| {
             top.required("name", "a name", any);
             top.required_texts("names", "names", any);
@@ -497,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_toml_is_a_mistake_with_a_line() {
+    fn invalid_toml_is_a_mistake_with_a_line() {
         let found = mistakes("a = 1\nb = = 2\n", |top| {
             top.number("a", "a number", 0..=9);
             top.number("b", "a number", 0..=9);
@@ -506,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_out_of_range_and_doubles_are_mistakes() {
+    fn numbers_out_of_range_and_duplicates_are_mistakes() {
         let found = mistakes("cpus = 900\nnames = [\n  \"a\",\n  \"a\",\n  3,\n]\n", |top| {
             top.number("cpus", "a number of CPUs", 1..=128);
             top.texts("names", any);
@@ -521,7 +519,7 @@ mod tests {
         );
     }
 
-    /// What is wrong with two files that are read as one, `a.toml` before `b.toml`.
+    /// The mistakes of two files that are read as one, `a.toml` before `b.toml`.
     fn together(a: &str, b: &str, read: impl FnOnce(&Table<'_, '_>)) -> Vec<String> {
         let document = Document::joined(vec![(Path::new("d/a.toml"), a), (Path::new("b.toml"), b)]);
         let read = |top: &Table<'_, '_>| {
@@ -533,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_files_tables_are_joined_and_lists_appended() {
+    fn tables_are_joined_and_lists_are_appended() {
         let found = together(
             "names = [\"x\"]\n[disk]\ncapacity = \"1\"\nfile = \"f\"\n[[size]]\nid = \"s\"\n",
             "names = [\"y\"]\n[disk]\nspeed = 3\n[[size]]\nid = \"m\"\n",
@@ -554,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_files_each_mistake_names_its_own_and_what_two_say_is_one() {
+    fn a_key_in_two_files_is_a_mistake() {
         let found = together(
             "name = \"a\"\nnames = [\"x\"]\nown = 1\n\n[disk]\n",
             "name = \"a\"\nnames = [\n  \"y\",\n  \"x\",\n]\n[disk]\ncapacity = \"big\"\n",

@@ -1,15 +1,15 @@
-//! Which libraries an ELF file asks for. Source: Tool Interface Standard, ELF
-//! 1.2, and the System V ABI's `Elf64_*` structures; little-endian only.
+//! The libraries that an ELF file needs. Source: Tool Interface Standard, ELF 1.2, and the System V ABI's `Elf64_*`
+//! structures. Little-endian only.
 
 use anyhow::{Context, Result};
 
 const SECTION_DYNAMIC: u32 = 6;
 const TAG_NEEDED: u64 = 1;
 
-/// The names of the libraries that a 64-bit ELF file needs; none for any other file.
+/// The names of the libraries that a 64-bit ELF file needs. Empty for other files.
 ///
 /// # Errors
-/// When an ELF file is cut off or points outside itself.
+/// When an ELF file is truncated or has an offset outside itself.
 pub fn needed(bytes: &[u8]) -> Result<Vec<String>> {
     // Magic, 64-bit class, little-endian data.
     if !bytes.starts_with(b"\x7fELF\x02\x01") {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_need_nothing_and_damaged_ones_are_refused() {
+    fn damaged_files_are_refused_and_others_need_nothing() {
         assert_eq!(needed(b"#!/bin/sh\n").unwrap(), Vec::<String>::new());
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert!(needed(&own[..1000]).is_err());

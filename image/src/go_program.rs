@@ -1,4 +1,4 @@
-//! Reads what a built Go program says about itself: the linked modules and the names of its functions. Both survive
+//! Reads the metadata of a built Go program: the linked modules and the names of its functions. Both survive
 //! `-ldflags=-s -w`. Sources: Go's runtime/debug `BuildInfo` and runtime/symtab.go.
 
 use std::path::Path;
@@ -125,7 +125,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn modules_and_functions_are_read_from_a_stripped_program() {
+    fn a_stripped_program_has_modules_and_functions() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("p");
         let lines = "path\tx\nmod\tx\t(devel)\t\ndep\tb.org/b\tv1.2.0\th1:b=\ndep\ta.org/a\tv1.0.0\n=>\tc.org/c\tv1.1.0\th1:c=\n";

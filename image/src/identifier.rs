@@ -1,6 +1,5 @@
-//! The build identifier: 32 hexadecimal digits by which a VM and an OVA are
-//! known to be of the same image: half of a SHA-256. It comes from the content of the image alone, so
-//! equal inputs give equal identifiers, wherever they are built.
+//! The build identifier: half of a SHA-256, as 32 hexadecimal digits, which VMs and OVAs of the same image share. It
+//! depends on the image's content only: equal inputs have equal identifiers on every host.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,21 +16,21 @@ use crate::progress::Progress;
 use crate::tree::Tree;
 
 pub struct Content<'c> {
-    /// Its root, without the description that the identifier is written to.
+    /// Its root, without the description, which will contain the identifier.
     pub tree: &'c Tree,
-    /// The initial root. It is taken from the root before the description is there, and so may count in it.
+    /// The initial root. It is made from the root without the description, so it can be an input.
     pub initial: &'c Tree,
     pub vmlinuz: &'c Path,
-    /// The EFI program that the firmware starts and that carries kernel and initial root.
+    /// The EFI program that the firmware starts, which contains kernel and initial root.
     pub stub: &'c Path,
     pub parameters: &'c [String],
     /// The description, without the identifier.
     pub facts: &'c Value,
-    /// The time of everything in it, seconds since 1970.
+    /// The time of all files, in seconds since 1970.
     pub epoch: u64,
 }
 
-/// The identifier of an image of this content, computed or found computed.
+/// The identifier of an image with this content, from the cache if it was computed before.
 pub fn of(content: &Content<'_>, cache: &Cache, progress: &Progress) -> Result<String> {
     let &Content { tree, initial, vmlinuz, stub, parameters, facts, epoch } = content;
     let (parameters, facts) = (parameters.join(" "), facts.to_string());
@@ -60,7 +59,7 @@ pub fn of(content: &Content<'_>, cache: &Cache, progress: &Progress) -> Result<S
     Ok(build)
 }
 
-/// Takes what is written into a digest.
+/// Computes a digest of written bytes.
 struct Sum(Sha256);
 
 impl Write for Sum {
@@ -78,7 +77,7 @@ impl Write for Sum {
 mod tests {
     use super::*;
 
-    /// The identifier of an image in which each of these parts has the content `usual`, but for one that is `other`.
+    /// The identifier of an image in which each part has the content `usual`, except `other`.
     fn identify(directory: &Path, other: &str) -> String {
         let content = |part: &str| if part == other { "other" } else { "usual" };
         let (vmlinuz, stub) = (directory.join("vmlinuz"), directory.join("stub"));
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_content_has_one_identifier_and_any_difference_another() {
+    fn equal_content_has_the_same_identifier() {
         let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let first = identify(here.path(), "");
         assert!(first.len() == 32 && first.bytes().all(|byte| byte.is_ascii_hexdigit()), "{first}");

@@ -1,6 +1,6 @@
-//! The initial root: systemd, udev, dm-verity and the agent's early step, taken
-//! file by file from the image's own tree with the libraries they need. No
-//! shell, no scripts: what the firmware loads is small and starts quickly.
+//! The initial root: systemd, udev, dm-verity and the agent's early step, copied file by file from the image's own
+//! tree with the libraries they need. It has neither shell nor scripts: the firmware loads a small file, which starts
+//! quickly.
 
 mod contents;
 mod cpio;
@@ -16,7 +16,7 @@ use crate::tree::Tree;
 
 pub use cpio::archive;
 
-/// Puts the initial root together from the image's root.
+/// Composes the initial root from the image's root.
 ///
 /// # Errors
 /// When the image lacks a file that the initial root needs.

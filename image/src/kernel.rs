@@ -1,5 +1,5 @@
-//! The kernel: unpacked from its package, with the module indexes for the
-//! image and for the initial root, which has only the modules it needs.
+//! The kernel, unpacked from its package. Has module indexes for the image and for the initial root, which has only
+//! the modules it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +20,7 @@ use crate::tree::{Tree, matches};
 #[derive(Clone, Debug)]
 pub struct UnpackedKernel {
     pub vmlinuz: PathBuf,
-    /// Its release, as `uname -r` says it.
+    /// Its release, as `uname -r` prints it.
     pub release: String,
     /// `usr/lib/modules` of the image.
     pub modules: PathBuf,
@@ -29,10 +29,10 @@ pub struct UnpackedKernel {
     pub initial_modules: PathBuf,
 }
 
-/// Unpacks the locked kernel, or finds it unpacked.
+/// Unpacks the locked kernel, or finds it in the cache.
 ///
 /// # Errors
-/// When the package is not as kernels are, or a module that the initial root needs is not in it.
+/// When the package has another layout than kernel packages, or lacks a module of the initial root.
 pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) -> Result<UnpackedKernel> {
     let &BuildContext { tools, cache, progress, .. } = context;
     let key = key(package, kernel, tools.key())?;
@@ -85,7 +85,7 @@ fn lay_out(package: &Tree, kernel: &Kernel, directory: &Path, tools: &ToolsTree,
         in_modules && !kernel.leave_out.iter().any(|pattern| matches(pattern, name))
     });
     for further in &kernel.modules {
-        // depmod prefers what is there (depmod.d(5), "search").
+        // depmod prefers modules there (depmod.d(5), "search").
         modules.host_directory(further, &Path::new("usr/lib/modules").join(&release).join("updates"))?;
     }
     let whole = index(&modules, &directory.join("image"), &release, tools, progress)?;
@@ -97,11 +97,11 @@ fn lay_out(package: &Tree, kernel: &Kernel, directory: &Path, tools: &ToolsTree,
     Ok(())
 }
 
-/// Writes modules to a directory, has depmod index them and returns `modules.dep`.
+/// Writes modules to a directory, runs depmod on it, and returns `modules.dep`.
 fn index(modules: &Tree, directory: &Path, release: &str, tools: &ToolsTree, progress: &Progress) -> Result<String> {
     fs::create_dir(directory).with_context(|| format!("making {}", directory.display()))?;
     let mut modules = modules.clone();
-    // Debian's depmod looks in /lib.
+    // Debian's depmod reads /lib.
     modules.link("lib", "usr/lib");
     modules.write_directory(directory)?;
     let depmod = tools.run("depmod").writes_at(directory, "/modules").tool();
@@ -110,8 +110,8 @@ fn index(modules: &Tree, directory: &Path, release: &str, tools: &ToolsTree, pro
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// The names of these modules and of everything they depend on, by `modules.dep` (modules.dep(5)). Modules that are
-/// built into the kernel are not there and need not be.
+/// The names of these modules and of all their dependencies, from `modules.dep` (modules.dep(5)). Modules that are
+/// built into the kernel are not in it.
 fn with_dependencies(names: &[String], dep: &str) -> Result<BTreeSet<String>> {
     let lines = dep.lines().filter_map(|line| line.split_once(':'));
     let dependencies: BTreeMap<String, Vec<String>> = lines
@@ -126,7 +126,7 @@ fn with_dependencies(names: &[String], dep: &str) -> Result<BTreeSet<String>> {
         let Some(needs) = dependencies.get(&name) else {
             bail!("the kernel has no module {name} for the initial root: see kernel.initial-modules");
         };
-        // modules.dep lists dependencies of dependencies too.
+        // modules.dep also lists indirect dependencies.
         wanted.extend(needs.iter().cloned());
         wanted.insert(name);
     }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_bring_what_they_depend_on() {
+    fn modules_include_their_dependencies() {
         let dep = "kernel/md/dm-verity.ko.xz: kernel/md/dm-bufio.ko.xz kernel/md/dm-mod.ko.xz\n\
                    kernel/md/dm-bufio.ko.xz: kernel/md/dm-mod.ko.xz\nkernel/md/dm-mod.ko.xz:\nkernel/x/other.ko.xz:\n";
         let wanted = with_dependencies(&["dm-verity".to_owned()], dep).unwrap();

@@ -1,5 +1,5 @@
-//! The unified kernel image: kernel, initial root and command line in one EFI
-//! program, so that the root hash is fixed by what the firmware starts.
+//! The unified kernel image: kernel, initial root and command line in one EFI program. It fixes the root hash,
+//! because the firmware starts it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use crate::root_image::RootImage;
 use crate::spec::Spec;
 use crate::tree::Tree;
 
-/// The EFI program of the tools tree that ukify puts everything into.
+/// The EFI program of the tools tree that ukify adds the parts to.
 pub const STUB: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
 
-/// Puts the kernel image together from the kernel and the initial root, or finds it made.
+/// Assembles the kernel image from the kernel and the initial root, or finds it in the cache.
 pub fn assemble(
     spec: &Spec,
     root: &Tree,
@@ -38,7 +38,7 @@ pub fn assemble(
         fs::write(directory.join("cmdline"), &command_line).context("writing the kernel's command line")?;
         fs::write(directory.join("os-release"), root.read("usr/lib/os-release")?).context("writing os-release")?;
         let run = |program: &str| tools.run(program).writes_at(directory, "/out").tool();
-        // The bytes are the same for any number of threads; -12 takes twice as long for one per cent less.
+        // The output does not depend on the number of threads. -12 takes twice as long for one per cent less.
         run("zstd").args(["--quiet", "--rm", "-9", "-T0", "/out/initrd.cpio"]).run(progress)?;
         tools
             .run("ukify")
@@ -51,7 +51,7 @@ pub fn assemble(
             .arg(format!("--uname={}", kernel.release))
             .arg(format!("--stub={STUB}"))
             .run(progress)?;
-        // The file keeps its time in the EFI system partition.
+        // The EFI system partition stores the time of the file.
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(epoch);
         let made = File::open(directory.join("kernel.efi")).context("opening the kernel image")?;
         made.set_modified(time).context("setting the kernel image's time")
@@ -59,8 +59,8 @@ pub fn assemble(
     Ok(place.join(Path::new("kernel.efi")))
 }
 
-/// The spec's parameters and those by which the root is found and checked: systemd-veritysetup-generator(8) looks
-/// for partitions whose identifiers are the halves of the root hash.
+/// The spec's parameters, and those for the root: systemd-veritysetup-generator(8) finds partitions whose UUIDs are
+/// the halves of the root hash.
 fn command_line(parameters: &[String], hash: &str) -> String {
     let root = [
         "root=/dev/mapper/root".to_owned(),

@@ -1,8 +1,7 @@
-//! From an image specification to a bootable disk and its OVA.
+//! Builds a bootable disk and its OVA from an image specification.
 //!
-//! [`build()`] is the whole of it, one stage a line; each stage is a module of
-//! its own and is kept in the cache under a key made of what goes into it.
-//! Knows nothing of running the image.
+//! [`build()`] is the overview, with one line for each stage. Each stage is a module, and its result is cached under
+//! a key of all its inputs. Independent of how the image runs.
 
 pub mod appliance;
 pub mod audit;
@@ -60,46 +59,46 @@ use process::Tool;
 use progress::Progress;
 use spec::{Spec, Variant};
 
-/// What a build is asked for.
+/// The parameters of a build.
 pub struct Request<'r> {
     pub spec: &'r Path,
-    /// What is to differ from it.
+    /// Differences from the spec.
     pub variant: Variant,
-    /// The directory that the OVA is written to. It is made if it is not there.
+    /// The directory of the OVA. It is created if it is missing.
     pub output: &'r Path,
-    /// The key to sign with; without one it is a development image.
+    /// The key for the signature. Without one, the result is a development image.
     pub signer: Option<&'r Signer>,
-    /// Where packages come from, if not from where the host's come from.
+    /// Settings that replace the host's sources of packages.
     pub sources: Settings,
-    /// What of the cache is in use by others.
+    /// Lists results of the cache that are in use outside builds.
     pub used: Used,
 }
 
-/// What the stages work with.
+/// Context of the stages.
 pub struct BuildContext<'w> {
     pub tools: &'w tools::ToolsTree,
-    /// Where their results are kept.
+    /// Stores their results.
     pub cache: &'w Cache,
-    /// Where they say what they do.
+    /// Shows their progress.
     pub progress: &'w Progress,
-    /// The time of everything they make, seconds since 1970.
+    /// The time of all files that they make, in seconds since 1970.
     pub epoch: u64,
 }
 
 #[derive(Clone, Debug)]
 pub struct BuiltImage {
     pub ova: PathBuf,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// The disk inside it as a raw image, in the cache.
+    /// The raw disk image in it, in the cache.
     pub disk: PathBuf,
 }
 
 /// Builds an image from its spec.
 ///
 /// # Errors
-/// [`document::Mistakes`] when the spec is wrong, before anything is built; otherwise what failed, by stage. An OVA
-/// that was there before is then untouched.
+/// [`document::Mistakes`] when the spec is wrong, before any stage. Otherwise the error of a stage. An existing OVA
+/// is unchanged then.
 pub fn build(request: &Request<'_>, progress: &Progress) -> Result<BuiltImage> {
     let (mut spec, components) = spec::read(request.spec)?;
     request.variant.apply(&mut spec, &components)?;
@@ -110,7 +109,7 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<BuiltImage> {
     let epoch = epoch(&lock)?;
     let publisher = request.signer.map(|signer| signer.public_key().fingerprint().to_string());
 
-    // First, since a host without any Go is told so at once.
+    // The first stage, so that a host without Go gets its error at once.
     let go = ensure_go(&spec, &components, &cache, progress)?;
     let tools = tools::ensure(&request.sources, &cache, progress)?;
     let context = BuildContext { tools: &tools, cache: &cache, progress, epoch };
@@ -157,7 +156,7 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<BuiltImage> {
     Ok(BuiltImage { ova, size, disk })
 }
 
-/// The list of parts of an image, and the licence texts of all that its programs link.
+/// The list of parts of an image, and the licence texts of all linked code.
 fn documents(
     spec: &Spec,
     lock: &Lock,
@@ -173,7 +172,8 @@ fn documents(
     let crates = crates::of(&spec.files.agent, &packages, progress)?;
     let path = spec.files.workspace.join("LICENSE");
     let own = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    // `rustc 1.95.0 (…)`. The standard library is linked into each program, and offers the appliance's own licence.
+    // `rustc 1.95.0 (…)`. The standard library is linked into each program. Its licence is also that of the
+    // appliance.
     let library = LicensedPart {
         name: "rust-std".to_owned(),
         version: rust.split(' ').nth(1).unwrap_or(rust).to_owned(),
@@ -188,23 +188,21 @@ fn documents(
     Ok((sbom::document(spec, &debian, &components, &programs, (&library, &crates), epoch)?, texts))
 }
 
-/// A lock file that was renewed.
 #[derive(Clone, Debug)]
 pub struct RenewedLock {
-    /// The lock file.
     pub path: PathBuf,
-    /// How many packages it has.
+    /// Number of its packages.
     pub packages: usize,
-    /// What it changes of the former one.
+    /// Differences from the former lock.
     pub changes: Changes,
 }
 
-/// Renews the lock files of specs, or of bare package sets such as that of the tools: those of the included files as
-/// well, unless they are to be kept. What several of the specs share is locked once.
+/// Renews the lock files of specs, or of bare package sets such as that of the tools. Also renews the locks of
+/// included files, except with `keep_included`. Packages that several specs share are locked once.
 ///
 /// # Errors
-/// [`document::Mistakes`] when a spec is wrong; otherwise when the archive cannot be read, lacks a package or gives
-/// an index that is older than a lock's. All locks are then as they were, unless one of them cannot be written.
+/// [`document::Mistakes`] when a spec is wrong. Otherwise when the archive cannot be read, lacks a package or has an
+/// index older than a lock's. All locks are unchanged then, except if one of them cannot be written.
 pub fn renew_locks(
     specs: &[PathBuf],
     keep_included: bool,
@@ -247,8 +245,7 @@ pub fn renew_locks(
     put_all(locks, &kept)
 }
 
-/// Writes locks in the place of the former ones, when none of them is to be refused: also what stands on locks that are
-/// `kept` is not made from older indexes than they are.
+/// Writes the locks, if none is refused. Locks above `kept` ones must not have older indexes than these.
 fn put_all(locks: Vec<(PathBuf, Lock)>, kept: &[(PathBuf, Lock)]) -> Result<Vec<RenewedLock>> {
     for (path, former) in kept {
         locks.iter().try_for_each(|(_, lock)| former.refuse_older(lock, path))?;
@@ -270,9 +267,8 @@ fn put(former: Option<&Lock>, lock: &Lock, path: PathBuf) -> Result<RenewedLock>
     Ok(RenewedLock { path, packages, changes: Changes::between(former, lock) })
 }
 
-/// The time of everything in the image: what the caller says
-/// (https://reproducible-builds.org/specs/source-date-epoch/),
-/// or the archive's.
+/// The time of everything in the image: the caller's (https://reproducible-builds.org/specs/source-date-epoch/), or
+/// the archive's.
 fn epoch(lock: &Lock) -> Result<u64> {
     match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(text) => text.parse().with_context(|| format!("SOURCE_DATE_EPOCH is {text:?}: give seconds since 1970")),
@@ -285,18 +281,18 @@ fn used<'c>(spec: &Spec, described: &'c [Component]) -> impl Iterator<Item = &'c
     described.iter().filter(move |component| names.contains(&component.name))
 }
 
-/// Has the Go ready that the components are built with, if one of them is, and returns its version.
+/// Fetches the Go of the components, if one of them needs it, and returns its version.
 fn ensure_go(spec: &Spec, described: &[Component], cache: &Cache, progress: &Progress) -> Result<Option<String>> {
     let Some(pin) = used(spec, described).find_map(Component::go) else { return Ok(None) };
     component::toolchain::ensure(pin, cache, progress)?;
     Ok(Some(pin.version.clone()))
 }
 
-/// The Go that a spec's components are built with, fetched if it is not there; its directory, which stays as long as this
-/// cache is there.
+/// Fetches the Go of a spec's components, if it is missing, and returns its directory. It stays while this cache
+/// exists.
 ///
 /// # Errors
-/// When the spec is wrong or builds nothing with Go, or Go cannot be had.
+/// When the spec is wrong or builds nothing with Go, or the Go cannot be fetched.
 pub fn go(spec: &Path, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
     let (spec, components) = spec::read(spec)?;
     let pin = first_pin(used(&spec, &components))?;
@@ -307,8 +303,8 @@ fn first_pin<'c>(mut components: impl Iterator<Item = &'c Component>) -> Result<
     components.find_map(Component::go).context("the spec builds nothing with Go")
 }
 
-/// Runs a command with a Go in `root`, as the user who called sudo if there is one: `go` is that Go, whatever else the
-/// environment names.
+/// Runs a command with the Go in `root`, as the user who called sudo if there is one. In the command, `go` is that
+/// Go, whatever the environment sets.
 pub fn run_with_go(root: &Path, program: &OsStr, arguments: &[OsString]) -> Result<ExitStatus> {
     let others = std::env::var_os("PATH").unwrap_or_default();
     let path = std::iter::once(root.join("bin")).chain(std::env::split_paths(&others));
@@ -317,8 +313,8 @@ pub fn run_with_go(root: &Path, program: &OsStr, arguments: &[OsString]) -> Resu
     tool.env("PATH", path).env("GOROOT", root).env("GOTOOLCHAIN", "local").pass()
 }
 
-/// A build that finds all components made removes what go has compiled of others when none has wanted it for so long. Not
-/// earlier: the next command may build another spec, or an earlier version of what is made here.
+/// Age from which a build that finds all components in the cache removes the output of go. It is not removed earlier:
+/// the next command may build another spec or an earlier version.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
 fn build_components(
@@ -341,7 +337,7 @@ fn build_each(
     let all_made = were_made.iter().all(|made| *made);
     let is_to_compile = |(component, made): &(&&Component, &bool)| !**made && component.go().is_some();
     cache.ask_for_room(components.iter().zip(&were_made).filter(is_to_compile).count())?;
-    // From the first one to the last: nobody is to remove it in between.
+    // Locked for all components, so that no other process removes it between two.
     let compiled = (!all_made).then(|| cache.compiled_by_go()).transpose()?;
     let built = components.iter().map(|component| build(component)).collect::<Result<Vec<_>>>()?;
     drop(compiled);
@@ -367,7 +363,7 @@ fn compose_payload(spec: &Spec, root: &tree::Tree, components: &[Built], epoch: 
 }
 
 fn debian_tree(request: &Request<'_>, lock: &Lock, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
-    // The kernel's package is fetched here as well, and may be missing while the tree is there.
+    // The kernel's package is also fetched here. It can be missing while the tree is cached.
     fetch::fetch(lock, &request.sources, cache, progress, &advice(request.spec))?;
     bootstrap::archive(lock, cache, progress)
 }
@@ -378,7 +374,7 @@ mod tests {
     use debian::lock::{Index, Package, Pocket};
 
     #[test]
-    fn an_older_index_leaves_all_locks_as_they_were_and_a_newer_one_renews_them() {
+    fn an_older_index_leaves_all_locks_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         let (path, other) = (directory.path().join("s.lock"), directory.path().join("other.lock"));
         let (pocket, sha256) = (Pocket::Release, "ab".repeat(32));
@@ -394,7 +390,7 @@ mod tests {
         assert!(put_all(vec![(other.clone(), newer.clone()), (path.clone(), lock(10, "5.2"))], &[]).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), former.text());
         assert!(!other.exists());
-        // What a spec adds may have no former lock: it stands on what is kept.
+        // The lock of a spec's additional packages may be new: its index must not be older than that of a kept lock.
         let kept = [(path.clone(), former.clone())];
         let error = put_all(vec![(other.clone(), lock(10, "5.2"))], &kept).unwrap_err().to_string();
         assert!(error.contains(&format!("but {} was made from one of", path.display())) && !other.exists(), "{error}");
@@ -406,10 +402,10 @@ mod tests {
     }
 
     #[test]
-    fn a_command_finds_the_go_that_it_is_run_with() {
+    fn a_command_finds_its_go() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
-        // By sudo it is the caller who runs it.
+        // With sudo, it runs as the caller.
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
         let (go, said) = (directory.path().join("bin/go"), directory.path().join("said"));
         std::fs::create_dir(directory.path().join("bin")).unwrap();
@@ -426,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_that_builds_nothing_with_go_has_none() {
+    fn a_spec_without_go_has_no_pin() {
         let file = of_file(Path::new("program"));
         assert_eq!(first_pin(std::iter::once(&file)).unwrap_err().to_string(), "the spec builds nothing with Go");
         let described = component::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("components/components.toml"));
@@ -447,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_compiled_stays_for_the_next_command_and_goes_when_none_has_wanted_it_for_long() {
+    fn gos_output_stays_for_the_next_command() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(&directory.path().join("cache")).unwrap();
         let (one, other) = (directory.path().join("one"), directory.path().join("other"));
@@ -472,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_removes_what_go_compiled_between_two_components() {
+    fn gos_output_stays_between_two_components() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("cache");
         let cache = Cache::at(&root).unwrap();
@@ -481,7 +477,7 @@ mod tests {
         let compiled = root.join("go-build");
         let asked = std::sync::OnceLock::new();
         let between = |component: &Component| {
-            // What a build of another clone does, that finds its own made.
+            // As a build of another clone does, which finds its components in the cache.
             let another = Cache::at(&root).unwrap();
             another.forget_compiled_by_go(Duration::ZERO);
             asked.set(compiled.is_dir()).unwrap();
@@ -491,10 +487,10 @@ mod tests {
         assert_eq!(asked.get(), Some(&true));
     }
 
-    /// Kernel modules and initial root, components and agent are made from nothing else of a spec, so a second image
-    /// finds them made. What differs is what a spec says of its own: no package is locked twice.
+    /// Kernel modules, initial root, components and agent depend on nothing else of a spec, so a second image finds
+    /// them in the cache. A spec has only its differences: no package is locked twice.
     #[test]
-    fn the_images_differ_in_what_is_their_own() {
+    fn the_images_differ_in_their_own_parts_only() {
         let read = |name: &str| {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs").join(name);
             let (spec, described) = spec::read(&path).unwrap();
@@ -529,9 +525,9 @@ mod tests {
         assert_eq!(tenant_lock.packages.len(), control_lock.packages.len() + own.packages.len());
     }
 
-    /// The kinds of objects that MetalLB knows are applied from a file of the image.
+    /// A file of the image has MetalLB's kinds of objects.
     #[test]
-    fn metallbs_kinds_are_of_the_version_that_is_built() {
+    fn metallbs_kinds_have_the_version_of_metallb() {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
         let kinds = manifest.join("tenant-root/usr/lib/kaas/add-ons/metallb-kinds.yaml");
         let kinds = std::fs::read_to_string(kinds).unwrap();

@@ -1,4 +1,5 @@
-//! Licence texts of what is linked into the image's programs. Debian's packages bring theirs (/usr/share/doc).
+//! Licence texts of the code that is linked into the image's programs. Debian's packages bring theirs
+//! (/usr/share/doc).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,10 +8,10 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-/// The texts' place in the image.
+/// Path of the texts in the image.
 pub const PLACE: &str = "usr/share/licenses/kaas/LICENCES.txt";
 
-/// A part with the licence texts that it brings.
+/// A part with its licence texts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LicensedPart {
     /// A module's path or a crate's name.
@@ -21,9 +22,9 @@ pub struct LicensedPart {
     pub texts: Vec<String>,
 }
 
-/// How names of files with licences begin.
+/// Prefixes of names of licence files.
 const NAMES: [&str; 7] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE", "PATENTS"];
-/// How names of sources end, such as `license.go`.
+/// Suffixes of names of source files, such as `license.go`.
 const SOURCES: [&str; 10] = [".GO", ".RS", ".S", ".C", ".H", ".PY", ".SH", ".TOML", ".YAML", ".TMPL"];
 /// Directories whose files are not linked.
 const NOT_LINKED: [&str; 6] = ["testdata", "vendor", "tests", "test", "examples", "LICENSES"];
@@ -49,8 +50,9 @@ pub fn of_directory(directory: &Path) -> Result<Vec<String>> {
     Ok(texts.into_iter().collect())
 }
 
-/// One document with every text once, and in front of it the names of the parts that bring it. `own` is the text of the
-/// appliance itself, the Apache License 2.0: it also counts for a part that offers this licence and brings no text. It is an error if another part has none.
+/// A document with each text once, after the names of the parts that bring it. `own` is the text of the appliance,
+/// the Apache License 2.0. It also counts for a part that offers this licence and has no text. Another part without a
+/// text is an error.
 pub fn document<'l>(own: &str, parts: impl Iterator<Item = &'l LicensedPart>) -> Result<String> {
     let own = own.trim_end().to_owned();
     let mut by_text = BTreeMap::from([(&own, BTreeSet::from(["kaas".to_owned()]))]);
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_without_a_text_offers_the_appliances_licence() {
+    fn parts_without_texts_may_offer_the_appliances_licence() {
         let bare = |licence: Option<&str>| document("own", std::iter::once(&part("bare", licence, Vec::new())));
         let made = bare(Some("MIT OR Apache-2.0")).unwrap();
         assert!(made.contains("bare v1\nkaas\n\nown\n"), "{made}");

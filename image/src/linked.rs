@@ -1,5 +1,5 @@
-//! Files of the image's root with all that they need: what links point to, and the libraries that programs are linked with.
-//! Knows nothing of what they are chosen for.
+//! Files of the image's root with all their dependencies: targets of links, and libraries of programs. Independent of
+//! their purpose.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,31 +9,32 @@ use anyhow::{Context, Result, bail};
 use crate::elf;
 use crate::tree::{Kind, Tree};
 
-/// Where the dynamic linker looks for libraries on Debian, with the directory of systemd's own.
+/// Directories where the dynamic linker looks for libraries on Debian, and systemd's own directory.
 const LIBRARY_DIRECTORIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/systemd"];
 const DYNAMIC_LINKER: &str = "usr/lib64/ld-linux-x86-64.so.2";
 
-/// What was chosen of a root so far.
+/// The selected files of a root.
 pub struct Selection<'r> {
     root: &'r Tree,
     tree: Tree,
 }
 
 impl<'r> Selection<'r> {
-    /// Nothing of this root yet.
+    /// An empty selection of this root.
     pub fn of(root: &'r Tree) -> Self {
         Self { root, tree: Tree::default() }
     }
 
-    /// What was chosen, each at its place in the root.
+    /// The selected files, each at its path in the root.
     pub fn into_tree(self) -> Tree {
         self.tree
     }
 
-    /// Adds a path with what it points to or is linked with.
+    /// Adds a path with the targets of links and libraries of programs.
     ///
     /// # Errors
-    /// The root lacks it or something that it needs, or a file cannot be read. What was found until then is chosen.
+    /// When the root lacks the path or a dependency, or a file cannot be read. The files that were found by then are
+    /// selected.
     pub fn add(&mut self, path: &Path) -> Result<()> {
         let mut pending = vec![path.to_owned()];
         let mut seen = BTreeSet::new();
@@ -74,7 +75,7 @@ impl<'r> Selection<'r> {
     }
 }
 
-/// What a link at `path` points to, as a path of the tree.
+/// The target of a link at `path`, as a path of the tree.
 fn resolve(path: &Path, target: &Path) -> PathBuf {
     let mut place = match target.is_absolute() {
         true => PathBuf::new(),
@@ -89,7 +90,7 @@ fn resolve(path: &Path, target: &Path) -> PathBuf {
             _ => {}
         }
     }
-    // /lib, /bin and the like are links into /usr.
+    // /lib, /bin and similar are links into /usr.
     let merged = ["bin", "sbin", "lib", "lib64"].iter().any(|name| place.starts_with(name));
     if merged { Path::new("usr").join(place) } else { place }
 }
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn links_bring_their_targets_and_missing_files_are_named() {
+    fn links_include_their_targets() {
         let mut root = Tree::default();
         root.text("usr/bin/udevadm", "text");
         root.link("usr/lib/systemd/systemd-udevd", "../../bin/udevadm");

@@ -1,6 +1,5 @@
-//! The container images of the payload, as an OCI image layout (image-spec
-//! 1.1). A layer that would repeat a program of the root is described instead of
-//! stored; the agent puts it together.
+//! The container images of the payload, as an OCI image layout (image-spec 1.1). A layer with a program of the root
+//! has a description instead of a copy: the agent assembles it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,9 +17,9 @@ use crate::component::minor;
 use crate::linked::Selection;
 use crate::tree::{Content, Kind, Piece, Tree};
 
-/// Where the layout is in the image.
+/// Path of the layout in the image.
 pub const PLACE: &str = "usr/lib/kaas/payload";
-/// What image names begin with. No registry has this name: nothing is pulled.
+/// Registry in image names. No registry has this name, so no image is pulled.
 const REGISTRY: &str = "kaas.local";
 /// The parts of Kubernetes that run as static pods.
 const STATIC_PODS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
@@ -30,7 +29,7 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// The container image of a program that stands in the root, with the libraries that it is linked with.
+/// The container image of a program in the root, with its libraries.
 pub struct RootProgram<'n> {
     /// The name of the image.
     pub name: &'n str,
@@ -38,11 +37,11 @@ pub struct RootProgram<'n> {
     pub program: PathBuf,
 }
 
-/// The payload as a tree: the images of each Kubernetes, whose program stands in the root, of the parts that are there as an
-/// image only, and of programs that the root has for itself.
+/// The payload as a tree. It has images of each Kubernetes, of components without a program in the root, and of our
+/// own programs. The programs of Kubernetes and our own are in the root.
 ///
 /// # Errors
-/// When a program cannot be read, or the root lacks what it needs.
+/// When a program cannot be read, or the root lacks a library.
 pub fn compose(
     kubernetes: &[&Built],
     images: &[&Built],
@@ -54,7 +53,7 @@ pub fn compose(
         let version = &built.component.version;
         let programs = built.component.programs();
         let program = programs.first().context("Kubernetes without a program")?;
-        let minor = minor(version).context("Kubernetes without a minor")?;
+        let minor = minor(version).context("Kubernetes without a minor version")?;
         let root_path = PathBuf::from(format!("/usr/lib/kubernetes/{minor}/{}", program.output));
         let layer = one_program(built, &program.output, &program.names, "usr/local/bin");
         let layer = layout.layer(&layer, Some(&|_| root_path.clone()))?;
@@ -67,7 +66,7 @@ pub fn compose(
         let programs = built.component.programs();
         let program = programs.first().context("an image without a program")?;
         let layer = layout.layer(&one_program(built, &program.output, &program.names, ""), None)?;
-        // The pause container has no business as root.
+        // The pause container does not need root.
         let user = if name == "pause" { "65535:65535" } else { "" };
         let tag = format!("v{}", built.component.version);
         layout.image(name, &tag, &layer, &[&format!("/{}", program.output)], user)?;
@@ -75,13 +74,13 @@ pub fn compose(
     for RootProgram { name, tag, program } in of_root {
         let layer = with_libraries(root, program).with_context(|| format!("putting the image {name} together"))?;
         let layer = layout.layer(&layer, Some(&|path| Path::new("/").join(path)))?;
-        // It has no business as root.
+        // It does not need root.
         layout.image(name, tag, &layer, &[&program.display().to_string()], NOBODY)?;
     }
     layout.finish()
 }
 
-/// The user of programs that need no rights on their node (Debian's base-passwd: nobody, nogroup).
+/// The user of programs without rights on their node: user `nobody`, group `nogroup` (Debian's base-passwd).
 const NOBODY: &str = "65534:65534";
 
 /// The files of a layer with one program and its further names in `directory`.
@@ -95,12 +94,12 @@ fn one_program(built: &Built, program: &str, names: &[String], directory: &str) 
     layer
 }
 
-/// A program of the root and what it is linked with, each at its place there.
+/// A program of the root and its libraries, with their paths in the root.
 fn with_libraries(root: &Tree, program: &Path) -> Result<Tree> {
     let mut selection = Selection::of(root);
     selection.add(program.strip_prefix("/").unwrap_or(program))?;
     let mut layer = selection.into_tree();
-    // Programs name the dynamic linker by a path of before directories were merged.
+    // Programs have a path of the dynamic linker from before directories were merged.
     for directory in ["lib", "lib64"] {
         layer.link(directory, format!("usr/{directory}"));
     }
@@ -122,7 +121,8 @@ impl Layout {
         descriptor(media_type, &digest, size)
     }
 
-    /// A layer. Where its files stand in the root as well, `in_root` says where, and none is there twice.
+    /// Writes a layer. With `in_root`, which returns a file's path in the root, the layer is a description without
+    /// the files' contents.
     fn layer(&mut self, layer: &Tree, in_root: Option<&dyn Fn(&Path) -> PathBuf>) -> Result<Descriptor> {
         let mut files = layer.iter().filter(|(_, node)| matches!(node.kind, Kind::File(_))).map(|(path, _)| path);
         let mut digest = Sha256::new();
@@ -204,7 +204,7 @@ fn descriptor(media_type: &str, digest: &str, size: u64) -> Descriptor {
 mod tests {
     use super::*;
 
-    /// A root with a program that is linked with libraries: this one, with those of this machine.
+    /// A root with a program and its libraries: this test's, with those of this machine.
     fn root() -> (Tree, u64) {
         let mut root = Tree::default();
         let own = std::env::current_exe().unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_the_root_is_an_image_whose_bytes_are_there_once() {
+    fn a_program_of_the_root_is_stored_once() {
         let (root, length) = root();
         let program = PathBuf::from("/usr/bin/kaas-controller");
         let of_root = [RootProgram { name: "controller", tag: "v1.2.3".to_owned(), program: program.clone() }];
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_whose_libraries_the_root_lacks_is_no_image() {
+    fn a_program_without_its_libraries_is_no_image() {
         let (mut root, _) = root();
         root.remove(Path::new("usr/lib/x86_64-linux-gnu/libc.so.6"));
         let of_root =

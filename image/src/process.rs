@@ -1,6 +1,5 @@
-//! Runs the host's tools so that nothing of them outlives the build: each runs
-//! in a process and mount namespace of its own that ends with this program,
-//! however it ends. Knows nothing of what the tools do.
+//! Runs the host's tools. Each runs in a separate process and mount namespace that ends with this program, so that no
+//! process outlives the build. Independent of what the tools do.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -14,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use crate::caller::Caller;
 use crate::progress::Progress;
 
-/// How many of a failing tool's last lines its error carries.
+/// How many of a failed tool's last lines its error has.
 const TAIL_LINES: usize = 20;
 
 /// A tool of the build host.
@@ -24,13 +23,13 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// The host's `program`, which sees the host's files as they are.
+    /// The host's `program`, with access to all files of the host.
     pub fn on_host(program: impl AsRef<OsStr>) -> Self {
         Self::behind(&[], program.as_ref())
     }
 
-    /// The host's `program`, run as the user who called sudo if there is one. What it writes to is lent to that
-    /// user first: [`crate::caller::lend`].
+    /// The host's `program`, run as the user who called sudo if there is one. Its output directories
+    /// must belong to that user: see [`crate::caller::lend`].
     pub fn as_caller(program: impl AsRef<OsStr>) -> Self {
         match Caller::of_environment() {
             Some(caller) => Self::behind(&caller.prefix(), program.as_ref()),
@@ -41,8 +40,8 @@ impl Tool {
     fn behind(prefix: &[String], program: &OsStr) -> Self {
         let name = program.to_string_lossy().into_owned();
         let mut command = Command::new("bwrap");
-        // Killing bubblewrap kills the first process of the namespace, and
-        // with it every other one; mounts go with the mount namespace.
+        // A killed bubblewrap ends the first process of the namespace, and with it all others. Mounts end with the
+        // mount namespace.
         command.args(["--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc"]);
         if nix::unistd::geteuid().is_root() {
             command.args(["--cap-add", "ALL"]);
@@ -72,13 +71,13 @@ impl Tool {
         self
     }
 
-    /// Takes an environment variable away.
+    /// Removes an environment variable.
     pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
         self.command.env_remove(name);
         self
     }
 
-    /// Takes away every environment variable whose name is `unwanted`, also of those that were set here.
+    /// Removes every environment variable whose name is `unwanted`, also those that were set here.
     pub fn without(mut self, unwanted: impl Fn(&str) -> bool) -> Self {
         let set = self.command.get_envs().filter_map(|(name, value)| value.map(|_| name.to_owned()));
         let names: Vec<_> = std::env::vars_os().map(|(name, _)| name).chain(set).collect();
@@ -88,26 +87,26 @@ impl Tool {
         self
     }
 
-    /// Sets the directory in which the tool starts.
+    /// Sets the working directory.
     pub fn current_dir(mut self, directory: impl AsRef<Path>) -> Self {
         self.command.current_dir(directory);
         self
     }
 
-    /// Runs to the end, showing what the tool says as it comes.
+    /// Runs to the end, and shows the tool's output as it comes.
     ///
     /// # Errors
-    /// When the tool cannot be started or fails; its last lines are in the error.
+    /// When the tool does not start or fails. The error has its last lines.
     pub fn run(self, progress: &Progress) -> Result<()> {
         self.finish(progress, false).map(drop)
     }
 
-    /// Runs to the end and returns what it wrote to standard output.
+    /// Runs to the end and returns its standard output.
     pub fn output(self, progress: &Progress) -> Result<Vec<u8>> {
         self.finish(progress, true)
     }
 
-    /// Runs to the end with this program's own input and output, and returns how it ended.
+    /// Runs to the end with this program's own input and output. Returns its exit status.
     pub fn pass(mut self) -> Result<ExitStatus> {
         let started = self.command.spawn();
         let mut child = started.map_err(|error| start_error(&self.name, self.command.get_program(), error))?;
@@ -142,7 +141,7 @@ impl Tool {
         }
         let mut lines = tail.into_inner().unwrap_or_default();
         if lines.is_empty() {
-            // Some say on standard output what failed.
+            // Some tools print errors on standard output.
             let text = String::from_utf8_lossy(&output).into_owned();
             let said: Vec<_> = text.lines().map(str::to_owned).collect();
             lines.extend(said.into_iter().rev().take(TAIL_LINES).rev());
@@ -201,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failing_tool_says_its_last_lines() {
+    fn a_failed_tools_error_has_its_last_lines() {
         let script = "for i in $(seq 30); do echo line $i >&2; done; exit 3";
         let mut command = Command::new("sh");
         command.args(["-c", script]);
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_of_the_caller_runs_as_that_user_without_roots_rights() {
+    fn tools_of_the_caller_have_no_root_rights() {
         assert!(nix::unistd::geteuid().is_root(), "this test needs root: make test-fast");
         let nobody = Caller { user: 65534, group: 65534 };
         let script = "id -u; id -g; grep CapEff: /proc/self/status";
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_is_not_there_is_named() {
+    fn a_missing_tool_is_named() {
         let command = Command::new("no-such-program");
         let error = Tool::prepared("packing", command).run(&Progress::silent()).unwrap_err().to_string();
         assert_eq!(error, "starting packing: no-such-program is not installed on this host");

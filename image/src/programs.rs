@@ -1,7 +1,5 @@
-//! What a tree's programs may do and need, judged when all of the tree is there:
-//! no program runs with another user's rights unless the spec lists it, and no
-//! script is without its interpreter. So an update of a package brings neither
-//! unseen.
+//! Checks of a complete tree's programs: only programs in the spec's list run with another user's rights, and each
+//! script has its interpreter. So updates of packages cannot change that unnoticed.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,19 +9,19 @@ use anyhow::{Context, Result, bail};
 use crate::spec::Files;
 use crate::tree::{Kind, Node, Tree};
 
-/// Set-user-ID and set-group-ID (chmod(2)). On a directory the latter is harmless.
+/// Set-user-ID and set-group-ID (chmod(2)). The latter is harmless on a directory.
 const SET_ID: u32 = 0o6000;
 
-/// A script's first line is not longer (execve(2), interpreter scripts).
+/// Longest first line of a script, in bytes (execve(2), interpreter scripts).
 const FIRST_LINE: u64 = 256;
 
-/// How many symbolic links are followed (path_resolution(7)).
+/// Longest chain of symbolic links (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 
-/// Takes the bits away that the spec wants gone, and judges what is left.
+/// Clears the bits of the spec's list, and checks the rest.
 ///
 /// # Errors
-/// All that is wrong, a line each, with what to do; or a file cannot be read.
+/// All problems with their remedies, one per line. Or when a file cannot be read.
 pub fn settle(tree: &mut Tree, files: &Files) -> Result<()> {
     let mut wrong = Vec::new();
     for path in &files.clear_set_id {
@@ -40,8 +38,8 @@ pub fn settle(tree: &mut Tree, files: &Files) -> Result<()> {
     let listed = |path: &Path| files.set_id.iter().any(|listed| Path::new("/").join(path) == Path::new(listed));
     for (path, node) in tree.iter().filter(|(path, node)| is_set_id(node) && !listed(path)) {
         wrong.push(format!(
-            "/{} has mode {:04o} and owner {}:{}: whoever starts it gets those rights. If nobody needs the program, add \
-             it to files.leave-out; if only root does, to files.clear-set-id; if others do, to files.set-id",
+            "/{} has mode {:04o} and owner {}:{}: every user who starts it gets those rights. If the image does not need it, add \
+             it to files.leave-out; if only root needs it, to files.clear-set-id; if others do, to files.set-id",
             path.display(),
             node.mode,
             node.uid,
@@ -79,7 +77,7 @@ fn orphans(tree: &Tree) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// What a script's first line names; with `env` it is the program that this looks for.
+/// The interpreter in a script's first line. With `env`, the program that it looks for.
 fn interpreter(start: &[u8]) -> Option<PathBuf> {
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
@@ -91,7 +89,7 @@ fn interpreter(start: &[u8]) -> Option<PathBuf> {
     }
 }
 
-/// Whether a path leads to a file, through links in any of its parts.
+/// Whether a path leads to a file, also through links.
 fn is_program(tree: &Tree, path: &Path) -> bool {
     let mut place = path.to_owned();
     for _ in 0..MOST_LINKS {
@@ -112,7 +110,7 @@ fn is_program(tree: &Tree, path: &Path) -> bool {
     false
 }
 
-/// The path with `.` and `..` resolved, as the tree knows no such names.
+/// Resolves `.` and `..`, which paths of the tree do not have.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -136,7 +134,7 @@ mod tests {
         tree.file(path, Content::Bytes(text.into()), mode);
     }
 
-    /// A tree as Debian's: merged /usr, sudo, mount and a shell.
+    /// A tree like Debian's: merged /usr, sudo, mount and a shell.
     fn tree() -> Tree {
         let mut tree = Tree::default();
         tree.link("/bin", "usr/bin");
@@ -173,14 +171,14 @@ mod tests {
         }
     }
 
-    /// What is wrong with a tree of which sudo and mount are listed.
+    /// The errors of a tree with sudo and mount in the list.
     fn settled(tree: &mut Tree) -> String {
         let result = settle(tree, &files(&["/usr/bin/sudo"], &["/usr/bin/mount"]));
         result.map_or_else(|error| error.to_string(), |()| String::new())
     }
 
     #[test]
-    fn only_listed_programs_keep_the_rights_of_others() {
+    fn only_listed_programs_keep_set_id_bits() {
         let mut tree = tree();
         assert_eq!(settled(&mut tree), "");
         assert_eq!(tree.get("/usr/bin/mount").unwrap().mode, 0o755);
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_comes_in_unseen_is_named_with_what_to_do() {
+    fn an_unlisted_program_is_named_with_remedies() {
         for (mode, shown) in [(0o4755, "4755"), (0o2755, "2755"), (0o6711, "6711")] {
             let mut tree = tree();
             program(&mut tree, "/usr/bin/pkexec", mode, "\x7fELF");
@@ -200,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_for_nothing_is_a_mistake() {
+    fn an_entry_for_no_program_is_a_mistake() {
         let error =
             settle(&mut tree(), &files(&["/usr/bin/sudo", "/usr/bin/dash"], &["/usr/bin/mount", "/usr/bin/su"]));
         let error = error.unwrap_err().to_string();
@@ -217,7 +215,7 @@ mod tests {
             let wrong = settled(&mut tree);
             assert!(wrong.starts_with("/usr/sbin/adduser is a script for /"), "{wrong}");
             assert!(wrong.contains("bin/perl, which is not in the image"), "{wrong}");
-            // What cannot be started is a text like any other.
+            // A script that is not executable is no program.
             tree.remove(Path::new("usr/sbin/adduser"));
             program(&mut tree, "/usr/share/doc/example.pl", 0o644, line);
             assert_eq!(settle(&mut tree, &files(&["/usr/bin/sudo"], &[])).map_err(|error| error.to_string()), Ok(()));
@@ -225,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_go_in_circles_lead_to_no_program() {
+    fn circular_links_lead_to_no_program() {
         let mut tree = tree();
         tree.link("/usr/bin/a", "b");
         tree.link("/usr/bin/b", "a");

@@ -1,5 +1,5 @@
-//! Tells a person what the build does: one line a stage on a terminal, plain
-//! lines in a log. Knows nothing of the stages themselves.
+//! Shows the progress of a build: one line for each stage on a terminal, plain lines in a log. Independent of the
+//! stages.
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Where the progress of a build is shown.
+/// Shows the progress of a build.
 pub struct Progress {
     kind: Kind,
     started: Instant,
@@ -21,7 +21,7 @@ enum Kind {
 }
 
 impl Progress {
-    /// On standard error: a moving line if it is a terminal, plain lines if not.
+    /// On standard error: a moving line on a terminal, plain lines otherwise.
     pub fn on_stderr() -> Self {
         let kind = if std::io::stderr().is_terminal() {
             let bar = ProgressBar::new_spinner();
@@ -39,7 +39,7 @@ impl Progress {
         Self { kind: Kind::Silent, started: Instant::now(), took: Mutex::default() }
     }
 
-    /// A stage begins its work.
+    /// Begins a stage.
     pub fn begin(&self, stage: &str) -> Running<'_> {
         match &self.kind {
             Kind::Terminal(bar) => {
@@ -54,13 +54,13 @@ impl Progress {
         Running { progress: self, stage: stage.to_owned(), started: Instant::now() }
     }
 
-    /// A stage has nothing to do: its result is there.
+    /// Reports a stage whose result is in the cache.
     pub fn cached(&self, stage: &str) {
         self.say(&format!("{stage}: up to date"));
         self.note(stage, Duration::ZERO, true);
     }
 
-    /// The line a tool has just written. Shown on a terminal only.
+    /// A tool's latest line of output, shown on a terminal only.
     pub fn detail(&self, line: &str) {
         if let Kind::Terminal(bar) = &self.kind {
             bar.set_message(line.to_owned());
@@ -75,7 +75,7 @@ impl Progress {
         }
     }
 
-    /// Ends the display and says how long it all took.
+    /// Ends the display and reports the total time.
     pub fn finish(&self) {
         if let Kind::Terminal(bar) = &self.kind {
             bar.finish_and_clear();
@@ -83,7 +83,7 @@ impl Progress {
         self.say(&format!("all stages: {:.1} s", self.started.elapsed().as_secs_f64()));
     }
 
-    /// What each stage took, in order: its name, its time, whether its result was there already.
+    /// The name and time of each stage in order, and whether its result was in the cache.
     pub fn times(&self) -> Vec<(String, Duration, bool)> {
         self.took.lock().map(|took| took.clone()).unwrap_or_default()
     }
@@ -95,7 +95,7 @@ impl Progress {
     }
 }
 
-/// A stage at work. Ends without a word if the stage fails: the error speaks.
+/// A running stage. Reports nothing if the stage fails: the error does.
 pub struct Running<'p> {
     progress: &'p Progress,
     stage: String,
@@ -103,7 +103,7 @@ pub struct Running<'p> {
 }
 
 impl Running<'_> {
-    /// The stage has done its work.
+    /// Reports the end of the stage.
     pub fn done(self) {
         let time = self.started.elapsed();
         if let Kind::Terminal(bar) = &self.progress.kind {

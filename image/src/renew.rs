@@ -1,4 +1,4 @@
-//! Writes files among the user's sources anew: lock files and generated documentation.
+//! Rewrites generated files in the user's sources: lock files and documentation.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,15 +10,15 @@ use atomic_write_file::unix::OpenOptionsExt as _;
 
 use crate::caller;
 
-/// Puts `text` in the place of what stands in a file, if that differs. It is the calling user's then.
+/// Writes `text` to a file if it differs. The file belongs to the calling user then.
 ///
 /// # Errors
-/// When it cannot be written; the former text then still stands.
+/// When it cannot be written. The former text is unchanged then.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     if !std::fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
         put(path, text).with_context(|| format!("writing {}", path.display()))?;
     }
-    // Also when it stands already: an earlier run may have been cut off here.
+    // Also if the text is equal: an earlier run may have been interrupted here.
     caller::lend(path)
 }
 

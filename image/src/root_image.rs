@@ -1,5 +1,4 @@
-//! The root file system as it lies on the disk: erofs, and the hash tree by
-//! which dm-verity checks each block of it.
+//! The root file system as on the disk: erofs, and the hash tree with which dm-verity checks each block.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -12,21 +11,18 @@ use crate::cache::{Key, Stage, file_digest};
 use crate::spec::Compression;
 use crate::tree::Tree;
 
-/// A fixed file system identifier: the root hash tells one image from another.
+/// A fixed file system UUID: the root hash identifies an image.
 const FILE_SYSTEM: &str = "6b616173-0000-4000-8000-000000000001";
 
-/// A root file system that is packed.
 #[derive(Clone, Debug)]
 pub struct RootImage {
-    /// The file system.
     pub erofs: PathBuf,
-    /// Its hash tree.
     pub verity: PathBuf,
-    /// The root of the hash tree in hexadecimal.
+    /// The root of the hash tree, in hexadecimal.
     pub hash: String,
 }
 
-/// Packs the tree, or finds it packed.
+/// Packs the tree, or finds the result in the cache.
 pub fn pack(tree: &Tree, compression: &Compression, context: &BuildContext<'_>) -> Result<RootImage> {
     let &BuildContext { tools, cache, progress, epoch } = context;
     let key = tree.add_to_key(Key::of(Stage::ROOT), cache)?;
@@ -42,12 +38,12 @@ pub fn pack(tree: &Tree, compression: &Compression, context: &BuildContext<'_>) 
         let mut mkfs = run("mkfs.erofs").args(["--quiet", "--tar=f"]).arg(format!("-T{epoch}"));
         mkfs = mkfs.arg(format!("-U{FILE_SYSTEM}")).args(["-x-1", "-L", "kaas-root"]);
         if let Compression::Erofs(compressor) = compression {
-            // Larger clusters pack better; one thread more than processors is not faster.
+            // Larger clusters compress better. More threads than processors are not faster.
             let workers = std::thread::available_parallelism().map_or(1, usize::from);
             mkfs = mkfs.arg(format!("-z{compressor}")).arg("-C65536").arg(format!("--workers={workers}"));
         }
         mkfs.args(["/out/root.erofs", "/in/root.tar"]).run(progress)?;
-        // A salt from the content alone: equal images get equal hashes, wherever they are made.
+        // The salt depends on the content only: equal images have equal hashes on every host.
         let salt = file_digest(&directory.join("root.erofs"))?;
         run("veritysetup")
             .arg("format")

@@ -1,5 +1,5 @@
-//! The image's root as a tree: Debian's packages, the kernel's modules, the
-//! upstream parts, the payload, our own files, and the agent on top.
+//! The image's root as a tree: Debian's packages, the kernel's modules, upstream components, the payload, our own
+//! files and the agent.
 
 use std::path::{Path, PathBuf};
 
@@ -17,18 +17,18 @@ use crate::own_programs::{self, OwnPrograms};
 use crate::spec::{Files, Spec};
 use crate::tree::{Content, Kind, Node, Tree, matches};
 
-/// The agent's place in the image.
+/// Path of the agent in the image.
 pub const AGENT: &str = "usr/bin/kaas-agent";
 
-/// Directories below `systemd/` whose place in the image is /usr/lib; the others belong to /usr/lib/systemd.
+/// Subdirectories of `systemd/` whose path in the image is below /usr/lib. The others are below /usr/lib/systemd.
 const BESIDE_SYSTEMD: [&str; 5] = ["modules-load.d", "repart.d", "sysctl.d", "sysusers.d", "tmpfiles.d"];
 
-/// What state of its own a tree from packages has that an image must not share among its VMs, or that is nothing to
-/// an image: dpkg's records, caches, logs, host keys.
+/// Files of a tree from packages that VMs must not share, or that an image does not need: dpkg's records, caches,
+/// logs, host keys.
 const STATE: [&str; 10] = [
     "/boot/**",
     "/dev/**",
-    // It names the directory that the packages came from.
+    // It has the name of the directory that the packages came from.
     "/etc/apt",
     "/etc/apt/**",
     "/etc/fstab",
@@ -39,19 +39,19 @@ const STATE: [&str; 10] = [
     "/var/**",
 ];
 
-/// The root without our own part: packages, kernel modules and upstream parts.
+/// The root without our own files: packages, kernel modules and upstream components.
 pub fn base(spec: &Spec, debian: &Path, kernel: &UnpackedKernel, components: &[Built]) -> Result<Tree> {
     let mut tree = Tree::from_tar(debian, |path| !STATE.iter().any(|pattern| matches(pattern, path)))?;
     for pattern in &spec.files.leave_out {
         leave_out(&mut tree, pattern);
     }
-    // Modules keep their place; /lib is a link to /usr/lib.
+    // The path of modules is the same, because /lib is a link to /usr/lib.
     tree.host_directory(&kernel.modules, Path::new("usr/lib/modules"))?;
     let copyright = std::fs::read(&kernel.copyright).context("reading the kernel's licence")?;
     tree.text("usr/share/doc/linux/copyright", copyright);
     for name in &spec.components.kubernetes {
         let built = find(components, name)?;
-        let minor = minor(&built.component.version).context("Kubernetes without a minor")?;
+        let minor = minor(&built.component.version).context("Kubernetes without a minor version")?;
         tree.host_directory(&built.directory, &Path::new("usr/lib/kubernetes").join(minor))?;
     }
     for (directory, names) in &spec.components.programs {
@@ -65,7 +65,7 @@ pub fn base(spec: &Spec, debian: &Path, kernel: &UnpackedKernel, components: &[B
     Ok(tree)
 }
 
-/// Judges that the tree has each library that these programs are linked with: packages may be left out, or change.
+/// Checks that the tree has each library of these programs: packages may be left out, or change.
 fn find_libraries(tree: &Tree, programs: impl Iterator<Item = PathBuf>) -> Result<()> {
     let mut selection = Selection::of(tree);
     for program in programs {
@@ -75,7 +75,7 @@ fn find_libraries(tree: &Tree, programs: impl Iterator<Item = PathBuf>) -> Resul
     Ok(())
 }
 
-/// Lays our own files over the base: units, settings, links, mount points.
+/// Adds our own files: units, settings, links, mount points.
 pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock) -> Result<()> {
     for entry in std::fs::read_dir(&spec.files.systemd).context("reading the directory with the units")? {
         let entry = entry.context("reading the directory with the units")?;
@@ -101,7 +101,7 @@ pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock) -> Result<()> {
     for (path, target) in &spec.files.links {
         tree.link(path, target);
     }
-    // Empty: systemd takes the early agent's overlay for it, or makes one up for this boot.
+    // Empty: systemd reads the early agent's overlay, or generates a machine ID for this boot.
     tree.text("etc/machine-id", "");
     let packages = lock.packages.iter().chain(&lock.kernel);
     let packages: Vec<_> =
@@ -110,8 +110,8 @@ pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock) -> Result<()> {
     Ok(())
 }
 
-/// Copies the tree's files that lie outside the cache, such as our own and a site's, into the directory `work`, which stays
-/// until the tree is packed: identifier, root and disk are made one after the other, and somebody may edit files meanwhile.
+/// Copies the tree's files outside the cache, such as our own and a site's, into the directory `work`. It stays until
+/// the tree is packed: identifier, root and disk are made one after the other, and the files may be edited meanwhile.
 ///
 /// # Errors
 /// When a file cannot be read or copied.
@@ -131,26 +131,26 @@ pub fn take_in(tree: &mut Tree, cache: &Cache, work: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Lays the description of the image, the build identifier included: last of all.
+/// Adds the description of the image with the build identifier, as the last file.
 pub fn add_description(tree: &mut Tree, description: &Description) -> Result<()> {
-    // By way of a value: names are in alphabetical order then.
+    // A `Value` sorts the names.
     tree.text(PATH.trim_start_matches('/'), pretty(&serde_json::to_value(description)?)?);
     Ok(())
 }
 
-/// Where the image's programs look for the authorities that they trust.
+/// The file with the CAs that the image's programs trust.
 const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
-/// Which of the files below [`KNOWN`] `update-ca-certificates` puts in there, when the agent adds the properties' own.
+/// The list of files below [`KNOWN`] that `update-ca-certificates` adds to it when the agent adds the properties' CAs.
 const TRUSTED: &str = "etc/ca-certificates.conf";
 const KNOWN: &str = "usr/share/ca-certificates";
 
-/// Has the image trust further authorities, as Debian's ca-certificates keeps its own.
+/// Adds CAs that the image trusts, as Debian's ca-certificates does.
 fn trust(tree: &mut Tree, authorities: &[PathBuf]) -> Result<()> {
     if authorities.is_empty() {
         return Ok(());
     }
     let text = |tree: &Tree, path: &str| {
-        let bytes = tree.read(path).context("the packages brought no authorities: ca-certificates is missing")?;
+        let bytes = tree.read(path).context("the packages brought no CAs: ca-certificates is missing")?;
         String::from_utf8(bytes).with_context(|| format!("reading {path} of the image"))
     };
     let (mut all, mut trusted) = (text(tree, AUTHORITIES)?, text(tree, TRUSTED)?);
@@ -171,10 +171,10 @@ fn trust(tree: &mut Tree, authorities: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// What the image says about itself in its [`PATH`]; the build identifier is empty yet.
+/// The description of the image in its [`PATH`]. The build identifier is still empty.
 ///
 /// # Errors
-/// When a part that the spec or the description names was not built.
+/// When a component that the spec or the description names was not built.
 pub fn description(
     spec: &Spec,
     components: &[Built],
@@ -185,7 +185,8 @@ pub fn description(
     let mut kubernetes = Vec::new();
     for name in &spec.components.kubernetes {
         let version = version(name)?;
-        kubernetes.push(KubernetesRelease { minor: minor(&version).context("Kubernetes without a minor")?, version });
+        kubernetes
+            .push(KubernetesRelease { minor: minor(&version).context("Kubernetes without a minor version")?, version });
     }
     let facts = ImageFacts {
         name: spec.identity.name.clone(),
@@ -213,7 +214,7 @@ pub fn description(
     })
 }
 
-/// The part of a description that the build identifier comes from: all but itself.
+/// The inputs of the build identifier in a description: all other fields.
 pub fn without_build(description: &Description) -> Result<Value> {
     let mut value = serde_json::to_value(description)?;
     if let Some(fields) = value.as_object_mut() {
@@ -222,15 +223,15 @@ pub fn without_build(description: &Description) -> Result<Value> {
     Ok(value)
 }
 
-/// The place in the image of the program of one of the spec's packages of ours.
+/// The path in the image of the program of one of our packages.
 pub fn program(package: &str) -> PathBuf {
     Path::new("/usr/bin").join(own_programs::name(package))
 }
 
-/// Puts our programs in their places, with what each brings into a cluster: last, because they change most often.
+/// Adds our programs with the objects that they bring into a cluster. They are last, because they change most often.
 ///
 /// # Errors
-/// What one brings is no list of objects.
+/// When the objects of a program are no valid list.
 pub fn add_programs(tree: &mut Tree, files: &Files, own: &OwnPrograms) -> Result<()> {
     tree.file(AGENT, Content::Host(own.agent()), 0o755);
     for package in &files.programs {
@@ -247,29 +248,29 @@ pub fn add_programs(tree: &mut Tree, files: &Files, own: &OwnPrograms) -> Result
     Ok(())
 }
 
-/// The kinds of objects of a list, which an API server has to know first, and the rest of it.
+/// Splits a list into the kinds of objects, which an API server needs first, and the other objects.
 fn split(list: &[u8]) -> Result<(Vec<Value>, Vec<Value>)> {
     let mut list: Value = serde_json::from_slice(list)?;
     let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) else { bail!("it is no list") };
     let (kinds, objects): (Vec<_>, Vec<_>) =
         items.into_iter().partition(|item| item["kind"] == "CustomResourceDefinition");
-    // kubectl waits for what is not there until its time is over, and takes an empty list for a mistake.
+    // kubectl waits for missing objects until a timeout, and treats an empty list as an error.
     if kinds.is_empty() || objects.is_empty() || objects.iter().any(|object| !object["kind"].is_string()) {
         bail!("it has {} kinds of objects and {} others", kinds.len(), objects.len());
     }
     Ok((kinds, objects))
 }
 
-/// The built part of this name.
+/// The built component with this name.
 ///
 /// # Errors
-/// When there is none.
+/// When it was not built.
 pub fn find<'b>(components: &'b [Built], name: &str) -> Result<&'b Built> {
     let found = components.iter().find(|built| built.component.name == name);
     found.with_context(|| format!("component {name} was not built"))
 }
 
-/// Removes what matches, directories with their content. A pattern whose last part is `*` removes no directory.
+/// Removes matching paths, and directories with their content. A pattern whose last part is `*` removes no directory.
 fn leave_out(tree: &mut Tree, pattern: &str) {
     let files = pattern.ends_with("/*");
     let gone = tree.iter().filter(|(path, node)| matches(pattern, path) && !(files && node.kind == Kind::Directory));
@@ -279,7 +280,7 @@ fn leave_out(tree: &mut Tree, pattern: &str) {
     }
 }
 
-/// sudo and sshd refuse files that others could write, and their settings are nobody's business.
+/// sudo and sshd refuse files that others can write. Other users must not read their settings.
 fn restrict(own: &mut Tree) {
     let paths: Vec<_> =
         own.iter().filter(|(path, _)| path.starts_with("etc/sudoers.d")).map(|(path, _)| path.to_owned()).collect();
@@ -301,7 +302,7 @@ mod tests {
     use crate::component::Source;
 
     #[test]
-    fn authorities_of_the_spec_are_trusted_as_those_of_debian() {
+    fn cas_of_the_spec_are_trusted() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("site.pem");
         std::fs::write(&file, "-----BEGIN CERTIFICATE-----\nsite").unwrap();
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_alone_leaves_directories_in() {
+    fn a_single_star_keeps_directories() {
         let left = |pattern: &str| {
             let mut tree = Tree::default();
             tree.text("etc/apparmor.d/tunables/global", "");
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_edited_while_an_image_is_packed_is_as_it_was_in_all_of_it() {
+    fn files_edited_during_packing_keep_their_content() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(&directory.path().join("cache")).unwrap();
         let (own, made) = (directory.path().join("own"), cache.root().join("made"));
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_come_before_all_else_that_a_program_brings() {
+    fn kinds_are_split_from_other_objects() {
         let list = |kinds: &[&str]| {
             let items: Vec<Value> = kinds.iter().map(|kind| json!({ "kind": kind })).collect();
             json!({ "items": items }).to_string().into_bytes()
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_whose_library_is_not_in_the_image_is_named() {
+    fn a_program_without_its_library_is_named() {
         let mut tree = Tree::default();
         // This test is linked with the C library, as runc is.
         let program = std::env::current_exe().unwrap();
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_description_names_compilers_and_unchecked_versions_and_the_agent_reads_it() {
+    fn the_description_has_compilers_and_unchecked_versions() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/control-plane.toml");
         let (spec, described) = crate::spec::read(&path).unwrap();
         let key = Key::of(Stage::COMPONENTS).finish();

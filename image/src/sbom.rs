@@ -28,7 +28,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Adds a part with further fields to what contains it, and returns its ID. A part that several others contain is one
+    /// Adds a part with further fields below its container, and returns its ID. A part in several containers is one
     /// package.
     fn add(
         &mut self,
@@ -38,7 +38,7 @@ impl Parts {
         licence: Option<&str>,
         more: &[(&str, Value)],
     ) -> String {
-        // An ID has letters, digits, `.` and `-` only. The digest keeps names apart that differ in other characters.
+        // An ID can have letters, digits, `.` and `-`. The digest distinguishes names with other characters.
         let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
         let digest = hex(&Sha256::digest(format!("{name}\0{version}")));
         let id = format!("SPDXRef-{kind}-{}-{}-{}", plain(name), plain(version), &digest[..8]);
@@ -68,8 +68,8 @@ impl Parts {
     }
 }
 
-/// The document of an image: Debian's packages, the upstream components with the modules that are linked into each, and our
-/// own programs with Rust's library and the crates that are linked into them. `epoch` is the time of everything in the image.
+/// The document of an image. It has Debian's packages, the upstream components with their linked modules, and our own
+/// programs with Rust's library and their linked crates. `epoch` is the time of everything in the image.
 pub fn document(
     spec: &Spec,
     lock: &Lock,
@@ -137,7 +137,7 @@ fn encoded(text: &str) -> String {
 pub fn write_next_to(ova: &Path, document: &str, signer: Option<&Signer>) -> Result<()> {
     let (file, certificate) = ova::archive::sbom_of(ova);
     let name = file.file_name().context("the OVA has no name")?.to_string_lossy().into_owned();
-    // The signature of another document must not lie next to this one, even if the command is killed here.
+    // A signature of another document must never be next to this one, even if the command is killed here.
     if certificate.exists() {
         std::fs::remove_file(&certificate).with_context(|| format!("removing {}", certificate.display()))?;
     }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use crate::debian::lock::{Index, Pocket};
 
-    /// The document of a tiny image in which two parts link one module, and the agent one crate.
+    /// The document of a small image in which two parts link one module, and the agent one crate.
     fn made(version: &str) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/control-plane.toml");
         let (spec, described) = crate::spec::read(&path).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_has_each_part_once_and_all_relations() {
+    fn each_part_is_once_in_the_document() {
         let document: Value = serde_json::from_str(&made("v0.1.0")).unwrap();
         let packages = document["packages"].as_array().unwrap();
         let find = |name: &str| packages.iter().filter(|package| package["name"] == name).collect::<Vec<_>>();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_parts_give_equal_bytes_and_other_parts_another_namespace() {
+    fn equal_parts_give_equal_bytes() {
         assert_eq!(made("v0.1.0"), made("v0.1.0"));
         let namespace = |text: &str| serde_json::from_str::<Value>(text).unwrap()["documentNamespace"].clone();
         assert_ne!(namespace(&made("v0.1.0")), namespace(&made("v0.2.0")));

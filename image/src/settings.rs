@@ -1,5 +1,5 @@
-//! What the image's own files decide about users and units: systemd-sysusers and
-//! `systemctl preset-all` run over a small tree that holds just what they read.
+//! Users and enabled units from the image's files: runs systemd-sysusers and `systemctl preset-all` on a small tree
+//! with their input files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use crate::tree::{Content, Kind, Node, Tree};
 
 /// The databases of users and groups.
 const DATABASES: [&str; 4] = ["etc/passwd", "etc/group", "etc/shadow", "etc/gshadow"];
-/// What the two programs read.
+/// Input files of the two programs.
 const READ: [&str; 4] =
     ["etc/systemd", "usr/lib/systemd/system", "usr/lib/systemd/system-preset", "usr/lib/sysusers.d"];
 
-/// Applies the presets and the declared users to a tree that has all units and files.
+/// Applies presets and declared users to a tree that has all units and files.
 ///
 /// # Errors
-/// When one of the programs refuses what it reads.
+/// When one of the programs refuses its input.
 pub fn apply(tree: &mut Tree, context: &BuildContext<'_>) -> Result<()> {
     let &BuildContext { tools, cache, progress, epoch } = context;
     let mut small = tree.clone();
@@ -43,7 +43,7 @@ pub fn apply(tree: &mut Tree, context: &BuildContext<'_>) -> Result<()> {
         let content = fs::read(result.join(name)).with_context(|| format!("reading the new {name}"))?;
         tree.insert(Path::new(name), Node { kind: Kind::File(Content::Bytes(content)), ..old });
     }
-    // Enabled units are symbolic links here; those that packages enabled and the presets do not are gone.
+    // Enabled units are symbolic links here. Units that packages enabled and presets do not enable are removed.
     tree.remove(Path::new("etc/systemd/system"));
     tree.host_directory(&result.join("etc/systemd/system"), &PathBuf::from("etc/systemd/system"))
 }

@@ -1,7 +1,6 @@
-//! A tree of files as a value: it is put together in memory from archives,
-//! directories and texts, and written out once, sorted, as a tar archive. Owners
-//! and modes are said, never taken from the build host. Knows nothing of what
-//! the files are for.
+//! A tree of files as a value: composed in memory from archives, directories and texts, then written once, sorted, as
+//! a tar archive. Owners and modes are set explicitly, never those of the build host. Independent of the purpose of
+//! the files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,28 +12,27 @@ use anyhow::{Context, Result, bail};
 
 use crate::cache::{Cache, KeyBuilder};
 
-/// What stands at a path.
+/// The kind of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     Directory,
-    /// A file and where its bytes are.
+    /// A file and the source of its bytes.
     File(Content),
     /// A symbolic link and its target.
     Link(PathBuf),
 }
 
-/// Where the bytes of a file are.
+/// The source of a file's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     Bytes(Vec<u8>),
     /// In a file of the build host.
     Host(PathBuf),
-    /// In an archive: the archive, where in it, and how many bytes.
+    /// In an archive: its path, the offset and the length in bytes.
     Slice(PathBuf, u64, u64),
 }
 
 impl Content {
-    /// Its length in bytes.
     pub fn length(&self) -> io::Result<u64> {
         Ok(match self {
             Content::Bytes(bytes) => bytes.len() as u64,
@@ -43,10 +41,10 @@ impl Content {
         })
     }
 
-    /// Its bytes, as a stream.
+    /// Opens its bytes as a stream.
     ///
     /// # Errors
-    /// When the file that holds them cannot be opened.
+    /// When their file cannot be opened.
     pub fn open(&self) -> io::Result<Box<dyn Read + '_>> {
         Ok(match self {
             Content::Bytes(bytes) => Box::new(bytes.as_slice()),
@@ -59,10 +57,10 @@ impl Content {
         })
     }
 
-    /// All its bytes.
+    /// Reads all its bytes.
     ///
     /// # Errors
-    /// When the file that holds them cannot be read.
+    /// When their file cannot be read.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open()?.read_to_end(&mut bytes)?;
@@ -93,10 +91,10 @@ impl Node {
 pub struct Tree(BTreeMap<PathBuf, Node>);
 
 impl Tree {
-    /// The wanted files of a tar archive, which has to stay in place until the tree is written out.
+    /// The wanted files of a tar archive. The archive must stay in place until the tree is written.
     ///
     /// # Errors
-    /// When the archive cannot be read, or holds what a tree cannot (devices, extended attributes).
+    /// When the archive cannot be read, or has entries that a tree cannot have (devices, extended attributes).
     pub fn from_tar(path: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Self> {
         let reading = || format!("reading {}", path.display());
         let mut archive = tar::Archive::new(File::open(path).with_context(reading)?);
@@ -110,8 +108,8 @@ impl Tree {
             if let Some(extensions) = entry.pax_extensions().with_context(reading)? {
                 for extension in extensions {
                     let key = extension.with_context(reading)?.key_bytes().to_owned();
-                    // File capabilities are left behind: ping needs none on systemd's settings, and the few other
-                    // programs with some are for the administrator, who has sudo.
+                    // File capabilities are dropped: ping needs none with systemd's settings. The few other programs
+                    // with capabilities are for the administrator, who has sudo.
                     if key.starts_with(b"SCHILY.xattr.") && key != b"SCHILY.xattr.security.capability" {
                         bail!("{}: {} has an extended attribute, which would be lost", path.display(), name.display());
                     }
@@ -127,7 +125,7 @@ impl Tree {
                     let target = entry.link_name().with_context(reading)?;
                     Kind::Link(target.context("a symbolic link without a target")?.into_owned())
                 }
-                // A second name of a file becomes a file of its own with the same bytes.
+                // A hard link becomes a separate file with the same bytes.
                 tar::EntryType::Link => {
                     let target = entry.link_name().with_context(reading)?.context("a hard link without a target")?;
                     let target = tree.0.get(&relative(&target)).context("a hard link before its target")?;
@@ -149,17 +147,17 @@ impl Tree {
         self.file(path, Content::Bytes(content.into()), 0o644);
     }
 
-    /// Adds a file, owned by root, and the directories above it.
+    /// Adds a file, owned by root, and its parent directories.
     pub fn file(&mut self, path: impl AsRef<Path>, content: Content, mode: u32) {
         self.insert(path.as_ref(), Node::of_root(Kind::File(content), mode));
     }
 
-    /// Adds a symbolic link and the directories above it.
+    /// Adds a symbolic link and its parent directories.
     pub fn link(&mut self, path: impl AsRef<Path>, target: impl Into<PathBuf>) {
         self.insert(path.as_ref(), Node::of_root(Kind::Link(target.into()), 0o777));
     }
 
-    /// Adds a directory, owned by root, and the directories above it. One that is there keeps its mode.
+    /// Adds a directory, owned by root, and its parent directories. An existing one keeps its mode.
     pub fn directory(&mut self, path: impl AsRef<Path>) {
         let path = relative(path.as_ref());
         if !matches!(self.0.get(&path), Some(Node { kind: Kind::Directory, .. })) {
@@ -167,8 +165,8 @@ impl Tree {
         }
     }
 
-    /// Adds everything in a directory of the build host under `to`: owned by root, executable if its owner may
-    /// execute it, all the rest of its mode as the tree wants it and not as somebody's umask had it.
+    /// Adds everything in a directory of the build host under `to`. Files belong to root and are executable if their
+    /// owner may execute them. The rest of the mode is the tree's, independent of the host's umask.
     pub fn host_directory(&mut self, from: &Path, to: &Path) -> Result<()> {
         for entry in walkdir::WalkDir::new(from).sort_by_file_name() {
             let entry = entry.with_context(|| format!("reading {}", from.display()))?;
@@ -187,15 +185,15 @@ impl Tree {
         Ok(())
     }
 
-    /// Lays another tree over this one.
+    /// Adds another tree, which has priority.
     pub fn lay_over(&mut self, other: Tree) {
         for (path, node) in other.0 {
             self.insert(&path, node);
         }
     }
 
-    /// Adds a node and the directories above it. What stands at the path gives way, and with a directory all that is in
-    /// it, unless a directory comes in its place. The root itself is always there and always a directory.
+    /// Adds a node and its parent directories. Replaces the node at the path, and a directory with its content,
+    /// unless the new node is a directory too. The root is implicit and always a directory.
     pub fn insert(&mut self, path: &Path, node: Node) {
         let path = relative(path);
         if path.as_os_str().is_empty() {
@@ -210,18 +208,18 @@ impl Tree {
         self.0.insert(path, node);
     }
 
-    /// Takes a path away, with everything below it.
+    /// Removes a path, with everything below it.
     pub fn remove(&mut self, path: &Path) {
         let path = relative(path);
         self.0.retain(|name, _| !name.starts_with(&path));
     }
 
-    /// Keeps what `wanted` says of each path.
+    /// Keeps the paths for which `wanted` returns `true`.
     pub fn retain(&mut self, mut wanted: impl FnMut(&Path, &Node) -> bool) {
         self.0.retain(|path, node| wanted(path, node));
     }
 
-    /// What stands at a path.
+    /// The node at a path.
     pub fn get(&self, path: impl AsRef<Path>) -> Option<&Node> {
         self.0.get(&relative(path.as_ref()))
     }
@@ -229,7 +227,7 @@ impl Tree {
     /// The bytes of a file.
     ///
     /// # Errors
-    /// When it is not there, is no file, or cannot be read.
+    /// When it is missing, is no file, or cannot be read.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let path = path.as_ref();
         match self.get(path) {
@@ -244,11 +242,11 @@ impl Tree {
         self.0.iter().map(|(path, node)| (path.as_path(), node))
     }
 
-    /// The tree as a tar archive in pieces: sorted by path, all times `epoch` (seconds since 1970). With `root` it
-    /// begins with an entry for the root directory itself.
+    /// The tree as a tar archive in pieces: sorted by path, with the time `epoch` (seconds since 1970). With `root`
+    /// it begins with an entry for the root directory itself.
     ///
     /// # Errors
-    /// When a file's length cannot be read, or a name does not fit into an archive.
+    /// When a file's length cannot be read, or a name is too long for an archive.
     pub fn archive(&self, epoch: u64, root: bool) -> Result<Vec<Piece<'_>>> {
         let mut pieces = Vec::new();
         let mut bytes = Vec::new();
@@ -269,10 +267,10 @@ impl Tree {
         Ok(pieces)
     }
 
-    /// Writes the tree as a tar archive, as [`Tree::archive`] has it with the root.
+    /// Writes the tree as a tar archive, as [`Tree::archive`] with the root.
     ///
     /// # Errors
-    /// When a file's bytes cannot be read, or the archive not be written.
+    /// When a file's bytes cannot be read, or the archive cannot be written.
     pub fn write_tar(&self, mut to: impl Write, epoch: u64) -> Result<()> {
         for piece in self.archive(epoch, true)? {
             match piece {
@@ -288,8 +286,8 @@ impl Tree {
         Ok(to.flush()?)
     }
 
-    /// Adds the tree to a key: by paths, owners, modes and contents. What is in the cache has a key of its own in
-    /// its path, and counts by that.
+    /// Adds the tree to a key: paths, owners, modes and contents. A file in the cache has a key in its path, which
+    /// counts instead of its content.
     pub fn add_to_key(&self, mut key: KeyBuilder, cache: &Cache) -> Result<KeyBuilder> {
         for (path, node) in self.iter() {
             let Node { kind, mode, uid, gid } = node;
@@ -310,7 +308,7 @@ impl Tree {
     /// Writes the tree into an empty directory of the build host, with owners if this process may set them.
     ///
     /// # Errors
-    /// When it cannot be read or written; what was written until then remains.
+    /// When it cannot be read or written. Files that were written by then remain.
     pub fn write_directory(&self, directory: &Path) -> Result<()> {
         use std::os::unix::fs::{PermissionsExt, chown, symlink};
         let privileged = nix::unistd::geteuid().is_root();
@@ -344,7 +342,7 @@ pub enum Piece<'t> {
     Content(&'t Content, u64),
 }
 
-/// Archives are made of blocks (POSIX, ustar Interchange Format).
+/// Archives have blocks of this size (POSIX, ustar Interchange Format).
 const BLOCK: u64 = 512;
 /// Two blocks of zeros end an archive.
 const END_OF_ARCHIVE: usize = 1024;
@@ -378,13 +376,13 @@ fn entry(path: &Path, node: &Node, epoch: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The path without root, `.` and `..`, as a tree names it.
+/// The path without root, `.` and `..`, as in a tree.
 fn relative(path: &Path) -> PathBuf {
     path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
 }
 
-/// Whether a path matches a pattern: its parts are compared one by one, `*` in a part stands for any
-/// characters, a last part `**` for everything below.
+/// Whether a path matches a pattern, part by part. `*` matches any characters in a part, and a last part `**` matches
+/// everything below.
 pub fn matches(pattern: &str, path: &Path) -> bool {
     let mut parts = path.components().map(|part| part.as_os_str().as_bytes());
     let mut patterns = pattern.trim_start_matches('/').split('/');
@@ -411,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_survives_its_archive_and_equal_trees_give_equal_bytes() {
+    fn equal_trees_give_equal_archives() {
         let mut tree = Tree::default();
         tree.text("/etc/hosts", "127.0.0.1 localhost\n");
         tree.link("bin", "usr/bin");
@@ -432,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_laid_over_replaces_files_and_merges_directories() {
+    fn lay_over_replaces_files_and_merges_directories() {
         let mut tree = Tree::default();
         tree.text("etc/a/one", "1");
         tree.text("etc/b/two", "2");
@@ -461,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_come_from_the_executable_bit_alone() {
+    fn modes_depend_on_the_executable_bit_only() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         for (name, mode) in [("plain", 0o600), ("program", 0o700)] {

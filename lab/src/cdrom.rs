@@ -1,5 +1,5 @@
-//! The CD-ROM through which a VM gets its OVF environment: an ISO 9660 image
-//! with `ovf-env.xml` at its root (DSP0243 1.1.0, section 11.2).
+//! The CD-ROM with a VM's OVF environment: an ISO 9660 image with `ovf-env.xml` at its root (DSP0243 1.1.0, section
+//! 11.2).
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use anyhow::Context;
 use super::host::run;
 use super::tools::Tools;
 
-/// Writes the image; one that is there is replaced.
+/// Writes the image. Replaces an existing one.
 ///
 /// # Errors
 /// When the tools tree lacks xorriso, or it fails.

@@ -1,5 +1,5 @@
-//! A lab as a Kubernetes cluster: brought up, looked at, talked to. Knows what
-//! the VMs offer to everybody; nothing of how they run.
+//! A lab as a Kubernetes cluster: creates it, observes it, runs kubectl. Knows the interfaces that VMs offer to any
+//! client, but not how they run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,40 +19,40 @@ use super::records::{LabDirectory, VmRecord};
 use super::wait::until;
 use super::{EngineRecord, Lab, LeaseRequest, NodeSize, Record, Source, empty_lab, environment, name_on_host};
 
-/// For how long a node may say that something must be corrected and then go on by
-/// itself: a CD-ROM drive or a disk shows up late.
+/// How long a node may report an error and then continue without help: a CD-ROM drive or a disk can appear late.
 const SECOND_THOUGHTS: Duration = Duration::from_secs(20);
 
-/// A cluster to bring up.
+/// A cluster to create.
 #[derive(Clone, Debug)]
 pub struct Up {
-    /// What it is to be; the SSH key and the deployer's are filled in here.
+    /// `import_cluster` fills in the SSH key and the deployer's key.
     pub spec: LabSpec,
-    /// What is to run the VMs.
+    /// Runs the first VMs.
     pub engine: EngineRecord,
-    /// What is to run the VMs that take their place: an upgrade's, and those made by hand.
+    /// Runs replacements: VMs of an upgrade and VMs that are made by hand.
     pub replacements: EngineRecord,
-    /// What is to run the workers of a tenant.
+    /// Runs the workers of a tenant.
     pub workers: EngineRecord,
-    /// What they are made from.
+    /// Image of the VMs.
     pub source: Source,
-    /// Where the tools tree is.
+    /// Directory of the tools tree.
     pub tools: PathBuf,
-    /// How large each VM is.
+    /// Size of each VM.
     pub size: NodeSize,
-    /// The lab on whose network it is to be, as a tenant; none for a control cluster with a network of its own.
+    /// Lab whose network it shares, as a tenant. `None` for a control cluster, which has its own network.
     pub beside: Option<String>,
 }
 
 impl Lab {
-    /// Makes a lab with all VMs of the cluster, powered off.
+    /// Creates a lab with all VMs of the cluster, powered off.
     ///
     /// # Errors
-    /// When another command makes it or has made it, or the host refuses; what was made until then is removed again.
+    /// When another command creates it or has created it, or the host refuses. The parts that exist by then are removed.
     pub fn import_cluster(state: &Path, up: Up, asking: &LeaseRequest<'_>) -> anyhow::Result<Self> {
         let directory = LabDirectory::of(state, &up.spec.name)?;
         directory.is_no_vcenter()?;
-        // Whoever finds half of it meanwhile neither makes the rest nor removes it, and is told who makes it.
+        // A second command that finds the incomplete lab neither continues nor removes it. Its error names the
+        // command that creates the lab.
         with_lease_at(&directory.upgrades(), asking, async |hold| {
             directory.is_free()?;
             Self::import_held(state, up, hold).await
@@ -60,7 +60,7 @@ impl Lab {
     }
 
     async fn import_held(state: &Path, mut up: Up, hold: &Lease<'_>) -> anyhow::Result<Self> {
-        // Until the record is there, nobody else takes the same place on the network.
+        // Until the record exists, no other command takes the same place on the network.
         let host = up.beside.as_deref().map(|host| Self::open(state, host)).transpose()?;
         let _lock = host.as_ref().map(|host| host.directory.lock()).transpose()?;
         let beside = host.as_ref().map(Self::as_host).transpose()?;
@@ -68,7 +68,7 @@ impl Lab {
         let keys = tempfile::tempdir()?;
         up.spec.ssh_key = empty_lab::draw_ssh_key(keys.path())?;
         let deployer = PrivateKey::draw().context("drawing the deployer's key")?;
-        // The form of an OVA of before does not ask for it.
+        // The form of an earlier OVA does not have this property.
         if environment::asks_for(&up.source, DEPLOYER_PUBLIC_KEY)? {
             up.spec.deployer_key = Some(deployer.public()?.to_string());
         }
@@ -78,7 +78,7 @@ impl Lab {
         if let Some(tenant) = &plan.tenant {
             let own = up.source.tenant_properties(&tenant.services)?;
             for node in &mut plan.nodes {
-                // A wish wins over the lab's own value.
+                // A value of the spec has priority over the lab's own.
                 let wished = std::mem::replace(&mut node.properties, own.clone());
                 node.properties.extend(wished);
             }
@@ -100,10 +100,10 @@ impl Lab {
         lab.filled(hold, async |lab, node| lab.import_node(node, size)).await
     }
 
-    /// The image's own kubectl, which runs on this machine.
+    /// Path of the image's kubectl, which runs on this machine.
     ///
     /// # Errors
-    /// The image has none.
+    /// When the image has none.
     pub fn kubectl_program(&self) -> anyhow::Result<PathBuf> {
         let minors = self.record.source.tree().join("usr/lib/kubernetes");
         let mut found: Vec<PathBuf> = fs::read_dir(&minors)
@@ -116,7 +116,7 @@ impl Lab {
         found.pop().with_context(|| format!("there is no kubectl in {}", minors.display()))
     }
 
-    /// kubectl on the lab's network, as the cluster's administrator.
+    /// kubectl on the lab's network, as administrator of the cluster.
     ///
     /// # Errors
     /// When there is no kubeconfig yet.
@@ -136,12 +136,12 @@ impl Lab {
         run(command.arg("--request-timeout=60s").args(arguments))
     }
 
-    /// A program on the lab's network: where the operator's workstation would be.
+    /// A program on the lab's network, where the operator's workstation would be.
     pub fn outside<A: AsRef<std::ffi::OsStr>>(&self, name: &str, arguments: impl IntoIterator<Item = A>) -> Command {
         self.network.command(name, arguments)
     }
 
-    /// The names of the nodes that are Ready.
+    /// Names of the Ready nodes.
     ///
     /// # Errors
     /// When the API does not answer.
@@ -157,11 +157,10 @@ impl Lab {
         Ok(ready.map(str::to_owned).collect())
     }
 
-    /// Waits until every planned node is Ready, seen through the API's address.
+    /// Waits until every planned node is Ready, as the API reports it.
     ///
     /// # Errors
-    /// When they are not after `limit`, or when nodes go on saying that
-    /// something must be corrected first.
+    /// When they are not after `limit`, or when nodes keep reporting errors that the operator must correct.
     pub fn wait_until_ready(&self, limit: Duration) -> anyhow::Result<()> {
         let nodes = &self.record.plan.nodes;
         let mut refused = Vec::new();
@@ -181,38 +180,37 @@ impl Lab {
         if refused.is_empty() { Ok(()) } else { bail!("{}", refused.join("\n")) }
     }
 
-    /// What nodes that have stopped say must be corrected, each line with the node's name.
+    /// Errors of all stopped nodes, each line with the node's name.
     fn refusals(&self) -> Vec<String> {
         let refusals =
             |vm: &str| self.refusals_of(vm).into_iter().map(|said| format!("{vm}: {said}")).collect::<Vec<_>>();
         self.record.plan.nodes.iter().flat_map(|node| refusals(&node.name)).collect()
     }
 
-    /// What a VM that has stopped says must be corrected.
+    /// Errors of a stopped node, which the operator must correct.
     pub fn refusals_of(&self, vm: &str) -> Vec<String> {
         standing_errors(&self.console_text(vm).unwrap_or_default())
     }
 
-    /// What a VM says of itself where the lab shows it.
+    /// The statement that a VM shows through the lab.
     pub(super) fn said(&self, vm: &VmRecord) -> anyhow::Result<Option<Statement>> {
         self.engines.of(vm).statement(vm)
     }
 
-    /// What a node's agent says of itself, as `kaas-agent` keeps it for programs.
+    /// The status that a node's agent writes for programs.
     ///
     /// # Errors
-    /// When the node cannot be entered or its agent has not spoken yet.
+    /// When the node cannot be entered or its agent has written no status yet.
     pub fn status(&self, vm: &str) -> anyhow::Result<serde_json::Value> {
         let text = self.run_inside(vm, &["cat", "/run/kaas/status.json"], Duration::from_secs(60))?;
         serde_json::from_str(&text).with_context(|| format!("reading the status of {vm}"))
     }
 
-    /// Keeps what a person needs to see why a lab did not do its work: the
-    /// console logs are there already, each node's journal and what Kubernetes
-    /// has to say are fetched beside them. Returns the files.
+    /// Collects evidence about a lab that failed: console logs, each node's journal, pod logs and the state of
+    /// Kubernetes. Returns the paths of the files.
     pub fn keep_evidence(&self) -> Vec<PathBuf> {
         let mut kept: Vec<PathBuf> = self.vms().unwrap_or_default().iter().map(|vm| self.console(vm)).collect();
-        // What cannot be had now is not evidence; the rest still is.
+        // Skips evidence that is not available.
         let mut keep = |path: PathBuf, text: anyhow::Result<String>| {
             if let Ok(text) = text
                 && fs::write(&path, text).is_ok()
@@ -235,7 +233,7 @@ impl Lab {
     }
 }
 
-/// The errors that a node says last on its console, if it has stopped for them.
+/// The last errors on a node's console, if the node has stopped because of them.
 fn standing_errors(console: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let mut stopped = false;
@@ -255,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_stand_until_the_node_goes_on() {
+    fn errors_stay_until_the_node_continues() {
         let stopped = "kaas: looking at disks\r\nkaas: stopped: 2 problems must be corrected\r\n\
             kaas: error disk.absent: no disk\r\nkaas: warning w: x\r\n[  1.0] kaas: error b: c\r\n";
         assert_eq!(standing_errors(stopped), ["disk.absent: no disk", "b: c"]);

@@ -1,4 +1,4 @@
-//! A lab's control nodes as they were planned: made where they are not, and powered on.
+//! Completes a lab's control-plane nodes: creates missing VMs and powers VMs on.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::deployment_lease::with_lease_at;
 use super::records::VmRecord;
 use super::{Lab, LeaseRequest, NewVm, PlannedNode};
 
-/// How large the VM of a control node is.
+/// Size of a control-plane node's VM.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSize {
     /// Memory in MiB.
@@ -22,19 +22,19 @@ pub struct NodeSize {
     pub data_disk: u64,
 }
 
-/// What of a planned control node is there.
+/// The VM of a planned control-plane node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeVmState {
     /// No VM.
     Nothing,
-    /// One that was never finished: it has no disk, or one that was not made, and was never on.
+    /// A VM whose creation was interrupted: it has no disk or an uncreated one, and was never on.
     Incomplete,
-    /// A VM, or two in an upgrade.
+    /// A VM, or two during an upgrade.
     Complete,
 }
 
 impl Lab {
-    /// Makes a control node's VM, powered off.
+    /// Creates a control-plane node's VM, powered off.
     pub(super) fn import_node(&self, node: &PlannedNode, size: NodeSize) -> anyhow::Result<()> {
         self.import(&NewVm {
             name: node.name.clone(),
@@ -50,8 +50,8 @@ impl Lab {
         })
     }
 
-    /// Whether a command that was killed has made nothing but the lab itself: it may lack the operator's keys. One with a disk
-    /// had VMs.
+    /// Whether the lab has no VMs and no disks. A command that was killed early leaves such a lab, perhaps without
+    /// the operator's keys. A disk proves that VMs existed.
     ///
     /// # Errors
     /// When its directory cannot be read.
@@ -59,10 +59,11 @@ impl Lab {
         Ok(!self.directory.has_disks()? && self.vms()?.is_empty())
     }
 
-    /// The lab of this name, if a command that was killed has begun to make it, and has powered no control node's VM on:
-    /// [`Lab::go_on`] makes those that it lacks. A tenant is none of these, nor is what a command has left that was to remove it. One
-    /// of an earlier version has not noted that; its lab has disks that no VM has: whoever makes a VM notes its disk before that is
-    /// there.
+    /// The lab of this name, if its creation was interrupted before any control-plane node's VM was powered on.
+    /// [`Lab::complete`] creates the missing VMs.
+    ///
+    /// `None` for a tenant, and for the rest of a lab whose removal was interrupted. Earlier versions did not record
+    /// a removal: such a lab has disks without a VM. A VM's record names its disk before the disk's file exists.
     ///
     /// # Errors
     /// When the lab's directory cannot be read.
@@ -83,12 +84,12 @@ impl Lab {
         Ok(self.directory.disk_lengths()?.len() > held.count())
     }
 
-    /// Makes the control nodes' VMs that a command which was killed has not made, or not to the end. That was before any of
-    /// them was on: a node that [had a VM](Self::lost_node) is left as it is. A lab of which it has made nothing is removed: none
-    /// is left then.
+    /// Creates the control-plane nodes' VMs that an interrupted command did not create or complete. None of them was
+    /// ever on then: a node that [had a VM](Self::lost_node) is left unchanged. A lab without any VM is removed: the
+    /// result is `None`.
     ///
     /// # Errors
-    /// When somebody is at work on the control nodes, or the host refuses; doing it again goes on.
+    /// When another command changes the control-plane nodes, or the host refuses. A repeated call continues.
     pub fn complete(self, size: NodeSize, asking: &LeaseRequest<'_>) -> anyhow::Result<Option<Self>> {
         let records = self.stamped_nodes()?;
         if self.plan().nodes.iter().all(|node| self.made(node, &records) == NodeVmState::Complete) {
@@ -97,7 +98,7 @@ impl Lab {
         self.completed(size, asking, |_| Ok(()))
     }
 
-    /// The same, unless `check` refuses that, which is asked before anything is made, also where nothing is left to make.
+    /// As [`Lab::complete`], with a `check` that runs before anything is created, even if nothing is missing.
     pub(super) fn completed(
         self,
         size: NodeSize,
@@ -136,8 +137,8 @@ impl Lab {
         Ok(())
     }
 
-    /// What to do about a control node that had a VM and has none any more, if there is one. The others let it in anew, which
-    /// takes that they are on.
+    /// A remedy for a control-plane node that had a VM and lost it, if there is one. To admit it again, other nodes
+    /// must be on.
     ///
     /// # Errors
     /// When the lab's directory cannot be read.
@@ -147,16 +148,16 @@ impl Lab {
         let is_lost = |node: &&PlannedNode| were_on && self.made(node, &records) == NodeVmState::Nothing;
         Ok(self.plan().nodes.iter().find(is_lost).map(|node| {
             format!(
-                "{0} has no VM any more: `kaas lab tenant replace-control-plane {0} --name {1}` gives it one",
+                "{0} no longer has a VM: `kaas lab tenant replace-control-plane {0} --name {1}` gives it one",
                 node.name, self.name
             )
         }))
     }
 
-    /// Whether each planned control node has a VM.
+    /// Whether each planned control-plane node has a VM.
     pub(super) fn has_all_nodes(&self) -> anyhow::Result<bool> {
         let records = self.control_nodes()?;
-        // Those of labs of earlier versions are known by their names.
+        // VMs of earlier versions have no stamp: their names identify them.
         let node_of = |vm: &VmRecord| vm.stamp.as_ref().map_or(&vm.name, |stamp| &stamp.node).clone();
         let there: BTreeSet<String> = records.iter().map(node_of).collect();
         Ok(self.plan().nodes.iter().all(|node| there.contains(&node.name)))
@@ -173,17 +174,17 @@ impl Lab {
     fn made(&self, node: &PlannedNode, records: &[VmRecord]) -> NodeVmState {
         match of(node, records).as_slice() {
             [] => NodeVmState::Nothing,
-            // The disk of one that was on is on its way to another VM, or was taken out.
+            // The disk of a VM that was on is moving to another VM, or was detached.
             [vm] if self.lacks_its_disk(vm) && vm.name == node.name && !self.was_on(vm) => NodeVmState::Incomplete,
             _ => NodeVmState::Complete,
         }
     }
 
-    /// Powers on the VM of each control node that has its data disk. A node that an upgrade is swapping is left to that, and
-    /// `asking.say` is told.
+    /// Powers on the VM of each control-plane node that has its data disk. Skips a node that an upgrade is swapping,
+    /// and reports that through `asking.say`.
     ///
     /// # Errors
-    /// When somebody is at work on the control nodes, or a VM does not start.
+    /// When another command changes the control-plane nodes, or a VM does not start.
     pub fn power_on_nodes(&self, asking: &LeaseRequest<'_>) -> anyhow::Result<()> {
         if self.to_power_on(None, &|_| {})?.is_empty() {
             return Ok(());
@@ -199,7 +200,7 @@ impl Lab {
         })
     }
 
-    /// The VMs that are off and ought to be on.
+    /// The VMs that are off and must be powered on.
     fn to_power_on(&self, open: Option<&OpenUpgrade>, say: &dyn Fn(&str)) -> anyhow::Result<Vec<String>> {
         let records = self.stamped_nodes()?;
         let mut off = Vec::new();
@@ -224,7 +225,7 @@ impl Lab {
     }
 }
 
-/// A control node's VMs among those that say whose they are.
+/// The VMs of a control-plane node, by their stamps.
 fn of<'r>(node: &PlannedNode, records: &'r [VmRecord]) -> Vec<&'r VmRecord> {
     let is_its = |record: &&VmRecord| record.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
     records.iter().filter(is_its).collect()
@@ -246,7 +247,7 @@ mod tests {
         (state, lab)
     }
 
-    /// Gives a VM to a node, with its data disk or without.
+    /// Creates a node's VM, with its data disk or without.
     fn add(lab: &Lab, vm: &str, node: &str, swap: Option<Uuid>, has_disk: bool) {
         let stamp = Some(Stamp { deployment: lab.deployment(), node: node.to_owned(), swap });
         let new = NewVm {
@@ -267,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Gives a data disk to a VM.
+    /// Creates the data disk of a VM.
     fn hold(lab: &Lab, vm: &str) {
         std::fs::create_dir_all(lab.directory.path().join("disks")).unwrap();
         let mut record = lab.directory.load_vm(vm).unwrap();
@@ -281,17 +282,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_command_has_not_made_is_made_and_nothing_else() {
+    fn complete_creates_only_missing_vms() {
         let (_state, lab) = lab();
         assert!(lab.is_empty().unwrap() && lab.lost_node().unwrap().is_none());
         assert_eq!(made(&lab), [NodeVmState::Nothing; 3]);
         add(&lab, "cp1", "cp1", None, true);
-        // A record, and nothing that follows it; and what is there before the record.
+        // A record without what follows it, and a directory without a record.
         add(&lab, "cp2", "cp2", None, false);
         std::fs::create_dir_all(lab.directory.vm("cp3")).unwrap();
         assert_eq!(lab.vms().unwrap(), ["cp1", "cp2"]);
         assert_eq!(made(&lab), [NodeVmState::Complete, NodeVmState::Incomplete, NodeVmState::Nothing]);
-        // A disk that was noted, and not made.
+        // A disk that is in the record, but has no file.
         let mut second = lab.directory.load_vm("cp2").unwrap();
         second.disks.push(Uuid::from_u128(2));
         lab.directory.save_vm(&second).unwrap();
@@ -299,7 +300,7 @@ mod tests {
         second.disks.clear();
         lab.directory.save_vm(&second).unwrap();
         hold(&lab, "cp2");
-        // There is nothing to burn a CD-ROM with, which comes after the record.
+        // No program can write the CD-ROM, which is the step after the record.
         let size = NodeSize { memory: 2048, processors: 2, data_disk: 1 << 20 };
         let why = format!("{:#}", lab.complete_held(size).unwrap_err());
         assert!(why.contains("making the CD-ROM"), "{why}");
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_that_was_begun_is_gone_on_with_until_one_of_its_vms_was_on() {
+    fn labs_are_incomplete_until_a_vm_was_on() {
         let (state, lab) = lab();
         records::save(&lab.directory.record(), &lab.record).unwrap();
         let begun = || Lab::open_incomplete(state.path(), "x").unwrap().is_some();
@@ -330,14 +331,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_lab_that_was_to_go_is_not_gone_on_with() {
+    fn a_half_removed_lab_is_not_completed() {
         let (state, lab) = lab();
         records::save(&lab.directory.record(), &lab.record).unwrap();
         for node in ["cp1", "cp2"] {
             add(&lab, node, node, None, true);
         }
         assert!(Lab::open_incomplete(state.path(), "x").unwrap().is_some());
-        // Its removal is cut off between two VMs, and between VMs and disks.
+        // Removal is interrupted between two VMs, and between VMs and disks.
         for vm in ["cp1", "cp2"] {
             std::fs::remove_dir_all(lab.directory.vm(vm)).unwrap();
             assert!(Lab::open_incomplete(state.path(), "x").unwrap().is_none());
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_lab_that_was_to_go_and_has_vms_yet_it_is_said_what_removes_the_rest() {
+    fn a_half_removed_lab_names_the_remedy() {
         let (state, lab) = lab();
         records::save(&lab.directory.record(), &lab.record).unwrap();
         for node in ["cp1", "cp2"] {
@@ -356,7 +357,7 @@ mod tests {
         }
         let why = || lab.directory.is_free().unwrap_err().to_string();
         assert!(why().contains("kaas lab on VM"), "{}", why());
-        // Its removal is cut off after the one that was on first.
+        // Removal is interrupted after the VM that was on first.
         let to_go = lab.begin_removal().unwrap();
         assert!(to_go.iter().any(|path| path.ends_with("vms")));
         std::fs::remove_dir_all(lab.directory.vm("cp1")).unwrap();
@@ -364,7 +365,7 @@ mod tests {
         assert!(Lab::open_incomplete(state.path(), "x").unwrap().is_none());
     }
 
-    /// A VM's start has succeeded.
+    /// The start of a VM has succeeded.
     fn start(lab: &Lab, vm: &str) {
         let process = ProcessId::of(std::process::id().try_into().unwrap()).unwrap();
         lab.directory.mark_power_on(vm).unwrap();
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_that_was_to_go_and_is_powered_on_again_is_not_to_go_any_more() {
+    fn power_on_cancels_a_removal_that_removed_nothing() {
         let (state, lab) = lab();
         records::save(&lab.directory.record(), &lab.record).unwrap();
         for node in ["cp1", "cp2", "cp3"] {
@@ -381,10 +382,10 @@ mod tests {
         }
         let why = || lab.directory.is_free().unwrap_err().to_string();
         let is_to_go = || why().contains("`kaas lab down --name x` removes the rest");
-        // Its removal is cut off before anything has gone.
+        // Removal is interrupted before anything was removed.
         lab.begin_removal().unwrap();
         assert!(is_to_go(), "{}", why());
-        // It is being powered on, which may fail.
+        // Power-on has begun, and may fail.
         lab.directory.mark_power_on("cp1").unwrap();
         assert!(is_to_go(), "{}", why());
         start(&lab, "cp1");
@@ -393,13 +394,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_of_which_something_has_gone_stays_to_go_whatever_is_powered_on_again() {
+    fn power_on_does_not_cancel_a_partial_removal() {
         let (state, lab) = lab();
         records::save(&lab.directory.record(), &lab.record).unwrap();
         for node in ["cp1", "cp2", "cp3"] {
             add(&lab, node, node, None, true);
         }
-        // What another one than a planned node runs on stands for none.
+        // A VM of another node does not count.
         add(&lab, "cp4", "cp4", None, true);
         lab.begin_removal().unwrap();
         std::fs::remove_file(lab.directory.vm_record("cp2")).unwrap();
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_lab_whose_removal_could_not_be_noted_is_not_gone_on_with() {
+    fn an_unrecorded_removal_is_not_completed() {
         let (state, lab) = lab();
         records::save(&lab.directory.record(), &lab.record).unwrap();
         for node in ["cp1", "cp2", "cp3"] {
@@ -422,7 +423,7 @@ mod tests {
         assert!(!is_begun());
         let paths = lab.begin_removal().unwrap();
         assert!(!lab.directory.removal_mark().exists(), "it is noted");
-        // Cut off anywhere before its last disk has gone, also in the middle of a directory.
+        // Removal is interrupted at each step, also within a directory.
         let disks = paths.iter().position(|path| path.ends_with("disks")).unwrap();
         for path in &paths[..disks] {
             if path.is_dir() {
@@ -439,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_for_a_node_that_lost_its_vm_or_whose_disk_is_on_its_way() {
+    fn nodes_with_lost_vms_or_disks_are_skipped() {
         let (_state, lab) = lab();
         add(&lab, "cp1", "cp1", None, true);
         add(&lab, "cp2", "cp2", None, false);
@@ -450,11 +451,11 @@ mod tests {
         let size = NodeSize { memory: 2048, processors: 2, data_disk: 1 << 20 };
         lab.complete_held(size).unwrap();
         assert_eq!(lab.vms().unwrap(), ["cp1", "cp2"]);
-        // Who lets it in has to be on.
+        // A node that admits it must be on.
         assert_eq!(lab.to_power_on(None, &|_| {}).unwrap(), ["cp1"]);
         let why = lab.lost_node().unwrap().unwrap();
-        assert!(why.starts_with("cp3 has no VM any more") && why.contains("cp3 --name x`"), "{why}");
-        // Its disks are not a killed command's.
+        assert!(why.starts_with("cp3 no longer has a VM") && why.contains("cp3 --name x`"), "{why}");
+        // An interrupted command did not leave these disks.
         let disks = lab.directory.path().join("disks");
         std::fs::create_dir_all(&disks).unwrap();
         std::fs::write(disks.join("x.raw"), "").unwrap();
@@ -462,10 +463,10 @@ mod tests {
     }
 
     #[test]
-    fn the_vm_that_has_the_data_disk_is_powered_on_and_no_other_one() {
+    fn only_the_vm_with_the_data_disk_starts() {
         let (_state, lab) = lab();
         let swap = Some(Uuid::from_u128(7));
-        // After a swap; before its end; and one of which the disk is on its way.
+        // After a swap, before its end, and while its disk is moving.
         add(&lab, "cp1-abcdef1", "cp1", swap, true);
         add(&lab, "cp2", "cp2", None, false);
         add(&lab, "cp2-abcdef1", "cp2", swap, true);

@@ -1,5 +1,5 @@
-//! The credentials of a lab's operator: those of a deployer, whose key is the lab's own. The nodes are asked for them over
-//! the network and known by what they show through the lab, as on any hypervisor.
+//! The operator's credentials for a lab: those of a deployer with the lab's own key. They are fetched from the nodes
+//! over the network. Fingerprints that nodes show through the lab prove their identity, as on any hypervisor.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -16,21 +16,21 @@ use zeroize::Zeroizing;
 use super::records::VmRecord;
 use super::{Lab, records, shown};
 
-/// Credentials that end sooner are renewed.
+/// Credentials that expire sooner are renewed.
 const LASTING: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// Credentials that end sooner are not used any more: a command may take as long.
+/// Credentials that expire sooner are not used: a command may run as long.
 const ENDING: Duration = Duration::from_secs(60 * 60);
 
-/// The user in the kubeconfig; the API server goes by the certificate.
+/// User name in the kubeconfig. The API server reads the certificate instead.
 pub(super) const USER: &str = "deployer";
 
 impl Lab {
-    /// A kubeconfig with the deployer's credentials, good for some hours: from a node if there is none here that is. One that
-    /// ends sooner is used while no node gives another.
+    /// A kubeconfig with the deployer's credentials. Fetched from a node if the stored one expires within hours. If
+    /// no node answers, the stored one is used until shortly before it expires.
     ///
     /// # Errors
-    /// When no node gives one, and what is here is about to end.
+    /// When no node gives one, and the stored one is missing or about to expire.
     pub fn kubeconfig(&self) -> anyhow::Result<PathBuf> {
         let (path, now) = (self.directory.path().join("kubeconfig"), SystemTime::now());
         if lasts(&path, now + LASTING) {
@@ -55,11 +55,12 @@ impl Lab {
         Err(last)
     }
 
-    /// The VMs of its control nodes. Workers run what others bring: nobody goes by what one of them shows of the cluster.
+    /// The VMs of its control-plane nodes. Worker nodes run workloads of tenants, so fingerprints that they show are
+    /// not trusted.
     pub(super) fn control_nodes(&self) -> anyhow::Result<Vec<VmRecord>> {
         let all = self.directory.vms()?;
         let all = all.iter().filter_map(|vm| self.directory.recall_vm(vm).transpose());
-        // Those of labs of before have no stamp.
+        // VMs of earlier labs have no stamp.
         let of_them = |vm: &VmRecord| vm.stamp.as_ref().is_none_or(|stamp| stamp.deployment == self.deployment());
         all.filter(|vm| vm.as_ref().is_ok_and(of_them) || vm.is_err()).collect()
     }
@@ -76,7 +77,7 @@ impl Lab {
         Ok(deployer.wait(deployer.credentials(address, &shown))?.kubeconfig(USER))
     }
 
-    /// The deployer's key; none in labs of before, and of images that ask for none.
+    /// The deployer's key. `None` in labs of earlier versions, and if the image has no property for it.
     fn deployer_key(&self) -> anyhow::Result<Option<PrivateKey>> {
         let path = self.directory.deployer_key();
         if !path.try_exists()? {
@@ -86,13 +87,13 @@ impl Lab {
         PrivateKey::of_pem(&text).map(Some).with_context(|| format!("understanding {}", path.display()))
     }
 
-    /// What a node shows through the lab.
+    /// Fingerprints that a node shows through the lab.
     pub(super) fn shown_fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>> {
         self.engines.of(vm).fingerprints(vm)
     }
 
-    /// An image of before knows of no deployer: all that it has for one is inside. One that does has shown its
-    /// fingerprints by the time at which all its steps are done.
+    /// Fetches the kubeconfig from inside a node of an earlier image, which knows no deployer. A newer image has
+    /// shown its fingerprints when all its steps are done.
     fn kubeconfig_of_before(&self, vm: &VmRecord) -> anyhow::Result<Zeroizing<String>> {
         let status = self.status(&vm.name)?;
         if self.directory.deployer_key().exists() && !is_of_before(&status) {
@@ -107,14 +108,14 @@ fn is_of_before(status: &serde_json::Value) -> bool {
     status["phase"] == "done" && status["fingerprints"].is_null()
 }
 
-/// Whether there is a kubeconfig that can be used until then.
+/// Whether the file has a kubeconfig that is valid until then.
 fn lasts(path: &Path, until: SystemTime) -> bool {
     let text = fs::read_to_string(path).map(Zeroizing::new).unwrap_or_default();
     let ends = Kubeconfig::parse(&text).ok().and_then(|kubeconfig| kubeconfig.valid_until());
     ends.is_some_and(|ends| ends > until)
 }
 
-/// The fingerprints in a file that a guest can write: it may be anything.
+/// Fingerprints in a file that a guest can write: the content is not trusted.
 pub(super) fn read_fingerprints(path: &Path) -> anyhow::Result<Option<Fingerprints>> {
     Ok(shown::read(path)?.and_then(|text| Fingerprints::read(&text)))
 }
@@ -130,9 +131,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubeconfig_that_is_good_for_hours_is_used_again_and_one_that_ends_sooner_where_no_node_gives_another() {
+    fn a_kubeconfig_is_used_until_it_expires() {
         let directory = tempfile::tempdir().unwrap();
-        // It has no nodes: none gives one.
+        // The lab has no nodes, so none can be fetched.
         let lab = fixture::lab(directory.path(), 1, fixture::source(&directory.path().join("tree")));
         fs::create_dir_all(lab.directory.path()).unwrap();
         let path = lab.directory.path().join("kubeconfig");
@@ -159,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn an_image_of_before_is_known_when_all_its_steps_are_done() {
+    fn an_earlier_image_is_known_by_its_status() {
         let before = |text: &str| is_of_before(&serde_json::from_str(text).unwrap());
         assert!(before(r#"{"phase": "done"}"#));
         assert!(!before(r#"{"phase": "done", "fingerprints": {}}"#) && !before(r#"{"phase": "working"}"#));
     }
 
     #[test]
-    fn what_a_guest_puts_in_place_of_its_fingerprints_does_no_harm() {
+    fn bad_fingerprints_of_a_guest_do_no_harm() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("fingerprints.json");
         assert_eq!(read_fingerprints(&path).unwrap(), None);

@@ -1,4 +1,4 @@
-//! One command at a time on a deployment's control nodes, whatever program gives it.
+//! Runs one command at a time on a deployment's control-plane nodes, whichever program runs it.
 
 use std::path::Path;
 
@@ -8,21 +8,22 @@ use tokio::runtime::Builder;
 
 use super::Lab;
 
-/// Who asks to change a deployment, and how it is told of waits.
+/// A request for the lease, and a callback that reports waits.
 pub struct LeaseRequest<'a> {
-    /// What it does: others are told so meanwhile.
+    /// Description of the command, for the errors of other commands.
     pub what: &'a str,
-    /// From whom the deployment may be taken.
+    /// Which holder the lease may be taken over from.
     pub over: TakeOver,
-    /// Is told what is waited for.
+    /// Called with what the request waits for.
     pub say: &'a (dyn Fn(&str) + Sync),
 }
 
 impl Lab {
-    /// Does something while no other command changes the control nodes of this lab: an upgrade's neither.
+    /// Acquires the lease of this lab's control-plane nodes, runs `act`, and releases it. Upgrades use the same
+    /// lease.
     ///
     /// # Errors
-    /// Somebody is at work on them; or what `act` says.
+    /// When another command holds the lease, or as `act`.
     pub(super) fn with_lease<T>(
         &self,
         asking: &LeaseRequest<'_>,
@@ -32,7 +33,7 @@ impl Lab {
     }
 }
 
-/// The same of a lab that is yet to be made, by where it will keep who is at work.
+/// As [`Lab::with_lease`], for a lab that does not exist yet, by the lease's directory.
 pub(super) fn with_lease_at<T>(
     upgrades: &Path,
     asking: &LeaseRequest<'_>,

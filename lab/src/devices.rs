@@ -1,4 +1,4 @@
-//! What a lab's VMs hold: data disks, a CD-ROM, a network interface.
+//! Devices of a lab's VMs: data disks, a CD-ROM, a network interface.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use super::records::VmRecord;
 use super::{Lab, cdrom, disk, environment};
 
 impl Lab {
-    /// The disks that no VM holds, and where they are: those that workers had are kept when they go.
+    /// Disks that no VM holds, with their paths. The disks of removed workers are kept.
     ///
     /// # Errors
     /// When the lab's directory cannot be read.
@@ -29,7 +29,7 @@ impl Lab {
         self.connect_nic_locked(vm, connected)
     }
 
-    /// The same, of whoever has the lab's lock.
+    /// As [`Lab::connect_nic`]. The caller holds the lab's lock.
     pub(crate) fn connect_nic_locked(&self, vm: &str, connected: bool) -> anyhow::Result<()> {
         let mut record = self.directory.load_vm(vm)?;
         record.nic_connected = connected;
@@ -37,8 +37,8 @@ impl Lab {
         self.network.connect(record.port(), connected)
     }
 
-    /// Cuts a VM off from the lab's network without its noticing: its carrier stays, packets are dropped both ways. Or
-    /// heals that; so does the VM's next power-on.
+    /// Cuts a VM off from the lab's network, or reconnects it. Its carrier stays up, but packets are dropped both
+    /// ways. The VM's next power-on reconnects it.
     ///
     /// # Errors
     /// When the VM is off, or the network cannot be changed.
@@ -47,34 +47,34 @@ impl Lab {
         self.network.partition(self.directory.load_vm(vm)?.port(), cut_off)
     }
 
-    /// Makes a blank disk of `capacity` bytes that no VM holds.
+    /// Creates a blank disk of `capacity` bytes that no VM holds.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When the file cannot be created.
     pub fn create_disk(&self, capacity: u64) -> anyhow::Result<Uuid> {
         let disk = Uuid::new_v4();
         disk::create(&self.directory.disk(disk), capacity)?;
         Ok(disk)
     }
 
-    /// Removes a disk that no VM holds, of whoever has the lab's lock.
+    /// Removes a disk that no VM holds. The caller holds the lab's lock.
     pub(crate) fn delete_disk_locked(&self, disk: Uuid) -> anyhow::Result<()> {
         let path = self.directory.disk(disk);
         std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
     }
 
-    /// Makes a copy of a disk that no VM holds, in place of what that was before, of whoever has the lab's lock.
+    /// Copies a disk that no VM holds, and replaces an earlier copy. The caller holds the lab's lock.
     pub(crate) fn copy_disk_locked(&self, disk: Uuid, copy: Uuid) -> anyhow::Result<()> {
         let [from, to] = [disk, copy].map(|disk| self.directory.disk(disk));
         disk::copy(&from, &to)
     }
 
-    /// The raw file behind a disk: tests write to it while its VM is off.
+    /// The raw file of a disk. Tests write to it while its VM is off.
     pub fn disk_file(&self, disk: Uuid) -> PathBuf {
         self.directory.disk(disk)
     }
 
-    /// The data disks that a VM holds, in the order in which they were attached.
+    /// The data disks of a VM, in the order in which they were attached.
     ///
     /// # Errors
     /// When the VM is unknown.
@@ -82,11 +82,10 @@ impl Lab {
         Ok(self.directory.load_vm(vm)?.disks)
     }
 
-    /// Makes a data disk that a VM holds as large as `capacity` bytes, as an administrator does it in vSphere Client, also
-    /// while the VM is on.
+    /// Enlarges a VM's data disk to `capacity` bytes, as an administrator does in vSphere Client. The VM may be on.
     ///
     /// # Errors
-    /// When no VM holds it, it is as large already, or the VM that is on does not see it.
+    /// When no VM holds the disk, it is not smaller, or the running VM does not see the new size.
     pub fn enlarge_disk(&self, disk: Uuid, capacity: u64) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         let holder = self.directory.holder(disk)?.with_context(|| format!("no VM holds the disk {disk}"))?;
@@ -97,7 +96,7 @@ impl Lab {
         if engine.is_on(&vm) { engine.enlarge_disk(&vm, number) } else { Ok(()) }
     }
 
-    /// Takes a data disk away from a VM that is off; its content stays.
+    /// Detaches a data disk from a VM that is off. Its content stays.
     ///
     /// # Errors
     /// When the VM is on or does not hold the disk.
@@ -106,7 +105,7 @@ impl Lab {
         self.detach_disk_locked(vm, disk)
     }
 
-    /// The same, of whoever has the lab's lock.
+    /// As [`Lab::detach_disk`]. The caller holds the lab's lock.
     pub(crate) fn detach_disk_locked(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
         let mut record = self.off(vm, "detaching a disk")?;
         let Some(place) = record.disks.iter().position(|held| *held == disk) else {
@@ -116,16 +115,16 @@ impl Lab {
         self.directory.save_vm(&record)
     }
 
-    /// Gives a data disk to a VM that is off.
+    /// Attaches a data disk to a VM that is off.
     ///
     /// # Errors
-    /// When the VM is on, there is no such disk, or a VM holds it.
+    /// When the VM is on, the disk does not exist, or a VM holds it.
     pub fn attach_disk(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.attach_disk_locked(vm, disk)
     }
 
-    /// The same, of whoever has the lab's lock.
+    /// As [`Lab::attach_disk`]. The caller holds the lab's lock.
     pub(crate) fn attach_disk_locked(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
         let mut record = self.off(vm, "attaching a disk")?;
         if let Some(holder) = self.directory.holder(disk)? {
@@ -138,10 +137,10 @@ impl Lab {
         self.directory.save_vm(&record)
     }
 
-    /// Takes the CD-ROM with the OVF environment out of the drive, now and at later power-ons.
+    /// Ejects the CD-ROM with the OVF environment, now and at later power-ons.
     ///
     /// # Errors
-    /// When the VM is unknown or does not let go of it.
+    /// When the VM is unknown or does not release the CD-ROM.
     pub fn eject_cdrom(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         let mut record = self.directory.load_vm(vm)?;
@@ -150,8 +149,8 @@ impl Lab {
         if self.engines.of(&record).is_on(&record) { self.engines.of(&record).eject_cdrom(&record) } else { Ok(()) }
     }
 
-    /// Presses keys of a virtual machine that is on, all at once, as somebody at its keyboard does. They are named as QEMU
-    /// does it (`QKeyCode` of its `qapi/ui.json`).
+    /// Presses keys of a virtual machine that is on, all at once, as on its keyboard. The names are QEMU's
+    /// (`QKeyCode` of its `qapi/ui.json`).
     ///
     /// # Errors
     /// When the VM is unknown or off, has no keyboard, or no such key.
@@ -160,7 +159,7 @@ impl Lab {
         self.engines.of(&record).press(&record, keys)
     }
 
-    /// The OVF environment that a VM was imported with.
+    /// The OVF environment of a VM's import.
     ///
     /// # Errors
     /// When the VM is unknown.
@@ -169,46 +168,47 @@ impl Lab {
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
     }
 
-    /// Lays the CD-ROM with a VM's OVF environment.
+    /// Writes the CD-ROM with a VM's OVF environment.
     pub(crate) fn lay_form(&self, vm: &str, document: &str) -> anyhow::Result<()> {
         fs::write(self.directory.environment(vm), document)?;
         cdrom::burn(&self.tools(), document.as_bytes(), &self.directory.cdrom(vm))
     }
 
-    /// Whether a VM can be given these properties: it is off, and its image is there and has them.
+    /// Checks that a VM can get these properties: it is off, and its image exists and has them.
     ///
     /// # Errors
-    /// Why not; asking again does not help.
+    /// The reason why not. A retry fails too.
     pub(crate) fn check_properties(
         &self,
         record: &VmRecord,
         properties: &BTreeMap<String, String>,
     ) -> anyhow::Result<()> {
-        self.off(&record.name, "filling in its form anew")?;
+        self.off(&record.name, "filling in its form again")?;
         form_of(record, properties).map(drop)
     }
 
-    /// Fills in the form of a VM that is off anew, of whoever has the lab's lock: its guest reads it at its next power-on.
+    /// Fills in the form of a VM that is off again. Its guest reads it at its next power-on. The caller holds the
+    /// lab's lock.
     pub(crate) fn set_properties_locked(&self, vm: &str, properties: &BTreeMap<String, String>) -> anyhow::Result<()> {
-        let mut record = self.off(vm, "filling in its form anew")?;
+        let mut record = self.off(vm, "filling in its form again")?;
         let form = form_of(&record, properties)?;
         self.lay_form(vm, &form.document)?;
         (record.unconfigured, record.cdrom_inserted) = (form.unconfigured, true);
         self.directory.save_vm(&record)
     }
 
-    /// Puts a CD-ROM with another OVF environment into the drive of a VM, on or off, as a person does who made it by
-    /// hand: nobody checks it, so it may hold what vCenter's form would never take.
+    /// Inserts a CD-ROM with another OVF environment into the drive of a VM, on or off. The environment is not
+    /// checked, so it may have content that vCenter's form refuses.
     ///
     /// # Errors
-    /// When the VM is unknown or does not take it.
+    /// When the VM is unknown or does not accept the CD-ROM.
     pub fn insert_environment(&self, vm: &str, environment: &[u8]) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         let mut record = self.directory.load_vm(vm)?;
         let engine = self.engines.of(&record);
         let on = engine.is_on(&record);
         if on {
-            // Its image is written anew below.
+            // Its image is rewritten below.
             engine.eject_cdrom(&record)?;
         }
         cdrom::burn(&self.tools(), environment, &self.directory.cdrom(vm))?;
@@ -218,7 +218,7 @@ impl Lab {
     }
 }
 
-/// The form of a VM as its image has it, filled in with these properties.
+/// The form of a VM's image, filled in with these properties.
 fn form_of(
     record: &VmRecord,
     properties: &BTreeMap<String, String>,

@@ -1,5 +1,5 @@
-//! The DHCP server of a lab's network, for workers that have no address of their own: dnsmasq, which does nothing else
-//! there. It leases to those VMs of the network's tenants that ask for it, and ignores everybody else.
+//! The DHCP server of a lab's network, for workers without a static address: dnsmasq, with its other functions off.
+//! It leases addresses only to VMs of the network's tenants that use DHCP.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,36 +20,36 @@ use super::wait::until;
 
 const PROGRAM: &str = "dnsmasq";
 
-/// How long a lease lasts; it is renewed after half of that. dnsmasq takes no less than two minutes.
+/// Duration of a lease. Clients renew it after half of that. dnsmasq's minimum is two minutes.
 const LEASE: &str = "2m";
 
 /// How long the server may take to start.
 const STARTING: Duration = Duration::from_secs(20);
 
-/// Its files, in the directory of the lab that has the network.
+/// Its files, in the directory of the lab that owns the network.
 struct Server {
     directory: PathBuf,
     network: Network,
 }
 
-/// A tenant whose workers ask for addresses, and those that there are.
+/// A tenant whose workers use DHCP, and their VMs.
 struct Clients {
     tenant: String,
     network: TenantNetwork,
     vms: Vec<VmRecord>,
 }
 
-/// Says whether this machine has the DHCP server's program.
+/// Checks that this machine has the DHCP server's program.
 ///
 /// # Errors
-/// When it has not.
+/// When it is missing.
 pub fn check() -> anyhow::Result<()> {
     let asked = run(&mut program(PROGRAM, ["--version"]));
     asked.map(drop).context("workers by DHCP take dnsmasq: install the Debian package dnsmasq-base")
 }
 
 impl Lab {
-    /// Has the DHCP server of the network know the VMs that there are, and run. Restarts it where that is news.
+    /// Starts the DHCP server of the network for its current VMs. Restarts it if the VMs have changed.
     ///
     /// # Errors
     /// When it does not start.
@@ -62,7 +62,7 @@ impl Lab {
         server.serve(&self.clients()?)
     }
 
-    /// Ends the DHCP server of this lab's own network.
+    /// Ends the DHCP server of this lab's network.
     ///
     /// # Errors
     /// When it does not end.
@@ -70,8 +70,8 @@ impl Lab {
         self.server()?.end()
     }
 
-    /// Has the DHCP server lease this address to a VM, and no other. One that has another lease is told so when it asks
-    /// everybody for that again, within two minutes.
+    /// Reserves this address for a VM. If the VM has another lease, the server denies its renewal, within two
+    /// minutes.
     ///
     /// # Errors
     /// When the VM's address is static, or the server does not start.
@@ -86,7 +86,7 @@ impl Lab {
         self.serve_leases()
     }
 
-    /// The address that a VM can be reached at: its own, or what is leased to it.
+    /// The address of a VM: its own, or its lease.
     ///
     /// # Errors
     /// When the leases cannot be read.
@@ -145,7 +145,7 @@ impl Server {
         self.directory.join("leases")
     }
 
-    /// What its command line has, and no other process's.
+    /// The argument that identifies its process.
     fn argument(&self) -> String {
         format!("--conf-file={}", self.configuration().display())
     }
@@ -180,7 +180,8 @@ impl Server {
     }
 }
 
-/// dnsmasq's configuration (dnsmasq(8)). A VM is known by its MAC address, and gets an address of its tenant's range.
+/// dnsmasq's configuration (dnsmasq(8)). It identifies a VM by its MAC address, and gives it an address of its
+/// tenant's range.
 fn configuration(leases: &str, clients: &[Clients]) -> String {
     let mut text = format!(
         "# Written by kaas.\nport=0\ninterface={BRIDGE}\nbind-interfaces\nno-ping\nuser=root\npid-file=\nlog-facility=-\n\
@@ -196,7 +197,7 @@ fn configuration(leases: &str, clients: &[Clients]) -> String {
     text
 }
 
-/// The address that the file of leases has for a MAC address: lines of an end, the MAC address, the address and more.
+/// The address of a MAC address in the file of leases. The fields of a line are: end, MAC address, address, more.
 fn leased(text: &str, mac: &str) -> Option<String> {
     let rows = text.lines().filter_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn each_tenants_vms_are_known_and_get_addresses_of_its_range() {
+    fn each_tenants_vms_get_addresses_of_its_range() {
         let reserved = VmRecord { reserved: Some([192, 168, 77, 44].into()), ..vm("blue-w1") };
         let other = VmRecord { mac: "00:50:56:00:00:02".to_owned(), ..vm("red-w1") };
         let text = configuration("/l", &[clients("blue", 0, vec![reserved]), clients("red", 2, vec![other])]);
@@ -250,8 +251,8 @@ mod tests {
         assert!(text.contains("port=0\ninterface=lab\nbind-interfaces\n"), "{text}");
     }
 
-    /// One question of a client on a network device that asks for the whole network's ears (RFC 2131), and the kind and
-    /// address of the answer.
+    /// Sends one request of a client on a network device by broadcast (RFC 2131). Returns the type and the address of
+    /// the answer.
     fn asks(namespace: PathBuf, mac: [u8; 6], kind: u8, wanted: Option<Ipv4Addr>) -> Option<(u8, Ipv4Addr)> {
         let mut message = vec![0; 240];
         message[..4].copy_from_slice(&[1, 1, 6, 0]);
@@ -271,14 +272,14 @@ mod tests {
             socket.send_to(&message, (Ipv4Addr::BROADCAST, 67)).unwrap();
             let mut answer = [0; 1500];
             let length = socket.recv(&mut answer).ok()?;
-            // The kind is the first option of an answer.
+            // The type is the first option of an answer.
             assert!(length > 242 && answer[240] == 53, "{:?}", &answer[..length]);
             Some((answer[242], <[u8; 4]>::try_from(&answer[16..20]).unwrap().into()))
         };
         thread::spawn(within).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Gone when this is dropped.
+    /// Ends the server when dropped.
     struct Running(Server);
 
     impl Drop for Running {
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_that_is_known_is_leased_an_address_and_another_one_once_that_is_reserved() {
+    fn a_known_vm_gets_its_reserved_address() {
         const DISCOVER: u8 = 1;
         const OFFER: u8 = 2;
         const REQUEST: u8 = 3;
@@ -305,14 +306,14 @@ mod tests {
             let adapter = Adapter { mac: mac.to_owned(), bridge: BRIDGE.to_owned(), connected: true };
             server.network.add_container_port(vm, &[adapter]).unwrap();
             let own = server.network.container_namespace(vm).file_name().unwrap().to_string_lossy().into_owned();
-            // What it needs to speak to the whole network before it has an address.
+            // A broadcast before it has an address needs this.
             ip(&format!("-n {own} link set eth0 up")).unwrap();
             ip(&format!("-n {own} address add 169.254.7.{}/16 dev eth0", vm.len())).unwrap();
             ip(&format!("-n {own} route add default dev eth0")).unwrap();
         }
         let [known, other] = ["blue-w1", "other"].map(|vm| server.network.container_namespace(vm));
         server.serve(&[clients("blue", 0, vec![vm("blue-w1")])]).unwrap();
-        // The bridge lets a new port speak a while after it is up.
+        // The bridge forwards for a new port a while after it is up.
         let offer = super::super::wait::obtain("an offer", Duration::from_secs(600), || {
             Ok(asks(known.clone(), macs[0], DISCOVER, None))
         });
@@ -323,7 +324,7 @@ mod tests {
         assert_eq!(leased(&leases, "00:50:56:00:00:01"), Some(offered.to_string()));
         assert_eq!(asks(other, macs[1], DISCOVER, None), None, "somebody else is answered");
 
-        // Nothing new: it goes on.
+        // Nothing has changed, so it continues.
         let before = server.running();
         server.serve(&[clients("blue", 0, vec![vm("blue-w1")])]).unwrap();
         assert_eq!(server.running(), before);

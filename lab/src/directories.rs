@@ -1,10 +1,10 @@
-//! The user's directories that labs are kept in.
+//! The user's directories for labs.
 
 use std::path::PathBuf;
 
 use anyhow::Context;
 
-/// The directory that holds the user's labs, each in a directory of its name.
+/// Directory of the user's labs. Each lab has a subdirectory with its name.
 ///
 /// # Errors
 /// When the user has no home directory.
@@ -12,7 +12,7 @@ pub fn state_directory() -> anyhow::Result<PathBuf> {
     Ok(user_directory("XDG_STATE_HOME", ".local/state")?.join("kaas/lab"))
 }
 
-/// The user's directory that the lab's root trees are kept in; they can be made again.
+/// Directory of the user's unpacked OVAs. They can be created again.
 ///
 /// # Errors
 /// When the user has no home directory.

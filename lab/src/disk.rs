@@ -1,5 +1,4 @@
-//! Data disks of a lab: sparse files, and the loop devices that show them to
-//! system containers.
+//! Data disks of a lab: sparse files, and loop devices for system containers.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -12,23 +11,23 @@ use serde::{Deserialize, Serialize};
 
 use super::host::{program, run};
 
-/// Makes a blank disk of `capacity` bytes.
+/// Creates a blank disk of `capacity` bytes.
 ///
 /// # Errors
-/// When the file exists or cannot be made.
+/// When the file exists or cannot be created.
 pub fn create(path: &Path, capacity: u64) -> anyhow::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).open(path);
     file.and_then(|file| file.set_len(capacity)).with_context(|| format!("making the disk {}", path.display()))
 }
 
-/// Makes another disk of what one holds: all of it, or nothing. What it holds nothing of takes no room in the copy either.
+/// Copies a disk, completely or not at all. Holes stay holes.
 ///
 /// # Errors
-/// When there is no room, or a file cannot be read or written. A file with the extension `new` may be left then, which the next try
-/// writes anew.
+/// When there is no space, or a file is not readable or writable. A file with the extension `new` can remain, which
+/// the next call replaces.
 pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let new = to.with_extension("new");
-    // Whoever was killed may still be writing: what is made here is another file.
+    // A killed command's `cp` may still write. This creates another file.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("removing {}", new.display()));
@@ -39,22 +38,22 @@ pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     fs::rename(&new, to).with_context(|| format!("writing {}", to.display()))
 }
 
-/// Shows a disk as a loop device and returns the device.
+/// Attaches a disk to a loop device and returns the device's path.
 ///
 /// # Errors
-/// When no loop device can be had.
+/// When no loop device is free.
 pub fn attach(path: &Path) -> anyhow::Result<PathBuf> {
     let mut losetup = program("losetup", ["--find", "--show"]);
     let device = run(losetup.arg(path))?.trim().to_owned();
-    // Whoever used the device before may have left its partitions behind.
+    // The device's former user may have left its partitions.
     forget_partitions(&device)?;
     Ok(PathBuf::from(device))
 }
 
-/// Makes a disk as large as `capacity` bytes.
+/// Enlarges a disk to `capacity` bytes.
 ///
 /// # Errors
-/// When it is as large already, or the file cannot be changed.
+/// When it is not smaller, or the file cannot be changed.
 pub fn enlarge(path: &Path, capacity: u64) -> anyhow::Result<()> {
     let enlarge = || {
         let file = OpenOptions::new().write(true).open(path)?;
@@ -65,15 +64,15 @@ pub fn enlarge(path: &Path, capacity: u64) -> anyhow::Result<()> {
     enlarge().with_context(|| format!("making the disk {} larger", path.display()))
 }
 
-/// Lets the loop devices of a disk have the size that it has now.
+/// Updates the size of a disk's loop devices.
 ///
 /// # Errors
-/// When one does not take it.
+/// When a device does not accept it.
 pub fn show_size(path: &Path) -> anyhow::Result<()> {
     devices(path)?.iter().try_for_each(|device| run(&mut program("losetup", ["--set-capacity", device])).map(drop))
 }
 
-/// A file of this host, whatever it is called by now.
+/// Identity of a file of this host, whatever its name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileId {
     device: u64,
@@ -81,17 +80,17 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// The file of this name.
+    /// The file with this path.
     ///
     /// # Errors
-    /// When there is none, or it cannot be looked at.
+    /// When the file is missing, or its metadata is not readable.
     pub fn of(path: &Path) -> anyhow::Result<Self> {
         let metadata = std::fs::metadata(path).with_context(|| format!("looking at {}", path.display()))?;
         Ok(Self { device: metadata.dev(), inode: metadata.ino() })
     }
 }
 
-/// What `losetup --json` says.
+/// The output of `losetup --json`.
 #[derive(Deserialize)]
 struct LoopDevices {
     loopdevices: Vec<LoopDevice>,
@@ -111,7 +110,7 @@ struct LoopDevice {
 /// The loop devices of a file.
 fn devices_of(file: FileId) -> anyhow::Result<Vec<String>> {
     let text = run(&mut program("losetup", ["--list", "--json", "--output", "NAME,BACK-INO,BACK-MAJ:MIN"]))?;
-    // There may be nothing at all where there is no device.
+    // The output can be empty if no device exists.
     let all = match text.trim() {
         "" => Vec::new(),
         text => serde_json::from_str::<LoopDevices>(text).context("reading losetup's list")?.loopdevices,
@@ -121,7 +120,7 @@ fn devices_of(file: FileId) -> anyhow::Result<Vec<String>> {
     Ok(all.into_iter().filter(is_its).map(|found| found.name).collect())
 }
 
-/// As [`release`], of a file that may have been renamed or unlinked meanwhile.
+/// As [`release`], for a file that may have been renamed or unlinked.
 ///
 /// # Errors
 /// As [`release`].
@@ -129,8 +128,7 @@ pub fn release_file(file: FileId) -> anyhow::Result<()> {
     devices_of(file)?.iter().try_for_each(|device| detach(device))
 }
 
-/// Takes every loop device of a disk away, its partitions' devices first:
-/// they would outlive the device.
+/// Detaches every loop device of a disk. Removes its partitions' devices first: they would outlive the loop device.
 ///
 /// # Errors
 /// When the device is in use.
@@ -143,7 +141,7 @@ fn detach(device: &str) -> anyhow::Result<()> {
     run(&mut program("losetup", ["--detach", device])).map(drop)
 }
 
-/// The loop devices that show a disk.
+/// The loop devices of a disk.
 fn devices(path: &Path) -> anyhow::Result<Vec<String>> {
     let devices = run(program("losetup", ["--noheadings", "--output", "NAME", "--associated"]).arg(path))?;
     Ok(devices.split_ascii_whitespace().map(str::to_owned).collect())
@@ -163,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_was_renamed_while_it_was_in_use_is_let_go() {
+    fn a_renamed_disk_is_detached() {
         let directory = tempfile::tempdir().unwrap();
         let [before, after, other] = ["before.raw", "after.raw", "other.raw"].map(|name| directory.path().join(name));
         create(&before, 1 << 20).unwrap();

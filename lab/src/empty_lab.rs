@@ -1,4 +1,4 @@
-//! A lab without VMs: the empty place that a cluster is deployed into, VM by VM, through the contract of hypervisors.
+//! A lab without VMs: a cluster is deployed into it through the hypervisor contract, VM by VM.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -14,35 +14,35 @@ use super::plan::{LabPlan, PlannedNode, bridge, is_on_network};
 use super::records::{LONGEST_LAB, LONGEST_VM, check_name};
 use super::{EngineRecord, Lab, Record, Source, name_on_host, records};
 
-/// A place to make.
+/// A lab to create.
 #[derive(Clone, Debug)]
 pub struct EmptyLab {
-    /// Name of the lab, and of its network.
+    /// Name of the lab and of its network.
     pub name: String,
-    /// The control nodes that are to be made in it.
+    /// Its future control-plane nodes.
     pub nodes: Vec<PlannedNode>,
-    /// Where their Kubernetes API will be.
+    /// Address of their Kubernetes API.
     pub api: Ipv4Addr,
-    /// What is to run them.
+    /// Runs their VMs.
     pub engine: EngineRecord,
-    /// What they are made from.
+    /// Image of their VMs.
     pub source: Source,
-    /// Where the tools tree is.
+    /// Directory of the tools tree.
     pub tools: PathBuf,
 }
 
 impl EmptyLab {
-    /// Why no lab can be such a place, in words about its name.
+    /// The reason why no lab can have this name.
     pub fn refuses_name(name: &str) -> Option<String> {
         check_name("the lab's name", name, LONGEST_LAB).err().map(|error| error.to_string())
     }
 
-    /// The same about a node's name, which is its VM's.
+    /// The reason why no node can have this name. The node's VM has the same name.
     pub fn refuses_node(name: &str) -> Option<String> {
         check_name("the node's name", name, LONGEST_VM).err().map(|error| error.to_string())
     }
 
-    /// The same about an address, with the prefix length of its network.
+    /// The reason why a lab cannot have this address, with the prefix length of its network.
     pub fn refuses_address(address: Ipv4Addr, prefix: u8) -> Option<String> {
         let network = bridge();
         (!is_on_network(address, prefix))
@@ -51,10 +51,10 @@ impl EmptyLab {
 }
 
 impl Lab {
-    /// Makes a lab without VMs, for a cluster of whoever has this key.
+    /// Creates a lab without VMs, for the cluster of a deployer.
     ///
     /// # Errors
-    /// When there is a lab of this name, or the host refuses; what was made until then is removed again.
+    /// When a lab of this name exists, or the host refuses. The parts that exist by then are removed.
     pub fn create_empty(state: &Path, place: EmptyLab, deployer: &PrivateKey) -> anyhow::Result<Self> {
         let keys = tempfile::tempdir()?;
         draw_ssh_key(keys.path())?;
@@ -73,7 +73,7 @@ impl Lab {
         Self::furnished(state, record, &keys, Some(deployer))
     }
 
-    /// Makes a lab with its operator's keys.
+    /// Creates a lab and writes its operator's keys.
     pub(super) fn furnished(
         state: &Path,
         record: Record,
@@ -96,7 +96,7 @@ impl Lab {
         }
     }
 
-    /// Removes a lab that could not be made to the end, and gives back why.
+    /// Removes a lab whose creation failed, and returns the error.
     fn given_up(self, error: anyhow::Error) -> anyhow::Error {
         match self.remove() {
             Ok(()) => error,
@@ -104,11 +104,11 @@ impl Lab {
         }
     }
 
-    /// Makes the VMs of its control nodes while nobody else is at work on them. Where somebody has taken over meanwhile, the
-    /// lab is left to him as it is.
+    /// Creates the VMs of its control-plane nodes under the lease. If another command has taken the lease over, the
+    /// lab is left unchanged.
     ///
     /// # Errors
-    /// What `import` says; the lab is removed then.
+    /// As `import`. The lab is removed then.
     pub(super) async fn filled(
         self,
         hold: &Lease<'_>,
@@ -129,7 +129,7 @@ impl Lab {
     }
 }
 
-/// Draws the key pair of a lab's operator into a directory, and gives the public half.
+/// Generates the key pair of a lab's operator in a directory, and returns the public key.
 pub(super) fn draw_ssh_key(directory: &Path) -> anyhow::Result<String> {
     let key = directory.join("ssh-key");
     let mut keygen = program("ssh-keygen", ["-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f"]);
@@ -150,7 +150,7 @@ mod tests {
         LeaseRequest { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} }
     }
 
-    /// A lab of three planned nodes, as a command that makes it has just noted it.
+    /// A lab of three planned nodes whose record was just written.
     fn noted(state: &Path) -> Lab {
         let lab = fixture::lab(state, 3, fixture::source(&state.join("tree")));
         records::save(&lab.directory.record(), &lab.record).unwrap();
@@ -158,25 +158,25 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_make_a_lab_the_second_neither_makes_nor_removes_anything_of_it() {
+    fn a_second_creator_changes_nothing_of_the_lab() {
         let state = tempfile::tempdir().unwrap();
         let (size, second) = (NodeSize { memory: 1, processors: 1, data_disk: 1 << 20 }, asking());
         let lab = noted(state.path());
         let again = || Lab::open(state.path(), "x").unwrap();
         let refused = lab.with_lease(&asking(), async |_| {
-            // It takes the hold on a thread of its own, as another process does.
+            // Acquires the lease on another thread, as another process does.
             let complete = || again().complete(size, &second).map(|_| ());
             Ok(std::thread::scope(|scope| scope.spawn(complete).join().unwrap()))
         });
         let why = refused.unwrap().unwrap_err().to_string();
         assert!(why.contains("is at work"), "{why}");
         assert!(lab.directory.record().exists() && lab.vms().unwrap().is_empty());
-        // Nobody is: it was killed with nothing made.
+        // The creator was killed before it created a VM.
         assert!(again().complete(size, &second).unwrap().is_none());
         assert!(!lab.directory.record().exists());
     }
 
-    /// The lab `x`, to be made.
+    /// The lab `x`, not created yet.
     fn up(state: &Path) -> Up {
         let engine = EngineRecord::Container;
         Up {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_what_somebody_has_made_meanwhile_is_told_how_to_go_on_and_not_how_to_end_it() {
+    fn a_late_creator_learns_how_to_continue() {
         let state = tempfile::tempdir().unwrap();
         let mut lab = noted(state.path());
         let beside = HostLab { lab: "lab".to_owned(), network: "lab".to_owned() };
@@ -206,7 +206,7 @@ mod tests {
             records::save(&lab.directory.record(), &lab.record).unwrap();
             let why = refused(state.path(), TakeOver::FromTheDead);
             assert!(why.contains(goes_on) && !why.contains(" down "), "{why}");
-            // While it is made, he is told by whom.
+            // During creation, the error names the creator.
             let second = lab.with_lease(&asking(), async |_| {
                 let second = || refused(state.path(), TakeOver::FromTheDead);
                 Ok(std::thread::scope(|scope| scope.spawn(second).join().unwrap()))
@@ -217,15 +217,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hold_without_a_lab_is_taken_over_by_whoever_says_so() {
+    async fn leases_without_a_lab_can_be_taken() {
         let state = tempfile::tempdir().unwrap();
         let store = DirectoryStore::at(state.path().join("x/upgrades"));
-        // Killed before it had written its name, as far as anybody can tell.
+        // The creator was killed before it wrote its name.
         assert!(store.make(1).await.unwrap());
         let path = state.path().to_owned();
         let refused = std::thread::spawn(move || refused(&path, TakeOver::FromTheDead)).join().unwrap();
         assert!(refused.contains("is at work"), "{refused}");
-        // It is told before it is waited for.
+        // The takeover is reported before the wait.
         let path = state.path().to_owned();
         let taken = std::thread::spawn(move || {
             let asking = LeaseRequest { over: TakeOver::FromAnyone, say: &|words| panic!("{words}"), ..asking() };
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lab_that_somebody_else_has_taken_meanwhile_is_left_to_him() {
+    async fn a_lab_under_another_lease_is_left_unchanged() {
         for overtaken in [true, false] {
             let state = tempfile::tempdir().unwrap();
             let lab = noted(state.path());
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_says_which_names_and_addresses_it_cannot_have() {
+    fn unusable_names_and_addresses_are_refused() {
         assert_eq!(EmptyLab::refuses_name("control"), None);
         assert!(EmptyLab::refuses_name("a-name-of-sixteen").unwrap().contains("1 to 15"));
         assert!(EmptyLab::refuses_node("Cp1").unwrap().contains("lower-case"));

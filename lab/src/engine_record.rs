@@ -1,8 +1,8 @@
-//! What runs a VM, as its record says it.
+//! The engine of a VM, as its record has it.
 
 use serde::{Deserialize, Serialize};
 
-/// What runs a VM of the lab.
+/// The engine of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum EngineRecord {
@@ -10,9 +10,9 @@ pub enum EngineRecord {
     Container,
     /// A virtual machine.
     Qemu {
-        /// Whether KVM runs guests here; emulation otherwise.
+        /// Whether KVM runs guests here. Otherwise processors are emulated.
         kvm: bool,
-        /// Which devices the VM has.
+        /// Devices of the VM.
         hardware: Hardware,
     },
 }
@@ -23,7 +23,7 @@ impl EngineRecord {
         matches!(self, EngineRecord::Qemu { kvm: false, .. })
     }
 
-    /// Whether it is what somebody wants again: the same kind with the same devices. Whether KVM runs guests is no wish.
+    /// Whether both are the same kind with the same devices. KVM is a property of the host, so it is not compared.
     pub fn is_alike(self, other: Self) -> bool {
         match (self, other) {
             (Self::Container, Self::Container) => true,
@@ -32,20 +32,20 @@ impl EngineRecord {
         }
     }
 
-    /// How many times longer than usual the guest should wait for anything.
+    /// Factor for all timeouts of the guest.
     pub fn timeout_factor(&self) -> u32 {
         if self.is_emulated() { 5 } else { 1 }
     }
 }
 
-/// The hardware that a lab's VMs have.
+/// The hardware of a lab's VMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hardware {
-    /// What QEMU is quickest with: NVMe system disk, virtio network interface.
+    /// Fastest in QEMU: NVMe system disk, virtio network interface.
     #[default]
     Quick,
-    /// What vSphere gives the OVA: pvscsi for every disk, vmxnet3. The firmware
-    /// cannot read pvscsi: it is handed the image's own kernel image.
+    /// As vSphere runs the OVA: pvscsi for every disk, vmxnet3. The firmware cannot read pvscsi, so it gets the
+    /// image's kernel image.
     Vsphere,
 }

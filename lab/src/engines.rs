@@ -1,4 +1,4 @@
-//! Both engines of a lab, for each VM the one that it was imported for, all on one network.
+//! The two engines of a lab, on one network. Each VM has the engine of its import.
 
 use super::container::Containers;
 use super::engine::Engine;
@@ -6,9 +6,9 @@ use super::engine_record::EngineRecord;
 use super::qemu::VirtualMachines;
 use super::records::VmRecord;
 
-/// Both engines of one lab.
+/// The two engines of one lab.
 pub struct Engines {
-    /// What runs VMs that note nothing else.
+    /// Engine of VMs whose record has none.
     pub usual: EngineRecord,
     /// Runs the system containers.
     pub containers: Containers,

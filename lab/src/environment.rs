@@ -1,6 +1,5 @@
-//! The OVF environment of a VM, made from the OVA's own ProductSection by the
-//! rules that vCenter keeps: what it would refuse at import is refused here, and
-//! what it would refuse at power-on is told.
+//! The OVF environment of a VM, made from the OVA's ProductSection by vCenter's rules. Properties that vCenter would
+//! refuse at import are refused here. Properties that it would refuse at power-on are reported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,22 +11,22 @@ use ova::ovf::{Product, Property, PropertyGroup, PropertyType, Qualifier};
 
 use super::{Source, records};
 
-/// The name of the lab's network, as a guest learns it.
+/// Name of the lab's network in the environment.
 const NETWORK: &str = "Lab Network";
 
-/// What a VM has of its properties once it is imported.
+/// The properties of an imported VM.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ImportedProperties {
     /// The document for the guest.
     pub document: String,
-    /// Labels of the properties that need a value and have none: vCenter powers no such VM on.
+    /// Labels of properties that need a value and have none. vCenter would not power the VM on.
     pub unconfigured: Vec<String>,
 }
 
 /// Imports these properties for a VM with this MAC address.
 ///
 /// # Errors
-/// When vCenter would refuse them; nothing was made then.
+/// When vCenter would refuse them. Nothing exists then.
 pub fn import(source: &Source, properties: &BTreeMap<String, String>, mac: &str) -> anyhow::Result<ImportedProperties> {
     let properties = Properties::import(&product(source)?, properties)?;
     let platform = Platform::vsphere("8.0.3", "vm-1");
@@ -36,10 +35,10 @@ pub fn import(source: &Source, properties: &BTreeMap<String, String>, mac: &str)
     Ok(ImportedProperties { document, unconfigured: properties.unconfigured })
 }
 
-/// Whether the form asks for a property.
+/// Whether the form has a property.
 ///
 /// # Errors
-/// It cannot be read.
+/// When the form cannot be read.
 pub fn asks_for(source: &Source, key: &str) -> anyhow::Result<bool> {
     let asked = product(source)?.groups.into_iter().flat_map(|group| group.properties);
     Ok(asked.into_iter().any(|property| property.key == key))
@@ -52,7 +51,7 @@ fn product(source: &Source) -> anyhow::Result<Product> {
     }
 }
 
-/// The form of an OVA made from this root tree.
+/// The form of an OVA that would be made from this root tree.
 pub(super) fn form_of(tree: &Path) -> anyhow::Result<Product> {
     let image: ImageFacts = records::load(&tree.join(image::PATH.trim_start_matches('/')))?;
     let minors: Vec<String> = image.kubernetes.into_iter().map(|release| release.minor).collect();
@@ -82,14 +81,14 @@ pub(crate) mod tests {
     use super::super::{EngineRecord, NewVm, fixture};
     use super::*;
 
-    /// A root tree of an image with these roles, as far as its form is concerned.
+    /// A root tree of an image with these roles, as far as the form needs it.
     fn tree(roles: Roles) -> (TempDir, Source) {
         let directory = tempfile::tempdir().unwrap();
         let source = tree_in(directory.path(), roles);
         (directory, source)
     }
 
-    /// The same in a directory.
+    /// As `tree`, in a directory.
     pub(crate) fn tree_in(tree: &Path, roles: Roles) -> Source {
         let file = tree.join(image::PATH.trim_start_matches('/'));
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -115,7 +114,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_form_that_stays_as_it_comes_is_imported_and_powered_on() {
+    fn vms_with_an_unchanged_form_power_on() {
         let one = Role::ALL.map(Roles::from);
         for roles in one.into_iter().chain(Roles::new(Role::ALL.to_vec())) {
             let (_directory, source) = tree(roles.clone());
@@ -130,7 +129,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_vcenter_would_refuse_is_refused_all_at_once() {
+    fn all_errors_of_properties_are_reported_at_once() {
         let (_directory, source) = tree(Role::ControlPlane.into());
         let wrong = options(&[
             ("nodename", "cp1"),
@@ -166,7 +165,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_vm_whose_properties_are_refused_is_not_made() {
+    fn a_vm_with_refused_properties_is_not_created() {
         let (directory, source) = tree(Role::ControlPlane.into());
         let lab = fixture::lab(directory.path(), 1, source);
         let error = format!("{:#}", lab.import(&vm(options(&[(TIMEOUT_FACTOR, "256")]))).unwrap_err());
@@ -175,10 +174,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_vm_that_lacks_a_value_is_not_powered_on() {
+    fn a_vm_without_a_required_value_stays_off() {
         let (directory, source) = tree(Role::ControlPlane.into());
         let lab = fixture::lab(directory.path(), 1, source);
-        // There is nothing to burn its CD-ROM with, which comes after its record.
+        // No program can write its CD-ROM, which is the step after its record.
         lab.import(&vm(BTreeMap::new())).unwrap_err();
         let mut record = lab.directory.load_vm("cp1").unwrap();
         record.unconfigured = vec!["Node name".to_owned(), "Deployment secret".to_owned()];

@@ -1,4 +1,4 @@
-//! Which OVA of a directory is meant.
+//! Finds the OVA in a directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use serde::Deserialize;
 
 use super::{Lab, records};
 
-/// The appliance that makes control clusters, as its image names it.
+/// Name of the control cluster's appliance, from its image.
 const CONTROL_PLANE: &str = "kaas-control-plane";
 
-/// The OVA of a control cluster's node that `path` means: itself, the only one in a directory, or the only one there that is
-/// named as the builder names those.
+/// The OVA of a control cluster's node: the file `path`, the only OVA in the directory, or the only one with the
+/// builder's name.
 ///
 /// # Errors
-/// When there is none, or more than one.
+/// When no OVA fits, or more than one.
 pub fn find_ova(path: &Path) -> anyhow::Result<PathBuf> {
     find_ova_of(path, CONTROL_PLANE)
 }
 
-/// As [`find_ova`], of the appliance of this name: of several OVAs the one called `NAME-VERSION.ova`.
+/// As [`find_ova`], for the appliance of this name: of several OVAs the one called `NAME-VERSION.ova`.
 ///
 /// # Errors
 /// As [`find_ova`].
@@ -51,16 +51,15 @@ pub fn find_ova_of(path: &Path, appliance: &str) -> anyhow::Result<PathBuf> {
 }
 
 impl Lab {
-    /// As [`find_ova_of`], of the appliance that this lab's VMs are made of: a tenant's is another one than its control
-    /// cluster's.
+    /// As [`find_ova_of`], for the appliance of this lab's VMs: a tenant's appliance is not its control cluster's.
     ///
     /// # Errors
-    /// As [`find_ova`]; or it cannot be read what the lab was made from.
+    /// As [`find_ova`], or when the image of the lab is not readable.
     pub fn find_ova(&self, path: &Path) -> anyhow::Result<PathBuf> {
         find_ova_of(path, &self.appliance()?)
     }
 
-    /// The appliance that its VMs are made of, as the image names it that the lab was made from.
+    /// Name of the appliance that the lab's VMs are made of.
     fn appliance(&self) -> anyhow::Result<String> {
         #[derive(Deserialize)]
         struct Named {
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_ovas_the_one_of_the_appliance_is_meant() {
+    fn the_appliances_ova_is_found_among_several() {
         let directory = tempfile::tempdir().unwrap();
         let found =
             |appliance: &str| find_ova_of(directory.path(), appliance).map(name).map_err(|error| error.to_string());
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_means_the_ova_of_the_appliance_that_it_was_made_from() {
+    fn a_lab_finds_the_ova_of_its_appliance() {
         let directory = tempfile::tempdir().unwrap();
         let build = directory.path().join("build");
         fs::create_dir(&build).unwrap();

@@ -1,4 +1,4 @@
-//! Labs for tests: as their directories remember them, with nothing on the host.
+//! Labs for tests: their directories exist, but nothing on the host.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::plan::{LabSpec, plan};
 use super::records::LabDirectory;
 use super::{EngineRecord, Lab, Record, Source};
 
-/// What a lab of these wishes remembers, in the container engine and from this source.
+/// The record of a lab with this spec, in the container engine and from this source.
 pub fn record(state: &Path, wishes: &LabSpec, source: Source) -> Record {
     Record {
         engine: EngineRecord::Container,
@@ -24,13 +24,13 @@ pub fn record(state: &Path, wishes: &LabSpec, source: Source) -> Record {
     }
 }
 
-/// The lab `x` of so many planned control nodes, without VMs.
+/// The lab `x` of `nodes` planned control-plane nodes, without VMs.
 pub fn lab(state: &Path, nodes: usize, source: Source) -> Lab {
     let wishes = LabSpec { name: "x".to_owned(), nodes, timeout_factor: 1, ..LabSpec::default() };
     Lab::assemble(LabDirectory::of(state, "x").unwrap(), record(state, &wishes, source)).unwrap()
 }
 
-/// What a control cluster's OVA leaves behind, in a directory.
+/// An unpacked OVA of a control cluster, in a directory.
 pub fn source(directory: &Path) -> Source {
     tree_in(directory, Role::ControlPlane.into())
 }

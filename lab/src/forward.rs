@@ -1,6 +1,5 @@
-//! A door from the host's loopback interface to the Kubernetes API inside the
-//! lab's network, so that a person's own kubectl works. It is a process of its
-//! own that lives as long as the lab.
+//! Forwards a port of the host's loopback interface to the Kubernetes API on the lab's network, for the operator's
+//! own kubectl. A separate process does that, and runs as long as the lab.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,10 +19,10 @@ use super::process::{ProcessId, start};
 use super::wait::obtain;
 use super::{Lab, records};
 
-/// How often the kubeconfig that goes through the door is looked at: credentials end after a day.
+/// Interval of renewing the forwarded kubeconfig: credentials expire after a day.
 const RENEWAL: Duration = Duration::from_secs(60 * 60);
 
-/// What a running door says of itself.
+/// The record of a running port forward.
 #[derive(Serialize, Deserialize)]
 struct PortForward {
     address: SocketAddr,
@@ -35,12 +34,11 @@ impl Lab {
         self.directory.path().join("door.json")
     }
 
-    /// Starts `command`, which must end up in [`Lab::keep_door_open`], and writes
-    /// a kubeconfig that goes through the door. The command's arguments must
-    /// hold [`Lab::door_argument`], by which it is found when the lab ends.
+    /// Starts `command`, which must end in [`Lab::serve_port_forward`], and writes a kubeconfig for the forwarded
+    /// port. The command's arguments must contain [`Lab::door_argument`]: the lab's end finds the process by it.
     ///
     /// # Errors
-    /// When it does not open in a while.
+    /// When it does not listen after 20 seconds.
     pub fn open_port_forward(&self, command: &mut Command) -> anyhow::Result<PathBuf> {
         let log = File::create(self.directory.path().join("door.log"))?;
         let process = start(command, log).context("starting the door to the API")?;
@@ -59,7 +57,7 @@ impl Lab {
         Ok(path)
     }
 
-    /// Keeps the kubeconfig that goes through the door good.
+    /// Renews the forwarded kubeconfig, forever.
     fn renew_kubeconfig(&self, door: SocketAddr) -> ! {
         loop {
             thread::sleep(RENEWAL);
@@ -69,12 +67,12 @@ impl Lab {
         }
     }
 
-    /// What makes a door's command line unlike any other process's.
+    /// Argument that identifies the process of the port forward.
     pub fn door_argument(&self) -> String {
         self.door().display().to_string()
     }
 
-    /// Is the door: passes connections on for ever, and renews the kubeconfig that goes through it.
+    /// Runs the port forward: passes connections on forever, and renews the forwarded kubeconfig.
     ///
     /// # Errors
     /// When it cannot listen, or the lab's network is gone.
@@ -103,8 +101,7 @@ impl Lab {
     }
 }
 
-/// Runs in a thread of its own: the thread, not the process, changes over to
-/// the lab's network, and its socket stays there.
+/// Runs in a separate thread: only the thread enters the lab's network, and its socket stays there.
 fn pass(client: &TcpStream, namespace: &Path, api: SocketAddr) -> anyhow::Result<()> {
     setns(File::open(namespace).context("finding the lab's network")?, CloneFlags::CLONE_NEWNET)
         .context("entering the lab's network")?;
@@ -121,15 +118,15 @@ pub(super) fn join(client: &TcpStream, server: &TcpStream) {
     });
 }
 
-/// Passes one direction on until it ends; then the other side learns so.
+/// Passes one direction on until it ends, then ends the other side.
 fn copy(mut from: &TcpStream, mut to: &TcpStream) {
-    // Either side may break off at any time; there is nobody to tell.
+    // Either side may close the connection at any time. There is no client for the error.
     let _ = io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// The kubeconfig with the door's address in place of the API's; the API's
-/// certificate is still checked against its real address.
+/// The kubeconfig with the forwarded address in place of the API's. Clients still check the API's certificate against
+/// its real address.
 fn through_door(inside: Kubeconfig, door: SocketAddr, api: Ipv4Addr) -> Kubeconfig {
     Kubeconfig { server: format!("https://{door}"), server_name: Some(api.to_string()), ..inside }
 }
@@ -141,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubeconfig_through_the_door_still_checks_the_apis_name() {
+    fn a_forwarded_kubeconfig_checks_the_apis_name() {
         let inside = Kubeconfig {
             server: "https://192.168.77.10:6443".into(),
             server_name: None,

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// How much of a failing program's output its error carries, in bytes.
+/// How much of a failed program's output its error has, in bytes.
 const TAIL: usize = 2000;
 
 /// A program with arguments.
@@ -14,10 +14,10 @@ pub fn program<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: impl IntoIterat
     command
 }
 
-/// Runs a program and returns what it printed.
+/// Runs a program and returns its output.
 ///
 /// # Errors
-/// When it cannot be started, or fails: then with the last lines it wrote.
+/// When it does not start or fails. The error has the last lines of its output.
 pub fn run(command: &mut Command) -> anyhow::Result<String> {
     let line = line(command);
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {line}"))?;
@@ -29,7 +29,7 @@ pub fn run(command: &mut Command) -> anyhow::Result<String> {
     bail!("{line}: {}: {tail}", output.status)
 }
 
-/// `ip` with arguments separated by spaces.
+/// Runs `ip`. Spaces separate the arguments.
 pub fn ip(arguments: &str) -> anyhow::Result<String> {
     run(&mut program("ip", arguments.split_ascii_whitespace()))
 }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_carries_the_command_and_its_last_words() {
+    fn a_failure_has_command_and_last_lines() {
         let error = run(&mut program("sh", ["-c", "echo no such thing >&2; exit 3"])).unwrap_err().to_string();
         assert!(error.contains("exit status: 3") && error.ends_with("no such thing"), "{error}");
     }

@@ -1,5 +1,5 @@
-//! A lab that a command which was killed has begun to make, and another command's wishes of it: gone on with if they are the same.
-//! Knows nothing of how VMs are made.
+//! Resumes the creation of a lab that was interrupted, if the new command wants the same lab. Independent of how VMs
+//! are created.
 
 use std::collections::BTreeSet;
 use std::{fs, io};
@@ -12,10 +12,10 @@ use super::plan::{LabSpec, plan};
 use super::{Lab, LeaseRequest};
 
 impl Lab {
-    /// As [`Lab::complete`], for who wants a lab anew and may want another one than was begun.
+    /// As [`Lab::complete`], for a command that may want another lab than the incomplete one.
     ///
     /// # Errors
-    /// It was begun otherwise: nothing is changed then. And as [`Lab::complete`].
+    /// When the incomplete lab differs from `up`. Nothing has changed then. Otherwise as [`Lab::complete`].
     pub fn resume(self, up: &Up, asking: &LeaseRequest<'_>) -> anyhow::Result<Option<Self>> {
         self.completed(up.size, asking, |lab| {
             let others = lab.begun_otherwise(up)?;
@@ -41,7 +41,7 @@ impl Lab {
         })
     }
 
-    /// What of a lab that was begun is not as wanted, by what it is called, and never what a property says.
+    /// Names of the differences from the incomplete lab. Never has the value of a property.
     fn begun_otherwise(&self, up: &Up) -> anyhow::Result<Vec<String>> {
         let mut others = Vec::new();
         let mut differs = |what: &str, is_so: bool| others.extend(is_so.then(|| what.to_owned()));
@@ -52,17 +52,17 @@ impl Lab {
         differs("the number of nodes", begun.len() != up.spec.nodes);
         let mut sizes = self.stamped_nodes()?.into_iter().map(|vm| (vm.memory, vm.processors));
         differs("memory", sizes.any(|size| size != (up.size.memory, up.size.processors)));
-        // One that was cut while it was made has no length yet.
+        // A disk whose creation was interrupted has a length of 0.
         let lengths = self.directory.disk_lengths()?;
         differs("the size of data disks", lengths.iter().any(|length| ![0, up.size.data_disk].contains(length)));
-        // What was drawn for it is as it was.
+        // Random values stay as they are in the incomplete lab.
         let drawn = |key: &str| begun.first().and_then(|node| node.properties.get(key).cloned());
         let wishes = LabSpec {
             nodes: begun.len(),
             ssh_key: self.own_ssh_key()?.or_else(|| drawn(SSH_AUTHORIZED_KEYS)).unwrap_or_default(),
             deployer_key: drawn(DEPLOYER_PUBLIC_KEY),
             tenant: None,
-            // Whether KVM runs guests was found out: on a host with much to do that may come out otherwise the next time.
+            // The probe of KVM can give another result on a busy host, so its result is not compared.
             timeout_factor: if is_alike { self.record.engine.timeout_factor() } else { up.spec.timeout_factor },
             ..up.spec.clone()
         };
@@ -76,7 +76,7 @@ impl Lab {
         Ok(others)
     }
 
-    /// The public half of its operator's key, if there is one: what a node has in its form may be a wish instead.
+    /// The public half of its operator's key, if it exists. A node's form can have another key instead.
     fn own_ssh_key(&self) -> anyhow::Result<Option<String>> {
         let path = self.directory.ssh_key().with_extension("pub");
         match fs::read_to_string(&path) {
@@ -97,7 +97,7 @@ mod tests {
     use super::super::{EngineRecord, Hardware, NewVm, NodeSize, Source, fixture, records};
     use super::*;
 
-    /// What a command wants that gives the same as the one which has begun the lab.
+    /// A spec that gives the same lab.
     fn wanted(lab: &Lab) -> Up {
         let engine = EngineRecord::Container;
         Up {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_that_was_begun_otherwise_is_named_and_left_as_it_is() {
+    fn a_different_incomplete_lab_is_left_unchanged() {
         let state = tempfile::tempdir().unwrap();
         let lab = fixture::lab(state.path(), 3, fixture::source(&state.path().join("tree")));
         records::save(&lab.directory.record(), &lab.record).unwrap();
@@ -157,13 +157,13 @@ mod tests {
             assert!(why.contains("3 nodes") && !why.contains("192.168.77.9"), "{why}");
             assert_eq!(lab.vms().unwrap(), ["cp1"]);
         }
-        // It was begun with a wish of its own.
+        // Begun with a property of the operator.
         let mut own = Lab::open(state.path(), "x").unwrap();
         for node in &mut own.record.plan.nodes {
             node.properties.extend::<BTreeMap<_, _>>(with("ntp-servers", "10.0.0.3"));
         }
         assert_eq!(own.begun_otherwise(&up).unwrap(), ["the property ntp-servers"]);
-        // As with a key in place of the one that was drawn for it.
+        // With another key in place of the generated one.
         let mut own = Lab::open(state.path(), "x").unwrap();
         for node in &mut own.record.plan.nodes {
             node.properties.extend::<BTreeMap<_, _>>(with(SSH_AUTHORIZED_KEYS, "ssh-ed25519 AAAA somebody"));
@@ -172,7 +172,7 @@ mod tests {
         fs::write(&key, "ssh-ed25519 AAAA lab\n").unwrap();
         assert_eq!(own.begun_otherwise(&up).unwrap(), ["the property ssh-authorized-keys"]);
         fs::remove_file(&key).unwrap();
-        // All its VMs are there, and none was on.
+        // All its VMs exist, and none was on.
         let mut whole = Lab::open(state.path(), "x").unwrap();
         whole.record.plan = plan(&LabSpec { nodes: 1, ..up.spec.clone() }, "a secret").unwrap();
         records::save(&whole.directory.record(), &whole.record).unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_out_and_where_an_ova_was_taken_apart_is_no_other_wish() {
+    fn kvm_and_the_unpacked_path_are_not_compared() {
         let state = tempfile::tempdir().unwrap();
         let mut lab = fixture::lab(state.path(), 3, fixture::source(&state.path().join("tree")));
         let in_cache = |cache: &str, digest: &str| {

@@ -1,11 +1,9 @@
-//! The lab: VMs on this machine, for tests and for a person without a vCenter.
+//! The lab: VMs on this machine, for tests and for an operator without a vCenter.
 //!
-//! A lab is a hypervisor with one network and two engines. Its calls are those
-//! that vSphere can keep too: a VM is imported powered off, disks are named by
-//! UUID and never by position, and "off" is a fact that is looked up, not the
-//! answer to a request. Everything a lab makes on its host can be found again
-//! from its name and its directory, so that a command that was killed can be
-//! cleaned up after.
+//! A lab is a hypervisor with one network and two engines. Its calls are possible in vSphere too. An import creates a
+//! VM that is off. A UUID names a disk, never a position. "Off" is an observed fact, not the answer to a request.
+//!
+//! The name and the directory of a lab identify all that it creates on its host, so any later command can remove it.
 
 mod cdrom;
 mod cluster;
@@ -87,7 +85,7 @@ pub use unpack::UnpackedOva;
 pub use vcenter::{MachineStatus, Running as RunningVCenter, USER as VCENTER_USER, VCenter};
 pub use wait::{obtain, until};
 
-/// A VM to be made from the OVA.
+/// A VM to create from the OVA.
 #[derive(Clone, Debug)]
 pub struct NewVm {
     /// Name in the inventory: a DNS label of at most 24 characters.
@@ -96,72 +94,69 @@ pub struct NewVm {
     pub memory: u32,
     /// Number of virtual processors.
     pub processors: u32,
-    /// Size in bytes of the blank data disk that comes with the VM, if it is to have one.
+    /// Size in bytes of the VM's blank data disk, if it has one.
     pub data_disk: Option<u64>,
-    /// Whether it has a network interface, as every VM of the OVA does.
+    /// Whether it has a network interface. Every VM of the OVA has one.
     pub network_interface: bool,
-    /// OVF properties by key, as a person would fill them in. Without any the form stays as it comes.
+    /// OVF properties by key, as in vCenter's form. Without any, the form keeps its defaults.
     pub properties: BTreeMap<String, String>,
-    /// What it is made from, if not from what the lab was made from.
+    /// Its image. `None` for the lab's.
     pub source: Option<Source>,
-    /// What runs it.
+    /// Its engine.
     pub engine: EngineRecord,
-    /// Whose it is; none as with a VM that a person imports by hand.
+    /// Its stamp. `None` for a VM that is imported by hand.
     pub stamp: Option<Stamp>,
     /// Whether its `product_uuid` has vCenter's order of bytes ([`contract::platform::Dmi::of_vmware`]).
     pub in_order_uuid: bool,
 }
 
-/// A VM that is in the inventory and has no configuration yet.
+/// A VM that has a record, but no configuration yet.
 struct UnfinishedVm {
     record: VmRecord,
     document: String,
     data_disk: Option<u64>,
 }
 
-/// A lab as its directory remembers it.
+/// The stored record of a lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
-    /// What runs the VMs that it was made with.
+    /// Engine of its first VMs.
     engine: EngineRecord,
-    /// What runs the VMs that take their place; in labs of earlier versions the same.
+    /// Engine of replacements. `None` in labs of earlier versions, which use `engine`.
     #[serde(default)]
     replacements: Option<EngineRecord>,
     source: Source,
-    /// Where the tools tree is.
+    /// Directory of the tools tree.
     tools: PathBuf,
     plan: LabPlan,
-    /// What its namespaces and cgroups are named by: no other lab of this machine has it, not even another user's of
-    /// the same name. In labs of earlier versions the name.
+    /// Name of its namespaces and cgroups, unique on this machine for all users. `None` in labs of earlier versions,
+    /// which use the lab's name.
     #[serde(default)]
     name_on_host: Option<String>,
-    /// What runs the workers of a tenant that are made from now on; in labs of earlier versions what runs the VMs that take
-    /// another one's place.
+    /// Engine of a tenant's next workers. `None` in labs of earlier versions, which use the engine of replacements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     workers: Option<EngineRecord>,
-    /// What its VMs are stamped with. Labs of earlier versions have none, and their VMs no stamp.
+    /// Deployment in the stamps of its VMs. `None` in labs of earlier versions, whose VMs have no stamp.
     #[serde(default)]
     deployment: Option<Uuid>,
-    /// The lab on whose network it is: a tenant's. None for a lab with a network of its own.
+    /// The lab whose network this tenant uses. `None` for a lab with its own network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     beside: Option<HostLab>,
 }
 
-/// A lab that another one shares the network of.
+/// A lab whose network a tenant uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct HostLab {
-    /// Its name.
     lab: String,
-    /// What its network is named by.
+    /// The `name_on_host` of the lab, which names its network.
     network: String,
 }
 
-/// What is unique to a lab on this machine, and shows whose it is.
+/// A name that is unique on this machine and begins with the lab's.
 fn name_on_host(name: &str) -> String {
     format!("{name}-{}", &Uuid::new_v4().simple().to_string()[..8])
 }
 
-/// One lab.
 pub struct Lab {
     name: String,
     directory: LabDirectory,
@@ -171,10 +166,10 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Makes a lab without VMs: its directory and its network.
+    /// Creates a lab without VMs: its directory and its network.
     ///
     /// # Errors
-    /// When there is a lab of this name, or the host refuses; [`remove`] then cleans up.
+    /// When a lab of this name exists, or the host refuses. [`Lab::remove`] then cleans up.
     fn create(state: &Path, record: Record) -> anyhow::Result<Self> {
         let directory = LabDirectory::of(state, &record.plan.name)?;
         let _lock = directory.lock()?;
@@ -184,17 +179,17 @@ impl Lab {
         let lab = Self::assemble(directory, record)?;
         match &lab.record.beside {
             None => lab.network.create(&lab.record.plan.bridge)?,
-            Some(host) if !lab.network.exists() => bail!("the network of the lab {} is not there", host.lab),
+            Some(host) if !lab.network.exists() => bail!("the network of the lab {} is missing", host.lab),
             Some(_) => {}
         }
         Ok(lab)
     }
 
-    /// Makes what is missing of the network that the lab's VMs are on, as all of it after a reboot of this machine: that of the
-    /// lab beside which it is, for a tenant. Asked by whoever has the lab's lock.
+    /// Creates missing parts of the network of the lab's VMs, as after a reboot of this machine. For a tenant, this
+    /// is the network of its host lab. The caller holds the lab's lock.
     ///
     /// # Errors
-    /// When there is no such lab any more, or the kernel refuses; doing it again goes on.
+    /// When the host lab no longer exists, or the kernel refuses. A repeated call continues.
     pub(crate) fn make_network(&self) -> anyhow::Result<()> {
         let Some(HostLab { lab, network }) = &self.record.beside else {
             return self.network.create(&self.record.plan.bridge);
@@ -202,10 +197,11 @@ impl Lab {
         let state = self.directory.path().parent().context("a lab without a directory above it")?;
         let host = Self::open(state, lab)?;
         if host.on_host() != network {
-            bail!("the lab {lab} is another one than {} was made beside", self.name);
+            bail!("the lab {lab} is not the one that {} was made for", self.name);
         }
         let bridge = &host.record.plan.bridge;
-        // The host's lock is kept for minutes while tenants are made: who needs nothing of it does not wait.
+        // Commands that create tenants hold the host's lock for minutes. A caller with a complete network does not
+        // need it.
         if self.network.is_whole(bridge) {
             return Ok(());
         }
@@ -214,18 +210,18 @@ impl Lab {
         self.network.create(bridge)
     }
 
-    /// Whether there is a lab of this name.
+    /// Whether a lab of this name exists.
     ///
     /// # Errors
-    /// When the name cannot be one.
+    /// When the name is invalid.
     pub fn exists(state: &Path, name: &str) -> anyhow::Result<bool> {
         Ok(LabDirectory::of(state, name)?.record().exists())
     }
 
-    /// Opens a lab that was made before, by this command or another.
+    /// Opens a lab that this or another command created.
     ///
     /// # Errors
-    /// When there is no lab of this name.
+    /// When no lab of this name exists.
     pub fn open(state: &Path, name: &str) -> anyhow::Result<Self> {
         let directory = LabDirectory::of(state, name)?;
         if !directory.record().exists() {
@@ -251,114 +247,112 @@ impl Lab {
         Ok(Self { name, directory, record, network, engines })
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where its VMs' disks and everything else of it is.
+    /// Directory of its disks and all its files.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// What its VMs are stamped with: the same for all of them, and no other lab's.
+    /// The deployment in the stamps of its VMs, unique to this lab.
     pub fn deployment(&self) -> Uuid {
         let of_name = || Uuid::new_v5(&Uuid::NAMESPACE_OID, self.directory.path().as_os_str().as_encoded_bytes());
         self.record.deployment.unwrap_or_else(of_name)
     }
 
-    /// What it was planned to be.
     pub fn plan(&self) -> &LabPlan {
         &self.record.plan
     }
 
-    /// What runs the VMs that it was made with.
+    /// Engine of its first VMs.
     pub fn engine(&self) -> EngineRecord {
         self.record.engine
     }
 
-    /// What runs the VMs that take their place.
+    /// Engine of replacements.
     pub fn replacements(&self) -> EngineRecord {
         self.record.replacements.unwrap_or(self.record.engine)
     }
 
-    /// The tools tree that it works with.
+    /// The tools tree that it uses.
     pub fn tools(&self) -> Tools {
         Tools::at(&self.record.tools)
     }
 
-    /// The names of its VMs, sorted. What a crash left without a record was never one.
+    /// The names of its VMs, sorted. A directory without a record, which a crash left, is no VM.
     ///
     /// # Errors
-    /// When its directory cannot be read, or a VM's record.
+    /// When its directory or a VM's record cannot be read.
     pub fn vms(&self) -> anyhow::Result<Vec<String>> {
         let names = self.directory.vms()?.into_iter();
         let there = names.map(|vm| Ok(self.directory.recall_vm(&vm)?.is_some().then_some(vm)));
         there.filter_map(anyhow::Result::transpose).collect()
     }
 
-    /// Where it is kept who may change this lab's deployment, and the journals of its upgrades: they go with the lab.
+    /// Directory of its lease and the journals of its upgrades. It is removed with the lab.
     pub fn upgrades(&self) -> PathBuf {
         self.directory.upgrades()
     }
 
-    /// The same of the workers of a tenant.
+    /// As [`Lab::upgrades`], for the workers of a tenant.
     pub fn workers(&self) -> PathBuf {
         self.directory.path().join("workers")
     }
 
-    /// The network namespace that its VMs are reached from.
+    /// The network namespace from which its VMs are reachable.
     pub fn network_namespace(&self) -> PathBuf {
         self.network.path()
     }
 
-    /// The network namespace that a VM of the container engine is in while it is on.
+    /// The network namespace of a VM of the container engine while it is on.
     ///
     /// # Errors
-    /// When there is no such VM.
+    /// When the VM does not exist.
     pub fn namespace_of(&self, vm: &str) -> anyhow::Result<PathBuf> {
         Ok(self.network.container_namespace(self.directory.load_vm(vm)?.port()))
     }
 
-    /// Where a VM's console log is kept.
+    /// Path of a VM's console log.
     pub fn console(&self, vm: &str) -> PathBuf {
         self.directory.console(vm)
     }
 
-    /// The socket of a virtual machine's second serial port: who connects has a
-    /// terminal there while the VM is on. System containers have none.
+    /// The socket of a virtual machine's second serial port: a terminal while the VM is on. System containers have
+    /// none.
     pub fn terminal(&self, vm: &str) -> PathBuf {
         self.directory.terminal(vm)
     }
 
-    /// What a VM wrote to its console since it was last powered on.
+    /// A VM's console output since its last power-on.
     ///
     /// # Errors
-    /// When it was never powered on.
+    /// When it was never on.
     pub fn console_text(&self, vm: &str) -> anyhow::Result<String> {
         self.directory.console_text(vm)
     }
 
-    /// Makes a VM, powered off. Its data disk is new and blank.
+    /// Creates a VM, powered off. Its data disk is new and blank.
     ///
     /// # Errors
-    /// When the name is taken or vCenter would refuse the properties; nothing
-    /// was made then. When the host refuses; half a VM may then be there, for
-    /// [`Lab::destroy`] to remove.
+    /// When the name is taken or vCenter would refuse the properties. Nothing exists then. When the host refuses: an
+    /// incomplete VM may remain, which [`Lab::destroy`] removes.
     pub fn import(&self, vm: &NewVm) -> anyhow::Result<()> {
-        // One that takes its place later has a longer name.
+        // The name of its replacement will be longer.
         records::check_name("the VM's name", &vm.name, records::LONGEST_VM)?;
         let _lock = self.directory.lock()?;
         let half = self.make_vm(vm)?;
         self.finish_vm(half).map(drop)
     }
 
-    /// Makes a VM with its stamp, of whoever has the lab's lock; it cannot be powered on before it is finished.
+    /// Creates a VM's record with its stamp. [`Lab::finish_vm`] completes the VM, which must stay off until then. The
+    /// caller holds the lab's lock.
     pub(crate) fn make_vm(&self, vm: &NewVm) -> anyhow::Result<UnfinishedVm> {
         self.make_vm_of(vm, Uuid::new_v4())
     }
 
-    /// The same with a BIOS UUID that its maker has noted.
+    /// As [`Lab::make_vm`], with a BIOS UUID that the caller has recorded.
     pub(crate) fn make_vm_of(&self, vm: &NewVm, uuid: Uuid) -> anyhow::Result<UnfinishedVm> {
         records::check_name("the VM's name", &vm.name, records::LONGEST_REPLACEMENT)?;
         if self.directory.recall_vm(&vm.name)?.is_some() {
@@ -399,8 +393,8 @@ impl Lab {
         Ok(UnfinishedVm { record, document: environment.document, data_disk: vm.data_disk })
     }
 
-    /// Gives a VM its configuration and its blank data disk, of whoever has the lab's lock. The disk is noted before its file
-    /// is made: no file is left that nobody knows of.
+    /// Gives a VM its configuration and its blank data disk. The disk is in the record before its file exists, so
+    /// that every file is known. The caller holds the lab's lock.
     pub(crate) fn finish_vm(&self, half: UnfinishedVm) -> anyhow::Result<Uuid> {
         let UnfinishedVm { mut record, document, data_disk } = half;
         self.lay_form(&record.name, &document)?;
@@ -416,13 +410,13 @@ impl Lab {
     /// Removes a VM that is off and holds no data disk.
     ///
     /// # Errors
-    /// When it is on or holds a data disk: a disk must never go with its VM.
+    /// When it is on or holds a data disk: a VM's removal never removes a disk.
     pub fn destroy(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.destroy_locked(vm)
     }
 
-    /// The same, of whoever has the lab's lock.
+    /// As [`Lab::destroy`]. The caller holds the lab's lock.
     pub(crate) fn destroy_locked(&self, vm: &str) -> anyhow::Result<()> {
         let record = self.off(vm, "destroying it")?;
         if let Some(disk) = record.disks.first() {
@@ -440,7 +434,7 @@ impl Lab {
         Ok(record)
     }
 
-    /// Runs a program inside a guest as root and returns what it printed.
+    /// Runs a program inside a guest as root and returns its output.
     ///
     /// # Errors
     /// When the guest cannot be entered, the program fails, or it takes longer than `limit`.
@@ -449,7 +443,7 @@ impl Lab {
         run(&mut self.begun_inside(vm, &["timeout", &limit], arguments)?)
     }
 
-    /// A program inside a guest as root, not started yet.
+    /// A program inside a guest as root. The caller starts it.
     ///
     /// # Errors
     /// When the guest cannot be entered.
@@ -463,10 +457,11 @@ impl Lab {
         self.engines.of(&record).command_inside(&record, by, arguments)
     }
 
-    /// Ends the lab: cuts every VM's power and removes everything, disks included; the tenants on its network first.
+    /// Removes the lab: first the tenants on its network, then its VMs, their disks and everything else. Cuts every
+    /// VM's power.
     ///
     /// # Errors
-    /// When something cannot be removed; it can be tried again then.
+    /// When something cannot be removed. A retry continues.
     pub fn remove(self) -> anyhow::Result<()> {
         for tenant in self.tenants()? {
             let name = tenant.name.clone();
@@ -487,7 +482,7 @@ impl Lab {
         self.remove_files()?;
         let directory = self.directory.path();
         match fs::remove_dir(directory) {
-            // Somebody makes another one of this name already.
+            // Another command already creates a lab of this name.
             Err(error) if error.kind() != std::io::ErrorKind::DirectoryNotEmpty => {
                 Err(error).with_context(|| removing(directory))
             }
@@ -495,9 +490,10 @@ impl Lab {
         }
     }
 
-    /// Removes all files of the lab, of whoever has its lock. Whoever is cut on the way leaves a lab without the VMs that are gone
-    /// by then: VMs and disks go before all else that is kept, then the record, until which the lab can be found and removed again,
-    /// and the lock last: somebody else has it only once nothing is there.
+    /// Removes all files of the lab. The caller holds its lock.
+    ///
+    /// The order makes an interruption safe. VMs and disks go first, then other files, then the record, so that the
+    /// lab can be found and removed again. The lock is last: its next holder finds nothing.
     fn remove_files(&self) -> anyhow::Result<()> {
         for path in self.begin_removal()? {
             let is_directory = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
@@ -507,9 +503,9 @@ impl Lab {
         Ok(())
     }
 
-    /// Notes that the lab goes, and gives what is in its directory, in that order. Where there is no room for the note it goes without:
-    /// a lab that has filled its disk is to be removed all the more. So the VMs' records come first of all: a VM of which less is
-    /// there would pass for one that was never on.
+    /// Records the removal, and returns the paths in the directory, in the order of their removal. If there is no
+    /// space for the record, the removal continues: a lab that has filled its disk must be removable. VMs' records
+    /// come first, because a VM with a record and fewer files would look as if it was never on.
     fn begin_removal(&self) -> anyhow::Result<Vec<PathBuf>> {
         let (directory, going) = (self.directory.path(), self.directory.removal_mark());
         if let Err(error) = fs::write(&going, "") {
@@ -535,10 +531,10 @@ fn removing(path: &Path) -> String {
     format!("removing {}", path.display())
 }
 
-/// The tools trees that this user's labs and vCenters work with.
+/// The tools trees of this user's labs and vCenters.
 ///
 /// # Errors
-/// When a lab's record cannot be read: what it works with is not known then.
+/// When a lab's record cannot be read. Its tools tree is unknown then.
 pub fn tools_in_use() -> anyhow::Result<Vec<PathBuf>> {
     #[derive(Deserialize)]
     struct Part {
@@ -566,7 +562,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_labs_vms_go_before_what_is_kept_of_them_and_its_lock_goes_last() {
+    fn vms_are_removed_first_and_the_lock_last() {
         let state = tempfile::tempdir().unwrap();
         let lab = fixture::lab(state.path(), 1, fixture::source(&state.path().join("tree")));
         let _lock = lab.directory.lock().unwrap();
@@ -586,13 +582,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_goes_also_where_that_cannot_be_noted() {
+    fn labs_are_removed_even_without_a_record() {
         let state = tempfile::tempdir().unwrap();
         let lab = fixture::lab(state.path(), 1, fixture::source(&state.path().join("tree")));
         let _lock = lab.directory.lock().unwrap();
         records::save(&lab.directory.record(), &lab.record).unwrap();
         let directory = lab.directory.path().to_owned();
-        // No file can be made by that name.
+        // No file can be created with this name.
         for kept in ["going", "vms/cp1", "disks"] {
             fs::create_dir_all(directory.join(kept)).unwrap();
         }

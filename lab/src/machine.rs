@@ -1,4 +1,4 @@
-//! What all labs of this machine share, whoever's they are.
+//! Resources that all labs of this machine share, of all users.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -8,19 +8,19 @@ use anyhow::Context;
 
 use super::wait::until;
 
-/// Held while something that labs share is made or removed.
+/// Locked while a shared resource is created or removed.
 const LOCK: &str = "/run/kaas-lab.lock";
 
-/// For how long another command may hold it before it counts as being in the way.
+/// How long another command may hold the lock before this one gives up.
 const HELD: Duration = Duration::from_secs(60);
 
-/// Keeps other labs from making or removing what all labs of this machine share, while the returned file is open.
+/// Locks the shared resources of this machine while the returned file is open.
 ///
 /// # Errors
-/// When the file cannot be made, or another command does not let go of it.
+/// When the file cannot be created, or another command does not release it.
 pub fn lock() -> anyhow::Result<File> {
     let open = || -> std::io::Result<File> {
-        // Whoever can open it can hold it.
+        // Any process that can open the file can lock it.
         let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(LOCK)?;
         file.set_permissions(Permissions::from_mode(0o600))?;
         Ok(file)

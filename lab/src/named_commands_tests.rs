@@ -1,9 +1,9 @@
-//! Commands that people are told to give name their lab: copied as they stand, they do to no other one what is meant for this.
+//! Commands in messages name their lab. An operator who copies one then changes the intended lab only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What makes a lab, and does nothing to one that is there.
+/// Commands that create a lab, and do nothing to an existing one.
 const MAKES: [&str; 3] = ["up", "tenant up", "vcenter up"];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
@@ -19,18 +19,18 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The commands on labs in the texts of a source.
+/// The commands on labs in the strings of a source.
 fn commands(source: &str) -> Vec<String> {
     let is_comment = |line: &&str| line.trim_start().starts_with("//");
     let code: Vec<&str> = source.lines().filter(|line| !is_comment(line)).collect();
-    // Texts go on in the next line.
+    // A string continues in the next line.
     let joined = code.join("\n").split("\\\n").map(str::trim_start).collect::<String>();
     let told = joined.split('`').skip(1).filter_map(|told| told.strip_prefix("kaas lab "));
     told.map(str::to_owned).collect()
 }
 
 #[test]
-fn commands_on_labs_that_people_are_told_to_give_name_the_lab() {
+fn commands_in_messages_name_their_lab() {
     let mut all = Vec::new();
     for crate_of in ["lab", "kaas", "fleet"] {
         sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(crate_of).join("src"), &mut all);
@@ -47,7 +47,7 @@ fn commands_on_labs_that_people_are_told_to_give_name_the_lab() {
 }
 
 #[test]
-fn commands_are_found_in_texts_and_in_no_comment() {
+fn commands_are_found_in_strings_only() {
     let source = "// `kaas lab off x`\nfn f() { bail!(\"first `kaas lab \\\n    off {vm}`, then `kaas lab up`\") }";
     assert_eq!(commands(source), ["off {vm}", "up"]);
 }

@@ -1,5 +1,5 @@
-//! The lab's own network: a namespace with a bridge, or more, and a port for each adapter of a VM.
-//! Nothing of it is connected to the host's network.
+//! The lab's own network: a namespace with bridges, and a port for each adapter of a VM. It is not connected to the
+//! host's network.
 
 use std::fs;
 use std::io;
@@ -12,15 +12,14 @@ use serde::Deserialize;
 
 use super::host::{ip, program, run};
 
-/// The bridge, inside the lab's namespace.
+/// The bridge in the lab's namespace.
 pub(super) const BRIDGE: &str = "lab";
 /// The first network interface inside a system container.
 #[cfg(test)]
 const CONTAINER_NIC: &str = "eth0";
-/// So many a VM has at most (vSphere's configuration maximums).
+/// Network adapters of a VM (vSphere's configuration maximums).
 const MOST_ADAPTERS: usize = 10;
 
-/// The network of one lab.
 #[derive(Clone, Debug)]
 pub struct Network {
     lab: String,
@@ -29,37 +28,36 @@ pub struct Network {
 /// A network interface of a system container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adapter {
-    /// Its MAC address.
     pub mac: String,
-    /// The bridge that it is plugged into.
+    /// The bridge that it is connected to.
     pub bridge: String,
-    /// Whether it is connected there.
+    /// Whether its link is up.
     pub connected: bool,
 }
 
-/// What a VM's adapter, counted from 0, is called on the lab's side: the port itself is the first one's.
+/// Name of a VM's adapter on the lab's side, counted from 0. The first one has the name of the VM's port.
 pub fn port_of(port: &str, adapter: usize) -> String {
     if adapter == 0 { port.to_owned() } else { format!("{port}n{adapter}") }
 }
 
 impl Network {
-    /// The network of the lab with this name; makes nothing.
+    /// The network of the lab with this name. Creates nothing.
     pub fn of(lab: &str) -> Self {
         Self { lab: lab.to_owned() }
     }
 
-    /// The namespace that holds the bridge. Names of labs and ports hold no dot,
-    /// so no two of them meet.
+    /// The namespace with the bridge. Names of labs and ports have no dot, so that no two namespaces have the same
+    /// name.
     fn namespace(&self) -> String {
         format!("kaas.{}", self.lab)
     }
 
-    /// The lab's namespace, as a file to enter it by.
+    /// The file of the lab's namespace, for setns(2).
     pub fn path(&self) -> PathBuf {
         path(&self.namespace())
     }
 
-    /// The namespace that the system container with this port lives in.
+    /// The namespace of the system container with this port.
     pub fn container_namespace(&self, port: &str) -> PathBuf {
         path(&self.container_namespace_name(port))
     }
@@ -68,24 +66,24 @@ impl Network {
         format!("kaas.{}.{port}", self.lab)
     }
 
-    /// Makes what is missing of the namespace and the bridge; the bridge has `address`, such as
-    /// `192.168.77.1/24`: the lab's operator, seen from the VMs.
+    /// Creates missing parts of the namespace and the bridge. The bridge gets `address`, such as `192.168.77.1/24`:
+    /// VMs see the lab's operator there.
     ///
     /// # Errors
-    /// When the kernel refuses; parts may be there then: doing it again goes on, and [`Network::remove`] removes them.
+    /// When the kernel refuses. A repeated call continues, and [`Network::remove`] removes the parts.
     pub fn create(&self, address: &str) -> anyhow::Result<()> {
         self.create_without_bridge()?;
         self.ensure_bridge(BRIDGE, Some(address))
     }
 
-    /// Makes the namespace alone; nothing happens when it is there.
+    /// Creates the namespace if it is missing.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn create_without_bridge(&self) -> anyhow::Result<()> {
         let namespace = self.namespace();
         if !self.exists() {
-            // The file alone is what an interrupted `ip netns add` leaves.
+            // An interrupted `ip netns add` leaves the file alone.
             match fs::remove_file(self.path()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(error).with_context(|| format!("removing {}", self.path().display()));
@@ -96,7 +94,7 @@ impl Network {
         ip(&format!("-n {namespace} link set lo up")).map(drop)
     }
 
-    /// Makes a bridge beside the others, with an address of the operator's or none; nothing happens when it is there.
+    /// Creates an additional bridge if it is missing. `address` is the operator's on the bridge, if it has one.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -111,12 +109,12 @@ impl Network {
         ip(&format!("-n {namespace} link set {bridge} up")).map(drop)
     }
 
-    /// Whether the network's namespace is there.
+    /// Whether the network's namespace exists.
     pub fn exists(&self) -> bool {
         statfs(&self.path()).is_ok_and(|file| file.filesystem_type() == NSFS_MAGIC)
     }
 
-    /// Whether the network is there as [`Network::create`] leaves it.
+    /// Whether the network is complete, as [`Network::create`] leaves it.
     pub(super) fn is_whole(&self, address: &str) -> bool {
         let shown = || ip(&format!("-n {} -json address show dev {BRIDGE}", self.namespace()));
         let has = |link: &Link| {
@@ -126,7 +124,7 @@ impl Network {
         self.exists() && shown().is_ok_and(|json| links(&json).is_ok_and(|links| links.iter().any(has)))
     }
 
-    /// Takes a VM's port away, whichever kind it is; a container's namespace with it.
+    /// Removes a VM's port of either kind, and the namespace of a container.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -134,7 +132,7 @@ impl Network {
         self.remove_ports(port, 1)
     }
 
-    /// The same of a VM with so many adapters.
+    /// As [`Network::remove_port`], for a VM with this number of adapters.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -143,8 +141,8 @@ impl Network {
         if path(&container).exists() {
             ip(&format!("netns delete {container}"))?;
         }
-        // The pair's other end goes with its namespace, but only once the
-        // kernel gets to it: a new port of the same name must not meet it.
+        // The kernel removes the pair's other end a while after its namespace. A new port of the same name must not
+        // meet it.
         for port in (0..adapters).map(|adapter| port_of(port, adapter)) {
             if self.has_port(&port)
                 && let Err(error) = ip(&format!("-n {} link delete {port}", self.namespace()))
@@ -160,10 +158,10 @@ impl Network {
         self.exists() && ip(&format!("-n {} link show {port}", self.namespace())).is_ok()
     }
 
-    /// Makes a namespace for a system container, with its network interfaces: eth0 and so on.
+    /// Creates a namespace for a system container, with its network interfaces: eth0 and so on.
     ///
     /// # Errors
-    /// When they are too many, or the kernel refuses; parts may be there then, for [`Network::remove_ports`].
+    /// When there are too many, or the kernel refuses. [`Network::remove_ports`] removes the parts.
     pub fn add_container_port(&self, port: &str, adapters: &[Adapter]) -> anyhow::Result<()> {
         if adapters.len() > MOST_ADAPTERS {
             bail!("a VM has at most {MOST_ADAPTERS} network adapters, not {}", adapters.len());
@@ -179,16 +177,16 @@ impl Network {
         Ok(())
     }
 
-    /// The IPv4 addresses of a system container's adapters, each adapter's own first.
+    /// The IPv4 addresses of a system container's adapters, each adapter's first address first.
     ///
     /// # Errors
-    /// When there is no such container, or the kernel refuses.
+    /// When the container does not exist, or the kernel refuses.
     pub fn container_addresses(&self, port: &str) -> anyhow::Result<Vec<String>> {
         let container = self.container_namespace_name(port);
         addresses(&ip(&format!("-n {container} -json -4 address show scope global"))?)
     }
 
-    /// Makes a TAP interface for a virtual machine.
+    /// Creates a TAP interface for a virtual machine.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -202,7 +200,7 @@ impl Network {
         self.connect(port, connected)
     }
 
-    /// Connects or fences a VM's port, if the VM has one at this time.
+    /// Connects or fences a VM's port. Does nothing while the VM is off.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -214,19 +212,19 @@ impl Network {
         Ok(())
     }
 
-    /// Lets the bridge drop all that comes from a VM's port and all that goes there, or no longer. The VM sees
-    /// nothing of it: its carrier stays. The next power-on ends it.
+    /// Makes the bridge drop all packets from and to a VM's port, or forward them again. The VM does not notice: its
+    /// carrier stays up. The next power-on ends this.
     ///
     /// # Errors
     /// When the VM has no port, or the kernel refuses.
     pub fn partition(&self, port: &str, cut_off: bool) -> anyhow::Result<()> {
-        // The states of a port that no spanning tree looks after (`BR_STATE_DISABLED`, `BR_STATE_FORWARDING` of
+        // The states of a port without a spanning tree (`BR_STATE_DISABLED`, `BR_STATE_FORWARDING` of
         // linux/if_bridge.h).
         let state = if cut_off { "0" } else { "3" };
         run(&mut program("bridge", ["-n", &self.namespace(), "link", "set", "dev", port, "state", state])).map(drop)
     }
 
-    /// A program that is to run on the lab's network.
+    /// A program on the lab's network.
     pub fn command<A: AsRef<std::ffi::OsStr>>(&self, name: &str, arguments: impl IntoIterator<Item = A>) -> Command {
         let mut command = program("nsenter", [&format!("--net={}", path(&self.namespace()).display()), "--", name]);
         command.args(arguments);
@@ -260,7 +258,6 @@ struct Link {
     addr_info: Vec<LinkAddress>,
 }
 
-/// One of its addresses.
 #[derive(Deserialize)]
 struct LinkAddress {
     local: String,
@@ -268,7 +265,7 @@ struct LinkAddress {
     prefixlen: u8,
 }
 
-/// The addresses of adapters; what a guest makes besides, for its pods, is not theirs.
+/// The addresses of adapters only: a guest creates other interfaces for its pods.
 fn addresses(json: &str) -> anyhow::Result<Vec<String>> {
     let own = links(json)?.into_iter().filter(|link| link.ifname.starts_with("eth"));
     Ok(own.flat_map(|link| link.addr_info).map(|address| address.local).collect())
@@ -293,7 +290,7 @@ mod tests {
 
     use super::*;
 
-    /// Gone when this is dropped.
+    /// Removes the network when dropped.
     struct Lab(Network);
 
     impl Drop for Lab {
@@ -302,7 +299,7 @@ mod tests {
         }
     }
 
-    /// Runs in a network namespace, on a thread of its own.
+    /// Runs in a network namespace, on a separate thread.
     fn inside<T: Send + 'static>(namespace: PathBuf, work: impl FnOnce() -> T + Send + 'static) -> T {
         let within = move || {
             setns(File::open(namespace).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
@@ -316,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_those_of_adapters_in_their_order() {
+    fn addresses_are_those_of_adapters_in_order() {
         let json = r#"[{},{"ifindex":2,"ifname":"eth0","addr_info":[{"family":"inet","local":"192.168.77.11","prefixlen":24},
             {"family":"inet","local":"192.168.77.10","prefixlen":32}]},{"ifname":"flannel.1","addr_info":[{"local":"10.42.0.0"}]},
             {"ifname":"eth1","addr_info":[{"local":"192.168.78.11"}]}]"#;
@@ -325,13 +322,13 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_was_made_in_part_is_made_to_the_end() {
+    fn a_partial_network_is_completed() {
         let lab = Lab(Network::of(&format!("half-{}", std::process::id())));
         let (network, address) = (&lab.0, "10.251.6.1/24");
         let namespace = network.namespace();
         let file = || fs::create_dir_all("/run/netns").and_then(|()| File::create(network.path())).map(drop).unwrap();
         let made = |what: &str| ip(&format!("-n {namespace} {what}")).map(drop).unwrap();
-        // What each interruption leaves.
+        // The state after each interruption.
         let parts: [&dyn Fn(); 4] =
             [&file, &|| network.create_without_bridge().unwrap(), &|| made("link add lab type bridge"), &|| {
                 made("address add 10.251.6.1/24 dev lab")
@@ -351,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn adapters_of_one_vm_are_on_their_bridges_and_go_together() {
+    fn adapters_are_on_their_bridges_and_removed_together() {
         let lab = Lab(Network::of(&format!("two-{}", std::process::id())));
         let network = &lab.0;
         network.create("10.251.8.1/24").unwrap();
@@ -378,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_that_is_cut_off_keeps_its_carrier_and_reaches_nobody_until_it_is_healed() {
+    fn a_partitioned_vm_keeps_its_carrier() {
         let lab = Lab(Network::of(&format!("test-{}", std::process::id())));
         let network = &lab.0;
         network.create("10.251.7.1/24").unwrap();

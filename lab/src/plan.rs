@@ -1,5 +1,4 @@
-//! What a new lab is to look like: decided once, from a few wishes, before
-//! anything is made. Pure.
+//! The layout of a new lab, decided once from its spec before anything is created. Pure.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -11,92 +10,91 @@ use uuid::Uuid;
 
 use super::records::{LONGEST_LAB, check_name};
 
-/// The lab's own network lives in its own namespace: every lab can have the same one.
+/// Each lab has its own network namespace, so all labs can use the same addresses.
 const NETWORK: [u8; 3] = [192, 168, 77];
 const PREFIX: u8 = 24;
-/// The last byte of the virtual IP of a control cluster; its nodes follow.
+/// Last byte of a control cluster's virtual IP. The addresses of its nodes follow.
 const CONTROL: u8 = 10;
-/// The same of the first tenant, and how many addresses each has: a virtual IP, three control nodes, workers, and
-/// addresses of services.
+/// Last byte of the first tenant's virtual IP, and the number of addresses of each tenant: virtual IP, three
+/// control-plane nodes, workers, services.
 const FIRST_TENANT: u8 = 30;
 const PER_TENANT: u8 = 20;
-/// So many tenants have room on one network.
+/// Number of tenants on one network.
 pub const TENANTS: u8 = 11;
-/// Where workers and addresses of services begin among a tenant's addresses.
+/// Offsets of the first worker and the first service among a tenant's addresses.
 const WORKERS: u8 = 4;
 const SERVICES: u8 = 15;
 
-/// What a person wishes.
+/// The operator's choices for a lab.
 #[derive(Clone, Debug, Default)]
 pub struct LabSpec {
     /// Name of the lab.
     pub name: String,
-    /// Number of control nodes: one or three.
+    /// Number of control-plane nodes: one or three.
     pub nodes: usize,
-    /// Properties that are to have other values than the lab's, for all nodes.
+    /// Properties that replace the lab's own values, for all nodes.
     pub properties: BTreeMap<String, String>,
     /// Public SSH key of the lab's operator.
     pub ssh_key: String,
-    /// Public key of the lab's deployer, if its images ask for one.
+    /// Public key of the lab's deployer, if its image has a property for it.
     pub deployer_key: Option<String>,
-    /// How many times longer than usual the nodes should wait.
+    /// Factor for all timeouts of the nodes.
     pub timeout_factor: u32,
-    /// Which tenant of the network it is, from 0; none for a control cluster.
+    /// Index of the tenant on the network, from 0. `None` for a control cluster.
     pub tenant: Option<u8>,
     /// Whether a DHCP server of the lab leases addresses to the workers.
     pub workers_by_dhcp: bool,
 }
 
-/// A lab to be made.
+/// A lab to create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabPlan {
     /// Name of the lab.
     pub name: String,
     /// Address of the bridge, with prefix length.
     pub bridge: String,
-    /// Where the Kubernetes API will be.
+    /// Address of the Kubernetes API.
     pub api: Ipv4Addr,
-    /// The control nodes.
     pub nodes: Vec<PlannedNode>,
-    /// What a tenant has of the network beside them; none in a control cluster.
+    /// Addresses of a tenant in addition to those of its control-plane nodes. `None` in a control cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantNetwork>,
 }
 
-/// What a tenant has of its lab's network.
+/// A tenant's part of its lab's network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantNetwork {
-    /// Which tenant of the network it is, from 0.
+    /// Index of the tenant on the network, from 0.
     pub place: u8,
     /// The first address for workers.
     pub first_worker: Ipv4Addr,
-    /// The last one.
+    /// The last address for workers.
     pub last_worker: Ipv4Addr,
     /// The prefix length of the network.
     pub prefix: u8,
-    /// Whether a DHCP server of the lab leases those addresses; the workers' own otherwise, as in tenants of earlier
-    /// versions.
+    /// Whether a DHCP server of the lab leases the workers' addresses. Otherwise they are static, as in tenants of
+    /// earlier versions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dhcp: bool,
     /// Addresses for services, as a range.
     pub services: String,
 }
 
-/// A control node of a planned lab.
+/// A control-plane node of a planned lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedNode {
     /// Name of the VM and of the node.
     pub name: String,
     /// Address on the lab's network.
     pub address: Ipv4Addr,
-    /// Properties as a person would fill them in.
+    /// OVF properties as in vCenter's form.
     pub properties: BTreeMap<String, String>,
 }
 
-/// Decides a lab. `secret` is random: 32 hexadecimal digits or more.
+/// Plans a lab. `secret` is random: 32 hexadecimal digits or more.
 ///
 /// # Errors
-/// When the wishes cannot be met.
+/// When the spec is invalid.
 pub fn plan(wishes: &LabSpec, secret: &str) -> anyhow::Result<LabPlan> {
     check_name("the lab's name", &wishes.name, LONGEST_LAB)?;
     if !matches!(wishes.nodes, 1 | 3) {
@@ -133,7 +131,7 @@ pub fn plan(wishes: &LabSpec, secret: &str) -> anyhow::Result<LabPlan> {
         let mut properties: BTreeMap<_, _> =
             properties.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         properties.extend(wishes.properties.clone());
-        // Another one, from an options file, would keep the lab itself out.
+        // Another key, from an options file, would lock the lab itself out.
         properties.extend(wishes.deployer_key.clone().map(|key| (keys::DEPLOYER_PUBLIC_KEY.to_owned(), key)));
         PlannedNode { name: name.clone(), address: node_address(number), properties }
     });
@@ -158,21 +156,21 @@ pub fn bridge() -> String {
     format!("{}/{PREFIX}", host(1))
 }
 
-/// Whether an address is one that a VM on a lab's network can have.
+/// Whether a VM on a lab's network can have an address.
 pub fn is_on_network(address: Ipv4Addr, prefix: u8) -> bool {
     let [first, second, third, last] = address.octets();
     prefix == PREFIX && [first, second, third] == NETWORK && last > 1
 }
 
-/// The MAC address of a VM: from its UUID, below VMware's prefix for addresses
-/// that a person assigns (00:50:56:00:00:00 to 00:50:56:3f:ff:ff).
+/// The MAC address of a VM, from its UUID. Within VMware's range for manual assignment (00:50:56:00:00:00 to
+/// 00:50:56:3f:ff:ff).
 pub fn mac(vm: Uuid) -> String {
     let bytes = vm.as_bytes();
     format!("00:50:56:{:02x}:{:02x}:{:02x}", bytes[0] & 0x3f, bytes[1], bytes[2])
 }
 
-/// The name of a VM's port on the lab's network: from its UUID, for names of network interfaces have 15 characters at most
-/// (`IFNAMSIZ` of linux/if.h), and VMs longer ones.
+/// The name of a VM's port on the lab's network, from its UUID. The VM's own name can be longer than 15 characters,
+/// the limit of network interfaces (`IFNAMSIZ` of linux/if.h).
 pub fn port(vm: Uuid) -> String {
     format!("v{}", &vm.simple().to_string()[..12])
 }
@@ -191,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn three_nodes_share_a_virtual_address_and_one_list() {
+    fn three_nodes_share_a_virtual_ip_and_list() {
         let plan = plan(&wishes(3), "s").unwrap();
         assert_eq!(plan.api, Ipv4Addr::new(192, 168, 77, 10));
         assert_eq!(plan.nodes[2].properties["address"], "192.168.77.13/24");
@@ -208,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_wins_over_the_labs_own_value() {
+    fn a_property_of_the_spec_has_priority() {
         let properties = BTreeMap::from([("timeout-factor".to_owned(), "9".to_owned())]);
         let plan = plan(&LabSpec { properties, ..wishes(1) }, "s").unwrap();
         assert_eq!(plan.nodes[0].properties["timeout-factor"], "9");
     }
 
     #[test]
-    fn nobody_elses_key_takes_the_place_of_the_labs() {
+    fn the_labs_deployer_key_is_always_used() {
         let properties = BTreeMap::from([("deployer-public-key".to_owned(), "another".to_owned())]);
         let theirs = LabSpec { properties, ..wishes(1) };
         let ours = LabSpec { deployer_key: Some("ours".to_owned()), ..theirs };
@@ -229,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_has_names_and_addresses_that_no_other_cluster_of_its_network_has() {
+    fn tenants_have_their_own_names_and_addresses() {
         let tenant = |place, nodes| plan(&LabSpec { tenant: Some(place), ..wishes(nodes) }, "s").unwrap();
         let first = tenant(0, 1);
         assert_eq!(first.nodes[0].name, "x-cp1");
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn vms_of_the_longest_tenant_have_names_that_leave_room_for_an_upgrades() {
+    fn the_longest_tenants_vms_leave_room_for_upgrades() {
         let name = "fifteen-letters".to_owned();
         let plan = plan(&LabSpec { name, tenant: Some(0), ..wishes(3) }, "s").unwrap();
         for node in &plan.nodes {
@@ -269,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_named_as_network_interfaces_can_be() {
+    fn ports_have_valid_names_of_network_interfaces() {
         let name = port(Uuid::from_u128(u128::MAX));
         assert_eq!((name.len(), name.as_str()), (13, "vffffffffffff"));
         assert_ne!(name, port(Uuid::from_u128(u128::MAX >> 1)));
     }
 
     #[test]
-    fn macs_are_in_the_range_for_assigned_addresses() {
+    fn macs_are_in_the_range_for_assignment() {
         assert_eq!(mac(Uuid::from_u128(u128::MAX)), "00:50:56:3f:ff:ff");
     }
 }

@@ -1,4 +1,4 @@
-//! Power of a lab's VMs: on, off, cut, and which of them is so.
+//! Power of a lab's VMs: on, off, cut, and its state.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use fleet::hypervisor::PowerState;
 use ova::ovf::environment::UnconfiguredProperties;
 
 impl VmRecord {
-    /// Whether vCenter would power it on.
+    /// Checks that vCenter would power the VM on.
     ///
     /// # Errors
-    /// When properties that need a value have none: they are named.
+    /// When required properties have no value. The error names them.
     pub(crate) fn is_configured(&self) -> anyhow::Result<()> {
         if self.unconfigured.is_empty() {
             return Ok(());
@@ -26,23 +26,24 @@ impl VmRecord {
 }
 
 impl Lab {
-    /// Powers a VM on; nothing happens when it is on already.
+    /// Powers a VM on. Does nothing if it is already on.
     ///
     /// # Errors
-    /// When vCenter would refuse it for want of properties, its network cannot be made, or it does not start; it is off then.
+    /// When vCenter would refuse because of missing properties, the network cannot be created, or the VM does not
+    /// start. It is off then.
     pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.power_on_locked(vm)
     }
 
-    /// The same, of whoever has the lab's lock.
+    /// As [`Lab::power_on`]. The caller holds the lab's lock.
     pub(crate) fn power_on_locked(&self, vm: &str) -> anyhow::Result<()> {
         let record = self.directory.load_vm(vm)?;
         let engine = self.engines.of(&record);
         if self.is_half_started(&record) {
             self.end_half_start(&record)?;
         } else if engine.is_on(&record) {
-            // Whoever has powered it on may have been killed before that was noted.
+            // The command that powered it on may have been killed before it cancelled the removal.
             return self.cancel_removal();
         }
         record.is_configured()?;
@@ -65,14 +66,14 @@ impl Lab {
         }
     }
 
-    /// Notes the process that a VM is now, of whoever has the lab's lock.
+    /// Records the process of a VM. The caller holds the lab's lock.
     pub(crate) fn has_started(&self, mut record: VmRecord, process: ProcessId) -> anyhow::Result<()> {
         record.process = Some(process);
         self.directory.save_vm(&record)?;
         self.cancel_removal()
     }
 
-    /// A lab that was to be removed, and of which no VM has gone, is not to go any more once one runs: somebody wants it on.
+    /// Cancels the lab's removal if it has removed no VM: an operator has powered a VM on.
     fn cancel_removal(&self) -> anyhow::Result<()> {
         if self.directory.is_noted_to_go()? && self.has_all_nodes()? { self.directory.cancel_removal() } else { Ok(()) }
     }
@@ -80,7 +81,8 @@ impl Lab {
     /// Asks the guest to shut down and waits until the VM is off, at most `limit`.
     ///
     /// # Errors
-    /// When nothing in the guest takes such a request, or it is still on after `limit`; it then goes on running.
+    /// When nothing in the guest handles such a request, or the VM is still on after `limit`. It continues to run
+    /// then.
     pub fn shut_down(&self, vm: &str, limit: Duration) -> anyhow::Result<()> {
         let asked = {
             let _lock = self.directory.lock()?;
@@ -92,7 +94,7 @@ impl Lab {
         self.tidy_after(&record)
     }
 
-    /// Asks the guest to shut down, of whoever has the lab's lock; none if nothing in it takes such a request.
+    /// Asks the guest to shut down. `None` if nothing in it handles such a request. The caller holds the lab's lock.
     pub(crate) fn ask_to_shut_down(&self, vm: &str) -> anyhow::Result<Option<VmRecord>> {
         let record = self.directory.load_vm(vm)?;
         let asked = self.engines.of(&record).ask_to_shut_down(&record);
@@ -102,11 +104,11 @@ impl Lab {
     /// Waits until a VM is off that was asked to shut down, at most `limit`.
     pub(crate) fn is_shut_down(&self, record: &VmRecord, limit: Duration) -> anyhow::Result<()> {
         let vm = &record.name;
-        // Meanwhile somebody may lose patience and cut its power: the lab is not locked.
+        // The lab is not locked meanwhile, so that another command can cut the power.
         until(&format!("{vm} to shut down"), limit, || Ok(!self.engines.of(record).is_on(record)))
     }
 
-    /// Gives back what a VM had from the host that has shut down, of whoever has the lab's lock.
+    /// Releases what a VM used on the host before its shutdown. The caller holds the lab's lock.
     pub(crate) fn tidy_after(&self, record: &VmRecord) -> anyhow::Result<()> {
         let vm = &record.name;
         match self.directory.load_vm(vm)? {
@@ -115,7 +117,7 @@ impl Lab {
         }
     }
 
-    /// Cuts the power: what the guest had not written to a disk is lost.
+    /// Cuts the power. Data that the guest had not written to a disk is lost.
     ///
     /// # Errors
     /// When the VM does not end.
@@ -124,7 +126,7 @@ impl Lab {
         self.cut_power_locked(vm)
     }
 
-    /// The same, of whoever has the lab's lock.
+    /// As [`Lab::cut_power`]. The caller holds the lab's lock.
     pub(crate) fn cut_power_locked(&self, vm: &str) -> anyhow::Result<()> {
         let record = self.directory.load_vm(vm)?;
         self.engines.of(&record).cut(&record).with_context(|| format!("cutting {vm}'s power"))?;
@@ -137,8 +139,8 @@ impl Lab {
         self.directory.save_vm(&record)
     }
 
-    /// Looks up whether a VM is on; changes nothing. What a command that was killed while it powered a VM on has left
-    /// running is neither on nor off; whoever may change the VM next ends it.
+    /// The power state of a VM. Changes nothing. A VM whose power-on was interrupted is [`PowerState::Unknown`]. The
+    /// next command that may change it ends it.
     ///
     /// # Errors
     /// When the VM is unknown.
@@ -150,7 +152,7 @@ impl Lab {
         if record.process.is_some() {
             return Ok(PowerState::On);
         }
-        // Somebody is powering it on, and has the lock meanwhile.
+        // Another command is powering it on, and holds the lock.
         let _lock = self.directory.lock()?;
         let record = self.directory.load_vm(vm)?;
         Ok(match self.engines.of(&record).is_on(&record) {
@@ -160,13 +162,13 @@ impl Lab {
         })
     }
 
-    /// Whether a command was killed while it powered a VM on, asked with the lab locked: something of it runs, and misses
-    /// what is given to it last.
+    /// Whether a power-on was interrupted: a process of the VM runs, but lacks the last steps. The caller holds the
+    /// lab's lock.
     pub(crate) fn is_half_started(&self, record: &VmRecord) -> bool {
         record.process.is_none() && self.engines.of(record).is_on(record)
     }
 
-    /// Ends what such a command has left running, with the lab locked.
+    /// Ends a VM whose power-on was interrupted. The caller holds the lab's lock.
     pub(crate) fn end_half_start(&self, record: &VmRecord) -> anyhow::Result<()> {
         self.engines.of(record).cut(record).with_context(|| format!("ending the half-started {}", record.name))?;
         self.is_off_now(record.clone())

@@ -1,5 +1,5 @@
-//! Processes that outlive the command that started them, known by number and
-//! start time, so that a number given to somebody else is never signalled.
+//! Processes that outlive the command that started them. PID and start time identify them, so that a reused PID is
+//! never signalled.
 
 use std::fs;
 use std::io;
@@ -12,30 +12,28 @@ use serde::{Deserialize, Serialize};
 
 use super::wait::until;
 
-/// One process of this host, for good: numbers are used again, the pair of
-/// number and start time is not.
+/// One process of this host. The kernel reuses PIDs, but never the pair of PID and start time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
     number: i32,
     /// Clock ticks since the host's start (proc(5), stat field 22).
     started: u64,
-    /// The host's boot.
+    /// The boot ID of the host.
     boot: String,
 }
 
 impl ProcessId {
-    /// Looks a running process up; `None` when there is none (or only its
-    /// exit status is left).
+    /// The running process with this PID. `None` if it does not exist, or only its exit status is left.
     pub fn of(number: i32) -> Option<Self> {
         let (process, state) = Self::of_entry(number)?;
         (!matches!(state.as_str(), "Z" | "X")).then_some(process)
     }
 
-    /// Who has this number, and in which state: as long as nobody has collected an exit status, the entry stays.
+    /// The process with this PID and its state. The entry exists until the parent has collected the exit status.
     fn of_entry(number: i32) -> Option<(Self, String)> {
         let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-        // The second field is the program's name in parentheses and may hold
-        // anything: fields are counted from its end.
+        // The second field is the program's name in parentheses and can have any character, so fields are counted
+        // from its end.
         let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
         let state = fields.next()?.to_owned();
         let started = fields.nth(18)?.parse().ok()?;
@@ -43,12 +41,12 @@ impl ProcessId {
         Some((Self { number, started, boot }, state))
     }
 
-    /// The number, for as long as the process runs.
+    /// The PID, valid while the process runs.
     pub fn number(&self) -> i32 {
         self.number
     }
 
-    /// Whether this very process still runs.
+    /// Whether this process still runs.
     pub fn is_running(&self) -> bool {
         Self::of(self.number).as_ref() == Some(self)
     }
@@ -67,8 +65,8 @@ impl ProcessId {
         }
     }
 
-    /// Whether the process does something of its own with a signal, given by its number from 1 to 64: it handles it, or
-    /// has blocked it to read it (proc(5), status fields SigCgt and SigBlk). Where that cannot be read it is taken to.
+    /// Whether the process handles a signal (1 to 64), or has blocked it to read it. `true` if that is unknown.
+    /// Source: proc(5), status fields SigCgt and SigBlk.
     pub fn takes(&self, signal: u32) -> bool {
         let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.number)) else { return true };
         let masks = status.lines().filter_map(|line| line.strip_prefix("SigCgt:").or(line.strip_prefix("SigBlk:")));
@@ -76,17 +74,16 @@ impl ProcessId {
         masks.is_empty() || masks.iter().any(|mask| mask >> (signal - 1) & 1 == 1)
     }
 
-    /// Kills the process and waits until it is gone.
+    /// Kills the process and waits until it has ended.
     ///
     /// # Errors
-    /// When it is still there after ten seconds.
+    /// When it still exists after ten seconds.
     pub fn kill(&self) -> anyhow::Result<()> {
         self.signal(Signal::SIGKILL)?;
         until(&format!("process {} to end", self.number), Duration::from_secs(10), || Ok(!self.is_running()))
     }
 
-    /// All processes that were started with exactly this argument: what a
-    /// command that was killed may have left behind.
+    /// All processes with exactly this argument. Finds processes of commands that were killed.
     pub fn with_argument(argument: &str) -> Vec<ProcessId> {
         let has_it = |number: &i32| {
             let line = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
@@ -116,9 +113,8 @@ fn numbers() -> Vec<i32> {
     all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Starts a program that goes on after this command has ended: in a process
-/// group of its own, its output going to `log`. One that has ended by now is
-/// known, too: it does not run any more, and has said why.
+/// Starts a program that continues after this command has ended, in a separate process group. Its output goes to
+/// `log`. A program that has already ended is no error: the returned process does not run, and `log` has the reason.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -133,7 +129,7 @@ pub fn start(command: &mut Command, log: fs::File) -> io::Result<ProcessId> {
         .spawn()
         .map_err(|error| io::Error::new(error.kind(), format!("starting {program}: {error}")))?;
     let entry = ProcessId::of_entry(child.id() as i32);
-    // Whoever lives longer than the process collects its exit status.
+    // A parent that outlives the process collects its exit status.
     std::thread::spawn(move || child.wait());
     entry.map(|(process, _)| process).ok_or_else(|| io::Error::other(format!("{program} is not in /proc")))
 }
@@ -147,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_process_is_gone_and_its_number_is_not_signalled_again() {
+    fn a_killed_process_is_not_signalled_again() {
         let id = start(Command::new("sleep").arg("60"), null()).unwrap();
         assert!(id.is_running());
         id.kill().unwrap();
@@ -156,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_ended_and_waits_for_its_parent_is_known_and_does_not_run() {
+    fn a_zombie_is_known_and_does_not_run() {
         let mut child = Command::new("true").spawn().unwrap();
         let number = child.id() as i32;
         let state = || Ok(ProcessId::of_entry(number).is_some_and(|(_, state)| state == "Z"));
@@ -167,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_takes_the_signals_that_it_has_asked_for_or_reads() {
+    fn handled_and_blocked_signals_are_taken() {
         let takes = |arguments: &[&str]| {
             let id = start(Command::new("env").args(arguments).args(["sleep", "60"]), null()).unwrap();
             let is_sleep =
@@ -182,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_with_another_start_time_is_somebody_else() {
+    fn another_start_time_is_another_process() {
         let me = ProcessId::of(std::process::id() as i32).unwrap();
         let before = ProcessId { started: me.started - 1, ..me.clone() };
         assert!(me.is_running());

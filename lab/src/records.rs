@@ -1,4 +1,4 @@
-//! Where a lab keeps what it knows: one directory, JSON records written whole.
+//! The files of a lab: one directory, with JSON records that are written atomically.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -19,7 +19,7 @@ use super::wait::until;
 
 /// The line between two power-ons in a console log.
 pub const POWER_ON: &str = "\n======== power on ========\n";
-/// How long another command may be at work on a lab before it counts as being in the way.
+/// How long another command may hold the lab's lock before this one gives up.
 const AT_WORK: Duration = Duration::from_secs(60);
 
 /// The directory of one lab.
@@ -28,35 +28,35 @@ pub struct LabDirectory {
     path: PathBuf,
 }
 
-/// A VM as the lab remembers it.
+/// The stored record of a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmRecord {
     /// Name in the inventory.
     pub name: String,
-    /// What it was made from.
+    /// Its image.
     pub source: Source,
-    /// What runs it; in labs of earlier versions what runs the lab.
+    /// Its engine. `None` in labs of earlier versions, which use the lab's engine.
     #[serde(default)]
     pub engine: Option<EngineRecord>,
     /// BIOS UUID.
     pub uuid: Uuid,
-    /// Whether its `product_uuid` has the same order of bytes, as in labs of earlier versions.
+    /// Whether its `product_uuid` has the same order of bytes as the BIOS UUID, as in labs of earlier versions.
     #[serde(default = "yes")]
     pub in_order_uuid: bool,
-    /// Whose it is; none if it was made by hand.
+    /// Its stamp. `None` if it was created by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamp: Option<Stamp>,
     /// MAC address of the network interface.
     pub mac: String,
-    /// What its port on the lab's network is named by; in labs of earlier versions the VM's own name.
+    /// Name of its port on the lab's network. `None` in labs of earlier versions, which use the VM's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// Where the guest can be reached, when its properties say so.
+    /// Static address of the guest, from its properties.
     pub address: Option<String>,
-    /// Whether it asks for its address by DHCP.
+    /// Whether it uses DHCP.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_dhcp: bool,
-    /// The address that it is leased by DHCP; any of its tenant's without one.
+    /// Its reserved address in DHCP. `None` for any address of its tenant's range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Ipv4Addr>,
     /// Memory in MiB.
@@ -65,16 +65,17 @@ pub struct VmRecord {
     pub processors: u32,
     /// Data disks in the order in which they were attached.
     pub disks: Vec<Uuid>,
-    /// Whether there is a network interface at all.
+    /// Whether it has a network interface.
     pub has_nic: bool,
-    /// Whether the network interface is to be connected.
+    /// Whether the network interface is connected.
     pub nic_connected: bool,
     /// Whether the CD-ROM with the OVF environment is in the drive.
     pub cdrom_inserted: bool,
-    /// Labels of the OVF properties that need a value and have none. Labs of earlier versions refused the import.
+    /// Labels of the OVF properties that need a value and have none. Empty in labs of earlier versions, which refused
+    /// the import.
     #[serde(default)]
     pub unconfigured: Vec<String>,
-    /// The process that is the VM, as long as it is on.
+    /// The process of the VM while it is on.
     pub process: Option<ProcessId>,
 }
 
@@ -83,13 +84,13 @@ fn yes() -> bool {
 }
 
 impl VmRecord {
-    /// The name of its port on the lab's network.
+    /// Name of its port on the lab's network.
     pub fn port(&self) -> &str {
         self.port.as_deref().unwrap_or(&self.name)
     }
 }
 
-/// What tells a tenant's record from another lab's.
+/// The part of a lab's record that marks a tenant.
 #[derive(Deserialize)]
 struct Made {
     #[serde(default)]
@@ -97,35 +98,34 @@ struct Made {
 }
 
 impl LabDirectory {
-    /// The directory of the lab `name` below `state`; makes nothing.
+    /// The directory of the lab `name` below `state`. Creates nothing.
     ///
     /// # Errors
-    /// When the name cannot be one.
+    /// When the name is invalid.
     pub fn of(state: &Path, name: &str) -> anyhow::Result<Self> {
         check_name("the lab's name", name, LONGEST_LAB)?;
         Ok(Self { path: state.join(name) })
     }
 
-    /// The directory itself.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the lab is; written first, removed last.
+    /// The lab's record. Written first, removed last.
     pub fn record(&self) -> PathBuf {
         self.path.join("lab.json")
     }
 
-    /// What a vCenter to test against is, where it is none of a lab: written first, removed last.
+    /// The record of a vCenter, if the directory is not a lab's. Written first, removed last.
     pub fn vcenter(&self) -> PathBuf {
         self.path.join("vcenter.json")
     }
 
-    /// Sees to it that nothing of this name is there. Whoever is told otherwise may have been the second of two who make it at
-    /// once: nothing that is there is ended for that.
+    /// Checks that no lab and no vCenter has this name. Two commands may create it at the same time, so the error's
+    /// advice never removes it.
     ///
     /// # Errors
-    /// There is a lab or a vCenter.
+    /// When a lab or a vCenter exists.
     pub fn is_free(&self) -> anyhow::Result<()> {
         let name = self.name();
         self.is_no_vcenter()?;
@@ -136,9 +136,7 @@ impl LabDirectory {
             bail!("there is a tenant {name} already: `kaas lab tenant up --name {name}` goes on with it");
         }
         if self.is_left_over()? {
-            bail!(
-                "a lab {name} was to be removed, and some of it is still there: `kaas lab down --name {name}` removes the rest"
-            );
+            bail!("the lab {name} is partly removed: `kaas lab down --name {name}` removes the rest");
         }
         bail!(
             "there is a lab {name} already: `kaas lab status --name {name}` says which of its VMs are off, and `kaas lab on VM \
@@ -146,24 +144,24 @@ impl LabDirectory {
         )
     }
 
-    /// The file by which it is noted that the lab is to go, before any file of it does, and until one of its VMs runs again where
-    /// none has gone.
+    /// The file that marks the removal of the lab. Created before the first file is removed. If a VM starts before
+    /// any VM was removed, the file is removed again.
     pub fn removal_mark(&self) -> PathBuf {
         self.path.join("going")
     }
 
-    /// Whether that is noted.
+    /// Whether the removal mark exists.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// When the directory cannot be read.
     pub fn is_noted_to_go(&self) -> anyhow::Result<bool> {
         is_there(&self.removal_mark())
     }
 
-    /// Notes that the lab is not to go any more.
+    /// Removes the removal mark.
     ///
     /// # Errors
-    /// The note cannot be removed.
+    /// When the mark cannot be removed.
     pub fn cancel_removal(&self) -> anyhow::Result<()> {
         let going = self.removal_mark();
         match fs::remove_file(&going) {
@@ -174,11 +172,11 @@ impl LabDirectory {
         }
     }
 
-    /// Whether a command was cut off that was to remove the lab: it has noted that, or, in an earlier version, has left disks and
-    /// no VM.
+    /// Whether the lab's removal was interrupted: the removal mark exists, or, in an earlier version, disks exist
+    /// without a VM.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// When the directory cannot be read.
     pub fn is_left_over(&self) -> anyhow::Result<bool> {
         if self.is_noted_to_go()? {
             return Ok(!self.vms()?.is_empty() || self.has_disks()?);
@@ -191,18 +189,18 @@ impl LabDirectory {
         self.has_disks()
     }
 
-    /// Whether there is any data disk.
+    /// Whether any data disk exists.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// When the directory cannot be read.
     pub fn has_disks(&self) -> anyhow::Result<bool> {
         Ok(!self.disk_lengths()?.is_empty())
     }
 
-    /// How long its data disks are, in bytes.
+    /// Lengths of its data disks, in bytes.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// When the directory cannot be read.
     pub fn disk_lengths(&self) -> anyhow::Result<Vec<u64>> {
         let disks = self.path().join("disks");
         let entries = match fs::read_dir(&disks) {
@@ -212,10 +210,10 @@ impl LabDirectory {
         entries.map(|entry| Ok(entry?.metadata()?.len())).collect()
     }
 
-    /// Sees to it that no vCenter of this name is there.
+    /// Checks that no vCenter has this name.
     ///
     /// # Errors
-    /// There is one.
+    /// When one exists.
     pub fn is_no_vcenter(&self) -> anyhow::Result<()> {
         let name = self.name();
         if is_there(&self.vcenter())? {
@@ -224,27 +222,25 @@ impl LabDirectory {
         Ok(())
     }
 
-    /// The lab's name.
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// The file that whoever is at work has locked.
+    /// The lock file of commands that change the lab.
     pub fn lock_file(&self) -> PathBuf {
         self.path.join("lock")
     }
 
-    /// Where it is kept who may change its deployment.
+    /// Directory of its deployment's lease.
     pub fn upgrades(&self) -> PathBuf {
         self.path.join("upgrades")
     }
 
-    /// The directory of one VM.
     pub fn vm(&self, vm: &str) -> PathBuf {
         self.path.join("vms").join(vm)
     }
 
-    /// What a VM is; there is none without it.
+    /// A VM's record. Without it, the VM does not exist.
     pub fn vm_record(&self, vm: &str) -> PathBuf {
         self.vm(vm).join("vm.json")
     }
@@ -254,7 +250,7 @@ impl LabDirectory {
         self.vm(vm).join("terminal")
     }
 
-    /// What a VM wrote to its console, over all its power-ons.
+    /// A VM's console log, of all its power-ons.
     pub fn console(&self, vm: &str) -> PathBuf {
         self.vm(vm).join("console.log")
     }
@@ -264,7 +260,7 @@ impl LabDirectory {
         self.vm(vm).join("ovf-env.iso")
     }
 
-    /// The OVF environment that a VM was imported with.
+    /// The OVF environment of a VM's import.
     pub fn environment(&self, vm: &str) -> PathBuf {
         self.vm(vm).join("ovf-env.xml")
     }
@@ -274,7 +270,7 @@ impl LabDirectory {
         self.path.join("disks").join(format!("{disk}.raw"))
     }
 
-    /// Key pair of the lab's operator, for `admin`'s login over SSH.
+    /// Key pair of the lab's operator, for SSH as `admin`.
     pub fn ssh_key(&self) -> PathBuf {
         self.path.join("ssh-key")
     }
@@ -284,7 +280,7 @@ impl LabDirectory {
         self.path.join("deployer-key.pem")
     }
 
-    /// Notes in a VM's console log that it is being powered on.
+    /// Writes the line of a power-on to a VM's console log.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -292,10 +288,10 @@ impl LabDirectory {
         self.open_console(vm)?.write_all(POWER_ON.as_bytes()).with_context(|| format!("writing {vm}'s console log"))
     }
 
-    /// What a VM wrote to its console since it was last powered on.
+    /// A VM's console output since its last power-on.
     ///
     /// # Errors
-    /// When it was never powered on.
+    /// When it was never on.
     pub fn console_text(&self, vm: &str) -> anyhow::Result<String> {
         let path = self.console(vm);
         let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -303,7 +299,7 @@ impl LabDirectory {
         Ok(text.rsplit(POWER_ON).next().unwrap_or_default().to_owned())
     }
 
-    /// The end of that, for an error.
+    /// The last lines of that, for an error.
     pub fn last_words(&self, vm: &str) -> String {
         let text = self.console_text(vm).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -319,7 +315,7 @@ impl LabDirectory {
         File::options().create(true).append(true).open(&path).with_context(|| format!("opening {}", path.display()))
     }
 
-    /// Remembers a VM.
+    /// Writes a VM's record.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -327,18 +323,18 @@ impl LabDirectory {
         save(&self.vm_record(&vm.name), vm)
     }
 
-    /// Recalls a VM.
+    /// Reads a VM's record.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// When the VM does not exist.
     pub fn load_vm(&self, vm: &str) -> anyhow::Result<VmRecord> {
         load(&self.vm_record(vm)).with_context(|| format!("this lab has no VM {vm}"))
     }
 
-    /// Recalls a VM, if it has a record: one that a crash left without is none yet.
+    /// Reads a VM's record, if it exists. A crash can leave a directory without one.
     ///
     /// # Errors
-    /// When the record is there and cannot be read: what the VM holds is not known then.
+    /// When the record exists and cannot be read. The VM's disks are unknown then.
     pub fn recall_vm(&self, vm: &str) -> anyhow::Result<Option<VmRecord>> {
         let path = self.vm_record(vm);
         if path.try_exists().with_context(|| format!("looking for {}", path.display()))? {
@@ -348,7 +344,7 @@ impl LabDirectory {
         }
     }
 
-    /// The names of all VMs, sorted.
+    /// The names of all VMs' directories, sorted.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -378,7 +374,7 @@ impl LabDirectory {
         Ok(None)
     }
 
-    /// The disks that no VM holds: they are kept of VMs that have gone.
+    /// The disks that no VM holds. The disks of removed VMs are kept.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -399,15 +395,15 @@ impl LabDirectory {
         Ok(disks)
     }
 
-    /// Keeps other commands away from this lab while the returned file is open. One that is at work is waited for.
+    /// Locks the lab while the returned file is open. Waits for a command that holds the lock.
     ///
     /// # Errors
-    /// When it does not end soon.
+    /// When it does not end within a minute.
     pub fn lock(&self) -> anyhow::Result<File> {
         self.lock_within(AT_WORK)
     }
 
-    /// The same, with another limit.
+    /// As [`LabDirectory::lock`], with another limit.
     ///
     /// # Errors
     /// As [`LabDirectory::lock`].
@@ -422,15 +418,15 @@ impl LabDirectory {
     }
 }
 
-/// So many characters a lab's name has at most.
+/// Longest name of a lab, in characters.
 pub const LONGEST_LAB: usize = 15;
-/// The same of a VM that is made by its name. Tenants have VMs of the lab's name with a number behind.
+/// Longest name of a VM when it is created. A tenant's VM has the lab's name and a number.
 pub const LONGEST_VM: usize = 24;
-/// The same of a VM that takes such a one's place: a hyphen and seven digits of its image's build come to the name. Beside
-/// a lab's name on this machine, that is still the name of a system container (64 characters).
+/// Longest name of a VM's replacement: a hyphen and seven digits of its image's build are appended. With a lab's name
+/// on this machine, that is still a valid name of a system container (64 characters).
 pub const LONGEST_REPLACEMENT: usize = LONGEST_VM + 8;
 
-/// Names become names of containers, namespaces, cgroups and files.
+/// Checks a name that becomes the name of a container, namespace, cgroup and file.
 ///
 /// # Errors
 /// When `name` is no DNS label, or has more than `longest` characters.
@@ -443,7 +439,7 @@ pub fn check_name(what: &str, name: &str, longest: usize) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Writes a record whole: after a crash the old one or the new one is there.
+/// Writes a record atomically.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -451,7 +447,7 @@ pub fn save(path: &Path, record: &impl Serialize) -> anyhow::Result<()> {
     save_text(path, &serde_json::to_string_pretty(record)?)
 }
 
-/// Writes a text whole, for its owner's eyes only.
+/// Writes a text atomically, readable by its owner only.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -466,7 +462,7 @@ fn is_there(path: &Path) -> anyhow::Result<bool> {
 /// Reads a record.
 ///
 /// # Errors
-/// When it is not there or is not what [`save`] wrote.
+/// When it is missing or invalid.
 pub fn load<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))
@@ -476,7 +472,7 @@ pub fn load<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
 pub(super) mod tests {
     use super::*;
 
-    /// A system container with a data disk that was never powered on.
+    /// A system container with a data disk that was never on.
     pub(crate) fn vm(name: &str) -> VmRecord {
         VmRecord {
             name: name.to_owned(),
@@ -513,7 +509,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_vm_is_remembered_and_its_disk_has_a_holder() {
+    fn a_saved_vm_loads_and_holds_its_disk() {
         let state = tempfile::tempdir().unwrap();
         let directory = LabDirectory::of(state.path(), "x").unwrap();
         let (vm, disk) = (vm("node1"), Uuid::from_u128(7));
@@ -524,9 +520,9 @@ pub(super) mod tests {
         assert_eq!(directory.holder(Uuid::from_u128(8)).unwrap(), None);
     }
 
-    /// Version 0.1.0 noted no engine for each VM, and named ports by VMs.
+    /// Version 0.1.0 recorded no engine for each VM, and named ports after VMs.
     #[test]
-    fn a_vm_of_an_earlier_version_is_remembered() {
+    fn a_vm_of_an_earlier_version_loads() {
         let record = r#"{"name": "cp1", "source": {"kind": "tree", "tree": "/t"},
             "uuid": "00000000-0000-0000-0000-000000000001", "mac": "00:50:56:00:00:01", "address": null, "memory": 2048,
             "processors": 2, "disks": [], "has_nic": true, "nic_connected": true, "cdrom_inserted": true, "process": null}"#;
@@ -534,13 +530,13 @@ pub(super) mod tests {
         let directory = LabDirectory::of(state.path(), "x").unwrap();
         save_text(&directory.vm("cp1").join("vm.json"), record).unwrap();
         let vm = directory.load_vm("cp1").unwrap();
-        // It may be on, and its port there.
+        // It may be on, with a port of this name.
         assert_eq!((vm.engine, vm.port()), (None, "cp1"));
         assert!(vm.in_order_uuid, "its guest has read it so");
     }
 
     #[test]
-    fn two_commands_do_not_meet_in_one_lab() {
+    fn two_commands_do_not_share_a_lab() {
         let state = tempfile::tempdir().unwrap();
         let directory = LabDirectory::of(state.path(), "x").unwrap();
         let held = directory.lock().unwrap();

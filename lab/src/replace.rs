@@ -1,4 +1,4 @@
-//! A control node that is lost for good, and the blank VM that takes its part in the cluster.
+//! Replaces a control-plane node that is lost permanently with a blank VM.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,41 +16,41 @@ use super::environment::{self, asks_for};
 use super::records::VmRecord;
 use super::{Lab, LeaseRequest, NewVm, PlannedNode, Source};
 
-/// How long a node may take to let another one in.
+/// How long a node may take to admit another one.
 const ANSWER: Duration = Duration::from_secs(120);
 
-/// What a blank VM is made of that takes a lost node's place.
+/// The blank VM that replaces a lost node.
 #[derive(Clone, Debug, Default)]
 pub struct BlankVm {
-    /// Its image; that of the node which lets it in, if none is given.
+    /// Its image. `None` for that of the node that admits it.
     pub source: Option<Source>,
-    /// Properties that are to be otherwise than the lost node's and the cluster's.
+    /// Properties that replace the lost node's and the cluster's.
     pub properties: BTreeMap<String, String>,
-    /// Size of its data disk in bytes; that of the node which lets it in, if none is given.
+    /// Size of its data disk in bytes. `None` for that of the node that admits it.
     pub data_disk: Option<u64>,
 }
 
-/// What has become of a lost control node.
+/// The result of a replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplacedNode {
     /// The new VM, which is on.
     pub vm: String,
-    /// The data disks that were the lost node's. Nobody holds them any more.
+    /// The data disks of the lost node. No VM holds them.
     pub disks: Vec<Uuid>,
 }
 
-/// Asks the control node in a VM to let the new one in; gives what it prints.
+/// Asks the control-plane node in a VM to admit the new one. Returns its output.
 type Ask<'a> = &'a dyn Fn(&str) -> anyhow::Result<String>;
 
 impl Lab {
-    /// Replaces a control node that is off for good by a blank VM. A node that runs lets it in with a one-time code; only
-    /// then is anything of the lost one removed. Of a command that was killed the next one finds a VM that is off, which
-    /// it makes anew, or the node in its place.
+    /// Replaces a control-plane node that is off permanently with a blank VM. A running node admits the new one with
+    /// a one-time code. Only after that, VMs of the lost node are removed. If a command is killed, the next one finds
+    /// a VM that is off, which it creates again, or the node with its new VM.
     ///
     /// # Errors
-    /// When the cluster has no other node that runs, the lost one's VM is on or part of a swap, somebody is at work on the
-    /// control nodes, or nobody lets the new one in: the lost node's VM and its disk are as they were then. When the new
-    /// VM cannot be made: the lost node's VM may be gone then; its data disk stays.
+    /// When no other node runs, the lost node's VM is on or part of a swap, or another command changes the
+    /// control-plane nodes. When no node admits the new VM. The lost node's VM and disk are unchanged then. When the
+    /// new VM cannot be created: the lost node's VM may be removed, but its data disk stays.
     pub fn replace_node(&self, node: &str, by: &BlankVm, asking: &LeaseRequest<'_>) -> anyhow::Result<ReplacedNode> {
         let planned = self.replaceable(node)?;
         let ask = |vm: &str| self.run_inside(vm, &["kaas-agent", "replace-member", node, "--output", "json"], ANSWER);
@@ -61,10 +61,10 @@ impl Lab {
         let nodes = &self.plan().nodes;
         let Some(planned) = nodes.iter().find(|planned| planned.name == node) else {
             let nodes: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-            bail!("the lab {} has no control node {node}; it has {}", self.name, nodes.join(", "));
+            bail!("the lab {} has no control-plane node {node}; it has {}", self.name, nodes.join(", "));
         };
         if nodes.len() < 2 {
-            bail!("{node} is the only control node: what it knew is restored from a snapshot, not from others");
+            bail!("{node} is the only control-plane node: its data is restored from a snapshot, not from other nodes");
         }
         Ok(planned)
     }
@@ -93,7 +93,7 @@ impl Lab {
         {
             bail!(
                 "{} takes {node}'s part in an upgrade that has not ended: `kaas upgrade resume`, `rollback` or `commit` goes \
-                 on with it, `abandon` ends it where it stands",
+                 on with it, `abandon` ends it in its present state",
                 new.name
             );
         }
@@ -109,7 +109,7 @@ impl Lab {
         Ok(ReplacedNode { vm: node.clone(), disks })
     }
 
-    /// Lets the first of the others that runs and agrees let the new VM in; says what that one is to be.
+    /// Asks running nodes in turn until one admits the new VM. Returns that VM.
     fn let_in(&self, planned: &PlannedNode, others: &[VmRecord], by: &BlankVm, ask: Ask<'_>) -> anyhow::Result<NewVm> {
         let mut refused = Vec::new();
         for from in others {
@@ -120,13 +120,13 @@ impl Lab {
             let let_in = || -> anyhow::Result<NewVm> {
                 let source = by.source.as_ref().unwrap_or(&from.source);
                 let before = with(planned.properties.clone(), by.properties.clone());
-                // What vCenter would refuse is refused before a member is removed.
+                // Properties that vCenter would refuse are refused before a member is removed.
                 can_be_powered_on(source, &before)?;
                 let mut new = self.blank(planned, from, source, by.data_disk)?;
                 let answer: ReplacementGrant =
                     serde_json::from_str(&ask(&from.name)?).context("reading the one-time code")?;
                 let agreed = as_agreed(source, before, &answer)?;
-                // What was wished stays as it is.
+                // Properties that the operator has set keep their values.
                 new.properties = with(agreed, by.properties.clone());
                 new.properties.insert(DEPLOYMENT_SECRET.to_owned(), answer.code);
                 can_be_powered_on(source, &new.properties)?;
@@ -138,13 +138,13 @@ impl Lab {
             }
         }
         bail!(
-            "nobody lets {} in; its VM and its disk are as they were\n  {}",
+            "no node admits {}; its VM and its disk are unchanged\n  {}",
             planned.name,
-            if refused.is_empty() { "there is no other control node".to_owned() } else { refused.join("\n  ") }
+            if refused.is_empty() { "there is no other control-plane node".to_owned() } else { refused.join("\n  ") }
         )
     }
 
-    /// A VM for a lost node like the one in `from`, without properties.
+    /// A VM for a lost node with the size of the one in `from`, without properties.
     fn blank(
         &self,
         planned: &PlannedNode,
@@ -170,17 +170,17 @@ impl Lab {
         })
     }
 
-    /// The VMs of its control nodes that say whose they are.
+    /// The VMs of its control-plane nodes that have a stamp.
     pub(super) fn stamped_nodes(&self) -> anyhow::Result<Vec<VmRecord>> {
         Ok(self.control_nodes()?.into_iter().filter(|record| record.stamp.is_some()).collect())
     }
 
-    /// Whether a VM runs, or may.
+    /// Whether a VM is on, or its state is unknown.
     pub(super) fn is_not_off(&self, record: &VmRecord) -> anyhow::Result<bool> {
         Ok(self.power_state(&record.name)? != PowerState::Off)
     }
 
-    /// Removes VMs that are off; their data disks stay.
+    /// Removes VMs that are off. Their data disks stay.
     async fn clear(&self, hold: &Lease<'_>, vms: &[VmRecord]) -> anyhow::Result<Vec<Uuid>> {
         let mut disks = Vec::new();
         for record in vms {
@@ -207,7 +207,7 @@ fn with(mut properties: Properties, others: Properties) -> Properties {
     properties
 }
 
-/// The properties as the members agree on them now. What the form of the image does not ask for is left out.
+/// The properties, updated to the values that the members agree on. Skips those that the image's form does not have.
 fn as_agreed(source: &Source, mut properties: Properties, answer: &ReplacementGrant) -> anyhow::Result<Properties> {
     for (key, value) in &answer.properties {
         if value.is_empty() {
@@ -219,7 +219,7 @@ fn as_agreed(source: &Source, mut properties: Properties, answer: &ReplacementGr
     Ok(properties)
 }
 
-/// Refuses properties with which vCenter would not make the VM, or not power it on.
+/// Refuses properties with which vCenter would not create the VM, or not power it on.
 fn can_be_powered_on(source: &Source, properties: &Properties) -> anyhow::Result<()> {
     let unconfigured = environment::import(source, properties, "")?.unconfigured;
     if !unconfigured.is_empty() {

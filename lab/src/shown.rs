@@ -1,4 +1,4 @@
-//! What a guest shows in a file that the lab names: it may be anything.
+//! Files that a guest writes and the lab reads. Their content is not trusted.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -8,10 +8,10 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 
-/// More than that no guest has to show, in bytes.
+/// Longest content that is read, in bytes.
 const LARGEST: u64 = 8192;
 
-/// The beginning of what stands there; none if the guest has shown nothing.
+/// The beginning of the file. `None` if the guest has written nothing.
 pub(super) fn read(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     let opened = File::options().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
     let file = match opened {

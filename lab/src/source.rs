@@ -1,4 +1,4 @@
-//! What VMs are made from.
+//! Images of VMs.
 
 use std::path::{Path, PathBuf};
 
@@ -7,34 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use super::unpack::UnpackedOva;
 
-/// How much of a digest people are shown.
+/// How many digits of a digest messages have.
 const SHOWN: usize = 12;
 
-/// What a VM is made from.
+/// The image of a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum Source {
     /// An OVA.
     Ova {
-        /// The directory that it was taken apart into.
+        /// The directory with its unpacked parts.
         unpacked: UnpackedOva,
     },
-    /// A root tree alone, for work on the agent: containers only.
-    Tree {
-        /// The tree.
-        tree: PathBuf,
-    },
-    /// An OVA whose virtual hardware boots another system disk, to compare the two.
+    /// A root tree alone, for development of the agent. Containers only.
+    Tree { tree: PathBuf },
+    /// An OVA's virtual hardware with another system disk, to compare the two.
     Disk {
-        /// The directory that the OVA was taken apart into.
+        /// The directory with the OVA's unpacked parts.
         unpacked: UnpackedOva,
-        /// The raw disk; never written to.
+        /// The raw disk. Never written to.
         disk: PathBuf,
     },
 }
 
 impl Source {
-    /// What it is, for people.
+    /// A description for messages.
     pub fn words(&self) -> String {
         match self {
             Self::Ova { unpacked } | Self::Disk { unpacked, .. } => {
@@ -45,7 +42,7 @@ impl Source {
         }
     }
 
-    /// Whether both are the same, wherever an OVA was taken apart.
+    /// Whether both are the same. The directory of an unpacked OVA does not matter.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ova { unpacked }, Self::Ova { unpacked: other }) => unpacked.digest() == other.digest(),
@@ -57,7 +54,6 @@ impl Source {
         }
     }
 
-    /// The root tree.
     pub fn tree(&self) -> PathBuf {
         match self {
             Self::Ova { unpacked } | Self::Disk { unpacked, .. } => unpacked.tree(),
@@ -65,10 +61,10 @@ impl Source {
         }
     }
 
-    /// The raw system disk; never written to.
+    /// The raw system disk. Never written to.
     ///
     /// # Errors
-    /// When there is only a root tree.
+    /// When the source is a root tree.
     pub fn system_disk(&self) -> Result<PathBuf> {
         match self {
             Self::Disk { disk, .. } => Ok(disk.clone()),
@@ -80,7 +76,7 @@ impl Source {
     /// The unified kernel image, for firmware that cannot read the system disk.
     ///
     /// # Errors
-    /// When there is only a root tree.
+    /// When the source is a root tree.
     pub fn kernel_image(&self) -> Result<PathBuf> {
         match self {
             Self::Ova { unpacked } | Self::Disk { unpacked, .. } => Ok(unpacked.kernel_image()),
@@ -88,7 +84,7 @@ impl Source {
         }
     }
 
-    /// The directories of the host that a virtual machine made from it has to see.
+    /// Directories of the host that a virtual machine from this source needs.
     pub fn directories(&self) -> Vec<&Path> {
         match self {
             Self::Ova { unpacked } => vec![unpacked.directory()],

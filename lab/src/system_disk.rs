@@ -1,4 +1,4 @@
-//! A system disk of an image, raw: its partitions, and the root tree in one of them. It knows nothing of OVAs and of who
+//! The raw system disk of an image: its partitions, and the root tree in one of them. Independent of OVAs and of who
 //! uploaded it.
 
 use std::fs::File;
@@ -17,11 +17,11 @@ use super::tools::Tools;
 const EFI_SYSTEM: &str = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B";
 /// The root of an x86-64 system (Discoverable Partitions Specification).
 const ROOT: &str = "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709";
-/// What the header of a GPT begins with, in the second sector (UEFI 2.10, section 5.3.2).
+/// The first bytes of a GPT header, in the second sector (UEFI 2.10, section 5.3.2).
 const GPT: &[u8; 8] = b"EFI PART";
 const SECTOR: u64 = 512;
 
-/// A partition as sfdisk's JSON shows it; numbers are sectors of 512 bytes.
+/// A partition in sfdisk's JSON. Its numbers are sectors of 512 bytes.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Partition {
     start: u64,
@@ -31,15 +31,15 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// In bytes.
+    /// The offset in bytes.
     pub fn offset(&self) -> u64 {
         self.start * SECTOR
     }
 
-    /// What its bytes are, by SHA-256.
+    /// SHA-256 of its content.
     ///
     /// # Errors
-    /// When the disk cannot be read, or ends before its partition.
+    /// When the disk cannot be read, or ends within the partition.
     pub fn digest(&self, raw: &Path) -> anyhow::Result<Sha256> {
         let read = || -> io::Result<(u64, Sha256)> {
             let mut file = File::open(raw)?;
@@ -77,10 +77,10 @@ struct Sfdisk {
     partitiontable: Table,
 }
 
-/// The partitions of a system disk, raw.
+/// The partitions of a raw system disk.
 ///
 /// # Errors
-/// When it has no partition table that can be read.
+/// When it has no readable partition table.
 pub fn partitions(raw: &Path, tools: &Tools) -> anyhow::Result<Vec<Partition>> {
     let directory = raw.parent().context("a disk without a directory")?;
     let text = run(tools.command("sfdisk", &[directory]).arg("--json").arg(raw))?;
@@ -88,23 +88,23 @@ pub fn partitions(raw: &Path, tools: &Tools) -> anyhow::Result<Vec<Partition>> {
     Ok(sfdisk.partitiontable.partitions)
 }
 
-/// The EFI system partition among those of a system disk.
+/// The EFI system partition of a system disk.
 ///
 /// # Errors
-/// There is none.
+/// When it is missing.
 pub fn efi_system(partitions: &[Partition]) -> anyhow::Result<&Partition> {
     find(partitions, EFI_SYSTEM).context("its system disk has no EFI system partition")
 }
 
-/// The root among those of a system disk.
+/// The root partition of a system disk.
 ///
 /// # Errors
-/// There is none.
+/// When it is missing.
 pub fn root(partitions: &[Partition]) -> anyhow::Result<&Partition> {
     find(partitions, ROOT).context("its system disk has no root partition")
 }
 
-/// The root partition of any disk; none if it is no system disk, blank or with other partitions.
+/// The root partition of any disk. `None` if it is blank or has other partitions.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -129,10 +129,10 @@ fn find<'a>(partitions: &'a [Partition], kind: &str) -> Option<&'a Partition> {
     partitions.iter().find(|partition| partition.kind.eq_ignore_ascii_case(kind))
 }
 
-/// Takes the tree out of a root partition into a directory that is not there yet.
+/// Extracts the tree of a root partition into a directory that does not exist yet.
 ///
 /// # Errors
-/// When it holds no erofs, or there is no room; part of the tree may be there then.
+/// When it has no erofs, or there is no space. Part of the tree can remain.
 pub fn extract(raw: &Path, root: &Partition, tree: &Path, tools: &Tools) -> anyhow::Result<()> {
     let directories = [raw.parent(), tree.parent()].map(|parent| parent.context("a path without a directory"));
     let [from, to] = directories;
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_without_a_partition_table_is_no_system_disk() {
+    fn a_disk_without_partition_table_has_no_root() {
         let directory = tempfile::tempdir().unwrap();
         let raw = directory.path().join("disk.raw");
         let tools = Tools::at(Path::new("/"));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_are_known_by_their_types_and_their_bytes() {
+    fn partitions_are_found_by_type() {
         let text = r#"{"partitiontable": {"label": "gpt", "partitions": [
             {"node": "x1", "start": 1, "size": 1, "type": "c12a7328-f81f-11d2-ba4b-00a0c93ec93b", "uuid": "a"},
             {"node": "x2", "start": 2, "size": 2, "type": "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709", "uuid": "b"}]}}"#;

@@ -1,5 +1,5 @@
-//! Tenants: labs of their own on the network of another one. What a lab does for a control cluster it does for a tenant's
-//! control nodes as well; its workers are beside them.
+//! Tenants: separate labs on the network of another lab. A lab's functions for control-plane nodes also serve a
+//! tenant, which has workers in addition.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ impl Lab {
     /// The tenants on this lab's network.
     ///
     /// # Errors
-    /// When the labs cannot be read: what stands on this one is not known then.
+    /// When the labs cannot be read. The tenants are unknown then.
     pub fn tenants(&self) -> anyhow::Result<Vec<Self>> {
         let state = self.directory.path().parent().context("a lab without a directory above it")?.to_owned();
         let mut tenants = Vec::new();
@@ -29,7 +29,7 @@ impl Lab {
                 continue;
             }
             let lab = match Self::open(&state, &name) {
-                // It was ended meanwhile.
+                // Another command has removed it.
                 Err(_) if !Self::exists(&state, &name).unwrap_or_default() => continue,
                 lab => lab?,
             };
@@ -43,7 +43,7 @@ impl Lab {
     /// Opens a tenant.
     ///
     /// # Errors
-    /// When there is no lab of this name, or it is a control cluster.
+    /// When the lab does not exist, or is a control cluster.
     pub fn open_tenant(state: &Path, name: &str) -> anyhow::Result<Self> {
         let lab = Self::open(state, name)?;
         if lab.record.beside.is_none() {
@@ -56,15 +56,15 @@ impl Lab {
         self.record.name_on_host.as_deref().unwrap_or(&self.name)
     }
 
-    /// This lab, as tenants remember it.
+    /// The reference of a tenant to this lab.
     pub(super) fn as_host(&self) -> anyhow::Result<HostLab> {
         if let Some(host) = &self.record.beside {
-            bail!("the lab {} is a tenant beside {}; name a control cluster", self.name, host.lab);
+            bail!("the lab {} is a tenant on the network of {}; name a control cluster", self.name, host.lab);
         }
         Ok(HostLab { lab: self.name.clone(), network: self.on_host().to_owned() })
     }
 
-    /// A tenant's place on this lab's network that no other one has.
+    /// A free index for a tenant on this lab's network.
     pub(super) fn free_place(&self) -> anyhow::Result<u8> {
         let tenants = self.tenants()?;
         let used: Vec<u8> = tenants.iter().filter_map(|lab| Some(lab.plan().tenant.as_ref()?.place)).collect();
@@ -72,16 +72,16 @@ impl Lab {
         free.with_context(|| format!("the lab {} has {TENANTS} tenants, and room for no more", self.name))
     }
 
-    /// What the workers of a tenant are told.
+    /// Settings that all workers of a tenant share.
     ///
     /// # Errors
-    /// When its kubeconfig cannot be had.
+    /// When no kubeconfig is available.
     pub fn site(&self) -> anyhow::Result<Site> {
         let kubeconfig = self.kubeconfig()?;
         let text = fs::read_to_string(&kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
         let authority = Kubeconfig::parse(&text).context("reading the kubeconfig")?.authority;
-        let of_nodes = &self.plan().nodes.first().context("a tenant without control nodes")?.properties;
-        // The DHCP server names it.
+        let of_nodes = &self.plan().nodes.first().context("a tenant without control-plane nodes")?.properties;
+        // The DHCP server announces it.
         let leased = |key: &&str| self.leases_addresses() && *key == keys::GATEWAY;
         let mut site: BTreeMap<String, String> = Site::SHARED
             .into_iter()
@@ -98,27 +98,27 @@ impl Lab {
         self.plan().tenant.as_ref().is_some_and(|tenant| tenant.dhcp)
     }
 
-    /// What runs the workers of a tenant that are made from now on.
+    /// Engine of a tenant's next workers.
     pub fn worker_engine(&self) -> EngineRecord {
         self.record.workers.unwrap_or_else(|| self.replacements())
     }
 
-    /// Has the workers of a tenant that are made through this value run by something else than before. The next command knows
-    /// nothing of it until that is [kept](Self::keep_worker_engine).
+    /// Chooses another engine for the workers that are created through this value. Later commands use it only after
+    /// [`Lab::keep_worker_engine`].
     pub fn choose_worker_engine(&mut self, engine: EngineRecord) {
         self.record.workers = Some(engine);
     }
 
-    /// Has all workers that are made from now on run by what was chosen: for who may change them.
+    /// Stores the chosen engine of the next workers. The caller must hold their lease.
     ///
     /// # Errors
-    /// When that cannot be remembered.
+    /// When the record cannot be written.
     pub fn keep_worker_engine(&self) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         records::save(&self.directory.record(), &self.record)
     }
 
-    /// The addresses that the workers of a tenant are given; none where they ask for one by DHCP.
+    /// The static addresses of a tenant's workers. `None` with DHCP.
     pub fn worker_addresses(&self) -> Option<Addresses> {
         let tenant = self.plan().tenant.as_ref().filter(|tenant| !tenant.dhcp)?;
         Some(Addresses { first: tenant.first_worker, last: tenant.last_worker, prefix: tenant.prefix })
@@ -126,11 +126,10 @@ impl Lab {
 }
 
 impl Source {
-    /// What a tenant's control nodes are told beside what those of a control cluster are, where the form of this image asks
-    /// for it.
+    /// Additional properties of a tenant's control-plane nodes, as far as the image's form has them.
     ///
     /// # Errors
-    /// When its form cannot be read.
+    /// When the form cannot be read.
     pub(super) fn tenant_properties(&self, services: &str) -> anyhow::Result<BTreeMap<String, String>> {
         let role = Role::TenantControlPlane.to_string();
         let mut told = BTreeMap::new();
@@ -156,7 +155,7 @@ mod tests {
     use super::super::{BlankVm, Hardware, LeaseRequest, NewVm, Record, fixture};
     use super::*;
 
-    /// A lab as its directory remembers it; nothing of it is on the host.
+    /// A lab with a directory only. Nothing of it exists on the host.
     fn lab(state: &Path, name: &str, beside: Option<(HostLab, u8)>) -> Lab {
         let (beside, tenant) = beside.unzip();
         let wishes = LabSpec { name: name.to_owned(), nodes: 1, tenant, ..LabSpec::default() };
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_share_the_network_of_their_lab_and_each_has_a_place_of_its_own() {
+    fn tenants_share_a_network_and_have_their_places() {
         let state = tempfile::tempdir().unwrap();
         let host = lab(state.path(), "one", None);
         let other = lab(state.path(), "two", None);
@@ -180,14 +179,14 @@ mod tests {
         names.sort();
         assert_eq!((names, host.free_place().unwrap()), (vec!["blue".to_owned(), "red".to_owned()], 1));
         assert_eq!((other.tenants().unwrap().len(), other.free_place().unwrap()), (0, 0));
-        // A tenant is found by its name as any lab, and has none of its own.
+        // A tenant is found by its name as any lab, and has no tenants.
         assert_eq!(Lab::open_tenant(state.path(), "blue").unwrap().plan().nodes[0].name, "blue-cp1");
         let no_tenant = Lab::open_tenant(state.path(), "one").err().unwrap().to_string();
         assert!(no_tenant.contains("is no tenant"), "{no_tenant}");
-        assert!(first.as_host().unwrap_err().to_string().contains("is a tenant beside one"));
+        assert!(first.as_host().unwrap_err().to_string().contains("is a tenant on the network of one"));
     }
 
-    /// Its network is gone when this is dropped.
+    /// Removes its network when dropped.
     struct OnHost(Lab);
 
     impl Drop for OnHost {
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_a_reboot_has_taken_is_there_again_once_a_vm_is_powered_on() {
+    fn power_on_creates_a_lost_network_again() {
         let state = tempfile::tempdir().unwrap();
         let name = format!("r{}", std::process::id());
         let host = OnHost(lab(state.path(), &name, None));
@@ -224,18 +223,18 @@ mod tests {
             let seen = ip(&format!("-n kaas.{} address show lab", host.0.on_host())).unwrap();
             assert!(seen.contains(&host.0.plan().bridge), "{seen}");
             lab.network.remove().unwrap();
-            // Nothing can be run from this tree: what comes before that is done.
+            // This tree has no program to run. The steps before that are done.
             lab.power_on("cp1").unwrap_err();
             assert!(lab.network.exists(), "it was not made");
             lab.network.remove().unwrap();
         }
         records::save(&host.0.directory.record(), &Record { name_on_host: None, ..host.0.record.clone() }).unwrap();
         let why = format!("{:#}", tenant.power_on("cp1").unwrap_err());
-        assert!(why.contains("is another one than blue was made beside"), "{why}");
+        assert!(why.contains("is not the one that blue was made for"), "{why}");
     }
 
     #[test]
-    fn control_nodes_are_told_what_their_form_asks_for_and_their_role_where_their_image_has_several() {
+    fn control_plane_nodes_get_properties_of_their_form() {
         let state = tempfile::tempdir().unwrap();
         let tenant =
             plan(&LabSpec { name: "t".to_owned(), nodes: 1, tenant: Some(0), ..LabSpec::default() }, "s").unwrap();
@@ -249,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn what_workers_are_told_as_control_nodes_are_is_theirs_to_use() {
+    fn shared_properties_of_workers_are_valid_for_workers() {
         for key in Site::SHARED.into_iter().chain([keys::CLUSTER_CA_HASH, keys::TIMEOUT_FACTOR]) {
             assert!(keys::find(key).unwrap().need(Role::Worker).is_some(), "{key}");
         }
     }
 
     #[test]
-    fn workers_get_addresses_that_are_no_control_nodes() {
+    fn workers_have_other_addresses_than_control_plane_nodes() {
         let state = tempfile::tempdir().unwrap();
         let host = lab(state.path(), "one", None);
         assert_eq!(host.worker_addresses(), None);
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_are_made_from_now_on_are_run_by_what_was_said_last() {
+    fn the_next_workers_use_the_chosen_engine() {
         let state = tempfile::tempdir().unwrap();
         let host = lab(state.path(), "one", None);
         let mut tenant = lab(state.path(), "blue", Some((host.as_host().unwrap(), 0)));
@@ -288,13 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn the_only_control_node_is_not_replaced_and_neither_is_an_unknown_one() {
+    fn the_only_node_is_not_replaced() {
         let state = tempfile::tempdir().unwrap();
         let host = lab(state.path(), "one", None);
         let tenant = lab(state.path(), "blue", Some((host.as_host().unwrap(), 0)));
         let asking = LeaseRequest { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} };
         let refused = |node: &str| tenant.replace_node(node, &BlankVm::default(), &asking).unwrap_err().to_string();
-        assert!(refused("blue-cp1").contains("is the only control node"));
-        assert!(refused("blue-cp2").contains("no control node blue-cp2; it has blue-cp1"));
+        assert!(refused("blue-cp1").contains("is the only control-plane node"));
+        assert!(refused("blue-cp2").contains("no control-plane node blue-cp2; it has blue-cp1"));
     }
 }

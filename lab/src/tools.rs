@@ -1,5 +1,5 @@
-//! Programs from the tools tree: QEMU, firmware, erofs-utils. They run in the
-//! tree through bubblewrap and see of the host only what they are shown.
+//! Programs of the tools tree: QEMU, firmware, erofs-utils. They run in the tree through bubblewrap and can access
+//! only the named directories of the host.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,15 +30,15 @@ impl Tools {
         Ok(place)
     }
 
-    /// One of the tree's programs, which may read and write `directories` of the
-    /// host and use its devices. It lives on when this command ends.
+    /// A program of the tree that may read and write `directories` of the host and use its devices. It continues when
+    /// this command ends.
     pub fn command(&self, name: &str, directories: &[&Path]) -> Command {
         self.run(&[], name, directories)
     }
 
-    /// As [`Tools::command`], but it ends when what was started is killed, and with the thread that starts it.
+    /// As [`Tools::command`], but it ends when the started process is killed, or the thread that started it ends.
     pub fn short_command(&self, name: &str, directories: &[&Path]) -> Command {
-        // Killing bubblewrap kills the first process of the namespace, and with it every other one.
+        // A killed bubblewrap ends the first process of the namespace, and with it all others.
         self.run(&["--die-with-parent", "--unshare-pid"], name, directories)
     }
 
@@ -70,7 +70,7 @@ mod tests {
     use crate::process::ProcessId;
     use crate::wait::until;
 
-    /// Starts `sleep` from this host's own programs, kills what was started, and returns the program's process.
+    /// Starts `sleep` of this host, kills the started process, and returns the program's process.
     fn killed(command: impl Fn(&Tools) -> Command, argument: &str) -> ProcessId {
         let mut child = command(&Tools::at(Path::new("/"))).arg(argument).spawn().unwrap();
         let is_sleep = |id: &ProcessId| {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_command_ends_with_what_was_started_and_another_one_lives_on() {
+    fn a_short_command_ends_and_another_continues() {
         let argument = |number: u32| format!("{number}.{}", std::process::id());
         let lasting = killed(|tools| tools.command("sleep", &[]), &argument(3601));
         assert!(lasting.is_running());

@@ -1,5 +1,4 @@
-//! An OVA taken apart for the engines, once for each OVA: its descriptor, its
-//! system disk as a raw image, the kernel image and the root tree.
+//! Unpacks an OVA for the engines, once for each OVA: descriptor, raw system disk, kernel image and root tree.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,27 +15,25 @@ use super::host::run;
 use super::system_disk;
 use super::tools::Tools;
 
-/// Where the firmware looks for what to start on a removable medium.
+/// Path of the program that the firmware starts on a removable medium.
 const REMOVABLE_PATH: &str = "::/EFI/BOOT/BOOTX64.EFI";
 
-/// What the names of directories begin with that are being made.
+/// Name prefix of directories during their creation.
 const NEW: &str = "new-";
-/// What the names of directories begin with that are being removed.
+/// Name prefix of directories during their removal.
 const GONE: &str = "gone-";
 
-/// An OVA taken apart.
+/// An unpacked OVA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnpackedOva {
     directory: PathBuf,
 }
 
 impl UnpackedOva {
-    /// Takes an OVA apart into a directory below `cache`, or finds it there.
-    /// `say` is told what is being done.
+    /// Unpacks an OVA into a directory below `cache`, or finds it there. `say` is called with each step.
     ///
     /// # Errors
-    /// When the OVA is damaged or is no appliance of this project, or there is
-    /// no room; nothing of it is left then.
+    /// When the OVA is damaged or no appliance of this project, or there is no space. Nothing of it remains.
     pub fn ensure(ova: &Path, cache: &Path, tools: &Tools, say: &dyn Fn(&str)) -> anyhow::Result<Self> {
         let attempt = || format!("unpacking {}", ova.display());
         let archive = Archive::open(ova).with_context(attempt)?;
@@ -54,7 +51,7 @@ impl UnpackedOva {
             let new = tempfile::Builder::new().prefix(NEW).tempdir_in(cache)?;
             fs::write(new.path().join("descriptor.ovf"), archive.descriptor_xml()?)?;
             unpack(&archive, &descriptor, new.path(), tools, say).with_context(attempt)?;
-            // After a power cut the directory under its name is whole or not there.
+            // After a power cut, the directory under its final name is complete or missing.
             nix::unistd::syncfs(File::open(new.path())?).context("writing the unpacked OVA out")?;
             fs::rename(new.path(), &directory)?;
         }
@@ -65,7 +62,7 @@ impl UnpackedOva {
         Ok(unpacked)
     }
 
-    /// What was unpacked below `cache` of the OVA with this digest, if it is there. It counts as used now.
+    /// The unpacked OVA with this digest below `cache`, marked as used now.
     ///
     /// # Errors
     /// When the cache cannot be read.
@@ -79,23 +76,22 @@ impl UnpackedOva {
         Ok(Some(found))
     }
 
-    /// Notes that it is in use: what was used a short time ago is not removed.
+    /// Marks it as used: a recently used one is not removed.
     fn is_used(&self) -> anyhow::Result<()> {
         Ok(File::open(&self.directory)?.set_modified(SystemTime::now())?)
     }
 
-    /// What was unpacked to a directory, if it is there still.
+    /// The unpacked OVA in a directory, if it still exists.
     pub fn at(directory: &Path) -> Option<Self> {
         let whole = directory.join("descriptor.ovf").exists();
         whole.then(|| Self { directory: directory.to_owned() })
     }
 
-    /// The OVA by content: SHA-256 over its manifest's digests, in hexadecimal.
+    /// SHA-256 of its manifest's digests, in hexadecimal. It identifies the OVA by content.
     pub fn digest(&self) -> &str {
         self.directory.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
-    /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -120,24 +116,23 @@ impl UnpackedOva {
         self.directory.join("kernel.efi")
     }
 
-    /// The root tree.
     pub fn tree(&self) -> PathBuf {
         self.directory.join("tree")
     }
 }
 
-/// The cache's lock.
+/// Locks the cache.
 fn locked(cache: &Path) -> anyhow::Result<File> {
     let lock = File::options().create(true).truncate(false).write(true).open(cache.join("lock"))?;
     lock.lock().context("waiting for another command that unpacks an OVA")?;
     Ok(lock)
 }
 
-/// Another command may be about to make a lab from an OVA that was used this recently.
+/// How long a used one is kept: another command may be about to create a lab from it.
 const RECENT: Duration = Duration::from_secs(60 * 60);
 
-/// Moves what was unpacked of other OVAs out of the way, but for the last one used, those that were used a short time
-/// ago and those that labs are made from: each takes more than a gigabyte.
+/// Marks other unpacked OVAs for removal: each has more than a gigabyte. Keeps the last used one, recently used ones,
+/// and those of labs.
 fn forget_others(cache: &Path, own: &Path) -> anyhow::Result<()> {
     let labs = fs::read_dir(state_directory()?).into_iter().flatten().flatten();
     let mut records = Vec::new();
@@ -166,8 +161,7 @@ fn forget_others(cache: &Path, own: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes what is in nobody's use: what was moved out of the way, and what a command that was cut off left half made.
-/// The lock is held.
+/// Removes directories that are marked for removal or incomplete. The caller holds the lock.
 fn clear_left(cache: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(cache)? {
         let path = entry?.path();
@@ -211,7 +205,7 @@ fn unpack(
 mod tests {
     use super::*;
 
-    /// A directory as [`unpack`] makes it, last used so long ago.
+    /// A directory as [`unpack`] leaves it, with this age of its last use.
     fn unpacked(cache: &Path, name: &str, age: Duration) -> PathBuf {
         let directory = cache.join(name);
         fs::create_dir_all(directory.join("tree")).unwrap();
@@ -221,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_by_its_digest_is_whole_and_counts_as_used() {
+    fn complete_ovas_are_found_and_marked_as_used() {
         let cache = tempfile::tempdir().unwrap();
         assert_eq!(UnpackedOva::find(&cache.path().join("none yet"), "own").unwrap(), None);
         let (own, other) = (unpacked(cache.path(), "own", RECENT * 3), unpacked(cache.path(), "other", RECENT * 2));
@@ -233,12 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn old_ones_go_at_once_and_recent_ones_stay() {
+    fn old_ones_are_removed_and_recent_ones_stay() {
         let cache = tempfile::tempdir().unwrap();
         let of = |name: &str, age: Duration| unpacked(cache.path(), name, age);
         let own = of("own", Duration::ZERO);
         let (recent, last, old) = (of("recent", RECENT / 2), of("last", RECENT * 2), of("old", RECENT * 3));
-        // What a command that was killed left behind is never taken for an unpacked OVA.
+        // A directory that an interrupted command left is not an unpacked OVA.
         let half = [of("new-1", Duration::ZERO), of("gone-2", Duration::ZERO)];
         forget_others(cache.path(), &own).unwrap();
         assert!(cache.path().join("gone-old").is_dir(), "it is out of the way in one step");

@@ -1,17 +1,17 @@
-//! Waits on conditions, never for a fixed time.
+//! Waits for conditions, never for a fixed time.
 
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
-/// How often a condition is looked at.
+/// Longest pause between two checks of a condition.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Waits until `condition` holds, at most `limit`.
 ///
 /// # Errors
-/// When it does not hold in time, with the last error that looking at it
-/// gave: an error on the way means "not yet".
+/// When it does not hold in time. The error has the last error of the condition: an error before that means "not
+/// yet".
 pub fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
     let mut interval = Duration::from_millis(5);
     let started = Instant::now();
@@ -32,7 +32,7 @@ pub fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> anyhow:
     }
 }
 
-/// Like [`until`], for a condition that yields something once it holds.
+/// As [`until`], for a condition that yields a value.
 ///
 /// # Errors
 /// As [`until`].
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_on_the_way_is_not_the_end() {
+    fn an_error_before_the_limit_is_no_failure() {
         let mut looks = 0;
         let got = obtain("the third look", Duration::from_secs(600), || {
             looks += 1;

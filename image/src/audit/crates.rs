@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_advisory_of_a_crate_is_a_row_and_a_missing_database_is_no_success() {
+    fn advisories_become_rows_and_missing_databases_are_unchecked() {
         let mut report = Report::default();
         let line = r#"{"type":"diagnostic","fields":{"severity":"error","graphs":[{"Krate":{"name":"a","version":"1.0.0"}}],"advisory":{"id":"RUSTSEC-2026-1","package":"a","title":"t","aliases":["CVE-2026-1"]}}}"#;
         let end = r#"{"type":"summary","fields":{"advisories":{"errors":1}}}"#;

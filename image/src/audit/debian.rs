@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_newer_kernel_is_a_row_though_its_package_has_another_name() {
+    fn a_newer_kernel_under_another_name_is_found() {
         let kernel = |version: &str| Package {
             name: format!("linux-image-{version}-cloud-amd64"),
             version: format!("{version}-1"),

@@ -49,7 +49,7 @@ fn found(database: &Database, go: &str, version: &str, functions: &[&str]) -> St
 }
 
 #[test]
-fn advisories_of_modules_are_decided_by_the_linked_functions() {
+fn advisories_of_modules_depend_on_linked_functions() {
     let files = tempfile::tempdir().unwrap();
     let database = database(files.path());
     let found = |functions: &[&str]| found(&database, "1.27.2", "v1.1.1", functions);
@@ -61,7 +61,7 @@ fn advisories_of_modules_are_decided_by_the_linked_functions() {
 }
 
 #[test]
-fn an_advisory_of_etcds_repository_is_one_of_its_modules() {
+fn advisories_of_etcds_repository_concern_its_module() {
     let files = tempfile::tempdir().unwrap();
     let text = r#"{"id":"GO-7","affected":[{"package":{"name":"go.etcd.io/etcd/v3"},"ranges":[{"events":[{"introduced":"0"},{"fixed":"3.6.9"}]}]}]}"#;
     std::fs::write(files.path().join("GO-7.json"), text).unwrap();
@@ -90,7 +90,7 @@ fn an_old_database_is_a_row() {
 }
 
 #[test]
-fn a_version_is_affected_from_its_introduction_to_its_fix() {
+fn versions_are_affected_from_introduction_to_fix() {
     let files = tempfile::tempdir().unwrap();
     let database = database(files.path());
     let found = |version: &str, go: &str| found(&database, go, version, &[]);
@@ -112,7 +112,7 @@ fn judgement(advisory: &str, component: &str, expires: &str) -> Judgement {
 }
 
 #[test]
-fn unjudged_and_expired_are_told_apart() {
+fn unjudged_and_expired_advisories_differ() {
     let now: SystemTime = humantime::parse_rfc3339("2026-06-01T00:00:00Z").unwrap();
     let judged = |judgements: &[Judgement]| {
         let row = |id: &str| Row {

@@ -1,5 +1,5 @@
-//! Clears the cache: removes what no build has used for a while of the stages, of the packages and of the other places that
-//! grow. Knows of those only how their entries are called and by which lock they are in use; all else stays.
+//! Cleans the cache: removes results, packages and other entries that no build has used for a time. Knows their names
+//! and locks only. All other files stay.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,29 +13,30 @@ use super::{
     Cache, Discarded, PACKAGES, PendingRemoval, Spared, Stage, age, entries, failed, is_directory, lock_of, results,
 };
 
-/// What Cargo compiles of the clones and of the images, and what go compiles of components.
+/// Output of compilers: Cargo's for clones and for images, go's for components.
 const COMPILED: [&str; 3] = ["target", "cargo", GO];
-/// What is made has been locked after so long.
+/// A new entry is locked within this time.
 const MOMENT: Duration = Duration::from_secs(60);
-/// So long a package is kept that no build uses, when builds come and go.
+/// Packages unused for this time are removed during builds.
 const UNUSED: Duration = Duration::from_secs(60 * 24 * 3600);
 
-/// A place in the cache that others than stages fill. Whoever works with one of its entries holds a lock on the entry's
-/// directory (flock(2)) meanwhile.
+/// A directory of the cache that stages do not fill. A process that uses an entry holds a lock on the entry's
+/// directory (flock(2)).
 struct Place {
     directory: &'static str,
     is_entry: fn(&str) -> bool,
-    /// Whether it is of no more use as soon as nobody works with it. What stays useful notes its use as its time.
+    /// Whether an entry is useless when it is not locked. For other entries, the time of the last use is their
+    /// modification time.
     temporary: bool,
 }
 
 const PLACES: [Place; 4] = [
-    // Trees of commits that upgrades are tried from, and half of one: `.ci/earlier`.
+    // Trees of commits that upgrades start from, and incomplete ones: `.ci/earlier`.
     Place { directory: "earlier", is_entry: is_commit, temporary: false },
     Place { directory: "earlier", is_entry: |name| name.starts_with(".work-"), temporary: true },
-    // One of each version: `.ci/deny`.
+    // One for each version: `.ci/deny`.
     Place { directory: "cargo-deny", is_entry: is_version, temporary: false },
-    // Trees of the machines that `make cold` and scenarios make: `trixie-1234-AbCdEf`, by the number of the process.
+    // Trees of the machines of `make cold` and scenarios: `trixie-1234-AbCdEf`, by PID.
     Place { directory: "lab/bare", is_entry: is_machine, temporary: true },
 ];
 
@@ -52,14 +53,14 @@ fn is_machine(name: &str) -> bool {
     name.split('-').count() == 3 && process.parse::<u32>().is_ok()
 }
 
-/// What [`Cache::clean`] did.
+/// The result of [`Cache::clean`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// How many results went, by the name of their stage; what went of other places as well.
+    /// Number of removed results by stage, and of removed entries by directory.
     pub removed: Vec<(&'static str, usize)>,
-    /// The room they took on the disk, in bytes.
+    /// Their size on the disk, in bytes.
     pub bytes: u64,
-    /// Of which stages and places something was old enough to go and stayed, because it is in use.
+    /// Stages and directories with old entries that are in use.
     pub in_use: Vec<&'static str>,
 }
 
@@ -68,7 +69,7 @@ impl Cleaned {
         let (is_gone, removed) = match discarded {
             Discarded::Out(removed) => (true, Some(removed)),
             Discarded::InUse => (false, None),
-            // What another command has removed is that one's to tell of.
+            // Another command has removed it, and reports it.
             Discarded::Vanished => return None,
         };
         let known = self.removed.iter_mut().find(|(known, _)| *known == name);
@@ -83,12 +84,11 @@ impl Cleaned {
 }
 
 impl Cache {
-    /// Removes every result of the build's stages, every package, and every entry of the other places that grow, that
-    /// no build has used for `unused`. What a command that runs or anybody else uses stays, and so does everything in
-    /// the cache directory that belongs to none of them: what Cargo builds, and what the lab unpacks.
+    /// Removes every result, every package and every other growing entry that no build has used for `unused`. Entries
+    /// in use stay, and so do all other files in the cache, such as Cargo's builds and the lab's unpacked OVAs.
     ///
     /// # Errors
-    /// When it is not known what others use, the cache cannot be read, or something in it cannot be removed.
+    /// When the entries in use are unknown, the cache is not readable, or an entry cannot be removed.
     pub fn clean(&self, unused: Duration) -> Result<Cleaned> {
         let spared = self.spared()?;
         let mut cleaned = Cleaned::default();
@@ -100,7 +100,7 @@ impl Cache {
             let lock = lock_of(&directory)?;
             let is_free = lock.try_lock().is_ok();
             let mut removed = Vec::new();
-            // Looked at under the lock: what another command takes up or removes before that is seen so.
+            // Under the lock, no other command begins to use a result or removes one.
             for result in results(&directory)?.iter().filter(|result| age(result) >= unused) {
                 let goes = if is_free && !spared.has(result) { self.discard(result)? } else { Discarded::InUse };
                 removed.extend(cleaned.note(name, goes));
@@ -111,7 +111,7 @@ impl Cache {
         for place in &PLACES {
             self.clean_place(place, unused, &spared, &mut cleaned)?;
         }
-        // What a build that failed has left.
+        // A failed build may have left it.
         let compiled = self.root.join(GO);
         if is_directory(&compiled) && age(&compiled) >= unused {
             self.clean_compiled(GO, &mut cleaned)?;
@@ -135,7 +135,7 @@ impl Cache {
         Ok(())
     }
 
-    /// As [`Cache::clean`] of everything, and what Cargo and go have compiled as well, unless they are at work.
+    /// As [`Cache::clean`] of everything, and also removes the output of Cargo and go, unless they run.
     pub fn clean_all(&self) -> Result<Cleaned> {
         let mut cleaned = self.clean(Duration::ZERO)?;
         for name in COMPILED {
@@ -146,7 +146,7 @@ impl Cache {
         Ok(cleaned)
     }
 
-    /// Removes what go has compiled, unless it is at work, and nothing else: all that is built with it is made.
+    /// Removes the output of go only, unless it runs. Built components stay.
     pub fn clean_compiled_by_go(&self) -> Result<Cleaned> {
         let mut cleaned = Cleaned::default();
         if is_directory(&self.root.join(GO)) {
@@ -164,8 +164,8 @@ impl Cache {
         Ok(())
     }
 
-    /// What is locked while a compiler works in a directory: `.ci/cargo` and builds of components lock a file beside it, the
-    /// build of the agent its sources.
+    /// The lock of a compiler's directory. `.ci/cargo` and builds of components lock a file next to the directory,
+    /// the build of the agent locks its sources.
     fn compiler_lock(&self, name: &str) -> Result<File> {
         if name == "cargo" {
             let sources = self.root.join("sources");
@@ -175,8 +175,8 @@ impl Cache {
         self.lock_beside(name)
     }
 
-    /// Removes packages that no build has used for two months, all but those that are `wanted` now, unless another
-    /// command uses packages.
+    /// Removes packages that no build has used for two months, except those that are `wanted`. Does nothing while
+    /// another command uses packages.
     pub fn prune_packages(&self, wanted: impl Fn(&Path) -> bool) -> Result<()> {
         let directory = self.packages();
         let lock = lock_of(&directory)?;
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cleaning_takes_stages_and_packages_and_nothing_else() {
+    fn clean_removes_only_stages_and_packages() {
         let directory = tempfile::tempdir().unwrap();
         let mut made = 0;
         let (old, new) = {
@@ -215,7 +215,7 @@ mod tests {
             path
         };
         let package = write(&format!("packages/{digest}.deb"));
-        // What the lab and Cargo keep, what nobody here knows, and what is in a stage's directory without a digest.
+        // Files of the lab and of Cargo, unknown files, and files of a stage without a digest.
         let foreign: Vec<_> = [
             &format!("lab/{digest}/disk.raw"),
             "target/debug/kaas",
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn cleaning_leaves_what_a_command_that_runs_uses() {
+    fn clean_keeps_results_of_running_commands() {
         let directory = tempfile::tempdir().unwrap();
         let running = Cache::at(directory.path()).unwrap();
         let place = build(&running, "a", &mut 0);
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(clean(), Cleaned { in_use: vec!["tools", "packages"], ..Cleaned::default() });
         assert!(place.exists() && package.exists());
 
-        // A stage at work, whose result is not there yet.
+        // A running stage without a result.
         drop(running);
         let lock = lock_of(&directory.path().join("tools")).unwrap();
         lock.lock().unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn cleaning_leaves_what_labs_use() {
+    fn clean_keeps_results_that_labs_use() {
         let directory = tempfile::tempdir().unwrap();
         let cache = || Cache::sparing(directory.path(), used).unwrap();
         let place = build(&cache(), "a", &mut 0);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_command_has_removed_is_no_error() {
+    fn a_result_that_vanished_is_no_error() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
         let gone = make(directory.path(), "lab/bare/trixie-7-abc");
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(cleaned, Cleaned::default());
     }
 
-    /// Makes a directory with a file in it in the cache, an hour old.
+    /// Creates a directory with a file in the cache, one hour old.
     fn make(root: &Path, place: &str) -> PathBuf {
         let place = root.join(place);
         fs::create_dir_all(&place).unwrap();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_beside_the_stages_goes_unless_it_is_new_or_in_use() {
+    fn old_entries_of_other_directories_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         let (one, other) = ("ab".repeat(20), "cd".repeat(20));
@@ -318,7 +318,7 @@ mod tests {
 
         let cache = Cache::at(root).unwrap();
         let cleaned = cache.clean(Duration::from_secs(2 * 3600)).unwrap();
-        // What is temporary is nobody's any more.
+        // Unlocked temporary entries.
         assert_eq!(cleaned.removed, [("earlier", 1), ("lab/bare", 1)]);
         assert!(!dead.exists() && !ended.exists() && one.exists() && old.exists());
         let cleaned = cache.clean(Duration::ZERO).unwrap();
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(cleaned.in_use, ["earlier", "cargo-deny", "lab/bare"]);
         assert!(cleaned.bytes >= 10_000 && !one.exists() && !old.exists());
         assert!([other, living, new, running].iter().chain(&foreign).all(|place| place.exists()));
-        // What has just been made may not be locked yet.
+        // A new entry may not be locked yet.
         let made = root.join("lab/bare/trixie-10-abc");
         fs::create_dir(&made).unwrap();
         cache.clean(Duration::ZERO).unwrap();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cargo_compiles_goes_when_all_is_to_go_and_nobody_compiles() {
+    fn clean_all_removes_idle_compiler_output() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
         let place = build(&cache, "a", &mut 0);
@@ -358,11 +358,11 @@ mod tests {
     }
 
     #[test]
-    fn what_go_compiled_goes_alone_when_it_is_asked_for_and_with_all_that_is_old() {
+    fn gos_output_is_removed_alone_or_when_old() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
         let [target, go] = ["target", GO].map(|name| make(directory.path(), name));
-        // An hour old.
+        // One hour old.
         assert_eq!(cache.clean(Duration::from_secs(2 * 3600)).unwrap(), Cleaned::default());
         let compiles = cache.lock_beside(GO).unwrap();
         compiles.lock_shared().unwrap();
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_that_no_build_has_used_for_long_give_way() {
+    fn unused_old_packages_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
         let [old, wanted, new] =

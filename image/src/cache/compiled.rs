@@ -1,6 +1,6 @@
-//! What go has compiled of components. It takes more room than all else in the cache, and is of use while components are
-//! made: for the next one of the same build, of the other spec, of an earlier version, or after a build that was cut. It goes
-//! when somebody says that all of them are made, or with a build that makes none and finds that none has wanted it for long.
+//! The output of go for components. It is larger than all other parts of the cache. It is useful for the next
+//! component, spec or version, and after an interrupted build. It is removed on request, or by a build that compiles
+//! nothing and finds it old.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,12 +16,12 @@ use crate::caller;
 /// Its directory in the cache.
 pub(super) const GO: &str = "go-build";
 
-/// What the kernel calls this boot (random(4)): another one after each.
+/// ID of this boot (random(4)). Each boot has another one.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-/// Its length with the line's end.
+/// Its length with the newline.
 const BOOT_LENGTH: usize = 37;
 
-/// Where go keeps what it compiles. It stays until the value is dropped.
+/// The directory of go's output, locked until the value is dropped.
 pub struct Compiled {
     path: PathBuf,
     _lock: File,
@@ -34,15 +34,15 @@ impl Compiled {
 }
 
 impl Cache {
-    /// Where go keeps what it compiles. Builds that run at the same time share it.
+    /// The directory of go's output. Builds that run at the same time share it.
     pub fn compiled_by_go(&self) -> Result<Compiled> {
         let boot = fs::read_to_string(BOOT).with_context(|| format!("reading {BOOT}"))?;
         self.compiled_in_boot(&boot)
     }
 
-    /// As [`Cache::compiled_by_go`]. What is there from before this boot goes: go has nothing written to the disk, and looks at
-    /// no more than the length of what it finds. After a power cut an object of the right length and with nothing in it would
-    /// come into a component that is kept for whole.
+    /// As [`Cache::compiled_by_go`], but first removes output from before this boot. go does not sync its files, and
+    /// checks only the length of what it finds. After a power cut, an empty object of the right length could become
+    /// part of a component in the cache.
     fn compiled_in_boot(&self, boot: &str) -> Result<Compiled> {
         let locking = || format!("locking {GO} of the cache");
         let path = self.root.join(GO);
@@ -56,24 +56,23 @@ impl Cache {
             lock.lock().with_context(locking)?;
             // Another build may have been first.
             if noted_boot(&lock).with_context(locking)? != boot {
-                empty(&path)
-                    .with_context(|| format!("clearing {} of what was there before this boot", path.display()))?;
+                empty(&path).with_context(|| format!("clearing {} of files from before this boot", path.display()))?;
                 note_boot(&lock, boot).with_context(locking)?;
             }
             lock.unlock().with_context(locking)?;
         }
         fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
-        // A build of root's may have left it.
+        // A build as root may have created it.
         caller::lend(&path)?;
         touch(&path);
         Ok(Compiled { path, _lock: lock })
     }
 
-    /// Removes what go has compiled when no build has begun to use it for `unused`, unless one works with it. A link in its
-    /// place stays, and so does what it leads to: somebody has put it there for want of room here.
+    /// Removes go's output if no build has begun to use it for `unused`, unless one uses it now. Keeps a link and its
+    /// target: the user has put it there because of space.
     pub fn forget_compiled_by_go(&self, unused: Duration) {
         let path = self.root.join(GO);
-        // Let go of, lock and all, before it is removed.
+        // The lock is released before the removal.
         let removed = self.lock_beside(GO).and_then(|lock| {
             if is_directory(&path) && age(&path) >= unused && lock.try_lock().is_ok() {
                 return self.discard(&path);
@@ -85,7 +84,7 @@ impl Cache {
         }
     }
 
-    /// The file beside a directory of a compiler that is locked while it is at work.
+    /// The lock file next to a compiler's directory.
     pub(super) fn lock_beside(&self, name: &str) -> Result<File> {
         let path = self.root.join(format!("{name}.lock"));
         let lock = File::options().create(true).read(true).append(true).open(&path);
@@ -95,7 +94,7 @@ impl Cache {
     }
 }
 
-/// The boot that the lock's file names: that in which all was compiled that is there.
+/// The boot ID in the lock file: that of the output in the directory.
 fn noted_boot(lock: &File) -> io::Result<String> {
     let mut noted = vec![0; BOOT_LENGTH + 1];
     let length = lock.read_at(&mut noted, 0)?;
@@ -107,7 +106,7 @@ fn note_boot(mut lock: &File, boot: &str) -> io::Result<()> {
     lock.write_all(boot.as_bytes())
 }
 
-/// Removes what go keeps in its cache, directories of two hexadecimal digits (cmd/go/internal/cache), and nothing else:
+/// Removes the entries of go's cache only, which are directories of two hexadecimal digits (cmd/go/internal/cache):
 /// it may be behind a link.
 fn empty(cache: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(cache) {
@@ -129,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_go_has_compiled_goes_when_nobody_builds_with_it() {
+    fn gos_output_is_removed_when_unused() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
         let forget = || cache.forget_compiled_by_go(Duration::ZERO);
@@ -143,12 +142,12 @@ mod tests {
         drop(another);
         forget();
         assert!(!object.exists());
-        // The next build makes it anew.
+        // The next build creates it again.
         assert!(cache.compiled_by_go().unwrap().path().is_dir());
     }
 
     #[test]
-    fn what_was_compiled_before_a_power_cut_is_not_used() {
+    fn output_from_before_a_power_cut_is_removed() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
         let boots = ["1", "2"].map(|digit| format!("{}\n", digit.repeat(BOOT_LENGTH - 1)));
@@ -164,7 +163,7 @@ mod tests {
         drop(another);
         cache.compiled_in_boot(&boots[1]).unwrap();
         assert!(!object.exists() && other.exists());
-        // An earlier release noted no boot, and neither did one whose note the power cut took.
+        // An earlier release recorded no boot ID. A power cut can also lose the record.
         fs::create_dir_all(object.parent().unwrap()).unwrap();
         File::create(directory.path().join(format!("{GO}.lock"))).unwrap();
         cache.compiled_in_boot(&boots[1]).unwrap();
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_where_there_is_room_stays_and_keeps_what_it_leads_to() {
+    fn a_link_and_its_target_are_kept() {
         let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let cache = Cache::at(directory.path()).unwrap();
         let link = directory.path().join(GO);

@@ -1,5 +1,5 @@
-//! The key of a result: a digest of everything that went into it, and which files and directories of the host those were,
-//! so that one that changes while the result is made is noticed. Knows nothing of where results are kept.
+//! The key of a result: a digest of all its inputs. It remembers the input files and directories of the host, to
+//! detect changes during a build. Independent of where results are stored.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::Stage;
 
-/// The key of a stage's result. Two are equal when their digests are, wherever what went into them lies.
+/// The key of a stage's result. Two keys are equal if their digests are, whatever the paths of their inputs.
 #[derive(Clone, Debug)]
 pub struct Key {
     stage: Stage,
@@ -26,7 +26,7 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
-/// A file or a directory of the host, as it was when the key was made.
+/// A file or a directory of the host, as it was when the key was computed.
 #[derive(Clone, Debug)]
 struct Input {
     path: PathBuf,
@@ -48,7 +48,7 @@ impl Input {
 }
 
 impl Key {
-    /// Begins a key of a stage with the modules that shape the stage's results.
+    /// Begins a key of a stage with the source texts of its modules.
     pub fn of(stage: Stage) -> KeyBuilder {
         let named = Parts::default().text("stage", stage.name);
         let parts = stage.sources.iter().fold(named, |parts, source| parts.text("recipe", source));
@@ -64,16 +64,16 @@ impl Key {
         &self.digest
     }
 
-    /// The key of a result that is made from a copy of what went into it: whoever makes the copy looks whether it is of that,
-    /// with [`Key::check`], and what changes later is nothing to the result.
+    /// The key for a result that is made from a copy of its inputs. The caller checks the copy with [`Key::check`].
+    /// Later changes of the inputs do not affect the result.
     pub fn of_copy(&self) -> Self {
         Self { inputs: Vec::new(), ..self.clone() }
     }
 
-    /// Looks again at the files and directories of the host that went into the key.
+    /// Checks that the input files and directories have not changed.
     ///
     /// # Errors
-    /// When one of them is another than it was, is gone, or cannot be read.
+    /// When an input has changed, is missing, or cannot be read.
     pub fn check(&self) -> Result<()> {
         for input in &self.inputs {
             let now = Input::read(&input.path, input.is_directory);
@@ -85,7 +85,7 @@ impl Key {
     }
 }
 
-/// A digest of parts. Every part is named and delimited, so that no two lists of parts give the same digest.
+/// A digest of parts. Names and lengths delimit them, so that different lists of parts have different digests.
 #[derive(Clone, Debug, Default)]
 pub struct Parts(Sha256);
 
@@ -117,7 +117,7 @@ impl KeyBuilder {
         Self { parts: self.parts.text(name, value), ..self }
     }
 
-    /// Adds the key of a stage that this one builds on.
+    /// Adds the key of a stage whose result is an input.
     pub fn key(self, name: &str, key: &Key) -> Self {
         self.text(name, &key.digest)
     }
@@ -132,7 +132,7 @@ impl KeyBuilder {
 
     /// Adds a directory: the relative path, kind, executable bit and content of everything in it.
     pub fn directory(mut self, name: &str, path: &Path) -> Result<Self> {
-        // What is noted is what counts, and not what a second look finds.
+        // The recorded digest is that of the first pass. The files are not read twice.
         let mut own = Parts::default();
         walk(path, |value| {
             self.parts = std::mem::take(&mut self.parts).text(name, value);
@@ -147,7 +147,8 @@ impl KeyBuilder {
     }
 }
 
-/// Hands out the relative path, kind, executable bit and content of everything in a directory, in the order of names.
+/// Calls `found` with the relative path, kind, executable bit and content of everything in a directory, sorted by
+/// name.
 fn walk(path: &Path, mut found: impl FnMut(&str)) -> Result<()> {
     for entry in walkdir::WalkDir::new(path).sort_by_file_name() {
         let entry = entry.with_context(|| format!("reading {}", path.display()))?;
@@ -156,7 +157,7 @@ fn walk(path: &Path, mut found: impl FnMut(&str)) -> Result<()> {
         if kind.is_symlink() {
             let target = fs::read_link(entry.path()).with_context(|| format!("reading {}", path.display()))?;
             found(&format!("link {relative} {}", target.display()));
-            // A file that another directory lends counts by its content.
+            // A linked file of another directory counts by its content.
             if target.starts_with("..") && entry.path().is_file() {
                 found(&file_digest(entry.path())?);
             }
@@ -170,7 +171,7 @@ fn walk(path: &Path, mut found: impl FnMut(&str)) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file is executable by its owner: the one mode bit that git keeps too.
+/// Whether a file is executable by its owner, the only mode bit that git also records.
 pub fn is_executable(path: &Path) -> Result<bool> {
     use std::os::unix::fs::PermissionsExt;
     let metadata = fs::metadata(path).with_context(|| format!("reading {}", path.display()))?;
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_notices_what_has_changed_of_what_went_into_it() {
+    fn a_key_detects_changed_inputs() {
         let directory = tempfile::tempdir().unwrap();
         let (file, below) = (directory.path().join("file"), directory.path().join("directory"));
         fs::create_dir(&below).unwrap();
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_counts_by_names_contents_and_executable_bits() {
+    fn directories_count_by_names_contents_and_modes() {
         let above = tempfile::tempdir().unwrap();
         let directory = above.path().join("directory");
         fs::create_dir(&directory).unwrap();

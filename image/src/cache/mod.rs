@@ -1,6 +1,5 @@
-//! Keeps the result of each stage under a key made of everything that went
-//! into it. A result is whole or not there: it is made in a directory of its own
-//! and put in place by one rename. Knows nothing of what the stages make.
+//! Stores the result of each stage under a key of all its inputs. A result is complete or missing: it is made in a
+//! temporary directory and then renamed. Independent of what the stages make.
 
 mod clean;
 mod compiled;
@@ -25,32 +24,32 @@ pub use compiled::Compiled;
 pub use key::{Key, KeyBuilder, Parts, file_digest, hex, is_executable};
 pub use stages::Stage;
 
-/// The directory of the distribution's packages.
+/// Directory of the distribution's packages.
 const PACKAGES: &str = "packages";
-/// Up to so many files are written out one by one.
+/// Up to this number of files, each is synced alone.
 const FEW: usize = 200;
-/// The file in each directory that is locked in the directory's stead.
+/// The lock file of a directory.
 const LOCK: &str = ".lock";
 
-/// Says which results, or directories in them, others than builds work with.
+/// Lists results, or directories in them, that are in use outside builds.
 pub type Used = fn() -> Result<Vec<PathBuf>>;
 
-/// The cache directory. What a build takes from it counts as in use until the value and its clones are dropped.
+/// The cache directory. Results that a build gets from it are in use until the value and its clones are dropped.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
-    /// What is spared besides.
+    /// Lists further results in use.
     used: Used,
     /// Shared locks on the results in use.
     in_use: Arc<Mutex<Vec<File>>>,
 }
 
 impl Cache {
-    /// The user's cache: `kaas` in `$XDG_CACHE_HOME` or `~/.cache`. Clears away what builds left
-    /// that were cut off. What `used` names is never removed from it: labs run from tools trees when no build does.
+    /// The user's cache: `kaas` in `$XDG_CACHE_HOME` or `~/.cache`. Removes temporary files of interrupted builds.
+    /// Never removes what `used` lists: labs use tools trees outside builds.
     ///
     /// # Errors
-    /// When neither variable is set, or the directory cannot be made.
+    /// When neither variable is set, or the directory cannot be created.
     pub fn of_user(used: Used) -> Result<Self> {
         let base = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
             Some(base) => PathBuf::from(base),
@@ -67,7 +66,7 @@ impl Cache {
         Self::sparing(&root, used)
     }
 
-    /// A cache in this directory, which builds alone work with.
+    /// A cache in this directory, used by builds only.
     pub fn at(root: &Path) -> Result<Self> {
         Self::sparing(root, || Ok(Vec::new()))
     }
@@ -76,7 +75,7 @@ impl Cache {
         let making =
             |error, directory: &Path| failed(error, &format!("making the cache directory {}", directory.display()));
         let found = fs::create_dir_all(root).and_then(|()| root.canonicalize());
-        // Whoever is told of a result may compare it with what was found another way.
+        // A caller may compare the path of a result with another path, so links are resolved.
         let root = found.map_err(|error| making(error, root))?;
         let cache = Self { root, used, in_use: Arc::default() };
         for directory in [cache.work_directory(), cache.packages()] {
@@ -89,17 +88,16 @@ impl Cache {
         Ok(cache)
     }
 
-    /// The directory of the cache.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where the distribution's packages are kept, each under its SHA-256.
+    /// Directory of the distribution's packages, each under its SHA-256.
     pub fn packages(&self) -> PathBuf {
         self.root.join(PACKAGES)
     }
 
-    /// Keeps the packages from being cleaned away as long as this cache is there.
+    /// Protects the packages from removal while this cache exists.
     pub fn use_packages(&self) -> Result<()> {
         let lock = lock_of(&self.packages())?;
         lock.lock_shared().context("locking the packages")?;
@@ -107,11 +105,12 @@ impl Cache {
         Ok(())
     }
 
-    /// Where sources are laid out for Cargo, held until the value is dropped: another build waits here. Nobody but who
-    /// runs this process writes there, since root may not write where a link of somebody else's could lead elsewhere.
+    /// The directory for Cargo's copy of the sources, locked until the value is dropped. Another build waits here.
+    /// Only the user of this process writes there: root must not write where a link of another user could lead
+    /// elsewhere.
     ///
     /// # Errors
-    /// When the directory is somebody else's and cannot be made anew, or cannot be locked.
+    /// When the directory is another user's and cannot be created again, or cannot be locked.
     pub fn sources(&self, progress: &Progress) -> Result<Sources> {
         let directory = self.root.join("sources");
         let making = || format!("making {} this user's own: run the command with sudo", directory.display());
@@ -133,12 +132,12 @@ impl Cache {
         Ok(Sources { path, _lock: lock })
     }
 
-    /// Where Cargo keeps what it builds for images.
+    /// Directory of Cargo's output for images.
     pub fn programs(&self) -> PathBuf {
         self.root.join("cargo")
     }
 
-    /// What stands for a file in a key: its place in the cache, which has a key in it, or else its digest.
+    /// The name of a file in a key: its path in the cache, which contains a key, or otherwise its digest.
     pub fn name_of(&self, file: &Path) -> Result<String> {
         if let Ok(place) = file.strip_prefix(&self.root) {
             let directory = place.iter().next().unwrap_or_default();
@@ -153,31 +152,31 @@ impl Cache {
         self.root.join("work")
     }
 
-    /// A directory for temporary files that goes when the value is dropped, or,
-    /// if this process is killed, when the next build starts.
+    /// A directory for temporary files. It is removed when the value is dropped, or if this process is killed, when
+    /// the next build starts.
     pub fn work(&self) -> Result<Work> {
         Work::new(&self.work_directory()).map_err(|error| {
             failed(error, &format!("making a directory for temporary files in {}", self.root.display()))
         })
     }
 
-    /// Whether there is a result for `key`.
+    /// Whether the cache has a result for `key`.
     pub fn has(&self, key: &Key) -> bool {
         self.root.join(key.stage().name).join(key.as_str()).is_dir()
     }
 
-    /// The result for `key`: as it stands, or made by `make` in the empty directory it is given. It is on the disk
-    /// before it can be found, and stays as long as this cache is there.
+    /// The result for `key`, from the cache or made by `make` in an empty directory. It is on the disk before another
+    /// build can find it, and stays while this cache exists.
     ///
-    /// Builds that run at the same time wait for each other here, stage by stage, and say so.
+    /// Builds that run at the same time wait for each other at each stage, and report that.
     ///
     /// # Errors
-    /// Those of `make`, and when a file that went into the key has changed meanwhile; nothing is then kept.
+    /// Errors of `make`. An error if an input file of the key has changed. Nothing is stored then.
     pub fn stage(&self, key: &Key, progress: &Progress, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         self.stage_named(key.stage().name, key, progress, make)
     }
 
-    /// As [`Cache::stage`], for a stage that is run for several things: `shown` says for which.
+    /// As [`Cache::stage`], for a stage that runs for several things. `shown` is its name in messages.
     pub fn stage_named(
         &self,
         shown: &str,
@@ -203,24 +202,24 @@ impl Cache {
         let result = work.path().join("result");
         fs::create_dir(&result).with_context(|| format!("making {}", result.display()))?;
         make(&result).with_context(|| format!("stage {}", stage.name))?;
-        // It may have waited for another build, and then worked for long: what it read need not be what the key says.
+        // Inputs may have changed while this build waited or worked.
         key.check().with_context(|| format!("stage {}", stage.name))?;
         write_out(&result).with_context(|| format!("writing the result of stage {} to the disk", stage.name))?;
         fs::rename(&result, &place).with_context(|| format!("keeping the result of stage {}", stage.name))?;
         touch(&place);
         self.keep(&place)?;
         let old = self.prune(&directory, stage.keep);
-        // Others need not wait until gigabytes are removed.
+        // Other builds do not wait for the removal of gigabytes.
         drop(lock);
         drop(old);
         running.done();
         Ok(place)
     }
 
-    /// Holds a result as long as this cache is there.
+    /// Locks a result while this cache exists.
     fn keep(&self, place: &Path) -> Result<()> {
         let lock = File::open(place).with_context(|| format!("locking {}", place.display()))?;
-        // Who removes results holds the stage's lock, and so do we.
+        // Removal needs the stage's lock, which this caller holds.
         lock.lock_shared().with_context(|| format!("locking {}", place.display()))?;
         self.keep_in_use(lock);
         Ok(())
@@ -230,12 +229,12 @@ impl Cache {
         self.in_use.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
     }
 
-    /// Puts a result, or an entry of another place, out of the way, unless it is in use. The caller holds the lock of its
-    /// directory, if that has one, and lets go of it before the value is dropped: only then it is removed, which can take
-    /// long. A result that is cut off while it is removed is no result any more.
+    /// Moves a result or another entry away, unless it is in use. The caller holds the lock of its directory, if that
+    /// has one. The caller releases that lock and then drops the value, which removes the entry: that can take long.
+    /// An interrupted removal leaves no result.
     fn discard(&self, result: &Path) -> Result<Discarded> {
         let removing = |error| anyhow::Error::new(error).context(format!("removing {}", result.display()));
-        // Held until it is out of the way: whoever comes meanwhile waits, and finds that it is not there any more.
+        // Held until the entry is moved: another process waits, and then finds that it is missing.
         let lock = match File::open(result) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Discarded::Vanished),
             opened => opened.map_err(removing)?,
@@ -252,11 +251,11 @@ impl Cache {
 
     fn spared(&self) -> Result<Spared> {
         let used = (self.used)().context("asking what of the cache labs use")?;
-        // They may have been found through a link.
+        // They may be known by a path through a link.
         Ok(Spared(used.into_iter().map(|path| path.canonicalize().unwrap_or(path)).collect()))
     }
 
-    /// Puts the oldest results but for `keep` of them out of the way.
+    /// Moves the oldest results away, all but `keep`.
     fn prune(&self, directory: &Path, keep: usize) -> Vec<PendingRemoval> {
         let mut results = results(directory).unwrap_or_default();
         results.sort_by_key(|result| age(result));
@@ -282,14 +281,15 @@ impl Cache {
         old.into_iter().filter(|result| !spared.has(result)).filter_map(discard).collect()
     }
 
-    /// A directory of temporary files is locked as long as its process lives.
+    /// Removes abandoned temporary directories. A running process holds the locks of its directories.
     fn clear_abandoned(&self) {
         for entry in entries(&self.work_directory()).unwrap_or_default() {
-            // Held until it is gone: whoever has made it just now waits for the lock, and then looks whether it is.
+            // Held until the entry is removed: a process that has just created it waits for the lock, and then checks
+            // it.
             let lock = File::open(entry.join(LOCK));
             let abandoned = match &lock {
                 Ok(lock) => lock.try_lock().is_ok(),
-                // Not even locked yet: it is being made, unless it is old.
+                // A new directory may not be locked yet.
                 Err(_) => age(&entry) > Duration::from_secs(60),
             };
             if abandoned && let Err(error) = remove(&entry) {
@@ -299,15 +299,15 @@ impl Cache {
     }
 }
 
-/// Has everything below `directory` written to the disk, so that a power cut after the rename that puts it in place
-/// leaves nothing half written under a valid key.
+/// Syncs everything below `directory` to the disk. A power cut after the rename then leaves no incomplete result
+/// under a valid key.
 pub(crate) fn write_out(directory: &Path) -> Result<()> {
     let entries = walkdir::WalkDir::new(directory).contents_first(true);
     let entries = entries.into_iter().filter(|entry| !entry.as_ref().is_ok_and(|entry| entry.path_is_symlink()));
     let entries = entries.collect::<Result<Vec<_>, _>>()?;
     if entries.len() > FEW {
-        // A call for each of ten thousand files takes minutes; one for the file system also waits for what others
-        // write.
+        // One call for each of ten thousand files takes minutes. One for the file system also waits for other
+        // processes' writes.
         return Ok(nix::unistd::syncfs(File::open(directory)?)?);
     }
     for entry in entries {
@@ -317,7 +317,7 @@ pub(crate) fn write_out(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What others than builds work with.
+/// Results in use outside builds.
 struct Spared(Vec<PathBuf>);
 
 impl Spared {
@@ -326,7 +326,7 @@ impl Spared {
     }
 }
 
-/// The directory where sources are laid out for Cargo, held.
+/// The directory of Cargo's copy of the sources, locked.
 pub struct Sources {
     path: PathBuf,
     _lock: File,
@@ -338,7 +338,6 @@ impl Sources {
     }
 }
 
-/// A directory for temporary files.
 pub struct Work {
     directory: PathBuf,
     _lock: File,
@@ -358,10 +357,9 @@ impl Work {
         }
     }
 
-    /// Takes hold of a directory that was just made, unless another process has found it before it was locked, and removed
-    /// it as one that was left behind.
+    /// Locks a new directory. `None` if another process has found it unlocked and removed it as abandoned.
     fn hold(directory: &Path, lock: File) -> io::Result<Option<Self>> {
-        // Whoever removes it holds the lock until it is gone.
+        // The process that removes it holds the lock until it is removed.
         lock.lock()?;
         let ours = lock.metadata()?;
         match fs::metadata(directory.join(LOCK)) {
@@ -386,17 +384,17 @@ impl Drop for Work {
     }
 }
 
-/// What became of an entry that was to be removed.
+/// The result of a removal.
 enum Discarded {
-    /// It is out of the way.
+    /// It was moved away.
     Out(PendingRemoval),
-    /// It was not there any more: somebody else has removed it meanwhile.
+    /// It is missing: another process has removed it.
     Vanished,
-    /// Somebody works with it.
+    /// It is in use.
     InUse,
 }
 
-/// What is out of the way. It is removed when the value is dropped.
+/// An entry that was moved away. It is removed when the value is dropped.
 struct PendingRemoval(Work);
 
 impl PendingRemoval {
@@ -404,13 +402,13 @@ impl PendingRemoval {
         self.0.path().join("removed")
     }
 
-    /// The room that it takes, in bytes.
+    /// Its size on the disk, in bytes.
     fn bytes(&self) -> u64 {
         size_on_disk(&self.path())
     }
 }
 
-/// Locks for this process alone, and says so before it waits.
+/// Takes an exclusive lock. Reports before it waits.
 fn wait_for(lock: &File, say: impl FnOnce(&str)) -> io::Result<()> {
     match lock.try_lock() {
         Ok(()) => return Ok(()),
@@ -420,7 +418,7 @@ fn wait_for(lock: &File, say: impl FnOnce(&str)) -> io::Result<()> {
     lock.lock()
 }
 
-/// Makes a directory in the home directory of the user who called sudo that user's, unless it is there.
+/// Creates a directory if it is missing. It belongs to the user who called sudo, as does the home directory.
 fn lend_new(directory: &Path) -> Result<()> {
     if directory.exists() {
         return Ok(());
@@ -429,8 +427,8 @@ fn lend_new(directory: &Path) -> Result<()> {
     caller::lend(directory)
 }
 
-/// Lets everybody pass a directory of root's: the compilers that root starts run as the user who called it, and a shell
-/// that keeps all it makes from others may have made it.
+/// Makes a directory of root's readable for all users: compilers run as the user who called sudo, and root's umask
+/// may be strict.
 fn let_in(directory: &Path) -> io::Result<()> {
     let metadata = fs::metadata(directory)?;
     if metadata.uid() != 0 || metadata.mode() & 0o055 == 0o055 || !nix::unistd::geteuid().is_root() {
@@ -450,7 +448,7 @@ fn remove(path: &Path) -> io::Result<()> {
     if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Notes the use of a result or package: when it was last used is the time of its own directory or file.
+/// Records the use of a result or package as the modification time of its directory or file.
 pub(crate) fn touch(path: &Path) {
     let touched = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
     if let Err(error) = touched {
@@ -463,14 +461,14 @@ fn age(path: &Path) -> Duration {
     modified.ok().and_then(|time| time.elapsed().ok()).unwrap_or_default()
 }
 
-/// The results in the directory of a stage, or the packages: what is named by a digest, and nothing else.
+/// The results in the directory of a stage, or the packages: entries that are named by a digest.
 fn results(directory: &Path) -> Result<Vec<PathBuf>> {
     let is_digest = |name: &str| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_result = |entry: &PathBuf| entry.file_stem().and_then(|name| name.to_str()).is_some_and(is_digest);
     Ok(entries(directory)?.into_iter().filter(is_result).collect())
 }
 
-/// Whether it is a directory itself, and no link to one: that may be anywhere.
+/// Whether it is a directory itself. The target of a link may be anywhere.
 fn is_directory(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }
@@ -480,7 +478,7 @@ fn lock_of(directory: &Path) -> Result<File> {
     lock.map_err(|error| failed(error, &format!("locking {}", directory.display())))
 }
 
-/// Says what failed in the cache, and what to do where builds with sudo have left results of root's.
+/// An error of the cache, with advice if a build with sudo has left root's results.
 fn failed(error: io::Error, what: &str) -> anyhow::Error {
     let denied = error.kind() == io::ErrorKind::PermissionDenied;
     let advice =
@@ -488,7 +486,7 @@ fn failed(error: io::Error, what: &str) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("{what}{advice}"))
 }
 
-/// The room that a file or a directory with all that is in it takes, in bytes; what cannot be read counts as nothing.
+/// The size of a file or a directory on the disk, in bytes. Entries that cannot be read do not count.
 fn size_on_disk(path: &Path) -> u64 {
     let entries = walkdir::WalkDir::new(path).into_iter().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.blocks() * 512).sum()
@@ -523,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_of_other_sources_than_its_key_says_is_not_kept() {
+    fn results_of_changed_inputs_are_not_kept() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(&directory.path().join("cache")).unwrap();
         let source = directory.path().join("source");
@@ -531,7 +529,7 @@ mod tests {
         let key = || Key::of(Stage::TOOLS).file("source", &source).unwrap().finish();
         let (first, silent) = (key(), Progress::silent());
         let make = |edited: &str, directory: &Path| {
-            // By somebody else, while this waits.
+            // Another process changes it while this one waits.
             fs::write(&source, edited)?;
             fs::copy(&source, directory.join("out"))?;
             Ok(())
@@ -545,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_behind_a_link_is_named_by_where_it_is() {
+    fn caches_behind_a_link_have_their_real_path() {
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("link");
         fs::create_dir(directory.path().join("place")).unwrap();
@@ -555,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_laid_out_where_no_link_leads_elsewhere() {
+    fn sources_are_not_copied_through_links() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(&directory.path().join("cache")).unwrap();
         let elsewhere = directory.path().join("elsewhere");
@@ -565,7 +563,7 @@ mod tests {
         fs::write(sources.path().join("file"), "").unwrap();
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
         drop(sources);
-        // What is laid out already stays: Cargo takes files that are written anew for changed.
+        // Existing files stay: Cargo treats rewritten files as changed.
         assert!(cache.sources(&Progress::silent()).unwrap().path().join("file").exists());
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::lchown(cache.root().join("sources"), Some(65534), None).unwrap();
@@ -577,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_root_is_said_with_what_to_do() {
+    fn errors_of_a_cache_of_root_have_advice() {
         let denied = failed(io::ErrorKind::PermissionDenied.into(), "locking /c/vmdk");
         let expected = "locking /c/vmdk: it is another user's, as after a build with sudo: run the command with sudo";
         assert_eq!(denied.to_string(), expected);
@@ -598,14 +596,14 @@ mod tests {
         assert_eq!(entries(&cache.work_directory()).unwrap(), Vec::<PathBuf>::new());
     }
 
-    /// It is written out before it can be found.
+    /// It is synced before another build can find it.
     #[test]
-    fn a_result_that_cannot_be_written_out_is_not_kept() {
+    fn results_that_cannot_be_synced_are_not_kept() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
         let key = Key::of(Stage::TOOLS).finish();
         let result = cache.stage(&key, &Progress::silent(), |directory| {
-            // Nobody can open it.
+            // No process can open it.
             std::os::unix::net::UnixListener::bind(directory.join("socket"))?;
             Ok(())
         });
@@ -615,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_compilers_get_to_what_a_shell_that_keeps_all_from_others_has_made() {
+    fn directories_of_a_strict_shell_become_readable() {
         if !nix::unistd::geteuid().is_root() {
             return;
         }
@@ -630,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_few_and_of_many_files_are_written_out_and_links_to_nowhere_are_no_hindrance() {
+    fn few_and_many_files_are_synced() {
         let directory = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/nonexistent", directory.path().join("link")).unwrap();
         write_out(directory.path()).unwrap();
@@ -642,13 +640,13 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_another_build_says_so_and_who_does_not_is_silent() {
+    fn only_a_build_that_waits_reports_it() {
         let directory = tempfile::tempdir().unwrap();
         let open = || lock_of(directory.path()).unwrap();
         let held = open();
         wait_for(&held, |line| panic!("{line}")).unwrap();
         let mut said = Vec::new();
-        // It ends as soon as it is said: nothing else would end the wait.
+        // The lock is released by the report: nothing else would end the wait.
         wait_for(&open(), |line| {
             said.push(line.to_owned());
             drop(held);
@@ -658,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_out_of_the_way_is_there_until_nobody_is_kept_waiting() {
+    fn a_discarded_result_is_removed_after_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
         let place = build(&Cache::at(directory.path()).unwrap(), "a", &mut 0);
@@ -670,12 +668,12 @@ mod tests {
     }
 
     #[test]
-    fn old_results_give_way() {
+    fn old_results_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let mut made = 0;
         let mut build_one = |text: &str, cache: &Cache| {
             let place = build(cache, text, &mut made);
-            // Ages differ by more than the clock's grain.
+            // Ages differ by more than the clock's resolution.
             results(&directory.path().join("tools")).unwrap().iter().for_each(|result| make_older(result));
             place
         };
@@ -684,7 +682,7 @@ mod tests {
         let there = || places.iter().map(|place| place.exists()).collect::<Vec<_>>();
         assert_eq!(there(), [false, true, true]);
 
-        // A build that runs uses the older of the two that are left.
+        // A running build uses the older of the two that are left.
         let running = Cache::at(directory.path()).unwrap();
         build_one("b", &running);
         make_older(&places[1]);
@@ -699,7 +697,7 @@ mod tests {
     }
 
     thread_local! {
-        /// What of the cache a lab uses in the test of this thread.
+        /// Results that a lab uses in the test of this thread.
         pub(super) static USED: std::cell::RefCell<Vec<PathBuf>> = const { std::cell::RefCell::new(Vec::new()) };
     }
 
@@ -708,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn what_labs_use_gives_way_to_nothing() {
+    fn results_that_labs_use_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let build_one = |text: &str, used: Used| {
             let place = build(&Cache::sparing(directory.path(), used).unwrap(), text, &mut 0);
@@ -729,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_was_taken_for_abandoned_before_it_was_locked_is_made_anew() {
+    fn a_directory_taken_for_abandoned_is_created_again() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
         let fresh = cache.work_directory().join("1-0");
@@ -740,7 +738,7 @@ mod tests {
         let lock = make();
         cache.clear_abandoned();
         assert!(!fresh.exists() && Work::hold(&fresh, lock).unwrap().is_none());
-        // Also when a third one has made it again.
+        // Also when a third process has created it again.
         let lock = make();
         cache.clear_abandoned();
         make();
@@ -752,7 +750,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_build_left_is_cleared_and_a_living_one_is_spared() {
+    fn abandoned_directories_are_removed_and_used_ones_kept() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
         let dead = cache.work_directory().join("1-0");

@@ -1,5 +1,5 @@
-//! The room on the disk that the cache is on: a build asks for it before it begins, since a full disk gives errors of all kinds
-//! in the middle. Knows of what is built only how many components are missing.
+//! Checks the free space for a build before it begins: a full disk causes all kinds of errors in the middle. Knows
+//! only the number of missing components.
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::statvfs::statvfs;
@@ -7,22 +7,22 @@ use nix::sys::statvfs::statvfs;
 use super::compiled::GO;
 use super::{Cache, size_on_disk};
 
-/// An image takes so many bytes without its components: trees, kernel, disks.
+/// Bytes for an image without its components: trees, kernel, disks.
 const IMAGE: u64 = 4 << 30;
-/// What Go compiles of a component takes so many bytes, on average: a first build of the control plane's eight leaves 11 GB.
+/// Bytes of go's output for a component, on average: a first build of the control plane's eight leaves 11 GB.
 const COMPONENT: u64 = 1280 << 20;
 
 impl Cache {
-    /// Asks for the room that a build takes which is to have so many components built with Go.
+    /// Checks the free space for a build that compiles this number of components with Go.
     ///
     /// # Errors
-    /// When it is not there, or it is not known whether it is.
+    /// When the space is too small or unknown.
     pub fn ask_for_room(&self, components: usize) -> Result<()> {
         if components == 0 {
             return Ok(());
         }
         let room = statvfs(&self.root).with_context(|| format!("measuring the room of {}", self.root.display()))?;
-        // The kinds of numbers differ between systems.
+        // The integer types differ between systems.
         #[allow(clippy::useless_conversion)]
         let free = u64::from(room.blocks_available()) * u64::from(room.fragment_size());
         let wanted = wanted(components, size_on_disk(&self.root.join(GO)));
@@ -38,7 +38,7 @@ impl Cache {
     }
 }
 
-/// The bytes that are to be free. `compiled` are there already, of the same or of much the same.
+/// The bytes that must be free. `compiled` bytes of go's output already exist, for the same or similar components.
 fn wanted(components: usize, compiled: u64) -> u64 {
     IMAGE + (COMPONENT * components as u64).saturating_sub(compiled)
 }
@@ -48,16 +48,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_decides_and_what_a_build_before_has_compiled_counts() {
+    fn existing_output_of_go_reduces_the_need() {
         assert_eq!(wanted(1, 0), IMAGE + COMPONENT);
         assert_eq!(wanted(8, 0), 14 << 30);
         assert_eq!(wanted(9, 6 * COMPONENT), wanted(3, 0));
-        // All of one image's does not make room for another image.
+        // Output for another image does not reduce the space for this image.
         assert_eq!(wanted(5, 9 * COMPONENT), IMAGE);
     }
 
     #[test]
-    fn a_build_with_nothing_to_compile_asks_for_nothing_and_one_that_no_disk_holds_is_refused() {
+    fn builds_with_nothing_to_compile_need_no_space() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
         cache.ask_for_room(0).unwrap();

@@ -1,16 +1,15 @@
-//! The one list of the build's stages. A stage that is not in it cannot be
-//! used, and a key begins with the sources that the list names, so that none is
-//! written by hand. Cleaning and pruning touch the directories of this list only.
+//! The list of the build's stages. The type [`Stage`] has no others. A key begins with the listed sources, so that no
+//! source is forgotten. Cleaning and pruning touch the directories of this list only.
 
-/// A stage of the build, as the cache sees it.
+/// A stage of the build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// Its name, also that of its directory.
+    /// Name of the stage and of its directory.
     pub(super) name: &'static str,
-    /// How many results are kept; older ones go when a new one comes. Large results that every change makes anew are
-    /// kept few.
+    /// Number of results that are kept. A new result replaces the oldest. Stages with large results that change often
+    /// keep few.
     pub(super) keep: usize,
-    /// The modules that shape its result: part of each of its keys.
+    /// Source texts of the modules that define its result. They are part of each of its keys.
     pub(super) sources: &'static [&'static str],
 }
 
@@ -32,7 +31,7 @@ macro_rules! stages {
 }
 
 stages! {
-    /// The programs of the upstream parts: two minors of Kubernetes and a few more, each in a few versions.
+    /// The programs of upstream components: two minor versions of Kubernetes and others, each in a few versions.
     COMPONENTS = "components", keep 24, by [
         "../component/build.rs",
         "../component/go.rs",
@@ -41,9 +40,10 @@ stages! {
     ];
     /// The Debian tree of an image.
     DEBIAN = "debian", keep 4, by ["../debian/bootstrap.rs"];
-    /// The system disk: of the control plane's image, of the tenants', and of the one that upgrades are tried from.
+    /// The system disk: of the control plane's image, of the tenants' image, and of the image that upgrades start
+    /// from.
     DISK = "disk", keep 3, by ["../disk.rs", "../tools/run.rs"];
-    /// The Go that builds the upstream parts.
+    /// The Go that builds upstream components.
     GO = "go", keep 2, by ["../component/toolchain.rs"];
     /// The build identifier of an image.
     IDENTIFIER = "identifier", keep 6, by ["../identifier.rs", "../tree.rs", "../initial_root/cpio.rs"];
@@ -56,10 +56,10 @@ stages! {
         "../tree.rs",
         "../tools/run.rs"
     ];
-    /// The licence texts of what is linked into upstream parts.
+    /// The licence texts of Go modules that are linked into upstream components.
     LICENCES = "licences", keep 48, by ["../component/licences.rs", "../go_program.rs", "../licences.rs"];
-    /// Our own programs: those of the clone as they change, and those that upgrades are tried from. The directory has the name of
-    /// the first one, so that none of another name is left behind where images were built before there were more.
+    /// Our own programs: those of the clone, and those of the commit that upgrades start from. The directory keeps
+    /// the name of the first program, so that older caches leave no second directory.
     OWN_PROGRAMS = "agent", keep 5, by [
         "../own_programs/mod.rs",
         "../own_programs/settings.rs",
@@ -73,7 +73,7 @@ stages! {
     SETTINGS = "settings", keep 6, by ["../settings.rs", "../tree.rs", "../tools/run.rs"];
     /// The tools tree.
     TOOLS = "tools", keep 2, by ["../tools/mod.rs", "../debian/bootstrap.rs"];
-    /// The compressed disk. The lock file says which release of the compressing library makes it.
+    /// The compressed disk. Cargo.lock has the version of the compression library.
     VMDK = "vmdk", keep 3, by [
         "../appliance.rs",
         "../../../ova/src/digest.rs",
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stage_has_a_directory_of_its_own_beside_what_is_no_stage() {
+    fn each_stage_has_its_own_directory() {
         for (index, stage) in Stage::ALL.iter().enumerate() {
             assert!(
                 !["cargo", "cargo-deny", "earlier", "go-build", "lab", "packages", "sources", "target", "work"]
@@ -112,9 +112,9 @@ mod tests {
         }
     }
 
-    /// A key of a stage that is begun in a module which is not among the stage's sources would outlive a change there.
+    /// A stage's key that begins in another module would not change with that module.
     #[test]
-    fn the_modules_that_begin_a_stages_key_are_among_its_sources() {
+    fn modules_that_begin_keys_are_listed_sources() {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut used = Vec::new();
         for (path, text) in
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Modules in the directories of the stages that are no source of any, each with the reason.
+    /// Modules in the directories of the stages that are not sources, each with the reason.
     const NO_SOURCES: &[(&str, &str)] = &[
         ("audit/crates.rs", "compares crates with advisories"),
         ("audit/debian.rs", "compares packages with the archive"),
@@ -159,13 +159,13 @@ mod tests {
         ("initial_root/contents.rs", "chooses files, which are in the keys with their content"),
     ];
 
-    /// A module that came to a stage's directory and to no stage's sources would change results under their old keys.
+    /// A new module of a stage that is not a source would change results under their old keys.
     #[test]
-    fn each_module_in_a_stages_directory_shapes_a_result_or_has_a_reason_not_to() {
+    fn each_module_of_a_stage_is_listed() {
         let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let mut reasons = NO_SOURCES.to_vec();
         for directory in fs::read_dir(&image).unwrap().map(|entry| entry.unwrap().path()) {
-            // The cache keeps what others make, and what a spec says is in the keys.
+            // `cache` stores results of others, and a spec's content is in the keys.
             if !directory.is_dir() || ["cache", "spec"].iter().any(|none| directory.ends_with(none)) {
                 continue;
             }
@@ -182,9 +182,9 @@ mod tests {
         assert!(reasons.is_empty(), "there is no {reasons:?}");
     }
 
-    /// The Go that builds a part and what fetches one shape it as much as what puts it together.
+    /// The Go toolchain and the download of Go define a component as much as its build.
     #[test]
-    fn all_that_makes_parts_is_among_their_sources() {
+    fn all_builders_of_components_are_sources() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/component");
         for name in ["build.rs", "go.rs", "toolchain.rs"] {
             let text = fs::read_to_string(directory.join(name)).unwrap();
@@ -192,9 +192,9 @@ mod tests {
         }
     }
 
-    /// What reads a VMDK, says what is wrong with one or is named in passing does not shape those that are written.
+    /// Modules that read VMDKs, report errors or are used for other reasons do not define written VMDKs.
     #[test]
-    fn all_that_writes_a_vmdk_is_among_its_sources() {
+    fn all_writers_of_vmdks_are_sources() {
         let ova = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ova/src");
         let is_source = |text: &String| Stage::VMDK.sources.contains(&text.as_str());
         for (path, text) in sources_below(&ova.join("vmdk")) {
@@ -207,7 +207,7 @@ mod tests {
         let mut seen = 0;
         for (path, text) in sources_below(&ova).into_iter().filter(|(_, text)| is_source(text)) {
             for name in named_of_crate(&text) {
-                // What the crate names anew is in the module that it takes it from.
+                // A name that the crate re-exports is in the module that it comes from.
                 let module = root.lines().find_map(|line| {
                     let (module, names) = line.strip_prefix("pub use ")?.strip_suffix(';')?.split_once("::")?;
                     names.split(|c: char| !c.is_alphanumeric()).any(|own| own == name).then_some(module)

@@ -1,5 +1,5 @@
-//! The licence texts of the Go modules that are linked into a component: files of the modules themselves, as the ordinary
-//! client fetches them and compares them with go.sum.
+//! The licence texts of the Go modules that are linked into a component: files of the modules, which `go` downloads
+//! and compares with go.sum.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,8 @@ use crate::progress::Progress;
 
 const RESULT: &str = "licences.json";
 
-/// The linked modules of a component with their licence texts, Go's own included. Empty for one that was not built here.
+/// The linked modules of a component with their licence texts, and Go's own. Empty for a component that was not built
+/// here.
 pub fn of(built: &Built, cache: &Cache, progress: &Progress) -> Result<Vec<LicensedPart>> {
     let Source::GoModule(module) = &built.component.source else { return Ok(Vec::new()) };
     let name = &built.component.name;

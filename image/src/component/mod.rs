@@ -1,5 +1,4 @@
-//! The upstream parts of an image: what each is and where it comes from. Knows
-//! nothing of their places in the image.
+//! The upstream components of an image: what each is and its source. Independent of their places in the image.
 
 pub mod build;
 mod go;
@@ -29,55 +28,55 @@ pub struct Component {
     pub source: Source,
 }
 
-/// Where a part comes from. Each kind gives the same programs.
+/// The source of a component. Each kind results in the same programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Built here from Go modules, whose sums are beside the module file.
+    /// Built here from Go modules. Their sums are next to the module file.
     GoModule(GoModule),
     /// Files of this host.
     File(Vec<LocalFile>),
 }
 
-/// A directory with a Go module and what to build in it.
+/// A directory with a Go module, and what to build in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoModule {
     /// The Go that builds it.
     pub go: Pin,
     pub directory: PathBuf,
-    /// The module file in it, if it is not go.mod.
+    /// The name of the module file, if it is not go.mod.
     pub modfile: Option<String>,
     /// Whether parts of the programs are in C.
     pub cgo: bool,
     /// Whether the programs report another version than that of their source.
     pub stamped: bool,
     pub tags: Vec<String>,
-    /// Linker flags beyond the standard ones.
+    /// Linker flags in addition to the standard ones.
     pub ldflags: Vec<String>,
     pub packages: Vec<GoPackage>,
 }
 
-/// A program and the Go package it is built from.
+/// A program and its Go package.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoPackage {
-    /// What is handed to `go build`.
+    /// The argument of `go build`.
     pub package: String,
     pub program: Program,
 }
 
-/// A program of a part.
+/// A program of a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// Its file name.
     pub output: String,
-    /// Further names by which it does something else.
+    /// Further names that select another function of it.
     pub names: Vec<String>,
 }
 
-/// A program that is there.
+/// A program file of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalFile {
     pub path: PathBuf,
-    /// SHA-256 in hexadecimal, if it is to be checked.
+    /// Expected SHA-256 in hexadecimal. `None` for no check.
     pub sha256: Option<String>,
     pub program: Program,
 }
@@ -98,14 +97,14 @@ impl Component {
         }
     }
 
-    /// Whether its version was checked against its source, and is the version of that source. The version of programs that
-    /// were built elsewhere is only what the description says.
+    /// Whether its version was checked against its source and is that of its source. The version of programs that
+    /// were built elsewhere is only in the description.
     pub fn version_is_checked(&self) -> bool {
         matches!(&self.source, Source::GoModule(module) if !module.stamped)
     }
 }
 
-/// The minor of a version: `1.36` of `1.36.3`.
+/// The minor version of a version: `1.36` of `1.36.3`.
 pub fn minor(version: &str) -> Option<String> {
     let mut parts = version.split('.');
     let (major, minor) = (parts.next()?, parts.next()?);
@@ -116,7 +115,7 @@ pub fn minor(version: &str) -> Option<String> {
 /// Reads the description of components.
 ///
 /// # Errors
-/// [`Mistakes`] with everything that is wrong.
+/// [`Mistakes`] with all errors.
 pub fn read(file: &Path) -> Result<Vec<Component>, Mistakes> {
     let text = fs::read_to_string(file).map_err(|error| {
         let message = format!("cannot be read: {error}");
@@ -132,12 +131,12 @@ pub fn read(file: &Path) -> Result<Vec<Component>, Mistakes> {
     })
 }
 
-/// Reads the description once more when components are built, and checks what it says against their module files: somebody
-/// may have edited either since it was read first, which can be half an hour, and an image must not claim what it has not.
+/// Reads the description again after the build, and checks it against the module files. An edit during the build,
+/// which can take half an hour, must not result in false versions in the image.
 ///
 /// # Errors
-/// When it is wrong now, or says something else of one of these components, or a program is not that file of this host any
-/// more that it is to be.
+/// When the description is invalid now, differs for one of these components, or a program is no longer equal to its
+/// file of the host.
 pub fn check_again(file: &Path, components: &[Built]) -> anyhow::Result<()> {
     let described = read(file).with_context(|| format!("{} was changed during the build", file.display()))?;
     for Built { component, directory, .. } in components {
@@ -172,20 +171,20 @@ fn component(name: &str, table: &Table<'_, '_>, directory: &Path, go: Option<&Op
     Some(Component { name: name.to_owned(), version: stamp.or(version)?, licence: licence?, source: source? })
 }
 
-/// What a source is read with.
+/// Context of reading a source.
 struct Around<'a> {
     /// The directory of the description.
     directory: &'a Path,
-    /// The Go, if the description has one, and if that one makes sense.
+    /// The Go. The outer `None`: the description has none. The inner one: it is invalid.
     go: Option<&'a Option<Pin>>,
-    /// The version of the source; empty if the description has none.
+    /// The version of the source. Empty if the description has none.
     of_source: &'a str,
     /// The version that the programs report: that of the source, or the stamp.
     version: &'a str,
 }
 
 impl Around<'_> {
-    /// Puts the version in where a text asks for it.
+    /// Replaces `{version}`, `{major}` and `{minor}` in a text.
     fn expand(&self, text: &str) -> Result<String, String> {
         let mut parts = self.version.split('.');
         let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -197,13 +196,13 @@ fn read_source(table: &Table<'_, '_>, around: &Around<'_>) -> Option<Source> {
     let kinds = ["go-module", "file"];
     let kind = table.required("kind", "go-module or file", |text| {
         let found = kinds.iter().find(|kind| **kind == text);
-        found.copied().ok_or_else(|| format!("`{text}` is none of {}", kinds.join(", ")))
+        found.copied().ok_or_else(|| format!("`{text}` is not one of {}", kinds.join(", ")))
     });
     match kind {
         Some("file") => {
             Some(Source::File(table.tables("packages", NO_PACKAGES, |package| local_file(package, around))))
         }
-        // Most are built here: without a kind, its keys are the likeliest.
+        // Most components are built here, so without a kind this one's keys are the likeliest.
         _ => go_module(table, around).map(Source::GoModule),
     }
 }
@@ -289,7 +288,7 @@ source = { kind = "file", packages = [{ path = "program", output = "o" }] }
 "#;
 
     #[test]
-    fn a_stamp_is_what_programs_report_and_no_checked_version() {
+    fn a_stamp_is_reported_but_not_checked() {
         let directory = tempfile::tempdir().unwrap();
         let module = directory.path().join("part");
         fs::create_dir(&module).unwrap();
@@ -319,7 +318,7 @@ source = { kind = "file", packages = [{ path = "program", output = "o" }] }
     }
 
     #[test]
-    fn what_was_edited_while_it_was_built_is_no_part_of_an_image() {
+    fn components_edited_during_the_build_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let (file, module) = (directory.path().join("components.toml"), directory.path().join("part"));
         fs::create_dir(&module).unwrap();
@@ -338,7 +337,7 @@ source = { kind = "file", packages = [{ path = "program", output = "o" }] }
         };
         let part = built("part");
         check_again(&file, &part).unwrap();
-        // Another component is nothing to this build.
+        // Another component does not matter to this build.
         fs::write(&file, DESCRIPTION.replace("2.0.0", "2.0.1")).unwrap();
         check_again(&file, &part).unwrap();
 
@@ -347,7 +346,7 @@ source = { kind = "file", packages = [{ path = "program", output = "o" }] }
         assert!(error.contains("was changed during the build") && error.contains("v1.36.4"), "{error}");
         require("v1.36.3");
         fs::write(&file, DESCRIPTION).unwrap();
-        // The program that a file of this host became.
+        // The program that was copied from a file of the host.
         fs::write(directory.path().join("o"), "").unwrap();
         check_again(&file, &built("other")).unwrap();
         fs::write(directory.path().join("program"), "edited").unwrap();

@@ -1,13 +1,12 @@
-//! What of a Go module file decides which upstream code is built: its own
-//! name, what it requires and what it replaces. Source: Go Modules Reference,
-//! "go.mod files". Knows nothing of components.
+//! The parts of a Go module file that decide which upstream code is built: its own name, requirements and
+//! replacements. Source: Go Modules Reference, "go.mod files". Independent of components.
 
-/// The parts of a module file that are asked for here.
+/// The used parts of a module file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModuleFile {
     /// The module's own path.
     pub module: String,
-    /// The modules that are required, each with its version.
+    /// The required modules with their versions.
     pub requires: Vec<(String, String)>,
     pub replaces: Vec<Replace>,
 }
@@ -15,32 +14,32 @@ pub struct ModuleFile {
 /// A line such as `replace example.org/a v1.0.0 => example.org/b v1.2.0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replace {
-    /// The module that is replaced.
+    /// The replaced module.
     pub path: String,
-    /// The version of it that is replaced; every one without.
+    /// The replaced version. `None` for all versions.
     pub version: Option<String>,
-    /// The module, or the directory, that comes in its place.
+    /// The replacement: a module or a directory.
     pub by: String,
-    /// The version of that; none for a directory.
+    /// The version of the replacement. `None` for a directory.
     pub by_version: Option<String>,
 }
 
-/// What is built where a module is imported.
+/// The code that an import of a module uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResolvedModule {
     /// The module itself in this version.
     Version(String),
-    /// Something else: another module with its version, or a directory.
+    /// A replacement: another module with its version, or a directory.
     Instead(String),
-    /// Nothing: it is not required.
+    /// Nothing: the module is not required.
     Nothing,
 }
 
 impl ModuleFile {
-    /// Understands the text of a module file.
+    /// Parses a module file.
     ///
     /// # Errors
-    /// The number of a line that is not understood, from 1.
+    /// The number of an invalid line, from 1.
     pub fn parse(text: &str) -> Result<Self, usize> {
         let mut file = Self::default();
         let mut block: Option<String> = None;
@@ -80,14 +79,14 @@ impl ModuleFile {
                 self.replaces.push(Replace { path, version, by, by_version });
             }
             ("module" | "require", _) => return None,
-            // go, toolchain, godebug, exclude, retract, tool, ignore: they choose no code of a required module. With
-            // -mod=readonly a version that is required is the one that is built.
+            // go, toolchain, godebug, exclude, retract, tool, ignore: they do not choose code of a required module.
+            // With -mod=readonly the required version is built.
             _ => {}
         }
         Some(())
     }
 
-    /// What is built where the module `path` is imported.
+    /// The code that an import of the module `path` uses.
     pub fn taken(&self, path: &str) -> ResolvedModule {
         let Some((_, version)) = self.requires.iter().find(|(required, _)| required == path) else {
             return ResolvedModule::Nothing;
@@ -114,7 +113,7 @@ fn path_and_version(words: &[String]) -> Option<(String, Option<String>)> {
     }
 }
 
-/// The words of a line without its comment; none if a quotation does not end.
+/// The words of a line without its comment. `None` if a quotation does not end.
 fn words(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut rest = line.trim();
@@ -164,7 +163,7 @@ replace example.org/one v1.0.0 => example.org/one v9.0.0
 "#;
 
     #[test]
-    fn what_is_built_follows_requirements_and_replacements() {
+    fn requirements_and_replacements_decide_the_code() {
         let file = ModuleFile::parse(FILE).unwrap();
         assert_eq!(file.module, "example.org/own");
         let version = |version: &str| ResolvedModule::Version(version.to_owned());
@@ -182,7 +181,7 @@ replace example.org/one v1.0.0 => example.org/one v9.0.0
     }
 
     #[test]
-    fn lines_that_are_not_understood_are_named() {
+    fn errors_have_the_number_of_the_line() {
         for (text, line) in [
             ("module a\nrequire b\n", 2),
             ("module a\n\nreplace b v1 c\n", 3),

@@ -1,30 +1,30 @@
-//! Checks what a component says of itself against the module file that it is
-//! built from: an image must not claim a version that it does not have.
+//! Checks what the description of a component claims against its module file: an image must not claim a version that
+//! it does not have.
 
 use std::path::Path;
 
 use super::module_file::{ModuleFile, ResolvedModule};
 use crate::document::{Located, Table};
 
-/// Kubernetes releases its libraries beside itself, with another major.
+/// Kubernetes releases its libraries at the same time, with another major version.
 const KUBERNETES: &str = "k8s.io/kubernetes";
-/// Modules beside them that have numbers of their own.
+/// Related modules with independent versions.
 const OTHER_NUMBERS: [&str; 5] =
     ["k8s.io/gengo", "k8s.io/klog", "k8s.io/kube-openapi", "k8s.io/system-validators", "k8s.io/utils"];
 
-/// What a component built from a Go module says of itself.
+/// Claims about a component that is built from a Go module.
 pub(super) struct Claims<'c> {
     /// Its version, without a leading v.
     pub(super) version: &'c str,
-    /// The version that its programs report; another one than `version` if the description stamps them.
+    /// The version that its programs report. It differs from `version` if the description stamps them.
     pub(super) stamp: &'c str,
     /// The modules that it is made from.
     pub(super) upstream: &'c [Located<String>],
-    /// Linker flags, with the version put in.
+    /// Linker flags, with the version inserted.
     pub(super) ldflags: &'c [Located<String>],
 }
 
-/// Notes as mistakes of `table` what the module file at `path`, named by the key `at`, does not bear out.
+/// Adds mistakes to `table` for claims that the module file at `path` contradicts. `at` is the key of the path.
 pub(super) fn check(table: &Table<'_, '_>, claims: &Claims<'_>, at: &str, path: &Path) {
     let name = path.display();
     let file = match std::fs::read_to_string(path).map(|text| ModuleFile::parse(&text)) {
@@ -36,7 +36,7 @@ pub(super) fn check(table: &Table<'_, '_>, claims: &Claims<'_>, at: &str, path: 
     for module in claims.upstream {
         let wrong = |what: String| table.mistake(module, format!("the version is {version}, but {name} {what}"));
         match file.taken(&module.value) {
-            // Its sources are here, so its version is said here alone.
+            // The sources are here, so only the description has the version.
             ResolvedModule::Nothing if module.value == file.module => {}
             ResolvedModule::Nothing => wrong(format!("does not require {}", module.value)),
             ResolvedModule::Instead(by) => wrong(format!("replaces {} by {by}", module.value)),
@@ -76,7 +76,7 @@ pub(super) fn check(table: &Table<'_, '_>, claims: &Claims<'_>, at: &str, path: 
     }
 }
 
-/// The rule of what is handed to `go build`: a package of this directory or of a module in `upstream`.
+/// Checks an argument of `go build`: it must be a package of this directory or of a module in `upstream`.
 pub(super) fn package(name: &str, upstream: &[Located<String>]) -> Result<String, String> {
     let within = |module: &Located<String>| {
         name.strip_prefix(&module.value).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -87,8 +87,8 @@ pub(super) fn package(name: &str, upstream: &[Located<String>]) -> Result<String
     Ok(name.to_owned())
 }
 
-/// The variable that a linker flag such as `-X path.gitMinor=36` sets, and what it would have to be by the version, if
-/// the flag tells the program another version than this one.
+/// The variable that a linker flag such as `-X path.gitMinor=36` sets, and the value that fits `version`. `None` if
+/// the flag fits or sets another variable.
 fn wrong_version(flag: &str, version: &str) -> Option<(String, String)> {
     let (path, value) = flag.strip_prefix("-X")?.trim_start_matches([' ', '=']).split_once('=')?;
     let variable = path.rsplit('.').next()?.to_lowercase();
@@ -128,11 +128,11 @@ ldflags = ["-X k8s.io/base/version.gitVersion=v{version}", "-X k8s.io/base/versi
 packages = [{ package = "k8s.io/kubernetes/cmd/kubectl", output = "kubectl" }, { package = "./own", output = "own" }]
 "#;
 
-    /// The mistakes in the good description with `from` replaced by `to` in it or in its module file.
+    /// The mistakes of a valid description with `from` replaced by `to` in it or in its module file.
     fn with(from: &str, to: &str) -> Vec<String> {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("kube")).unwrap();
-        // The module's ordinary file is not the one that is built.
+        // The ordinary module file is not the one that is built.
         fs::write(directory.path().join("kube/go.mod"), "module kube\n\nrequire k8s.io/kubernetes v1.35.9\n").unwrap();
         let replaced = |text: &str| if from.is_empty() { text.to_owned() } else { text.replace(from, to) };
         assert!(from.is_empty() || COMPONENTS.contains(from) || GO_MOD.contains(from), "nothing has {from}");
@@ -145,7 +145,7 @@ packages = [{ package = "k8s.io/kubernetes/cmd/kubectl", output = "kubectl" }, {
     }
 
     #[test]
-    fn a_version_that_the_module_file_does_not_take_is_a_mistake() {
+    fn versions_must_match_the_module_file() {
         assert_eq!(with("", ""), Vec::<String>::new());
         let but = |what: &str| {
             format!(
@@ -178,7 +178,7 @@ packages = [{ package = "k8s.io/kubernetes/cmd/kubectl", output = "kubectl" }, {
     }
 
     #[test]
-    fn what_else_would_claim_another_version_is_a_mistake() {
+    fn other_claims_of_a_version_are_checked() {
         let at = |line: usize, rest: &str| format!("components.toml:{line}: components.kube.source.{rest}");
         let advice = "write {version}, {major} or {minor}";
         for (from, to, expected) in [
@@ -223,7 +223,7 @@ packages = [{ package = "k8s.io/kubernetes/cmd/kubectl", output = "kubectl" }, {
     }
 
     #[test]
-    fn a_part_whose_sources_are_here_takes_its_version_from_nowhere_else() {
+    fn a_local_component_has_its_version_here_only() {
         let own = "upstream = [\"kube\"]";
         assert_eq!(
             with("upstream = [\"k8s.io/kubernetes\"]", own),
@@ -234,7 +234,7 @@ packages = [{ package = "k8s.io/kubernetes/cmd/kubectl", output = "kubectl" }, {
     }
 
     #[test]
-    fn go_is_pinned_with_a_version_and_a_sum() {
+    fn go_is_pinned_by_version_and_sum() {
         for (from, to, expected) in [
             (
                 "\"1.26.8\"",

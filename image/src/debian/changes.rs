@@ -1,4 +1,4 @@
-//! What a renewed lock has that the former one had not, and the other way round.
+//! The differences between a renewed lock and the former one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,11 +10,11 @@ use super::lock::{Lock, Package};
 /// The differences between two locks of a package set, each list sorted by name. The kernel counts as a package.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
-    /// Packages that the former lock had not.
+    /// Packages that are only in the new lock.
     pub added: Vec<PackageVersion>,
-    /// Packages that only the former lock had.
+    /// Packages that are only in the former lock.
     pub removed: Vec<PackageVersion>,
-    /// Packages of another version, or of the same version with another content.
+    /// Packages with another version, or the same version with another content.
     pub changed: Vec<ChangedPackage>,
 }
 
@@ -24,7 +24,7 @@ pub struct PackageVersion {
     pub version: String,
 }
 
-/// A package that is another one now.
+/// A package that has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChangedPackage {
     pub name: String,
@@ -35,7 +35,7 @@ pub struct ChangedPackage {
 }
 
 impl Changes {
-    /// What `new` changes of `old`; everything is new without a former lock.
+    /// The differences from `old` to `new`. Without a former lock, all packages are added.
     pub fn between(old: Option<&Lock>, new: &Lock) -> Self {
         let (old, new) = (old.map(packages).unwrap_or_default(), packages(new));
         let named =
@@ -55,7 +55,7 @@ fn packages(lock: &Lock) -> BTreeMap<&str, &Package> {
     lock.packages.iter().chain(&lock.kernel).map(|package| (package.name.as_str(), package)).collect()
 }
 
-/// A line of counts, then one line a package: `+` added, `-` removed, `~` changed.
+/// A line of counts, then one line for each package: `+` added, `-` removed, `~` changed.
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { added, removed, changed } = self;
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_went_and_changed_is_told() {
+    fn added_removed_and_changed_packages_are_listed() {
         let old = lock(
             &[("bash", "5.1", "a"), ("gone", "1", "b"), ("same", "1", "c"), ("zlib", "1.3", "d")],
             ("linux", "6.1", "e"),

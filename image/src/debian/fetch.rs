@@ -1,5 +1,4 @@
-//! Brings the locked packages into the cache, each under its SHA-256: what is
-//! there already needs no network.
+//! Downloads the locked packages into the cache, each under its SHA-256. Packages in the cache need no network.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,24 +12,24 @@ use crate::cache::{Cache, file_digest, touch, write_out};
 use crate::process::Tool;
 use crate::progress::Progress;
 
-/// How many files apt's downloader is asked for at a time.
+/// Number of files in one call of apt's downloader.
 const BATCH: usize = 40;
 
-/// Where a package is in the cache once it was fetched.
+/// Path of a downloaded package in the cache.
 pub fn cached(cache: &Cache, package: &Package) -> PathBuf {
     cache.packages().join(format!("{}.deb", package.sha256))
 }
 
-/// Fetches those packages of the lock that are not in the cache, or are not there as they were locked, through apt's own
-/// downloader, so that the host's proxies and credentials apply. The mirrors are looked for only if something is missing.
+/// Downloads the packages of the lock that are missing in the cache or differ from the lock. The downloader of apt
+/// uses the host's proxies and credentials. The mirrors are read only if a package is missing.
 ///
 /// # Errors
-/// When a mirror does not have a package any more, or gives another file under its name.
+/// When a mirror no longer has a package, or has another file under its name.
 pub fn fetch(lock: &Lock, settings: &Settings, cache: &Cache, progress: &Progress, renew: &str) -> Result<()> {
     let wanted: BTreeMap<_, _> =
         lock.packages.iter().chain(&lock.kernel).map(|package| (cached(cache, package), package)).collect();
     cache.prune_packages(|file| wanted.contains_key(file))?;
-    // Before it is looked what is there: nobody cleans it away from then on.
+    // Before the check: from then on, no other command removes packages.
     cache.use_packages()?;
     let (there, missing): (Vec<_>, Vec<_>) =
         wanted.values().copied().partition(|package| is_whole(&cached(cache, package), package));
@@ -49,7 +48,7 @@ pub fn fetch(lock: &Lock, settings: &Settings, cache: &Cache, progress: &Progres
         write_out(work.path()).context("writing the packages to the disk")?;
         for package in batch {
             let place = work.path().join(&package.sha256);
-            // Its time is the mirror's until then, and may be years ago.
+            // Its modification time is that of the mirror, perhaps years ago.
             touch(&place);
             fs::rename(&place, cached(cache, package)).context("keeping a package in the cache")?;
         }
@@ -58,7 +57,7 @@ pub fn fetch(lock: &Lock, settings: &Settings, cache: &Cache, progress: &Progres
     Ok(())
 }
 
-/// Whether a file is the package as it was locked. Who unpacks it later does not ask again.
+/// Whether a file is the locked package. Later steps do not check it again.
 fn is_whole(file: &Path, package: &Package) -> bool {
     match file_digest(file) {
         Ok(digest) if digest == package.sha256 => true,
@@ -75,8 +74,8 @@ fn is_whole(file: &Path, package: &Package) -> bool {
     }
 }
 
-/// Downloads packages into `directory`, each under its SHA-256. What the first address of a package does not give is
-/// looked for at the next one.
+/// Downloads packages into `directory`, each under its SHA-256. If the first address of a package fails, the next one
+/// is tried.
 fn download(
     packages: &[&Package],
     addresses: &dyn Fn(&Package) -> Vec<String>,
@@ -127,7 +126,7 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     #[test]
-    fn a_package_that_has_changed_in_the_cache_is_fetched_again_and_one_that_has_not_is_not() {
+    fn changed_packages_in_the_cache_are_downloaded_again() {
         let directory = tempfile::tempdir().unwrap();
         let mirror = directory.path().join("mirror");
         fs::create_dir(&mirror).unwrap();
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_mirror_does_not_have_comes_from_the_next() {
+    fn missing_packages_come_from_the_next_mirror() {
         let directory = tempfile::tempdir().unwrap();
         let (one, two) = (directory.path().join("one"), directory.path().join("two"));
         let places = |mirrors: &[&Path]| -> Vec<String> {

@@ -1,5 +1,5 @@
-//! Package sets that stand on each other: what several specs share is locked once, and the lock beside each of them has
-//! only what it adds. Knows nothing of what else specs share.
+//! Layers of package sets: packages that several specs share are locked once, and the lock of each spec has its
+//! additional packages only. Independent of what else specs share.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ impl Layer {
         Lock::path_for(&self.file)
     }
 
-    /// The digest by which its lock knows what is asked for: also of the very packages that it adds to.
+    /// The digest of the request in its lock. It covers the packages of the layers below too.
     pub fn request(&self, below: Option<&Lock>) -> String {
         let own = self.set.request();
         match below {
@@ -30,13 +30,13 @@ impl Layer {
         }
     }
 
-    /// Its own lock; `spec` is what is to be locked anew if it does not fit.
+    /// Reads its own lock. `spec` is the spec to lock again if the lock does not fit.
     pub fn read_lock(&self, below: Option<&Lock>, spec: &Path) -> Result<Lock> {
         Lock::read(&self.lock_path(), &self.request(below), spec)
     }
 }
 
-/// All packages of a spec, as they are locked: those of each layer over those of the layers before.
+/// All locked packages of a spec: those of all layers.
 pub fn read_locks(layers: &[Layer], spec: &Path) -> Result<Option<Lock>> {
     layers.iter().try_fold(None, |below: Option<Lock>, layer| {
         let own = layer.read_lock(below.as_ref(), spec)?;
@@ -44,7 +44,7 @@ pub fn read_locks(layers: &[Layer], spec: &Path) -> Result<Option<Lock>> {
     })
 }
 
-/// A layer's lock over what the layers before come to.
+/// Joins a layer's lock with the joined locks below it.
 pub fn over(below: Option<Lock>, own: Lock) -> Lock {
     let Some(below) = below else { return own };
     let Lock { suite, request, mut indexes, mut packages, kernel } = own;
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_of_layers_are_joined_and_one_alone_is_as_it_stands() {
+    fn locks_of_layers_are_joined() {
         let directory = tempfile::tempdir().unwrap();
         let spec = directory.path().join("tenant.toml");
         let (common, tenant) =
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_over_another_state_of_what_is_shared_is_to_be_made_anew() {
+    fn another_lock_below_makes_a_lock_invalid() {
         let directory = tempfile::tempdir().unwrap();
         let spec = directory.path().join("tenant.toml");
         let layers =

@@ -1,6 +1,5 @@
-//! The lock file of a package set: exactly which packages, by version and
-//! digest, and from which state of the archive. Knows nothing of where the
-//! archive's mirrors are.
+//! The lock file of a package set: the exact packages, by version and digest, and the state of the archive that they
+//! are from. Independent of the archive's mirrors.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,12 +8,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-/// A part of the archive that has a place of its own on mirrors.
+/// A part of the archive with a separate place on mirrors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pocket {
     Release,
-    /// Its updates between point releases.
+    /// Updates between point releases.
     Updates,
     Security,
 }
@@ -37,23 +36,22 @@ impl Pocket {
 pub struct Package {
     pub name: String,
     pub version: String,
-    /// Where in the archive it is.
+    /// The part of the archive.
     pub pocket: Pocket,
-    /// The path below the pocket's place on a mirror.
+    /// Path below the pocket's place on a mirror.
     pub path: String,
-    /// Bytes of the package file.
+    /// Size of the package file in bytes.
     pub size: u64,
     /// SHA-256 of the package file in hexadecimal.
     pub sha256: String,
 }
 
-/// A signed index of the archive, as it was when the lock was written.
+/// A signed index of the archive when the lock was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Index {
-    /// The part of the archive it is of.
     pub pocket: Pocket,
-    /// The date in it, seconds since 1970.
+    /// The date in the index, in seconds since 1970.
     pub date: u64,
     /// SHA-256 of the signed file in hexadecimal.
     pub sha256: String,
@@ -65,18 +63,18 @@ pub struct Index {
 pub struct Lock {
     /// Debian's release, by code name.
     pub suite: String,
-    /// SHA-256 over what the package set asks for; tells a lock that is older than its spec.
+    /// SHA-256 of the package set's request. It shows whether the lock fits its spec.
     pub request: String,
     /// The state of the archive.
     pub indexes: Vec<Index>,
     pub packages: Vec<Package>,
-    /// The kernel's package, which is unpacked and not installed.
+    /// The kernel's package, which is unpacked but not installed.
     #[serde(default)]
     pub kernel: Option<Package>,
 }
 
 impl Lock {
-    /// Where the lock of a spec is: beside it.
+    /// Path of a spec's lock, next to the spec.
     pub fn path_for(spec: &Path) -> PathBuf {
         spec.with_extension("lock")
     }
@@ -84,7 +82,7 @@ impl Lock {
     /// Reads the lock of a package set.
     ///
     /// # Errors
-    /// When it is not there, damaged, or not made for `request`: each says that `kaas image lock` makes it.
+    /// When the lock is missing, damaged, or for another `request`. The error names `kaas image lock` as the remedy.
     pub fn read(path: &Path, request: &str, spec: &Path) -> Result<Self> {
         let text = fs::read_to_string(path);
         let text = text.with_context(|| format!("reading {}: {}", path.display(), advice(spec)))?;
@@ -100,10 +98,10 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Reads the lock that is to be renewed, whatever it was made for; none if there is none.
+    /// Reads the lock to renew, whatever its request. `None` if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be read or is not understood.
+    /// When it is not readable or invalid.
     pub fn read_former(path: &Path) -> Result<Option<Self>> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -116,8 +114,8 @@ impl Lock {
         Ok(Some(lock))
     }
 
-    /// Refuses a lock made from an index of the archive that is older than the one that this lock, at `path`, was made
-    /// from: the signatures of old indexes stay good, so somebody could hold fixes back by them.
+    /// Refuses a renewed lock from an index of the archive that is older than this lock's. Signatures of old indexes
+    /// stay valid, so an attacker could withhold fixes with them. `path` is this lock's.
     ///
     /// # Errors
     /// When one of the indexes is older.
@@ -142,7 +140,7 @@ impl Lock {
         Ok(())
     }
 
-    /// The file's text: one line a package, so that a change reads well.
+    /// The text of the file, with one line for each package, for readable diffs.
     pub fn text(&self) -> String {
         let mut text = String::from(
             "# Written by `kaas image lock`. The build takes exactly these packages; run the command again for newer ones.\n",
@@ -165,13 +163,13 @@ impl Lock {
         text
     }
 
-    /// The newest date of the archive's indexes, seconds since 1970: a build's notion of now.
+    /// The newest date of the archive's indexes, in seconds since 1970. Builds use it as their time.
     pub fn epoch(&self) -> u64 {
         self.indexes.iter().map(|index| index.date).max().unwrap_or(0)
     }
 }
 
-/// A date of the archive for people.
+/// A date of the archive for messages.
 fn time(seconds: u64) -> impl std::fmt::Display {
     humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds))
 }
@@ -192,7 +190,7 @@ fn pocket_name(pocket: Pocket) -> &'static str {
     }
 }
 
-/// What to do about a lock that does not fit.
+/// The remedy for a lock that does not fit.
 pub fn advice(spec: &Path) -> String {
     format!("run `kaas image lock {}`, with sudo if builds run with it", spec.display())
 }
@@ -223,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_reads_back_as_it_was() {
+    fn a_lock_reads_back_unchanged() {
         let text = lock().text();
         let read = Lock::parse(&text, Path::new("s.lock"), "r1", Path::new("s.toml")).unwrap();
         assert_eq!(read, lock());
@@ -242,13 +240,13 @@ mod tests {
         let expected = "the mirror's index of trixie-security is of 1970-01-01T00:00:29Z, but s.lock was made from one of \
                         1970-01-01T00:00:30Z: the mirror is behind";
         assert!(error.starts_with(expected) && error.ends_with("remove s.lock first"), "{error}");
-        // Another release has dates of its own.
+        // Another release has other dates.
         renewed.suite = "forky".to_owned();
         lock().refuse_older(&renewed, path).unwrap();
     }
 
     #[test]
-    fn a_former_lock_may_be_of_another_list_or_absent_but_not_damaged() {
+    fn former_locks_may_be_missing_or_different() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s.lock");
         assert_eq!(Lock::read_former(&path).unwrap(), None);
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_for_another_list_says_what_to_run() {
+    fn a_lock_for_another_list_names_the_remedy() {
         let error = Lock::parse(&lock().text(), Path::new("s.lock"), "r2", Path::new("s.toml")).unwrap_err();
         let expected = "s.lock was made for another list of packages: run `kaas image lock s.toml`, with sudo if builds run with it";
         assert_eq!(error.to_string(), expected);

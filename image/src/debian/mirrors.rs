@@ -1,13 +1,12 @@
-//! Mirrors that hold the same files, in the order in which they are asked: one
-//! address, or a list as apt-transport-mirror(1) describes it. Knows nothing of
-//! where sources are configured.
+//! Mirrors with the same files, in the order of their use: one address, or a list as in apt-transport-mirror(1).
+//! Independent of where sources are configured.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// A file of the archive, as mirrors may be limited to some.
+/// The properties of a file that a mirror's limits refer to.
 #[derive(Clone, Copy, Debug)]
 pub struct FileQuery<'w> {
     /// `index` or `deb`.
@@ -18,23 +17,23 @@ pub struct FileQuery<'w> {
     pub architecture: &'static str,
 }
 
-/// Mirrors, the first one to be asked first.
+/// Mirrors, in the order of their use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirrors(Vec<Mirror>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mirror {
     address: String,
-    /// Keys and values; a file is to have one of the values of each key.
+    /// Keys and values. A file must have one of the values of each key.
     limits: Vec<(String, String)>,
 }
 
 impl Mirrors {
-    /// The mirrors behind the address of a source: itself, or those of the list that it names on the host whose root
-    /// is `root`.
+    /// The mirrors of a source's address: the address itself, or those of the list that it names. `root` is the root
+    /// directory of the host.
     ///
     /// # Errors
-    /// When the list cannot be read, names no mirror, or is not on this host.
+    /// When the list cannot be read, has no mirror, or is not on this host.
     pub fn of(address: &str, root: &Path) -> Result<Self> {
         let (transport, rest) = address.split_once(':').unwrap_or_default();
         let mirrors = match transport {
@@ -54,7 +53,7 @@ impl Mirrors {
         Ok(Self(mirrors))
     }
 
-    /// The addresses of those that have a file like this, without a slash at the end.
+    /// The addresses of the mirrors with such a file, without a slash at the end.
     pub fn that_have(&self, wanted: FileQuery<'_>) -> Vec<&str> {
         let mirrors = self.0.iter().filter(|mirror| mirror.may_have(wanted));
         mirrors.map(|mirror| mirror.address.trim_end_matches('/')).collect()
@@ -73,8 +72,8 @@ impl Mirror {
     }
 }
 
-/// A list: an address and then metadata on each line. Of equal priorities, which apt takes in any order, the first in
-/// the list comes first.
+/// Parses a list: each line has an address and metadata. apt uses mirrors with equal priority in any order. Here the
+/// order is that of the list.
 fn parse(text: &str) -> Result<Vec<Mirror>> {
     let mut mirrors = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_read_with_its_priorities_and_limits() {
+    fn a_list_has_priorities_and_limits() {
         let list = "# ours\n\nhttp://last.test/debian/\nfile:/srv/debian\tpriority:1 type:index\n\
                     http://part.test/debian\tpriority:2\tarch:amd64 arch:all type:deb\nhttp://old.test/d\tcodename:bookworm\n";
         assert_eq!(of(list, INDEX), ["file:/srv/debian", "http://last.test/debian"]);
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_cannot_be_used_are_named() {
+    fn unusable_lists_are_named_in_errors() {
         let root = tempfile::tempdir().unwrap();
         let error = |address: &str| format!("{:#}", Mirrors::of(address, root.path()).unwrap_err());
         let said = error("mirror+file:///etc/mirrors.txt");

@@ -1,5 +1,4 @@
-//! Debian root trees from locked packages. Knows nothing of what the tree
-//! becomes.
+//! Debian root trees from locked packages. Independent of the use of the tree.
 
 pub mod bootstrap;
 pub mod changes;
@@ -17,34 +16,34 @@ use sha2::{Digest, Sha256};
 use crate::cache::hex;
 use crate::document::{Document, Mistakes, Table, values};
 
-/// The packages a root tree is made of, as a spec asks for them.
+/// The packages of a root tree, as a spec requests them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackageSet {
     /// Debian's release, by code name.
     pub suite: String,
-    /// Names of packages; their dependencies and the essential packages come along.
+    /// Names of packages. Their dependencies and the essential packages are added.
     pub packages: Vec<String>,
-    /// The kernel's package: unpacked beside the tree, not installed.
+    /// The kernel's package: unpacked separately, not installed.
     pub kernel: Option<String>,
 }
 
 impl PackageSet {
-    /// What a table stands for, without a kernel.
+    /// Reads a table, without a kernel.
     pub fn read(table: &Table<'_, '_>) -> Option<Self> {
         let suite = table.required("suite", "the code name of Debian's release, such as trixie", name);
         let packages = table.required_texts("packages", "the names of the packages", name);
         Some(Self { suite: suite?, packages: values(packages), kernel: None })
     }
 
-    /// Reads a document that has nothing but a table `[debian]`.
+    /// Reads a document that has only a table `[debian]`.
     ///
     /// # Errors
-    /// [`Mistakes`] with everything that is wrong.
+    /// [`Mistakes`] with all errors.
     pub fn read_bare(file: &Path, text: &str) -> Result<Self, Mistakes> {
         Document::new(file, text).read(|top| top.table("debian", Self::read))
     }
 
-    /// A digest of what is asked for, by which a lock file knows its spec.
+    /// A digest of the request. A lock file identifies its spec by it.
     pub fn request(&self) -> String {
         let mut packages = self.packages.clone();
         packages.sort();

@@ -1,5 +1,5 @@
-//! Asks apt which packages a set comes to, in the archive's present state. apt
-//! works in directories of its own here: the host's package state plays no part.
+//! Asks apt for the packages of a set, in the archive's current state. apt uses separate directories: the host's
+//! package state does not matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,10 +15,10 @@ use crate::cache::{Cache, Work, file_digest};
 use crate::process::Tool;
 use crate::progress::Progress;
 
-/// Resolves a package set against the archive as it is now.
+/// Resolves a package set against the current archive.
 ///
 /// # Errors
-/// When apt cannot reach or trust the archive, or a package is not in it.
+/// When apt cannot reach or trust the archive, or a package is missing.
 pub fn resolve(set: &PackageSet, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<Lock> {
     let archive = Archive::open(&set.suite, &Pocket::ALL, sources, cache, progress)?;
     archive.resolve(set, set.request(), None, progress)
@@ -34,7 +34,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// The archive as it is now. Unstable has no pocket but that of the release.
+    /// Reads the current archive. Unstable has only the pocket of the release.
     pub fn open(
         suite: &str,
         pockets: &[Pocket],
@@ -66,10 +66,10 @@ impl Archive {
         self.indexed.kernel(name)
     }
 
-    /// What a package set comes to, or what it adds to the packages `below`, which keep their versions.
+    /// Resolves a package set, or the packages that it adds to those in `below`, which keep their versions.
     ///
     /// # Errors
-    /// When a package is not there, or one of those below is not any more.
+    /// When a package is missing, or one of those below.
     pub fn resolve(
         &self,
         set: &PackageSet,
@@ -94,7 +94,8 @@ pub fn is_older(version: &str, than: &str) -> Result<bool> {
     Ok(status.context("running dpkg")?.success())
 }
 
-/// What apt is told to install: what the set names, what every system has, and what is below in its very version.
+/// The arguments of apt's installation: the packages of the set, the essential ones, and those below with their
+/// versions.
 fn asked_for(set: &PackageSet, indexed: &Indexed, below: &[Package]) -> BTreeSet<String> {
     let fixed = |name: &str| below.iter().any(|package| package.name == name);
     let named = set.packages.iter().map(String::as_str).chain(indexed.essential()).filter(|name| !fixed(name));
@@ -102,7 +103,7 @@ fn asked_for(set: &PackageSet, indexed: &Indexed, below: &[Package]) -> BTreeSet
     named.map(str::to_owned).chain(below).collect()
 }
 
-/// Has apt read the indexes by the first of the lists of sources with which it can.
+/// Runs `apt-get update` with the first list of sources that works.
 fn update(directory: &Path, lists: &[String], progress: &Progress) -> Result<Apt> {
     let mut failed = None;
     for (attempt, list) in lists.iter().enumerate() {
@@ -115,7 +116,7 @@ fn update(directory: &Path, lists: &[String], progress: &Progress) -> Result<Apt
     Err(failed.unwrap_or_else(|| anyhow!("there is no mirror")))
 }
 
-/// What the host's configuration of apt does not decide.
+/// Settings that have priority over the host's configuration of apt.
 const OVERRIDES: [&str; 8] = [
     "Acquire::GzipIndexes=false",
     "Acquire::Languages=none",
@@ -127,7 +128,7 @@ const OVERRIDES: [&str; 8] = [
     "APT::Sandbox::User=root",
 ];
 
-/// An apt with its state in a directory of its own.
+/// An apt with a separate state directory.
 struct Apt {
     directory: PathBuf,
 }
@@ -155,8 +156,8 @@ impl Apt {
 
     fn tool(&self, program: &str) -> Tool {
         let tool = Tool::on_host(program).env("APT_CONFIG", self.directory.join("apt.conf")).env("LC_ALL", "C");
-        // The host's own apt.conf.d is read too: proxies and credentials are there. It is read after APT_CONFIG, so
-        // what it may not decide is said on the command line.
+        // The host's apt.conf.d is read too, for proxies and credentials. It is read after APT_CONFIG, so settings
+        // with priority over it are on the command line.
         OVERRIDES.iter().fold(tool, |tool, option| tool.arg("-o").arg(option))
     }
 
@@ -164,7 +165,7 @@ impl Apt {
         self.directory.join("state/lists")
     }
 
-    /// The file apt keeps for a suite whose name ends like this.
+    /// The file in apt's lists whose name ends like this.
     fn list(&self, ending: &str) -> Result<PathBuf> {
         let entries = fs::read_dir(self.lists()).context("reading apt's lists")?;
         let mut paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
@@ -196,7 +197,7 @@ impl Apt {
         Ok(indexed)
     }
 
-    /// What apt would install on an empty system: names and versions, sorted.
+    /// The packages that apt would install on an empty system: names and versions, sorted.
     fn simulate(&self, names: &BTreeSet<String>, progress: &Progress) -> Result<BTreeMap<String, String>> {
         let running = progress.begin("resolve");
         let output = self
@@ -214,8 +215,8 @@ impl Apt {
     }
 }
 
-/// What the signature of a signed index covers (RFC 9580, section 7). apt passes over headers before it, and a mirror
-/// can add some: only the header that the form asks for is let in.
+/// The signed part of a signed index (RFC 9580, section 7). apt ignores headers before it, and a mirror can add some.
+/// Only the header of the format is accepted.
 fn signed_part(text: &str) -> Result<&str> {
     let text = text.strip_prefix("-----BEGIN PGP SIGNED MESSAGE-----").context("it does not begin as one")?;
     let (headers, rest) = text.split_once("\n\n").context("its signed part has no beginning")?;
@@ -233,7 +234,6 @@ fn installed(line: &str) -> Option<(String, String)> {
     Some((name.split(':').next()?.to_owned(), version.to_owned()))
 }
 
-/// The archive's packages.
 #[derive(Default)]
 struct Indexed {
     packages: BTreeMap<(String, String), Entry>,
@@ -340,11 +340,11 @@ fn parse_date(text: &str) -> Option<u64> {
     let year: u64 = words.next()?.parse().ok().filter(|year| (1970..10_000).contains(year))?;
     let time: Vec<u64> = words.next()?.split(':').map(str::parse).collect::<Result<_, _>>().ok()?;
     let [hour, minute, second] = time[..] else { return None };
-    // Days from the civil calendar, counting years from March.
+    // Days from the civil calendar. Years begin in March.
     let (shifted_year, shifted_month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = shifted_year / 4 - shifted_year / 100 + shifted_year / 400;
     let days = shifted_year * 365 + leap_days + (153 * shifted_month + 2) / 5 + day;
-    // 1 January 1970 is day 719469 by this count.
+    // 1 January 1970 is day 719469 of this count.
     Some(days.checked_sub(719_469)? * 86_400 + hour * 3600 + minute * 60 + second)
 }
 
@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_apt_would_install_is_read() {
+    fn apts_simulation_is_parsed() {
         let line = "Inst libc6 (2.41-12 Debian:13.2/stable [amd64]) []";
         assert_eq!(installed(line), Some(("libc6".to_owned(), "2.41-12".to_owned())));
         assert_eq!(installed("Conf libc6 (2.41-12 Debian [amd64])"), None);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_date_of_an_index_is_one_that_is_signed() {
+    fn the_date_of_an_index_must_be_signed() {
         let date_of = |headers: &str, body: &str, end: &str| {
             let directory = tempfile::tempdir().unwrap();
             let apt = Apt { directory: directory.path().to_owned() };
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_compare_as_debian_says() {
+    fn versions_compare_as_in_debian() {
         for (older, newer) in [("1.0~rc1-1", "1.0-1"), ("1.9-1", "1.10-1"), ("9-1", "1:1-1"), ("13", "13+deb13u1")] {
             assert!(is_older(older, newer).unwrap() && !is_older(newer, older).unwrap(), "{older} {newer}");
         }
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn the_packages_of_a_source_are_those_of_its_newest_version() {
+    fn packages_of_a_source_have_its_newest_version() {
         let stanza = |name: &str, version: &str| format!("Package: {name}\nVersion: {version}\nSource: libxml2\n\n");
         let mut indexed = Indexed::default();
         let text =

@@ -1,5 +1,5 @@
-//! Where the archive's mirrors and keys are: taken from the build host's own
-//! apt configuration, or from settings. No mirror is known here.
+//! The archive's mirrors and keys: from the build host's apt configuration, or from settings. The code names no
+//! mirror.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,20 @@ use anyhow::{Context, Result, bail};
 use super::lock::{Package, Pocket};
 use super::mirrors::{FileQuery, Mirrors};
 
-/// The settings that stand in for the host's configuration.
+/// Settings that replace the host's configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Mirror of the release and its updates.
     pub mirror: Option<String>,
     /// Mirror of the security updates.
     pub security_mirror: Option<String>,
-    /// Keyring that the archive's indexes are checked with.
+    /// Keyring that verifies the archive's indexes.
     pub keyring: Option<PathBuf>,
 }
 
 impl Settings {
-    /// What the environment of this process says: `KAAS_DEBIAN_MIRROR`, `KAAS_DEBIAN_SECURITY_MIRROR` and
-    /// `KAAS_DEBIAN_KEYRING`; an empty one says nothing.
+    /// The settings in the environment: `KAAS_DEBIAN_MIRROR`, `KAAS_DEBIAN_SECURITY_MIRROR` and
+    /// `KAAS_DEBIAN_KEYRING`. Empty values are ignored.
     pub fn of_environment() -> Self {
         let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let text = |name: &str| of(name).map(|value| value.to_string_lossy().into_owned());
@@ -41,15 +41,17 @@ pub struct Sources {
     pub main: Mirrors,
     /// Mirrors of the security updates.
     pub security: Mirrors,
-    /// Keyring that the archive's indexes are checked with.
+    /// Keyring that verifies the archive's indexes.
     pub keyring: PathBuf,
 }
 
 impl Sources {
-    /// Takes the settings first, then what apt on the host whose root is `root` uses for its own release.
+    /// The settings, and for missing ones the sources that apt on this host uses for its own release. `root` is the
+    /// host's root directory.
     ///
     /// # Errors
-    /// When neither names a mirror or a keyring; says which settings would. When apt's list of mirrors cannot be read.
+    /// When a mirror or the keyring is missing: the error names the setting. When apt's list of mirrors cannot be
+    /// read.
     pub fn find(settings: &Settings, root: &Path) -> Result<Self> {
         let release = host_release(root);
         let entries = if release.is_some() { host_entries(root)? } else { Vec::new() };
@@ -70,7 +72,7 @@ impl Sources {
         let keyring = keyring.unwrap_or_else(|| root.join("usr/share/keyrings/debian-archive-keyring.gpg"));
         if !keyring.is_file() {
             bail!(
-                "the archive's keyring {} is not there: install debian-archive-keyring, or set KAAS_DEBIAN_KEYRING",
+                "the archive's keyring {} is missing: install debian-archive-keyring, or set KAAS_DEBIAN_KEYRING",
                 keyring.display()
             );
         }
@@ -93,17 +95,17 @@ impl Sources {
         }
     }
 
-    /// Where a package of the release `suite` can be had, the first place to be tried first.
+    /// The addresses of a package of the release `suite`, in the order of their use.
     pub fn addresses(&self, package: &Package, suite: &str) -> Vec<String> {
         let architecture = if package.path.ends_with("_all.deb") { "all" } else { "amd64" };
         let wanted = FileQuery { kind: "deb", suite: &package.pocket.suite(suite), architecture };
         let mirrors = self.mirrors(package.pocket).that_have(wanted).into_iter();
-        // apt's downloader would leave a link to a file of this host.
+        // For `file:`, apt's downloader would only create a link.
         let copied = |mirror: &str| mirror.strip_prefix("file:").map(|path| format!("copy:{path}"));
         mirrors.map(|mirror| format!("{}/{}", copied(mirror).unwrap_or(mirror.to_owned()), package.path)).collect()
     }
 
-    /// Lines for a sources.list of pockets of `suite`: the first to be tried first, each with another mirror.
+    /// Lines for a sources.list with pockets of `suite`, in the order of their use. Each has another mirror.
     ///
     /// # Errors
     /// When no mirror has the indexes.
@@ -129,7 +131,7 @@ impl Sources {
     }
 }
 
-/// One source of apt, of which one mirror is enough.
+/// One source of apt. Only its first mirror is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     uri: String,
@@ -137,7 +139,7 @@ struct Entry {
     signed_by: Option<PathBuf>,
 }
 
-/// The code name of the host's own release, if the host is Debian.
+/// The code name of the host's release, if the host is Debian.
 fn host_release(root: &Path) -> Option<String> {
     let text = fs::read_to_string(root.join("etc/os-release")).ok()?;
     let value = |key: &str| {
@@ -229,7 +231,7 @@ mod tests {
     const BOOKWORM: &str = "ID=debian\nVERSION_CODENAME=bookworm\n";
 
     #[test]
-    fn the_hosts_deb822_sources_are_used_whatever_their_release() {
+    fn the_hosts_deb822_sources_are_used() {
         let text = "# ours\nTypes: deb\nURIs: http://mirror.test/debian\nSuites: bookworm bookworm-updates\n\
                     Components: main\n\nTypes: deb\nURIs: http://mirror.test/sec\nSuites: bookworm-security\n\n\
                     Types: deb\nURIs: http://other.test/\nSuites: nodistro\n";
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_come_first_and_a_host_without_sources_says_which() {
+    fn settings_have_priority_over_the_hosts_sources() {
         let root = host("ID=fedora\n", &[]);
         let error = Sources::find(&Settings::default(), root.path()).unwrap_err();
         assert!(error.to_string().contains("set KAAS_DEBIAN_MIRROR"), "{error}");
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_mirrors_are_followed_in_both_forms() {
+    fn lists_of_mirrors_are_read_in_both_forms() {
         let list =
             "http://two.test/debian\nhttp://one.test/debian\tpriority:1 type:index\nfile:/srv/debian\ttype:deb\n";
         let one_line = "deb mirror+file:/etc/apt/mirrors/debian.list bookworm main\n\

@@ -1,7 +1,6 @@
-//! What the initial root has. Paths are those of the image; libraries that
-//! programs link with come along by themselves.
+//! The contents of the initial root. Paths are those of the image. Libraries of programs are added automatically.
 
-/// Programs, rules and the libraries that are loaded by name at run time.
+/// Programs, rules and libraries that are loaded by name at run time.
 pub(super) const FILES: &[&str] = &[
     "usr/lib/systemd/systemd",
     "usr/lib/systemd/systemd-executor",
@@ -18,7 +17,7 @@ pub(super) const FILES: &[&str] = &[
     "usr/bin/kmod",
     "usr/bin/mount",
     "usr/bin/umount",
-    // The kernel asks this one for modules.
+    // The kernel runs it to load modules.
     "usr/sbin/modprobe",
     // dm-verity: libdevmapper waits until udev has seen the device.
     "usr/sbin/dmsetup",
@@ -33,7 +32,7 @@ pub(super) const FILES: &[&str] = &[
     "usr/lib/udev/ata_id",
     "usr/lib/udev/scsi_id",
     "usr/lib/tmpfiles.d/static-nodes-permissions.conf",
-    // Libraries that systemd and kmod load only when they need them.
+    // Libraries that systemd and kmod load on demand.
     "usr/lib/x86_64-linux-gnu/libblkid.so.1",
     "usr/lib/x86_64-linux-gnu/libcryptsetup.so.12",
     "usr/lib/x86_64-linux-gnu/libkmod.so.2",
@@ -86,11 +85,11 @@ pub(super) const UNITS: &[&str] = &[
     "umount.target",
     "veritysetup-pre.target",
     "veritysetup.target",
-    // Our own early step, before the root is switched to.
+    // Our own early step, before the switch to the image's root.
     "kaas-early.service",
 ];
 
-/// Units and the directory of the target or unit that wants or requires them.
+/// Units, with the directory of the target or unit that wants or requires them.
 pub(super) const WANTED: &[(&str, &str)] = &[
     ("kmod-static-nodes.service", "sysinit.target.wants"),
     ("systemd-journald.service", "sysinit.target.wants"),
@@ -117,11 +116,11 @@ pub(super) const LINKS: &[(&str, &str)] = &[
     ("var/run", "/run"),
 ];
 
-/// Files of the initial root's own.
+/// Files that only the initial root has.
 pub(super) const TEXTS: &[(&str, &str)] = &[
-    // Tells systemd that it runs in an initial root (os-release(5)).
+    // Marks an initial root for systemd (os-release(5)).
     ("etc/initrd-release", "ID=kaas\nNAME=\"KaaS initial root\"\nPRETTY_NAME=\"KaaS initial root\"\n"),
-    // What no device's alias brings in.
+    // Modules that no device's alias loads.
     ("usr/lib/modules-load.d/root.conf", "dm_mod\ndm_verity\nerofs\noverlay\n"),
 ];
 

@@ -1,5 +1,5 @@
-//! A tree as the kernel unpacks it: a cpio archive of the new ASCII form.
-//! Source: Linux, Documentation/driver-api/early-userspace/buffer-format.rst.
+//! A cpio archive of a tree in the new ASCII format, which the kernel unpacks. Source: Linux,
+//! Documentation/driver-api/early-userspace/buffer-format.rst.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -12,7 +12,7 @@ const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// The archive of a tree, with `epoch` (seconds since 1970) as the time of everything.
+/// The archive of a tree. `epoch` is the time of all files, in seconds since 1970.
 ///
 /// # Errors
 /// When a file cannot be read or is too large.
@@ -68,12 +68,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_has_the_kernels_form() {
+    fn an_archive_has_the_kernels_format() {
         let mut tree = Tree::default();
         tree.text("etc/x", "hello");
         tree.link("init", "usr/lib/systemd/systemd");
         let archive = archive(&tree, 0x10).unwrap();
-        // Zero bytes show as dots.
+        // Zero bytes are replaced by dots.
         let text: String = archive.iter().map(|&byte| if byte == 0 { '.' } else { char::from(byte) }).collect();
         let etc = concat!(
             "070701000000010000",

@@ -1,4 +1,4 @@
-//! Our own programs, built by Cargo for images: the agent, and what else runs in a cluster.
+//! Our own programs, built by Cargo for images: the agent, and programs that run in a cluster.
 
 mod settings;
 mod sources;
@@ -24,9 +24,9 @@ const AGENT: &str = "agent";
 #[derive(Clone, Debug)]
 pub struct OwnPrograms {
     place: PathBuf,
-    /// What the Rust compiler calls itself.
+    /// The version line of the Rust compiler.
     pub rust: String,
-    /// What the C compiler calls itself, which compiles the cryptography.
+    /// The version line of the C compiler, which compiles the cryptography.
     pub cc: String,
 }
 
@@ -35,26 +35,27 @@ impl OwnPrograms {
         self.program(AGENT)
     }
 
-    /// The program of a package. Which ones there are, [`has`] says of the sources.
+    /// The program of a package. [`has`] tells whether the sources have it.
     pub fn program(&self, package: &str) -> PathBuf {
         self.place.join(name(package))
     }
 
-    /// What an API server has to know before the program of a package works there, as a list in JSON: what it prints itself.
+    /// The objects that an API server needs before the program of a package works, as a JSON list. The program prints
+    /// it.
     pub fn definitions(&self, package: &str) -> PathBuf {
         self.place.join(format!("{package}.json"))
     }
 }
 
-/// The C compiler, and what would have the build take another one or other flags.
+/// The C compiler, and variables that select another one or other flags.
 const CC: &str = "cc";
 const C_SETTINGS: [&str; 5] = ["CC", "CFLAGS", "AR", "ARFLAGS", "CRATE_CC_NO_DEFAULTS"];
-/// The compilers that Cargo would run in rustc's place, and their flags.
+/// Variables that replace rustc or set its flags.
 const RUST_SETTINGS: [&str; 6] =
     ["RUSTC", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "RUSTC_BOOTSTRAP", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"];
 
-/// Whether a variable of the environment can change a program that is built. Where crates come from and where Cargo
-/// keeps things is the user's to say.
+/// Whether an environment variable can change a built program. The source of crates and Cargo's directories are the
+/// user's choice.
 fn shapes_program(name: &str) -> bool {
     let of_c = |setting: &str| {
         let target = ["", "_x86_64-unknown-linux-gnu", "_x86_64_unknown_linux_gnu"];
@@ -67,13 +68,14 @@ fn shapes_program(name: &str) -> bool {
     of_target || by_start || RUST_SETTINGS.contains(&name) || C_SETTINGS.iter().copied().any(of_c)
 }
 
-/// Builds our programs from their sources, or finds them built from the same ones by the same compilers. Those are what the
-/// spec's own workspace asks for, also for sources of an earlier commit: what crates it shares with today's is compiled once. All
-/// are built for each image, by one call of Cargo and so with the same features of what they share: that is compiled once as well,
-/// and the agent is the same whichever of the others an image has.
+/// Builds our programs, or finds them in the cache for the same sources and compilers. The compilers are those of the
+/// spec's own workspace, even for sources of an earlier commit: crates that both share are compiled once.
+///
+/// One call of Cargo builds all programs for each image, so shared crates have the same features. They are compiled
+/// once, and the agent is the same in each image.
 ///
 /// # Errors
-/// When one does not build, or does not run with the image's C library.
+/// When a program does not build, or does not run with the image's C library.
 pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<OwnPrograms> {
     let &BuildContext { tools, cache, progress, .. } = context;
     let find = |place: &Path| place.canonicalize().with_context(|| format!("finding {}", place.display()));
@@ -89,7 +91,7 @@ pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<OwnPrograms> {
     let wanted = BuildTargets::of(&agent)?;
     let key = key(&agent, &wanted, &Inputs { rust: &rust, cc: &cc, settings: &settings, tools: tools.key() })?;
     let place = cache.stage(&key.of_copy(), progress, |directory| {
-        // Held until the programs are taken: Cargo puts those of other sources in the same place.
+        // Locked until the programs are copied: Cargo writes programs of other sources to the same path.
         let sources = cache.sources(progress)?;
         lay_out(&key, &agent, sources.path())?;
         let compiled = compile(&workspace, sources.path(), &wanted, context)
@@ -100,7 +102,7 @@ pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<OwnPrograms> {
             caller::take(made, &program).with_context(|| format!("keeping {name}"))?;
             let inside = format!("/{name}");
             let run = |argument: &str| tools.run(&inside).reads_at(&program, &inside).tool().arg(argument);
-            // Of two C libraries the older one's programs run with the newer one, not the other way round.
+            // Programs for an older C library run with a newer one, but not the reverse.
             run("--version").run(progress).with_context(|| {
                 format!("{name} does not run with the image's C library: build on a host whose C library is not newer")
             })?;
@@ -115,11 +117,11 @@ pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<OwnPrograms> {
     Ok(OwnPrograms { place, rust, cc })
 }
 
-/// What is built of a workspace.
+/// The parts of a workspace to build.
 struct BuildTargets {
-    /// The packages by which Cargo chooses features: those that there are.
+    /// The existing packages, which decide Cargo's features.
     packages: Vec<&'static str>,
-    /// Those that have a program.
+    /// The packages that have a program.
     programs: Vec<&'static str>,
 }
 
@@ -141,13 +143,13 @@ impl BuildTargets {
     }
 }
 
-/// Lays out the sources that the key is of. It may have waited for another build, minutes in which they were edited.
+/// Copies the sources and checks them against the key: they may have been edited while this build waited for another.
 fn lay_out(key: &Key, workspace: &Path, place: &Path) -> Result<()> {
     sources::lay_out(workspace, place)?;
     key.check().context("laying out the sources of our programs")
 }
 
-/// What the programs depend on besides their sources.
+/// Inputs of the programs in addition to their sources.
 struct Inputs<'i> {
     rust: &'i str,
     cc: &'i str,
@@ -161,7 +163,7 @@ fn key(workspace: &Path, wanted: &BuildTargets, inputs: &Inputs<'_>) -> Result<K
         .text("C compiler", inputs.cc)
         .file("manifest", &workspace.join("Cargo.toml"))?
         .file("lock", &workspace.join("Cargo.lock"))?
-        // It may name a linker, flags or another profile.
+        // It may set a linker, flags or another profile.
         .text("Cargo's configuration", inputs.settings)
         .key("tools", inputs.tools);
     let mut all = BTreeSet::new();
@@ -182,13 +184,13 @@ fn compile(
 ) -> Result<BTreeMap<String, PathBuf>> {
     let &BuildContext { cache, progress, .. } = context;
     let home = settings::home();
-    // Paths of this machine would come into the programs through the panic messages of its dependencies. The
-    // workspace's own are relative to it.
+    // Panic messages of dependencies would put paths of this machine into the programs. The workspace's own paths are
+    // relative.
     let flags = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())).unwrap_or_default();
     let programs = cache.programs();
     std::fs::create_dir_all(&programs).with_context(|| format!("making {}", programs.display()))?;
-    // Earlier versions laid the sources out there. Cargo notes files below its directory by their paths from there, and
-    // would take what is left of them for the sources of today, unchanged.
+    // Earlier versions copied the sources there. Cargo records files below its directory by relative paths, and would
+    // treat leftovers as today's sources.
     let former = programs.join("sources");
     if former.symlink_metadata().is_ok() {
         std::fs::remove_dir_all(&former).with_context(|| format!("removing {}", former.display()))?;
@@ -196,14 +198,14 @@ fn compile(
     caller::lend(&programs)?;
     let cargo = settings::start(Tool::as_caller("cargo"), workspace)?;
     let said = settle(cargo, flags)
-        // A target directory of its own: other flags would make the developer's builds start over.
+        // A separate target directory: with other flags, the developer's builds would start over.
         .env("CARGO_TARGET_DIR", cache.programs())
         .args(arguments(sources, wanted))
         .output(progress)?;
     executables(&said)
 }
 
-/// What has Cargo build the programs from the workspace in the directory `sources`.
+/// The arguments with which Cargo builds the programs of the workspace in `sources`.
 fn arguments(sources: &Path, wanted: &BuildTargets) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = ["build", "--locked", "--manifest-path"].map(OsString::from).to_vec();
     arguments.push(sources.join("Cargo.toml").into());
@@ -215,12 +217,12 @@ fn arguments(sources: &Path, wanted: &BuildTargets) -> Vec<OsString> {
     arguments
 }
 
-/// Leaves of the environment only what does not change the programs.
+/// Removes environment variables that could change the programs.
 fn settle(cargo: Tool, flags: String) -> Tool {
     cargo.without(shapes_program).env("CC", CC).env("CARGO_ENCODED_RUSTFLAGS", flags)
 }
 
-/// The programs in Cargo's messages, one JSON object a line, by name.
+/// The programs in Cargo's messages (one JSON object per line), by name.
 fn executables(messages: &[u8]) -> Result<BTreeMap<String, PathBuf>> {
     let mut found = BTreeMap::new();
     for line in messages.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
@@ -242,7 +244,7 @@ mod tests {
         std::fs::write(file, text).unwrap();
     }
 
-    /// A workspace with nothing but an agent that does nothing.
+    /// A workspace with only an agent that does nothing.
     fn workspace(directory: &Path) {
         let manifest = "[workspace]\nresolver = \"3\"\nmembers = [\"agent\"]\n[workspace.dependencies]\n\
                         agent = { path = \"agent\" }\n[profile.appliance]\ninherits = \"dev\"\n";
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_above_the_sources_are_not_heeded() {
+    fn settings_above_the_sources_are_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let sources = directory.path().join("cache/sources");
         workspace(&sources);
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_compiler_is_the_one_that_the_workspace_asks_for_unless_the_user_asks_for_another() {
+    fn the_workspace_chooses_the_compiler() {
         let directory = tempfile::tempdir().unwrap();
         write(&directory.path().join("rust-toolchain.toml"), "[toolchain]\nchannel = \"1.2.3\"\n");
         let env = settings::start(Tool::on_host("env"), directory.path()).unwrap();
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn another_compiler_or_setting_or_source_makes_another_program() {
+    fn another_input_makes_another_program() {
         let directory = tempfile::tempdir().unwrap();
         workspace(directory.path());
         let tools = |value: &str| Key::of(Stage::TOOLS).text("tools", value).finish();
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_compiled_from_the_sources_of_its_key_alone() {
+    fn a_program_is_compiled_from_its_keys_sources() {
         let directory = tempfile::tempdir().unwrap();
         let (clone, place) = (directory.path().join("clone"), directory.path().join("place"));
         workspace(&clone);
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_change_the_program_do_not_reach_its_build() {
+    fn settings_that_change_programs_are_removed() {
         let gone = [
             "CARGO_PROFILE_APPLIANCE_OPT_LEVEL",
             "CARGO_BUILD_TARGET",
@@ -359,9 +361,9 @@ mod tests {
         assert!(executables(b"{}\n").unwrap().is_empty());
     }
 
-    /// Its features shape what the agent shares with it, so the package counts also where it has no program yet.
+    /// Its features affect shared crates, so the package counts even without a program.
     #[test]
-    fn a_workspace_of_before_a_program_is_built_without_it_and_with_its_package() {
+    fn a_workspace_without_a_program_has_its_package() {
         let directory = tempfile::tempdir().unwrap();
         let at = |file: &str| directory.path().join(file);
         workspace(directory.path());

@@ -1,6 +1,6 @@
-//! What is set for Cargo where it builds. Cargo reads the settings of the directory that it starts in and of all
-//! directories above, whoever wrote them, and starts any program that they name: so it starts at the top, wherever the
-//! sources are, and what is left are root's settings and the user's own. Knows nothing of what they mean.
+//! Cargo's settings. Cargo reads the settings of its working directory and of all directories above, of any owner,
+//! and runs programs that they name. So it starts in the root directory: only root's and the user's own settings
+//! remain. Their meaning does not matter here.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -12,12 +12,13 @@ use super::sources;
 use crate::caller;
 use crate::process::Tool;
 
-/// Where Cargo and the compilers start.
+/// Working directory of Cargo and the compilers.
 pub const START: &str = "/";
-/// By this rustup chooses the compiler, before the file of the directory that it starts in.
+/// rustup reads this variable before the file in the working directory.
 const TOOLCHAIN: &str = "RUSTUP_TOOLCHAIN";
 
-/// Has a program start at the top, with the compiler that the workspace asks for unless the user asks for another.
+/// Makes a program start in the root directory, with the compiler version of the workspace, unless the user has set
+/// another.
 ///
 /// # Errors
 /// When the workspace's file with the compiler's version cannot be read.
@@ -30,18 +31,17 @@ pub fn start(program: Tool, workspace: &Path) -> Result<Tool> {
     })
 }
 
-/// Cargo's directory of the user who builds.
+/// Cargo's home directory of the user who builds.
 pub fn home() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("CARGO_HOME").or_else(|| Some(set("HOME")?.join(".cargo")))
 }
 
-/// All settings for Cargo when it starts in the directory `start`: the text of the files that it reads there, above and
-/// in the user's directory `home` (Cargo's book, "Hierarchical structure" of its configuration), and of those that they
-/// include.
+/// The text of all settings that Cargo reads in the directory `start`, above it, and in the user's directory `home`.
+/// Includes included files. Source: Cargo's book, "Hierarchical structure" of its configuration.
 ///
 /// # Errors
-/// When somebody else may have written one: it could make Cargo run any program. When one cannot be read or understood.
+/// When another user may have written one, because settings can run any program. When one cannot be read or parsed.
 pub fn read(start: &Path, home: Option<&Path>) -> Result<String> {
     let mut settings = Settings::default();
     let above = start.ancestors().map(|directory| directory.join(".cargo"));
@@ -95,14 +95,14 @@ fn judge(file: &Path) -> Result<()> {
     bail!("{} {whose}, and Cargo would do what it says: remove it, or build as its owner", file.display())
 }
 
-/// A file that another one includes, by its path from that one's directory.
+/// An included file, with its path relative to the including file's directory.
 struct Include {
     path: String,
     optional: bool,
 }
 
-/// The files that one with this text includes: `include` is a list of paths, or of tables with `path` and `optional`
-/// (Cargo's book, "Including extra configuration files").
+/// The files that a text includes: `include` is a list of paths, or of tables with `path` and `optional` (Cargo's
+/// book, "Including extra configuration files").
 fn includes(text: &str) -> Result<Vec<Include>> {
     let table: toml::Table = text.parse()?;
     let Some(list) = table.get("include") else { return Ok(Vec::new()) };
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_set_for_cargo_is_read() {
+    fn all_of_cargos_settings_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let (home, start) = (directory.path().join("home"), directory.path().join("a/start"));
         let settings = || read(&start, Some(&home)).unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_included_is_read_as_well() {
+    fn included_settings_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let home = directory.path();
         let settings = |text: &str| {
@@ -147,7 +147,7 @@ mod tests {
             read(Path::new(START), Some(home))
         };
         write(&home.join("more/a.toml"), "include = [{ path = \"b.toml\" }]\n");
-        // A circle is for Cargo to refuse.
+        // Cargo itself refuses a circle.
         write(&home.join("more/b.toml"), "include = [\"../config.toml\"]\n[net]\n");
         assert!(settings("include = [\"more/a.toml\"]\n").unwrap().contains("[net]"));
         assert!(settings("include = [\"absent.toml\"]\n").is_err());
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_could_have_written_is_refused() {
+    fn settings_that_others_can_write_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let (home, included) = (directory.path(), directory.path().join("more.toml"));
         write(&home.join("config.toml"), "include = [\"more.toml\"]\n");
@@ -169,7 +169,7 @@ mod tests {
         fs::set_permissions(&included, fs::Permissions::from_mode(0o666)).unwrap();
         assert!(refused().contains("more.toml can be written by everybody"), "{}", refused());
         fs::set_permissions(&included, fs::Permissions::from_mode(0o644)).unwrap();
-        // Only root can make a file somebody else's.
+        // Only root can change a file's owner.
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::chown(&included, Some(12345), None).unwrap();
             assert!(refused().contains("more.toml is another user's"), "{}", refused());

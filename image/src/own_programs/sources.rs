@@ -1,6 +1,6 @@
-//! The workspace's sources as Cargo builds them for images: laid out at one
-//! place in the cache, where nobody else writes. Cargo takes a file that is older than its last build for
-//! unchanged, so here a file is written when its content differs, whichever clone it comes from.
+//! The copy of the workspace's sources for Cargo's builds of images, in a directory of the cache that no other user
+//! can write. Cargo treats a file that is older than its last build as unchanged. So a file is only written when its
+//! content differs, whichever clone it comes from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The packages of this project that programs of images come from.
+/// The packages of this project that have programs for images.
 pub const PACKAGES: [&str; 2] = ["agent", "controller"];
 
-/// What the program of a package is called.
+/// The name of a package's program.
 pub fn name(package: &str) -> String {
     format!("kaas-{package}")
 }
 
-/// The file by which rustup chooses the compiler.
+/// The file with rustup's choice of the compiler.
 const TOOLCHAIN: &str = "rust-toolchain.toml";
 
-/// Makes the directory `place` hold the workspace's manifests and members, and nothing else.
+/// Makes `place` an exact copy of the workspace's manifests and members.
 ///
 /// # Errors
-/// When the workspace cannot be read or the directory cannot be written; some files may then be new already.
+/// When the workspace is not readable or the directory is not writable. Some files may already be new then.
 pub fn lay_out(workspace: &Path, place: &Path) -> Result<()> {
     let mut wanted = BTreeSet::new();
     for file in ["Cargo.toml", "Cargo.lock"] {
@@ -56,10 +56,10 @@ pub fn lay_out(workspace: &Path, place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The version of Rust that the workspace asks for, if it does.
+/// The workspace's version of Rust, if it sets one.
 ///
 /// # Errors
-/// When the file that says it cannot be read or understood.
+/// When its file cannot be read or parsed.
 pub fn toolchain(workspace: &Path) -> Result<Option<String>> {
     let path = workspace.join(TOOLCHAIN);
     let text = match fs::read_to_string(&path) {
@@ -71,7 +71,7 @@ pub fn toolchain(workspace: &Path) -> Result<Option<String>> {
     Ok(Some(channel.with_context(|| format!("{} names no channel", path.display()))?.to_owned()))
 }
 
-/// The directories of the workspace's members, as its manifest lists them.
+/// The directories of the workspace's members, from its manifest.
 fn members(workspace: &Path) -> Result<Vec<String>> {
     let path = workspace.join("Cargo.toml");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -81,11 +81,11 @@ fn members(workspace: &Path) -> Result<Vec<String>> {
     Ok(members.iter().filter_map(|member| member.as_str().map(str::to_owned)).collect())
 }
 
-/// The directories of the packages of the workspace that `package` is built from: its own, and those of the packages
-/// that it depends on, by name.
+/// The directories of the workspace's packages that `package` is built from: its own, and those of its dependencies,
+/// by name.
 ///
 /// # Errors
-/// When a manifest cannot be read or understood.
+/// When a manifest cannot be read or parsed.
 pub fn packages(workspace: &Path, package: &str) -> Result<BTreeSet<String>> {
     let own = directories(workspace)?;
     let directory = |name: &str| own.get(name).map(String::as_str);
@@ -108,7 +108,7 @@ pub fn packages(workspace: &Path, package: &str) -> Result<BTreeSet<String>> {
 /// Whether the workspace has one of [`PACKAGES`].
 ///
 /// # Errors
-/// When the workspace's manifest cannot be read or understood.
+/// When the workspace's manifest cannot be read or parsed.
 pub fn is_there(workspace: &Path, package: &str) -> Result<bool> {
     Ok(PACKAGES.contains(&package) && directories(workspace)?.contains_key(package))
 }
@@ -116,7 +116,7 @@ pub fn is_there(workspace: &Path, package: &str) -> Result<bool> {
 /// Whether the workspace has one of [`PACKAGES`], with the program of its [`name`].
 ///
 /// # Errors
-/// When a manifest cannot be read or understood.
+/// When a manifest cannot be read or parsed.
 pub fn has(workspace: &Path, package: &str) -> Result<bool> {
     if !is_there(workspace, package)? {
         return Ok(false);
@@ -149,7 +149,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     #[test]
-    fn a_package_is_built_from_those_that_it_depends_on() {
+    fn a_package_is_built_from_its_dependencies() {
         let workspace = tempfile::tempdir().unwrap();
         let write = |file: &str, text: &str| {
             let file = workspace.path().join(file);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_written_and_what_is_gone_is_removed() {
+    fn only_changed_files_are_written() {
         let (workspace, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (from, to) = (workspace.path(), place.path());
         fs::write(from.join("Cargo.toml"), "[workspace]\nmembers = [\"a\"]\n").unwrap();
@@ -190,7 +190,7 @@ mod tests {
         }
         fs::remove_file(from.join("a/src/old.rs")).unwrap();
         fs::write(from.join("a/src/lib.rs"), "two").unwrap();
-        // Older than the copy, as in a clone that was made before the last build.
+        // Older than the copy, as in a clone that was created before the last build.
         fs::File::options().write(true).open(from.join("a/src/lib.rs")).unwrap().set_modified(long_ago).unwrap();
         lay_out(from, to).unwrap();
         assert_eq!(fs::read_to_string(to.join("a/src/lib.rs")).unwrap(), "two");

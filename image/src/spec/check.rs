@@ -1,22 +1,21 @@
-//! Rules of a spec's single values: each makes of a string what it stands for, or
-//! says why it does not do.
+//! Rules for single values of a spec: each converts a string, or returns the reason why it is invalid.
 
 use std::path::PathBuf;
 
 use contract::role::{Role, UnknownRole};
 use semver::{Version, VersionReq};
 
-/// A file beside the spec.
+/// A file, relative to the spec.
 pub(super) fn file(path: PathBuf) -> Result<PathBuf, String> {
     if path.is_file() { Ok(path) } else { Err(format!("there is no file {}", path.display())) }
 }
 
-/// A directory beside the spec.
+/// A directory, relative to the spec.
 pub(super) fn directory(path: PathBuf) -> Result<PathBuf, String> {
     if path.is_dir() { Ok(path) } else { Err(format!("there is no directory {}", path.display())) }
 }
 
-/// A file with certificates of authorities in PEM.
+/// A file with certificates of CAs in PEM.
 pub(super) fn authorities(path: PathBuf) -> Result<PathBuf, String> {
     let path = file(path)?;
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
@@ -27,7 +26,7 @@ pub(super) fn authorities(path: PathBuf) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Names of images and profiles: they become file names and OVF identifiers.
+/// Names of images and profiles, which become file names and OVF identifiers.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if !text.chars().all(fine) || text.starts_with('-') || text.len() > 40 {
@@ -36,7 +35,7 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The image's version, of Semantic Versioning, without a build: the image's own is added to it.
+/// The image's version (Semantic Versioning), without build metadata: the build identifier is added to it.
 pub(super) fn version(text: &str) -> Result<String, String> {
     match Version::parse(text) {
         Ok(version) if version.build.is_empty() => Ok(text.to_owned()),
@@ -44,12 +43,12 @@ pub(super) fn version(text: &str) -> Result<String, String> {
     }
 }
 
-/// The versions that an image may take the place of, as Cargo writes requirements.
+/// The versions from which the image can be an upgrade, as Cargo writes requirements.
 pub(super) fn upgrades_from(text: &str) -> Result<VersionReq, String> {
     VersionReq::parse(text).map_err(|_| format!("`{text}` names no versions: give them such as >=0.1.0, <1.0.0"))
 }
 
-/// One of a few words.
+/// One of several words.
 pub(super) fn one_of(text: &str, choices: &[&str]) -> Result<String, String> {
     if !choices.contains(&text) {
         return Err(none_of(text, choices));
@@ -57,13 +56,13 @@ pub(super) fn one_of(text: &str, choices: &[&str]) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A role that VMs of the image may have.
+/// A role for VMs of the image.
 pub(super) fn role(text: &str) -> Result<Role, String> {
     text.parse().map_err(|UnknownRole| none_of(text, &Role::ALL.map(Role::name)))
 }
 
 fn none_of(text: &str, choices: &[&str]) -> String {
-    format!("`{text}` is none of {}", choices.join(", "))
+    format!("`{text}` is not one of {}", choices.join(", "))
 }
 
 /// A path in the image: absolute, without `.` or `..`.
@@ -83,7 +82,7 @@ pub(super) fn line(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A kernel parameter: no blank outside quotes, nothing that the build sets itself.
+/// A kernel parameter: no blank outside quotes, and not one of the build's own.
 pub(super) fn kernel_parameter(text: &str) -> Result<String, String> {
     let key = text.split('=').next().unwrap_or_default();
     if text.is_empty() || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
@@ -95,7 +94,7 @@ pub(super) fn kernel_parameter(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A whole number of mebibytes or gibibytes, as `512M` or `16G`, in bytes.
+/// A whole number of mebibytes or gibibytes, such as `512M` or `16G`, in bytes.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let unit = |number: &str, unit: u64| number.parse::<u64>().ok().filter(|&number| number > 0)?.checked_mul(unit);
     let size = match (text.strip_suffix('M'), text.strip_suffix('G')) {

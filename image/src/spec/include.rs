@@ -1,9 +1,8 @@
-//! A spec's own text and those of the files that it includes. Knows nothing of what is in them besides
-//! `include = ["FILE", …]`.
+//! The texts of a spec and of its included files. Reads only `include = ["FILE", …]` of them.
 //!
-//! All of them are read as one document, an included file before the one that includes it. What a spec *stands on* is
-//! the first file that it includes, and what that one stands on: each of these has its packages locked beside it. What
-//! further included files bring belongs to the file that includes them.
+//! All are read as one document, an included file before the file that includes it. The first included file of a
+//! spec, and in turn that file's first, are *layers*: each has a lock of its packages next to it. Further included
+//! files belong to the layer of the file that includes them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,11 +13,11 @@ use anyhow::{Context, Result};
 use super::check;
 use crate::document::{Document, Mistakes};
 
-/// The texts that a spec is read from.
+/// The texts of a spec.
 #[derive(Debug, Default)]
 pub struct Texts {
     texts: Vec<Text>,
-    /// The files that stand on each other, the spec last.
+    /// The files that are layers, the spec last.
     layers: Vec<PathBuf>,
     known: BTreeSet<PathBuf>,
 }
@@ -31,10 +30,10 @@ struct Text {
 }
 
 impl Texts {
-    /// Reads a spec and all that it includes.
+    /// Reads a spec and all included files.
     ///
     /// # Errors
-    /// [`Mistakes`] when an included file is not there or included already, or a text is no TOML; another error when a
+    /// [`Mistakes`] when an included file is missing or already included, or a text is no TOML. Another error when a
     /// file cannot be read.
     pub fn load(spec: &Path) -> Result<Self> {
         let mut texts = Self::default();
@@ -42,7 +41,7 @@ impl Texts {
         Ok(texts)
     }
 
-    /// Adds a file: to this layer, or as one that others stand on.
+    /// Adds a file to this layer, or as a new layer.
     fn add(&mut self, file: &Path, layer: Option<usize>) -> Result<()> {
         let text = fs::read_to_string(file).with_context(|| format!("reading the spec {}", file.display()))?;
         self.known.insert(file.canonicalize().with_context(|| format!("finding {}", file.display()))?);
@@ -79,12 +78,12 @@ impl Texts {
         Document::joined(self.texts.iter().map(|text| (text.file.as_path(), text.text.as_str())).collect())
     }
 
-    /// The files that stand on each other, the spec last.
+    /// The files that are layers, the spec last.
     pub fn layers(&self) -> &[PathBuf] {
         &self.layers
     }
 
-    /// To which of [`Texts::layers`] the document's file of this number belongs.
+    /// Index in [`Texts::layers`] of the layer to which the document's file with this index belongs.
     pub fn layer_of(&self, file: usize) -> usize {
         self.texts[file].layer
     }
@@ -97,7 +96,7 @@ mod tests {
     /// Layers, and texts in their order with the layer of each.
     type Loaded = (Vec<String>, Vec<(String, usize)>);
 
-    /// What `spec.toml` stands on, or what is wrong, without the name of the directory.
+    /// Loads `spec.toml`. Returns the layers or the error, without the name of the directory.
     fn load(files: &[(&str, &str)]) -> Result<Loaded, String> {
         let directory = tempfile::tempdir().unwrap();
         for (name, include) in files {
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_stands_on_what_it_includes_first() {
+    fn the_first_included_file_is_a_layer() {
         let (layers, texts) = load(&[
             ("spec.toml", "include = [\"tenant.toml\", \"site.toml\"]"),
             ("tenant.toml", "include = [\"common.toml\"]"),
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_or_included_twice_is_named_where_it_is_included() {
+    fn missing_and_repeated_includes_are_mistakes() {
         for (files, expected) in [
             (
                 &[("spec.toml", "\ninclude = [\n  \"a.toml\",\n]")][..],

@@ -1,5 +1,4 @@
-//! What decides an image, as values that are known to make sense. Knows
-//! nothing of how images are made.
+//! The definition of an image, as validated values. Independent of how images are made.
 
 mod check;
 mod include;
@@ -16,16 +15,16 @@ use crate::debian::layers::Layer;
 pub use read::{packages, read};
 pub use variant::Variant;
 
-/// Everything that decides an image: what a spec says, and the files that it includes.
+/// The definition of an image: a spec and its included files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// The file it was read from.
+    /// The file that it was read from.
     pub path: PathBuf,
     pub identity: Identity,
     /// The packages of its root tree.
     pub packages: Packages,
     pub kernel: Kernel,
-    /// Its upstream parts.
+    /// Its upstream components.
     pub components: Components,
     pub files: Files,
     pub disk: Disk,
@@ -33,7 +32,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// `name-version`: the name of the files that are made.
+    /// `name-version`: the name of the output files.
     pub fn full_name(&self) -> String {
         format!("{}-{}", self.identity.name, self.identity.version)
     }
@@ -41,17 +40,17 @@ impl Spec {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Short name, also the proposed name of a VM.
+    /// Short name, also the default name of a VM.
     pub name: String,
-    /// What a VM from it may be in its cluster; the first is the one that its form proposes.
+    /// The roles that a VM of the image can have. The first is the form's default.
     pub roles: Roles,
     pub version: String,
-    /// Of which versions it may take the place in an image swap; none for any that is not newer.
+    /// The versions that an image swap may replace with this one. `None` for any version that is not newer.
     pub upgrades_from: Option<VersionReq>,
-    /// Name of the product, for people.
+    /// Name of the product, for users.
     pub product: String,
     pub vendor: String,
-    /// One line about it.
+    /// One line.
     pub description: String,
 }
 
@@ -62,39 +61,39 @@ pub struct Packages {
     pub suite: String,
     /// The package of the kernel, if there is one.
     pub kernel: Option<String>,
-    /// What each of the files adds that stand on each other, the spec last. Each is locked beside its file; files that
-    /// add nothing are left out.
+    /// The additional packages of each layer, the spec last. The lock of each is next to its file. Layers without
+    /// packages are left out.
     pub layers: Vec<Layer>,
 }
 
-/// The kernel and what it is started with.
+/// The kernel and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Parameters, besides those that find the root.
+    /// Parameters in addition to those that find the root.
     pub command_line: Vec<String>,
-    /// Modules in the initial root: what it takes to find and mount the root disk. Their dependencies come along.
+    /// Modules of the initial root, which find and mount the root disk. Their dependencies are added.
     pub initial_modules: Vec<String>,
-    /// Directories with further modules, built for this very kernel.
+    /// Directories with further modules, built for this exact kernel.
     pub modules: Vec<PathBuf>,
-    /// Patterns of module files that are left out of the image.
+    /// Patterns of module files that the image does not have.
     pub leave_out: Vec<String>,
 }
 
-/// The upstream parts and their places.
+/// The upstream components and their places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Components {
-    /// The description of the parts.
+    /// The description of the components.
     pub file: PathBuf,
-    /// Kubernetes, newest minor first: on the host by minor, in the payload as container images.
+    /// Kubernetes, newest minor version first: on the host by minor version, in the payload as container images.
     pub kubernetes: Vec<String>,
-    /// Directories of the image, each with the parts whose programs are there.
+    /// Directories of the image, each with the components whose programs are in it.
     pub programs: Vec<(PathBuf, Vec<String>)>,
-    /// Parts that are there as a container image only.
+    /// Components that the image has as container images only.
     pub images: Vec<String>,
 }
 
 impl Components {
-    /// The names of all parts in use, each once.
+    /// The names of all components in use, each once.
     pub fn names(&self) -> Vec<&str> {
         let programs = self.programs.iter().flat_map(|(_, names)| names);
         let mut names: Vec<&str> =
@@ -110,23 +109,23 @@ impl Components {
 pub struct Files {
     /// The Cargo workspace whose compiler builds our programs.
     pub workspace: PathBuf,
-    /// The Cargo workspace with the agent's sources: the same one, unless a variant takes them from another commit.
+    /// The Cargo workspace with the agent's sources: the same one, unless a variant uses those of another commit.
     pub agent: PathBuf,
-    /// Packages of that workspace whose programs the image has besides the agent, as container images.
+    /// Packages of that workspace whose programs the image has in addition to the agent, as container images.
     pub programs: Vec<String>,
-    /// Units and the other directories that systemd reads, by the name of the directory.
+    /// Units and other directories that systemd reads, by the name of the directory.
     pub systemd: PathBuf,
-    /// Directories laid out as the image's root, each over the one before.
+    /// Directories with the layout of the image's root. Later ones have priority.
     pub roots: Vec<PathBuf>,
-    /// Certificates of authorities that the image trusts besides those of Debian, in PEM.
+    /// Certificates of CAs that the image trusts in addition to Debian's, in PEM.
     pub authorities: Vec<PathBuf>,
     /// Patterns of paths that packages bring and the image does not need.
     pub leave_out: Vec<String>,
-    /// The only programs that run with the rights of their owner or group, whoever starts them.
+    /// The only programs that run with the rights of their owner or group for every user.
     pub set_id: Vec<String>,
-    /// Programs that lose the bits for that: only root, who has the rights anyway, is to use them.
+    /// Programs that lose these bits: only root needs them, and root has the rights.
     pub clear_set_id: Vec<String>,
-    /// Directories that something is mounted on later.
+    /// Directories that become mount points.
     pub mount_points: Vec<String>,
     /// Symbolic links, by path.
     pub links: Vec<(String, String)>,
@@ -135,9 +134,9 @@ pub struct Files {
 /// How the root file system is packed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Not: the VMDK's deflate does it. Quickest to make and to read.
+    /// No compression: the deflate of the VMDK compresses it. Fastest to make and to read.
     None,
-    /// By mkfs.erofs, with this compressor and level, such as `lz4hc,9`.
+    /// Compressed by mkfs.erofs with this compressor and level, such as `lz4hc,9`.
     Erofs(String),
 }
 
@@ -146,15 +145,14 @@ pub enum Compression {
 pub struct Disk {
     /// Capacity of the system disk.
     pub capacity: u64,
-    /// The EFI system partition.
+    /// Size of the EFI system partition.
     pub esp: u64,
-    /// How the root file system is packed.
     pub compression: Compression,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hardware {
-    /// Virtual hardware version: 15 stands for `vmx-15`.
+    /// Virtual hardware version: 15 for `vmx-15`.
     pub version: u32,
     /// VMware's guest identifier.
     pub guest: String,
@@ -170,11 +168,11 @@ pub struct Profile {
     pub id: String,
     /// Its name in the import dialog.
     pub label: String,
-    /// Whom it suits.
+    /// Its intended use.
     pub description: String,
     /// Virtual processors.
     pub cpus: u32,
     pub memory_mib: u64,
-    /// Capacity of the data disk in bytes; none for VMs that have no such disk.
+    /// Capacity of the data disk in bytes. `None` for VMs without a data disk.
     pub data_capacity: Option<u64>,
 }

@@ -1,5 +1,4 @@
-//! Reads a spec, with what it includes and the description of the components it names, and says
-//! everything that is wrong with them at once.
+//! Reads a spec with its included files and the description of its components, and reports all mistakes at once.
 
 use std::path::{Path, PathBuf};
 
@@ -16,12 +15,12 @@ use crate::own_programs;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// FAT32 with 512-byte sectors has at least 65525 clusters; below this systemd-repart makes a FAT16, which some
-/// firmware does not take for an ESP. It also has to hold the kernel image.
+/// FAT32 with 512-byte sectors has at least 65525 clusters. Below this size, systemd-repart makes a FAT16, which some
+/// firmware does not accept as an ESP. The partition must also have space for the kernel image.
 const LEAST_ESP: u64 = 64 * MIB;
-/// The root with two Kubernetes minors is somewhat above 1 GiB; the rest is scratch for images and logs.
+/// The root with two minor versions of Kubernetes has more than 1 GiB. The rest is scratch space for images and logs.
 const LEAST_CAPACITY: u64 = 4 * GIB;
-/// The smallest data disk that a node takes.
+/// The smallest data disk that a node accepts.
 const LEAST_DATA: u64 = 4 * GIB;
 /// The largest disk of vSphere.
 const MOST_CAPACITY: u64 = 62 * 1024 * GIB;
@@ -29,7 +28,7 @@ const MOST_CAPACITY: u64 = 62 * 1024 * GIB;
 /// Reads a spec and the components it uses.
 ///
 /// # Errors
-/// [`Mistakes`] with everything that is wrong in the files; another error when one cannot be read.
+/// [`Mistakes`] with all errors in the files. Another error when one cannot be read.
 pub fn read(path: &Path) -> Result<(Spec, Vec<Component>)> {
     let texts = Texts::load(path)?;
     let mut components = Ok(Vec::new());
@@ -43,10 +42,10 @@ pub fn read(path: &Path) -> Result<(Spec, Vec<Component>)> {
     }
 }
 
-/// The packages alone that a spec, or a file that specs include, asks for.
+/// The packages of a spec, or of a file that specs include.
 ///
 /// # Errors
-/// [`Mistakes`] in what is said of packages; another error when a file cannot be read.
+/// [`Mistakes`] in the parts about packages. Another error when a file cannot be read.
 pub fn packages(path: &Path) -> Result<Packages> {
     let texts = Texts::load(path)?;
     let packages = texts.document().read(|top| {
@@ -83,7 +82,7 @@ fn spec(
     top: &Table<'_, '_>,
     described: &mut Result<Vec<Component>, Mistakes>,
 ) -> Option<Spec> {
-    // Read before: it is what the texts come from.
+    // `Texts` has already read it.
     top.paths("include", check::file);
     let identity = top.table("image", identity);
     let kernel = top.table("kernel", kernel);
@@ -164,7 +163,7 @@ fn components(table: &Table<'_, '_>, described: &mut Result<Vec<Component>, Mist
     }
     for name in &kubernetes {
         if find(name).is_some_and(|part| component::minor(&part.version).is_none()) {
-            table.mistake(name, "its version has no minor: give it one such as 1.36.3");
+            table.mistake(name, "its version has no minor version: give it one such as 1.36.3");
         }
     }
     let programs = programs.into_iter().map(|(directory, names)| (directory, values(names))).collect();
@@ -324,7 +323,7 @@ memory = "4G"
 data-capacity = "32G"
 "#;
 
-    /// The mistakes of the good spec with `from` replaced by `to`, without the name of the directory.
+    /// The mistakes of the valid spec with `from` replaced by `to`, without the name of the directory.
     fn with(from: &str, to: &str) -> Vec<String> {
         assert!(from.is_empty() || SPEC.contains(from), "the spec has no {from}");
         let directory = tempfile::tempdir().unwrap();
@@ -346,12 +345,12 @@ data-capacity = "32G"
     }
 
     #[test]
-    fn a_good_spec_is_taken() {
+    fn a_valid_spec_is_accepted() {
         assert_eq!(with("", ""), Vec::<String>::new());
     }
 
     #[test]
-    fn each_mistake_is_named_with_its_line_and_key() {
+    fn mistakes_have_their_line_and_key() {
         for (from, to, expected) in [
             (
                 "\"test\"",
@@ -362,7 +361,7 @@ data-capacity = "32G"
             (
                 "control-plane\"",
                 "master\"",
-                "spec.toml:3: image.roles[0]: `master` is none of control-plane, tenant-control-plane, worker",
+                "spec.toml:3: image.roles[0]: `master` is not one of control-plane, tenant-control-plane, worker",
             ),
             (
                 "\"control-plane\"",
@@ -414,7 +413,7 @@ data-capacity = "32G"
                 "spec.toml:39: hardware.profiles[0].data-capacity: give a capacity for the data disk of 4096M to 63488G",
             ),
             ("128M", "12G", "spec.toml:27: disk.esp: leaves no room on the system disk for the root and scratch space"),
-            ("\"none\"", "\"gzip,9\"", "spec.toml:28: disk.compression: `gzip` is none of none, lz4, lz4hc, zstd"),
+            ("\"none\"", "\"gzip,9\"", "spec.toml:28: disk.compression: `gzip` is not one of none, lz4, lz4hc, zstd"),
             (
                 "version = 15",
                 "version = 10",
@@ -432,19 +431,19 @@ data-capacity = "32G"
     }
 
     #[test]
-    fn a_data_disk_is_left_out_of_the_virtual_hardware_where_the_spec_has_none() {
+    fn a_profile_may_have_no_data_disk() {
         assert_eq!(with("data-capacity = \"32G\"\n", ""), Vec::<String>::new());
     }
 
     #[test]
-    fn all_mistakes_are_said_at_once() {
+    fn all_mistakes_are_reported_at_once() {
         let found =
             with("roles = [\"control-plane\"]\nversion = \"1.2.3\"", "roles = [3]\nversion = \"x\"\nowner = \"me\"");
         assert_eq!(found.len(), 3, "{found:#?}");
     }
 
     #[test]
-    fn an_included_file_is_part_of_the_spec_and_its_mistakes_and_paths_are_its_own() {
+    fn an_included_file_has_its_own_paths() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         for name in ["units", "root", "site", "site/root"] {
@@ -478,7 +477,7 @@ data-capacity = "32G"
     }
 
     #[test]
-    fn the_specs_of_the_project_are_good_and_a_site_can_add_to_each() {
+    fn the_projects_specs_are_valid_and_extensible() {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         for name in ["control-plane", "tenant"] {
             let (own, _) = read(&workspace.join(format!("image/specs/{name}.toml"))).unwrap();
@@ -490,9 +489,9 @@ data-capacity = "32G"
         }
     }
 
-    /// People read the sizes in the documentation, and whoever writes programs for them: both use the spec's words.
+    /// Readers of the documentation and authors of other programs use the sizes in the spec's words.
     #[test]
-    fn the_documentation_has_the_sizes_of_the_specs() {
+    fn the_documentation_has_the_sizes_of_specs() {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let page = fs::read_to_string(workspace.join("docs/install.md")).unwrap();
         for name in ["control-plane", "tenant"] {

@@ -1,5 +1,5 @@
-//! A spec's image in another version, with other Kubernetes components, or with the agent of another commit: what a
-//! release pipeline stamps, and what an upgrade is tried with.
+//! A spec's image in another version, with other Kubernetes components, or with the agent of another commit. Release
+//! pipelines set versions, and tests of upgrades need the rest.
 
 use std::path::PathBuf;
 
@@ -12,21 +12,22 @@ use crate::own_programs;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variant {
     pub version: Option<String>,
-    /// The Kubernetes components, the newest minor first; none for those of the spec.
+    /// The Kubernetes components, the newest minor version first. Empty for those of the spec.
     pub kubernetes: Vec<String>,
-    /// The tree of another commit that our programs and units come from, in place of the spec's. One that it does not have yet is
-    /// left out.
+    /// The tree of another commit with our programs and units, instead of the spec's. Programs that it does not have
+    /// are left out.
     pub agent_source: Option<PathBuf>,
 }
 
-/// What agent and units are made from, by their places in a tree of this project.
+/// The sources of agent and units, by their paths in a tree of this project.
 const AGENT_SOURCE: [&str; 4] = ["Cargo.toml", "Cargo.lock", "agent/Cargo.toml", "systemd/system"];
 
 impl Variant {
-    /// Changes the spec. `described` are the components that there are.
+    /// Changes the spec. `described` are the available components.
     ///
     /// # Errors
-    /// The version is none, there is no such Kubernetes component, or the tree has no agent; the spec is then as it was.
+    /// When the version is invalid, a Kubernetes component does not exist, or the tree has no agent. The spec is
+    /// unchanged then.
     pub fn apply(&self, spec: &mut Spec, described: &[Component]) -> Result<()> {
         if let Some(version) = &self.version {
             check::version(version).map_err(Error::msg)?;
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_named_and_nothing_changed() {
+    fn an_unknown_component_is_named_and_nothing_changes() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/control-plane.toml");
         let (mut spec, described) = crate::spec::read(&path).unwrap();
         let before = (spec.identity.version.clone(), spec.components.kubernetes.clone());
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_and_units_of_another_commit_come_over_the_files_of_this_one() {
+    fn agent_and_units_can_come_from_another_commit() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/control-plane.toml");
         let (spec, described) = crate::spec::read(&path).unwrap();
         let tree = tempfile::tempdir().unwrap();
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!(spec.files.programs, ["controller"]);
         assert!(other.files.programs.is_empty(), "that commit has none");
         assert_eq!((other.files.agent.as_path(), other.files.systemd), (tree.path(), tree.path().join("systemd")));
-        // The compiler is that of this commit, and so are the image's other files.
+        // The compiler and the image's other files are those of this commit.
         assert_eq!((other.files.workspace, other.files.roots), (spec.files.workspace, spec.files.roots));
     }
 }

@@ -1,5 +1,5 @@
-//! A cgroup of its own for each container, in every hierarchy of the host:
-//! one with cgroup v2, one for each controller with v1.
+//! A separate cgroup for each container, in every hierarchy of the host: one with cgroup v2, one for each controller
+//! with v1.
 
 use std::fs;
 use std::io;
@@ -9,13 +9,13 @@ use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// One cgroup, named the same in every hierarchy.
+/// One cgroup, with the same name in every hierarchy.
 pub struct Cgroup {
     hierarchies: Vec<PathBuf>,
     name: String,
 }
 
-/// Where the hierarchies are mounted, from /proc/self/mountinfo (proc(5)).
+/// Mount points of the hierarchies, from /proc/self/mountinfo (proc(5)).
 fn hierarchies(mountinfo: &str) -> Vec<(PathBuf, &str)> {
     let mounts = mountinfo.lines().filter_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -32,10 +32,10 @@ pub fn is_legacy() -> bool {
     hierarchies(&mountinfo).iter().any(|(_, kind)| *kind == "cgroup")
 }
 
-/// The directory of all labs' cgroups.
+/// Parent of all labs' cgroups.
 const TOP: &str = "kaas-lab";
 
-/// Whether VMs, of any lab of this host, have cgroups.
+/// Whether any VM of any lab of this host has a cgroup.
 ///
 /// # Errors
 /// When the host's mounts cannot be read.
@@ -44,7 +44,7 @@ pub fn any_is_there() -> anyhow::Result<bool> {
 }
 
 impl Cgroup {
-    /// The cgroup of a VM of a lab; makes nothing.
+    /// The cgroup of a VM. Creates nothing.
     ///
     /// # Errors
     /// When the host's mounts cannot be read.
@@ -62,7 +62,7 @@ impl Cgroup {
         self.hierarchies.iter().map(|hierarchy| hierarchy.join(&self.name))
     }
 
-    /// Makes the cgroup. Parts of it may be there when that fails.
+    /// Creates the cgroup. A failure can leave parts of it.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -82,7 +82,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// The files that take a process into the cgroup when its number is written.
+    /// Files that move a process into the cgroup when its PID is written to them.
     pub fn doors(&self) -> Vec<PathBuf> {
         self.directories().map(|directory| directory.join("cgroup.procs")).collect()
     }
@@ -100,29 +100,29 @@ impl Cgroup {
         members
     }
 
-    /// Whether no process is in it or below it.
+    /// Whether the cgroup and its descendants have no process.
     pub fn is_empty(&self) -> bool {
         self.members().is_empty()
     }
 
-    /// Kills every process in it and below it.
+    /// Kills every process of the cgroup and its descendants.
     pub fn kill(&self) {
         for member in self.members() {
-            // One that is gone already is as good as killed.
+            // An error means that the process has ended.
             let _ = kill(Pid::from_raw(member), Signal::SIGKILL);
         }
     }
 
-    /// Removes the cgroup, what is below it, and the directories above that are left empty.
+    /// Removes the cgroup, its descendants, and ancestors that become empty.
     ///
     /// # Errors
-    /// When processes are left in it.
+    /// When processes remain in it.
     pub fn remove(&self) -> anyhow::Result<()> {
         for hierarchy in &self.hierarchies {
             let directory = hierarchy.join(&self.name);
             remove_below(&directory).with_context(|| format!("removing the cgroup {}", directory.display()))?;
             for above in Path::new(&self.name).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
-                // Other VMs or labs may still be in there.
+                // Other VMs or labs may still use it.
                 let _ = fs::remove_dir(hierarchy.join(above));
             }
         }
@@ -130,8 +130,8 @@ impl Cgroup {
     }
 }
 
-/// A new cgroup can hold processes only once it has processors and memory
-/// nodes (v1 cpuset) or its parent hands the controllers down (v2).
+/// A new cgroup can hold processes only after it has processors and memory nodes (v1 cpuset), or its parent delegates
+/// the controllers (v2).
 fn inherit(parent: &Path, directory: &Path) -> io::Result<()> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         if parent.join(file).exists() && directory.join("tasks").exists() {
@@ -148,7 +148,7 @@ fn inherit(parent: &Path, directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Why controllers are not handed down.
+/// The reason why controllers are not delegated.
 fn because(parent: &Path, error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::ResourceBusy {
         return error;
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cgroup_with_processes_is_named_and_another_error_stays() {
+    fn a_busy_cgroup_error_names_the_cgroup() {
         let busy = because(Path::new("/sys/fs/cgroup"), io::Error::from_raw_os_error(nix::libc::EBUSY));
         assert!(busy.to_string().starts_with("processes are in /sys/fs/cgroup itself"), "{busy}");
         let denied = because(Path::new("/sys/fs/cgroup"), io::Error::from_raw_os_error(nix::libc::EACCES));

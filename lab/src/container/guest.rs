@@ -1,5 +1,4 @@
-//! Reaches into a running container: its first process, what the kernel lets
-//! it change, and programs run inside.
+//! Access to a running container: its first process, the kernel interfaces that it may change, and programs inside.
 
 use std::fs;
 use std::path::Path;
@@ -12,14 +11,13 @@ use super::super::host::{program, run as run_program};
 use super::super::process::ProcessId;
 use super::super::wait::until;
 
-/// The number of SIGRTMIN+4, which systemd takes for "power off" (systemd(1)), with glibc's SIGRTMIN of 34.
+/// The number of SIGRTMIN+4, which means "power off" to systemd (systemd(1)), with glibc's SIGRTMIN of 34.
 pub const POWER_OFF: u32 = 38;
 
-/// Settings of the whole kernel that kubelet wants to change. A container gets
-/// copies: a lab must not change its host.
+/// Kernel settings that kubelet changes. A container gets copies: a lab must not change its host.
 const KERNEL_SETTINGS: [&str; 4] = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"];
 
-/// The guest's first process, once it has become the image's own program.
+/// The guest's first process, after it has executed the image's own program.
 ///
 /// # Errors
 /// When the supervisor ends first, or after a minute.
@@ -37,7 +35,7 @@ pub fn leader(supervisor: &ProcessId) -> anyhow::Result<ProcessId> {
     }
 }
 
-/// The guest's first process, if it runs by now.
+/// The guest's first process, if it already runs.
 pub fn leader_now(supervisor: &ProcessId) -> Option<ProcessId> {
     supervisor.children().into_iter().find(|child| {
         let process = Path::new("/proc").join(child.number().to_string());
@@ -46,13 +44,13 @@ pub fn leader_now(supervisor: &ProcessId) -> Option<ProcessId> {
             let numbers: Vec<_> = numbers.split_ascii_whitespace().collect();
             numbers.len() > 1 && numbers.last() == Some(&"1")
         });
-        // nspawn's own half of the work is done once the program has changed.
+        // Until then, the process is still systemd-nspawn.
         let program = fs::read_link(process.join("exe")).unwrap_or_default();
         first && program.file_name().is_some_and(|name| name != "systemd-nspawn")
     })
 }
 
-/// Copies the host's kernel settings to where the guest will see them.
+/// Copies the host's kernel settings to a directory that the guest sees.
 ///
 /// # Errors
 /// When they cannot be written.
@@ -66,8 +64,8 @@ pub fn copy_kernel_settings(shared: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets the guest manage its own cgroups (v1: nspawn mounts them read-only)
-/// and its copies of the kernel's settings.
+/// Makes the guest's cgroups writable (v1: nspawn mounts them read-only) and gives it its copies of the kernel
+/// settings.
 ///
 /// # Errors
 /// When the mounts cannot be made.
@@ -88,14 +86,14 @@ pub fn give_kernel_interfaces(leader: &ProcessId, shared: &str) -> anyhow::Resul
     Ok(())
 }
 
-/// Makes the guest's data file systems lose what was not written yet, as a
-/// power cut does. Killing its processes alone would flush everything.
+/// Discards unwritten data of the guest's data file systems, as a power cut does. If only its processes were killed,
+/// the kernel would flush all data.
 ///
 /// # Errors
-/// When a data file system is there and cannot be shut down.
+/// When a data file system exists and cannot be shut down.
 pub fn lose_unwritten(leader: &ProcessId) -> anyhow::Result<()> {
-    // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH (linux/fs/ext4/ext4.h),
-    // by the one program on every Debian host that can make such a call.
+    // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH (linux/fs/ext4/ext4.h). perl is on every Debian host and can
+    // make this call.
     const SHUT_DOWN: &str =
         r#"open(my $d, "<", $ARGV[0]) or die "$!"; my $f = pack("L", 2); ioctl($d, 0x8004587d, $f) or die "$!""#;
     let Ok(mountinfo) = fs::read_to_string(format!("/proc/{}/mountinfo", leader.number())) else { return Ok(()) };
@@ -115,7 +113,7 @@ pub fn lose_unwritten(leader: &ProcessId) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The name that the guest has given itself, by a program of the host's.
+/// The guest's host name, read with a program of the host.
 ///
 /// # Errors
 /// When the guest has ended.
@@ -124,7 +122,7 @@ pub fn host_name(leader: &ProcessId) -> anyhow::Result<String> {
     Ok(run_program(&mut program("nsenter", [&target, "--uts", "--", "uname", "-n"]))?.trim().to_owned())
 }
 
-/// A program inside, begun by another one outside if there is one.
+/// A program inside, started through the program `by` outside if that is not empty.
 pub fn command(leader: &ProcessId, by: &[&str], arguments: &[&str]) -> Command {
     let target = format!("--target={}", leader.number());
     let enter = ["nsenter", &target, "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd", "--"];
@@ -140,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_errors_and_exit_status_are_the_programs_own() {
+    fn output_and_exit_status_are_the_programs_own() {
         let own = ProcessId::of(std::process::id().cast_signed()).unwrap();
         let script = "printf 'out\\000\\377'; echo failed >&2; exit 3";
         for by in [&[][..], &["timeout", "60"]] {

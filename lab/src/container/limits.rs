@@ -1,6 +1,5 @@
-//! A limit of the host that three Kubernetes nodes run into: they share one
-//! kernel, and with it one user's number of inotify instances, by default 128.
-//! It is raised while anybody needs it, and put back after the last one.
+//! Raises the host's limit of inotify instances while a lab needs it, and restores it after the last one. Three
+//! Kubernetes nodes share one kernel, and so one user's limit, by default 128.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,15 +11,15 @@ use anyhow::Context;
 use super::super::machine;
 use super::cgroup;
 
-/// A node takes about 45.
+/// A node uses about 45.
 const ENOUGH: u32 = 2048;
 
-/// The limit, and where it is noted what becomes of it. Whoever changes anything holds [`machine::lock`].
+/// The limit, and the files that record it. A caller that changes something holds [`machine::lock`].
 pub struct Limit {
     value: PathBuf,
-    /// What the host had, until it gets it back; gone after a reboot, like the change itself.
+    /// The host's own value, until it is restored. A reboot removes it, as it does the change.
     before: PathBuf,
-    /// Locked, shared, by who needs the limit and has no container that others could see.
+    /// Locked, shared, by commands that need the limit and have no container that others could see.
     held: PathBuf,
 }
 
@@ -37,14 +36,14 @@ impl Limit {
     /// Raises the limit if it is lower.
     ///
     /// # Errors
-    /// When it cannot be read, noted or written.
+    /// When it cannot be read, recorded or written.
     pub fn raise(&self) -> anyhow::Result<()> {
         let value = self.value.display();
         let before = self.read()?;
         if before >= ENOUGH {
             return Ok(());
         }
-        // Whole or not at all: who is killed here leaves the limit as it was, or what it was.
+        // Atomic: if the command is killed, the limit is either unchanged or recorded.
         let new = self.before.with_extension("new");
         let noted = fs::write(&new, before.to_string()).and_then(|()| fs::rename(&new, &self.before));
         noted.with_context(|| format!("writing {}", self.before.display()))?;
@@ -60,8 +59,7 @@ impl Limit {
         Ok(hold)
     }
 
-    /// Puts the limit back, unless somebody holds it or has changed it meanwhile. No container that took it runs any
-    /// more.
+    /// Restores the limit, unless it is locked or was changed. No container that needed it runs.
     ///
     /// # Errors
     /// When it cannot be read or written.
@@ -86,7 +84,7 @@ impl Limit {
     }
 
     fn holders(&self) -> anyhow::Result<File> {
-        // Whoever can open it can hold it.
+        // Any process that can open the file can lock it.
         let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&self.held);
         file.with_context(|| format!("opening {}", self.held.display()))
     }
@@ -97,20 +95,20 @@ struct LimitLock(File);
 
 impl Drop for LimitLock {
     fn drop(&mut self) {
-        // Closing is not enough: a program that another thread is just starting still has the file until it begins.
+        // Closing is not enough: a program that another thread is starting has the file open until it executes.
         let _ = self.0.unlock();
     }
 }
 
-/// The limit, raised for labs that this host does not see, as in a container with a /run of its own. They find it high
-/// enough and leave it alone.
+/// The limit, raised for labs that this host does not see, as in a container with its own /run. Such labs find it
+/// high enough and do not change it.
 pub struct RaisedLimit(Option<LimitLock>);
 
 impl RaisedLimit {
     /// Raises the limit if it is lower.
     ///
     /// # Errors
-    /// When it cannot be read, noted or written, or another lab's command is in the way.
+    /// When it cannot be read, written or recorded, or another lab's command holds the lock.
     pub fn raised() -> anyhow::Result<Self> {
         let _host = machine::lock()?;
         Ok(Self(Some(Limit::of_host().hold()?)))
@@ -128,7 +126,7 @@ impl RaisedLimit {
 
 impl Drop for RaisedLimit {
     fn drop(&mut self) {
-        // What the host had stays noted: the next lab's end puts it back.
+        // The host's value stays recorded: the end of the next lab restores it.
         if let Err(error) = self.let_go() {
             eprintln!("putting a limit of this host back: {error:#}");
         }
@@ -148,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_raises_the_limit_and_puts_it_back() {
+    fn a_lab_raises_and_restores_the_limit() {
         let (limit, _directory) = limit("128\n");
         limit.raise().unwrap();
         limit.raise().unwrap();
@@ -160,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_high_enough_or_that_somebody_has_changed_is_left_alone() {
+    fn a_high_or_changed_limit_is_left_alone() {
         let (limit, _directory) = limit("8192\n");
         drop(limit.hold().unwrap());
         limit.put_back().unwrap();
@@ -173,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_came_after_a_lab_keeps_the_limit_when_the_lab_ends() {
+    fn a_later_holder_keeps_the_limit_raised() {
         let (limit, _directory) = limit("128\n");
         limit.raise().unwrap();
         let held = limit.hold().unwrap();
@@ -184,9 +182,9 @@ mod tests {
         assert_eq!(limit.read().unwrap(), 128);
     }
 
-    /// A holder ends while a lab that came later runs, or is killed.
+    /// A holder ends or is killed while a later lab runs.
     #[test]
-    fn a_lab_that_came_after_a_holder_puts_back_what_the_host_had() {
+    fn a_later_lab_restores_the_hosts_limit() {
         let (limit, _directory) = limit("128\n");
         let held = limit.hold().unwrap();
         limit.raise().unwrap();
@@ -197,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_holders_the_last_one_counts() {
+    fn the_last_holder_restores_the_limit() {
         let (limit, _directory) = limit("128\n");
         let (first, second) = (limit.hold().unwrap(), limit.hold().unwrap());
         drop(first);

@@ -1,7 +1,6 @@
-//! The container engine: the image's own root tree, units and agent in a
-//! system container, at native speed. What a container cannot have (firmware,
-//! kernel, verity) the guest learns from `platform.json` alone. Here is what a
-//! lab asks of it for its VMs.
+//! The container engine: the image's root tree, units and agent in a system container, at native speed. A container
+//! has neither firmware nor kernel nor verity: the guest learns that from `platform.json` alone. This module is
+//! the lab's interface to the engine.
 
 mod cgroup;
 mod guest;
@@ -33,12 +32,11 @@ pub struct Containers {
 }
 
 impl Containers {
-    /// The containers of a lab.
     pub fn new(lab: &str, directory: LabDirectory, network: Network) -> Self {
         Self { lab: lab.to_owned(), directory, network }
     }
 
-    /// A lab's VM as a system container.
+    /// The system container of a lab's VM.
     fn carried(&self, vm: &VmRecord) -> SystemContainer {
         let adapter = Adapter { mac: vm.mac.clone(), bridge: BRIDGE.to_owned(), connected: vm.nic_connected };
         SystemContainer {

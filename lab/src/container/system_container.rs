@@ -1,5 +1,5 @@
-//! One system container from its power-on to its end: what it is made of, and what it takes from this host and gives back.
-//! It knows nothing of a lab's inventory, nor of who asks.
+//! The life of one system container: what it consists of, what it uses of this host, and what it releases.
+//! Independent of a lab's inventory and of its caller.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,43 +22,43 @@ use super::cgroup::{self, Cgroup};
 use super::limits::Limit;
 use super::{guest, nspawn};
 
-/// Size of /var in bytes; only what is written takes room.
+/// Size of /var in bytes. The file is sparse.
 const SCRATCH: u64 = 16 << 30;
-/// Where the guest sees the directory [`Containers::shared`].
+/// Path of the directory [`Containers::shared`] in the guest.
 const SHARED: &str = "/run/host/kaas";
-/// What it shows of its cluster, in there.
+/// File in there with the fingerprints of the guest's cluster.
 const FINGERPRINTS: &str = "fingerprints.json";
-/// What it says of itself, in there.
+/// File in there with the guest's statement.
 const STATEMENT: &str = "statement.json";
 const CDROM: &str = "/run/host/kaas/cdrom.iso";
 
-/// A VM as a system container carries it.
+/// A VM as a system container.
 pub struct SystemContainer {
-    /// Name among those of its lab, at which its directory and its cgroup are: a DNS label.
+    /// Name in its lab, a DNS label: its directory and its cgroup have this name.
     pub name: String,
     /// BIOS UUID.
     pub uuid: Uuid,
-    /// Whether its `product_uuid` has the same order of bytes.
+    /// Whether its `product_uuid` has the same order of bytes as the BIOS UUID.
     pub in_order_uuid: bool,
-    /// Root tree; never written to.
+    /// Root tree. Never written to.
     pub tree: PathBuf,
-    /// What its ports on the lab's network are named by.
+    /// Name of its ports on the lab's network.
     pub port: String,
-    /// Network interfaces, in this order eth0, eth1 and so on.
+    /// Network interfaces: eth0, eth1 and so on.
     pub adapters: Vec<Adapter>,
     /// Data disks in their order.
     pub disks: Vec<Disk>,
-    /// The image that is in its CD-ROM drive at power-on; none for an empty drive.
+    /// CD-ROM image at power-on. `None` for an empty drive.
     pub cdrom: Option<PathBuf>,
-    /// The process that it is, as long as it is on.
+    /// The supervisor's process while it is on.
     pub process: Option<ProcessId>,
 }
 
 /// A raw file that a container has as a block device.
 pub struct Disk {
-    /// Where it is at power-on.
+    /// Path at power-on.
     pub path: PathBuf,
-    /// Which file it is, where somebody may rename it meanwhile.
+    /// Identity of the file, if another command may rename it.
     pub file: Option<FileId>,
 }
 
@@ -67,9 +67,8 @@ impl Containers {
         Cgroup::of_vm(&self.lab, &container.name)
     }
 
-    /// The scratch file system of a VM, which the first boot from an OVA would
-    /// make on the system disk: of a size of its own, so that a full host is
-    /// not a full node. Returns its image and where to mount it.
+    /// The scratch file system of a VM, which the first boot from an OVA would create on the system disk. It has a
+    /// fixed size, so that a full host does not fill the node. Returns its image and its mount point.
     fn ensure_scratch(&self, name: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
         let directory = self.directory.vm(name);
         let (image, place) = (directory.join("var.raw"), directory.join("var"));
@@ -84,7 +83,7 @@ impl Containers {
         Ok((image, place))
     }
 
-    /// What the lab shows to the guest of this name.
+    /// Directory that the guest of this name shares with the lab.
     fn shared(&self, name: &str) -> PathBuf {
         self.directory.vm(name).join("platform")
     }
@@ -93,12 +92,12 @@ impl Containers {
         self.shared(name).join("cdrom.iso")
     }
 
-    /// What the guest of this name shows of its cluster.
+    /// File with the fingerprints that the guest of this name shows.
     pub fn fingerprints_file(&self, name: &str) -> PathBuf {
         self.shared(name).join(FINGERPRINTS)
     }
 
-    /// What the guest of this name says of itself.
+    /// File with the statement of the guest of this name.
     pub fn statement_file(&self, name: &str) -> PathBuf {
         self.shared(name).join(STATEMENT)
     }
@@ -108,7 +107,7 @@ impl Containers {
         let shared = self.shared(name);
         fs::create_dir_all(&shared)?;
         self.take_cdrom_out(name)?;
-        // What it has shown before its power-on may be another cluster's, and what it has said is past.
+        // Fingerprints and statement of an earlier power-on are outdated, and may belong to another cluster.
         for file in [self.fingerprints_file(name), self.statement_file(name)] {
             if file.symlink_metadata().is_ok() {
                 fs::remove_file(file)?;
@@ -124,7 +123,7 @@ impl Containers {
             data_disks: disks.to_vec(),
             bios_uuid: dmi.product_uuid.parse()?,
             dmi: Some(dmi),
-            // The container has a cgroup namespace: its own cgroup is its root.
+            // The container has a cgroup namespace, so its own cgroup is its root.
             cgroup_root: None,
             fail_cgroup_v1: !cgroup::is_legacy(),
             restrict_oom_score_adj: !may_lower_oom_score(),
@@ -135,7 +134,7 @@ impl Containers {
         Ok(())
     }
 
-    /// Powers a container on that is off, and returns the process that it is.
+    /// Powers a container on that is off. Returns the supervisor's process.
     ///
     /// # Errors
     /// When it does not start; [`Containers::give_back`] then cleans up.
@@ -143,7 +142,7 @@ impl Containers {
         let name = &container.name;
         let cgroup = self.cgroup(container)?;
         {
-            // In this order: whoever puts limits back looks for cgroups first.
+            // This order matters: a command that restores limits looks for cgroups first.
             let _host = machine::lock()?;
             cgroup.create()?;
             Limit::of_host().raise()?;
@@ -170,17 +169,17 @@ impl Containers {
         Ok(supervisor)
     }
 
-    /// Asks the guest to shut down; false when nothing in it takes such a request, perhaps not yet.
+    /// Asks the guest to shut down. `false` if nothing in it handles such a request, perhaps not yet.
     ///
     /// # Errors
     /// When the request cannot be made.
     pub fn press_power_button(&self, container: &SystemContainer) -> anyhow::Result<bool> {
         let Some(supervisor) = &container.process else { return Ok(true) };
-        // The kernel drops a signal for a container's first process that this has not asked for.
+        // The kernel discards a signal that a container's first process does not handle.
         if guest::leader_now(supervisor).is_some_and(|leader| !leader.takes(guest::POWER_OFF)) {
             return Ok(false);
         }
-        // systemd-nspawn hands it on as the signal that systemd takes for "power off".
+        // systemd-nspawn forwards it as the signal that means "power off" to systemd.
         supervisor.signal(Signal::SIGTERM)?;
         Ok(true)
     }
@@ -188,7 +187,7 @@ impl Containers {
     /// Ends a container as a power cut does and waits until it is off.
     ///
     /// # Errors
-    /// When something of it is still running after a while.
+    /// When a part of it still runs after 30 seconds.
     pub fn cut_off(&self, container: &SystemContainer) -> anyhow::Result<()> {
         if let Some(supervisor) = &container.process {
             if let Some(leader) = guest::leader_now(supervisor) {
@@ -204,22 +203,22 @@ impl Containers {
         })
     }
 
-    /// Whether anything of a container runs.
+    /// Whether any process of a container runs.
     pub fn runs(&self, container: &SystemContainer) -> bool {
         container.process.as_ref().is_some_and(ProcessId::is_running)
             || self.cgroup(container).is_ok_and(|cgroup| !cgroup.is_empty())
     }
 
-    /// Gives back what a container that is off had taken from the host. Can be called at any time while it is off, also
-    /// after a crash of this command.
+    /// Releases what a container that is off used on the host. Can be called at any time while it is off, also after
+    /// a crash of this command.
     ///
     /// # Errors
-    /// When the host does not take it back.
+    /// When the host does not release it.
     pub fn give_back(&self, container: &SystemContainer) -> anyhow::Result<()> {
         self.network.remove_ports(&container.port, container.adapters.len().max(1))?;
         for disk in &container.disks {
-            // The file system goes when the last process's mount namespace
-            // does, which is a little later than the process.
+            // The file system is unmounted with the last process's mount namespace, which ends a little later than
+            // the process.
             until("the data disk to be let go", Duration::from_secs(30), || {
                 disk.file.map_or_else(|| disk::release(&disk.path), disk::release_file).map(|()| true)
             })?;
@@ -240,10 +239,10 @@ impl Containers {
         Ok(())
     }
 
-    /// Takes the CD-ROM out of the drive of the guest of this name, on or off.
+    /// Removes the CD-ROM from the drive of the guest of this name, on or off.
     ///
     /// # Errors
-    /// When its directory cannot be written to.
+    /// When its directory is not writable.
     pub fn take_cdrom_out(&self, name: &str) -> anyhow::Result<()> {
         let cdrom = self.cdrom(name);
         if cdrom.exists() {
@@ -252,19 +251,20 @@ impl Containers {
         Ok(())
     }
 
-    /// Puts a CD-ROM into the drive of the guest of this name, in place of one that is in there.
+    /// Inserts a CD-ROM into the drive of the guest of this name. Replaces one that is in the drive.
     ///
     /// # Errors
-    /// When the image cannot be read, or the directory not written to.
+    /// When the image is not readable, or the directory is not writable.
     pub fn put_cdrom_in(&self, name: &str, image: &Path) -> anyhow::Result<()> {
         let cdrom = self.cdrom(name);
         let new = cdrom.with_extension("new");
-        // The guest sees the old one or the new one, never half of it.
+        // Atomic for the guest: it sees the old image or the new one.
         let insert = || fs::copy(image, &new).and_then(|_| fs::rename(&new, &cdrom));
         insert().with_context(|| format!("inserting the CD-ROM of {name}"))
     }
 
-    /// A program inside a container as root, begun by another one outside if there is one; not started yet.
+    /// A program inside a container as root, started through the program `by` outside if that is not empty. The
+    /// caller starts it.
     ///
     /// # Errors
     /// When it is off.
@@ -278,17 +278,16 @@ impl Containers {
 }
 
 impl SystemContainer {
-    /// The first process of its guest.
     fn leader(&self) -> anyhow::Result<ProcessId> {
         self.process.as_ref().and_then(guest::leader_now).with_context(|| format!("{} is off", self.name))
     }
 
-    /// Whether its guest has come so far that it takes a request to shut down.
+    /// Whether its guest already handles a request to shut down.
     pub fn can_be_asked(&self) -> bool {
         self.leader().is_ok_and(|leader| leader.takes(guest::POWER_OFF))
     }
 
-    /// The name that its guest has given itself.
+    /// Its guest's host name.
     ///
     /// # Errors
     /// When it is off.
@@ -297,8 +296,8 @@ impl SystemContainer {
     }
 }
 
-/// Whether processes started here may be made less likely to be killed when
-/// memory runs out: without CAP_SYS_RESOURCE (bit 24) nobody may.
+/// Whether this command may make processes less likely to be killed when memory runs out: that needs CAP_SYS_RESOURCE
+/// (bit 24).
 fn may_lower_oom_score() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

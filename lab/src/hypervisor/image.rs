@@ -1,4 +1,4 @@
-//! The images that VMs are made from: what is unpacked of an OVA, and what a new VM takes over from another one.
+//! The images of VMs: the unpacked parts of an OVA, and the settings that a new VM takes from another one.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use fleet::hypervisor::{Error, ImageTemplate, Result, Stamp, Vm, VmSize};
 use crate::records::{LONGEST_REPLACEMENT, check_name};
 use crate::{Lab, NewVm, Source, UnpackedOva, cache_directory, environment};
 
-/// A replacement that outlives the call which asked for it.
+/// Owned form of a `Replacement`: it outlives the call.
 #[derive(Clone)]
 pub(super) struct ReplacementRequest {
     pub(super) name: String,
@@ -18,14 +18,14 @@ pub(super) struct ReplacementRequest {
 }
 
 impl Lab {
-    /// What is unpacked of the OVA with this digest, if it is.
+    /// The unpacked OVA with this digest, if it exists.
     pub(super) fn find_unpacked(&self, digest: String) -> Result<Option<ImageTemplate>> {
         let cache = cache_directory().map_err(Error::transient)?;
         let found = UnpackedOva::find(&cache, &digest).map_err(Error::transient)?;
         Ok(found.map(|unpacked| as_staged(&unpacked, digest)))
     }
 
-    /// Takes the OVA apart, or finds it so; it is the one of `digest`.
+    /// Unpacks the OVA with this digest, or finds it unpacked.
     pub(super) fn unpack_template(&self, ova: &Path, digest: String) -> Result<ImageTemplate> {
         let cache = cache_directory().map_err(Error::transient)?;
         let unpacked =
@@ -36,7 +36,7 @@ impl Lab {
         Ok(as_staged(&unpacked, digest))
     }
 
-    /// What the new VM is to be.
+    /// The replacement VM.
     pub(super) fn replacement(&self, wanted: &ReplacementRequest) -> Result<NewVm> {
         let ReplacementRequest { name, image, like, size, stamp } = wanted;
         let Some(node) = self.plan().nodes.iter().find(|planned| planned.name == stamp.node) else {
@@ -60,8 +60,8 @@ impl Lab {
         })
     }
 
-    /// What a VM is to be that takes no other one's place, made from an image. What vCenter would refuse is refused
-    /// before anything is made.
+    /// A VM that replaces no other one, made from an image. Properties that vCenter would refuse are refused before
+    /// anything is created.
     pub(super) fn addition(&self, vm: NewVm, image: &ImageTemplate) -> Result<NewVm> {
         let source = image_of(image)?;
         self.may_have(&vm.name)?;
@@ -73,7 +73,7 @@ impl Lab {
         Ok(NewVm { source: Some(source), ..vm })
     }
 
-    /// Refuses a name that a VM has already, or cannot have: asking again does not help.
+    /// Refuses a name that is taken or invalid. A retry fails too.
     fn may_have(&self, vm: &str) -> Result<()> {
         check_name("the VM's name", vm, LONGEST_REPLACEMENT).map_err(|error| Error::refused(error.to_string()))?;
         if self.directory.recall_vm(vm).map_err(Error::transient)?.is_some() {
@@ -83,10 +83,10 @@ impl Lab {
     }
 }
 
-/// What lies ready, as VMs are made from it.
+/// The unpacked OVA of a template.
 fn image_of(image: &ImageTemplate) -> Result<Source> {
     let Some(unpacked) = UnpackedOva::at(Path::new(&image.reference)) else {
-        return Err(Error::not_found(format!("the image {} is not unpacked any more", image.reference)));
+        return Err(Error::not_found(format!("the image {} is no longer unpacked", image.reference)));
     };
     if unpacked.digest() != image.digest {
         return Err(Error::refused(format!("{} is not the image that was planned with", image.reference)));

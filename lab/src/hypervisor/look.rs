@@ -1,4 +1,4 @@
-//! A lab's VMs as an inventory shows them, and whether one is still as it was seen.
+//! A lab's VMs as the inventory shows them, and checks that one has not changed since.
 
 use fleet::hypervisor::{Adapter, Disk, DiskKind, DiskRef, Error, ErrorKind, Result, Vm, VmRef, VmSize};
 use uuid::Uuid;
@@ -6,11 +6,11 @@ use uuid::Uuid;
 use crate::Lab;
 use crate::records::VmRecord;
 
-/// The one adapter of a lab's VM.
+/// Key of the only adapter of a lab's VM.
 pub(super) const ADAPTER: &str = "nic0";
 
 impl Lab {
-    /// The record of a VM that has not changed since it was seen.
+    /// The record of a VM that has not changed since `seen` was read.
     pub(super) fn unchanged(&self, seen: &Vm) -> Result<VmRecord> {
         let record = self.directory.recall_vm(&seen.reference.id).map_err(Error::transient)?;
         let record = record.filter(|record| record.uuid == seen.uuid());
@@ -24,7 +24,7 @@ impl Lab {
         Ok(record)
     }
 
-    /// The same of a VM of a deployment.
+    /// As [`Lab::unchanged`], for a VM of a deployment.
     pub(super) fn as_seen(&self, seen: &Vm, deployment: Uuid) -> Result<VmRecord> {
         let record = self.unchanged(seen)?;
         if record.stamp.as_ref().is_none_or(|stamp| stamp.deployment != deployment) {
@@ -33,14 +33,14 @@ impl Lab {
         Ok(record)
     }
 
-    /// The record of a VM, however it has changed.
+    /// The record of a VM. Changes of its settings do not matter.
     pub(super) fn named(&self, vm: &VmRef) -> Result<VmRecord> {
         let record = self.directory.recall_vm(&vm.id).map_err(Error::transient)?;
         let record = record.filter(|record| record.uuid == vm.uuid);
         record.ok_or_else(|| Error::not_found(format!("the lab {} has no VM {}", self.name, vm.id)))
     }
 
-    /// The VMs; one that a crash left without a record is none yet.
+    /// Records of the VMs. A directory without a record, which a crash left, is no VM.
     pub(super) fn vm_records(&self) -> Result<Vec<VmRecord>> {
         let names = self.directory.vms().map_err(Error::transient)?;
         let records = names.iter().map(|name| self.directory.recall_vm(name).map_err(Error::transient));
@@ -79,18 +79,18 @@ impl Lab {
         DiskRef { uuid, path: self.directory.disk(uuid).display().to_string() }
     }
 
-    /// What names the copy of a disk that carries this mark: a lab's disks are named by their UUIDs.
+    /// Reference of the disk's copy with this mark. A lab's disks are named by their UUIDs.
     pub(super) fn copy_of(&self, disk: &DiskRef, mark: &str) -> DiskRef {
         self.disk_reference(Uuid::new_v5(&disk.uuid, mark.as_bytes()))
     }
 
-    /// Whether a disk's file is there, at the path that is said.
+    /// Whether a disk's file exists, at the path of the reference.
     pub(super) fn disk_exists(&self, disk: &DiskRef) -> std::io::Result<bool> {
         Ok(self.disk_reference(disk.uuid) == *disk && self.disk_file(disk.uuid).try_exists()?)
     }
 }
 
-/// Changes with the VM's settings, not with its process.
+/// Changes with the VM's settings, but not with its process.
 fn version(record: &VmRecord) -> String {
     let settings = VmRecord { process: None, ..record.clone() };
     let text = serde_json::to_vec(&settings).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The lab as the hypervisor of an upgrade: one deployment's VMs, by stamp and BIOS UUID.
+//! The lab as a hypervisor for `fleet`: the VMs of one deployment, by stamp and BIOS UUID.
 
 mod image;
 mod look;
@@ -26,12 +26,12 @@ use self::look::ADAPTER;
 use super::records::VmRecord;
 use super::{Lab, NewVm};
 
-/// A lab, for callers that share it and must not block, and the deployment whose VMs they may change.
+/// A lab, shared by asynchronous callers, and the deployment whose VMs they may change.
 #[derive(Clone)]
 pub struct LabHypervisor(Arc<Lab>, Uuid);
 
 impl LabHypervisor {
-    /// The lab's cluster behind the contract: its control nodes.
+    /// The control-plane nodes of the lab's cluster.
     pub fn new(lab: Arc<Lab>) -> Self {
         let deployment = lab.deployment();
         Self(lab, deployment)
@@ -43,7 +43,7 @@ impl LabHypervisor {
         Self(lab, deployment)
     }
 
-    /// Does blocking work with the lab.
+    /// Runs blocking work with the lab.
     async fn with<T: Send + 'static>(&self, work: impl FnOnce(&Lab) -> Result<T> + Send + 'static) -> Result<T> {
         let lab = Arc::clone(&self.0);
         match tokio::task::spawn_blocking(move || work(&lab)).await {
@@ -52,14 +52,14 @@ impl LabHypervisor {
         }
     }
 
-    /// The lab's lock, and the permission to change something that it was asked for.
+    /// Locks the lab, then confirms the fence.
     async fn locked(&self, permit: &dyn Fence) -> Result<File> {
         let lock = self.with(Lab::locked).await?;
         permit.still().await?;
         Ok(lock)
     }
 
-    /// Changes a VM that is still as it was seen, with the lab locked. What fails half-way may have happened.
+    /// Changes a VM that is as `seen`, with the lab locked. A failed change may have happened.
     async fn change(
         &self,
         vm: &Vm,
@@ -69,7 +69,7 @@ impl LabHypervisor {
         self.change_if(vm, permit, |_, _| Ok(()), work).await
     }
 
-    /// The same where vCenter would take it. What it would not, such as a form, it refuses again; nothing has happened then.
+    /// As [`LabHypervisor::change`], after a check that vCenter would make too. If it refuses, nothing has changed.
     async fn change_if(
         &self,
         vm: &Vm,
@@ -89,7 +89,7 @@ impl LabHypervisor {
 }
 
 impl LabHypervisor {
-    /// Makes a VM, of whoever has the lab's lock: first with its stamp, then with the rest.
+    /// Creates a VM: first its record with the stamp, then the rest. The caller holds the lab's lock.
     async fn make(&self, new: NewVm, uuid: Uuid, lock: File, permit: &dyn Fence) -> Result<Uuid> {
         permit.still().await?;
         let half = self
@@ -112,7 +112,7 @@ impl Lab {
         self.directory.lock_within(LOCKING).map_err(Error::transient)
     }
 
-    /// Refuses every place but the one that a lab has.
+    /// Refuses every placement except the default.
     fn has_place(&self, placement: &Placement) -> Result<()> {
         if placement.is_default() {
             return Ok(());
@@ -120,7 +120,7 @@ impl Lab {
         Err(Error::refused(format!("the lab {} has one place for its VMs: it cannot put any {placement}", self.name)))
     }
 
-    /// Refuses every network but the one that a lab has, which is named as the lab is.
+    /// Refuses every network except the lab's, which has the lab's name.
     fn has_networks(&self, networks: &[String]) -> Result<()> {
         if *networks == [self.name.as_str()] {
             return Ok(());
@@ -139,7 +139,7 @@ impl Hypervisor for LabHypervisor {
         self.1
     }
 
-    /// Network namespaces, loop devices and cgroups take root.
+    /// Network namespaces, loop devices and cgroups need root.
     async fn preflight(&self, placement: &Placement) -> Result<()> {
         if geteuid().is_root() {
             return self.0.has_place(placement);
@@ -182,8 +182,8 @@ impl Hypervisor for LabHypervisor {
         self.with(move |lab| lab.said(&lab.named(&wanted)?).map_err(Error::transient)).await
     }
 
-    /// Each call has the lab's lock: whoever gets it next finds the one before ended. A VM that a command was powering on
-    /// when it was killed is powered off.
+    /// Each call holds the lab's lock, so the next holder finds earlier calls finished. Powers off a VM whose
+    /// power-on was interrupted.
     async fn settle(&self, permit: &dyn Fence) -> Result<()> {
         let deployment = self.1;
         let (lock, half) = self
@@ -232,7 +232,7 @@ impl Hypervisor for LabHypervisor {
         self.with(move |lab| lab.find_unpacked(digest)).await
     }
 
-    /// What is unpacked is whole or not there at all, and of use to every lab: one request.
+    /// One request: unpacking is atomic, and all labs share the result.
     async fn import_template(
         &self,
         ova: &Path,
@@ -261,7 +261,7 @@ impl Hypervisor for LabHypervisor {
         self.make(new, uuid, lock, permit).await
     }
 
-    /// The first VMs are run by what the lab was made with; those beside others by what runs such.
+    /// The lab's own engine runs the first VMs. Later ones run in the engine for replacements or for workers.
     async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
         self.0.has_place(addition.placement)?;
         let engine = match addition.networks {
@@ -301,7 +301,7 @@ impl Hypervisor for LabHypervisor {
         self.change_if(vm, permit, takes, |lab, name| lab.power_on_locked(name)).await
     }
 
-    /// Two requests: the guest is asked; once nothing of it runs, what it had from the host is given back.
+    /// Two requests: ask the guest, and after the VM has ended, release what it used on the host.
     async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Fence) -> Result<ShutDown> {
         let (seen, lock, deployment) = (vm.clone(), self.locked(permit).await?, self.1);
         let asked = self

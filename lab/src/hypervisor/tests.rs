@@ -1,4 +1,4 @@
-//! Who may not change anything any more changes nothing, in the middle of a call too.
+//! A caller whose fence fails changes nothing, also in the middle of a call.
 
 mod first;
 
@@ -22,7 +22,7 @@ use super::super::records::LONGEST_VM;
 use super::super::{EngineRecord, Hardware as QemuHardware, NewVm, fixture};
 use super::*;
 
-/// A permit that is given so many times.
+/// A fence that holds for this number of calls.
 struct Times(AtomicUsize);
 
 impl Times {
@@ -39,7 +39,7 @@ impl Fence for Times {
     }
 }
 
-/// A lab with one VM that is off and holds a disk, its state directory with it.
+/// A lab with its state directory and one VM, which is off and holds a disk.
 fn lab() -> (TempDir, LabHypervisor) {
     let state = tempfile::tempdir().unwrap();
     let lab = fixture::lab(state.path(), 1, fixture::source(&state.path().join("tree")));
@@ -67,12 +67,12 @@ fn vm(name: &str, stamp: Option<Stamp>) -> NewVm {
     }
 }
 
-/// All that a lab remembers of its VMs.
+/// All records of the lab's VMs.
 fn records(lab: &LabHypervisor) -> Vec<VmRecord> {
     lab.0.vm_records().unwrap()
 }
 
-/// An image that was unpacked: as much of it as an import reads.
+/// An unpacked image, as far as an import reads it.
 fn staged(state: &TempDir) -> ImageTemplate {
     let directory = state.path().join("digest");
     fs::create_dir_all(&directory).unwrap();
@@ -102,7 +102,7 @@ fn staged(state: &TempDir) -> ImageTemplate {
 }
 
 #[test]
-fn the_cluster_is_known_by_what_its_control_nodes_show_and_no_worker() {
+fn only_control_plane_nodes_identify_the_cluster() {
     let (_state, LabHypervisor(lab, _)) = lab();
     let deployment = fleet::workers::deployment(lab.deployment(), "workers");
     let stamp = Stamp { deployment, node: "aw1".to_owned(), swap: None };
@@ -112,7 +112,7 @@ fn the_cluster_is_known_by_what_its_control_nodes_show_and_no_worker() {
 }
 
 #[tokio::test]
-async fn what_a_vm_says_of_itself_is_read_where_its_engine_shows_it() {
+async fn a_statement_is_read_from_the_vms_engine() {
     let (_state, lab) = lab();
     let own = lab.vms().await.unwrap().remove(0);
     assert_eq!(lab.statement(&own.reference).await.unwrap(), None);
@@ -142,7 +142,7 @@ async fn what_a_vm_says_of_itself_is_read_where_its_engine_shows_it() {
 }
 
 #[tokio::test]
-async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
+async fn without_a_fence_no_call_changes_anything() {
     let (state, lab) = lab();
     let own = lab.vms().await.unwrap().remove(0);
     let other = records(&lab).into_iter().find(|record| record.stamp.is_none()).unwrap();
@@ -180,14 +180,14 @@ async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
         assert_eq!(refused.unwrap_err().kind, ErrorKind::Fenced, "call {number}");
     }
     assert_eq!(records(&lab), before);
-    // With one the same calls do what they say.
+    // With the fence, the same calls make their changes.
     lab.stamp(&other, &stamp, &Times::of(1)).await.unwrap();
     lab.connect(&own, ADAPTER, false, &Times::of(1)).await.unwrap();
     assert_ne!(records(&lab), before);
 }
 
 #[tokio::test]
-async fn an_import_whose_caller_is_overtaken_in_the_middle_leaves_half_a_vm_that_its_stamp_shows() {
+async fn an_interrupted_import_leaves_a_stamped_vm() {
     let (state, lab) = lab();
     let own = lab.vms().await.unwrap().remove(0);
     let (image, placement) = (staged(&state), Placement::default());
@@ -207,7 +207,7 @@ async fn an_import_whose_caller_is_overtaken_in_the_middle_leaves_half_a_vm_that
 }
 
 #[tokio::test]
-async fn a_vm_of_the_longest_name_is_replaced_by_one_with_its_build_behind_and_none_longer_is_tried() {
+async fn a_replacement_of_the_longest_name_has_room() {
     let (state, lab) = lab();
     let own = lab.vms().await.unwrap().remove(0);
     let (image, placement) = (staged(&state), Placement::default());
@@ -217,7 +217,7 @@ async fn a_vm_of_the_longest_name_is_replaced_by_one_with_its_build_behind_and_n
         let (uuid, stamp) = (Uuid::from_u128(9), stamp.clone());
         let replacement =
             Replacement { name, uuid, image: &image, like: &own, size: None, stamp, placement: &placement };
-        // Overtaken before it is finished.
+        // The fence fails before the VM is complete.
         lab.clone_vm(&replacement, &Times::of(2)).await.unwrap_err().kind
     };
     assert_eq!(import(&format!("{longest}x")).await, ErrorKind::Refused);
@@ -227,7 +227,7 @@ async fn a_vm_of_the_longest_name_is_replaced_by_one_with_its_build_behind_and_n
 }
 
 #[tokio::test]
-async fn workers_are_a_deployment_of_their_own_and_what_vcenter_would_refuse_is_refused_before_one_is_made() {
+async fn workers_are_a_separate_deployment() {
     let (state, control) = lab();
     let workers = LabHypervisor::of_workers(Arc::clone(&control.0), "workers");
     assert_eq!(workers.vms().await.unwrap(), [], "control nodes are no workers");
@@ -253,19 +253,19 @@ async fn workers_are_a_deployment_of_their_own_and_what_vcenter_would_refuse_is_
     assert_eq!(add(&[("no-such-key", "x")], 9).await, ErrorKind::Refused);
     assert_eq!(add(&[], 0).await, ErrorKind::Fenced);
     assert_eq!(workers.vms().await.unwrap(), [], "one was made");
-    // Overtaken in the middle: half a VM, which its stamp shows.
+    // The fence fails in the middle: an incomplete VM remains, with its stamp.
     assert_eq!(add(&[], 2).await, ErrorKind::Fenced);
     let half = workers.vms().await.unwrap().remove(0);
     assert_eq!((half.stamp.as_ref(), half.name.as_str()), (Some(&stamp), "x-w1"));
     assert_eq!(control.vms().await.unwrap().len(), 1);
-    // Neither changes what is the other's.
+    // Neither deployment changes VMs of the other.
     assert_eq!(control.destroy(&half, &Times::of(9)).await.unwrap_err().kind, ErrorKind::Refused);
     let disk = control.0.disk_reference(Uuid::from_u128(1));
     assert_eq!(workers.detach(&beside, &disk, &Times::of(9)).await.unwrap_err().kind, ErrorKind::Refused);
 }
 
 #[tokio::test]
-async fn an_image_that_is_gone_or_another_one_is_not_imported() {
+async fn a_missing_or_changed_image_is_not_imported() {
     let (state, lab) = lab();
     let own = lab.vms().await.unwrap().remove(0);
     let placement = Placement::default();
@@ -282,7 +282,7 @@ async fn an_image_that_is_gone_or_another_one_is_not_imported() {
 }
 
 #[tokio::test]
-async fn a_form_that_vcenter_would_refuse_is_refused_and_a_vm_that_lacks_a_value_is_not_powered_on() {
+async fn refused_properties_change_nothing() {
     let (state, lab) = lab();
     let own = async || lab.vms().await.unwrap().remove(0);
     let before = records(&lab);
@@ -299,7 +299,7 @@ async fn a_form_that_vcenter_would_refuse_is_refused_and_a_vm_that_lacks_a_value
     assert_eq!(give(&[]).await.kind, ErrorKind::Refused, "its image is gone");
     fs::rename(state.path().join("elsewhere"), state.path().join("tree")).unwrap();
     assert_eq!(records(&lab), before);
-    // What is taken and fails half-way may have happened: there is nothing to burn a CD-ROM with.
+    // A change that fails later may have happened: no program can write the CD-ROM.
     assert_eq!(give(&[]).await.kind, ErrorKind::InDoubt);
     let mut record = lab.0.directory.load_vm("cp1").unwrap();
     record.unconfigured = vec!["Node name".to_owned()];
@@ -309,7 +309,7 @@ async fn a_form_that_vcenter_would_refuse_is_refused_and_a_vm_that_lacks_a_value
 }
 
 #[tokio::test]
-async fn a_lab_says_at_once_that_it_has_one_place_only() {
+async fn a_lab_refuses_other_placements() {
     let (_state, lab) = lab();
     let placement = Placement { datastore: Some("fast".to_owned()), ..Placement::default() };
     let refused = lab.0.has_place(&placement).unwrap_err();
@@ -319,12 +319,12 @@ async fn a_lab_says_at_once_that_it_has_one_place_only() {
 }
 
 #[tokio::test]
-async fn a_vm_whose_power_on_was_cut_short_is_neither_on_nor_off_and_is_ended_under_a_permit_only() {
+async fn an_interrupted_start_ends_under_the_fence() {
     let (_state, lab) = lab();
     let mut record = lab.0.directory.load_vm("cp1").unwrap();
     record.engine = Some(EngineRecord::Qemu { kvm: false, hardware: QemuHardware::Quick });
     lab.0.directory.save_vm(&record).unwrap();
-    // What such a command has left: a process that nobody noted.
+    // An interrupted command leaves a process that is in no record.
     let argument = control_argument(&lab.0.directory.vm("cp1").join("qmp"));
     let mut left = Command::new("sh").args(["-c", "read line", &argument]).stdin(Stdio::piped()).spawn().unwrap();
     // A process that was just started has no command line for a moment.

@@ -1,4 +1,4 @@
-//! The command line of QEMU: which hardware a VM has. Pure.
+//! The command line of QEMU, which decides the hardware of a VM. Pure.
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +7,17 @@ use uuid::Uuid;
 
 use super::super::engine_record::Hardware;
 
-/// A machine to start.
+/// A virtual machine to start.
 pub struct Machine<'a> {
     /// Name of the VM.
     pub name: &'a str,
-    /// The SMBIOS strings that its firmware shows its guest.
+    /// The SMBIOS strings that the guest reads.
     pub dmi: &'a Dmi,
     /// KVM, or emulation.
     pub kvm: bool,
     /// Virtual processors.
     pub processors: u32,
-    /// MiB.
+    /// Memory in MiB.
     pub memory: u32,
     /// Firmware code, read-only.
     pub firmware: &'a Path,
@@ -29,29 +29,28 @@ pub struct Machine<'a> {
     pub kernel_image: Option<&'a Path>,
     /// Raw data disks with their UUIDs.
     pub data_disks: &'a [(Uuid, PathBuf)],
-    /// ISO 9660 image; an empty drive without one.
+    /// ISO 9660 image. `None` for an empty drive.
     pub cdrom: Option<&'a Path>,
     /// TAP interface and MAC address of the network interface, if it has one.
     pub nic: Option<(&'a str, &'a str)>,
-    /// Where the first serial port is logged: the system console.
+    /// Log of the first serial port, which is the system console.
     pub console: &'a Path,
-    /// Socket of the second serial port: a terminal for whoever connects.
+    /// Socket of the second serial port, a terminal.
     pub terminal: &'a Path,
-    /// Socket of the machine protocol.
+    /// Socket of the machine protocol (QMP).
     pub control: &'a Path,
-    /// Which devices.
     pub hardware: Hardware,
 }
 
 /// QEMU's name for the CD-ROM drive.
 pub const CDROM: &str = "cdrom";
 
-/// QEMU's name for what is behind a data disk.
+/// QEMU's name for the file of a data disk.
 pub fn data_drive(number: usize) -> String {
     format!("data{number}")
 }
 
-/// The argument with a VM's control socket; no other process has it.
+/// The argument with a VM's control socket. It identifies the VM's processes.
 pub fn control_argument(socket: &Path) -> String {
     format!("unix:{},server=on,wait=off", socket.display())
 }
@@ -61,9 +60,9 @@ pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut add = |option: &str, value: String| all.extend([format!("-{option}"), value]);
     add("name", machine.name.to_owned());
-    // QEMU writes the first three groups little-endian, as SMBIOS 2.6 asks for: Linux shows this text. A comma is doubled
-    // (QEMU's qemu-option). The vendor alone makes nothing of VMware's: the agent, systemd and the kernel ask the processor
-    // first, whose hypervisor is QEMU's or KVM's.
+    // QEMU writes the first three groups little-endian, as SMBIOS 2.6 requires: Linux shows this text. A comma is
+    // doubled (QEMU's qemu-option). The vendor alone does not make it a VMware guest: the agent, systemd and the
+    // kernel ask the processor first, whose hypervisor is QEMU or KVM.
     add("uuid", machine.dmi.product_uuid.clone());
     let vendor = machine.dmi.sys_vendor.replace(',', ",,");
     add("smbios", format!("type=1,manufacturer={vendor},serial={}", machine.dmi.product_serial));
@@ -74,8 +73,8 @@ pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
     } else {
         add("accel", "tcg,thread=multi,tb-size=512".to_owned());
         add("cpu", "max".to_owned());
-        // Emulated timers cost half of an idle guest's time. The kernel image's
-        // own command line stays; its stub adds this (systemd-stub(7)).
+        // Emulated timers cost half of an idle guest's time. The stub adds this to the kernel image's own command
+        // line (systemd-stub(7)).
         add("smbios", "type=11,value=io.systemd.stub.kernel-cmdline-extra=highres=off mitigations=off".to_owned());
     }
     add("smp", machine.processors.to_string());
@@ -85,10 +84,9 @@ pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
     add("drive", format!("if=pflash,format=raw,unit=1,file={}", machine.variables.display()));
     add("device", "virtio-rng-pci".to_owned());
 
-    // A cut ends QEMU, not its host: what the guest wrote is in the host's
-    // memory then, and needs no flush to be kept.
-    // A full host's disk is an error of the guest's disk, which the guest says on its console: QEMU would
-    // stop the VM without a word, and a wait would end that knows no cause.
+    // A power cut ends QEMU, but not its host. The host's memory then has the guest's writes, so no flush is needed.
+    // A full disk of the host becomes an error of the guest's disk, which the guest prints on its console. Otherwise
+    // QEMU would stop the VM silently, and a wait would end without a cause.
     let cache = "cache=unsafe,discard=unmap,werror=report,rerror=report";
     add("drive", format!("if=none,id=system,format=qcow2,{cache},file={}", machine.system_disk.display()));
     add("device", "pvscsi,id=scsi".to_owned());
@@ -102,7 +100,7 @@ pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
     for (number, (uuid, file)) in machine.data_disks.iter().enumerate() {
         let drive = data_drive(number);
         add("drive", format!("if=none,id={drive},format=raw,{cache},file={}", file.display()));
-        // The serial number alone would also be the device's identifier, which is short.
+        // Otherwise the serial number would also be the device's identifier, which is short.
         let serial = uuid.simple().to_string();
         let (target, identifier) = (number + 1, &serial[..20]);
         add(
@@ -165,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn firmware_shows_what_that_of_vmware_does() {
+    fn firmware_shows_vmwares_strings() {
         let serial = "type=1,manufacturer=VMware,, Inc.,serial=VMware-42 0e 3f 74 ea 84 f9 a2-77 36 61 06 bb 5d bf 6b";
         for (in_order, uuid) in
             [(false, "743f0e42-84ea-a2f9-7736-6106bb5dbf6b"), (true, "420e3f74-ea84-f9a2-7736-6106bb5dbf6b")]
@@ -177,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn a_data_disk_carries_its_uuid_to_the_guest() {
+    fn a_data_disk_shows_its_uuid() {
         let disks = [(Uuid::from_u128(7), PathBuf::from("/d/7"))];
         let all = arguments(&machine(&dmi(false), &disks, Hardware::Quick)).join(" ");
         assert!(all.contains("scsi-id=1,drive=data0,serial=00000000000000000000000000000007"), "{all}");
     }
 
     #[test]
-    fn errors_of_the_hosts_disk_are_errors_of_the_guests() {
+    fn disk_errors_of_the_host_reach_the_guest() {
         let disks = [(Uuid::from_u128(7), PathBuf::from("/d/7"))];
         for hardware in [Hardware::Quick, Hardware::Vsphere] {
             let all = arguments(&machine(&dmi(false), &disks, hardware));
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn vsphere_hardware_has_its_system_disk_on_pvscsi_and_gets_the_kernel_image() {
+    fn vsphere_hardware_boots_from_pvscsi_and_kernel_image() {
         let all = arguments(&machine(&dmi(false), &[], Hardware::Vsphere)).join(" ");
         assert!(all.contains("scsi-hd,bus=scsi.0,scsi-id=0,drive=system"), "{all}");
         assert!(all.contains("-kernel /v/uki") && all.contains("vmxnet3") && !all.contains("nvme"), "{all}");

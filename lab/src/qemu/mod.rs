@@ -1,5 +1,5 @@
-//! The QEMU engine: the real thing from the OVA, with firmware, kernel image,
-//! verity and disks. Under KVM where it runs guests, else emulated.
+//! The QEMU engine: the VM of the OVA, with firmware, kernel image, verity and disks. Uses KVM if it runs guests, and
+//! emulation otherwise.
 
 pub(super) mod machine;
 mod probe;
@@ -30,20 +30,18 @@ use qmp::Qmp;
 
 pub use probe::{Kvm, emulation_runs_guests};
 
-/// OVMF, Debian's build of the firmware for VMs.
+/// OVMF, Debian's firmware for VMs.
 const FIRMWARE: &str = "usr/share/OVMF/OVMF_CODE_4M.fd";
 const VARIABLES: &str = "usr/share/OVMF/OVMF_VARS_4M.fd";
-/// How long a key that is pressed is held, in milliseconds.
+/// How long a pressed key is held, in milliseconds.
 const HELD: u32 = 10;
 const QEMU: &str = "qemu-system-x86_64";
 
-/// Virtual machines of one lab.
 pub struct VirtualMachines {
-    /// Where the lab keeps its VMs.
+    /// The lab's directory.
     pub directory: LabDirectory,
-    /// The lab's network.
     pub network: Network,
-    /// QEMU and firmware.
+    /// The tools tree, with QEMU and firmware.
     pub tools: Tools,
 }
 
@@ -52,13 +50,13 @@ impl VirtualMachines {
         self.directory.vm(&vm.name).join("qmp")
     }
 
-    /// QEMU and the bubblewrap beside it: both were started with the VM's own
-    /// socket, so they are found even when a killed command did not note them.
+    /// QEMU and its bubblewrap process. Both have the VM's control socket in their arguments, so they are found even
+    /// if a killed command did not record them.
     fn processes(&self, vm: &VmRecord) -> Vec<ProcessId> {
         ProcessId::with_argument(&machine::control_argument(&self.control(vm)))
     }
 
-    /// The VM's own layer over the OVA's system disk.
+    /// The VM's overlay of the OVA's system disk.
     fn ensure_system_disk(&self, vm: &VmRecord) -> anyhow::Result<PathBuf> {
         let layer = self.directory.vm(&vm.name).join("system.qcow2");
         if !layer.exists() {
@@ -77,7 +75,7 @@ impl VirtualMachines {
         Ok(variables)
     }
 
-    /// What QEMU sees of the host.
+    /// Directories of the host that QEMU can access.
     fn directories<'a>(&'a self, vm: &'a VmRecord) -> Vec<&'a Path> {
         let mut directories = vec![self.directory.path()];
         directories.extend(vm.source.directories());
@@ -85,7 +83,7 @@ impl VirtualMachines {
     }
 }
 
-/// Copies a file that is there whole or not at all, also when this command is cut off.
+/// Copies a file atomically: an interruption leaves no part of it.
 fn copy_whole(from: &Path, to: &Path) -> std::io::Result<()> {
     let new = to.with_extension("new");
     fs::copy(from, &new)?;
@@ -96,7 +94,7 @@ impl Engine for VirtualMachines {
     fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId> {
         let Some(EngineRecord::Qemu { kvm, hardware }) = vm.engine else {
             bail!(
-                "{} was made by an earlier version of kaas: end its lab with `kaas lab down --name {}` and make it anew",
+                "{} was made by an earlier version of kaas: end its lab with `kaas lab down --name {}` and create it again",
                 vm.name,
                 self.directory.name()
             )
@@ -139,14 +137,14 @@ impl Engine for VirtualMachines {
             if !starter.is_running() {
                 return Ok(Some(None));
             }
-            // bubblewrap stays beside QEMU and ends with it.
+            // bubblewrap is the parent of QEMU and ends with it.
             let qemu = starter.children().into_iter().next();
             Ok(Qmp::connect(&control).is_ok().then_some(qemu).filter(Option::is_some))
         })?
         .ok_or_else(|| anyhow::anyhow!("QEMU ended: {}", fs::read_to_string(&log).unwrap_or_default().trim()))
     }
 
-    /// Whether the guest listens to its power button nobody can tell from outside.
+    /// Always `true`: only the guest knows whether it handles its power button.
     fn ask_to_shut_down(&self, vm: &VmRecord) -> anyhow::Result<bool> {
         if self.is_on(vm) {
             Qmp::connect(&self.control(vm))?.execute("system_powerdown", json!({}))?;
@@ -198,12 +196,13 @@ impl Engine for VirtualMachines {
         Ok(())
     }
 
-    /// QEMU has no guestinfo: the node says them on its console, where nobody but root in the guest can write.
+    /// QEMU has no guestinfo: the node prints its fingerprints on its console, where only root in the guest can
+    /// write.
     fn fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>> {
         Ok(Fingerprints::last_said(&self.directory.console_text(&vm.name)?))
     }
 
-    /// The node says it on its console as well, as it says its fingerprints.
+    /// The node prints its statement on its console, as its fingerprints.
     fn statement(&self, vm: &VmRecord) -> anyhow::Result<Option<Statement>> {
         Ok(Statement::last_said(&self.directory.console_text(&vm.name)?))
     }
@@ -228,16 +227,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_is_there_whole_or_not_at_all() {
+    fn files_are_copied_completely_or_not_at_all() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("from"), directory.path().join("firmware.vars"));
         fs::write(&from, "variables").unwrap();
-        // In its place nothing can be copied to: nothing may be begun under the name itself.
+        // A copy to the final name would fail here: the copy must begin under another name.
         let new = directory.path().join("firmware.new");
         fs::create_dir(&new).unwrap();
         assert!(copy_whole(&from, &to).is_err());
         assert!(!to.exists());
-        // A copy that was cut off is no hindrance.
+        // The next copy replaces an interrupted one.
         fs::remove_dir(&new).unwrap();
         fs::write(&new, "vari").unwrap();
         copy_whole(&from, &to).unwrap();

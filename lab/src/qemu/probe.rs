@@ -1,6 +1,5 @@
-//! Finds out whether KVM runs guests here. /dev/kvm may be there, open, and
-//! still hang every guest, or run those that stay in real mode and stop in the
-//! firmware of the others: only a guest that came through that firmware is proof.
+//! Tests whether KVM runs guests here. /dev/kvm can be open and still hang every guest, or every guest that
+//! leaves real mode in its firmware. Only a guest that has come through the firmware is proof.
 
 use std::fs;
 use std::path::Path;
@@ -12,33 +11,32 @@ use anyhow::Context;
 use super::super::tools::Tools;
 use super::{FIRMWARE, VARIABLES};
 
-/// The probe guest's whole program: writes 0x10 to the port 0xf4, where QEMU's
-/// debug device ends the VM with status 0x10 × 2 + 1; halts if it goes on.
+/// The probe guest's program: writes 0x10 to port 0xf4, where QEMU's debug device ends the VM with status 0x10 × 2 +
+/// 1. Halts otherwise.
 const PROGRAM: [u8; 7] = [0xb0, 0x10, 0xe6, 0xf4, 0xf4, 0xeb, 0xfd];
 const PROOF: i32 = 33;
-/// A guest that runs is through its firmware in two seconds, even emulated.
+/// A guest is through its firmware in two seconds, even emulated.
 const LIMIT: Duration = Duration::from_secs(20);
-/// A machine can be so busy that a guest takes longer: one that failed is tried once more.
+/// On a busy machine, a guest can take longer: one failed guest is tried once more.
 const SECOND_LIMIT: Duration = Duration::from_secs(60);
-/// Broken KVM has been seen to run one guest and hang the next.
+/// Some broken KVM ran one guest and hung the next.
 const GUESTS: usize = 3;
 
-/// What KVM is worth on this host.
+/// The state of KVM on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kvm {
-    /// It is not there, or not for this user.
+    /// /dev/kvm is missing, or closed to this user.
     Absent,
-    /// It is there and runs no guests, or not all.
+    /// It is open, but does not run guests reliably.
     RunsNone,
-    /// It runs guests.
     Runs,
 }
 
 impl Kvm {
-    /// Looks whether guests run under KVM here.
+    /// Tests whether guests run under KVM here.
     ///
     /// # Errors
-    /// When QEMU cannot be started at all.
+    /// When QEMU cannot be started.
     pub fn probe(tools: &Tools) -> anyhow::Result<Self> {
         if fs::File::options().read(true).write(true).open("/dev/kvm").is_err() {
             return Ok(Self::Absent);
@@ -47,13 +45,12 @@ impl Kvm {
         Ok(if runs { Self::Runs } else { Self::RunsNone })
     }
 
-    /// Whether it runs guests.
     pub fn runs_guests(self) -> bool {
         self == Self::Runs
     }
 }
 
-/// Whether so many guests in a row run, within their limit; one of them may need the longer one.
+/// Whether this number of guests runs in a row, within the limit. One of them may use the longer limit.
 fn run(guests: usize, mut runs: impl FnMut(Duration) -> anyhow::Result<bool>) -> anyhow::Result<bool> {
     let mut spare = true;
     for _ in 0..guests {
@@ -65,11 +62,10 @@ fn run(guests: usize, mut runs: impl FnMut(Duration) -> anyhow::Result<bool>) ->
     Ok(true)
 }
 
-/// Whether a guest runs within `limit` when processors are emulated: it does on any host, so that this shows what the
-/// probe is worth.
+/// Whether a guest runs within `limit` with emulated processors. It does on any host, so this tests the probe itself.
 ///
 /// # Errors
-/// When QEMU cannot be started at all.
+/// When QEMU cannot be started.
 pub fn emulation_runs_guests(tools: &Tools, limit: Duration) -> anyhow::Result<bool> {
     runs_guest(tools, "tcg", "max", limit).context("probing emulation")
 }
@@ -95,7 +91,7 @@ fn runs_guest(tools: &Tools, accelerator: &str, processor: &str, limit: Duration
             return Ok(status.code() == Some(PROOF));
         }
         if started.elapsed() > limit {
-            // QEMU ends with its bubblewrap, if the kernel lets go of it: that is not waited for.
+            // bubblewrap ends QEMU, if the kernel can. The probe does not wait for that.
             child.kill()?;
             child.wait()?;
             return Ok(false);
@@ -111,7 +107,7 @@ fn efi_program() -> Vec<u8> {
     const CODE: u32 = 0x1000;
     let mut image = Vec::new();
     let mut put = |bytes: &[u8]| image.extend_from_slice(bytes);
-    // The header of DOS: its magic, and at 0x3c where the one of PE is.
+    // The DOS header: its magic, and at 0x3c the offset of the PE header.
     put(b"MZ");
     put(&[0; 0x3a]);
     put(&0x40_u32.to_le_bytes());
@@ -120,7 +116,7 @@ fn efi_program() -> Vec<u8> {
         put(&half.to_le_bytes());
     }
     put(&[0; 12]);
-    // The optional header's size; executable, without line numbers, knows large addresses.
+    // Size of the optional header, and flags: executable, no line numbers, large addresses.
     for half in [0xf0_u16, 0x26] {
         put(&half.to_le_bytes());
     }
@@ -150,7 +146,7 @@ fn efi_program() -> Vec<u8> {
     }
     image.resize(HEADERS as usize, 0);
     image.extend_from_slice(&PROGRAM);
-    // QEMU takes the first kilobytes of what it is to start for Linux' setup code.
+    // QEMU takes the first kilobytes of the file for Linux's setup code.
     image.resize(16 << 10, 0);
     image
 }
@@ -159,8 +155,7 @@ fn efi_program() -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Whether guests run that do or do not within their limits, one after the other, and the limits that they were
-    /// given.
+    /// Runs guests that give these answers in turn. Returns the result and the limits that were used.
     fn tried(answers: &[bool]) -> (bool, Vec<Duration>) {
         let mut limits = Vec::new();
         let runs = run(3, |limit| {
@@ -171,13 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn one_guest_of_a_busy_machine_may_take_longer() {
+    fn one_guest_may_use_the_longer_limit() {
         assert_eq!(tried(&[true, true, true]), (true, vec![LIMIT; 3]));
         assert_eq!(tried(&[true, false, true, true]), (true, vec![LIMIT, LIMIT, SECOND_LIMIT, LIMIT]));
     }
 
     #[test]
-    fn guests_that_hang_are_not_tried_for_ever() {
+    fn hanging_guests_are_not_tried_forever() {
         assert_eq!(tried(&[false, false]), (false, vec![LIMIT, SECOND_LIMIT]));
         assert_eq!(tried(&[false, true, false]), (false, vec![LIMIT, SECOND_LIMIT, LIMIT]));
     }

@@ -1,5 +1,4 @@
-//! A small client of QEMU's machine protocol (docs/interop/qmp-spec.rst): one
-//! command at a time over a socket of one VM.
+//! A small client of QEMU's machine protocol (docs/interop/qmp-spec.rst): one command at a time over a VM's socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -19,7 +18,7 @@ impl Qmp {
     /// Connects and leaves the negotiation mode.
     ///
     /// # Errors
-    /// When nobody listens, or another client is connected.
+    /// When no process listens, or another client is connected.
     pub fn connect(socket: &Path) -> anyhow::Result<Self> {
         let open = || -> anyhow::Result<Self> {
             let writer = UnixStream::connect(socket)?;
@@ -32,7 +31,7 @@ impl Qmp {
         open().with_context(|| format!("talking to the VM through {}", socket.display()))
     }
 
-    /// Runs a command and returns its result. Events that come before it are skipped.
+    /// Runs a command and returns its result. Skips events before the answer.
     ///
     /// # Errors
     /// When QEMU refuses the command or does not answer in half a minute.
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_command_and_the_reason() {
+    fn an_error_names_command_and_reason() {
         let (_directory, path) = serve(&["{\"return\": {}}", "{\"error\": {\"desc\": \"no such device\"}}"]);
         let mut client = Qmp::connect(&path).unwrap();
         let error = client.execute("eject", json!({})).unwrap_err().to_string();

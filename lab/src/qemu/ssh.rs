@@ -1,10 +1,9 @@
-//! The way into a virtual machine: SSH with the key that was given as a
-//! property, as an administrator of the product would.
+//! Access to a virtual machine: SSH with the key from its properties, as an administrator of the product uses it.
 
 use std::path::Path;
 
-/// The arguments of `ssh` that run a program as root. Host keys are not
-/// checked: the network holds nobody but the lab's own VMs.
+/// The arguments of `ssh` that run a program as root. Host keys are not checked: only the lab's own VMs are on the
+/// network.
 pub fn arguments(key: &Path, address: &str, program: &[&str]) -> Vec<String> {
     let mut all = vec!["-i".to_owned(), key.display().to_string()];
     for option in [
@@ -23,7 +22,7 @@ pub fn arguments(key: &Path, address: &str, program: &[&str]) -> Vec<String> {
     all
 }
 
-/// The login shell on the other side splits words: this keeps one whole.
+/// The login shell on the other side splits words. Quotes keep one whole.
 fn quote(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', r"'\''"))
 }
@@ -33,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_arrives_as_it_was_given() {
+    fn arguments_arrive_unchanged() {
         let all = arguments(Path::new("/k"), "192.168.77.11", &["echo", "it's", "$HOME"]);
         assert!(all.ends_with(&["'echo'".to_owned(), r"'it'\''s'".to_owned(), "'$HOME'".to_owned()]), "{all:?}");
         assert!(all.contains(&"admin@192.168.77.11".to_owned()));

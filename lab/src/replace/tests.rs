@@ -1,4 +1,5 @@
-//! Nothing of a lost node is removed before somebody has let the new one in, nor while others are at work.
+//! A lost node is only removed after another node has admitted the new VM, and never while another command holds the
+//! lease.
 
 use std::cell::RefCell;
 
@@ -13,7 +14,7 @@ use super::*;
 
 const SWAP: Uuid = Uuid::from_u128(7);
 
-/// A lab of three nodes of which the third is off. The others have another image than it was made from.
+/// A lab of three nodes of which the third is off. The others have another image than the lab.
 fn lab() -> (TempDir, Lab) {
     let state = tempfile::tempdir().unwrap();
     let newer = fixture::source(&state.path().join("new"));
@@ -23,7 +24,7 @@ fn lab() -> (TempDir, Lab) {
         add(&lab, &node.name, stamp, Some(number));
         let mut vm = lab.directory.load_vm(&node.name).unwrap();
         if number != 3 {
-            // It is on, as far as the lab can see.
+            // The lab sees it as on.
             vm.engine = Some(EngineRecord::Container);
             vm.process = ProcessId::of(std::process::id().try_into().unwrap());
             vm.source = newer.clone();
@@ -33,7 +34,7 @@ fn lab() -> (TempDir, Lab) {
     (state, lab)
 }
 
-/// A VM, with a disk of so many bytes.
+/// Creates a VM, with a disk of this number of bytes.
 fn add(lab: &Lab, name: &str, stamp: Stamp, disk: Option<u64>) {
     let new = NewVm {
         name: name.to_owned(),
@@ -61,7 +62,7 @@ fn asking() -> LeaseRequest<'static> {
     LeaseRequest { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} }
 }
 
-/// Replaces cp3 where the nodes answer so; says who was asked.
+/// Replaces cp3 with these answers of the nodes. Returns the result and the nodes that were asked.
 fn replace(
     lab: &Lab,
     by: &BlankVm,
@@ -82,21 +83,21 @@ fn all(lab: &Lab) -> Vec<VmRecord> {
 }
 
 #[test]
-fn a_lost_node_that_nobody_lets_in_keeps_its_vm_and_its_disk() {
+fn a_node_without_admission_keeps_vm_and_disk() {
     let (_state, lab) = lab();
     let before = all(&lab);
     let (done, asked) = replace(&lab, &BlankVm::default(), |_| bail!("etcd here has no quorum"));
     let why = done.unwrap_err().to_string();
-    assert!(why.contains("nobody lets cp3 in") && why.contains("cp2: etcd here has no quorum"), "{why}");
+    assert!(why.contains("no node admits cp3") && why.contains("cp2: etcd here has no quorum"), "{why}");
     assert_eq!(asked, ["cp1", "cp2"]);
     assert_eq!(all(&lab), before);
-    // What vCenter would refuse is refused before anybody is asked.
+    // Properties that vCenter would refuse are refused before any node is asked.
     let wrong = BlankVm { properties: [("no-such-key".to_owned(), "x".to_owned())].into(), ..BlankVm::default() };
     assert_eq!(replace(&lab, &wrong, |_| bail!("asked")).1, [""; 0]);
 }
 
 #[test]
-fn the_first_node_that_agrees_lets_in_a_vm_of_its_image_with_what_the_cluster_agrees_on() {
+fn the_first_agreeing_node_admits_the_vm() {
     let (_state, lab) = lab();
     let lost = lab.directory.load_vm("cp3").unwrap();
     let answer = |vm: &str| {
@@ -107,7 +108,7 @@ fn the_first_node_that_agrees_lets_in_a_vm_of_its_image_with_what_the_cluster_ag
         Ok(json!({"node": "cp3", "code": "c0de".repeat(8), "expires": "", "properties": properties}).to_string())
     };
     let by = BlankVm { properties: [("vxlan-port".to_owned(), "4791".to_owned())].into(), ..BlankVm::default() };
-    // Nothing is there to burn its CD-ROM with, which comes after its record.
+    // No program can write its CD-ROM, which is the step after its record.
     let why = format!("{:#}", replace(&lab, &by, answer).0.unwrap_err());
     assert!(why.contains("making the CD-ROM"), "{why}");
     let new = lab.directory.load_vm("cp3").unwrap();
@@ -122,7 +123,7 @@ fn the_first_node_that_agrees_lets_in_a_vm_of_its_image_with_what_the_cluster_ag
 }
 
 #[test]
-fn nothing_is_done_while_somebody_is_at_work_on_the_control_nodes() {
+fn nothing_changes_while_another_command_holds_the_lease() {
     let (_state, lab) = lab();
     let before = all(&lab);
     let (done, asked) = lab.with_lease(&asking(), async |_| Ok(replace_elsewhere(&lab))).unwrap();
@@ -131,7 +132,7 @@ fn nothing_is_done_while_somebody_is_at_work_on_the_control_nodes() {
     assert_eq!((asked, all(&lab)), (Vec::<String>::new(), before));
 }
 
-/// Replaces cp3 as another command does: on another thread, for a runtime has no other one inside.
+/// Replaces cp3 on another thread, as another command does: a runtime cannot run inside another one.
 fn replace_elsewhere(lab: &Lab) -> (anyhow::Result<ReplacedNode>, Vec<String>) {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| replace(lab, &BlankVm::default(), |_| bail!("asked")));
@@ -140,7 +141,7 @@ fn replace_elsewhere(lab: &Lab) -> (anyhow::Result<ReplacedNode>, Vec<String>) {
 }
 
 #[test]
-fn a_vm_of_a_swap_that_has_not_ended_is_left_to_the_upgrade() {
+fn vms_of_an_open_swap_are_left_unchanged() {
     let (_state, lab) = lab();
     let stamp = Stamp { deployment: lab.deployment(), node: "cp3".to_owned(), swap: Some(SWAP) };
     add(&lab, "cp3-abcdef1", stamp, None);

@@ -1,6 +1,6 @@
-//! Carries the machines of a vCenter as system containers: reads requests line by line, answers each, and says what becomes of
-//! the bodies. Requests of one machine come one after the other, those of several at once. With the end of its input the
-//! vCenter is gone, and so are the bodies.
+//! Runs the machines of a test vCenter as system containers: reads requests line by line, answers each, and reports
+//! the state of the bodies. Requests of one machine run in order, those of several machines in parallel. The end of
+//! its input means that the vCenter has ended, so all bodies end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -27,12 +27,12 @@ use super::trees::Trees;
 use super::vm_container::{self, Form, VmContainer, VmDisk};
 use super::watch::GuestState;
 
-/// How often a body is looked at.
+/// Interval of observing a body.
 const PACE: Duration = Duration::from_millis(300);
-/// With so many looks its name and addresses are asked for once.
+/// Name and addresses of a guest are read once per this number of observations.
 const LOOKS: u32 = 5;
 
-/// Who carries the machines of one vCenter, and says so to `out`.
+/// The runner of one vCenter's machines. Writes replies and events to `out`.
 pub struct ContainerRunner<W> {
     engine: Containers,
     network: Network,
@@ -45,32 +45,32 @@ pub struct ContainerRunner<W> {
     out: Mutex<W>,
 }
 
-/// A machine's place, whether it is on or off.
+/// A machine's slot, whether it is on or off.
 type Slot = Arc<Mutex<Option<Live>>>;
 
-/// A body that runs.
+/// A running body.
 struct Live {
     run: String,
     body: VmContainer,
     said: GuestState,
 }
 
-/// What is to be done about a request.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    /// What it asks for.
+    /// Run it.
     Do,
-    /// Nothing: it is so already.
+    /// Nothing: the state is already as requested.
     Nothing,
-    /// It is refused, and why.
+    /// Refuse it, with a reason.
     Refuse(&'static str),
 }
 
-/// Decides about a request, by which power-on of the machine runs.
+/// Decides about a request. `running` names the power-on of the machine that runs.
 fn decide(running: Option<&str>, act: &Act) -> Action {
     match (act, running) {
         (Act::Start { machine }, Some(running)) if running == machine.run => Action::Refuse("it runs already"),
-        // What is left of an earlier power-on is ended first.
+        // The rest of an earlier power-on is ended first.
         (Act::Start { .. }, _) => Action::Do,
         (Act::Cut { run, .. }, Some(running)) if running == run => Action::Do,
         (Act::Cut { .. }, _) => Action::Nothing,
@@ -80,7 +80,7 @@ fn decide(running: Option<&str>, act: &Act) -> Action {
 }
 
 impl<W: Write + Send> ContainerRunner<W> {
-    /// Who carries machines with this engine on this network, from disks in `datastores`.
+    /// A runner with this engine on this network. The machines' disks are below `directory`.
     pub fn new(engine: Containers, network: Network, directory: LabDirectory, tools: Tools, out: W) -> Self {
         Self {
             engine,
@@ -95,10 +95,10 @@ impl<W: Write + Send> ContainerRunner<W> {
         }
     }
 
-    /// Does what is asked for, until the input ends; then ends all bodies.
+    /// Runs requests until the input ends, then ends all bodies.
     ///
     /// # Errors
-    /// The input cannot be read, or a body not be ended.
+    /// When the input cannot be read, or a body cannot be ended.
     pub fn carry(&self, input: impl BufRead) -> anyhow::Result<()> {
         thread::scope(|scope| {
             let mut heard = Ok(());
@@ -165,13 +165,13 @@ impl<W: Write + Send> ContainerRunner<W> {
         }
     }
 
-    /// Starts a machine's body, whose record comes before all that it takes.
+    /// Starts a machine's body. Its record is written before it uses anything of the host.
     fn start(&self, machine: &Machine) -> anyhow::Result<VmContainer> {
         if self.ending.load(Ordering::SeqCst) {
             bail!("the vCenter is gone");
         }
         let (_, key) = vm_container::identity(&machine.vm)?;
-        // What a carrier that was killed has left running.
+        // A runner that was killed may have left it running.
         if let Some(mut earlier) = self.shelf.recall(&key)? {
             self.cut(&mut earlier)?;
         }
@@ -204,7 +204,7 @@ impl<W: Write + Send> ContainerRunner<W> {
         Ok(body)
     }
 
-    /// What a machine's body is made of. Data disks get what their parents hold, if they have nothing of their own.
+    /// Creates the body of a machine. An empty data disk gets a copy of its parent's content.
     fn made_of(&self, machine: &Machine) -> anyhow::Result<VmContainer> {
         let (uuid, key) = vm_container::identity(&machine.vm)?;
         let mut system = None;
@@ -228,7 +228,7 @@ impl<W: Write + Send> ContainerRunner<W> {
         Ok(VmContainer { key, name, uuid, in_order_uuid, tree, system, nics, disks, cdrom: None, process: None })
     }
 
-    /// Takes a body's power away, and gives back what it has of the host.
+    /// Cuts a body's power, and releases what it used on the host.
     fn cut(&self, body: &mut VmContainer) -> anyhow::Result<()> {
         self.engine.cut_off(&body.container())?;
         self.is_off(body)
@@ -252,7 +252,7 @@ impl<W: Write + Send> ContainerRunner<W> {
         ended
     }
 
-    /// Removes what was kept for machines that are no more: their /var and console logs.
+    /// Removes /var and console logs of machines that no longer exist.
     fn forget_gone(&self, but: &str) -> anyhow::Result<()> {
         let mut there = BTreeSet::new();
         files_below(&self.datastores, &mut there)?;
@@ -264,7 +264,7 @@ impl<W: Write + Send> ContainerRunner<W> {
         Ok(())
     }
 
-    /// Says what becomes of a power-on, until it is over.
+    /// Reports the state of a power-on until it ends.
     fn watch(&self, vm: &str, slot: &Slot, run: &str) {
         let say = |said| self.say(&Event { vm: vm.to_owned(), run: run.to_owned(), said });
         for look in 0.. {
@@ -277,7 +277,7 @@ impl<W: Write + Send> ContainerRunner<W> {
                 live.said = now;
                 continue;
             }
-            // Its disks are another machine's to take once it is said to be off.
+            // After the report that it is off, another machine may use its disks.
             match self.is_off(&mut live.body) {
                 Ok(()) => {
                     *held = None;
@@ -288,7 +288,7 @@ impl<W: Write + Send> ContainerRunner<W> {
         }
     }
 
-    /// What a body shows now. What cannot be looked at is as it was.
+    /// The state that a body shows. A value that cannot be read keeps its last state.
     fn look(&self, live: &Live, at_tools: bool) -> GuestState {
         let mut now = live.said.clone();
         let container = live.body.container();
@@ -317,7 +317,7 @@ impl<W: Write + Send> ContainerRunner<W> {
 
     fn say(&self, what: &impl Serialize) {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever does not listen any more has closed the input as well.
+        // A reader that has stopped listening has closed the input as well.
         let _ = serde_json::to_string(what).map(|line| writeln!(out, "{line}").and_then(|()| out.flush()));
     }
 
@@ -386,7 +386,7 @@ mod tests {
         }
     }
 
-    /// A carrier without a host below it: nothing that it does may be needed.
+    /// A runner without a host: no request of the test may need one.
     fn carrier<W: Write + Send>(directory: &Path, out: W) -> ContainerRunner<W> {
         let network = Network::of(&format!("none-{}", std::process::id()));
         let lab = LabDirectory::of(directory, "x").unwrap();
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_gets_its_reply_and_refusals_say_why() {
+    fn each_request_gets_a_reply_with_its_error() {
         let directory = tempfile::tempdir().unwrap();
         let (heard, out) = std::io::pipe().unwrap();
         let (input, mut asks) = std::io::pipe().unwrap();
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_for_a_machine_goes_with_its_system_disk_wherever_that_was_moved() {
+    fn a_machines_files_go_with_its_system_disk() {
         let directory = tempfile::tempdir().unwrap();
         let carrier = carrier(directory.path(), Vec::new());
         let store = carrier.datastores.join("LocalDS_0");
@@ -451,7 +451,7 @@ mod tests {
                 .unwrap();
         }
         fs::rename(store.join("stays"), store.join("moved")).unwrap();
-        // Their numbers are not to be given to other files meanwhile.
+        // Other files must not get their inodes.
         let held = ["goes", "runs"].map(|place| fs::File::open(store.join(place).join("disk-flat.vmdk")).unwrap());
         for place in ["goes", "runs"] {
             fs::remove_dir_all(store.join(place)).unwrap();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_filled_from_its_parent_is_whole_and_takes_no_more_room() {
+    fn a_disk_copy_is_complete_and_sparse() {
         let directory = tempfile::tempdir().unwrap();
         let [parent, own] = ["parent-flat.vmdk", "own-delta.vmdk"].map(|name| directory.path().join(name));
         let file = fs::File::create(&parent).unwrap();
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_starts_once_the_vcenter_is_gone() {
+    fn nothing_starts_after_the_vcenter_has_ended() {
         let directory = tempfile::tempdir().unwrap();
         let carrier = carrier(directory.path(), Vec::new());
         carrier.carry(&b""[..]).unwrap();

@@ -1,4 +1,4 @@
-//! Where it is kept what a vCenter's bodies are: one directory for each, as a lab keeps its VMs.
+//! Records of a vCenter's bodies: one directory for each, as a lab has for its VMs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,13 +8,12 @@ use anyhow::Context;
 use super::super::records::{self, LabDirectory};
 use super::vm_container::VmContainer;
 
-/// The bodies of one vCenter.
 pub struct ContainerStore {
     directory: LabDirectory,
 }
 
 impl ContainerStore {
-    /// Those in the directory of a vCenter.
+    /// The bodies in the directory of a vCenter.
     pub fn of(directory: LabDirectory) -> Self {
         Self { directory }
     }
@@ -23,7 +22,7 @@ impl ContainerStore {
         self.directory.vm(key).join("body.json")
     }
 
-    /// Remembers a body.
+    /// Writes a body's record.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -31,31 +30,31 @@ impl ContainerStore {
         records::save(&self.record(&body.key), body)
     }
 
-    /// Recalls a body, if there is one.
+    /// Reads a body's record, if it exists.
     ///
     /// # Errors
-    /// When there is a record that cannot be read: what the body has is not known then.
+    /// When the record exists and cannot be read. The resources of the body are unknown then.
     pub fn recall(&self, key: &str) -> anyhow::Result<Option<VmContainer>> {
         let path = self.record(key);
         let there = path.try_exists().with_context(|| format!("looking for {}", path.display()))?;
         there.then(|| records::load(&path)).transpose()
     }
 
-    /// All bodies, those that are off as well.
+    /// All bodies, on and off.
     ///
     /// # Errors
-    /// When the directory cannot be read, or a record.
+    /// When the directory or a record cannot be read.
     pub fn all(&self) -> anyhow::Result<Vec<VmContainer>> {
         let keys = self.directory.vms()?;
         keys.iter().filter_map(|key| self.recall(key).transpose()).collect()
     }
 
-    /// The CD-ROM with the environment that a body was started with.
+    /// The CD-ROM with the environment of a body's power-on.
     pub fn cdrom(&self, key: &str) -> PathBuf {
         self.directory.cdrom(key)
     }
 
-    /// Notes in the console log that it is being powered on.
+    /// Writes the line of a power-on to the console log.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -63,7 +62,7 @@ impl ContainerStore {
         self.directory.mark_power_on(key)
     }
 
-    /// Removes all that is kept of a body that is off.
+    /// Removes all files of a body that is off.
     ///
     /// # Errors
     /// When it cannot be removed.

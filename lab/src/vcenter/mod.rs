@@ -1,6 +1,6 @@
-//! A vCenter to test against on this machine, whose machines have bodies: system containers on a network of their own. The
-//! vCenter is the program in `tests/vcenter`; here is what starts it, what carries its machines, and what ends all of it.
-//! Nothing here knows the vSphere API.
+//! A vCenter for tests on this machine, whose machines have bodies: system containers on a separate network. The
+//! program in `tests/vcenter` is the vCenter. This module starts it, runs its machines and removes all of it.
+//! Independent of the vSphere API.
 
 mod container_runner;
 mod container_store;
@@ -33,29 +33,28 @@ use container_store::ContainerStore;
 
 pub use supervisor::Running;
 
-/// Its first user, who may do everything.
+/// Its first user, with all privileges.
 pub const USER: &str = "administrator@vsphere.local";
-/// Below its directory: what is in its datastores.
+/// Directory of its datastores' content, below its own.
 const DATASTORES: &str = "datastores";
-/// How long it takes at most to start, and to end with all its bodies.
+/// How long it may take to start, and to end with all its bodies.
 const MOMENT: Duration = Duration::from_secs(120);
 
-/// A vCenter as its directory remembers it.
+/// The stored record of a vCenter.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
     name: String,
-    /// What its namespaces, cgroups and processes are named by: nobody else on this machine has it.
+    /// Name of its namespaces, cgroups and processes, unique on this machine.
     name_on_host: String,
-    /// The program that it is.
+    /// The program of the vCenter.
     program: PathBuf,
-    /// Options of its own, such as how many hosts it has.
+    /// Options of the program, such as the number of hosts.
     #[serde(default)]
     options: Vec<String>,
-    /// Where the tools tree is.
+    /// Directory of the tools tree.
     tools: PathBuf,
 }
 
-/// A vCenter that was made.
 pub struct VCenter {
     directory: LabDirectory,
     record: Record,
@@ -65,7 +64,7 @@ pub struct VCenter {
 /// A machine that has had a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineStatus {
-    /// Its name in the inventory, when it was powered on last.
+    /// Its name in the inventory at its last power-on.
     pub name: String,
     /// Whether it is on.
     pub is_on: bool,
@@ -74,11 +73,11 @@ pub struct MachineStatus {
 }
 
 impl VCenter {
-    /// Makes one: its directory and its network. It does not run yet. `options` are the program's own; where and for whom it
-    /// is, is not theirs to say.
+    /// Creates a vCenter: its directory and its network. It does not run yet. `options` are the program's, except
+    /// those that set its directory, users and bodies.
     ///
     /// # Errors
-    /// When there is a lab or a vCenter of this name, or the host refuses; what was made until then is removed again.
+    /// When a lab or a vCenter of this name exists, or the host refuses. The parts that exist by then are removed.
     pub fn create(state: &Path, name: &str, program: &Path, options: &[String], tools: &Path) -> anyhow::Result<Self> {
         let directory = LabDirectory::of(state, name)?;
         let _lock = directory.lock()?;
@@ -114,10 +113,10 @@ impl VCenter {
         Ok(())
     }
 
-    /// Opens one that was made before, by this command or another.
+    /// Opens a vCenter that this or another command created.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// When none of this name exists.
     pub fn open(state: &Path, name: &str) -> anyhow::Result<Self> {
         let directory = LabDirectory::of(state, name)?;
         if !directory.vcenter().exists() {
@@ -132,22 +131,21 @@ impl VCenter {
         Self { directory, record, network }
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.record.name
     }
 
-    /// Where all of it is.
+    /// Directory of all its files.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The network namespace that its machines are reached from.
+    /// The network namespace from which its machines are reachable.
     pub fn network_namespace(&self) -> PathBuf {
         self.network.path()
     }
 
-    /// Below this its machines' disks are, a directory for each datastore.
+    /// Directory of its machines' disks, with a subdirectory for each datastore.
     pub fn datastores(&self) -> PathBuf {
         self.directory().join(DATASTORES)
     }
@@ -157,12 +155,12 @@ impl VCenter {
         self.directory().join("password")
     }
 
-    /// The file with the certificate that its API shows, in PEM: its own authority.
+    /// The file with the certificate of its API, in PEM. It is its own CA.
     pub fn certificate_file(&self) -> PathBuf {
         self.directory().join("certificate.pem")
     }
 
-    /// What it says, and what is said of its bodies.
+    /// Log of the vCenter and of its bodies.
     pub fn log(&self) -> PathBuf {
         self.directory().join("vcenter.log")
     }
@@ -171,21 +169,20 @@ impl VCenter {
         self.directory().join("users.json")
     }
 
-    /// What the command line of the process that keeps it must hold, and of the one that carries its machines: no other
-    /// process's holds it.
+    /// Arguments that identify the processes of [`VCenter::keep`] and [`VCenter::carry`].
     pub fn marks(&self) -> [String; 2] {
         ["keeps", "carries"].map(|what| format!("{}.{what}", self.record.name_on_host))
     }
 
-    /// Starts `keeper`, which must end up in [`VCenter::keep`], and waits until the API is served.
+    /// Starts `keeper`, which must end in [`VCenter::keep`], and waits until the API is served.
     ///
     /// # Errors
-    /// When it is not in a while.
+    /// When it is not after two minutes.
     pub fn start(&self, keeper: &mut Command) -> anyhow::Result<Running> {
         let process = start(keeper, File::create(self.log())?).context("starting the vCenter")?;
         obtain("the vCenter to start", MOMENT, || {
             if !process.is_running() {
-                // Waiting longer is in vain.
+                // Stops the wait.
                 return Ok(Some(None));
             }
             Ok(self.running()?.filter(|running| running.is_kept_by(&process)).map(Some))
@@ -200,10 +197,10 @@ impl VCenter {
         lines[lines.len().saturating_sub(5)..].join("\n")
     }
 
-    /// What it said when it started last; none if it has not, or has ended since.
+    /// The running vCenter. `None` if it has not started, or has ended.
     ///
     /// # Errors
-    /// When that cannot be read.
+    /// When its record cannot be read.
     pub fn running(&self) -> anyhow::Result<Option<Running>> {
         let path = Running::file(self.directory());
         if !path.try_exists().with_context(|| format!("looking for {}", path.display()))? {
@@ -212,11 +209,11 @@ impl VCenter {
         Ok(Some(records::load::<Running>(&path)?).filter(Running::is_running))
     }
 
-    /// Keeps the vCenter running, whose machines `carrier` carries, a command that must end up in [`VCenter::carry`]. Its API
-    /// answers under one address, on this machine's loopback interface and on that of the machines' network.
+    /// Runs the vCenter. `carrier` is a command that must end in [`VCenter::carry`] and runs its machines. The API
+    /// has the same address on this machine's loopback interface and on that of the machines' network.
     ///
     /// # Errors
-    /// When it does not start, or ends by itself.
+    /// When it does not start, or ends.
     pub fn keep(&self, carrier: &[String]) -> anyhow::Result<()> {
         supervisor::Supervisor {
             program: &self.record.program,
@@ -230,10 +227,10 @@ impl VCenter {
         .keep(carrier)
     }
 
-    /// Carries its machines: reads requests from standard input and writes replies and events to standard output.
+    /// Runs its machines: reads requests from standard input and writes replies and events to standard output.
     ///
     /// # Errors
-    /// When the input cannot be read, or a body not be ended.
+    /// When the input cannot be read, or a body cannot be ended.
     pub fn carry(&self) -> anyhow::Result<()> {
         let tools = Tools::at(&self.record.tools);
         let carrier =
@@ -261,10 +258,10 @@ impl VCenter {
         Ok(machines)
     }
 
-    /// A program inside a machine's guest as root, not started yet.
+    /// A program inside a machine's guest as root. The caller starts it.
     ///
     /// # Errors
-    /// When there are several of this name, or none that is on.
+    /// When several machines have this name, or none with it is on.
     pub fn command_inside(&self, machine: &str, arguments: &[&str]) -> anyhow::Result<Command> {
         let engine = self.engine();
         let mut found = ContainerStore::of(self.directory.clone()).all()?;
@@ -276,16 +273,16 @@ impl VCenter {
         }
     }
 
-    /// A program on the network of its machines, where its API is under the same address as on this machine's loopback
+    /// A program on the network of its machines, where its API has the same address as on this machine's loopback
     /// interface.
     pub fn outside(&self, name: &str, arguments: &[String]) -> Command {
         self.network.command(name, arguments)
     }
 
-    /// Ends it with all its bodies, and removes everything.
+    /// Ends the vCenter and all its bodies, and removes all files.
     ///
     /// # Errors
-    /// When something cannot be removed; it can be tried again then.
+    /// When something cannot be removed. A retry continues.
     pub fn remove(self) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.remove_locked()
@@ -293,7 +290,7 @@ impl VCenter {
 
     fn remove_locked(&self) -> anyhow::Result<()> {
         let [keeps, carries] = self.marks();
-        // The vCenter ends with the one who keeps it, and its carrier with it: in that order, each in peace.
+        // The vCenter ends after its keeper, and its carrier after the vCenter. This order lets each end normally.
         ProcessId::with_argument(&keeps).iter().try_for_each(ProcessId::kill)?;
         for mark in [supervisor::mark(&self.datastores()), carries] {
             let left = || ProcessId::with_argument(&mark);
@@ -307,14 +304,14 @@ impl VCenter {
             engine.give_back(&body.container()).with_context(|| format!("giving back what {} had", body.name))?;
         }
         self.network.remove()?;
-        // The record goes last: until then it can be found and removed again.
+        // The record is removed last: until then a retry can find it.
         for part in ["vms", "trees", DATASTORES] {
             let part = self.directory().join(part);
             if part.exists() {
                 fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
             }
         }
-        ensure!(!self.network.exists(), "its network is still there");
+        ensure!(!self.network.exists(), "its network still exists");
         fs::remove_dir_all(self.directory()).with_context(|| format!("removing {}", self.directory().display()))
     }
 }
@@ -325,7 +322,7 @@ mod tests {
     use crate::{EngineRecord, Lab, fixture};
 
     #[test]
-    fn a_vcenter_and_a_lab_do_not_share_a_name_and_what_is_made_goes() {
+    fn a_vcenter_and_a_lab_have_different_names() {
         let state = tempfile::tempdir().unwrap();
         let program = Path::new("/bin/true");
         let made = VCenter::create(state.path(), "x", program, &[], Path::new("/tools")).unwrap();
@@ -348,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_start_says_its_last_words() {
+    fn a_failed_start_reports_the_last_lines() {
         let state = tempfile::tempdir().unwrap();
         let made = VCenter::create(state.path(), "y", Path::new("/bin/true"), &[], Path::new("/tools")).unwrap();
         let mut keeper = Command::new("sh");

@@ -1,17 +1,17 @@
-//! The networks of a vCenter to test against: which bridge stands for which port group. Pure.
+//! The networks of a test vCenter: the bridge of each port group. Pure.
 
 use ova::Sha256;
 
-/// The port groups that the vCenter has from its start (vcsim's inventory of one datacenter), and the operator's address on
-/// each. The first one's is that of any lab's network.
+/// The initial port groups of the vCenter (vcsim's inventory of one datacenter), and the operator's address on each.
+/// The first one's is that of any lab's network.
 pub const NETWORKS: [(&str, &str); 2] = [("VM Network", "192.168.77.1/24"), ("DC0_DVPG0", "192.168.78.1/24")];
 
-/// The operator's address on a port group, without its prefix: for machines there, that of their gateway.
+/// The operator's address on a port group, without its prefix length. Machines there use it as gateway.
 pub fn gateway(address: &str) -> &str {
     address.split_once('/').map_or(address, |(gateway, _)| gateway)
 }
 
-/// The bridge of a port group: of its name what fits, for people, and a digest of it, so that no two have the same one. An
+/// The bridge of a port group: the beginning of its name, for readers, and a digest, so that each is unique. An
 /// interface's name has at most 15 characters (`IFNAMSIZ` of linux/if.h).
 pub fn bridge(network: &str) -> String {
     let letters = network.chars().filter(char::is_ascii_alphanumeric).take(7);
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_group_has_a_bridge_of_its_own_whatever_it_is_called() {
+    fn each_port_group_has_its_own_bridge() {
         let names = ["VM Network", "VM  Network", "vm network", "DC0_DVPG0", "", "-", "Netz für Knoten; reboot", "10"];
         let bridges: Vec<String> = names.iter().map(|name| bridge(name)).collect();
         for (name, bridge) in names.iter().zip(&bridges) {

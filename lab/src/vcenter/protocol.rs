@@ -1,60 +1,55 @@
-//! The lines of JSON by which a vCenter to test against asks for bodies of its machines, and hears of them
-//! (`tests/vcenter/bodies`). It knows nothing of what carries them.
+//! The lines of JSON with which a test vCenter requests bodies for its machines, and the replies
+//! (`tests/vcenter/bodies`). Independent of what runs the bodies.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A request.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub struct Request {
-    /// What the reply names it by.
+    /// The reply has the same number.
     pub id: i64,
-    /// What is asked for.
     #[serde(flatten)]
     pub act: Act,
 }
 
-/// What is asked for. `vm` is the machine's BIOS UUID as vCenter writes it, and `run` names one power-on.
+/// A requested action. `vm` is the machine's BIOS UUID as vCenter writes it, and `run` names one power-on.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "verb")]
 pub enum Act {
     /// Start a machine.
-    Start {
-        /// All that it is.
-        machine: Box<Machine>,
-    },
+    Start { machine: Box<Machine> },
     /// Ask its guest to shut down.
     Shutdown {
-        /// Which.
+        /// BIOS UUID.
         vm: String,
-        /// Which power-on.
+        /// The power-on.
         run: String,
     },
-    /// Take its power away.
+    /// Cut its power.
     Cut {
-        /// Which.
+        /// BIOS UUID.
         vm: String,
-        /// Which power-on.
+        /// The power-on.
         run: String,
     },
     /// Connect or disconnect one of its adapters.
     Nic {
-        /// Which.
+        /// BIOS UUID.
         vm: String,
-        /// Which power-on.
+        /// The power-on.
         run: String,
         /// The adapter's key.
         key: i32,
-        /// Whether it is to be connected.
+        /// Whether to connect it.
         #[serde(default)]
         connected: bool,
     },
 }
 
 impl Act {
-    /// Which machine it is about.
+    /// BIOS UUID of the machine.
     pub fn vm(&self) -> &str {
         match self {
             Self::Start { machine } => &machine.vm,
@@ -68,7 +63,7 @@ impl Act {
 pub struct Machine {
     /// BIOS UUID.
     pub vm: String,
-    /// Which power-on.
+    /// The power-on.
     pub run: String,
     /// Name in the inventory: any text.
     pub name: String,
@@ -81,7 +76,7 @@ pub struct Machine {
     /// Images of its connected CD-ROMs.
     #[serde(default)]
     pub cdroms: Vec<PathBuf>,
-    /// What its guest reads as `guestinfo.KEY`.
+    /// Values that its guest reads as `guestinfo.KEY`.
     #[serde(default)]
     pub guestinfo: BTreeMap<String, String>,
     /// Whether its guest reads the BIOS UUID in the same order of bytes.
@@ -92,14 +87,14 @@ pub struct Machine {
 /// A virtual disk.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Disk {
-    /// Bytes.
+    /// Size in bytes.
     pub capacity: u64,
-    /// The file to write to, and behind it its parents.
+    /// The file to write to, followed by its parents.
     pub files: Vec<PathBuf>,
-    /// The number of its controller's bus.
+    /// The bus number of its controller.
     #[serde(default)]
     pub bus: i32,
-    /// Its place there.
+    /// Its unit number on the bus.
     #[serde(default)]
     pub unit: i32,
 }
@@ -107,7 +102,7 @@ pub struct Disk {
 /// A network adapter.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Nic {
-    /// By which it is asked for.
+    /// Key of the adapter in requests.
     pub key: i32,
     /// MAC address.
     pub mac: String,
@@ -119,56 +114,53 @@ pub struct Nic {
     pub connected: bool,
 }
 
-/// The reply to a request.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Reply {
-    /// The request's.
+    /// Number of the request.
     pub id: i64,
-    /// Why it was not done.
+    /// Why the request failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What is said of a body.
+/// A change of a body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Event {
-    /// Which machine's.
+    /// BIOS UUID.
     pub vm: String,
-    /// Which power-on's.
+    /// The power-on.
     pub run: String,
-    /// What.
     #[serde(flatten)]
     pub said: EventKind,
 }
 
-/// What there is to say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "event")]
 pub enum EventKind {
     /// It is off.
     Ended,
-    /// VMware Tools run, as it were.
+    /// The guest handles a request to shut down, as if VMware Tools ran.
     Tools {
-        /// Always so.
+        /// Always `true`.
         running: bool,
-        /// The guest's name.
+        /// The guest's host name.
         hostname: String,
-        /// Its addresses, its own first.
+        /// Its addresses, each adapter's first address first.
         addresses: Vec<String>,
     },
     /// The guest has set guestinfo.
     Guestinfo {
-        /// Without `guestinfo.` before it.
+        /// Without `guestinfo.`.
         key: String,
-        /// An empty one removes it.
+        /// An empty value removes the key.
         value: String,
     },
 }
 
-/// Reads a line. One that names itself and asks for nothing that is known is refused by name.
+/// Reads a line. A line with a number and an unknown request gets a refusal with its number.
 ///
 /// # Errors
-/// The reply that it gets; none where nobody can be told.
+/// The reply to send. `None` if the line has no number.
 pub fn read(line: &str) -> Result<Request, Option<Reply>> {
     #[derive(Deserialize)]
     struct Named {
@@ -207,13 +199,13 @@ mod tests {
         let (vm, run) = ("u".to_owned(), "r".to_owned());
         let cut = r#"{"id":2,"verb":"cut","vm":"u","run":"r"}"#;
         assert_eq!(read(cut).unwrap(), of(Act::Cut { vm: vm.clone(), run: run.clone() }));
-        // Go leaves out what is false.
+        // Go leaves out `false`.
         let nic = r#"{"id":2,"verb":"nic","vm":"u","run":"r","key":4000}"#;
         assert_eq!(read(nic).unwrap(), of(Act::Nic { vm, run, key: 4000, connected: false }));
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_by_name() {
+    fn an_unknown_request_is_refused_by_number() {
         let refused = read(r#"{"id":7,"verb":"suspend","vm":"u","run":"r"}"#).unwrap_err().unwrap();
         assert_eq!(refused.id, 7);
         assert!(refused.error.unwrap().contains("suspend"));
@@ -221,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_and_events_are_written_as_they_are_read() {
+    fn replies_and_events_are_written_correctly() {
         let text = |value: &dyn Fn() -> String| value();
         assert_eq!(text(&|| serde_json::to_string(&Reply { id: 1, error: None }).unwrap()), r#"{"id":1}"#);
         let of = |said| serde_json::to_value(Event { vm: "u".to_owned(), run: "r".to_owned(), said }).unwrap();

@@ -1,5 +1,5 @@
-//! The process that keeps a vCenter: its parent, which holds its standard input open, and the way to it from the network of
-//! its machines. When this one ends, however it does, so does the vCenter.
+//! The parent process of a vCenter, which holds its standard input open and forwards connections from the network of
+//! its machines. The vCenter ends when this process ends, for whatever reason.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -17,23 +17,24 @@ use super::super::process::ProcessId;
 use super::super::records;
 use super::networks;
 
-/// A vCenter that runs.
+/// A running vCenter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
-    /// Where its API is, on this machine's loopback interface and on each of the machines' network.
+    /// URL of its API, on this machine's loopback interface and on that of the machines' network.
     pub url: String,
-    /// Where tests ask for more, on this machine's loopback interface.
+    /// URL of the control interface for tests, on this machine's loopback interface.
     pub control: String,
-    /// SHA-256 of its certificate: pairs of hexadecimal digits with colons between them.
+    /// SHA-256 of its certificate: pairs of hexadecimal digits, separated by colons.
     pub thumbprint: String,
-    /// The same of SHA-1, which other clients ask for.
+    /// As `thumbprint`, with SHA-1, for clients that need it.
     pub thumbprint_sha1: String,
     keeper: ProcessId,
     process: ProcessId,
 }
 
 impl Running {
-    /// Where its machines reach its API: at their gateway. Trust it by its thumbprint: its certificate is of the loopback interface.
+    /// URL of its API for its machines: at their gateway. Its certificate is for the loopback interface, so clients
+    /// must trust it by its thumbprint.
     pub fn url_for_machines(&self) -> String {
         let [(_, address), _] = networks::NETWORKS;
         self.url.replacen(&Ipv4Addr::LOCALHOST.to_string(), networks::gateway(address), 1)
@@ -52,7 +53,7 @@ impl Running {
     }
 }
 
-/// What a vCenter says when it is ready (`tests/vcenter/main.go`).
+/// The vCenter's first line of output when it is ready (`tests/vcenter/main.go`).
 #[derive(Debug, Deserialize)]
 struct Ready {
     url: String,
@@ -63,38 +64,36 @@ struct Ready {
     thumbprint_sha256: String,
 }
 
-/// The argument by which the vCenter's own process is found.
+/// Argument that identifies the vCenter's own process.
 pub fn mark(datastores: &Path) -> String {
     format!("-directory={}", datastores.display())
 }
 
-/// What a vCenter is started with.
+/// The arguments of a vCenter's start.
 pub struct Supervisor<'a> {
-    /// The program.
     pub program: &'a Path,
-    /// Options of its own.
+    /// Options of the program.
     pub options: &'a [String],
-    /// Where to say that it runs.
+    /// Directory of the record of its run.
     pub directory: &'a Path,
-    /// Where its datastores are.
+    /// Directory of its datastores.
     pub datastores: &'a Path,
-    /// The file of its users.
     pub users: &'a Path,
-    /// Where to write the certificate that it shows.
+    /// File to write its certificate to.
     pub certificate: &'a Path,
-    /// The network namespace of its machines.
+    /// Network namespace of its machines.
     pub network: &'a Path,
 }
 
 impl Supervisor<'_> {
-    /// Starts the vCenter and stays until it ends.
+    /// Starts the vCenter and waits until it ends.
     ///
     /// # Errors
-    /// It does not start, or ends.
+    /// When it does not start, or ends.
     pub fn keep(&self, carrier: &[String]) -> anyhow::Result<()> {
         let mut vcenter = self.start(carrier)?;
         let kept = self.serve(&mut vcenter);
-        // Without its input it ends in peace; nobody else has the other end of it.
+        // At the end of its input it ends normally. No other process holds the other end.
         drop(vcenter.stdin.take());
         let ended = vcenter.wait().context("waiting for the vCenter to end")?;
         kept?;
@@ -107,7 +106,7 @@ impl Supervisor<'_> {
         command.spawn().with_context(|| format!("starting {}", self.program.display()))
     }
 
-    /// Of an option that is given twice, the last one counts.
+    /// The last one of a repeated option counts.
     fn command(&self, carrier: &[String]) -> anyhow::Result<Command> {
         let mut command = Command::new(self.program);
         command.args(self.options).arg(mark(self.datastores)).arg("-users").arg(self.users);
@@ -115,7 +114,7 @@ impl Supervisor<'_> {
         Ok(command)
     }
 
-    /// Says where the vCenter is, once it is ready, and stays as long as it speaks.
+    /// Writes the record of the vCenter when it is ready, and copies its output until it ends.
     fn serve(&self, vcenter: &mut Child) -> anyhow::Result<()> {
         let mut output = BufReader::new(vcenter.stdout.take().context("a vCenter without an output")?);
         let mut line = String::new();
@@ -149,11 +148,11 @@ fn address(url: &str) -> anyhow::Result<SocketAddr> {
     host.and_then(|host| host.parse().ok()).with_context(|| format!("{url} names no address of this machine"))
 }
 
-/// Listens in a network namespace, at each of its addresses: for programs there on its loopback interface, as on this machine's, and for
-/// the machines at the address of their gateway. The socket stays there, whichever thread has it.
+/// Listens at each address of a network namespace. Programs there use its loopback interface, and machines use the
+/// address of their gateway. The socket stays there, whichever thread has it.
 fn open_door(network: &Path, port: u16) -> anyhow::Result<TcpListener> {
     let (network, at) = (network.to_owned(), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
-    // The thread, not the process, changes over.
+    // Only the thread enters the namespace, not the process.
     let listen = move || -> anyhow::Result<TcpListener> {
         let namespace = File::open(&network).with_context(|| format!("opening {}", network.display()))?;
         setns(namespace, CloneFlags::CLONE_NEWNET).context("entering the network of the machines")?;
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_its_own_come_before_those_that_are_not_theirs_to_say() {
+    fn own_options_come_before_the_fixed_ones() {
         let at = Path::new("/v");
         let options = ["-others", "1000"].map(str::to_owned);
         let keeper = Supervisor {
@@ -212,7 +211,7 @@ mod tests {
         assert_eq!(arguments, [&["-others", "1000"], &ours[..]].concat());
     }
 
-    /// Gone when this is dropped.
+    /// Removes the network when dropped.
     struct Place(Network);
 
     impl Drop for Place {
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_has_one_address_on_both_networks_and_one_for_machines() {
+    fn the_api_has_one_address_on_both_networks() {
         let place = Place(Network::of(&format!("door-{}", std::process::id())));
         place.0.create_without_bridge().unwrap();
         place.0.ensure_bridge("machines", Some("192.168.77.1/24")).unwrap();

@@ -1,4 +1,4 @@
-//! Root trees of the system disks that were uploaded: taken out once for each image, by what its root partition holds.
+//! Root trees of uploaded system disks: extracted once for each image, by the digest of its root partition.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,34 +12,33 @@ use super::super::disk::FileId;
 use super::super::system_disk;
 use super::super::tools::Tools;
 
-/// What the names of directories begin with that are being made.
+/// Name prefix of directories during their creation.
 const NEW: &str = "new-";
 
-/// The trees of one vCenter.
 pub struct Trees {
     directory: PathBuf,
     tools: Tools,
-    /// What was read of a file as it is.
+    /// The result for each version of a file.
     known: Mutex<BTreeMap<Version, Option<PathBuf>>>,
 }
 
-/// A file, and as which it was written last: size and time of the last change, in seconds and nanoseconds.
+/// A version of a file: size and time of the last change, in seconds and nanoseconds.
 type Version = (FileId, u64, i64, i64);
 
 impl Trees {
-    /// Keeps trees in a directory.
+    /// Stores trees in a directory.
     pub fn at(directory: PathBuf, tools: Tools) -> Self {
         Self { directory, tools, known: Mutex::default() }
     }
 
-    /// The root tree of a raw disk; none if it is no system disk.
+    /// The root tree of a raw disk. `None` if it is no system disk.
     ///
     /// # Errors
-    /// When it cannot be read, or its root not be taken out; nothing of that is left under its name then.
+    /// When the disk cannot be read, or its root cannot be extracted. No tree remains under its final name.
     pub fn of(&self, raw: &Path) -> anyhow::Result<Option<PathBuf>> {
         let metadata = fs::metadata(raw).with_context(|| format!("looking at {}", raw.display()))?;
         let version = (FileId::of(raw)?, metadata.len(), metadata.mtime(), metadata.mtime_nsec());
-        // One is taken out at a time, and nobody takes out the same twice.
+        // Extracts one tree at a time, and each one once.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tree) = known.get(&version) {
             return Ok(tree.clone());
@@ -67,10 +66,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_is_none_of_an_image_has_no_tree_until_it_is_written_anew() {
+    fn other_disks_have_no_tree_until_rewritten() {
         let directory = tempfile::tempdir().unwrap();
         let raw = directory.path().join("disk.raw");
-        // There are no tools: whoever needs them fails.
+        // The tools are missing: a call that needs them fails.
         let trees = Trees::at(directory.path().join("trees"), Tools::at(&directory.path().join("none")));
         fs::write(&raw, [0; 4096]).unwrap();
         for _ in 0..2 {

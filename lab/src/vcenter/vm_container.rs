@@ -1,4 +1,4 @@
-//! What a machine's body is made of, decided from what the vCenter says of it. Pure, but for files whose lengths it is told.
+//! The parts of a machine's body, decided from the vCenter's request. Pure, except for the lengths of files.
 
 use std::path::{Path, PathBuf};
 
@@ -14,40 +14,36 @@ use super::super::process::ProcessId;
 use super::networks::bridge;
 use super::protocol::{Disk, Machine, Nic};
 
-/// A body as its directory remembers it, so that whoever comes later can end it and give back what it has.
+/// The stored record of a body. Any later command can end it and release what it uses on the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmContainer {
-    /// What it is called on this host.
+    /// Its name on this host.
     pub key: String,
     /// The machine's name in the inventory.
     pub name: String,
     /// BIOS UUID.
     pub uuid: Uuid,
-    /// Whether its `product_uuid` has the same order of bytes.
+    /// Whether its `product_uuid` has the same order of bytes as the BIOS UUID.
     #[serde(default)]
     pub in_order_uuid: bool,
-    /// Root tree.
     pub tree: PathBuf,
-    /// The file of its system disk: as long as that is there, the machine is.
+    /// The file of its system disk. The machine exists as long as the file.
     pub system: FileId,
-    /// Its adapters, in their order.
     pub nics: Vec<VmNic>,
-    /// Its data disks, in their order.
     pub disks: Vec<VmDisk>,
-    /// The CD-ROM in its drive.
     pub cdrom: Option<PathBuf>,
-    /// The process that it is, as long as it is on.
+    /// The process of the body while it is on.
     pub process: Option<ProcessId>,
 }
 
 /// An adapter of a body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmNic {
-    /// The machine's name for it.
+    /// The machine's key of the adapter.
     pub key: i32,
     /// MAC address.
     pub mac: String,
-    /// The bridge that it is plugged into.
+    /// The bridge that it is connected to.
     pub bridge: String,
     /// Whether it is connected at power-on.
     pub connected: bool,
@@ -56,14 +52,14 @@ pub struct VmNic {
 /// A data disk of a body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmDisk {
-    /// Where it is at power-on.
+    /// Path at power-on.
     pub path: PathBuf,
-    /// Which file.
+    /// Identity of the file.
     pub file: FileId,
 }
 
 impl VmContainer {
-    /// As the container engine takes it.
+    /// The body as the container engine runs it.
     pub fn container(&self) -> SystemContainer {
         let adapter =
             |nic: &VmNic| Adapter { mac: nic.mac.clone(), bridge: nic.bridge.clone(), connected: nic.connected };
@@ -81,16 +77,16 @@ impl VmContainer {
         }
     }
 
-    /// Which of its adapters, counted from 0, the machine calls so.
+    /// Index of the adapter with this key.
     pub fn place_of(&self, key: i32) -> Option<usize> {
         self.nics.iter().position(|nic| nic.key == key)
     }
 }
 
-/// Who a machine is, by its BIOS UUID: it, and what its body is called.
+/// The UUID of a machine, from its text, and its body's name.
 ///
 /// # Errors
-/// It is no UUID.
+/// When the text is no UUID.
 pub fn identity(machine: &str) -> anyhow::Result<(Uuid, String)> {
     let uuid = Uuid::parse_str(machine).with_context(|| format!("the BIOS UUID {machine:?}"))?;
     Ok((uuid, port(uuid)))
@@ -103,11 +99,11 @@ pub fn in_order(disks: &[Disk]) -> Vec<&Disk> {
     disks
 }
 
-/// The file of a disk that has its content: its own, or as long as that is empty the nearest parent that has one.
-/// `length` says how long a file is.
+/// The file with the content of a disk: its own, or if that is empty the nearest parent that is not. `length` returns
+/// a file's length in bytes.
 ///
 /// # Errors
-/// A file cannot be looked at, or all of them are empty.
+/// When a file cannot be read, or all of them are empty.
 pub fn content(disk: &Disk, length: impl Fn(&Path) -> anyhow::Result<u64>) -> anyhow::Result<&Path> {
     for file in &disk.files {
         if length(file)? > 0 {
@@ -117,18 +113,17 @@ pub fn content(disk: &Disk, length: impl Fn(&Path) -> anyhow::Result<u64>) -> an
     bail!("there is nothing in a disk of {} bytes", disk.capacity)
 }
 
-/// How the environment comes into a machine's drive.
+/// The source of the OVF environment.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Form<'a> {
-    /// This document, burnt: what a guest of vSphere reads in `guestinfo.ovfEnv`.
+    /// This document, on a CD-ROM. A guest in vSphere reads it from `guestinfo.ovfEnv`.
     Document(&'a str),
-    /// This image, which is in a drive of the machine's.
+    /// This image, which is in a drive of the machine.
     Image(&'a Path),
-    /// It has none.
     None,
 }
 
-/// How the environment of a machine comes into its drive. A system container has no guestinfo to read.
+/// The OVF environment of a machine. A system container has no guestinfo to read.
 pub fn form(machine: &Machine) -> Form<'_> {
     match (machine.guestinfo.get("ovfEnv").filter(|text| !text.is_empty()), machine.cdroms.first()) {
         (Some(document), _) => Form::Document(document),
@@ -140,7 +135,7 @@ pub fn form(machine: &Machine) -> Form<'_> {
 /// The adapters of a machine, in their order.
 ///
 /// # Errors
-/// A MAC address is none.
+/// When a MAC address is invalid.
 pub fn adapters(nics: &[Nic]) -> anyhow::Result<Vec<VmNic>> {
     let adapter = |nic: &Nic| {
         let pairs: Vec<&str> = nic.mac.split(':').collect();
@@ -174,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_known_by_its_uuid_and_disks_by_their_places() {
+    fn uuids_identify_machines_and_places_order_disks() {
         let (uuid, key) = identity(&machine().vm).unwrap();
         assert_eq!((uuid.to_string(), key.as_str()), (machine().vm, "v420f1a2b3c4d"));
         identity("Node 1").unwrap_err();
@@ -184,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linked_clone_has_its_parents_content_until_it_has_its_own() {
+    fn an_empty_clone_has_its_parents_content() {
         let length = |empty: &'static [&str]| {
             move |file: &Path| match file.to_str().unwrap() {
                 "gone" => bail!("no such file"),
@@ -200,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_the_document_of_guestinfo_and_without_one_the_image_in_the_drive() {
+    fn guestinfo_has_priority_over_the_drives_image() {
         let mut machine = machine();
         assert_eq!(form(&machine), Form::None);
         machine.cdroms = vec!["/d/form.iso".into(), "/d/other.iso".into()];
@@ -211,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn adapters_keep_their_order_their_addresses_and_their_networks() {
+    fn adapters_keep_order_addresses_and_networks() {
         let nic = |key, mac: &str, network: &str| Nic {
             key,
             mac: mac.to_owned(),

@@ -1,4 +1,4 @@
-//! What a body says of itself: the difference between what was said and what is so. Pure, but for the looking itself.
+//! Events of a body: the difference between the last report and the current state. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use contract::statement::Statement;
 
 use super::protocol::EventKind;
 
-/// What a guest shows of itself.
+/// The state that a guest shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuestState {
-    /// Once it takes a request to shut down: its name and its addresses.
+    /// Host name and addresses, after the guest handles a request to shut down.
     pub tools: Option<(String, Vec<String>)>,
     /// Guestinfo that it has set, by key without `guestinfo.`.
     pub guestinfo: BTreeMap<&'static str, String>,
@@ -22,13 +22,14 @@ pub fn keys() -> [&'static str; 2] {
 }
 
 impl GuestState {
-    /// What the vCenter believes at a power-on: guestinfo of the power-on before, which a guest's own does not outlive.
+    /// The vCenter's state at a power-on: it still has guestinfo that the guest set before, which does not survive a
+    /// power-on.
     pub fn of_before(guestinfo: &BTreeMap<String, String>) -> Self {
         let left = keys().into_iter().filter_map(|key| Some((key, guestinfo.get(key)?.clone())));
         Self { tools: None, guestinfo: left.collect() }
     }
 
-    /// What is to be said so that this becomes `now`. Tools that do not answer for a moment have not ended.
+    /// Events that turn this state into `now`. If Tools do not answer for a moment, they have not ended.
     pub fn changes(&self, now: &Self) -> Vec<EventKind> {
         let mut said = Vec::new();
         if let Some((hostname, addresses)) = &now.tools
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_is_said_once() {
+    fn a_change_is_reported_once() {
         let [statement, fingerprints] = keys();
         assert_eq!((statement, fingerprints), ("kaas.statement", "kaas.fingerprints"));
         let set = |key: &str, value: &str| EventKind::Guestinfo { key: key.to_owned(), value: value.to_owned() };
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_at_an_earlier_power_on_is_removed_and_the_vcenters_own_stays() {
+    fn guestinfo_of_an_earlier_power_on_is_removed() {
         let of = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let before = GuestState::of_before(&of(&[("kaas.statement", "refused"), ("ovfEnv", "<a/>"), ("mine", "x")]));
         let removed = EventKind::Guestinfo { key: "kaas.statement".to_owned(), value: String::new() };

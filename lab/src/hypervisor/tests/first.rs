@@ -1,4 +1,4 @@
-//! The first VMs of a lab that has none yet, and disks that nobody holds.
+//! The first VMs of an empty lab, and disks that no VM holds.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use super::*;
 const BLANK: fleet::hypervisor::Size =
     fleet::hypervisor::Size { processors: 2, memory: 2048, data_disk: Some(1 << 20) };
 
-/// What the maker of a VM has noted before.
+/// The UUID that the caller has recorded before.
 const DRAWN: Uuid = Uuid::from_u128(0xd1);
 
 /// A lab without VMs.
@@ -17,7 +17,7 @@ fn empty() -> (TempDir, LabHypervisor) {
     (state, LabHypervisor::new(Arc::new(lab)))
 }
 
-/// Asks for a first VM, with a permit that is given so many times.
+/// Asks for a first VM, with a fence that holds for this number of calls.
 async fn add(state: &TempDir, lab: &LabHypervisor, name: &str, network: &str, times: usize) -> ErrorKind {
     let (image, placement, networks) = (staged(state), Placement::default(), [network.to_owned()]);
     let addition = Addition {
@@ -34,7 +34,7 @@ async fn add(state: &TempDir, lab: &LabHypervisor, name: &str, network: &str, ti
 }
 
 #[tokio::test]
-async fn the_first_vm_of_an_empty_lab_has_its_stamp_from_its_first_moment_and_is_made_once() {
+async fn the_first_vm_is_created_once_and_stamped() {
     let (state, lab) = empty();
     assert_eq!(lab.vms().await.unwrap(), []);
     assert_eq!(add(&state, &lab, "cp1", "another", 9).await, ErrorKind::Refused);
@@ -45,13 +45,13 @@ async fn the_first_vm_of_an_empty_lab_has_its_stamp_from_its_first_moment_and_is
     assert_eq!(half.stamp, Some(Stamp { deployment: lab.deployment(), node: "cp1".to_owned(), swap: None }));
     assert_eq!((half.name.as_str(), half.power, half.uuid()), ("cp1", PowerState::Off, DRAWN));
     assert_eq!(records(&lab)[0].engine, Some(lab.0.engine()));
-    // By its stamp, whatever the second one is called.
+    // The stamp identifies it, whatever its name is.
     assert_eq!(add(&state, &lab, "other", "x", 9).await, ErrorKind::Refused);
     assert_eq!(lab.vms().await.unwrap(), [half]);
 }
 
 #[tokio::test]
-async fn an_image_lies_ready_for_a_lab_without_vms() {
+async fn template_calls_work_without_vms() {
     let (_state, lab) = empty();
     let none = Times::of(0);
     let (ova, placement) = (Path::new("none.ova"), Placement::default());
@@ -60,7 +60,7 @@ async fn an_image_lies_ready_for_a_lab_without_vms() {
 }
 
 #[tokio::test]
-async fn a_disk_that_nobody_holds_is_removed_and_no_other_one() {
+async fn only_an_unattached_disk_is_removed() {
     let (_state, lab) = lab();
     fs::create_dir_all(lab.0.directory.path().join("disks")).unwrap();
     let [held, free] = [(); 2].map(|()| lab.0.disk_reference(lab.0.create_disk(1 << 20).unwrap()));
@@ -80,7 +80,7 @@ async fn a_disk_that_nobody_holds_is_removed_and_no_other_one() {
 }
 
 #[tokio::test]
-async fn a_disk_that_nobody_holds_is_copied_and_the_copy_is_a_disk_of_its_own() {
+async fn an_unattached_disk_is_copied_to_another() {
     let (_state, lab) = lab();
     fs::create_dir_all(lab.0.directory.path().join("disks")).unwrap();
     let disk = lab.0.disk_reference(lab.0.create_disk(1 << 20).unwrap());
@@ -89,7 +89,7 @@ async fn a_disk_that_nobody_holds_is_copied_and_the_copy_is_a_disk_of_its_own() 
     assert_eq!(made.path, lab.copy_path(&disk, "before-1"));
     assert!(made.uuid != disk.uuid && lab.has_disk(&made).await.unwrap());
     assert_eq!(fs::metadata(&made.path).unwrap().len(), 1 << 20);
-    // One that is made anew takes its place; another swap's does not.
+    // A repeated copy replaces the first one. The copy of another swap does not.
     fs::write(&disk.path, "later").unwrap();
     assert_eq!(copy("before-1").await.unwrap(), made);
     assert_eq!(fs::read(&made.path).unwrap(), b"later");
