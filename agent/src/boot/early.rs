@@ -52,7 +52,7 @@ pub struct Report {
     pub machine_id: MachineId,
     /// The host name from the data disk.
     pub host_name: Option<String>,
-    /// The disk that gave both. `None` if the machine ID is new.
+    /// The disk that gave both. Without one, the machine ID is random or derived from the VM's UUID.
     pub disk: Option<PathBuf>,
     pub findings: Findings,
 }

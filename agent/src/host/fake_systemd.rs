@@ -1,5 +1,5 @@
-//! For tests: systemd, hostnamed and networkd at the other end of a socket. A started unit is only active. A stop or
-//! restart is queued, and begins after the unit's state was read once.
+//! For tests: systemd, hostnamed and networkd at the other end of a socket. A started unit becomes active, and no
+//! process runs. A stop or restart is queued, and begins after the unit's state was read once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -69,8 +69,8 @@ impl StatementWriter {
         Ok(())
     }
 
-    /// The line for a console without other ways to the hypervisor, with the part that shows whether it must be
-    /// written.
+    /// The line for the console, if the hypervisor shows nothing else. The first value changes when the line must be
+    /// written again.
     ///
     /// It is written while something is refused and once more after that, when a worker requests its certificate, and
     /// when it has joined.

@@ -67,7 +67,6 @@ impl Disk {
         }
     }
 
-    /// The device.
     pub fn path(&self) -> &Path {
         match self {
             Self::Fresh(disk) | Self::Ours(disk) => disk,
