@@ -1,8 +1,7 @@
-//! The configuration that the OVF environment gives now, and corrected
-//! properties: another environment than the one that a node's configuration came
-//! from. Until the node belongs to a cluster they count, so that what is wrong on
-//! this node or on another one is mended in the form, without a new disk and
-//! without a restart: at the next power-on, or when another CD-ROM is attached.
+//! Corrected properties: an OVF environment other than the one that the node's configuration came from.
+//!
+//! It is used until the node belongs to a cluster. Errors of this node or another one are fixed in the form, without a
+//! new disk and without a restart. The node reads the form at the next power-on, or when another CD-ROM is attached.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant, SystemTime};
@@ -21,30 +20,29 @@ use crate::host::platform::Platform;
 use crate::intake::config::{Config, Intake, Worker};
 use crate::intake::environment::{Document, Outcome, source};
 
-/// The pause before the OVF environment is looked for again.
+/// Pause between two reads of the OVF environment.
 pub const AGAIN: Duration = Duration::from_secs(5);
 
-/// What an OVF environment that is in order gives.
+/// The result of a valid OVF environment.
 pub struct EnvironmentConfig {
-    /// What the node is to be.
     pub config: Config,
     /// The role's one-time secret.
     pub secret: Secret,
-    /// Tells the environment from others, if it was not scrubbed.
+    /// Identifies the environment. `None` if the secrets were removed from it.
     pub fingerprint: Option<String>,
-    /// What is worth knowing about it, but stops nothing.
+    /// Findings that are no errors.
     pub warnings: Findings,
 }
 
-/// Reads and validates the OVF environment, with what was changed on the console.
+/// Reads and validates the OVF environment, with the changes made on the console.
 ///
 /// # Errors
-/// All findings, when one of them is an error.
+/// All findings, if one of them is an error.
 pub fn from_environment(platform: &Platform, image: &ImageFacts) -> Result<EnvironmentConfig, Findings> {
     from_source(platform, image, || source::from_platform(platform))
 }
 
-/// Reads the `environment` once: the fingerprint is that of what is taken.
+/// Reads the `environment` once, so that the fingerprint belongs to the returned configuration.
 fn from_source(
     platform: &Platform,
     image: &ImageFacts,
@@ -59,8 +57,8 @@ fn from_source(
     Ok(EnvironmentConfig { config, secret, fingerprint, warnings })
 }
 
-/// Whether these are the findings of a form that nobody has filled in: all that is required is missing, and nothing that
-/// was given is wrong. Such a form names the image's first role.
+/// Whether the findings are those of an untouched form: all required properties are missing, and no other is wrong.
+/// Such a form has the image's first role.
 pub fn is_untouched(findings: &Findings, roles: &Roles) -> bool {
     let required = properties::table().iter().filter(|property| property.required(roles.first()));
     let required: Vec<&str> = required.map(|property| property.key).collect();
@@ -69,21 +67,17 @@ pub fn is_untouched(findings: &Findings, roles: &Roles) -> bool {
         && asked.iter().map(|finding| finding.subject.as_str()).eq(required)
 }
 
-/// What a look at the OVF environment has found, on a node that has a
-/// configuration already.
+/// The state of the OVF environment on a node that already has a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvironmentCheck {
-    /// Whether there is another environment than the one that the configuration
-    /// came from, and it counts.
+    /// Whether there is an environment other than the configuration's, and it may be used.
     pub another: bool,
-    /// What is wrong with one that can therefore not be taken up: warnings, for
-    /// the node works with what it has.
+    /// Why an environment cannot be used. These are warnings, because the node works with its configuration.
     pub passed_over: Findings,
 }
 
-/// Properties that were corrected after the configuration had been saved, with
-/// what is wrong with them; none where there are none, or where they do not
-/// count any more. And what was passed over.
+/// The configuration from properties that were corrected after it had been saved, or the errors in them. `None` if
+/// there are no such properties, or if they may no longer be used. Also returns the warnings of an ignored environment.
 ///
 /// # Errors
 /// The records on the data disk cannot be read.
@@ -107,9 +101,11 @@ pub fn corrected(
     Ok((corrected, sight.passed_over))
 }
 
-/// A worker whose certificate has expired. Pods have run in its VM, and whatever runs there may write an environment into
-/// guestinfo: so it takes a token for its own cluster from there and nothing else. More is changed with `configure`, which is
-/// root's, or by a reset.
+/// A worker whose certificate has expired.
+///
+/// Pods have run in its VM, and any process there can write an environment into guestinfo. Therefore the worker takes
+/// only a token for its own cluster from there. Other changes require `configure`, which root alone can run, or a
+/// reset.
 fn former_member(platform: &Platform) -> anyhow::Result<Option<Worker>> {
     Ok(match Lifecycle::of(platform.root())? {
         Lifecycle::Unformed(Config::Worker(worker)) if Records::new(platform.root()).progress()?.credentials => {
@@ -119,14 +115,14 @@ fn former_member(platform: &Platform) -> anyhow::Result<Option<Worker>> {
     })
 }
 
-/// What such a worker goes on with: its own configuration, and the token.
+/// Such a worker keeps its own configuration and takes the token.
 fn taken_by(saved: Config, worker: &Worker, environment: Outcome) -> Option<EnvironmentConfig> {
     let (document, ..) = environment.document().ok()?;
     let (secret, fingerprint) = (token_of_own_cluster(&document, worker)?, document.fingerprint());
     Some(EnvironmentConfig { config: saved, secret, fingerprint, warnings: Findings::default() })
 }
 
-/// The join token of an environment that is for the worker's own cluster.
+/// The join token, if the environment is for the worker's own cluster.
 fn token_of_own_cluster(document: &Document, worker: &Worker) -> Option<Secret> {
     let given = |key| document.value(properties::find(key)?).ok()?.map(str::trim);
     let hash = given(properties::CLUSTER_CA_HASH)?.to_ascii_lowercase();
@@ -134,7 +130,7 @@ fn token_of_own_cluster(document: &Document, worker: &Worker) -> Option<Secret> 
     given(properties::JOIN_TOKEN).filter(|_| own).and_then(|text| token(text).ok())
 }
 
-/// That the OVF environment asks a worker into another cluster than the one that it has joined: it stays where it is.
+/// Warns that the OVF environment names a cluster other than the one that the worker has joined. The worker stays.
 pub fn asked_elsewhere(saved: &Config, platform: &Platform) -> Findings {
     let Ok(Lifecycle::Settled(Config::Worker(Worker { cluster, .. }))) = Lifecycle::of(platform.root()) else {
         return Findings::default();
@@ -159,8 +155,8 @@ pub fn asked_elsewhere(saved: &Config, platform: &Platform) -> Findings {
     finding.softened().into()
 }
 
-/// Looks for another OVF environment than the one that the configuration came
-/// from. `taken` is the one that was read at this boot, which may not be saved yet.
+/// Looks for an OVF environment other than the configuration's. `taken` is the fingerprint of the one that was read at
+/// this boot, which may not be saved yet.
 ///
 /// # Errors
 /// The records on the data disk cannot be read.
@@ -194,14 +190,14 @@ fn look_at(
     Ok(EnvironmentCheck { another: there.is_some() && there != taken, passed_over })
 }
 
-/// Looks for corrected properties every [`AGAIN`] at most, however often it is asked.
+/// Looks for corrected properties at most once per [`AGAIN`].
 #[derive(Default)]
 pub struct Throttle {
     looked: RefCell<Option<(Instant, EnvironmentCheck)>>,
 }
 
 impl Throttle {
-    /// What `look` has found, at `now` or shortly before.
+    /// The result of `look`, at most [`AGAIN`] old at `now`.
     pub fn ask(&self, now: Instant, look: impl FnOnce() -> anyhow::Result<EnvironmentCheck>) -> EnvironmentCheck {
         let mut looked = self.looked.borrow_mut();
         match looked.as_ref() {
@@ -242,7 +238,7 @@ mod tests {
 
     const CDROM: &str = "/run/host/kaas/cdrom.iso";
 
-    /// A running node with a drive, as the lab's containers have one.
+    /// A running node with a drive, as in the lab's containers.
     struct Node {
         root: TempDir,
         platform: Platform,
@@ -268,7 +264,7 @@ mod tests {
             self.root.path()
         }
 
-        /// Puts in the good CD-ROM with one text in it replaced by one as long.
+        /// Inserts the valid CD-ROM with one text replaced by another of the same length.
         fn insert(&self, from: &str, to: &str) {
             assert_eq!(from.len(), to.len());
             let mut iso = Vec::new();
@@ -300,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn each_wrong_medium_is_made_good_by_another_one() {
+    fn valid_medium_replaces_each_invalid_one() {
         let node = Node::new();
         assert_eq!(node.codes(), ["environment.absent"]);
         for (from, to, code) in [
@@ -324,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_untouched_form_is_told_from_one_that_was_begun() {
+    fn untouched_form_differs_from_begun_form() {
         let image = Node::new().image;
         let findings = |values: &[(&str, &str)]| {
             let values = values.iter().map(|(key, value)| ((*key).to_owned(), Zeroizing::new((*value).to_owned())));
@@ -340,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_whose_configuration_is_not_saved_gives_way_to_another_environment() {
+    fn another_environment_replaces_an_unsaved_configuration() {
         let node = Node::new();
         node.insert_good();
         let taken = from_environment(&node.platform, &node.image).ok().unwrap().fingerprint;
@@ -354,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saved_configuration_gives_way_until_the_node_belongs_to_a_cluster() {
+    fn environment_corrects_configuration_until_the_cluster_forms() {
         let node = Node::new();
         node.insert_good();
         let found = from_environment(&node.platform, &node.image).ok().unwrap();
@@ -363,7 +359,7 @@ mod tests {
         records.save_environment(&found.fingerprint.unwrap()).unwrap();
         let corrected = || corrected(&node.platform, &node.image).unwrap().0;
         assert!(!node.is_another(None) && corrected().is_none());
-        // As after each boot: the medium is ejected, for it holds secrets.
+        // As after each boot: the node ejects the medium, because it contains secrets.
         node.eject();
         assert!(!node.is_another(None) && corrected().is_none());
         node.insert_good();
@@ -380,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn corrected_properties_that_ask_for_another_role_are_refused() {
+    fn corrected_properties_with_another_role_are_refused() {
         let mut node = Node::new();
         node.insert_good();
         let found = from_environment(&node.platform, &node.image).ok().unwrap();
@@ -389,7 +385,7 @@ mod tests {
         records.save_config(&Config::ControlPlane(in_a_tenant(saved)), &found.secret).unwrap();
         records.save_environment(&found.fingerprint.unwrap()).unwrap();
         node.insert("\"192.168.10.1\"", "\"192.168.10.2\"");
-        // A form that names no role asks for the image's first.
+        // A form without a role has the image's first role.
         node.image.roles = Roles::new(vec![Role::ControlPlane, Role::TenantControlPlane]).unwrap();
         let findings = corrected(&node.platform, &node.image).unwrap().0.unwrap().err().unwrap();
         assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["role.other"]);
@@ -399,7 +395,7 @@ mod tests {
         assert_eq!(taken.config.role(), Role::TenantControlPlane);
     }
 
-    /// A worker's environment as a form gives it, with these texts.
+    /// A worker's environment with these values.
     fn form(values: &[(&str, &str)]) -> Outcome {
         let joined = joined();
         let own = [
@@ -416,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_was_a_member_takes_a_token_for_its_own_cluster_and_nothing_else() {
+    fn former_member_takes_only_its_own_clusters_token() {
         let node = Node::new();
         let (records, worker) = (Records::new(node.path()), joined());
         let saved = Config::Worker(worker.clone());
@@ -427,12 +423,13 @@ mod tests {
             &[("cluster-ca-hash", "sha256:1111111111111111111111111111111111111111111111111111111111111111")],
             &[("cluster-ca-hash", "")],
             &[("cluster-name", "another")],
-            // What makes an environment one that was not read before, without a token.
+            // This environment differs from the one read before, but has no token.
             &[("join-token", ""), ("deployment-secret", "0123456789abcdef0123456789abcdef")],
         ];
         assert!(another(elsewhere[0]), "before it has joined, whatever form there is counts");
         let own = form(&[]).document().unwrap().0.fingerprint().unwrap();
-        // It has joined with one that the hypervisor shows again at each power-on, and its certificate has expired.
+        // The worker joined with an environment that the hypervisor shows at each power-on. Its certificate has
+        // expired.
         records.save_environment(&own).unwrap();
         records.erase_token().unwrap();
         records.save_progress(Progress { credentials: true, ..Progress::default() }).unwrap();
@@ -449,13 +446,13 @@ mod tests {
         assert!(!look_at(&node.platform, taken.fingerprint.as_deref(), || form(&with_key)).unwrap().another);
     }
 
-    /// What a node on vCenter finds: its guestinfo, and its drive.
+    /// The sources of a node on vCenter: guestinfo and the drive.
     fn both(node: &Node, guestinfo: &mut GuestInfo<Hypervisor>) -> Outcome {
         source::read(Some(guestinfo), &node.platform.environment_media().unwrap())
     }
 
     #[test]
-    fn on_vcenter_a_corrected_medium_is_taken_up_once_guestinfo_is_scrubbed_and_else_the_conflict_is_shown() {
+    fn corrected_medium_conflicts_until_guestinfo_is_scrubbed() {
         let node = Node::new();
         node.insert_good();
         let found = from_environment(&node.platform, &node.image).ok().unwrap();
@@ -485,12 +482,12 @@ mod tests {
     }
 
     #[test]
-    fn the_fingerprint_is_that_of_the_document_that_was_taken() {
+    fn fingerprint_belongs_to_the_document_used() {
         let node = Node::new();
         node.insert_good();
         let taken = from_source(&node.platform, &node.image, || {
             let first = source::from_platform(&node.platform);
-            // Whoever reads again finds another one.
+            // A second read would find another environment.
             node.insert("\"192.168.10.1\"", "\"192.168.10.2\"");
             first
         });
@@ -500,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn the_medium_is_read_every_few_seconds_however_often_it_is_asked_for() {
+    fn medium_is_read_at_most_once_per_pause() {
         let (throttle, start) = (Throttle::default(), Instant::now());
         let looks = Cell::new(0);
         let ask = |after: Duration, found: anyhow::Result<bool>| {

@@ -1,10 +1,9 @@
-//! The stage before the system starts: makes `/etc` writable in memory and
-//! gives it the machine ID and host name from the data disk, so that both are
-//! right when PID 1 of the system reads them. In a VM it runs in the initrd; in
-//! a system container it is the first program and becomes the system's PID 1.
+//! The stage before the system starts. It makes `/etc` writable in memory and writes the data disk's machine ID and
+//! host name there, before PID 1 of the system reads them. In a VM it runs in the initrd. In a system container it is
+//! the first program and becomes the system's PID 1.
 //!
-//! It formats nothing, decides nothing and never stops the boot: without an
-//! identity the machine ID is a fresh one, which first boot then keeps; of an image that makes workers it is the VM's.
+//! It formats nothing, decides nothing and never stops the boot. Without an identity the machine ID is random, and the
+//! first boot then keeps it. If the image has a worker role, the machine ID is derived from the VM's UUID.
 
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -27,16 +26,16 @@ use crate::host::files::{self, write_atomically};
 use crate::host::image;
 use crate::host::platform::Platform;
 
-/// Where the outcome is left for the system, below its root.
+/// File with the outcome, below the host's root.
 pub const REPORT: &str = "/run/kaas/early.json";
 
-/// How long a VM waits for a disk to appear beside the system disk.
+/// How long a VM waits for a disk other than the system disk.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long no further disk must have appeared for the wait to end.
+/// The wait ends when no further disk has appeared for this long.
 const SETTLED: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(50);
 
-/// What `kaas-agent early` is given.
+/// Options of `kaas-agent early`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Where the system's root file system is mounted
@@ -47,21 +46,18 @@ pub struct Options {
     pub exec: Option<PathBuf>,
 }
 
-/// What this stage did.
+/// The outcome of this stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The machine ID of this boot.
     pub machine_id: MachineId,
-    /// The host name, if a data disk gave one.
+    /// The host name from the data disk.
     pub host_name: Option<String>,
-    /// The disk that both came from; without one the machine ID is fresh.
+    /// The disk that gave both. Without one, the machine ID is random or derived from the VM's UUID.
     pub disk: Option<PathBuf>,
-    /// What was found wrong.
     pub findings: Findings,
 }
 
-/// Runs the stage. Whatever goes wrong is said on standard error and the boot
-/// goes on.
+/// Runs the stage. Errors are written to standard error, and the boot continues.
 ///
 /// # Errors
 /// The program of `--exec` cannot be started.
@@ -76,14 +72,14 @@ pub fn command(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-/// Lays `/etc` of the system at `root`. `host` is where `/sys`, `/dev` and `/run` are.
+/// Mounts `/etc` of the system at `root`. `host` is where `/sys`, `/dev` and `/run` are.
 pub fn run(host: &Path, root: &Path) -> Report {
     let mut findings = Findings::default();
     let mut trouble = |subject: &str, error: anyhow::Error| {
         findings.push(codes::EARLY_FAILED.finding(
             subject,
             format!("{error:#}"),
-            "The boot goes on with a machine ID of its own; look at the log of the early stage",
+            "The boot continues with another machine ID; look at the log of the early stage",
         ));
     };
     let (mut found, mut fresh) = (None, MachineId::random());
@@ -95,7 +91,7 @@ pub fn run(host: &Path, root: &Path) -> Report {
                 trouble("cgroups", error);
             }
             let image = image::read(root).map_err(|error| trouble("image", error)).ok();
-            // A worker has no data disk, which would give it the same one at each boot.
+            // A worker has no data disk that would give it the same machine ID at each boot.
             if let (Some(image), Some(machine)) = (&image, platform.bios_uuid())
                 && image.roles.iter().any(|role| !role.has_data_disk())
             {
@@ -122,8 +118,8 @@ pub fn run(host: &Path, root: &Path) -> Report {
     report
 }
 
-/// Finds the one identity that this machine may bear. A disk held by another VM, or a
-/// second data disk, gives none: first boot says what is wrong with them.
+/// Finds the only identity that this machine may use. `None` if another VM holds the disk. Several data disks are an
+/// error. The first boot reports what is wrong with the disks.
 fn find_identity(
     platform: &Platform,
     image: Option<&ImageFacts>,
@@ -151,10 +147,10 @@ fn find_identity(
     }
 }
 
-/// A disk that cannot be read yet, or at all, counts as one without identity here.
+/// An unreadable disk counts as a disk without identity here.
 fn identity_of(disk: &Path, platform: &Platform, image: Option<&ImageFacts>) -> Option<(PathBuf, Identity)> {
     let slots = Slots::read(disk).ok()?;
-    // A node whose disk is to be erased begins as a new one, and a worker's disk with local volumes gives it no identity.
+    // A node whose disk is to be erased starts as a new node. A worker's disk with local volumes gives no identity.
     let lasting = |identity: &&Identity| {
         slots.later().is_none() && identity.state != DiskState::Erasing && identity.local_volumes.is_none()
     };
@@ -166,7 +162,7 @@ fn identity_of(disk: &Path, platform: &Platform, image: Option<&ImageFacts>) -> 
     ours.then(|| (disk.to_owned(), identity.clone()))
 }
 
-/// Mounts an overlay on `/etc` whose upper layer is in `/run`, once.
+/// Mounts an overlay on `/etc` with its upper layer in `/run`, unless it is mounted.
 fn lay_etc(host: &Path, root: &Path) -> anyhow::Result<()> {
     let etc = root.join("etc");
     let (upper, work) = (host.join("run/kaas/etc/upper"), host.join("run/kaas/etc/work"));
@@ -186,15 +182,15 @@ fn write_names(root: &Path, machine_id: MachineId, host_name: Option<&str>) -> a
     let write = |path: &str, text: String, mode| {
         write_atomically(&root.join(path), text.as_bytes(), mode).with_context(|| format!("writing /{path}"))
     };
-    // systemd.unit(5), ConditionNeedsUpdate=: what the image has is up to date;
-    // without this sign each boot would make users and caches anew.
+    // systemd.unit(5), ConditionNeedsUpdate=: the image is up to date. Without this file each boot would create users
+    // and caches again.
     write("etc/.updated", String::new(), 0o644)?;
     write("etc/machine-id", format!("{machine_id}\n"), 0o444)?;
     host_name.map_or(Ok(()), |name| write("etc/hostname", format!("{name}\n"), 0o644))
 }
 
-/// A container engine mounts cgroup v1 hierarchies read-only; the kubelet and
-/// containerd make groups of their own below them.
+/// A container engine mounts cgroup v1 hierarchies read-only. The kubelet and containerd create their groups below
+/// them.
 fn make_cgroups_writable() -> anyhow::Result<()> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading the mounts")?;
     for (point, flags) in read_only_cgroups(&mounts) {
@@ -240,7 +236,7 @@ mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
-    /// A system whose /etc this thread alone sees changed.
+    /// A system whose changes to `/etc` only this thread sees.
     fn system(machine: &Machine) -> PathBuf {
         unshare(CloneFlags::CLONE_NEWNS).expect("this test needs root");
         nix::mount::mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
@@ -270,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_identity_is_in_etc_before_the_system_starts() {
+    fn identity_is_written_before_the_system_starts() {
         let mut machine = Machine::new();
         let disk = machine.add("data");
         let identity = identify(&disk, machine.uuid);
@@ -282,13 +278,13 @@ mod tests {
         let saved: Report =
             serde_json::from_slice(&fs::read(machine.directory.path().join("run/kaas/early.json")).unwrap()).unwrap();
         assert_eq!(saved, report);
-        // The image's own file is what it was.
+        // The image's own file is unchanged.
         nix::mount::umount(&root.join("etc")).unwrap();
         assert_eq!(read(&root, "machine-id"), "uninitialized\n");
     }
 
     #[test]
-    fn a_blank_absent_foreign_or_damaged_disk_gives_a_fresh_machine_id() {
+    fn unusable_disk_gives_a_random_machine_id() {
         let spoils: [fn(&mut Machine); 6] = [
             |_| {},
             |machine| drop(machine.add("blank")),
@@ -325,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_that_may_be_a_worker_has_the_same_machine_id_at_each_boot() {
+    fn possible_worker_keeps_its_machine_id_across_boots() {
         let machine = Machine::new();
         let ids: Vec<_> = (0..2)
             .map(|_| {
@@ -340,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_wrong_is_reported_and_does_not_stop_the_boot() {
+    fn errors_are_reported_and_the_boot_continues() {
         let mut machine = Machine::new();
         for name in ["one", "two"] {
             let disk = machine.add(name);

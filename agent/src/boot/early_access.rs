@@ -1,5 +1,5 @@
-//! Console and SSH of a node that has a configuration: they open before the first step of the plan, which may wait for long,
-//! and also if the boot comes to no plan.
+//! Opens the console and SSH of a configured node before the first step of the plan, which may wait for long. They are
+//! also opened if the boot makes no plan.
 
 use std::path::Path;
 
@@ -14,17 +14,17 @@ use crate::host::services::Services;
 use crate::intake::config::Config;
 use crate::system::{access, network};
 
-/// Opens the ways in of a node as `config` says, which may be newer than what is saved. A failure is logged: what could be
-/// opened is open.
+/// Opens console and SSH as `config` says, which may be newer than the saved one. A failure is logged. It does not
+/// close what is already open.
 pub(super) fn open_before_steps(platform: &Platform, runner: &dyn Runner, bus: &Bus, config: &Config) {
-    // The host's keys are on the data disk, and that of a new node is not mounted.
+    // The host's keys are on the data disk. That of a new node is not mounted.
     if !matches!(Records::new(platform.root()).config(), Ok(None)) {
         log_failure(access::ensure(platform, runner, &Services::new(bus), config.node()).map(drop));
     }
 }
 
-/// The same if the boot comes to no plan: then the node goes on its network, too. If no configuration is known, the saved one
-/// counts.
+/// The same if the boot makes no plan: the node then also configures its network. If `known` is `None`, the saved
+/// configuration is used.
 pub(super) fn open_without_plan(root: &Path, known: Option<&Config>) {
     let open = || open(&Platform::detect(root)?, &Host, &bus::system()?, known);
     log_failure(open());
@@ -57,7 +57,7 @@ mod tests {
 
     const HASH: &str = "$5$saltstring$uzdVN3XcAOYKRlFzn8F5/iMpo99aMD8sXQTYY9P10Z8";
 
-    /// Notes what ran. `nft` fails, as in the worst case.
+    /// Records the commands. `nft` fails, as in the worst case.
     #[derive(Default)]
     struct Programs(Mutex<Vec<String>>);
 
@@ -117,7 +117,7 @@ mod tests {
 
         let (systemd, programs) = (FakeSystemd::new(root.path()), Programs::default());
         let bus = systemd.bus();
-        // Without its firewall it stays off the network; the console opens all the same.
+        // Without a firewall the node stays off the network, but the console opens.
         assert!(open(&platform, &programs, &bus, None).unwrap_err().to_string().contains("firewall"));
         let ran = programs.0.lock().unwrap();
         assert!(ran.contains(&format!("chpasswd --encrypted < admin:{HASH}\n")), "{ran:?}");

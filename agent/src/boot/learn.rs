@@ -1,6 +1,7 @@
-//! What is known before a plan is made: the data disk, or what a worker keeps on scratch, and the configuration from there
-//! or from the OVF environment.
-//! Whatever is wrong is shown and looked at again, as often as it takes.
+//! Collects the input of the plan: the data disk or a worker's scratch state, and the configuration. That comes from
+//! there or from the OVF environment.
+//!
+//! Errors are shown and checked again until they are gone.
 
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -31,33 +32,33 @@ use crate::intake::preflight::{self, Clock, Facts};
 use crate::status::{self, Phase, Reporter};
 use crate::system::clock;
 
-/// The pause before disks are looked at again: proving one blank reads all of it.
+/// The pause before the disks are examined again. The check that a disk is blank reads all of it.
 const DISKS_AGAIN: Duration = Duration::from_secs(30);
 
-/// What is known before deciding.
+/// The input of the plan.
 pub(super) struct BootInputs {
-    /// Checked; saved, or from the OVF environment.
+    /// The valid configuration, saved or from the OVF environment.
     pub(super) config: Config,
-    /// The role's one-time secret, as long as there is one.
+    /// The role's one-time secret, while it exists.
     pub(super) secret: Option<Secret>,
-    /// The fingerprint of the OVF environment, if they are from there.
+    /// The fingerprint of the OVF environment, if `config` is from there.
     pub(super) environment: Option<String>,
     pub(super) data_disk: DataDisk,
-    /// Where it is kept what outlives a reboot.
+    /// Storage that survives a reboot.
     pub(super) storage: NodeStorage,
-    /// How far earlier boots have come.
+    /// Progress of earlier boots.
     pub(super) progress: Progress,
-    /// Whether nobody has yet to join the cluster through this node.
+    /// Whether all nodes that join through this one have joined.
     pub(super) rendezvous_closed: bool,
-    /// The Kubernetes version that this node is on the way to.
+    /// The Kubernetes minor version of an unfinished upgrade.
     pub(super) upgrading: Option<String>,
-    /// The disk of a worker's local volumes, if it has one.
+    /// The disk for a worker's local volumes, if there is one.
     pub(super) volumes: Option<plan::Disk>,
-    /// What was found and stops nothing.
+    /// Findings that are no errors.
     pub(super) warnings: Findings,
 }
 
-/// Shows findings that a person must mend, for this long.
+/// Shows findings that the operator must fix, for this long.
 pub(super) fn refuse(reporter: &Reporter, findings: Findings, time: Duration) {
     reporter.update(|status| {
         status.phase = Phase::Refused;
@@ -69,7 +70,7 @@ pub(super) fn refuse(reporter: &Reporter, findings: Findings, time: Duration) {
     thread::sleep(time);
 }
 
-/// Shows whose node this is.
+/// Shows the node's role, name, address and cluster.
 pub(super) fn introduce(reporter: &Reporter, config: &Config) {
     reporter.update(|status| {
         status.role = Some(config.role());
@@ -79,11 +80,11 @@ pub(super) fn introduce(reporter: &Reporter, config: &Config) {
     });
 }
 
-/// A configuration, the secret that is needed with it, and the fingerprint of the OVF environment if it is from there.
+/// The configuration, its secret, and the fingerprint of the OVF environment if they are from there.
 type ConfigAndSecret = (Config, Option<Secret>, Option<String>);
 
-/// Looks at the data disk, mounts it if it is ours, and gets the
-/// configuration from there or from the OVF environment: as often as it takes.
+/// Examines the data disk, mounts the node's own, and reads the configuration from there or from the OVF environment.
+/// Repeats that until it succeeds.
 pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow::Result<BootInputs> {
     let records = Records::new(platform.root());
     let claimant = Claimant::of(platform, image);
@@ -145,13 +146,13 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
         };
         let (config, secret, environment) = match saved {
             Some(known) => known,
-            // What is wrong with disk and environment is said together.
+            // The errors of disk and environment are shown together.
             None => {
                 let seen = DiskInspection { disks: &disks, data_disk: &data_disk, machine: &findings, looked };
                 match wait_for_environment(platform, image, reporter, &seen, &facts) {
                     Some(found) => {
                         if let Config::Worker(worker) = &found.config {
-                            // What a control node would lack is nothing to a worker.
+                            // The requirements of a control-plane node do not apply to a worker.
                             Examination { data_disk, findings } = disks.for_worker(&volumes::owner(worker, None));
                         }
                         findings.extend(found.warnings);
@@ -187,7 +188,7 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
     }
 }
 
-/// Goes on with a reset that was begun; `finish` is given whom to tell how far it is.
+/// Continues an interrupted reset. `finish` reports its progress to the given function.
 fn finish_reset(reporter: &Reporter, finish: impl FnOnce(&mut dyn FnMut(Finding)) -> Result<(), Finding>) {
     let mut tell = |finding: Finding| {
         reporter.alive(LOOP, STEP);
@@ -198,8 +199,8 @@ fn finish_reset(reporter: &Reporter, finish: impl FnOnce(&mut dyn FnMut(Finding)
     }
 }
 
-/// The saved configuration, or what the node was given since, while that counts. None if something is wrong with it, which
-/// was shown.
+/// The saved configuration, or a corrected one while that may be used. `None` if the correction has errors, which were
+/// shown.
 fn given_since(
     saved: Config,
     platform: &Platform,
@@ -226,7 +227,7 @@ fn given_since(
     })
 }
 
-/// What a worker knows that has kept its configuration on scratch. None if it is to be looked at again.
+/// The inputs of a worker with its configuration on scratch. `None` if it must look again.
 fn worker(
     platform: &Platform,
     image: &ImageFacts,
@@ -287,17 +288,16 @@ fn worker(
     }))
 }
 
-/// What was seen of the disks before the environment is known.
+/// The state of the disks before the environment is known.
 struct DiskInspection<'a> {
     disks: &'a Disks,
     data_disk: &'a DataDisk,
     machine: &'a Findings,
-    /// When that was looked at.
+    /// When the disks were examined.
     looked: Instant,
 }
 
-/// Reads the OVF environment until there is one that is in order. None if
-/// meanwhile it is time to look again at a machine that has something wrong.
+/// Reads the OVF environment until it is valid. `None` if the disks have errors and must be examined again.
 fn wait_for_environment(
     platform: &Platform,
     image: &ImageFacts,
@@ -305,7 +305,7 @@ fn wait_for_environment(
     seen: &DiskInspection,
     facts: &Facts,
 ) -> Option<EnvironmentConfig> {
-    // Whoever gives this VM the disk of a node may leave the form as it comes: then the disk alone is what is wrong.
+    // If an operator attaches a node's disk to this VM, the form may be untouched. Then only the disk is wrong.
     let takes_over =
         seen.machine.has_errors() && matches!(seen.data_disk, DataDisk::Ours { .. } | DataDisk::HeldElsewhere { .. });
     loop {
@@ -336,7 +336,7 @@ fn wait_for_environment(
     }
 }
 
-/// Says that the saved configuration cannot be read, which the image `last` has used last.
+/// The finding for an unreadable configuration. `last` is the version of the image that last used it.
 fn not_understood(error: &anyhow::Error, last: &str) -> Finding {
     let action = format!(
         "Give the disk back to a VM of the image that last used it, {last}; if this is that image, the record is damaged: \
@@ -351,7 +351,7 @@ mod tests {
     use crate::host::files;
 
     #[test]
-    fn a_configuration_that_cannot_be_read_is_named_with_the_image_that_wrote_it() {
+    fn unreadable_configuration_is_reported_with_its_images_version() {
         let root = tempfile::tempdir().unwrap();
         let file = files::below(root.path(), "/data/kaas/config.json");
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();

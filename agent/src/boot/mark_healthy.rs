@@ -1,6 +1,6 @@
-//! `kaas-agent mark-good`: says that this boot is good, once all that makes a
-//! node of its role has held without a break for a while. A unit of its own, so that an agent that
-//! crashes or lies cannot say so for itself; a swap is committed only after it.
+//! `kaas-agent mark-good`: records that this boot is healthy, once the health checks of the node's role have passed for
+//! a while without a failure. It is a separate unit, so that an agent that crashes or reports wrongly cannot record it.
+//! An image swap is committed only after it.
 
 use std::fs;
 use std::io::{self, Write};
@@ -24,17 +24,17 @@ use crate::host::platform::Platform;
 use crate::intake::config::{Config, ControlPlane, Worker};
 use crate::upgrade::swap::boot_health::{HEALTHY_FILE, read};
 
-/// How long all must hold, times the timeout factor …
+/// How long all checks must pass, times the timeout factor …
 const WINDOW: Duration = Duration::from_secs(30);
-/// … and at most: a slow host's answers take their time, but a minute in which all is well shows enough.
+/// … up to this limit. A slow host's answers take longer, but one healthy minute is enough.
 const LONGEST_WINDOW: Duration = Duration::from_secs(60);
 const PACE: Duration = Duration::from_secs(2);
-/// How long one answer may take, times the timeout factor.
+/// Timeout of one request, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
-/// By how many entries a member that has caught up may be behind the leader: what is written while both are asked.
+/// How many entries a member may be behind the leader: entries written while both are asked.
 const BEHIND: u64 = 200;
 
-/// Waits until the boot is good, notes it and says so.
+/// Waits until the boot is healthy, records that and prints it.
 pub fn command(root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     if let Some(HealthySince { since }) = read(root) {
         writeln!(out, "this boot is good since {}", shown(since))?;
@@ -64,7 +64,7 @@ fn shown(since: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(since)).to_string()
 }
 
-/// Since when all has held, and what was said last.
+/// Since when all checks pass, and the last message.
 #[derive(Default)]
 struct Window {
     since: Option<Instant>,
@@ -86,7 +86,7 @@ impl Window {
                 if now.duration_since(since) >= length {
                     return Step::Healthy;
                 }
-                format!("all is well; it must hold for {} s", length.as_secs())
+                format!("healthy; it must stay so for {} s", length.as_secs())
             }
             Err(missing) => {
                 self.since = None;
@@ -101,7 +101,7 @@ impl Window {
     }
 }
 
-/// Looks at everything once. Says what is missing.
+/// Runs each check once. The first failure is the error.
 fn look(root: &Path) -> anyhow::Result<Config> {
     let platform = Platform::detect(root)?;
     are_mounted(&platform, std::iter::empty())?;
@@ -116,7 +116,7 @@ fn look(root: &Path) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// Whether this node's part of etcd and its API are well, and Kubernetes calls it ready.
+/// Whether this node's etcd member and API are healthy, and Kubernetes reports the node as ready.
 fn control_plane(config: &ControlPlane, platform: &Platform) -> anyhow::Result<()> {
     let pki = platform.path(PKI);
     etcd_has_caught_up(config, &pki)?;
@@ -127,13 +127,13 @@ fn control_plane(config: &ControlPlane, platform: &Platform) -> anyhow::Result<(
     if let Some(address) = config.cluster.virtual_address {
         ask(address)?.ready().with_context(|| format!("the API at the virtual IP {address}"))?;
     }
-    // By its name: what others have written into their nodes says nothing of this one.
+    // Reads this node by its name: other Node objects say nothing about it.
     let name = &config.node.name;
     ensure!(own.node(name)?.is_some_and(|node| node.ready), "Kubernetes does not call {name} ready");
     Ok(())
 }
 
-/// Whether what a worker keeps is mounted, its certificate is good, and its cluster calls it ready.
+/// Whether a worker's mounts exist, its certificate is valid, and its cluster reports it as ready.
 fn worker(config: &Worker, platform: &Platform) -> anyhow::Result<()> {
     are_mounted(platform, paths::binds_of_workers())?;
     if decided(platform)?.volumes_disk().is_some() {
@@ -187,9 +187,9 @@ fn etcd_has_caught_up(config: &ControlPlane, pki: &Path) -> anyhow::Result<()> {
     let leader = members.iter().find(|member| member.id == status.leader).context("etcd's leader is no member")?;
     let mut nodes = config.cluster.control_nodes.iter();
     let node = nodes.find(|node| crate::cluster::etcd::replace::is_member_of(leader, node));
-    let node = node.context("etcd's leader is on no control node")?;
+    let node = node.context("etcd's leader is on no control-plane node")?;
     let ahead = ask(node)?.status().with_context(|| format!("etcd's leader on {}", node.name))?.raft_applied_index;
-    // Asked again after the leader: what it has applied since does not count as a lag.
+    // Asked again after the leader: entries applied in between are no lag.
     let applied = etcd.status()?.raft_applied_index;
     if applied.saturating_add(BEHIND) < ahead {
         bail!("etcd on this node has applied {applied} of {ahead} entries");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_first_is_said_and_what_was_noted_is_read() {
+    fn first_failure_is_reported_and_record_is_read() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(format!("{:#}", look(root.path()).unwrap_err()), "nothing is mounted on /data");
         assert_eq!(read(root.path()), None);

@@ -1,6 +1,7 @@
-//! From power-on to a node that does its part: the plan, its steps, and what may begin it anew.
+//! The boot: from power-on to a working node. It contains the plan, its steps, and configuration changes and resets
+//! that start it again.
 //!
-//! Calls everything but the faces.
+//! Uses all rooms but the faces.
 
 pub mod corrections;
 pub mod early;
@@ -16,11 +17,11 @@ pub mod volumes;
 
 use std::time::Duration;
 
-/// What the watchdog calls the main loop.
+/// The watchdog's name of the main loop.
 const LOOP: &str = "the main loop";
 
-/// How long a step, or looking at the disks, may last at the very most before
-/// the agent counts as hung: checking a large, damaged file system takes its time.
+/// How long a step or an examination of the disks may last before the agent counts as hung. Checking a large, damaged
+/// file system takes long.
 const STEP: Duration = Duration::from_secs(2 * 60 * 60);
 
 #[cfg(test)]
@@ -28,7 +29,7 @@ mod tests {
     use super::STEP;
     use crate::host::command::LONG;
 
-    /// The watchdog ends the agent, and with it the program.
+    /// The watchdog ends the agent and its child processes.
     #[test]
     fn programs_end_before_the_watchdog_acts() {
         assert!(LONG.as_secs() + 60 < STEP.as_secs());

@@ -1,9 +1,8 @@
-//! Makes a blank node of this one: what is ours is erased, on the data disk
-//! and on this VM's scratch partition, and nothing else. What a person must have
-//! typed is checked here, for the command line and the console alike.
+//! Resets this node: erases the node's state on the data disk and on this VM's scratch partition, and nothing else. The
+//! confirmation is checked here, for the command line and the console.
 //!
-//! The data disk is only marked while the node runs. It is erased after the
-//! restart, before anything of it is mounted, and after a power cut again.
+//! While the node runs, the data disk is only marked. The node erases it after the restart, before it mounts anything
+//! of it, and again after a power cut.
 
 use std::fs;
 use std::io;
@@ -31,7 +30,7 @@ use crate::host::worker_state;
 use crate::intake::config::{Config, ControlPlane};
 use crate::intake::environment::guestinfo::{self, GuestInfo};
 
-/// What the scratch partition holds of a node: the runtime's, the kubelet's and the pods' data, and logs.
+/// A node's directories on the scratch partition: data of the runtime, the kubelet and pods, and logs.
 const SCRATCH: [&str; 6] = [
     "/var/lib/containerd",
     "/var/lib/kubelet",
@@ -44,77 +43,74 @@ const SCRATCH: [&str; 6] = [
 /// `kaas-agent reset`
 #[derive(Args)]
 pub struct Options {
-    /// This node's name, typed out
+    /// This node's name, as confirmation
     #[arg(long, value_name = "NODE")]
     confirm: String,
-    /// The cluster's name, typed out as well: needed where the cluster ends with this node
+    /// The cluster's name as well; required if the reset ends the cluster
     #[arg(long, value_name = "CLUSTER")]
     confirm_end_of: Option<String>,
 }
 
-/// What the cluster is without this node.
+/// The effect on the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterImpact {
-    /// This node has not become part of one yet.
+    /// This node is not part of a cluster yet.
     NotJoined,
-    /// It goes on without a worker as before.
+    /// The cluster does not need this worker.
     Unaffected,
-    /// It goes on: so many of the other members are healthy.
+    /// The cluster continues.
     Survives {
-        /// Members besides this one that are healthy.
+        /// Number of healthy members without this one.
         healthy: usize,
     },
-    /// It ends, or cannot do without this node now; says why.
+    /// The cluster ends, or cannot work without this node now. Contains the reason.
     Ends(String),
 }
 
-/// What a reset of this node would mean.
+/// The effect of a reset of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResetPreview {
     what: EraseTarget,
-    /// This node's name.
     pub node: String,
-    /// Its cluster's; empty if a worker's configuration cannot be read.
+    /// The cluster's name. Empty if a worker's configuration cannot be read.
     pub cluster_name: String,
-    /// What becomes of the cluster.
+    /// The effect on the cluster.
     pub cluster: ClusterImpact,
 }
 
-/// What is erased.
+/// The state that is erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum EraseTarget {
     /// A data disk.
     DataDisk {
-        /// The disk.
         disk: Disk,
-        /// Whose it is.
+        /// The identity on the disk.
         identity: Box<Identity>,
     },
-    /// What a worker keeps on scratch, and the disk of its local volumes if there is one.
+    /// A worker's state on scratch, and its disk for local volumes if there is one.
     Worker {
-        /// Whether it has one, and that is there.
+        /// The state of that disk.
         volumes: Volumes,
     },
 }
 
-/// The disk of a worker's local volumes.
+/// The disk for a worker's local volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Volumes {
-    /// The worker has none.
+    /// The worker has no such disk.
     None,
-    /// It has one, which is not attached or cannot be read.
+    /// The worker has a disk, but it is not attached or cannot be read.
     Missing,
-    /// It is there.
+    /// The disk is attached.
     There {
-        /// The disk.
         disk: Disk,
-        /// Whose it is.
+        /// The identity on the disk.
         identity: Box<Identity>,
     },
 }
 
 impl Volumes {
-    /// What a worker has of it, that this VM has taken.
+    /// The disk that this VM has taken, if the worker has one.
     fn of(platform: &Platform, records: &Records) -> anyhow::Result<Self> {
         let mut taken = disk::taken_volumes(platform).context("looking at the disks")?;
         if taken.len() > 1 {
@@ -123,7 +119,7 @@ impl Volumes {
                 taken.len()
             );
         }
-        // What cannot be read is no reason to keep the rest.
+        // An unreadable record is no reason to keep the other state.
         let remembered = records.entry::<VolumesDisk>().ok().flatten().and_then(|known| known.disk);
         Ok(match taken.pop() {
             Some((disk, identity)) => Self::There { disk, identity: Box::new(identity) },
@@ -132,18 +128,18 @@ impl Volumes {
         })
     }
 
-    /// What becomes of it, for a person.
+    /// The effect on the disk, for the operator.
     fn words(&self) -> String {
         match self {
             Self::None => String::new(),
-            Self::Missing => " The disk of its local volumes is not there, and stays as it is.".to_owned(),
+            Self::Missing => " The disk of its local volumes is missing, and is not erased.".to_owned(),
             Self::There { disk, .. } => format!(" ALL LOCAL VOLUMES on its disk {} are erased.", disk.path.display()),
         }
     }
 }
 
 impl ResetPreview {
-    /// What will happen, for a person who is about to type the node's name.
+    /// The effect of the reset, for the operator who is about to type the node's name.
     pub fn words(&self) -> String {
         let Self { node, cluster_name: cluster, what, .. } = self;
         let disk = match what {
@@ -152,7 +148,7 @@ impl ResetPreview {
                 return format!(
                     "Everything that worker {node} keeps is erased: its certificates and its configuration.{} It restarts as \
                      freshly deployed and needs its OVF environment again, with a new join token. Drain it before; \
-                     {cluster} goes on, and keeps its Node object until somebody deletes it: kubectl delete node {node}",
+                     {cluster} goes on, and keeps its Node object until you delete it: kubectl delete node {node}",
                     volumes.words()
                 );
             }
@@ -173,10 +169,10 @@ impl ResetPreview {
         )
     }
 
-    /// Checks what was typed: the node's name, and where the cluster ends its name too.
+    /// Checks the confirmation: the node's name, and the cluster's name if the cluster ends.
     ///
     /// # Errors
-    /// Why nothing will be done, in words for a person.
+    /// Why nothing was changed, for the operator.
     pub fn confirmed(&self, node: &str, cluster: Option<&str>) -> Result<(), String> {
         if node != self.node {
             return Err(format!("this node is {}, not {node:?}: nothing was changed", self.node));
@@ -194,13 +190,13 @@ impl ResetPreview {
     }
 }
 
-/// Looks at what a reset would mean. Changes nothing.
+/// Determines the effect of a reset. Changes nothing.
 ///
 /// # Errors
-/// There is no data disk that is certainly this node's.
+/// There is no data disk that certainly belongs to this node.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<ResetPreview> {
     if worker_state::has_config(platform) {
-        // What cannot be read is a worker's as well: nobody else keeps anything there.
+        // Unreadable records are a worker's as well: no other role stores anything there.
         let records = Records::new(platform.root());
         let config = records.config().ok().flatten();
         let named = config.map(|config| (config.node().name.clone(), config.cluster_name().to_owned()));
@@ -226,7 +222,7 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<ResetPre
         Err(error) => {
             ClusterImpact::Ends(format!("its configuration cannot be read, so the others cannot be asked: {error:#}"))
         }
-        // One whose progress cannot be read counts as a member.
+        // A node with unreadable progress counts as a member.
         Ok(Some(Config::ControlPlane(_))) if records.progress().is_ok_and(|progress| !progress.etcd) => {
             ClusterImpact::NotJoined
         }
@@ -241,7 +237,7 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<ResetPre
     Ok(ResetPreview { what: EraseTarget::DataDisk { disk, identity: Box::new(identity) }, node, cluster_name, cluster })
 }
 
-/// What the host is called: it is as good a name as a node without a configuration has.
+/// The host name, in place of the name in a configuration.
 fn host_name(platform: &Platform) -> anyhow::Result<String> {
     let name = fs::read_to_string(platform.path("/proc/sys/kernel/hostname")).context("asking for the host's name")?;
     Ok(name.trim().to_owned())
@@ -253,11 +249,11 @@ fn survivors(config: &ControlPlane, pki: &Path) -> ClusterImpact {
     judge(config.cluster.control_nodes.len(), healthy)
 }
 
-/// What becomes of an etcd cluster of so many members when one goes and so many of the others are healthy.
+/// The effect on an etcd cluster with `members` members: this one is lost, and `healthy` of the others are healthy.
 fn judge(members: usize, healthy: usize) -> ClusterImpact {
     let quorum = members / 2 + 1;
     if members == 1 {
-        ClusterImpact::Ends("this is its only control node".to_owned())
+        ClusterImpact::Ends("this is its only control-plane node".to_owned())
     } else if healthy >= quorum {
         ClusterImpact::Survives { healthy }
     } else {
@@ -265,11 +261,11 @@ fn judge(members: usize, healthy: usize) -> ClusterImpact {
     }
 }
 
-/// Marks the data disk as one to be erased and restarts the system. The person must have been asked:
-/// see [`Outlook::confirmed`].
+/// Marks the state to be erased and restarts the system. The operator must have confirmed it with
+/// [`ResetPreview::confirmed`].
 ///
 /// # Errors
-/// The disk cannot be marked, or the system does not restart; once marked, the next start erases it.
+/// The disk cannot be marked, or the system does not restart. A marked disk is erased at the next start.
 pub fn begin(outlook: &ResetPreview, platform: &Platform, runner: &dyn Runner) -> anyhow::Result<()> {
     let mark = || {
         let what = match &outlook.what {
@@ -277,7 +273,7 @@ pub fn begin(outlook: &ResetPreview, platform: &Platform, runner: &dyn Runner) -
                 erase::mark(disk, identity).with_context(|| format!("marking {}", disk.path.display()))?;
                 disk.path.display().to_string()
             }
-            // The disk first: a start that finds it marked goes on with the rest.
+            // The disk comes first: a start that finds it marked continues with the rest.
             EraseTarget::Worker { volumes } => {
                 if let Volumes::There { disk, identity } = volumes {
                     erase::mark(disk, identity).with_context(|| format!("marking {}", disk.path.display()))?;
@@ -292,10 +288,10 @@ pub fn begin(outlook: &ResetPreview, platform: &Platform, runner: &dyn Runner) -
     services::write_and_reboot(runner, mark, "it is erased at the next start")
 }
 
-/// Does what the command line says.
+/// Runs `kaas-agent reset`.
 ///
 /// # Errors
-/// What was typed does not fit, or it cannot be done.
+/// The confirmation is wrong, or the reset fails.
 pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::Result<()> {
     let platform = Platform::detect(root)?;
     let outlook = look(&platform, runner)?;
@@ -304,11 +300,11 @@ pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::R
     begin(&outlook, &platform, runner)
 }
 
-/// Finishes a reset after the restart: erases the marked data disk and this VM's scratch, and the OVF environment that the
-/// hypervisor still has. `progress` is told how far it is.
+/// Finishes a reset after the restart. It erases the marked data disk, this VM's scratch partition, and the
+/// hypervisor's copy of the OVF environment. `progress` receives the share that is done.
 ///
 /// # Errors
-/// A finding that says what failed; doing it again goes on.
+/// A finding with the failure. Another call continues.
 pub fn finish(
     disk: &Disk,
     platform: &Platform,
@@ -318,21 +314,21 @@ pub fn finish(
     finish_beside(GuestInfo::of_this_machine(), disk, platform, runner, progress)
 }
 
-/// As [`finish`], of a worker: what it keeps is on scratch, and the mark there goes last. A disk of local volumes that is marked
-/// is erased before that.
+/// As [`finish`], for a worker. Its state is on scratch, and the mark there is removed last. A marked disk of local
+/// volumes is erased before that.
 ///
 /// # Errors
-/// A finding that says what failed; doing it again goes on.
+/// A finding with the failure. Another call continues.
 pub fn finish_worker(
     platform: &Platform,
     runner: &dyn Runner,
     progress: &mut dyn FnMut(Finding),
 ) -> Result<(), Finding> {
     let failed = |what: String, error: io::Error| {
-        let action = "It is tried again; if it stays, deploy the VM anew";
+        let action = "It is tried again; if it stays, deploy the VM again";
         codes::RESET_FAILED.finding("this worker", format!("{what}: {error}"), action)
     };
-    // Until the restart that was asked for all of it is in use.
+    // The state is in use until the requested restart.
     let mounted = disk::is_mounted(&platform.path(paths::LOCAL_VOLUMES));
     if mounted.map_err(|error| failed("reading the mounts".to_owned(), error))? {
         return Err(codes::RESET_FAILED.finding("this worker", "its local volumes are in use", "Restart the VM"));
@@ -347,7 +343,7 @@ pub fn finish_worker(
     worker_state::erase(platform).map_err(|error| failed("erasing what it keeps".to_owned(), error))
 }
 
-/// Empties what the scratch partition holds of a node; the journal of this boot stays.
+/// Empties the node's directories on the scratch partition. The journal of this boot stays.
 fn empty_scratch(platform: &Platform) -> Result<(), (&'static str, io::Error)> {
     let machine_id = fs::read_to_string(platform.path("/etc/machine-id")).unwrap_or_default();
     SCRATCH.into_iter().try_for_each(|directory| {
@@ -363,9 +359,9 @@ fn finish_beside(
     progress: &mut dyn FnMut(Finding),
 ) -> Result<(), Finding> {
     let failed = |what: &str, error: io::Error| not_erased(disk, what, error);
-    // While the disk is marked this is done again after a cut.
+    // While the disk is marked, this is repeated after a power cut.
     empty_scratch(platform).map_err(|(directory, error)| failed(&format!("emptying {directory}"), error))?;
-    // Before the disk is blank: after a cut then, the properties would count.
+    // This precedes the erasure: after a power cut in between, the old properties would be used.
     forget_environment(guestinfo).map_err(|error| failed("removing the OVF environment", io::Error::other(error)))?;
     erase_disk(disk, runner, progress)
 }
@@ -378,39 +374,38 @@ fn not_erased(disk: &Disk, what: &str, error: io::Error) -> Finding {
     )
 }
 
-/// Erases a disk that is marked so.
+/// Erases a marked disk.
 fn erase_disk(disk: &Disk, runner: &dyn Runner, progress: &mut dyn FnMut(Finding)) -> Result<(), Finding> {
     let name = disk.path.display().to_string();
     let mut tell = |share: u64| {
         progress(codes::RESET_UNDER_WAY.finding(
             &name,
             format!("{share} % of the data disk are erased"),
-            "Wait; the node then begins anew and needs its OVF environment",
+            "Wait; the node then starts again and needs its OVF environment",
         ));
     };
     erase::erase(disk, runner, &mut tell).map_err(|error| not_erased(disk, "erasing it", error))
 }
 
-/// What the hypervisor has since the last power-on is not the new node's: every pod that ran here could write it, as any
-/// process of a VM can. The next power-on gives what vCenter has.
+/// Removes the OVF environment of the last power-on, which is not for the new node. Every process of a VM can write it,
+/// and so could each pod here. The next power-on restores vCenter's environment.
 fn forget_environment(guestinfo: Option<GuestInfo<impl Port>>) -> Result<(), guestinfo::Error> {
     match guestinfo.map(|mut guestinfo| guestinfo.remove()) {
-        // Nobody else can set it either, then.
+        // Then pods cannot set it either.
         Some(Err(error @ guestinfo::Error::Refused { .. })) => {
             log::warn!("the OVF environment stays in guestinfo: {error}");
             Ok(())
         }
         Some(Err(error)) => Err(error),
         Some(Ok(true)) => {
-            log::info!("the OVF environment was removed from guestinfo: the next power-on gives it anew");
+            log::info!("the OVF environment was removed from guestinfo: the next power-on restores it");
             Ok(())
         }
         Some(Ok(false)) | None => Ok(()),
     }
 }
 
-/// Removes what is in a directory, except what is mounted there and what is called `stays`: the journal that this boot
-/// writes.
+/// Removes the content of a directory, except mounts and the entry `stays`, which is the journal of this boot.
 fn empty(directory: &Path, stays: &str) -> io::Result<()> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -445,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_of_the_others_decides() {
+    fn cluster_survives_with_a_quorum_of_the_others() {
         assert_eq!(judge(3, 2), ClusterImpact::Survives { healthy: 2 });
         for (members, healthy) in [(3, 1), (3, 0), (1, 0)] {
             assert!(matches!(judge(members, healthy), ClusterImpact::Ends(_)), "{members} {healthy}");
@@ -453,14 +448,14 @@ mod tests {
     }
 
     #[test]
-    fn names_must_be_typed_and_be_right() {
+    fn confirmation_requires_the_right_names() {
         let lasting = outlook(ClusterImpact::Survives { healthy: 2 });
         assert_eq!(lasting.confirmed("cp-1", None), Ok(()));
         for typed in ["cp-2", "", "CP-1", "cp-1 ", "yes"] {
             let refused = lasting.confirmed(typed, Some("alpha")).unwrap_err();
             assert!(refused.contains("this node is cp-1") && refused.contains("nothing was changed"), "{refused}");
         }
-        let last = outlook(ClusterImpact::Ends("this is its only control node".into()));
+        let last = outlook(ClusterImpact::Ends("this is its only control-plane node".into()));
         assert!(last.confirmed("cp-1", None).unwrap_err().contains("--confirm-end-of alpha"));
         assert!(last.confirmed("cp-1", Some("beta")).unwrap_err().contains("the cluster is alpha"));
         assert_eq!(last.confirmed("cp-1", Some("alpha")), Ok(()));
@@ -468,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_erased_by_its_name_and_its_cluster_goes_on() {
+    fn worker_reset_requires_only_its_name() {
         let machine = fixture::Machine::new();
         let root = machine.directory.path();
         let kept = root.join("var/lib/kaas/kaas");
@@ -483,7 +478,7 @@ mod tests {
         assert_eq!(outlook.confirmed("worker1", None), Ok(()));
         assert!(outlook.confirmed("worker2", None).is_err());
         assert!(outlook.words().contains("cluster lab goes on"), "{}", outlook.words());
-        // One whose configuration cannot be read goes by the host's name.
+        // A worker with an unreadable configuration has the host's name.
         for copy in ["config.json", "config-copy.json"] {
             fs::write(root.join("data/kaas").join(copy), "{").unwrap();
         }
@@ -499,7 +494,7 @@ mod tests {
         assert!(!worker_state::has_config(&platform) && !root.join("var/lib/kubelet/pods").exists());
     }
 
-    /// A worker that keeps what a reset is to erase, with the disk of its local volumes.
+    /// A worker with state that a reset erases, and with a disk for local volumes.
     fn worker_with_volumes() -> (fixture::Machine, Disk) {
         let mut machine = fixture::Machine::new();
         let path = machine.add("volumes");
@@ -520,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workers_local_volumes_go_with_it_and_a_cut_leaves_no_half_of_them() {
+    fn interrupted_worker_reset_erases_its_local_volumes() {
         struct Systemd;
         impl Runner for Systemd {
             fn run(&self, _: &Command) -> Result<Vec<u8>, command::Error> {
@@ -539,7 +534,7 @@ mod tests {
             let marked = disks().erasing_volumes(platform.bios_uuid()).is_some();
             assert!(marked || !worker_state::is_marked(&platform), "after {things} things: the disk is marked first");
             if !cut {
-                // As long as it takes, cut off at each thing.
+                // The erasure is interrupted at each write and repeated until it succeeds.
                 let mut cuts = 0;
                 while power::with(cuts, || finish_worker(&platform, &fixture::Holes, &mut |_| {})).0.is_err() {
                     assert!(worker_state::is_marked(&platform), "after {cuts} things of the end");
@@ -555,25 +550,25 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_not_there_is_named_and_stays() {
+    fn missing_volumes_disk_is_named() {
         let (machine, disk) = worker_with_volumes();
         fs::remove_file(&disk.path).unwrap();
         fs::File::create(&disk.path).unwrap().set_len(disk.size).unwrap();
         let words = look(&machine.platform(), &NoPrograms).unwrap().words();
-        assert!(words.contains("is not there"), "{words}");
+        assert!(words.contains("is missing"), "{words}");
     }
 
     #[test]
-    fn what_happens_is_said_with_the_disk_and_the_cluster() {
-        let words = outlook(ClusterImpact::Ends("this is its only control node".into())).words();
+    fn preview_names_disk_and_cluster() {
+        let words = outlook(ClusterImpact::Ends("this is its only control-plane node".into())).words();
         assert!(words.contains("/dev/sdb") && words.contains("THIS ENDS CLUSTER alpha"), "{words}");
         assert!(outlook(ClusterImpact::Survives { healthy: 2 }).words().contains("replace-member"));
     }
 
-    /// The size of a disk that is erased with zeros: a build host may keep temporary files in little memory.
+    /// The size of a disk that is erased with zeros. A build host may keep temporary files in little memory.
     const SMALL: u64 = 16 << 20;
 
-    /// Passes on to a hypervisor that outlives what speaks to it.
+    /// Passes requests to a hypervisor that outlives the client.
     struct Line<'a>(&'a mut Hypervisor);
 
     impl Port for Line<'_> {
@@ -582,7 +577,7 @@ mod tests {
         }
     }
 
-    /// A reset of a node whose hypervisor has this; says what the next boot finds.
+    /// Resets a node with this hypervisor. Returns the environment that the next boot finds.
     fn reset_beside(hypervisor: &mut Hypervisor) -> Option<Vec<u8>> {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("disk");
@@ -596,7 +591,7 @@ mod tests {
         GuestInfo::new(Line(hypervisor)).environment().unwrap()
     }
 
-    /// Without blkdiscard, zeros are written.
+    /// Without blkdiscard, the erasure writes zeros.
     struct NoPrograms;
 
     impl Runner for NoPrograms {
@@ -606,18 +601,18 @@ mod tests {
     }
 
     #[test]
-    fn what_pods_wrote_for_the_next_node_is_gone_with_this_one() {
+    fn reset_removes_an_environment_written_by_pods() {
         let forged = include_str!("../intake/environment/fixtures/three-nodes.xml");
         assert_eq!(reset_beside(&mut Hypervisor::with(guestinfo::OVF_ENVIRONMENT, forged)), None);
         assert_eq!(reset_beside(&mut Hypervisor::default()), None);
-        // Where guests may set nothing, pods may not, and the reset does not wait for it.
+        // If guests cannot set values, pods cannot either, and the reset does not wait for it.
         let mut closed = Hypervisor::with(guestinfo::OVF_ENVIRONMENT, forged);
         closed.writable = false;
         assert!(reset_beside(&mut closed).is_some());
     }
 
     #[test]
-    fn an_erasure_says_how_far_it_is_and_why_it_stopped() {
+    fn erasure_reports_progress_and_failure() {
         let root = tempfile::tempdir().unwrap();
         let platform = Platform::detect(root.path()).unwrap();
         let path = root.path().join("disk");
@@ -629,21 +624,21 @@ mod tests {
         finish(&disk, &platform, &crate::host::command::Host, &mut |finding| told.push(finding)).unwrap();
         assert!(told.iter().all(|finding| finding.code == "reset.under-way"), "{told:?}");
         assert!(told.last().unwrap().seen.starts_with("100 % "), "{told:?}");
-        // It is blank now, and nobody wants that erased.
+        // The disk is blank now and may not be erased.
         let failed = finish(&disk, &platform, &crate::host::command::Host, &mut |_| {}).unwrap_err();
         assert_eq!(failed.code, "reset.failed");
         assert!(failed.seen.contains("is not one that is to be erased"), "{failed}");
     }
 
     #[test]
-    fn nothing_that_is_known_to_use_the_scratch_partition_is_forgotten() {
+    fn reset_covers_all_users_of_scratch() {
         for user in space::scratch_users() {
             assert!(SCRATCH.contains(&user.as_str()), "{user} outlives a reset");
         }
     }
 
     #[test]
-    fn directories_are_emptied_and_stay() {
+    fn emptied_directories_stay() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("kubelet");
         fs::create_dir_all(directory.join("pods/a")).unwrap();

@@ -1,14 +1,13 @@
-//! The boot flow, from power-on to a node that does its part of the cluster,
-//! and maintenance after that.
+//! The boot flow, from power-on to a working node of the cluster, and maintenance after that.
 //!
 //! ```text
 //! platform → data disk → Config (saved, or from the OVF environment) → Plan → steps → maintenance
 //! ```
 //!
-//! What of maintenance needs only the data disk or etcd begins between the steps: a boot may wait for long.
+//! Maintenance tasks that need only the data disk or etcd begin between the steps, because a boot may wait for long.
 //!
-//! Whatever is wrong is shown and looked at again: the agent never gives up,
-//! never restarts itself and changes nothing before it has a plan, but for the ways in.
+//! Errors are shown and checked again. The agent never gives up and never restarts itself. Before it has a plan it
+//! changes nothing except console and SSH access.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -35,21 +34,19 @@ use crate::maintenance::{Maintenance, Prerequisite, storage};
 use crate::node::context::NodeContext;
 use crate::status::{self, Phase, Reporter, Status, Work};
 
-/// The pause after something failed that should not have.
+/// The pause after an unexpected failure.
 const LATER: Duration = Duration::from_secs(30);
 
-/// The pause between two looks at the cluster once the plan is done. What is
-/// looked at then is decided by the watch.
+/// The pause between two rounds of maintenance after the plan is done. [`Maintenance`] decides which checks are due.
 const CALM: Duration = Duration::from_secs(5);
 
-/// How long a round of maintenance may last at the very most, times the timeout factor.
+/// How long a round of maintenance may last before the agent counts as hung, times the timeout factor.
 const ROUND: Duration = Duration::from_secs(20 * 60);
 
-/// Runs until the process is ended: it never returns.
+/// Runs until the process is killed. It never returns.
 pub fn run(root: &Path) -> ExitCode {
     let reporter = Reporter::new(root, Status::default());
-    // The services are ordered after the agent, which starts them: its own
-    // start is over when it has begun to work.
+    // Other services are ordered after the agent, and the agent starts them. Its own start ends when it begins to work.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     reporter.start_watchdog();
     let mut watching = false;
@@ -64,13 +61,13 @@ pub fn run(root: &Path) -> ExitCode {
     }
 }
 
-/// Begins to watch the storage. Says whether it did.
+/// Begins to watch the storage. True if it succeeded.
 fn watch_storage(root: &Path, reporter: &Reporter) -> bool {
     let begun = Platform::detect(root).and_then(|platform| Ok(storage::watch(platform, reporter.clone())?));
     begun.inspect_err(|error| log::error!("watching the storage: {error:#}")).is_ok()
 }
 
-/// Says that the agent came to no plan.
+/// Reports that the agent has made no plan.
 fn failed(reporter: &Reporter, error: &anyhow::Error) {
     reporter.update(|status| {
         status.phase = Phase::Refused;
@@ -97,7 +94,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
         reporter.update(|status| status.findings = known.warnings.clone());
         match plan::decide(&known.config, &observed) {
             Ok(plan) => break (known, plan),
-            // What it is made from may be corrected meanwhile.
+            // The input may be corrected in the meantime.
             Err(finding) => {
                 early_access::open_without_plan(root, Some(&known.config));
                 refuse(reporter, finding.into(), LATER);
@@ -144,7 +141,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     }
 }
 
-/// Does the steps in order, each until it is done, and looks after what the node has by then.
+/// Runs the steps in order, each until it succeeds, and the maintenance that has begun.
 pub(crate) fn run_steps(context: &mut StepContext, steps: &[Step], maintenance: &mut Maintenance, reporter: &Reporter) {
     for (index, step) in steps.iter().enumerate() {
         carry_out_one(context, steps, index, maintenance, reporter);
@@ -162,8 +159,8 @@ pub(crate) fn run_steps(context: &mut StepContext, steps: &[Step], maintenance: 
     });
 }
 
-/// Does one step until it is done. If the clock was set while it waits, the steps before it that follow the clock are done again: the
-/// step may wait for certificates that are not valid.
+/// Runs one step until it succeeds. If the clock was set while it waits, the earlier steps that depend on the clock run
+/// again. The step may wait for certificates that are not valid.
 fn carry_out_one(
     context: &mut StepContext,
     steps: &[Step],
@@ -217,7 +214,7 @@ fn carry_out_one(
     }
 }
 
-/// What of the needs of maintenance is there once this step is done.
+/// The prerequisite of maintenance that this step provides.
 fn gives(step: &Step) -> Option<Prerequisite> {
     match step {
         Step::MountDataDisk { .. } | Step::KeepOnScratch => Some(Prerequisite::DataDisk),
@@ -227,8 +224,8 @@ fn gives(step: &Step) -> Option<Prerequisite> {
     }
 }
 
-/// Waits until a step is tried again, and does what of maintenance is due. Properties that are corrected meanwhile
-/// are taken up as at power-on, while they count.
+/// Waits until a step is tried again, and runs maintenance that is due. Properties that are corrected in the meantime
+/// are used as at power-on, while that is allowed.
 fn wait(context: &StepContext, maintenance: &mut Maintenance, time: Duration) {
     let until = Instant::now() + time;
     loop {
@@ -277,7 +274,7 @@ mod tests {
     use contract::role::Role;
 
     #[test]
-    fn a_worker_looks_after_its_lease_also_while_its_cluster_does_not_call_it_ready() {
+    fn worker_renews_its_lease_before_it_is_ready() {
         let mut maintenance = Maintenance::default();
         for needs in [Step::KeepOnScratch, Step::Join, Step::Kubelet].iter().filter_map(gives) {
             maintenance.begin(Role::Worker, needs, Instant::now());
@@ -286,10 +283,10 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_comes_to_no_plan_says_why() {
+    fn agent_without_a_plan_reports_the_reason() {
         let root = tempfile::tempdir().unwrap();
         let reporter = Reporter::new(root.path(), Status::default());
-        // There is nothing there, no image either.
+        // The root is empty and has no image.
         let Err(error) = boot(root.path(), &reporter);
         failed(&reporter, &error);
         let status = reporter.status();

@@ -1,4 +1,4 @@
-//! The disk of a worker's local volumes, as the worker remembers it from boot to boot.
+//! The disk for a worker's local volumes, as recorded from boot to boot.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -7,10 +7,10 @@ use crate::cluster::records::Entry;
 use crate::host::disk::{Expected, VolumesOwner};
 use crate::intake::config::Worker;
 
-/// That a worker has a disk for local volumes. Decided before it joins, and for as long as its VM lives.
+/// The record that a worker has a disk for local volumes. Decided before the join, and valid as long as the VM exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumesDisk {
-    /// Its GPT disk GUID; none until it is prepared and the worker's.
+    /// The GPT disk GUID. `None` until the disk is prepared and belongs to the worker.
     pub disk: Option<Uuid>,
 }
 
@@ -19,7 +19,7 @@ impl Entry for VolumesDisk {
     const WHAT: &'static str = "the disk for local volumes";
 }
 
-/// Who looks for a disk: the worker, which remembers one or not.
+/// The worker as the owner of such a disk, with or without a recorded one.
 pub fn owner(worker: &Worker, remembered: Option<VolumesDisk>) -> VolumesOwner {
     let expected = match (remembered, &worker.cluster.learned) {
         (Some(VolumesDisk { disk: Some(disk) }), _) => Expected::Disk(disk),
@@ -35,7 +35,7 @@ mod tests {
     use crate::intake::config::fixture::{joined, worker};
 
     #[test]
-    fn an_empty_disk_is_taken_only_if_that_was_decided_before_the_worker_joined() {
+    fn blank_disk_requires_a_decision_before_the_join() {
         let known = Uuid::from_u128(7);
         let expected = |worker: &Worker, remembered: Option<Option<Uuid>>| {
             owner(worker, remembered.map(|disk| VolumesDisk { disk })).expected

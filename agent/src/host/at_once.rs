@@ -1,8 +1,8 @@
-//! Asks several at once, so that those that do not answer are waited for together.
+//! Asks several machines at once, so that the waits for those that do not answer overlap.
 
 use std::thread::{self, ScopedJoinHandle};
 
-/// Asks each of `all` on a thread of its own, and gives the answers in the order of `all`.
+/// Asks each of `all` in a separate thread, and returns the answers in the order of `all`.
 pub fn ask<T: Send, A: Send>(all: impl IntoIterator<Item = T>, question: impl Fn(&T) -> A + Sync) -> Vec<(T, A)> {
     let question = &question;
     thread::scope(|scope| {
@@ -19,7 +19,7 @@ pub fn ask<T: Send, A: Send>(all: impl IntoIterator<Item = T>, question: impl Fn
     })
 }
 
-/// What came of a thread. If it panicked, this one does.
+/// The result of a thread. If it panicked, this thread panics.
 pub fn join<A>(way: ScopedJoinHandle<'_, A>) -> A {
     way.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -30,7 +30,7 @@ mod tests {
     use std::sync::Barrier;
 
     #[test]
-    fn all_are_asked_before_the_first_has_answered() {
+    fn all_are_asked_before_the_first_answers() {
         let together = Barrier::new(3);
         let answers = ask([1, 2, 3], |number| {
             together.wait();

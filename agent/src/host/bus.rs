@@ -1,15 +1,15 @@
-//! The system bus for blocking callers: systemd's daemons are spoken to over
-//! D-Bus. Knows nothing of any one service.
+//! The system bus for blocking callers: systemd's daemons are called over D-Bus. This module does not depend on any
+//! service.
 
 use std::future::Future;
 use std::time::Duration;
 
 use anyhow::Context;
 
-/// How long one call may take before it counts as failed.
+/// Timeout of one call.
 const CALL_LIMIT: Duration = Duration::from_secs(90);
 
-/// A connection to the system bus, and what drives it.
+/// A connection to the system bus, and the runtime that drives it.
 pub struct Bus {
     connection: zbus::Connection,
     runtime: tokio::runtime::Runtime,
@@ -18,7 +18,7 @@ pub struct Bus {
 /// Connects to the system bus.
 ///
 /// # Errors
-/// The bus does not answer: it is not started yet, or this is no system with one.
+/// The bus does not answer: it has not started yet, or the system has none.
 pub fn system() -> anyhow::Result<Bus> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let connection = runtime
@@ -28,7 +28,7 @@ pub fn system() -> anyhow::Result<Bus> {
     Ok(Bus { connection, runtime })
 }
 
-/// A connection to whoever is at the other end of the stream.
+/// A connection to the other end of the stream.
 #[cfg(test)]
 pub(crate) fn over(stream: std::os::unix::net::UnixStream) -> Bus {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -40,12 +40,12 @@ pub(crate) fn over(stream: std::os::unix::net::UnixStream) -> Bus {
 }
 
 impl Bus {
-    /// The connection, for making proxies inside [`Bus::block_on`].
+    /// The connection, for creating proxies inside [`Bus::block_on`].
     pub fn connection(&self) -> &zbus::Connection {
         &self.connection
     }
 
-    /// Drives a conversation to its end. The connection moves only inside.
+    /// Runs a conversation to its end. The connection makes progress only inside.
     pub fn block_on<F: Future>(&self, conversation: F) -> F::Output {
         self.runtime.block_on(conversation)
     }

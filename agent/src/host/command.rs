@@ -1,5 +1,4 @@
-//! Runs the host's programs. Everything that runs one takes a [`Runner`], so
-//! that a test can stand in for the host.
+//! Runs the host's programs. Every caller takes a [`Runner`], so that a test can replace the host.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,17 +12,17 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// How much of a failing program's output its error carries, in bytes.
+/// How much of a failing program's output its error contains, in bytes.
 const TAIL: usize = 2000;
 
-/// How long a program may run that asks or sets something.
+/// Usual time limit of a program.
 const USUAL: Duration = Duration::from_secs(10 * 60);
 
-/// How long a program may run whose work grows with the cluster's data, images or a disk. No program may run longer: the
-/// watchdog of the main loop ends the agent.
+/// Time limit of a program whose work grows with the cluster's data, images or a disk. No program may run longer,
+/// because the watchdog of the main loop kills the agent.
 pub const LONG: Duration = Duration::from_secs(110 * 60);
 
-/// A program, its arguments and what it is given on standard input.
+/// A program with its arguments, environment, standard input and time limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     program: OsString,
@@ -55,13 +54,13 @@ impl Command {
         self
     }
 
-    /// What the program reads on standard input: the way to hand over secrets.
+    /// The program's standard input. Secrets are passed this way.
     pub fn input(mut self, input: impl Into<Vec<u8>>) -> Self {
         self.input = Some(input.into());
         self
     }
 
-    /// Ends the program, and all that it has started, after this time.
+    /// Kills the program and its child processes after this time.
     pub fn within(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -89,62 +88,45 @@ impl fmt::Display for Command {
     }
 }
 
-/// Why a program did not do its work.
+/// Why a program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be started, or its pipes broke.
+    /// The program could not be started, or its pipes broke.
     #[error("running {command}: {source}")]
-    Start {
-        /// The command line.
-        command: String,
-        /// The cause.
-        source: io::Error,
-    },
-    /// It ended with a failure.
+    Start { command: String, source: io::Error },
+    /// The program ended with a failure.
     #[error("{command}: {status}: {tail}")]
     Failed {
-        /// The command line.
         command: String,
-        /// How it ended.
         status: process::ExitStatus,
-        /// The last lines it wrote to standard error (or output).
+        /// The last lines of standard error, or of standard output if that is empty.
         tail: String,
     },
-    /// It ran for too long and was killed.
+    /// The program ran too long and was killed.
     #[error("{command}: killed because it did not end within {} s", .limit.as_secs())]
-    Late {
-        /// The command line.
-        command: String,
-        limit: Duration,
-    },
-    /// What it was to read on standard input could not be produced.
+    Late { command: String, limit: Duration },
+    /// The program's standard input could not be produced.
     #[error("feeding {command}: {source}")]
-    Feed {
-        /// The command line.
-        command: String,
-        /// The cause.
-        source: io::Error,
-    },
+    Feed { command: String, source: io::Error },
 }
 
-/// Writes what a program is to read on standard input.
+/// Writes a program's standard input.
 pub type Feed<'a> = &'a mut (dyn FnMut(&mut dyn Write) -> io::Result<()> + Send);
 
 /// Runs commands.
 pub trait Runner: Send + Sync {
-    /// Runs to the end and returns standard output.
+    /// Runs a program to its end and returns its standard output.
     ///
     /// # Errors
-    /// [`Error`] when it cannot be started, ends with a failure or does not end in time; whatever it
-    /// did until then remains.
+    /// [`Error`], if the program cannot be started, ends with a failure or does not end in time. Changes that it made
+    /// remain.
     fn run(&self, command: &Command) -> Result<Vec<u8>, Error>;
 
-    /// As [`Runner::run`], with input that is written while the program reads:
-    /// for what is too large to be held in memory.
+    /// As [`Runner::run`], with input that is written while the program reads. For input that does not fit into memory.
     ///
     /// # Errors
-    /// As [`Runner::run`], and [`Error::Feed`] when `feed` fails: the program
-    /// has seen the end of its input too early then, and has ended.
+    /// As [`Runner::run`], and [`Error::Feed`] if `feed` fails. The program has then seen the end of its input too
+    /// early, and has ended.
     fn run_fed(&self, command: &Command, feed: Feed<'_>) -> Result<Vec<u8>, Error> {
         let mut input = Vec::new();
         feed(&mut input).map_err(|source| Error::Feed { command: command.to_string(), source })?;
@@ -159,7 +141,7 @@ impl Runner for Host {
     fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
         match &command.input {
             None => run(command, None),
-            // A program that closes its input early says why with its exit status.
+            // A program that closes its input early reports the reason with its exit status.
             Some(input) => run(command, Some(&mut |stdin| stdin.write_all(input))),
         }
     }
@@ -205,13 +187,13 @@ fn run(command: &Command, feed: Option<Feed<'_>>) -> Result<Vec<u8>, Error> {
         let watch = scope.spawn(move || {
             let late = end.recv_timeout(command.limit) == Err(RecvTimeoutError::Timeout);
             if late && let Ok(group) = group {
-                // What it has started may hold its pipes open.
+                // Its child processes may hold the pipes open.
                 let _ = killpg(group, Signal::SIGKILL);
             }
             late
         });
-        // A program may fill its output pipe before it has read all its input:
-        // feed it from a thread of its own.
+        // A program may fill its output pipe before it has read all of its input. Therefore a separate thread writes
+        // the input.
         let feeding = stdin.zip(feed).map(|(mut stdin, feed)| scope.spawn(move || feed(&mut stdin)));
         let output = child.wait_with_output();
         drop(ended);
@@ -245,7 +227,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn a_program_that_hangs_is_killed_with_its_children() {
+    fn hanging_program_is_killed_with_its_children() {
         let begun = Instant::now();
         // The child holds the pipes open after its parent has ended.
         for script in ["sleep 600 & wait", "sleep 600 & exit 0"] {
@@ -258,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_hangs_is_fed_no_longer() {
+    fn killed_program_gets_no_more_input() {
         let hangs = Command::new("sleep").arg("600").within(Duration::from_millis(100));
         let mut endless = |to: &mut dyn Write| -> io::Result<()> {
             loop {
@@ -269,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ends_in_time_is_not_late() {
+    fn program_that_ends_in_time_is_not_late() {
         let echo = Command::new("cat").input("said").within(LONG);
         assert_eq!(Host.run(&echo).unwrap(), b"said");
     }

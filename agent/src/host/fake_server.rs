@@ -1,4 +1,4 @@
-//! For the tests: a server of JSON on loopback, over real TLS.
+//! For tests: a JSON server on loopback, over real TLS.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,18 +12,18 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::host::tls;
 
-/// Answers a path with a body by a status code and a body.
+/// Answers a path and a body with a status code and a body.
 pub(crate) type Answer = dyn Fn(&str, &Value) -> (u16, Value) + Send + Sync;
 
-/// The same for the user that a client certificate names.
+/// The same for the user of a client certificate.
 pub(crate) type AnswerUser = dyn Fn(&str, &str, &Value) -> (u16, Value) + Send + Sync;
 
-/// Serves with the certificate and key `<base>.crt` and `<base>.key`, as they are when somebody connects.
+/// Serves with the certificate and key `<base>.crt` and `<base>.key`. It reads them for each connection.
 pub(crate) fn serve(address: SocketAddr, base: &Path, answer: Box<Answer>) {
     serve_with(address, base, None, Box::new(move |_, path, body| answer(path, body)));
 }
 
-/// The same for clients that show a certificate of the CA in the file `authority`.
+/// The same for clients with a certificate of the CA in the file `authority`.
 pub(crate) fn serve_users(address: SocketAddr, base: &Path, authority: &Path, answer: Box<AnswerUser>) {
     serve_with(address, base, Some(authority.to_owned()), answer);
 }
@@ -33,10 +33,10 @@ fn serve_with(address: SocketAddr, base: &Path, authority: Option<PathBuf>, answ
     let listener = TcpListener::bind(address).unwrap();
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            // Where there are no keys yet nobody is served.
+            // Without keys no client is served.
             let Some(tls) = configuration(&certificate, &key, authority.as_deref()) else { continue };
             let session = rustls::ServerConnection::new(Arc::new(tls)).unwrap();
-            // A client that goes away ends its connection; no more than that.
+            // If a client disconnects, only its connection ends.
             let _ = exchange(&answer, rustls::StreamOwned::new(session, stream));
         }
     });
@@ -59,7 +59,7 @@ fn configuration(certificate: &Path, key: &Path, authority: Option<&Path>) -> Op
     tls.with_single_cert(chain, key).ok()
 }
 
-/// The user that the client's certificate names; empty without one.
+/// The user of the client's certificate. Empty without one.
 fn user(connection: &rustls::ServerConnection) -> String {
     let shown = connection.peer_certificates().and_then(<[_]>::first);
     let Some((_, certificate)) = shown.and_then(|shown| X509Certificate::from_der(shown).ok()) else {

@@ -1,6 +1,5 @@
-//! For the tests: systemd, hostnamed and networkd at the other end of a socket. A unit that is started is active, and no
-//! more. One that is told to stop or to start again is only going to: that is queued, and begins when somebody has asked for
-//! its state once.
+//! For tests: systemd, hostnamed and networkd at the other end of a socket. A started unit becomes active, and no
+//! process runs. A stop or restart is queued, and begins after the unit's state was read once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,9 +18,9 @@ use super::services::FAILED_STARTS;
 const SYSTEMD: &str = "/org/freedesktop/systemd1";
 const HOSTNAMED: &str = "/org/freedesktop/hostname1";
 const NETWORKD: &str = "/org/freedesktop/network1";
-/// All network devices are found here.
+/// The object of all network devices.
 const LINK: &str = "/org/freedesktop/network1/link/any";
-/// All units are found here: the one that was asked for last.
+/// The object of all units. It has the unit that was requested last.
 const UNIT: &str = "/org/freedesktop/systemd1/unit/asked";
 const ETCD: &str = "etcd.service";
 
@@ -43,9 +42,9 @@ struct Described {
 #[derive(Default)]
 struct Units {
     active: BTreeSet<String>,
-    /// Those of them that were told to stop, and whether they have begun to.
+    /// Active units that were asked to stop, and whether they have begun to stop.
     stopping: BTreeMap<String, bool>,
-    /// Those of these that start again then.
+    /// Stopping units that start again.
     again: BTreeSet<String>,
     ending: BTreeMap<String, Ending>,
     asked: String,
@@ -54,11 +53,11 @@ struct Units {
 
 /// A service that ends at each start.
 struct Ending {
-    /// As long as this exists.
+    /// It ends while this file exists.
     cause: PathBuf,
-    /// systemd starts it again and again.
+    /// Whether systemd starts it again.
     tries: bool,
-    /// How often it has done so.
+    /// Number of restarts.
     restarts: u32,
 }
 
@@ -75,22 +74,22 @@ impl FakeSystemd {
         Self { root: root.to_owned(), units: Arc::default(), link: Arc::new(Mutex::new(link)) }
     }
 
-    /// Has networkd describe each device so, in JSON.
+    /// Sets networkd's description of each device, in JSON.
     pub(crate) fn describe_links(&self, description: &serde_json::Value) {
         self.link.lock().unwrap().description = description.to_string();
     }
 
-    /// Has networkd give up on all devices.
+    /// Makes networkd fail on all devices.
     pub(crate) fn fail_links(&self) {
         self.link.lock().unwrap().failed = true;
     }
 
-    /// How often networkd was told to begin anew with one.
+    /// How often networkd was asked to reconfigure a device.
     pub(crate) fn reconfigured(&self) -> usize {
         self.link.lock().unwrap().reconfigured
     }
 
-    /// Has a service end at each start as long as this file exists.
+    /// Makes a service end at each start while this file exists.
     pub(crate) fn end_at_each_start(&self, service: &str, cause: &Path) {
         let mut units = self.units.lock().unwrap();
         units.active.remove(service);
@@ -150,10 +149,10 @@ impl FakeSystemd {
         }
     }
 
-    /// A new process.
+    /// Starts a process.
     fn begin(&self, units: &mut Units, unit: &str) {
         if unit == ETCD {
-            // From its first moment on it has a log.
+            // A started etcd has a log.
             fs::create_dir_all(files::below(&self.root, "/var/lib/etcd/member/wal")).unwrap();
             units.etcd = fs::read_to_string(files::below(&self.root, "/run/kaas/etcd.yaml")).unwrap_or_default();
         }
@@ -167,8 +166,8 @@ impl FakeSystemd {
         units.active.insert(unit.to_owned());
     }
 
-    /// The state of the unit that was asked for last. One that was told to stop is still active, then about to stop, then
-    /// stopped.
+    /// The state of the unit that was requested last. A unit that was asked to stop is first still active, then
+    /// stopping, then stopped.
     fn state(&self) -> &'static str {
         let mut units = self.units.lock().unwrap();
         let unit = units.asked.clone();

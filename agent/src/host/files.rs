@@ -1,6 +1,5 @@
-//! Files that are whole or not there: written beside their place, flushed,
-//! then renamed. And what else is asked of files everywhere: their sum, a time for
-//! their names.
+//! Files that are complete or do not exist: written next to their place, flushed, then renamed. Also other functions
+//! for files: checksums and times in file names.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,12 +12,11 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-/// Puts `content` at `path` with the permission bits `mode`, making missing
-/// directories. After a crash the old content or the new one is there, never a mix.
+/// Writes `content` to `path` with the permission bits `mode`, and creates missing directories. After a crash the file
+/// has the old content or the new one, never a mix.
 ///
 /// # Errors
-/// Any error of the file system; the old content then still stands, and a
-/// temporary file beside it may.
+/// Any error of the file system. The old content then still exists, possibly with a temporary file next to it.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let temporary = beside(path)?;
     fs::create_dir_all(directory_of(path))?;
@@ -29,7 +27,7 @@ pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()
     put_in_place(&temporary, path)
 }
 
-/// Where what is to stand at `path` is written first: `.NAME.new` in the same directory.
+/// The temporary file for `path`: `.NAME.new` in the same directory.
 ///
 /// # Errors
 /// The path does not end in a name.
@@ -41,10 +39,10 @@ pub fn beside(path: &Path) -> io::Result<PathBuf> {
     Ok(directory_of(path).join(temporary))
 }
 
-/// Gives what stands at `temporary`, in the same directory and flushed, the name `path`, for good.
+/// Renames the flushed file `temporary` to `path`, in the same directory, and flushes the directory.
 ///
 /// # Errors
-/// Any error of the file system; the old content may still stand.
+/// Any error of the file system. The old content may still exist.
 pub fn put_in_place(temporary: &Path, path: &Path) -> io::Result<()> {
     power::step()?;
     fs::rename(temporary, path)?;
@@ -56,8 +54,7 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Like [`write_atomically`], but leaves a file alone that has this content
-/// already. Says whether it wrote.
+/// As [`write_atomically`], but does not write a file that has this content already. True if it was written.
 pub fn ensure_content(path: &Path, content: &[u8], mode: u32) -> io::Result<bool> {
     match fs::read(path) {
         Ok(present) if present == content => Ok(false),
@@ -65,10 +62,10 @@ pub fn ensure_content(path: &Path, content: &[u8], mode: u32) -> io::Result<bool
     }
 }
 
-/// The record in a JSON file, if there is one. What was read does not stay in memory.
+/// The record in a JSON file, if the file exists. The text is erased from memory.
 ///
 /// # Errors
-/// The file is there and cannot be read or understood; the error names it.
+/// The file exists, but cannot be read or parsed. The error names it.
 pub fn read_record<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Option<T>> {
     match fs::read(path).map(Zeroizing::new) {
         Ok(text) => {
@@ -79,16 +76,16 @@ pub fn read_record<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Option<T>
     }
 }
 
-/// Where the absolute `path` is in a system whose root is `root`.
+/// The place of the absolute `path` in a system with this `root`.
 pub fn below(root: &Path, path: impl AsRef<Path>) -> PathBuf {
     let path = path.as_ref();
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Removes a file. Says whether it was there.
+/// Removes a file. True if it existed.
 ///
 /// # Errors
-/// Any error of the file system but that the file is missing.
+/// Any error of the file system, except that the file is missing.
 pub fn remove(path: &Path) -> io::Result<bool> {
     power::step()?;
     match fs::remove_file(path) {
@@ -98,10 +95,10 @@ pub fn remove(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes a directory and all that is in it, if it is there.
+/// Removes a directory with its content, if it exists.
 ///
 /// # Errors
-/// Any error of the file system but that the directory is missing; a part of it may be left.
+/// Any error of the file system, except that the directory is missing. A part of it may remain.
 pub fn remove_directory(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -109,7 +106,7 @@ pub fn remove_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// SHA-256 of a file's content, however large it is.
+/// SHA-256 of a file's content, of any size.
 pub fn sha256(path: &Path) -> io::Result<[u8; 32]> {
     let (mut file, mut sum, mut part) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
     loop {
@@ -120,12 +117,12 @@ pub fn sha256(path: &Path) -> io::Result<[u8; 32]> {
     }
 }
 
-/// A time as names of files bear it, in UTC (ISO 8601, basic format): `20261121T143000Z`.
+/// A time for file names, in UTC (ISO 8601, basic format): `20261121T143000Z`.
 pub fn stamp(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time.max(UNIX_EPOCH)).to_string().replace(['-', ':'], "")
 }
 
-/// Nothing outside of tests.
+/// No effect outside of tests.
 #[cfg(not(test))]
 pub(crate) mod power {
     pub(crate) fn step() -> std::io::Result<()> {
@@ -133,8 +130,7 @@ pub(crate) mod power {
     }
 }
 
-/// Where tests cut the power: between any two things that reach the disk. From
-/// there on nothing does, on this thread.
+/// Power cuts in tests: before any change that reaches the disk. After it, no change of this thread reaches the disk.
 #[cfg(test)]
 pub(crate) mod power {
     use std::cell::Cell;
@@ -144,15 +140,14 @@ pub(crate) mod power {
         static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
     }
 
-    /// Does `work` until so many things have reached the disk. Gives what came of it
-    /// and whether the power was cut.
+    /// Runs `work` until `things` changes have reached the disk. Returns its result and whether the power was cut.
     pub(crate) fn with<T>(things: u32, work: impl FnOnce() -> T) -> (T, bool) {
         LEFT.set(Some(things));
         let result = work();
         (result, LEFT.take() == Some(0))
     }
 
-    /// One more thing is about to reach the disk.
+    /// Another change is about to reach the disk.
     pub(crate) fn step() -> io::Result<()> {
         match LEFT.get() {
             None => Ok(()),

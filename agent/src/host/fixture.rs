@@ -11,11 +11,11 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::host::command::{Command, Host, Runner};
 
-/// A network namespace of the kernel that is gone when this is dropped.
+/// A network namespace of the kernel, which is deleted on drop.
 pub struct Namespace(pub String);
 
 impl Namespace {
-    /// A new one whose name begins with this process. Making one needs root, and a test that cannot have it fails.
+    /// A new namespace. Its name begins with this process. It requires root, and the test fails without.
     pub fn new(name: &str) -> Self {
         assert!(nix::unistd::geteuid().is_root(), "this test makes network namespaces, which needs root");
         let namespace = Self(format!("kaas-test-{}-{name}", std::process::id()));
@@ -23,7 +23,7 @@ impl Namespace {
         namespace
     }
 
-    /// Runs in the namespace, on a thread of its own.
+    /// Runs `work` in the namespace, on a separate thread.
     pub fn spawn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         let file = File::open(Path::new("/run/netns").join(&self.0)).unwrap();
         thread::spawn(move || {
@@ -32,7 +32,7 @@ impl Namespace {
         })
     }
 
-    /// Runs in the namespace, to the end.
+    /// Runs `work` in the namespace, to its end.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         self.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
@@ -50,8 +50,8 @@ impl Drop for Namespace {
     }
 }
 
-/// A file system that has hardly any room, mounted for the thread that made it and those that it starts until this is
-/// dropped.
+/// A file system with little space. It is mounted for the thread that made it and the threads that it starts, until
+/// this is dropped.
 pub struct SmallFileSystem(PathBuf);
 
 impl Drop for SmallFileSystem {
@@ -60,7 +60,7 @@ impl Drop for SmallFileSystem {
     }
 }
 
-/// Mounts one.
+/// Mounts a small file system.
 pub fn small_file_system(point: &Path) -> SmallFileSystem {
     unshare(CloneFlags::CLONE_NEWNS).expect("this test needs root");
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -70,7 +70,7 @@ pub fn small_file_system(point: &Path) -> SmallFileSystem {
     SmallFileSystem(point.to_owned())
 }
 
-/// Fails a test that hangs, instead of waiting for ever.
+/// Fails a test that hangs, instead of waiting forever.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(600);
     while !holds() {

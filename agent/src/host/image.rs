@@ -11,7 +11,7 @@ use crate::host::files;
 /// Reads the description below `root` (`/` outside of tests).
 ///
 /// # Errors
-/// It is missing or not understood: this is no appliance image.
+/// It is missing or cannot be parsed: this is no appliance image.
 pub fn read(root: &Path) -> anyhow::Result<ImageFacts> {
     let path = files::below(root, PATH);
     let text = fs::read(&path).with_context(|| format!("reading the image's description {}", path.display()))?;
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_system_without_a_description_is_named() {
+    fn system_without_a_description_is_an_error() {
         let error = read(Path::new("/nonexistent")).unwrap_err().to_string();
         assert!(error.contains("/nonexistent/usr/lib/kaas/image.json"), "{error}");
     }

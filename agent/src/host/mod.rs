@@ -1,6 +1,7 @@
-//! What the node stands on: programs, files, disks, the system bus, and what carries it.
+//! The base of the node: programs, files, disks, the system bus, and the platform.
 //!
-//! Knows nothing of clusters, of the configuration or of other nodes. Everything may call it; it calls nothing above.
+//! This room does not depend on clusters, the configuration or other nodes. All rooms may use it, and it uses none of
+//! them.
 
 pub mod at_once;
 pub mod bus;

@@ -1,15 +1,15 @@
-//! Tables of nftables that nobody else touches, each with one keeper.
+//! Tables of nftables that no other program changes. Each has one owner.
 
 use std::fmt::Display;
 
 use crate::host::command::{self, Command, Runner};
 
-/// A table and its keeper's memory of it.
+/// A table and its owner's memory of it.
 #[derive(Debug)]
 pub struct Table {
     family: &'static str,
     name: &'static str,
-    /// What the table was laid from, and how the kernel listed it then: a listing is not written the way the input was.
+    /// The table's input, and the kernel's listing after that: a listing differs from the input.
     laid: Option<(String, Vec<u8>)>,
 }
 
@@ -19,10 +19,10 @@ impl Table {
         Self { family, name, laid: None }
     }
 
-    /// Sees to it that the table holds these sets and chains and nothing else, and says whether it had to be laid.
+    /// Makes the table contain these sets and chains and nothing else. True if it had to be written.
     ///
     /// # Errors
-    /// When `nft` fails; the table is as before then, the change being one transaction.
+    /// `nft` fails. The table has not changed then, because the change is one transaction.
     pub fn ensure(&mut self, runner: &dyn Runner, content: &str) -> Result<bool, command::Error> {
         if let Some((wanted, listing)) = &self.laid
             && wanted == content
@@ -31,7 +31,7 @@ impl Table {
             return Ok(false);
         }
         let Self { family, name, .. } = self;
-        // Added first: what is not there cannot be deleted.
+        // Added first, because a missing table cannot be deleted.
         let input =
             format!("add table {family} {name}\ndelete table {family} {name}\ntable {family} {name} {{\n{content}}}\n");
         runner.run(&Command::new("nft").args(["-f", "-"]).input(input))?;
@@ -57,7 +57,7 @@ mod tests {
     use crate::host::fixture::Namespace;
 
     #[test]
-    fn a_table_is_laid_once_mended_and_never_taken_away_by_what_fails() {
+    fn table_is_written_once_and_survives_failures() {
         let namespace = Namespace::new("nft");
         namespace.run(|| {
             let nft = |arguments: &[&str]| Host.run(&Command::new("nft").args(arguments)).unwrap();
@@ -67,7 +67,7 @@ mod tests {
             assert!(table.ensure(&Host, good).unwrap());
             assert!(!table.ensure(&Host, good).unwrap());
             let listing = nft(&["list", "ruleset"]);
-            // What nft does not understand, and what the kernel does not take.
+            // Input that nft cannot parse, and input that the kernel rejects.
             for bad in ["\tchain c { nonsense }\n", "\tchain c {\n\t\tjump nowhere\n\t}\n"] {
                 table.ensure(&Host, bad).unwrap_err();
                 assert_eq!(nft(&["list", "ruleset"]), listing, "{bad}");

@@ -1,6 +1,5 @@
-//! What this node runs on: a virtual machine or, in the lab, a system
-//! container. The one place that knows what a container lacks; nothing else
-//! asks. It knows nothing of clusters, configuration or what disks hold.
+//! The platform of this node: a virtual machine or, in the lab, a system container. Only this module knows the limits
+//! of a container. It does not depend on clusters, configuration or the content of disks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,8 +13,8 @@ use uuid::Uuid;
 
 use crate::host::files;
 
-/// What the kernel image tells of where it was loaded from: systemd-stub(7), in
-/// the vendor namespace of the Boot Loader Interface.
+/// The variable in which the kernel image reports where it was loaded from: systemd-stub(7), in the vendor namespace of
+/// the Boot Loader Interface.
 const LOADED_FROM: &str = "/sys/firmware/efi/efivars/LoaderDevicePartUUID-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +31,7 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// Looks at the system whose `/sys`, `/dev` and `/run` are below `root`
-    /// (`/` outside of tests).
+    /// Detects the platform of the system whose `/sys`, `/dev` and `/run` are below `root` (`/` outside of tests).
     ///
     /// # Errors
     /// The container engine's file exists but cannot be read or understood.
@@ -44,7 +42,7 @@ impl Platform {
                 let container: Container = serde_json::from_slice(&text)
                     .map_err(|error| anyhow::anyhow!("reading the platform from {}: {error}", path.display()))?;
                 let dmi = container.dmi.clone();
-                // Engines of before show no DMI.
+                // Earlier engines show no DMI.
                 let dmi = dmi.unwrap_or(Dmi { product_uuid: container.bios_uuid.to_string(), ..Dmi::default() });
                 (Carrier::Container(Box::new(container)), dmi)
             }
@@ -69,47 +67,46 @@ impl Platform {
         Ok(Self { root: root.to_owned(), carrier, bios_uuid })
     }
 
-    /// The directory below which `/sys`, `/dev`, `/run` and `/data` are found.
+    /// The directory that contains `/sys`, `/dev`, `/run` and `/data`.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A path of the running system: `path` is absolute.
+    /// An absolute `path` of the running system.
     pub fn path(&self, path: &str) -> PathBuf {
         files::below(&self.root, path)
     }
 
-    /// Whether this is a system container: no kernel, modules or firmware of its own.
+    /// Whether this is a system container, without its own kernel, modules and firmware.
     pub fn is_container(&self) -> bool {
         matches!(self.carrier, Carrier::Container(_))
     }
 
-    /// Whether the clock is this node's own. A container's is its host's.
+    /// Whether the node may set the clock. A container's clock is its host's.
     pub fn sets_clock(&self) -> bool {
         !self.is_container()
     }
 
-    /// Whether the firmware names VMware as its maker. The backdoor code asks
-    /// the processor as well before it talks to the hypervisor.
+    /// Whether the firmware's vendor is VMware. The backdoor code also checks the processor before it calls the
+    /// hypervisor.
     pub fn is_vmware(&self) -> bool {
         matches!(self.carrier, Carrier::Machine { vmware: true })
     }
 
-    /// The UUID that tells this VM from its clones and successors; none if the
-    /// hypervisor gives none.
+    /// The UUID that identifies this VM among its clones and successors. `None` if the hypervisor gives none.
     pub fn bios_uuid(&self) -> Option<BiosUuid> {
         self.bios_uuid
     }
 
-    /// Where an ISO with the OVF environment may be: the optical drives, in
-    /// the kernel's order, or the container engine's image.
+    /// Devices that may have an ISO with the OVF environment: the optical drives in the kernel's order, or the
+    /// container engine's image.
     ///
     /// # Errors
     /// `/sys` cannot be listed.
     pub fn environment_media(&self) -> io::Result<Vec<PathBuf>> {
         match &self.carrier {
             Carrier::Container(container) => {
-                // The engine may put a medium in while the node runs.
+                // The engine may insert a medium while the node runs.
                 let cdrom = match Self::detect(&self.root) {
                     Ok(Self { carrier: Carrier::Container(now), .. }) => now.cdrom,
                     _ => container.cdrom.clone(),
@@ -124,7 +121,7 @@ impl Platform {
         }
     }
 
-    /// Those of [`Platform::environment_media`] that can be ejected: a container has no drive.
+    /// The ejectable ones of [`Platform::environment_media`]. A container has no drive.
     ///
     /// # Errors
     /// `/sys` cannot be listed.
@@ -132,10 +129,10 @@ impl Platform {
         if self.is_container() { Ok(Vec::new()) } else { self.environment_media() }
     }
 
-    /// Whole disks that could be the data disk, in name order: all but the one
-    /// that carries `system_root`, the one that the kernel was loaded from,
-    /// optical drives, removable media and devices made by software. They appear some time after the kernel has
-    /// started.
+    /// Disks that may be the data disk, in name order. They appear some time after the kernel has started.
+    ///
+    /// The disk with `system_root`, the disk that the kernel was loaded from, optical drives, removable media and
+    /// software devices are left out.
     ///
     /// # Errors
     /// `/sys` cannot be listed.
@@ -152,7 +149,7 @@ impl Platform {
         }
     }
 
-    /// The kubelet's cgroup root, where it does not have the hierarchy to itself.
+    /// The kubelet's cgroup root, if it does not have the complete hierarchy.
     pub fn cgroup_root(&self) -> Option<&str> {
         match &self.carrier {
             Carrier::Container(container) => container.cgroup_root.as_deref(),
@@ -160,7 +157,7 @@ impl Platform {
         }
     }
 
-    /// Memory that the kernel manages, in bytes; none if the kernel does not say it.
+    /// Memory that the kernel manages, in bytes. `None` if the kernel does not report it.
     pub fn memory(&self) -> Option<u64> {
         // proc_meminfo(5): `MemTotal:       16384 kB`, where kB are KiB.
         let text = fs::read_to_string(self.path("/proc/meminfo")).ok()?;
@@ -184,14 +181,15 @@ impl Platform {
         }
     }
 
-    /// The directory of a block device in `/sys`, by its node.
+    /// The directory of a block device in `/sys`, by its device node.
     pub fn sys_block(&self, device: &Path) -> PathBuf {
-        // By-id links are followed: sysfs knows kernel names only.
+        // By-id links are followed, because sysfs has kernel names only.
         let device = device.canonicalize().unwrap_or_else(|_| device.to_owned());
         self.path("/sys/class/block").join(device.file_name().unwrap_or_default())
     }
 
-    /// Where a container engine wants to read the node's fingerprints; none where there is none, or an engine of before.
+    /// The file for the node's fingerprints that a container engine reads. `None` without an engine, or with an earlier
+    /// one.
     pub fn fingerprints_file(&self) -> Option<PathBuf> {
         match &self.carrier {
             Carrier::Container(container) => container.fingerprints.as_deref().map(|path| self.device(path)),
@@ -199,7 +197,7 @@ impl Platform {
         }
     }
 
-    /// Where a container engine wants to read what the node says of itself, as above.
+    /// The file for the node's statement that a container engine reads. `None` as above.
     pub fn statement_file(&self) -> Option<PathBuf> {
         match &self.carrier {
             Carrier::Container(container) => container.statement.as_deref().map(|path| self.device(path)),
@@ -231,11 +229,10 @@ impl Platform {
         made_by_hardware && whole && !name.starts_with("sr") && number("removable") == 0 && number("size") > 0
     }
 
-    /// The disk with the EFI system partition that the kernel image came from.
-    /// Usually the system disk; another one where the firmware cannot read that.
+    /// The disk with the EFI system partition that the kernel image came from. Usually this is the system disk, but
+    /// another one if the firmware cannot read that.
     fn loaded_from(&self) -> Option<String> {
-        // UEFI 2.10, 8.2: four bytes of attributes as efivarfs shows them, then
-        // here UTF-16 with a final zero.
+        // UEFI 2.10, 8.2: four bytes of attributes, as efivarfs shows them, then here UTF-16 with a final zero.
         let variable = fs::read(self.path(LOADED_FROM)).ok()?;
         let units: Vec<u16> =
             variable.get(4..)?.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
@@ -246,8 +243,7 @@ impl Platform {
         Some(directory.parent()?.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// The disks that carry a file system with this device number: through
-    /// dm-verity and partitions down to whole disks.
+    /// The disks below a file system with this device number: through dm-verity and partitions down to whole disks.
     fn disks_below(&self, device: u64) -> BTreeSet<String> {
         let number = format!("{}:{}", nix::sys::stat::major(device), nix::sys::stat::minor(device));
         let mut found = BTreeSet::new();
@@ -298,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn candidates_leave_out_the_system_disk_below_verity_and_all_that_is_no_plain_disk() {
+    fn candidates_exclude_system_disk_and_special_devices() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         for name in ["sda", "sdb", "sdaa"] {
@@ -312,7 +308,7 @@ mod tests {
         write(root, "/sys/devices/pci0/sda/sda2/partition", "2");
         fs::create_dir_all(below(root, "/sys/devices/pci0/sda/sda2/device")).unwrap();
         class(root, "sda2", "/sys/devices/pci0/sda/sda2");
-        // The verity device that carries this very directory's file system.
+        // The verity device with the file system of this directory.
         let slaves = below(root, "/sys/devices/virtual/dm-0/slaves");
         fs::create_dir_all(&slaves).unwrap();
         symlink(below(root, "/sys/devices/pci0/sda/sda2"), slaves.join("sda2")).unwrap();
@@ -328,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_that_the_kernel_was_loaded_from_is_no_candidate() {
+    fn disk_with_the_loaded_kernel_is_no_candidate() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         for name in ["sda", "sdb"] {
@@ -352,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_known_by_its_firmware() {
+    fn machine_is_detected_by_its_firmware() {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), "/sys/class/dmi/id/sys_vendor", "VMware, Inc.\n");
         write(directory.path(), "/sys/class/dmi/id/product_uuid", "420f1a2b-0000-4000-8000-000000000001\n");
@@ -364,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vmware_guest_reads_its_serial_number() {
+    fn vmware_guest_reads_its_serial_number() {
         let directory = tempfile::tempdir().unwrap();
         let vm = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_0001);
         for dmi in [Dmi::of_vmware(vm, false), Dmi::of_vmware(vm, true)] {
@@ -380,9 +376,9 @@ mod tests {
         }
     }
 
-    /// What the lab writes: an agent of before reads `bios_uuid` alone.
+    /// The file that the lab writes. Earlier agents read only `bios_uuid`.
     #[test]
-    fn a_container_reads_the_serial_number_as_a_vm_does() {
+    fn container_reads_the_serial_number_like_a_vm() {
         let directory = tempfile::tempdir().unwrap();
         let vm = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_0001);
         let dmi = serde_json::to_value(Dmi::of_vmware(vm, false)).unwrap();
@@ -397,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_says_what_it_was_given() {
+    fn container_has_its_configured_values() {
         let directory = tempfile::tempdir().unwrap();
         let container = Container {
             cdrom: Some("/run/host/kaas/cdrom.iso".into()),
@@ -421,7 +417,7 @@ mod tests {
         assert_eq!(platform.data_disk_candidates(directory.path()).unwrap(), [directory.path().join("dev/loop7")]);
         assert_eq!(platform.environment_media().unwrap(), [directory.path().join("run/host/kaas/cdrom.iso")]);
 
-        // A medium is taken out and put in while the node runs.
+        // A medium is removed and inserted while the node runs.
         for cdrom in [None, Some("/run/host/kaas/other.iso".into())] {
             let container = Container { cdrom, ..container.clone() };
             write(directory.path(), CONTAINER_FILE, &serde_json::to_string(&container).unwrap());

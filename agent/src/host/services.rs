@@ -1,5 +1,4 @@
-//! systemd's units over D-Bus (`org.freedesktop.systemd1`). Knows nothing of
-//! what the units do.
+//! systemd's units over D-Bus (`org.freedesktop.systemd1`). This module does not depend on what the units do.
 
 use std::time::Duration;
 
@@ -14,25 +13,24 @@ const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
 const UNIT_OF_SERVICE: &str = "org.freedesktop.systemd1.Service";
 
-/// So many failed starts are no accident.
+/// This many failed starts are no accident.
 pub const FAILED_STARTS: u32 = 5;
 
-/// A service that has started again within this time has not recovered. Reading a large etcd takes minutes.
+/// A service that has restarted within this time has not recovered. Reading a large etcd takes minutes.
 const LATELY: Duration = Duration::from_secs(5 * 60);
 
-/// The agent's own unit. What is saved for it is taken up at its start: its plan
-/// is decided and done anew.
+/// The agent's own unit. At its start the agent reads the saved state, decides its plan again and runs it.
 pub const AGENT: &str = "kaas-agent.service";
 
-/// What a failed [`restart_agent`] means.
+/// The context of a failed [`restart_agent`].
 pub const NOT_TAKEN_UP: &str = "the change is saved, but the agent could not be restarted to take it up";
 
-/// Restarts the agent, so that it takes up what was saved for it.
+/// Restarts the agent, so that it reads the saved changes.
 pub fn restart_agent() -> anyhow::Result<()> {
     restart(AGENT)
 }
 
-/// Stops a unit and starts it again, or just starts it.
+/// Restarts a unit, or starts it if it is stopped.
 ///
 /// # Errors
 /// systemd does not know the unit or does not answer.
@@ -40,11 +38,11 @@ pub fn restart(unit: &str) -> anyhow::Result<()> {
     Services::new(&bus::system()?).restart(unit)
 }
 
-/// Writes to the data disk what the agent may be about to write, too: while that is
-/// stopped. Then the system restarts; `then` says what that start will do.
+/// Stops the agent, which may write to the data disk too, and runs `write`. Then it restarts the system. `then`
+/// describes the effect of that start.
 ///
 /// # Errors
-/// `write`'s, with the agent started again; or the system does not restart.
+/// The error of `write`, after the agent was started again; or the system does not restart.
 pub fn write_and_reboot(
     runner: &dyn Runner,
     write: impl FnOnce() -> anyhow::Result<()>,
@@ -73,8 +71,8 @@ impl<'a> Services<'a> {
         Self { bus }
     }
 
-    /// Starts a unit and says whether it was not running. Does not wait for
-    /// it: a service that restarts until a peer is there is not a failure.
+    /// Starts a unit. True if it was not running. Does not wait for it: a service that restarts until a peer exists has
+    /// not failed.
     ///
     /// # Errors
     /// systemd does not know the unit or does not answer.
@@ -86,13 +84,12 @@ impl<'a> Services<'a> {
         Ok(true)
     }
 
-    /// Stops a unit and starts it again, or just starts it.
+    /// Restarts a unit, or starts it if it is stopped.
     pub fn restart(&self, unit: &str) -> anyhow::Result<()> {
         self.job("RestartUnit", unit)
     }
 
-    /// Starts a unit, or restarts it because what it read has `changed`.
-    /// Says whether it did either.
+    /// Starts a unit, or restarts it if its files have `changed`. True if it did either.
     pub fn start_with(&self, unit: &str, changed: bool) -> anyhow::Result<bool> {
         if self.start(unit)? {
             return Ok(true);
@@ -103,10 +100,10 @@ impl<'a> Services<'a> {
         Ok(changed)
     }
 
-    /// Stops a unit and waits until it is stopped, at most `timeout`.
+    /// Stops a unit and waits until it has stopped, at most `timeout`.
     ///
     /// # Errors
-    /// systemd does not answer, or the unit is still there then.
+    /// systemd does not answer, or the unit still runs after `timeout`.
     pub fn stop(&self, unit: &str, timeout: Duration) -> anyhow::Result<()> {
         if matches!(self.state(unit)?.as_str(), "inactive" | "failed") {
             return Ok(());
@@ -127,8 +124,9 @@ impl<'a> Services<'a> {
         self.bus.property(SERVICE, self.path(unit)?.as_str(), UNIT, "ActiveState")
     }
 
-    /// Whether a service seems to end at each start: systemd has started it again [`FAILED_STARTS`] times, and less than five
-    /// minutes ago. systemd counts since the last start by hand, not in a row: a service that works may have failed months ago.
+    /// Whether a service seems to end at each start: systemd has restarted it [`FAILED_STARTS`] times, and less than
+    /// five minutes ago. The count is since the last manual start, not in succession: a working service may have failed
+    /// months ago.
     ///
     /// # Errors
     /// systemd does not know the service or does not answer.
@@ -142,7 +140,7 @@ impl<'a> Services<'a> {
         Ok(restarts >= FAILED_STARTS && now < Duration::from_micros(started) + LATELY)
     }
 
-    /// Forgets how often systemd has started a unit again.
+    /// Resets systemd's restart counter of a unit.
     ///
     /// # Errors
     /// systemd does not know the unit or does not answer.
@@ -150,7 +148,7 @@ impl<'a> Services<'a> {
         self.bus.call(SERVICE, PATH, MANAGER, "ResetFailedUnit", &(unit,)).with_context(|| format!("resetting {unit}"))
     }
 
-    /// Restarts the system. systemd alone does it: programs may not be readable.
+    /// Restarts the system. Only systemd is involved, because programs may be unreadable.
     ///
     /// # Errors
     /// systemd does not answer, or the system shuts down already.

@@ -1,11 +1,11 @@
-//! Certificates and keys in PEM, as the TLS library takes them.
+//! Certificates and keys in PEM, as the TLS library accepts them.
 
 use anyhow::Context as _;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{Error, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// All certificates of a text, in order; other things in it are passed over.
+/// All certificates of a text, in order. Other content is skipped.
 pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect()
 }
@@ -13,19 +13,19 @@ pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
 /// The first private key of a text: PKCS #8, PKCS #1 or SEC 1.
 ///
 /// # Errors
-/// There is none, or it cannot be understood.
+/// The text has no key, or the key cannot be parsed.
 pub fn key(pem: &str) -> Result<PrivateKeyDer<'static>, Error> {
     PrivateKeyDer::from_pem_slice(pem.as_bytes())
 }
 
-/// Trust in the authorities of a text and in nobody else.
+/// Trusts exactly the CAs of a text.
 ///
 /// # Errors
-/// One of them cannot be understood, or is no authority.
+/// One of them cannot be parsed, or is no CA.
 pub fn trust_in(authorities: &str) -> anyhow::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    for authority in certificates(authorities).context("reading the authority")? {
-        roots.add(authority).context("trusting the authority")?;
+    for authority in certificates(authorities).context("reading the CA")? {
+        roots.add(authority).context("trusting the CA")?;
     }
     Ok(roots)
 }
@@ -51,11 +51,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_damaged_is_said() {
+    fn missing_and_damaged_content_is_reported() {
         let (certificate, _) = certified();
         assert!(certificates("").unwrap().is_empty());
         assert!(key(&certificate).is_err());
         let damaged = certificate.replacen("MII", "***", 1);
-        assert!(trust_in(&damaged).unwrap_err().to_string().contains("reading the authority"));
+        assert!(trust_in(&damaged).unwrap_err().to_string().contains("reading the CA"));
     }
 }

@@ -1,5 +1,5 @@
-//! What a node without a data disk keeps until its VM is gone: a directory of the scratch partition, mounted where other
-//! nodes have their data disk, so that everything above finds its files in the same places.
+//! The state of a node without a data disk, which exists as long as its VM. It is a directory of the scratch partition. It
+//! is mounted in the place of a data disk, so that higher rooms find the files in the same places.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -15,25 +15,25 @@ use crate::host::disk::is_mounted;
 use crate::host::files;
 use crate::host::platform::Platform;
 
-/// Directories that a data disk is given when it is prepared, with their modes.
+/// Directories that the preparation creates on a data disk, with their modes.
 const MADE: [(&str, u32); 2] = [("kaas", 0o700), ("ssh", 0o700)];
 
-/// Says that it is to be erased at the next start.
+/// The mark that the state must be erased at the next start.
 const ERASED: &str = "erase";
 
 const CONFIG: &str = "kaas/config.json";
 const CONFIG_COPY: &str = "kaas/config-copy.json";
 
-/// Whether an earlier boot has kept a configuration.
+/// Whether an earlier boot has saved a configuration.
 pub fn has_config(platform: &Platform) -> bool {
     [CONFIG, CONFIG_COPY].iter().any(|config| platform.path(paths::KEPT).join(config).exists())
 }
 
-/// Marks it as to be erased at the next start: until then it is in use. Where there is no room for a file, the configuration
-/// becomes the mark: it is erased with all else.
+/// Marks the state to be erased at the next start, because it is in use until then. If there is no space for a file,
+/// the configuration becomes the mark. It is erased with the rest.
 ///
 /// # Errors
-/// The file system's.
+/// The error of the file system.
 pub fn mark(platform: &Platform) -> io::Result<()> {
     let kept = platform.path(paths::KEPT);
     let mark = kept.join(ERASED);
@@ -49,10 +49,10 @@ pub fn is_marked(platform: &Platform) -> bool {
     platform.path(paths::KEPT).join(ERASED).exists()
 }
 
-/// Erases it, the mark last. Nothing of it may be mounted.
+/// Erases the state, and the mark last. None of it may be mounted.
 ///
 /// # Errors
-/// The file system's; doing it again goes on.
+/// The error of the file system. Another call continues.
 pub fn erase(platform: &Platform) -> io::Result<()> {
     let kept = platform.path(paths::KEPT);
     for entry in fs::read_dir(&kept)? {
@@ -64,17 +64,17 @@ pub fn erase(platform: &Platform) -> io::Result<()> {
     files::remove(&kept.join(ERASED)).map(drop)
 }
 
-/// Mounts it; what is mounted already stays. Says whether anything was mounted.
+/// Mounts the state. Existing mounts stay. True if anything was mounted.
 ///
 /// # Errors
-/// A finding that says what failed; mounts made until then remain.
+/// A finding with the failure. Earlier mounts remain.
 pub fn mount(platform: &Platform) -> Result<bool, Finding> {
     let (kept, data) = (platform.path(paths::KEPT), platform.path(paths::DATA));
     let failed = |attempt: String, error: io::Error| {
         codes::DISK_FAILED.finding(
             paths::KEPT,
             format!("{attempt}: {error}"),
-            "Power the VM off and on; if it stays, deploy it anew: a worker holds nothing that must outlive it",
+            "Power the VM off and on; if it stays, deploy it again: a worker holds nothing that must outlive it",
         )
     };
     let mut changed = false;
@@ -112,11 +112,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_found_where_a_data_disk_would_have_it() {
+    fn state_is_mounted_in_a_data_disks_place() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().to_owned();
         fs::create_dir_all(path.join("var/lib/kubelet")).unwrap();
-        // Mounts of its own, which need root.
+        // A separate mount namespace, which requires root.
         let kept = std::thread::spawn(move || {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
             nix::mount::mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
@@ -143,17 +143,17 @@ mod tests {
     }
 
     #[test]
-    fn a_full_one_is_marked_and_erased_all_the_same() {
+    fn full_state_can_be_marked_and_erased() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().to_owned();
         fs::create_dir_all(path.join("var/lib/kaas")).unwrap();
-        // A mount of its own, which needs root.
+        // A separate mount namespace, which requires root.
         let full = std::thread::spawn(move || {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
             nix::mount::mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
                 .unwrap();
             let kept = path.join("var/lib/kaas");
-            // Room for two directories and a file.
+            // Space for two directories and a file.
             nix::mount::mount(None::<&str>, &kept, Some("tmpfs"), MsFlags::empty(), Some("nr_inodes=3")).unwrap();
             fs::create_dir(kept.join("kaas")).unwrap();
             fs::write(kept.join("kaas/config.json"), "{}").unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_erased_one_is_gone_and_one_that_was_cut_off_is_still_to_be_erased() {
+    fn erasure_removes_configuration_and_mark() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("var/lib/kaas/kaas")).unwrap();
         fs::write(root.path().join("var/lib/kaas/kaas/config.json"), "{}").unwrap();

@@ -1,6 +1,6 @@
-//! From the OVF environment to a configuration: what people filled in is read, checked and reported whole.
+//! Reads, checks and reports the OVF environment as a whole, and makes a configuration of it.
 //!
-//! Changes nothing on the node. Calls [`crate::host`] alone.
+//! This room changes nothing on the node. It uses only [`crate::host`].
 
 pub mod config;
 pub mod environment;

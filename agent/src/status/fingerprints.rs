@@ -1,5 +1,5 @@
-//! Shows the node's fingerprints where its hypervisor has them read: in guestinfo, or in the file that a container engine
-//! names. Every program in a VM can write guestinfo, so what stands there is looked at again and again.
+//! Shows the node's fingerprints through its hypervisor: in guestinfo, or in the file that a container engine names.
+//! Every program in a VM can write guestinfo, so the agent checks its content again and again.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use crate::host::files;
 use crate::host::vmware::backdoor::Port;
 use crate::intake::environment::guestinfo::GuestInfo;
 
-/// Where they are shown, and what was shown there last.
+/// The places where they are shown, and the last ones shown.
 pub(super) struct FingerprintPublisher<P> {
     guestinfo: Option<GuestInfo<P>>,
     file: Option<PathBuf>,
@@ -29,7 +29,7 @@ impl<P: Port> FingerprintPublisher<P> {
         self.guestinfo.as_mut()
     }
 
-    /// Sees to it that these are shown. Says whether somebody has shown others since the agent has started.
+    /// Shows the fingerprints. True if another program has overwritten them since the agent has started.
     pub(super) fn show(&mut self, fingerprints: Fingerprints) -> anyhow::Result<bool> {
         let text = fingerprints.to_string();
         let mut stood = true;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_written_is_written_over_and_told() {
+    fn foreign_fingerprints_are_overwritten_and_reported() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("fingerprints.json");
         let mut shown = FingerprintPublisher::new(Some(GuestInfo::new(Hypervisor::default())), Some(file.clone()));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hypervisor_that_takes_nothing_is_an_error() {
+    fn hypervisor_that_refuses_writes_is_an_error() {
         let mut closed = Hypervisor::with("x", "y");
         closed.writable = false;
         let mut shown = FingerprintPublisher::new(Some(GuestInfo::new(closed)), None);

@@ -1,8 +1,8 @@
-//! How the node is, for everybody to read: one document in a file, for programs and for `kaas-agent status`. The console
-//! page, systemd's status line, the journal and guestinfo are made from it.
+//! The node's status: one document in a file, for programs and for `kaas-agent status`. The console page, systemd's
+//! status line, the journal and guestinfo are made from it.
 //!
-//! Everything above reports here through a [`Reporter`]; nothing here decides or changes anything on the node. Calls
-//! [`crate::host`], the status in guestinfo of [`crate::intake`], and types of [`crate::cluster`].
+//! All higher rooms report here through a [`Reporter`]. This room decides nothing and changes nothing on the node. It
+//! uses [`crate::host`], the status in guestinfo of [`crate::intake`], and types of [`crate::cluster`].
 
 mod console;
 mod fingerprints;
@@ -31,7 +31,7 @@ use crate::host::files;
 
 pub use reporter::Reporter;
 
-/// Where the document is kept: in memory, it is about this boot.
+/// File with the document. It is in memory, because it is about this boot.
 pub const PATH: &str = "/run/kaas/status.json";
 
 /// The plan's progress.
@@ -39,21 +39,21 @@ pub const PATH: &str = "/run/kaas/status.json";
 pub struct Work {
     /// The step under way, counted from 1.
     pub number: usize,
-    /// How many steps there are.
+    /// The number of steps.
     pub total: usize,
     /// The step in words.
     pub step: String,
-    /// What it waits for, or why it failed and will be tried again.
+    /// The event that the step waits for, or the failure after which it will be tried again.
     pub waiting: Option<String>,
 }
 
-/// The health of what runs, as last looked at.
+/// The health of the services at the last look.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// Whether the API server on this node serves; on a worker, whether that of its cluster does.
+    /// Whether the API server on this node is ready; on a worker, whether the cluster's is.
     pub api: bool,
-    /// The cluster's nodes as the API lists them, on a worker and where the list cannot be read it alone; none if it could not be
-    /// asked.
+    /// The cluster's nodes in the API. Only this node on a worker, or if the list cannot be read. `None` if the API
+    /// could not be asked.
     pub nodes: Option<Vec<Node>>,
     /// The etcd members, in list order.
     pub etcd: Vec<Member>,
@@ -64,32 +64,32 @@ pub struct Health {
 /// An etcd member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// The control node's name.
+    /// The name of the control-plane node.
     pub name: String,
     pub healthy: bool,
 }
 
-/// When things were reached, in seconds since the system's first process started.
+/// When the boot reached certain states, in seconds since the system's first process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
-    /// The agent knew what to do, or what is wrong.
+    /// The agent had a plan or reported an error.
     pub verdict: Option<u64>,
     /// etcd had a quorum.
     pub etcd: Option<u64>,
-    /// The API on this node served.
+    /// The API on this node was ready.
     pub api: Option<u64>,
-    /// Kubernetes called this node ready.
+    /// Kubernetes reported this node as ready.
     pub ready: Option<u64>,
-    /// The plan was done.
+    /// The last step had run.
     pub done: Option<u64>,
 }
 
-/// The document.
+/// The status document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The image's name, version and publisher.
     pub image: String,
-    /// What this node is in its cluster, once known.
+    /// This node's role, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// This node's name, once known.
@@ -98,36 +98,37 @@ pub struct Status {
     pub address: Option<std::net::Ipv4Addr>,
     /// The cluster's name, once known.
     pub cluster: Option<String>,
-    /// How far this boot has come.
+    /// The phase of this boot.
     pub phase: Phase,
-    /// How many times in succession what is under way was refused; what this process has seen.
+    /// How many times in succession the current step was refused in this process.
     #[serde(skip)]
     pub refusals: u32,
     /// The public half of the token that this worker has tried to join with since the agent's start.
     #[serde(skip)]
     pub token: Option<String>,
-    /// What tells the key from others that this worker has asked a certificate for, or has joined with, since the agent's start.
+    /// Identifies the key that this worker has requested a certificate for, or has joined with, since the agent's
+    /// start.
     #[serde(skip)]
     pub key: Option<String>,
     /// The plan's progress, once there is a plan.
     pub work: Option<Work>,
-    /// What is wrong, or worth knowing.
+    /// The present findings.
     pub findings: Findings,
-    /// The health of what runs, once something does.
+    /// The health of the services, after they have started.
     pub health: Option<Health>,
     /// The node's certificates, once it has some.
     #[serde(default)]
     pub certificates: Vec<Certificate>,
-    /// What the cluster and this node's endpoint are known by, once there are authorities.
+    /// The fingerprints of the cluster's CA and of this node's endpoint, once they exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprints: Option<Fingerprints>,
-    /// The swap that is under way, or not committed yet.
+    /// The image swap that is under way, or not committed yet.
     #[serde(default)]
     pub swap: Option<SwapState>,
-    /// The evacuation that was asked for since power-on.
+    /// The evacuation that was requested since power-on.
     #[serde(default)]
     pub evacuation: Option<EvacuationState>,
-    /// When things were reached.
+    /// When the boot reached certain states.
     pub times: Times,
 }
 
@@ -135,20 +136,19 @@ impl Status {
     /// Reads the document below `root` (`/` outside of tests).
     ///
     /// # Errors
-    /// There is none (`NotFound`): the agent has not run since power-on; or it is damaged.
+    /// The document is missing (`NotFound`), because the agent has not run since power-on, or it is damaged.
     pub fn read(root: &Path) -> io::Result<Self> {
         serde_json::from_slice(&fs::read(files::below(root, PATH))?).map_err(io::Error::from)
     }
 
-    /// Whether this node does its part of the cluster: its API serves and
-    /// Kubernetes calls it ready.
+    /// Whether the API of this node is ready, and Kubernetes reports the node as ready.
     pub fn is_ready(&self) -> bool {
         self.health.as_ref().is_some_and(|health| {
             health.api && health.nodes.iter().flatten().any(|node| Some(&node.name) == self.node.as_ref() && node.ready)
         })
     }
 
-    /// What is known of the API on a node of this role, as a row's name.
+    /// The page's name for the API on a node of this role.
     pub fn api_row(&self) -> &'static str {
         match self.role {
             Some(Role::Worker) => "Kubernetes API",
@@ -161,7 +161,7 @@ impl Status {
         page::page(self)
     }
 
-    /// One line that says what matters most now. Others may have chosen words of it.
+    /// One line with the most important fact. Parts of it may come from other machines.
     pub fn summary(&self) -> String {
         codes::plain(self.in_words())
     }
@@ -185,14 +185,14 @@ impl Status {
     }
 }
 
-/// Seconds since the system's first process started: in a container its own
-/// start, not the host's (proc(5), `starttime`).
+/// Seconds since the system's first process started: in a container its own start, not the host's (proc(5),
+/// `starttime`).
 pub fn since_power_on() -> Option<u64> {
     let first = fs::read_to_string("/proc/1/stat").ok()?;
     let started: f64 = first.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()?;
     let up: f64 = fs::read_to_string("/proc/uptime").ok()?.split_ascii_whitespace().next()?.parse().ok()?;
     let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
-    // Seconds since boot fit easily, and are never negative.
+    // The seconds fit into 64 bits, and are never negative.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     Some((up - started / ticks as f64).max(0.0) as u64)
 }

@@ -1,4 +1,4 @@
-//! The status as a page of plain text. Pure.
+//! The status as a page of plain text. Without side effects.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use contract::finding::{Finding, Severity};
 
 use super::{Phase, Status};
 
-/// The page, without any terminal control.
+/// The page, without terminal control sequences.
 pub(crate) fn page(status: &Status) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.

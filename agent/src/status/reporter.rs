@@ -1,5 +1,4 @@
-//! Keeps the status and tells it to everybody who listens: the file, systemd,
-//! the journal and the consoles.
+//! Stores the status and writes changes to the file, systemd, the journal, the consoles and guestinfo.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +18,7 @@ use crate::host::platform::Platform;
 use crate::host::vmware::hardware::Hardware;
 use crate::intake::environment::guestinfo::GuestInfo;
 
-/// A handle on the one status; clones share it.
+/// A handle on the only status. Clones share it.
 #[derive(Clone)]
 pub struct Reporter {
     inner: Arc<Mutex<Inner>>,
@@ -31,17 +30,17 @@ struct Inner {
     summary: String,
     file: PathBuf,
     consoles: Consoles,
-    /// Where the hypervisor has things read.
+    /// The interface to the hypervisor.
     shown: FingerprintPublisher<Hardware>,
     statement_writer: StatementWriter,
-    /// Findings that outlive each change of the status.
+    /// Findings that every change of the status keeps.
     lasting: Findings,
 }
 
-/// Where whoever manages the hypervisor finds the summary and the findings.
+/// The guestinfo variable with the summary and the findings, for administrators of the hypervisor.
 const GUESTINFO: &str = "guestinfo.kaas.status";
 
-/// The most that is written there, in bytes: far below what a request may hold.
+/// The largest text in that variable, in bytes. A request may be much larger.
 const GUESTINFO_LIMIT: usize = 16 << 10;
 
 impl Reporter {
@@ -60,27 +59,27 @@ impl Reporter {
         Self { inner: Arc::new(Mutex::new(inner)), watchdog: Watchdog::default() }
     }
 
-    /// Begins to prove to systemd that the agent is alive.
+    /// Begins to notify systemd's watchdog.
     pub fn start_watchdog(&self) {
         self.watchdog.start();
     }
 
-    /// A part that must never stop is alive, and will say so again within
-    /// `time`: else systemd ends the agent and starts it again.
+    /// The part is alive, and must call this again within `time`. Otherwise systemd kills the agent and starts it
+    /// again.
     pub fn alive(&self, part: &'static str, time: Duration) {
         self.watchdog.alive(part, Instant::now() + time);
     }
 
-    /// Changes the status, and tells it if that changed anything.
+    /// Changes the status, and publishes it if it has changed.
     pub fn update(&self, change: impl FnOnce(&mut Status)) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let before = inner.status.clone();
         change(&mut inner.status);
-        // The part that set the findings does not know these.
+        // The part that set the findings does not know the lasting ones.
         let mut all = std::mem::take(&mut inner.status.findings).without(&inner.lasting);
         all.extend(inner.lasting.clone());
         inner.status.findings = all;
-        // It may hold what somebody has answered. It stands on consoles, on a page and in a file.
+        // It may contain an answer of another machine, and appears on consoles, on a page and in a file.
         if let Some(waiting) = inner.status.work.as_mut().and_then(|work| work.waiting.as_mut()) {
             *waiting = codes::plain(std::mem::take(waiting));
         }
@@ -89,7 +88,7 @@ impl Reporter {
         }
     }
 
-    /// Shows these findings together with all others, in place of those of the last call.
+    /// Shows these findings with all others, in place of those of the last call.
     pub fn set_lasting(&self, findings: Findings) {
         let before = {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,11 +99,11 @@ impl Reporter {
         }
     }
 
-    /// Sees to it that the hypervisor shows this node's fingerprints, if it has some. Says whether somebody has written
-    /// others there since the agent has started.
+    /// Makes the hypervisor show this node's fingerprints, if it has some. True if another program has overwritten them
+    /// since the agent has started.
     ///
     /// # Errors
-    /// They cannot be looked at or written there.
+    /// They cannot be read or written there.
     pub fn show_fingerprints(&self) -> anyhow::Result<bool> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let fingerprints = inner.status.fingerprints;
@@ -117,7 +116,7 @@ impl Reporter {
 }
 
 impl Inner {
-    /// Nobody who cannot be told stops the agent.
+    /// Publishes the status. A failure does not stop the agent.
     fn tell(&mut self, before: &Status) {
         let summary = self.status.summary();
         if summary != self.summary {
@@ -131,7 +130,7 @@ impl Inner {
         if let Err(error) = self.statement_writer.say(&self.status, self.shown.guestinfo(), SystemTime::now()) {
             log::debug!("saying how this node is where its hypervisor shows it: {error:#}");
         }
-        // Whatever keeps them from being shown is a finding of maintenance's, which tries again.
+        // A failure is a finding of maintenance, which tries again.
         if before.fingerprints != self.status.fingerprints
             && let Some(fingerprints) = self.status.fingerprints
             && let Err(error) = self.shown.show(fingerprints)

@@ -1,5 +1,5 @@
-//! What the node says of itself where its hypervisor shows it: in guestinfo, in the file that a container engine names, or on
-//! the console where there is neither.
+//! The node's statement for its hypervisor: in guestinfo, in the file that a container engine names, or otherwise on
+//! the console.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -15,18 +15,18 @@ use crate::host::platform::Platform;
 use crate::host::vmware::backdoor::Port;
 use crate::intake::environment::guestinfo::GuestInfo;
 
-/// What of a statement has to be said on a console as it changes: nobody who looks there needs each step.
+/// The part of a statement whose changes are written to a console. Readers of a console do not need each step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AnnouncedStatement {
     code: String,
-    /// How often: more than twice is no news.
+    /// Number of refusals. More than two are no news.
     times: u32,
     /// The key that a worker joins with.
     key: Option<String>,
     is_done: bool,
 }
 
-/// Where it is said, and what was said last.
+/// The place of the statement, and the last one.
 #[derive(Default)]
 pub(super) struct StatementWriter {
     file: Option<PathBuf>,
@@ -35,17 +35,17 @@ pub(super) struct StatementWriter {
 }
 
 impl StatementWriter {
-    /// Of the system below `root`.
+    /// For the system below `root`.
     pub(super) fn new(root: &Path) -> Self {
         let platform = Platform::detect(root).ok();
         let file = platform.as_ref().and_then(Platform::statement_file);
         Self { file, machine: platform.and_then(|platform| platform.bios_uuid()), last: None }
     }
 
-    /// Says it, if it is another one than was said last.
+    /// Writes the statement if it differs from the last one.
     ///
     /// # Errors
-    /// It cannot be written; it is tried again with the next change.
+    /// It cannot be written. The next change tries again.
     pub(super) fn say<P: Port>(
         &mut self,
         status: &Status,
@@ -69,8 +69,11 @@ impl StatementWriter {
         Ok(())
     }
 
-    /// The line for a console that is all that the hypervisor shows, while something is refused and once more thereafter, when a
-    /// worker asks for its certificate, and when it has joined; and what tells one that has to be said from one that was.
+    /// The line for the console, if the hypervisor shows nothing else. The first value changes when the line must be
+    /// written again.
+    ///
+    /// It is written while something is refused and once more after that, when a worker requests its certificate, and
+    /// when it has joined.
     pub(super) fn line(&self) -> Option<(AnnouncedStatement, String)> {
         let last = self.last.as_ref()?;
         let code = last.code.clone().filter(|_| last.phase == Phase::Refused).unwrap_or_default();
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_further_refusal_is_said_with_its_first_error_and_what_has_not_changed_is_not_said_again() {
+    fn only_changed_refusals_are_written_with_first_error() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("statement.json");
         let mut sayings =
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_console_is_told_the_key_that_a_worker_joins_with_and_that_it_has() {
+    fn console_shows_the_workers_key_and_join() {
         let mut sayings = StatementWriter::default();
         let mut told = |status: &Status| {
             sayings.say::<Hypervisor>(status, None, SystemTime::UNIX_EPOCH).unwrap();
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dhcp_server_has_said_passes_and_what_the_form_says_does_not() {
+    fn only_errors_of_the_form_last() {
         let mut findings = Findings::default();
         findings.push(codes::GATEWAY_OFF_SUBNET.finding("gateway", "10.7.0.1 is not in 10.0.0.0/24", "Correct it"));
         let of_the_form = Status { phase: Phase::Refused, findings, refusals: 2, ..Status::default() };
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_said_is_said_with_the_next_change() {
+    fn failed_statement_is_written_with_next_change() {
         let mut closed = Hypervisor::with("x", "y");
         closed.writable = false;
         let mut guestinfo = GuestInfo::new(closed);

@@ -1,4 +1,4 @@
-//! What the status says, as reviewed.
+//! The texts of the status.
 
 use contract::codes;
 use contract::deployer::Fingerprint;
@@ -43,7 +43,7 @@ fn the_page_of_bad_input() {
 }
 
 #[test]
-fn a_lasting_finding_is_shown_once_with_others() {
+fn lasting_finding_is_shown_once_with_others() {
     let root = tempfile::tempdir().unwrap();
     let reporter = Reporter::new(root.path(), Status::default());
     let of = |subject: &str| Findings::from(codes::DISK_READ_ONLY.finding(subject, "it refuses writes", "Wait"));
@@ -62,7 +62,7 @@ fn a_lasting_finding_is_shown_once_with_others() {
 }
 
 #[test]
-fn a_node_is_ready_by_its_own_api_and_node_alone() {
+fn readiness_depends_on_own_api_and_node() {
     let mut status = formed();
     assert!(status.is_ready());
     assert_eq!(status.summary(), "ready");
@@ -75,7 +75,7 @@ fn a_node_is_ready_by_its_own_api_and_node_alone() {
 }
 
 #[test]
-fn the_summary_names_the_step_and_what_it_waits_for() {
+fn summary_names_the_step_and_its_wait() {
     let work = Work { number: 3, total: 9, step: "starting etcd".into(), waiting: None };
     let mut status = Status { phase: Phase::Working, work: Some(work), ..Status::default() };
     assert_eq!(status.summary(), "starting etcd (3/9)");
@@ -85,7 +85,7 @@ fn the_summary_names_the_step_and_what_it_waits_for() {
 }
 
 #[test]
-fn what_somebody_has_answered_begins_no_line_of_the_nodes_own() {
+fn foreign_answer_cannot_forge_a_console_line() {
     let root = tempfile::tempdir().unwrap();
     let console = root.path().join("dev/console");
     fs::create_dir(root.path().join("dev")).unwrap();
@@ -105,7 +105,7 @@ fn what_somebody_has_answered_begins_no_line_of_the_nodes_own() {
 }
 
 #[test]
-fn a_line_of_the_kernels_hides_from_no_console_that_a_worker_has_joined() {
+fn kernel_line_cannot_hide_the_join_statement() {
     let root = tempfile::tempdir().unwrap();
     let console = root.path().join("dev/console");
     fs::create_dir(root.path().join("dev")).unwrap();
@@ -126,7 +126,7 @@ fn a_line_of_the_kernels_hides_from_no_console_that_a_worker_has_joined() {
 }
 
 #[test]
-fn the_file_is_written_for_each_change_and_read_back() {
+fn file_is_written_for_each_change() {
     let root = tempfile::tempdir().unwrap();
     assert_eq!(Status::read(root.path()).unwrap_err().kind(), io::ErrorKind::NotFound);
     let reporter = Reporter::new(root.path(), Status::default());
@@ -137,7 +137,7 @@ fn the_file_is_written_for_each_change_and_read_back() {
 }
 
 #[test]
-fn the_page_of_a_worker_speaks_of_its_clusters_api_and_of_no_etcd() {
+fn workers_page_has_clusters_api_and_no_etcd() {
     let mut status = Status { role: Some(Role::Worker), ..formed() };
     let health = status.health.as_mut().unwrap();
     (health.etcd, health.virtual_address) = (Vec::new(), None);

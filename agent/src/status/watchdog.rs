@@ -1,9 +1,8 @@
-//! Proves to systemd that the agent is alive (sd_notify(3), `WATCHDOG=1`): each
-//! part that must never stop says until when it will be heard of again, and
-//! systemd hears of the agent only while none is overdue. A part that hangs
-//! thus ends the agent, which begins again with its plan.
+//! Notifies systemd's watchdog (sd_notify(3), `WATCHDOG=1`). Each essential part sets a time until which it will report
+//! again, and systemd is notified only while no part is overdue. If a part hangs, systemd therefore kills the agent,
+//! which starts again with its plan.
 //!
-//! Knows nothing of what the parts do.
+//! This module does not depend on what the parts do.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -11,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
-/// The parts under watch, and when each is overdue; clones share them.
+/// The watched parts and the times when they are overdue. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Watchdog {
     parts: Arc<Mutex<Vec<(&'static str, Instant)>>>,
 }
 
 impl Watchdog {
-    /// Begins to tell systemd, if the unit asks for it (`WatchdogSec=`).
+    /// Begins to notify systemd, if the unit requires it (`WatchdogSec=`).
     pub(super) fn start(&self) {
         let Some(limit) = sd_notify::watchdog_enabled() else { return };
         let own = self.clone();
@@ -28,7 +27,7 @@ impl Watchdog {
         }
     }
 
-    /// The part is alive and will be heard of again before `due`.
+    /// The part is alive and will report again before `due`.
     pub(super) fn alive(&self, part: &'static str, due: Instant) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         match parts.iter_mut().find(|(name, _)| *name == part) {
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_silent_part_is_enough_to_be_noticed_and_named() {
+    fn one_overdue_part_is_detected_and_named() {
         let watchdog = Watchdog::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);

@@ -1,6 +1,5 @@
-//! Who may log in: the user `admin`, by SSH with the keys that were given, and
-//! on the console with the password that was given. Without a key there is no
-//! SSH server; a login prompt there is never, only the console's own lock.
+//! Logins of the user `admin`: by SSH with the configured keys, and on the console with the configured password.
+//! Without a key no SSH server runs. The console never shows a login prompt, only its own lock.
 
 use std::fs;
 use std::io;
@@ -26,11 +25,11 @@ const SHADOW: &str = "/etc/shadow";
 const SSH_UNIT: &str = "ssh.service";
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
-/// A password field that no password matches (shadow(5)).
+/// A password field that matches no password (shadow(5)).
 const LOCKED: &str = "!*";
 
-/// Opens and closes the ways in as the configuration has it. The data disk
-/// has to be mounted: it holds the host keys.
+/// Opens or closes SSH and console access as configured. The data disk must be mounted, because it contains the host
+/// keys.
 ///
 /// # Errors
 /// A file cannot be written, a program fails, or systemd does not answer.
@@ -52,7 +51,7 @@ pub fn host_key(platform: &Platform) -> anyhow::Result<String> {
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Has the SSH server show this certificate of its host key. Sessions go on.
+/// Makes the SSH server show this certificate of its host key. Open sessions continue.
 pub fn show_certificate(platform: &Platform, services: &Services<'_>, certificate: &str) -> anyhow::Result<bool> {
     let changed = lay_certificate(platform, certificate)?;
     services.start_with(SSH_UNIT, changed)
@@ -73,7 +72,7 @@ fn close(services: &Services<'_>, unit: &str) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// A user who may log in by key only has no password to give to sudo.
+/// A user who logs in by key only has no password for sudo.
 fn lay_rights(platform: &Platform) -> anyhow::Result<bool> {
     let text = format!("{USER} ALL=(ALL:ALL) NOPASSWD: ALL\n");
     ensure_content(&platform.path(RIGHTS), text.as_bytes(), 0o440).with_context(|| format!("writing {RIGHTS}"))
@@ -90,8 +89,7 @@ fn lay_keys(platform: &Platform, keys: &[String]) -> anyhow::Result<bool> {
     result.with_context(|| format!("writing {KEYS}"))
 }
 
-/// sshd_config(5): the first value of a setting wins, and this file is read
-/// before the distribution's.
+/// sshd_config(5): the first value of a setting wins. This file is read before the distribution's.
 fn lay_server(platform: &Platform) -> anyhow::Result<bool> {
     let text = format!(
         "HostKey {}/ssh_host_ed25519_key\n\
@@ -107,8 +105,8 @@ fn lay_server(platform: &Platform) -> anyhow::Result<bool> {
     ensure_content(&platform.path(SERVER), text.as_bytes(), 0o600).with_context(|| format!("writing {SERVER}"))
 }
 
-/// Makes the host key once in the life of the data disk. It appears under its
-/// name when it is whole; its public half is made from it.
+/// Creates the host key once in the life of the data disk. The key gets its name when it is complete, and its public
+/// half before.
 fn make_host_key(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<bool> {
     let directory = platform.path(paths::SSH_HOST_KEYS);
     let key = directory.join("ssh_host_ed25519_key");
@@ -164,7 +162,7 @@ mod tests {
     use crate::host::command::Error;
     use std::sync::Mutex;
 
-    /// Does what chpasswd and ssh-keygen do to files.
+    /// Changes files as chpasswd and ssh-keygen do.
     struct Programs<'a> {
         root: &'a Path,
         ran: Mutex<Vec<String>>,
@@ -193,19 +191,19 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_set_once_and_never_on_the_command_line() {
+    fn password_is_set_once_and_not_by_argument() {
         let (directory, platform) = machine();
         let programs = Programs { root: directory.path(), ran: Mutex::default() };
         assert!(!set_password(&platform, &programs, None).unwrap());
         assert!(set_password(&platform, &programs, Some("$6$new")).unwrap());
         assert!(!set_password(&platform, &programs, Some("$6$new")).unwrap());
         assert_eq!(*programs.ran.lock().unwrap(), ["chpasswd --encrypted"]);
-        // Taken back, it is locked again.
+        // Without a hash the password is locked again.
         assert!(set_password(&platform, &programs, None).unwrap());
     }
 
     #[test]
-    fn an_image_without_the_user_is_an_error() {
+    fn image_without_the_user_is_an_error() {
         let (directory, platform) = machine();
         fs::write(directory.path().join("etc/shadow"), "root:*:1::::::\n").unwrap();
         let programs = Programs { root: directory.path(), ran: Mutex::default() };
@@ -214,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_key_is_made_once_also_after_a_cut() {
+    fn host_key_is_made_once_despite_interruption() {
         let (directory, platform) = machine();
         let programs = Programs { root: directory.path(), ran: Mutex::default() };
         let keys = directory.path().join("data/ssh");
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_laid_before_it_is_named_and_once() {
+    fn certificate_and_its_setting_are_written_once() {
         let (_directory, platform) = machine();
         assert!(host_key(&platform).is_err());
         assert!(lay_certificate(&platform, "one").unwrap());
@@ -240,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_laid_and_taken_back() {
+    fn keys_are_written_and_removed() {
         let (_directory, platform) = machine();
         let keys = ["ssh-ed25519 AAAA one".to_owned(), "ssh-ed25519 BBBB two".to_owned()];
         assert!(lay_keys(&platform, &keys).unwrap());

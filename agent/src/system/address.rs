@@ -1,4 +1,4 @@
-//! Which network device has an address now.
+//! The network device that has an address.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 /// The network device that has `address`.
 ///
 /// # Errors
-/// None has, or the devices cannot be listed.
+/// No device has it, or the devices cannot be listed.
 pub fn device(address: Ipv4Addr) -> io::Result<String> {
     nix::ifaddrs::getifaddrs()?
         .find(|interface| {

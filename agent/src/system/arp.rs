@@ -1,7 +1,6 @@
-//! Asks a network whether an address is taken, before claiming it: ARP probes
-//! as in RFC 5227, 2.1.1, and announcements after that as in 2.3. The waits are
-//! shorter than there: those are made for networks slower than Ethernet is now,
-//! and each would be waited for at every boot.
+//! Checks whether another host on the network has an address, before the node claims it. It sends ARP probes as in RFC
+//! 5227, 2.1.1, and then announcements as in 2.3. The waits are shorter than there: the RFC's are for networks slower
+//! than today's Ethernet, and would delay each boot.
 
 use std::fmt;
 use std::io;
@@ -17,7 +16,7 @@ use nix::sys::time::TimeVal;
 
 const PROBES: u32 = 3;
 const ANNOUNCEMENTS: u32 = 2;
-/// Between two probes, and after the last one. RFC 5227 has 1 to 2 seconds.
+/// The wait between two probes, and after the last one. RFC 5227 has 1 to 2 seconds.
 const INTERVAL: Duration = Duration::from_millis(350);
 
 /// An Ethernet address.
@@ -31,23 +30,23 @@ impl fmt::Display for Mac {
     }
 }
 
-/// Who else has or is claiming `address` on the network of `device`; none if
-/// nobody answers within a second. `own` are this host's addresses.
+/// Another host that has or claims `address` on the network of `device`. `None` if there is no answer within a second.
+/// `own` are the addresses of this host.
 ///
 /// # Errors
-/// The device cannot be used: it is gone or not up.
+/// The device does not exist or is not up.
 pub(super) fn probe(device: &str, address: Ipv4Addr, own: &[Mac]) -> io::Result<Option<Mac>> {
     ask(device, Ipv4Addr::UNSPECIFIED, address, |frame| conflict(frame, address).filter(|other| !own.contains(other)))
 }
 
-/// Who else has `address` on the network of `device`. That others ask for it, too, as
-/// control nodes that start together do for the virtual IP, does not count.
+/// Another host that has `address` on the network of `device`. Requests of others for it do not count: control-plane
+/// nodes that start together send them for the virtual IP.
 pub(super) fn holder(device: &str, address: Ipv4Addr, own: &[Mac]) -> io::Result<Option<Mac>> {
     ask(device, Ipv4Addr::UNSPECIFIED, address, |frame| in_use(frame, address).filter(|other| !own.contains(other)))
 }
 
-/// Who has `address` on the network of `device`, asked by this host as `sender`:
-/// none if nobody answers within a second.
+/// The host that has `address` on the network of `device`, asked by this host as `sender`. `None` if there is no answer
+/// within a second.
 pub(super) fn find(device: &str, sender: Ipv4Addr, address: Ipv4Addr) -> io::Result<Option<Mac>> {
     ask(device, sender, address, |frame| conflict(frame, address))
 }
@@ -68,7 +67,7 @@ fn ask(
             setsockopt(&socket, ReceiveTimeout, &TimeVal::new(0, micros))?;
             let mut buffer = [0; 128];
             match recvfrom::<LinkAddr>(socket.as_raw_fd(), &mut buffer) {
-                // Until it was bound, the socket saw other devices too.
+                // Until it was bound, the socket also received frames of other devices.
                 Ok((length, from)) if from.is_none_or(|from| from.ifindex() == index) => {
                     if let Some(other) = judge(&buffer[..length]) {
                         return Ok(Some(other));
@@ -82,7 +81,7 @@ fn ask(
     Ok(None)
 }
 
-/// Tells the neighbours of `device` that `address` is here now.
+/// Announces to the neighbours of `device` that this host has `address`.
 pub(super) fn announce(device: &str, address: Ipv4Addr) -> io::Result<()> {
     let (socket, mac, _) = open(device)?;
     for _ in 0..ANNOUNCEMENTS {
@@ -92,7 +91,7 @@ pub(super) fn announce(device: &str, address: Ipv4Addr) -> io::Result<()> {
 }
 
 fn open(device: &str) -> io::Result<(OwnedFd, Mac, usize)> {
-    // The list of interfaces gives a link-layer address to bind to.
+    // The list of interfaces has the link-layer address to bind to.
     let link = nix::ifaddrs::getifaddrs()?
         .filter(|interface| interface.interface_name == device)
         .find_map(|interface| interface.address?.as_link_addr().copied())
@@ -103,8 +102,8 @@ fn open(device: &str) -> io::Result<(OwnedFd, Mac, usize)> {
     Ok((socket, mac, link.ifindex()))
 }
 
-/// A request (RFC 826). A probe's sender address is zero, so that no neighbour's
-/// cache changes; an announcement's is the address itself (RFC 5227, 1.1).
+/// A request (RFC 826). A probe's sender address is zero, so that the caches of neighbours do not change. An
+/// announcement's sender address is the announced address (RFC 5227, 1.1).
 fn frame(own: Mac, sender: Ipv4Addr, address: Ipv4Addr) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend(own.0);
@@ -117,8 +116,7 @@ fn frame(own: Mac, sender: Ipv4Addr, address: Ipv4Addr) -> Vec<u8> {
     frame
 }
 
-/// The sender of a frame that shows the address in use, or being claimed by
-/// somebody else (RFC 5227, 2.1.1).
+/// The sender of a frame that shows that another host uses or claims the address (RFC 5227, 2.1.1).
 fn conflict(frame: &[u8], address: Ipv4Addr) -> Option<Mac> {
     let is_arp = frame.len() >= 42 && frame[12..20] == [0x08, 0x06, 0, 1, 0x08, 0, 6, 4];
     if !is_arp {
@@ -131,7 +129,7 @@ fn conflict(frame: &[u8], address: Ipv4Addr) -> Option<Mac> {
     (in_use || probed_by_another).then_some(mac)
 }
 
-/// The sender of a frame that shows that it has the address.
+/// The sender of a frame that shows that the sender has the address.
 fn in_use(frame: &[u8], address: Ipv4Addr) -> Option<Mac> {
     conflict(frame, address).filter(|_| frame[28..32] == address.octets())
 }
@@ -148,7 +146,7 @@ mod tests {
         assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// A network of the test's own thread: `here` and `there` are one cable.
+    /// A network of the test's thread: a cable from `here` to `there`.
     fn network() {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("this test needs root");
         ip("link add here address 02:00:00:00:00:01 type veth peer name there address 02:00:00:00:00:02");
@@ -157,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_use_is_found_with_its_owner() {
+    fn address_in_use_is_found_with_its_owner() {
         network();
         ip("addr add 10.9.8.7/24 dev there");
         let taken = probe("here", Ipv4Addr::new(10, 9, 8, 7), &[OWN]).unwrap();
@@ -166,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_is_found_by_a_host_with_an_address() {
+    fn host_with_an_address_finds_its_neighbour() {
         network();
         ip("addr add 10.9.8.1/24 dev there");
         let own = Ipv4Addr::new(10, 9, 8, 7);
@@ -176,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn an_announcement_corrects_what_neighbours_know() {
+    fn announcement_updates_caches_of_neighbours() {
         network();
         let known = |device: &str| {
             let output = Command::new("ip").args(["neigh", "show", "10.9.8.7", "dev", device]).output().unwrap();
             String::from_utf8(output.stdout).unwrap()
         };
         ip("addr add 10.9.8.1/24 dev there");
-        // Linux does not believe a change within a second of the last one.
+        // Linux ignores a change within a second of the last one.
         ip("ntable change name arp_cache dev there locktime 0");
         ip("neigh add 10.9.8.7 lladdr 02:00:00:00:00:99 dev there nud stale");
         announce("here", Ipv4Addr::new(10, 9, 8, 7)).unwrap();
@@ -191,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzz_of_frames_from_the_network() {
+    fn fuzz_of_arp_frames() {
         use crate::fuzz::{Example, fuzz};
 
         let (address, other) = (Ipv4Addr::new(10, 0, 0, 1), Mac([2, 0, 0, 0, 0, 9]));
@@ -207,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_missing_or_down_is_an_error() {
+    fn missing_or_inactive_device_is_an_error() {
         network();
         ip("link set here down");
         assert!(probe("here", Ipv4Addr::new(10, 9, 8, 7), &[]).is_err());
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_announcements_and_probes_of_others_are_conflicts_and_nothing_else() {
+    fn only_replies_announcements_and_probes_are_conflicts() {
         let address = Ipv4Addr::new(10, 0, 0, 1);
         let other = Mac([2, 0, 0, 0, 0, 9]);
         let mut probe = frame(other, Ipv4Addr::UNSPECIFIED, address);
@@ -228,7 +226,7 @@ mod tests {
         probe[28..32].copy_from_slice(&address.octets());
         assert_eq!(conflict(&probe, address), Some(other));
         assert_eq!(in_use(&probe, address), Some(other));
-        // Somebody asks for it: that alone shows nothing.
+        // A request alone shows nothing.
         let mut request = frame(other, Ipv4Addr::UNSPECIFIED, address);
         request[28..32].copy_from_slice(&[10, 0, 0, 5]);
         assert_eq!(conflict(&request, address), None);

@@ -1,6 +1,5 @@
-//! The last known time, kept on the data disk: the floor below which the clock
-//! cannot be right. A VM whose hardware clock was lost does not begin again in
-//! the past, where its own certificates are not valid yet.
+//! The last known time, saved on the data disk. An earlier time than this floor cannot be right. So a VM with a lost
+//! hardware clock does not start in the past, where its own certificates are not valid yet.
 
 use std::fs;
 use std::io;
@@ -17,21 +16,19 @@ use crate::host::files;
 use crate::host::platform::Platform;
 use crate::intake::preflight::{Clock, show};
 
-/// An empty file: its time of modification is the floor.
+/// An empty file. Its modification time is the floor.
 pub const FLOOR: &str = "/data/kaas/clock";
 
-/// A hardware clock counts whole seconds and drifts while the VM is off.
+/// A hardware clock counts whole seconds, and drifts while the VM is off.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
-/// The floor below `root` (`/` outside of tests), if the image knows of no
-/// reason to disbelieve it.
+/// The floor below `root` (`/` outside of tests). `None` if the image's date shows that it is wrong.
 fn floor(root: &Path, image: SystemTime) -> Option<SystemTime> {
     let kept = fs::metadata(place(root)).and_then(|file| file.modified()).ok()?;
     Clock { now: kept, image }.implausible().is_none().then_some(kept)
 }
 
-/// The earliest time that can be right below `root`: the last known one, else
-/// when the `image` was made.
+/// The earliest plausible time below `root`: the last known one, or the date of the `image`.
 pub fn earliest(root: &Path, image: SystemTime) -> SystemTime {
     floor(root, image).unwrap_or(image)
 }
@@ -40,8 +37,8 @@ fn place(root: &Path) -> std::path::PathBuf {
     files::below(root, FLOOR)
 }
 
-/// Sets the clock to the floor when it is behind, with a warning. A clock that
-/// is not this node's own is left as it is, with the same warning.
+/// Sets a clock that is behind to the floor, with a warning. A clock that the node may not set stays, with the same
+/// warning.
 pub fn raise(platform: &Platform) -> Findings {
     raise_with(platform, Clock::of(platform.root()), &|time| {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).map_err(io::Error::other)?;
@@ -70,14 +67,14 @@ fn raise_with(platform: &Platform, clock: Clock, set: &dyn Fn(SystemTime) -> io:
         .into()
 }
 
-/// Keeps the time, if it can be right: a time that is behind the floor only
-/// when a time server vouches for it. Says whether it was kept.
+/// Saves the time if it is plausible. A time before the floor is saved only if a time server confirms it. True if
+/// saved.
 pub fn keep(root: &Path, clock: Clock, vouched: bool) -> anyhow::Result<bool> {
     if clock.implausible().is_some() || (!vouched && floor(root, clock.image).is_some_and(|floor| clock.now < floor)) {
         return Ok(false);
     }
     let place = place(root);
-    // Without a data disk there is nowhere to keep it.
+    // A node without a data disk cannot save it.
     if !place.parent().is_some_and(Path::is_dir) {
         return Ok(false);
     }
@@ -85,8 +82,7 @@ pub fn keep(root: &Path, clock: Clock, vouched: bool) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// What is wrong with the clock now: as an error where it `stops` a cluster from
-/// being formed.
+/// The finding about an implausible clock. It is an error if it `stops` the forming of a cluster.
 pub fn judge(clock: Clock, stops: bool) -> Option<Finding> {
     let finding = clock.implausible()?;
     Some(if stops { finding } else { finding.softened() })
@@ -110,7 +106,7 @@ mod tests {
         File::create(place(root)).unwrap().set_modified(time).unwrap();
     }
 
-    /// What the clock was set to, and what was said.
+    /// The time that the clock was set to, and the findings.
     fn raised(root: &Path, now: SystemTime) -> (Option<SystemTime>, Findings) {
         let set = Cell::new(None);
         let platform = Platform::detect(root).unwrap();
@@ -123,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_behind_the_last_known_time_is_set_to_it() {
+    fn clock_behind_the_last_known_time_is_set() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(raised(root.path(), day(3)), (None, Findings::default()), "nothing is known yet");
         assert_eq!(earliest(root.path(), day(19_900)), day(19_900));
@@ -137,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_that_cannot_be_right_is_none() {
+    fn implausible_floor_is_ignored() {
         let root = tempfile::tempdir().unwrap();
         for time in [day(40_000), day(3)] {
             kept(root.path(), time);
@@ -147,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_containers_clock_is_named_and_left_alone() {
+    fn containers_clock_is_reported_and_not_set() {
         let root = tempfile::tempdir().unwrap();
         let file = files::below(root.path(), CONTAINER_FILE);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -170,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_time_that_can_be_right_is_kept_and_it_goes_back_only_when_vouched_for() {
+    fn earlier_time_is_saved_only_if_confirmed() {
         let root = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
         let (before, after) = (now - Duration::from_secs(86_400), now + Duration::from_secs(86_400));

@@ -1,5 +1,4 @@
-//! The network devices of this node, and which of them each configured
-//! interface is.
+//! The network devices of this node, and their assignment to the configured interfaces.
 
 use std::fs;
 use std::io;
@@ -14,13 +13,12 @@ use crate::intake::config::Interface;
 /// A network adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Device {
-    /// The kernel's name for it.
+    /// The kernel's name.
     pub(super) name: String,
     pub(super) mac: Mac,
 }
 
-/// Lists the adapters in slot order: those made by hardware, in a container the
-/// one that its engine made.
+/// The adapters in slot order: hardware devices, and in a container the one of the container engine.
 ///
 /// # Errors
 /// `/sys` cannot be read.
@@ -52,8 +50,7 @@ fn parse(text: &str) -> Option<Mac> {
     parts.next().is_none().then_some(Mac(mac))
 }
 
-/// Decides which device each interface is: all of them by their MAC addresses,
-/// or all by slot order if there are as many devices as interfaces.
+/// Assigns a device to each interface: all by their MAC addresses, or all by slot order if the numbers are equal.
 pub(super) fn assign(interfaces: &[Interface], devices: &[Device]) -> Result<Vec<Device>, Findings> {
     if devices.is_empty() {
         return Err(Findings::from(codes::NETWORK_NO_ADAPTER.finding(
@@ -108,12 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_are_known_by_mac_then_by_order_if_the_counts_match() {
+    fn interfaces_are_assigned_by_mac_or_slot_order() {
         let devices = [device("ens192", 1), device("ens224", 2)];
         let [one, two] = [interface(Some("00:50:56:00:00:01")), interface(Some("00:50:56:00:00:02"))];
         assert_eq!(assign(&[two.clone(), one.clone()], &devices).unwrap(), [device("ens224", 2), device("ens192", 1)]);
         assert_eq!(assign(std::slice::from_ref(&two), &devices).unwrap(), [device("ens224", 2)]);
-        // After a swap.
+        // After an image swap.
         let renewed = [device("ens192", 7), device("ens224", 8)];
         assert_eq!(assign(&[one, two.clone()], &renewed).unwrap(), renewed);
         let said = assign(&[two], &renewed).unwrap_err().to_string();
@@ -122,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn no_adapter_is_a_finding() {
+    fn missing_adapter_is_reported() {
         assert!(assign(&[interface(None)], &[]).unwrap_err().to_string().contains("network.no-adapter"));
     }
 
     #[test]
-    fn adapters_are_listed_in_slot_order_and_software_devices_left_out() {
+    fn only_hardware_adapters_are_listed_by_slot() {
         let directory = tempfile::tempdir().unwrap();
         let class = directory.path().join("sys/class/net");
         for (name, slot, last) in [("ens224", Some("0000:13"), 2), ("ens192", Some("0000:0b"), 1), ("cni0", None, 3)] {

@@ -1,11 +1,9 @@
-//! The clock of the ESXi host, through VMware Tools. Without time servers the
-//! VM follows it; with them it does not, because two that correct one clock
-//! work against each other.
+//! The clock of the ESXi host, through VMware Tools. Without time servers the VM follows it. With time servers it does
+//! not, because two programs that correct one clock disturb each other.
 //!
-//! The host keeps the setting with the VM (`tools.syncTime`) and tells it to the
-//! daemon of VMware Tools, whose plugin `timeSync` then corrects the clock once
-//! a minute. It sets the clock back as well, and at once when it is switched on:
-//! a host whose clock is behind is not followed.
+//! The host stores the setting with the VM (`tools.syncTime`) and passes it to the daemon of VMware Tools. The daemon's
+//! plugin `timeSync` then corrects the clock once a minute. It also sets the clock back, and does so at once when it is
+//! enabled. Therefore the VM does not follow a host whose clock is behind.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,37 +20,35 @@ const TOOLS: &str = "vmware-toolbox-cmd";
 /// The daemon of VMware Tools.
 const UNIT: &str = "open-vm-tools.service";
 
-/// The exit status of `timesync status` while it is off: `EX_UNAVAILABLE` of
-/// sysexits(3), as vmware-toolbox-cmd(1) has it.
+/// The exit status of `timesync status` while it is disabled: `EX_UNAVAILABLE` of sysexits(3), as in
+/// vmware-toolbox-cmd(1).
 const OFF: i32 = 69;
 
-/// How far the host may be behind: the VM's own clock drifts, and the last known
-/// time is by it.
+/// How far the host may be behind. The VM's clock drifts, and the last known time is the VM's.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
 const SET_THE_HOST: &str = "Set the clock of the ESXi host, or give time servers";
 
-/// Switches periodic time synchronization with the host on where there are no
-/// time `servers`, else off; not on, where the host's clock says a time before
-/// `earliest`, the earliest time that can be right. On other hypervisors and in a
-/// container nothing is done. Says whether something was changed.
+/// Enables periodic time synchronization with the host if there are no time `servers`, and otherwise disables it. It is
+/// not enabled if the host's clock is before `earliest`, the earliest plausible time. Nothing is done on other
+/// hypervisors and in a container. True if something was changed.
 ///
 /// # Errors
-/// A warning that says what could not be done.
+/// A warning that says what failed.
 pub fn ensure(
     platform: &Platform,
     runner: &dyn Runner,
     servers: &[String],
     earliest: SystemTime,
 ) -> Result<bool, Finding> {
-    // The firmware of another hypervisor may show VMware's strings: the lab's QEMU does.
+    // Firmware of another hypervisor may show VMware's strings. The lab's QEMU does.
     if Hardware::detect().is_none() {
         return Ok(false);
     }
     ensure_on(platform, runner, servers, earliest)
 }
 
-/// The same, by what the firmware says alone.
+/// As [`ensure`], but detects VMware by the firmware only.
 fn ensure_on(
     platform: &Platform,
     runner: &dyn Runner,
@@ -82,11 +78,11 @@ fn ensure_on(
     })
 }
 
-/// Why the setting is not as it should be.
+/// Why the setting cannot be as required.
 enum Problem {
-    /// VMware Tools do not do what they are asked for.
+    /// VMware Tools fail.
     Tools(String),
-    /// The host's clock is not to be followed.
+    /// The host's clock must not be followed.
     Host(String),
 }
 
@@ -96,7 +92,7 @@ impl From<String> for Problem {
     }
 }
 
-/// Without the daemon, to have it switched on changes nothing.
+/// Without the daemon, enabling it has no effect.
 fn set(runner: &dyn Runner, wanted: bool, earliest: SystemTime) -> Result<bool, Problem> {
     let on = is_on(runner)?;
     if wanted && !on {
@@ -110,9 +106,9 @@ fn set(runner: &dyn Runner, wanted: bool, earliest: SystemTime) -> Result<bool, 
     Ok(true)
 }
 
-/// Without the host's time nobody knows whether following it sets the clock back.
+/// Without the host's time it is unknown whether following it sets the clock back.
 fn is_not_behind(runner: &dyn Runner, earliest: SystemTime) -> Result<(), Problem> {
-    // It writes local time, with the names of months in the locale's language.
+    // The command prints local time, with month names in the locale's language.
     let command = Command::new(TOOLS).args(["stat", "hosttime"]).env("TZ", "UTC").env("LC_ALL", "C");
     let answer = runner.run(&command).map_err(|error| error.to_string())?;
     let Some(host) = host_time(&answer) else {
@@ -129,8 +125,7 @@ fn is_not_behind(runner: &dyn Runner, earliest: SystemTime) -> Result<(), Proble
     Ok(())
 }
 
-/// Reads what `vmware-toolbox-cmd stat hosttime` prints: `%d %b %Y %H:%M:%S` of
-/// strftime(3) and the end of the line.
+/// Parses the output of `vmware-toolbox-cmd stat hosttime`: `%d %b %Y %H:%M:%S` of strftime(3) and a line break.
 fn host_time(answer: &[u8]) -> Option<SystemTime> {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let line = std::str::from_utf8(answer).ok()?;
@@ -149,7 +144,7 @@ fn start_daemon(runner: &dyn Runner) -> Result<bool, String> {
     if runs()? {
         return Ok(false);
     }
-    // It also succeeds where a condition of the unit is not met.
+    // The start also succeeds if a condition of the unit is not met.
     runner.run(&Command::new("systemctl").args(["start", UNIT])).map_err(|error| error.to_string())?;
     if runs()? { Ok(true) } else { Err(format!("{UNIT} does not run")) }
 }
@@ -178,18 +173,18 @@ mod tests {
     use crate::host::files;
     use contract::platform::CONTAINER_FILE;
 
-    /// The host's setting and the daemon, as they answer; and the changes made.
+    /// The host's setting and daemon, with the changes made.
     struct Host {
         on: Mutex<bool>,
         daemon: Mutex<bool>,
         /// The verb that fails, with this exit status.
         fails: Option<(&'static str, i32)>,
-        /// What it answers when it is asked for its time.
+        /// The output for the host's time.
         time: &'static str,
         changes: Mutex<Vec<String>>,
     }
 
-    /// What this node knows: the default host is a second behind, which does no harm.
+    /// The time known to this node. The default host is a second behind, which is harmless.
     fn earliest() -> SystemTime {
         humantime::parse_rfc3339("2026-11-22T12:00:01Z").unwrap()
     }
@@ -254,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hosts_clock_is_followed_on_vmware_without_time_servers_and_nowhere_else() {
+    fn only_vmware_without_time_servers_follows_the_host() {
         let none: &[&str] = &[];
         for (carrier, servers, on, daemon, expected) in [
             ("VMware, Inc.", none, false, true, &["enable"][..]),
@@ -276,14 +271,14 @@ mod tests {
             let case = format!("{carrier} {servers:?} on: {on} daemon: {daemon}");
             assert_eq!(ensure_on(&platform, &host, &servers, earliest()), Ok(!expected.is_empty()), "{case}");
             assert_eq!(*host.changes.lock().unwrap(), expected, "{case}");
-            // Again: everything is as it should be.
+            // The second call changes nothing.
             assert_eq!(ensure_on(&platform, &host, &servers, earliest()), Ok(false), "{case}");
             assert_eq!(host.changes.lock().unwrap().len(), expected.len(), "{case}");
         }
     }
 
     #[test]
-    fn it_follows_a_change_of_the_time_servers_in_both_directions() {
+    fn setting_follows_changes_of_the_time_servers() {
         let root = tempfile::tempdir().unwrap();
         let platform = platform(root.path(), "VMware, Inc.");
         let (host, servers) = (host(false, true), ["10.0.0.1".to_owned()]);
@@ -294,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_a_warning_that_says_what_to_do() {
+    fn failure_is_a_warning_with_an_action() {
         let root = tempfile::tempdir().unwrap();
         let platform = platform(root.path(), "VMware, Inc.");
         let servers = ["10.0.0.1".to_owned()];
@@ -316,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_whose_clock_is_behind_or_not_understood_is_not_followed() {
+    fn late_or_unreadable_host_clock_is_not_followed() {
         let root = tempfile::tempdir().unwrap();
         let platform = platform(root.path(), "VMware, Inc.");
         for (time, on, expected) in [
@@ -326,7 +321,7 @@ mod tests {
             ("22 Nov 2026 11:58:59\n", false, Some("Nov 22 11:58:59 2026")),
             ("01 Jan 2010 00:00:00\n", false, Some("Jan  1 00:00:00 2010")),
             ("01 Jan 1970 00:00:00\n", false, Some("Jan  1 00:00:00 1970")),
-            // It is followed already: to say so at each look would help nobody.
+            // The host is followed already. A report at each look would not help the operator.
             ("01 Jan 2010 00:00:00\n", true, None),
             ("", false, Some("which is no time")),
             ("\n", false, Some("which is no time")),

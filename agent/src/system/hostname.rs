@@ -1,4 +1,4 @@
-//! The host name, and the names of the other control nodes.
+//! The host name, and the names of the other control-plane nodes.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::intake::config::Config;
 const SERVICE: &str = "org.freedesktop.hostname1";
 const PATH: &str = "/org/freedesktop/hostname1";
 
-/// Gives the host its name through hostnamed, and lays `/etc/hosts`.
+/// Sets the host name through hostnamed, and writes `/etc/hosts`.
 ///
 /// # Errors
 /// hostnamed refuses the name or does not answer, or `/etc` cannot be written.
@@ -36,7 +36,7 @@ fn lay_hosts(platform: &Platform, config: &Config) -> anyhow::Result<bool> {
     ensure_content(&path, hosts(config).as_bytes(), 0o644).with_context(|| format!("writing {}", path.display()))
 }
 
-/// The control nodes know each other without DNS.
+/// Control-plane nodes resolve each other's names without DNS.
 fn hosts(config: &Config) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n");
     for node in config.control_nodes() {
@@ -57,7 +57,7 @@ mod tests {
     use crate::system::network::tests::config;
 
     #[test]
-    fn control_nodes_are_known_by_name_and_written_once() {
+    fn hosts_file_names_all_control_plane_nodes() {
         let config = Config::ControlPlane(config());
         let text = hosts(&config);
         assert!(text.contains("\n10.0.0.11 cp-1\n10.0.0.12 cp-2\n"), "{text}");

@@ -1,5 +1,5 @@
-//! The address that a DHCP server has leased to this node. A node of a cluster is known by its address: another one is
-//! told, not taken.
+//! The address that a DHCP server has leased to this node. The cluster knows a node by its address: another address is
+//! reported, not used.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -20,49 +20,49 @@ use crate::host::files;
 use crate::host::platform::Platform;
 use crate::intake::config::{Lease, Node, Worker};
 
-/// There since networkd was last told to ask anew.
+/// Exists since networkd was last asked for a new lease.
 const ASKED: &str = "/run/kaas/lease-asked";
 
-/// How long a DHCP server has to answer before it is asked anew.
+/// How long a DHCP server has to answer before networkd asks again.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// What to do about a subnet that cannot be the node's.
+/// The action for a subnet that cannot be the node's.
 const PREFIX: &str = "Correct the subnet in the DHCP server, or look who else answers in its place; the node asks again each minute. If the network \
                       is such a one now, replace the worker";
 
-/// What to do about a subnet that leads elsewhere what was behind a router when the node joined. What was wrong then may be right now:
-/// nobody but a person knows.
+/// The action for a subnet that contains addresses which were behind a router when the node joined. Only the operator
+/// knows which of the two subnets is right.
 const SWALLOWED: &str = "Look who answers as a DHCP server: by this subnet the node would look among its neighbours for what it reached by a \
                          router. If it was wrong when the node joined and is right now, replace the worker, which keeps nothing that \
                          has to outlive it; the node asks again each minute";
 
-/// What the node has of a DHCP server now.
+/// The state of the DHCP lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObservedLease {
-    /// An address, which the network device has.
+    /// The network device has a leased address.
     Leased(Lease),
-    /// None yet, or none any more.
+    /// There is no lease, or it has ended.
     Nothing {
-        /// The device that it is asked for on.
+        /// The device that asks for a lease.
         device: String,
     },
 }
 
-/// How that goes with the address that the cluster knows the node by.
+/// A comparison with the address that the cluster knows the node by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseState {
     Kept,
-    /// There is none.
+    /// There is no lease.
     Lost(Finding),
     Changed(Finding),
-    /// It is the same, and what comes with it would lead elsewhere what the node needs.
+    /// The address is the same, but with the other settings the node would not reach its cluster.
     Unfit(Findings),
 }
 
-/// Looks at what networkd has been given on the primary network.
+/// The lease that networkd has received on the primary network.
 ///
 /// # Errors
-/// A finding, when the device cannot be told, or networkd does not answer.
+/// A finding, if the device cannot be determined, or networkd does not answer.
 pub fn look(platform: &Platform, bus: &Bus, node: &Node) -> Result<ObservedLease, Findings> {
     let device = primary(platform, node)?;
     let given = networkd::given(platform, bus, &device)
@@ -75,7 +75,8 @@ pub fn look(platform: &Platform, bus: &Bus, node: &Node) -> Result<ObservedLease
     Ok(ObservedLease::Nothing { device: device.name })
 }
 
-/// Has networkd begin anew on the primary network if it has given up there: it asks for no lease then. Says whether it had.
+/// Makes networkd start again on the primary network if it has failed there, because it then asks for no lease. True if
+/// it had failed.
 pub fn retry_failed(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool, Findings> {
     let device = primary(platform, node)?;
     let begun = || -> anyhow::Result<bool> {
@@ -89,8 +90,8 @@ pub fn retry_failed(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool,
         .map_err(|error| failed(&format!("having networkd ask for a lease on {}", device.name), format!("{error:#}")))
 }
 
-/// Has networkd ask anew for the address that the node has been given, or knows, on the primary network, unless that was done a
-/// short while ago: who has answered first may not have been the network's own DHCP server, and a lease of his may never end.
+/// Makes networkd ask again for the known address on the primary network, at most once per [`PAUSE`]. The first answer
+/// may not be from the network's own DHCP server, and such a lease may never end. True if it asks.
 pub fn request_again(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool, Findings> {
     let mark = platform.path(ASKED);
     let age = fs::metadata(&mark).and_then(|mark| mark.modified()).map(|asked| asked.elapsed().unwrap_or_default());
@@ -113,10 +114,10 @@ pub fn request_again(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool
     Ok(true)
 }
 
-/// Refuses an address that somebody else on the network has. Asked before the node is known by it: networkd looks for nobody.
+/// Rejects an address that another host on the network has. Called before the node uses it: networkd does not check.
 ///
 /// # Errors
-/// A finding with his MAC address, or the network cannot be asked.
+/// A finding with the MAC address of that host, or the network cannot be asked.
 pub fn is_free(platform: &Platform, node: &Node, lease: &Lease) -> Result<(), Findings> {
     let devices = devices::list(platform).map_err(|error| failed("listing the network adapters", error))?;
     let own: Vec<Mac> = devices.iter().map(|device| device.mac).collect();
@@ -133,7 +134,7 @@ fn primary(platform: &Platform, node: &Node) -> Result<Device, Findings> {
     Ok(devices::assign(&node.interfaces, &devices)?.swap_remove(0))
 }
 
-/// Compares what is seen with the lease that the worker has joined its cluster with.
+/// Compares the present lease with the one that the worker has joined its cluster with.
 pub fn compare_lease(worker: &Worker, joined_with: &Lease, seen: &ObservedLease) -> LeaseState {
     let own = joined_with.address.addr();
     let reserve = format!("Reserve {own} for this VM's MAC address in the DHCP server, or replace the worker");
@@ -159,8 +160,8 @@ pub fn compare_lease(worker: &Worker, joined_with: &Lease, seen: &ObservedLease)
     }
 }
 
-/// What the cluster needs and was reached by a router, and would be looked for on the node's own segment by this lease: whoever is
-/// there could answer in its place.
+/// Rejects a lease with a subnet that contains cluster addresses which were behind a router. The node would look for
+/// them on its own segment, where any host could answer in their place.
 fn swallowed(worker: &Worker, joined_with: &Lease, lease: &Lease) -> Findings {
     let (former, subnet) = (joined_with.address.trunc(), lease.address.trunc());
     let control = worker.cluster.learned.iter().flat_map(|said| &said.control_nodes).map(|node| node.address);
@@ -174,17 +175,17 @@ fn swallowed(worker: &Worker, joined_with: &Lease, lease: &Lease) -> Findings {
     codes::ADDRESS_PREFIX.finding(properties::ADDRESS, seen, SWALLOWED).into()
 }
 
-/// Refuses a lease that contradicts the form: what a static address is checked against before anything is done. networkd has
-/// the address by then, unless somebody else on the network has it too.
+/// Rejects a lease that contradicts the form, by the checks that a static address must pass. The device has the address
+/// already, unless another host on the network has it too.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All findings.
 pub fn check_lease(worker: &Worker, lease: &Lease) -> Result<(), Findings> {
     let Worker { node, cluster, .. } = worker;
     let (own, subnet, primary) = (lease.address.addr(), lease.address.trunc(), &node.interfaces[0]);
     let routers = || primary.gateway.into_iter().chain(node.routes.iter().map(|route| route.gateway));
     let mut findings = Findings::default();
-    // The kernel takes all of the subnet for neighbours.
+    // The kernel looks for all hosts of the subnet among its neighbours.
     if !SUBNET.contains(&subnet.prefix_len()) {
         findings.push(codes::ADDRESS_PREFIX.finding(
             properties::ADDRESS,
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn another_address_is_told_with_both_and_none_as_lost() {
+    fn changed_and_lost_addresses_are_reported() {
         let (worker, own) = (fixture::joined(), lease("10.0.0.21/24"));
         let seen = ObservedLease::Leased(Lease { ntp_servers: vec![[10, 0, 0, 1].into()], ..lease("10.0.0.21/25") });
         assert_eq!(compare_lease(&worker, &own, &seen), LeaseState::Kept);
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subnet_that_leads_the_cluster_elsewhere_is_not_taken_with_the_same_address() {
+    fn subnet_that_contains_the_clusters_addresses_is_refused() {
         let mut worker = fixture::joined();
         worker.node.interfaces[0].gateway = None;
         let unfit = |worker: &Worker, own: &str, now: &str| match compare_lease(
@@ -287,12 +288,12 @@ mod tests {
         };
         assert!(unfit(&worker, "10.0.0.21/24", "10.0.0.21/25").is_empty());
         assert!(unfit(&worker, "10.0.0.21/24", "10.0.0.21/23").is_empty(), "the network has grown");
-        // Half of all addresses, pods and services among them; a host alone.
+        // Half of all addresses, including pods and services; then a single host.
         assert_eq!(unfit(&worker, "10.0.0.21/24", "10.0.0.21/1"), ["address.prefix", "range.overlap", "range.overlap"]);
         assert_eq!(unfit(&worker, "10.0.0.21/24", "10.0.0.21/32"), ["address.prefix"]);
-        // The control nodes are behind a router.
+        // The control-plane nodes are behind a router.
         assert_eq!(unfit(&worker, "10.0.0.131/25", "10.0.0.131/24"), ["address.prefix"]);
-        // Whoever has corrected the server knows which of both was wrong.
+        // The operator who has corrected the server knows which of the two was wrong.
         let LeaseState::Unfit(findings) =
             compare_lease(&worker, &lease("10.0.0.131/28"), &ObservedLease::Leased(lease("10.0.0.131/24")))
         else {
@@ -304,14 +305,14 @@ mod tests {
             "{finding}"
         );
         assert!(unfit(&worker, "10.0.0.131/25", "10.0.0.131/26").is_empty());
-        // Before the node has joined, nobody but the form says where the cluster is.
+        // Before the node has joined, only the form has the cluster's addresses.
         worker.cluster.learned = None;
         let refused = check_lease(&worker, &lease("10.0.0.21/1")).unwrap_err();
         assert_eq!(refused.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["address.prefix"]);
     }
 
     #[test]
-    fn a_lease_that_contradicts_the_form_is_refused_with_all_that_is_wrong() {
+    fn lease_that_contradicts_the_form_is_refused() {
         let mut worker = fixture::worker();
         let refused = |worker: &Worker, address: &str| -> Vec<(String, String)> {
             let findings = check_lease(worker, &lease(address)).err().unwrap_or_default();
@@ -319,7 +320,7 @@ mod tests {
         };
         assert!(refused(&worker, "10.0.0.21/24").is_empty());
         let codes = |told: &[(String, String)]| told.iter().map(|(code, _)| code.clone()).collect::<Vec<_>>();
-        // The virtual IP, while nobody has it; and the gateway.
+        // The virtual IP, while no node holds it, and the gateway.
         for (address, whose) in [("10.0.0.10/24", "the virtual IP of the API"), ("10.0.0.1/24", "a gateway's")] {
             let told = refused(&worker, address);
             assert_eq!(codes(&told), ["address.duplicate"]);

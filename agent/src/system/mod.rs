@@ -1,9 +1,9 @@
-//! What a node needs of its host system before it can be part of a cluster, through systemd's own interfaces: network,
-//! time, names, access, trust.
+//! Settings of the host system that a node needs before it can be part of a cluster: network, time, names, access, trust.
+//! They are made through systemd's own interfaces.
 //!
-//! Each `ensure` looks first, then acts, and says whether it changed anything. `/etc` is in memory: all of this is laid
-//! again at each boot. Knows nothing of Kubernetes. Everything above may call it; calls [`crate::host`] and
-//! [`crate::intake`] alone.
+//! Each `ensure` looks first, then acts, and returns whether it changed anything. `/etc` is in memory, so all settings
+//! are written again at each boot. This room does not depend on Kubernetes. All higher rooms may use it. It uses only
+//! [`crate::host`] and [`crate::intake`].
 
 pub mod access;
 pub mod address;

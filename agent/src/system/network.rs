@@ -1,6 +1,5 @@
-//! Claims this node's addresses through networkd: decides which device each
-//! interface is, asks the network whether an address is taken, writes
-//! networkd's files and waits until they hold.
+//! Claims this node's addresses through networkd. It assigns a device to each interface, checks that no other host has
+//! an address, writes networkd's files, and waits until networkd has applied them.
 
 use std::fs;
 use std::io;
@@ -21,19 +20,18 @@ use crate::intake::config::{Address, Config, Interface};
 
 pub(super) const DIRECTORY: &str = "/etc/systemd/network";
 
-/// How long an adapter may take to find its network, and networkd to do its work.
+/// How long an adapter may take to find its network, and networkd to configure it.
 const CARRIER: Duration = Duration::from_secs(10);
 const CONFIGURED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 
-/// Claims the static addresses of this node, and has networkd ask for those that a DHCP server leases: nobody waits for
-/// that here. Those that it has already stay. The virtual IP must be free as well, or a control node's, unless this node
-/// is `formed`.
+/// Claims the static addresses of this node, and makes networkd ask for those that a DHCP server leases. It does not
+/// wait for leases. Addresses that the node has already stay. The virtual IP must be free or held by a control-plane
+/// node, unless this node is `formed`.
 ///
 /// # Errors
-/// Findings that say which adapter is missing or without a network, who has an
-/// address already, or why networkd did not do it. Nothing is claimed then,
-/// except when networkd itself failed half-way.
+/// Findings that name a missing or disconnected adapter, another host that has an address, or a failure of networkd.
+/// Nothing is claimed then, unless networkd itself has failed half-way.
 pub fn ensure(
     platform: &Platform,
     runner: &dyn Runner,
@@ -75,11 +73,11 @@ pub fn ensure(
         networkd::reload(bus).map_err(|error| failed("having networkd read its files", format!("{error:#}")))?;
     }
     for (interface, device) in config.node().interfaces.iter().zip(&chosen) {
-        // networkd announces what is leased.
+        // networkd announces leased addresses.
         let Address::Static(address) = interface.address else { continue };
         let address = address.addr();
         wait(platform, bus, config, address, device)?;
-        // Neighbours may still know the address of the VM that this one replaces.
+        // Neighbours may have cached the VM that this one replaces.
         if claimed.contains(&device) {
             arp::announce(&device.name, address).map_err(|error| failed(&format!("announcing {address}"), error))?;
         }
@@ -97,14 +95,14 @@ pub(super) fn failed(attempt: &str, error: impl std::fmt::Display) -> Findings {
 
 /// Whether an address may be claimed.
 enum Answer {
-    /// This node has it already.
+    /// This node has the address already.
     Held,
     Free,
     Refused(Finding),
 }
 
-/// Brings the device up without an address and asks who has the one it is to
-/// get. One that this node has already is not asked for, and one that is leased not here: networkd does so.
+/// Brings the device up without an address and checks whether another host has it. An address that this node has
+/// already is not checked. networkd checks a leased one.
 fn ask(
     platform: &Platform,
     runner: &dyn Runner,
@@ -145,9 +143,8 @@ pub(super) fn taken(address: Ipv4Addr, device: &Device, other: Mac) -> Finding {
     )
 }
 
-/// Whether somebody who is no control node has the virtual IP, on the
-/// network of the primary interface. A control node may hold it: the others may have
-/// formed the cluster already.
+/// Whether a host other than a control-plane node has the virtual IP on the network of the primary interface. A
+/// control-plane node may hold it, because the others may have formed the cluster already.
 fn virtual_address_taken(
     config: &Config,
     address: Ipv4Addr,
@@ -163,7 +160,7 @@ fn virtual_address_taken(
     Ok(Some(codes::API_VIP_IN_USE.finding(
         address.to_string(),
         format!(
-            "the device with MAC address {holder}, which is no control node, uses the virtual IP on the network \
+            "the device with MAC address {holder}, which is no control-plane node, uses the virtual IP on the network \
              of {}",
             device.name
         ),
@@ -171,13 +168,13 @@ fn virtual_address_taken(
     )))
 }
 
-/// Whether the gateway, or another neighbour, is on the network of the device
-/// that has this node's address `own`. The words of the error are for people.
+/// Whether the gateway, or another neighbour, answers on the network of the device that has this node's address `own`.
+/// The error is for messages.
 pub fn neighbour_answers(own: Ipv4Addr, neighbour: Ipv4Addr) -> Result<(), String> {
     let device = address::device(own).map_err(|error| error.to_string())?;
     match arp::find(&device, own, neighbour) {
         Ok(Some(_)) => Ok(()),
-        Ok(None) => Err("nobody on the network has this address".to_owned()),
+        Ok(None) => Err("no host on the network has this address".to_owned()),
         Err(error) => Err(format!("asking {device}: {error}")),
     }
 }
@@ -194,7 +191,7 @@ pub(super) fn has(device: &Device, address: Ipv4Addr) -> io::Result<bool> {
     }))
 }
 
-/// Waits until networkd has given the device its address.
+/// Waits until networkd has configured the device's address.
 fn wait(platform: &Platform, bus: &Bus, config: &Config, address: Ipv4Addr, device: &Device) -> Result<(), Findings> {
     let deadline = Instant::now() + config.timeout(CONFIGURED);
     loop {
@@ -265,8 +262,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A network of the test's own thread: `here` is ours, the others are
-    /// neighbours behind a bridge.
+    /// A network of the test's thread: `here` is the node's device, the others are neighbours behind a bridge.
     fn network(addresses: &[(&str, &[&str])]) -> Device {
         let ip = |arguments: &str| {
             let output = std::process::Command::new("ip").args(arguments.split(' ')).output().unwrap();
@@ -285,7 +281,7 @@ pub(crate) mod tests {
                 ip(&format!("addr add {address}/24 dev {name}"));
             }
         }
-        // Each device speaks for its own addresses only, though all are one host's.
+        // Each device answers only for its own addresses, although all belong to one host.
         std::fs::write("/proc/sys/net/ipv4/conf/all/arp_ignore", "1").unwrap();
         let forwards = |port: usize| {
             let arguments = ["-d", "link", "show", &format!("port{port}")];
@@ -301,7 +297,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_strangers_virtual_address_is_refused_and_a_control_nodes_is_not() {
+    fn virtual_ip_of_another_host_is_refused() {
         let config = Config::ControlPlane(config());
         let address = config.virtual_address().unwrap();
         let device = network(&[("peer", &["10.0.0.12"]), ("stranger", &["10.0.0.99"])]);
@@ -315,7 +311,7 @@ pub(crate) mod tests {
         assert!(finding.seen.contains("02:00:00:00:00:02"), "{finding}");
     }
 
-    /// Programs that do their work without a word.
+    /// Programs that succeed without output.
     struct Content;
 
     impl Runner for Content {
@@ -324,7 +320,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What stands against the first node's address on an adapter that sysfs lists, with its cable in or out.
+    /// The findings about the first node's address on an adapter in sysfs, with its cable in or out.
     fn stands_against(carrier: &str) -> Vec<String> {
         let root = tempfile::tempdir().unwrap();
         let adapter = crate::host::files::below(root.path(), "/sys/class/net/nowhere");
@@ -333,7 +329,7 @@ pub(crate) mod tests {
             fs::write(adapter.join(file), text).unwrap();
         }
         let mut config = config();
-        // Nobody waits for a cable here.
+        // The test does not wait for a cable.
         config.timeout_factor = 0;
         let platform = Platform::detect(root.path()).unwrap();
         let bus = crate::host::fake_systemd::FakeSystemd::new(root.path()).bus();
@@ -343,9 +339,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_adapter_without_a_cable_and_one_that_cannot_be_asked_are_named() {
+    fn disconnected_and_failing_adapters_are_reported() {
         assert_eq!(stands_against("0"), ["network.no-carrier"]);
-        // The kernel knows no adapter of this name.
+        // The kernel knows no adapter with this name.
         assert_eq!(stands_against("1"), ["network.failed"]);
     }
 }

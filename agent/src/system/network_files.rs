@@ -1,5 +1,5 @@
-//! What networkd is told of this node's interfaces (systemd.network(5)): a file for each. Knows nothing of what networkd makes
-//! of them.
+//! networkd's files of this node's interfaces (systemd.network(5)), one for each. This module does not depend on what
+//! networkd does with them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,22 +12,22 @@ use super::devices::Device;
 use crate::host::files::ensure_content;
 use crate::intake::config::{Address, Interface, Node};
 
-/// The setting by which a certain address is asked for.
+/// The setting that requests a certain address.
 const REQUEST: &str = "RequestAddress=";
 
-/// Lays the files of a node's interfaces, each on its device, and removes those of former ones. Says whether networkd has to
-/// read them.
+/// Writes the files of a node's interfaces, each with its device, and removes those of former ones. True if networkd
+/// must read them.
 ///
 /// # Errors
-/// The file system's.
+/// The error of the file system.
 pub(super) fn lay(directory: &Path, node: &Node, devices: &[Device]) -> io::Result<bool> {
     write(directory, &files(node, devices), |present, text| lasting(present).eq(lasting(text)))
 }
 
-/// As [`lay`], also where nothing differs but the address that is asked for.
+/// As [`lay`], but also true if only the requested address differs.
 ///
 /// # Errors
-/// The file system's.
+/// The error of the file system.
 pub(super) fn lay_to_ask_anew(directory: &Path, node: &Node, devices: &[Device]) -> io::Result<bool> {
     write(directory, &files(node, devices), |present, text| present == text)
 }
@@ -41,12 +41,10 @@ fn files(node: &Node, devices: &[Device]) -> BTreeMap<String, String> {
 }
 
 fn file(node: &Node, interface: &Interface, device: &Device, primary: bool) -> String {
-    // A node does not give its address up: neither when the network
-    // is gone for a while, nor when networkd restarts, nor because a neighbour
-    // claims it too. networkd's own detection of duplicates would drop it then
-    // (RFC 5227, 2.4 b), for two forged packets, and leave a cluster without quorum, so
-    // the question is asked once, before the address is claimed or a worker joins with it.
-    // What is leased is given up when the lease ends, and only then.
+    // A node keeps its address if the network fails for a while, if networkd restarts, and if a neighbour claims it
+    // too. networkd's own detection of duplicates would drop it then (RFC 5227, 2.4 b). Two forged packets would be
+    // enough, and could cost the cluster its quorum. Therefore the check is made once, before the address is claimed or
+    // a worker joins with it. A leased address is dropped only when the lease ends.
     let keep = match interface.address {
         Address::Static(_) => "KeepConfiguration=static",
         Address::Dhcp { .. } => "DHCP=ipv4\nKeepConfiguration=dhcp-on-stop",
@@ -56,7 +54,7 @@ fn file(node: &Node, interface: &Interface, device: &Device, primary: bool) -> S
          IgnoreCarrierLoss=yes\n",
         device.mac, device.name
     );
-    // Otherwise networkd fails when it lays a route while one lease takes the place of another, and asks for none any more.
+    // Otherwise networkd fails if it adds a route while one lease replaces another, and asks for no further lease.
     let behind_lease = if interface.address.is_leased() { "GatewayOnLink=yes\n" } else { "" };
     if let Some(gateway) = interface.gateway.filter(|_| !interface.address.is_leased()) {
         let _ = writeln!(text, "Gateway={gateway}");
@@ -86,25 +84,29 @@ fn file(node: &Node, interface: &Interface, device: &Device, primary: bool) -> S
     text
 }
 
-/// How a DHCP server is asked, and what is taken of it: whatever the form leaves empty.
+/// How a DHCP server is asked, and which of its settings are used: those that the form leaves empty.
 fn by_dhcp(node: &Node, interface: &Interface) -> String {
     let unless = |given: bool| if given { "no" } else { "yes" };
-    // The MAC address, which the hypervisor keeps for the life of a VM and gives to no other one, names the client, and
-    // is what reservations are made by. networkd's own name comes from the machine ID: clones may share that, and a worker
-    // whose scratch was lost has another one. A lease is not given back at shutdown: it is the node's for life. Nor is it
-    // declined because somebody else claims the address (RFC 2131, 4.4.1): networkd would look for that as long as it has
-    // it, and the server then gives the node another one.
+    // The MAC address identifies the client, and reservations are made by it. The hypervisor keeps it for the life of a
+    // VM and gives it to no other. networkd's default comes from the machine ID: clones may share that, and a worker
+    // with a lost scratch partition has another one.
+    //
+    // The lease is not released at shutdown, because it is the node's for life. It is not declined if another host
+    // claims the address (RFC 2131, 4.4.1): networkd would check that all the time, and the server would then give
+    // another address.
     let mut text = format!(
         "\n[DHCPv4]\nClientIdentifier=mac\nHostname={}\nSendHostname=yes\nSendRelease=no\nSendDecline=no\n\
          UseHostname=no\n",
         node.name
     );
-    // After a reboot the same address is asked for (RFC 2131, 3.2): a server that has forgotten it mostly gives it again.
+    // After a reboot the node requests the same address (RFC 2131, 3.2). A server that has forgotten the lease mostly
+    // gives it again.
     if let Some(known) = interface.address.known() {
         let _ = writeln!(text, "{REQUEST}{}", known.addr());
     }
-    // Of routes the default one is taken, unless the form gives it. Others (RFC 3442) would be narrower than the ways to pods,
-    // services and the API, whoever answers as a server. Nor does a server's word for a resolver lead past the form's.
+    // Only the default route is taken, unless the form has one. Others (RFC 3442) would be more specific than the
+    // routes to pods, services and the API, and any host may answer as a server. For the same reason a server's
+    // resolvers get no routes.
     let _ = write!(
         text,
         "UseGateway={gateway}\nUseRoutes=no\nRoutesToDNS=no\nRoutesToNTP=no\n\
@@ -117,7 +119,8 @@ fn by_dhcp(node: &Node, interface: &Interface) -> String {
     text
 }
 
-/// Whether the way through a gateway begins on this interface: what is in no static subnet is in that of the lease.
+/// Whether a route through the gateway uses this interface. Gateways outside of all static subnets are in that of the
+/// lease.
 fn leads_through(node: &Node, interface: &Interface, gateway: Ipv4Addr) -> bool {
     let near = |interface: &Interface| match interface.address {
         Address::Static(address) => address.contains(&gateway),
@@ -146,8 +149,8 @@ fn write(directory: &Path, files: &BTreeMap<String, String>, is_same: fn(&str, &
     Ok(changed)
 }
 
-/// The lines of a file without that which counts only when a lease is asked for: networkd begins anew with a device whose
-/// file has changed.
+/// The lines of a file without the requested address. That matters only when a lease is requested, and networkd
+/// configures a device again if its file has changed.
 fn lasting(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.starts_with(REQUEST))
 }
@@ -159,7 +162,7 @@ mod tests {
     use crate::intake::config::{Lease, fixture};
 
     #[test]
-    fn the_primary_interface_carries_the_resolvers_and_each_its_routes() {
+    fn primary_interface_has_resolvers_and_each_its_routes() {
         let mut node = fixture::three_nodes().node;
         node.dns_servers = vec![Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)];
         node.search_domains = vec!["example".into(), "lab.example".into()];
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_form_leaves_empty_comes_from_the_dhcp_server() {
+    fn dhcp_server_fills_empty_fields_of_the_form() {
         let mut node = fixture::worker().node;
         node.interfaces[0] =
             Interface { address: Address::Dhcp { lease: None }, gateway: None, ..node.interfaces[0].clone() };
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_has_come_is_no_reason_to_begin_anew() {
+    fn new_lease_does_not_reconfigure_the_device() {
         let directory = tempfile::tempdir().unwrap();
         let mut node = fixture::worker().node;
         let device = Device { name: "ens192".into(), mac: Mac([0, 0x50, 0x56, 0, 0, 1]) };
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_written_once_and_those_of_former_interfaces_removed() {
+    fn files_of_former_interfaces_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("10-kaas-1.network"), "old").unwrap();
         fs::write(directory.path().join("50-other.network"), "other").unwrap();

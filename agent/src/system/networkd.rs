@@ -1,4 +1,4 @@
-//! systemd-networkd over D-Bus (org.freedesktop.network1(5)): what it makes of the files that it was given.
+//! systemd-networkd over D-Bus (org.freedesktop.network1(5)): the state of the devices that it configures.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ const PATH: &str = "/org/freedesktop/network1";
 const MANAGER: &str = "org.freedesktop.network1.Manager";
 const LINK: &str = "org.freedesktop.network1.Link";
 
-/// What networkd calls whatever a DHCP server gave (`network_config_source_to_string`).
+/// networkd's source of DHCP settings (`network_config_source_to_string`).
 const FROM_DHCP: &str = "DHCPv4";
 /// Linux's AF_INET.
 const IPV4: i32 = 2;
@@ -25,11 +25,11 @@ const IPV4: i32 = 2;
 pub(super) struct DhcpConfig {
     /// Addresses with the prefix lengths of their subnets. The kernel may not have them yet.
     pub(super) addresses: Vec<Ipv4Net>,
-    /// Time servers, unless the device's file leaves them out.
+    /// Time servers, unless the device's file excludes them.
     pub(super) ntp_servers: Vec<Ipv4Addr>,
 }
 
-/// Has networkd read its files again.
+/// Makes networkd read its files again.
 pub(super) fn reload(bus: &Bus) -> anyhow::Result<()> {
     bus.call(SERVICE, PATH, MANAGER, "Reload", &())
 }
@@ -37,20 +37,20 @@ pub(super) fn reload(bus: &Bus) -> anyhow::Result<()> {
 /// networkd's `AdministrativeState` of a device: pending, configuring, configured, unmanaged, failed, linger.
 ///
 /// # Errors
-/// It does not answer, or does not know the device.
+/// networkd does not answer, or does not know the device.
 pub(super) fn state(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<String> {
     bus.property(SERVICE, link(platform, bus, device)?.as_str(), LINK, "AdministrativeState")
 }
 
-/// Has networkd begin anew with a device.
+/// Makes networkd configure a device again.
 pub(super) fn reconfigure(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<()> {
     bus.call(SERVICE, PATH, MANAGER, "ReconfigureLink", &(index(platform, device)?,))
 }
 
-/// What a DHCP server has given to a device.
+/// The settings that a device has received from a DHCP server.
 ///
 /// # Errors
-/// As [`state`]; or the answer is not understood.
+/// As [`state`]; or the answer cannot be parsed.
 pub(super) fn given(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<DhcpConfig> {
     let link = link(platform, bus, device)?;
     let text: String = bus.call(SERVICE, link.as_str(), LINK, "Describe", &())?;
@@ -67,7 +67,7 @@ fn index(platform: &Platform, device: &Device) -> anyhow::Result<i32> {
     Ok(index.trim().parse()?)
 }
 
-/// An address or a server as networkd describes it.
+/// An address or a server in networkd's description.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Entry {
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_dhcp_server_gave_is_told_from_what_a_file_says() {
+    fn dhcp_settings_differ_from_settings_of_files() {
         let text = r#"{"Index":2,"Name":"ens192","AdministrativeState":"configured",
             "Addresses":[
                 {"Family":10,"Address":[254,128,0,0,0,0,0,0,0,0,0,0,0,0,0,1],"PrefixLength":64,"ConfigSource":"foreign"},

@@ -1,5 +1,4 @@
-//! The proxy for what the node itself fetches: an environment file that
-//! containerd's unit and the agent read.
+//! The proxy for downloads of the node itself: an environment file that containerd's unit and the agent read.
 
 use std::fmt::Write as _;
 
@@ -9,22 +8,22 @@ use crate::host::files::{self, ensure_content};
 use crate::host::platform::Platform;
 use crate::intake::config::Config;
 
-/// The environment file; absent without a proxy.
+/// The environment file. It does not exist without a proxy.
 pub const FILE: &str = "/run/kaas/proxy.env";
 
 /// Writes the environment file, or removes it if there is no proxy.
 pub fn ensure(platform: &Platform, config: &Config) -> anyhow::Result<bool> {
     let path = platform.path(FILE);
     let result = match environment(config) {
-        // Only root may read it: a proxy's address may hold a password.
+        // Only root may read it, because a proxy's URL may contain a password.
         Some(text) => ensure_content(&path, text.as_bytes(), 0o600),
         None => files::remove(&path),
     };
     result.with_context(|| format!("writing {}", path.display()))
 }
 
-/// systemd.exec(5), EnvironmentFile: within double quotes only backslash,
-/// double quote, backtick and dollar need a backslash; % is plain there.
+/// systemd.exec(5), EnvironmentFile: within double quotes only backslash, double quote, backtick and dollar need a
+/// backslash. A percent sign needs none.
 fn environment(config: &Config) -> Option<String> {
     let proxy = config.node().proxy.as_ref()?;
     let direct = direct(config, &proxy.exclusions).join(",");
@@ -44,7 +43,7 @@ fn environment(config: &Config) -> Option<String> {
     Some(text)
 }
 
-/// What is never asked of the proxy: this host, the cluster and what was given.
+/// Destinations that bypass the proxy: this host, the cluster and the configured exclusions.
 fn direct(config: &Config, exclusions: &[String]) -> Vec<String> {
     let mut direct = vec!["localhost".to_owned(), "127.0.0.0/8".to_owned()];
     direct.extend(
@@ -75,7 +74,7 @@ mod tests {
     use crate::system::network::tests::config;
 
     #[test]
-    fn the_cluster_is_reached_directly_and_odd_characters_survive() {
+    fn cluster_bypasses_proxy_and_special_characters_are_escaped() {
         let mut config = config();
         config.node.proxy = Some(Proxy {
             http: Some("http://user:a$b\"c%20@proxy.example:3128".into()),
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_proxy_there_is_no_file() {
+    fn file_is_missing_without_a_proxy() {
         let directory = tempfile::tempdir().unwrap();
         let platform = Platform::detect(directory.path()).unwrap();
         let without = config();

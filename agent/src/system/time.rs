@@ -16,14 +16,14 @@ pub const FILE: &str = "/etc/chrony/chrony.conf";
 /// Debian's unit of a chronyd that never has root's rights.
 pub const UNIT: &str = "chronyd-restricted.service";
 
-/// How long the first answer of a time server is waited for, times the timeout factor. Certificates are made after that.
-/// chronyd sets the clock by the third answer, 4 s after the first one.
+/// How long to wait for the first answer of a time server, times the timeout factor. Certificates are made after that.
+/// chronyd sets the clock at the third answer, 4 s after the first one.
 pub const FIRST_ANSWER: Duration = Duration::from_secs(15);
 
 /// The largest difference between clock and servers, in seconds, that chronyd corrects after its first three updates.
 const LARGEST: f64 = 600.0;
 
-/// Hands the time servers to chronyd. A container's clock is its host's.
+/// Configures chronyd with the time servers. A container uses its host's clock.
 ///
 /// # Errors
 /// The file cannot be written, or systemd does not answer.
@@ -39,7 +39,8 @@ pub fn ensure(platform: &Platform, services: &Services<'_>, servers: &[String]) 
     services.start_with(UNIT, changed)
 }
 
-/// Whether the clock follows a time server. A finding names servers that are too far away to be followed, or says that none is followed.
+/// Whether the clock follows a time server. A finding names servers that differ too much to be followed, or says that
+/// none is followed.
 pub fn look(platform: &Platform, runner: &dyn Runner, servers: &[String]) -> (bool, Option<Finding>) {
     if !platform.sets_clock() || servers.is_empty() {
         return (false, None);
@@ -77,8 +78,8 @@ fn source(line: &str) -> Option<(&str, &str, f64)> {
     Some((*fields.get(1)?, *fields.get(2)?, fields.get(7)?.parse().ok()?))
 }
 
-/// chronyd sets the clock at once in its first three updates only. Later it corrects differences up to [`LARGEST`] gradually and
-/// ignores larger ones. It opens no port. Of three servers two must agree.
+/// chronyd sets the clock at once in its first three updates only. Later it corrects differences up to [`LARGEST`]
+/// gradually and ignores larger ones. It opens no port. Of three servers two must agree.
 fn lay(platform: &Platform, servers: &[String]) -> io::Result<bool> {
     let sources: String = servers.iter().map(|server| format!("server {server} iburst ipv4\n")).collect();
     let quorum = if servers.len() >= 3 { "minsources 2\n" } else { "" };
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_written_once_and_taken_back() {
+    fn servers_are_written_once_and_removed() {
         let directory = tempfile::tempdir().unwrap();
         let platform = Platform::detect(directory.path()).unwrap();
         let text = || fs::read_to_string(platform.path(FILE)).unwrap();
@@ -123,7 +124,7 @@ mod tests {
         assert_eq!(text(), settings);
     }
 
-    /// What chronyc prints.
+    /// The output of chronyc.
     struct Chronyc(&'static str);
 
     impl Runner for Chronyc {
@@ -138,7 +139,7 @@ mod tests {
     const FAR: &str = "^,*,10.0.0.1,1,6,377,12,3600.100000000,3600.100000000,0.000200000\n";
 
     #[test]
-    fn a_server_that_is_far_away_is_named_and_not_followed() {
+    fn server_that_differs_too_much_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let platform = Platform::detect(directory.path()).unwrap();
         let servers = named(&["10.0.0.1", "10.0.0.2"]);
@@ -147,7 +148,7 @@ mod tests {
             (followed, finding.map(|finding| finding.to_string()).unwrap_or_default())
         };
         assert_eq!(look(FOLLOWED), (true, String::new()));
-        // Far away as well, before its first answers are judged.
+        // The server differs too much, but its first answers are not judged yet.
         let first = "^,?,10.0.0.1,1,6,1,2,3600.100000000,3600.100000000,0.000200000\n";
         for none in ["", UNKNOWN, first, "506 Cannot talk to daemon\n"] {
             let (followed, finding) = look(none);
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn without_servers_or_in_a_container_chronyd_is_not_asked() {
+    fn chronyd_is_asked_only_with_servers_and_clock() {
         let directory = tempfile::tempdir().unwrap();
         let look =
             |servers: &[&str]| look(&Platform::detect(directory.path()).unwrap(), &Chronyc(FAR), &named(servers));

@@ -1,5 +1,4 @@
-//! Further certificate authorities that the host trusts, laid beside those of
-//! the distribution by its own `update-ca-certificates`.
+//! Additional CAs that the host trusts. `update-ca-certificates` of the distribution adds them to its own.
 
 use std::collections::BTreeSet;
 use std::{fs, io};
@@ -10,18 +9,16 @@ use crate::host::command::{Command, Runner};
 use crate::host::files::ensure_content;
 use crate::host::platform::Platform;
 
-/// What `update-ca-certificates` makes: the authorities that programs of this host trust.
+/// The output of `update-ca-certificates`: the CAs that programs of this host trust.
 pub const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 const DIRECTORY: &str = "/etc/kaas/trust";
-/// Says that the bundle was made of what is in [`DIRECTORY`] now.
+/// Exists if the bundle was made from the present content of [`DIRECTORY`].
 const DONE: &str = "/etc/kaas/trust/.done";
 
-/// Makes the host trust these authorities, each one certificate in PEM, and
-/// none that was given before.
+/// Makes the host trust exactly these additional CAs, each one certificate in PEM.
 ///
 /// # Errors
-/// The certificates cannot be written or `update-ca-certificates` fails; it runs
-/// again the next time.
+/// The certificates cannot be written, or `update-ca-certificates` fails. The next call runs it again.
 pub fn ensure(platform: &Platform, runner: &dyn Runner, authorities: &[String]) -> anyhow::Result<bool> {
     let directory = platform.path(DIRECTORY);
     let done = platform.path(DONE);
@@ -33,10 +30,10 @@ pub fn ensure(platform: &Platform, runner: &dyn Runner, authorities: &[String]) 
         return Ok(false);
     }
     if done.exists() {
-        fs::remove_file(&done).context("taking back the sign of the last run")?;
+        fs::remove_file(&done).context("removing the mark of the last run")?;
     }
     runner.run(&Command::new("update-ca-certificates").arg("--localcertsdir").arg(&directory))?;
-    fs::write(&done, "").context("leaving a sign of this run")?;
+    fs::write(&done, "").context("leaving a mark of this run")?;
     Ok(true)
 }
 
@@ -79,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bundle_is_made_when_the_authorities_change_and_again_after_a_failure() {
+    fn bundle_is_made_after_changes_and_failures() {
         let directory = tempfile::tempdir().unwrap();
         let platform = Platform::detect(directory.path()).unwrap();
         let updater = Updater(AtomicU32::new(0));

@@ -1,8 +1,8 @@
-//! What is to be done on this boot, decided before any of it is done.
+//! The plan of a boot, decided before its first step runs.
 //!
-//! A plan is a straight list of steps. It is saved before the first one runs;
-//! after a power cut it is decided again from what is on the disks, and running
-//! it again completes what was cut off. Deciding reads and writes nothing.
+//! A plan is a straight list of steps. It is saved before the first one runs. After a power cut the node decides again
+//! from the state of its disks, and running the plan again completes interrupted steps. Deciding reads and writes
+//! nothing.
 
 #[cfg(test)]
 mod tests;
@@ -19,46 +19,46 @@ use crate::cluster::records::Progress;
 use crate::host::disk::{DataDisk, beside_worker};
 use crate::intake::config::{Config, ControlPlane, Worker};
 
-/// Where the plan of this boot is kept for everybody to read.
+/// File with the plan of this boot. All users can read it.
 pub const PATH: &str = "/run/kaas/plan.json";
 
-/// What was seen before deciding.
+/// Input of the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// The running image.
+    /// Facts of the running image.
     pub image: ImageFacts,
-    /// Where it is kept what outlives a reboot.
+    /// Storage that survives a reboot.
     pub storage: NodeStorage,
-    /// What is remembered there, or the default.
+    /// The progress saved there, or the default.
     pub progress: Progress,
     /// Whether the rendezvous has closed for good.
     pub rendezvous_closed: bool,
-    /// The Kubernetes minor that the node is being upgraded to, if it is.
+    /// The Kubernetes minor version that an unfinished upgrade leads to.
     pub upgrading: Option<String>,
-    /// The disk of a worker's local volumes, if it has one.
+    /// The disk for a worker's local volumes, if there is one.
     pub volumes: Option<Disk>,
 }
 
-/// Where a node keeps what outlives a reboot.
+/// Storage that survives a reboot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeStorage {
-    /// On its data disk, which outlives the VM.
+    /// The data disk. It survives the VM.
     DataDisk(Disk),
-    /// On the scratch partition, which ends with the VM.
+    /// The scratch partition. It is lost with the VM.
     Scratch,
 }
 
-/// The data disk, when it may be used.
+/// A usable data disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Disk {
-    /// Proved blank, or its preparation was interrupted.
+    /// The disk is blank, or its preparation was interrupted.
     Fresh(PathBuf),
-    /// Prepared before. Nothing but the configuration may be missing.
+    /// The disk was prepared before. At most its configuration is missing.
     Ours(PathBuf),
 }
 
 impl Disk {
-    /// The disk that an examination has found, if it may be used.
+    /// The disk of an examination, if it is usable.
     pub fn of(found: &DataDisk) -> Option<Self> {
         match found {
             DataDisk::Blank { disk } | DataDisk::Interrupted { disk, .. } => Some(Self::Fresh(disk.path.clone())),
@@ -67,7 +67,6 @@ impl Disk {
         }
     }
 
-    /// Its device.
     pub fn path(&self) -> &Path {
         match self {
             Self::Fresh(disk) | Self::Ours(disk) => disk,
@@ -75,27 +74,27 @@ impl Disk {
     }
 }
 
-/// Why the plan is what it is.
+/// The purpose of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Goal {
-    /// Becoming part of a cluster: with others of a new one, or as a worker of one that is there.
+    /// The node becomes part of a cluster: with others of a new one, or as a worker of an existing one.
     Form,
-    /// Going on as part of a cluster.
+    /// The node continues as part of its cluster.
     Resume,
 }
 
-/// One step. Each looks first, then acts, and says whether it changed anything.
+/// One step. It looks first, then acts, and returns whether it changed anything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "step")]
 pub enum Step {
     /// Partition and format the blank data disk.
     PrepareDataDisk { disk: PathBuf },
-    /// Mount the data disk under the paths that are kept on it.
+    /// Mount the data disk and bind its directories to their paths.
     MountDataDisk { disk: PathBuf },
-    /// Lay what outlives a reboot on the scratch partition under the same paths.
+    /// Bind the directories of persistent state on the scratch partition to the same paths.
     KeepOnScratch,
-    /// Mount a worker's disk for local volumes; before that, prepare it unless that was done.
+    /// Mount a worker's disk for local volumes. If it is blank, prepare it before.
     LocalVolumes { disk: PathBuf },
     /// Save the configuration, so that the OVF environment is not needed again.
     SaveConfiguration,
@@ -103,23 +102,23 @@ pub enum Step {
     Scrub,
     /// Set the host name.
     HostName,
-    /// Trust the further certificate authorities.
+    /// Trust the additional CAs.
     Trust,
-    /// Set the proxy.
+    /// Configure the proxy.
     Proxy,
-    /// Let in what the node is there for, and nothing else.
+    /// Admit the traffic that the node's role requires, and nothing else.
     Firewall,
-    /// Make sure that nobody else has the address, then configure the network.
+    /// Check that no other machine has the address, then configure the network.
     Network,
-    /// Ask whether gateway, DNS servers, time servers and the other nodes are there.
+    /// Check whether gateway, DNS servers, time servers and the other nodes answer.
     Surroundings,
-    /// Name the time servers.
+    /// Configure the time servers.
     Time,
-    /// Let in whom the configuration names, by SSH and on the console.
+    /// Admit the configured users by SSH and on the console.
     Access,
-    /// Put the cluster's Kubernetes minor in place.
+    /// Select the programs of the cluster's Kubernetes minor version.
     Programs {
-        /// The minor, such as `1.36`.
+        /// The minor version, such as `1.36`.
         minor: String,
         /// The full version, such as `1.36.3`.
         version: String,
@@ -128,39 +127,39 @@ pub enum Step {
     Runtime,
     /// Load the container images that the appliance carries.
     Images,
-    /// Join the cluster with token and pinned authority, unless that was done; learn what it says.
+    /// Join the cluster with token and pinned CA, unless the worker has joined; learn the cluster's settings.
     Join,
-    /// Put the Kubernetes minor in place that the cluster takes.
+    /// Select the programs of the Kubernetes minor version that the cluster runs.
     ProgramsOfCluster,
-    /// Meet the other control nodes; get or make the cluster's authorities.
+    /// Meet the other control-plane nodes; get or create the cluster's CAs.
     Meet,
-    /// See to this node's etcd certificates.
+    /// Check and renew this node's etcd certificates.
     EtcdCertificates,
-    /// Answer to load balancers, monitoring and administrators.
+    /// Open the status endpoint for load balancers, monitoring and administrators.
     Endpoint,
     /// Start etcd and wait for a quorum.
     Etcd,
-    /// Lay the keys of Secrets for the API server; make the first one of a new cluster.
+    /// Write the encryption keys of Secrets for the API server; create the first one of a new cluster.
     Encryption,
-    /// See to this node's Kubernetes certificates and kubeconfigs.
+    /// Check and renew this node's Kubernetes certificates and kubeconfigs.
     Credentials,
-    /// Make the control plane's manifests from this image.
+    /// Write the control plane's manifests from this image.
     Manifests,
-    /// Compete for the virtual IP, as soon as the API here is healthy.
+    /// Compete for the virtual IP while this node's API is healthy.
     VirtualAddress,
     /// Start the kubelet, which starts the control plane.
     Kubelet,
-    /// Wait until the API on this node serves.
+    /// Wait until the API on this node is ready.
     Api,
-    /// Apply the rights of the host services.
+    /// Apply the access rights of the host services.
     Rights,
     /// Start kube-proxy.
     ServiceNetwork,
     /// Start the pod network.
     PodNetwork,
-    /// Wait until Kubernetes calls the node ready.
+    /// Wait until Kubernetes reports the node as ready.
     NodeReady,
-    /// End the upgrade of Kubernetes once API server and kubelet are of the new version.
+    /// End the upgrade of Kubernetes after API server and kubelet run the new version.
     EndUpgrade {
         /// The full version, such as `1.36.3`.
         version: String,
@@ -169,14 +168,14 @@ pub enum Step {
     Register,
     /// Apply cluster DNS.
     ClusterDns,
-    /// Record in the cluster's store that this node has joined.
+    /// Record in etcd that this node has joined.
     Complete,
-    /// Mark the data disk as a cluster's, and erase the deployment secret unless other nodes may still need it here.
+    /// Mark the data disk as part of a cluster; erase the deployment secret unless other nodes may still need it.
     Finish,
 }
 
 impl Step {
-    /// Whether it makes certificates that are valid from now on or for so long, or starts what reads them.
+    /// Whether the step creates certificates, whose validity begins now, or starts programs that read them.
     pub fn follows_the_clock(&self) -> bool {
         matches!(
             self,
@@ -213,7 +212,7 @@ impl Step {
             Self::Images => "loading container images",
             Self::Join => "joining the cluster",
             Self::ProgramsOfCluster => "choosing the cluster's Kubernetes version",
-            Self::Meet => "meeting the other control nodes",
+            Self::Meet => "meeting the other control-plane nodes",
             Self::EtcdCertificates => "checking etcd's certificates",
             Self::Endpoint => "opening the status endpoint",
             Self::Etcd => "starting etcd",
@@ -249,19 +248,19 @@ impl fmt::Display for Step {
     }
 }
 
-/// What is to be done, in order.
+/// The steps of a boot, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub goal: Goal,
-    /// The node it was decided for.
+    /// The node's name.
     pub node: String,
-    /// The version of the image that decided it.
+    /// The version of the image that decided the plan.
     pub image: String,
     pub steps: Vec<Step>,
 }
 
 impl Plan {
-    /// Whether the node is being upgraded to another minor of Kubernetes.
+    /// Whether the plan ends an upgrade to another Kubernetes minor version.
     pub fn upgrades(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::EndUpgrade { .. }))
     }
@@ -283,10 +282,10 @@ impl Plan {
     }
 }
 
-/// Decides what is to be done on this boot.
+/// Decides the steps of this boot.
 ///
 /// # Errors
-/// A finding, when this image cannot serve the cluster.
+/// A finding, if this image cannot run the node.
 pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     config.fits(&observed.image)?;
     match (config, &observed.storage) {
@@ -301,7 +300,7 @@ pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     }
 }
 
-/// Says that an image lacks a minor.
+/// The finding that the image lacks a minor version.
 fn not_in_image(minor: &str, image: &ImageFacts) -> Finding {
     let inside: Vec<&str> = image.kubernetes.iter().map(|release| release.minor.as_str()).collect();
     codes::KUBERNETES_NOT_IN_IMAGE.finding(
@@ -311,7 +310,7 @@ fn not_in_image(minor: &str, image: &ImageFacts) -> Finding {
     )
 }
 
-/// The plan of a worker: it joins, and runs what the cluster gives it.
+/// The plan of a worker: it joins its cluster and runs its pods.
 fn worker(config: &Worker, observed: &Observed) -> Result<Plan, Finding> {
     if let Some(said) = &config.cluster.learned
         && observed.image.kubernetes(&said.kubernetes_minor).is_none()
@@ -324,9 +323,9 @@ fn worker(config: &Worker, observed: &Observed) -> Result<Plan, Finding> {
         steps.push(Step::SaveConfiguration);
     }
     steps.extend([Step::Scrub, Step::HostName, Step::Trust, Step::Surroundings, Step::Time, Step::Access, Step::Join]);
-    // The cluster has said which addresses are its own.
+    // The addresses of the cluster are known now.
     steps.extend([Step::Firewall, Step::Proxy, Step::ProgramsOfCluster]);
-    // Whose the volumes are is certain once it has joined, and no pod runs before they are there.
+    // The owner of the volumes is certain after the join, and no pod may run before they are mounted.
     if let Some(disk) = &observed.volumes {
         steps.push(Step::LocalVolumes { disk: disk.path().to_owned() });
     }
@@ -336,15 +335,15 @@ fn worker(config: &Worker, observed: &Observed) -> Result<Plan, Finding> {
     Ok(Plan { goal, node: config.node.name.clone(), image: observed.image.version.clone(), steps })
 }
 
-/// The plan of a control node: etcd, the control plane, the node.
+/// The plan of a control-plane node: etcd, the control plane, the node.
 fn control_node(config: &ControlPlane, disk: &Disk, observed: &Observed) -> Result<Plan, Finding> {
     let minor = &config.cluster.kubernetes_minor;
     let Some(kubernetes) = observed.image.kubernetes(minor) else {
         return Err(not_in_image(minor, &observed.image));
     };
     let formed = observed.progress.formed;
-    // The firewall comes before the network, and the network before anything is written: a node without an adapter,
-    // or whose address is somebody else's, leaves a blank disk blank.
+    // The firewall comes before the network, and the network before the first write. A node without an adapter, or with
+    // an address that another machine has, therefore leaves a blank disk blank.
     let mut steps = vec![Step::Firewall, Step::Network];
     if let Disk::Fresh(disk) = disk {
         steps.push(Step::PrepareDataDisk { disk: disk.clone() });
@@ -359,7 +358,7 @@ fn control_node(config: &ControlPlane, disk: &Disk, observed: &Observed) -> Resu
     if !observed.rendezvous_closed {
         steps.push(Step::Meet);
     }
-    // The endpoint tells of a node that waits for its peers' etcd, too.
+    // The endpoint also reports on a node that waits for the etcd of its peers.
     steps.extend([Step::EtcdCertificates, Step::Endpoint, Step::Etcd, Step::Encryption, Step::Credentials]);
     steps.push(Step::Manifests);
     if config.cluster.virtual_address.is_some() {
@@ -374,8 +373,7 @@ fn control_node(config: &ControlPlane, disk: &Disk, observed: &Observed) -> Resu
         steps.push(Step::EndUpgrade { version: kubernetes.version.clone() });
     }
     if !formed {
-        // Each node applies the same objects: the cluster is whole even if
-        // the first one is cut off for good here.
+        // Each node applies the same objects, so that the cluster is complete even if the first node is lost here.
         steps.extend([Step::Register, Step::ClusterDns, Step::Complete, Step::Finish]);
     }
     let goal = if formed { Goal::Resume } else { Goal::Form };

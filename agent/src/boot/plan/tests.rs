@@ -1,4 +1,4 @@
-//! Plans for what can be found at power-on.
+//! Plans for the states that a node can have at power-on.
 
 use std::path::PathBuf;
 
@@ -42,7 +42,7 @@ fn a_later_boot() {
 }
 
 #[test]
-fn a_formed_node_never_forms_nor_prepares_a_disk() {
+fn formed_node_neither_forms_nor_prepares_a_disk() {
     let plan = decide(&three_nodes(), &resumed()).unwrap();
     assert_eq!(plan.goal, Goal::Resume);
     let forming = [Step::SaveConfiguration, Step::Meet, Step::Register, Step::Complete, Step::Finish];
@@ -50,12 +50,12 @@ fn a_formed_node_never_forms_nor_prepares_a_disk() {
 }
 
 #[test]
-fn an_upgrade_of_kubernetes_ends_once_the_configuration_names_the_new_minor() {
+fn upgrade_ends_with_the_configured_new_version() {
     let upgrading = |to: &str| Observed { upgrading: Some(to.into()), ..resumed() };
     let ended = decide(&three_nodes(), &upgrading("1.36")).unwrap();
     assert!(ended.upgrades());
     assert_eq!(ended.steps.last(), Some(&Step::EndUpgrade { version: "1.36.3".into() }));
-    // Cut off before that: the node goes on with the minor that it has.
+    // If the upgrade was interrupted before that, the node keeps its minor version.
     let mut before = three_nodes();
     before.cluster.kubernetes_minor = "1.35".into();
     let plan = decide(&before, &upgrading("1.36")).unwrap();
@@ -65,13 +65,13 @@ fn an_upgrade_of_kubernetes_ends_once_the_configuration_names_the_new_minor() {
 }
 
 #[test]
-fn one_node_without_a_virtual_address_runs_no_vrrp() {
+fn node_without_virtual_ip_runs_no_vrrp() {
     let plan = decide(&one_node(), &first_boot()).unwrap();
     assert!(!plan.steps.contains(&Step::VirtualAddress));
 }
 
 #[test]
-fn a_cut_while_forming_decides_the_same_without_preparing_the_disk_again() {
+fn interrupted_forming_does_not_prepare_the_disk_again() {
     let mut begun = decide(&three_nodes(), &first_boot()).unwrap();
     begun.steps.retain(|step| !matches!(step, Step::PrepareDataDisk { .. }));
     for progress in [
@@ -86,7 +86,7 @@ fn a_cut_while_forming_decides_the_same_without_preparing_the_disk_again() {
 }
 
 #[test]
-fn an_image_without_the_clusters_minor_is_refused() {
+fn image_without_the_clusters_kubernetes_is_refused() {
     let mut config = three_nodes();
     config.cluster.kubernetes_minor = "1.34".into();
     let finding = decide(&config, &resumed()).unwrap_err();
@@ -95,7 +95,7 @@ fn an_image_without_the_clusters_minor_is_refused() {
 }
 
 #[test]
-fn a_disk_of_another_role_is_refused() {
+fn disk_of_another_role_is_refused() {
     let config = in_a_tenant(three_nodes());
     let finding = decide(&config, &resumed()).unwrap_err();
     assert_eq!(finding.code, "role.other");
@@ -103,7 +103,7 @@ fn a_disk_of_another_role_is_refused() {
 }
 
 #[test]
-fn tenant_control_nodes_boot_as_those_of_the_control_cluster_do() {
+fn tenant_and_control_cluster_nodes_boot_alike() {
     let config = in_a_tenant(three_nodes());
     for mut observed in [first_boot(), resumed()] {
         let expected = decide(&three_nodes(), &observed).unwrap();
@@ -112,7 +112,7 @@ fn tenant_control_nodes_boot_as_those_of_the_control_cluster_do() {
     }
 }
 
-/// What a worker finds at power-on.
+/// The input of a worker at power-on.
 fn of_worker(joined: bool) -> Observed {
     let mut image = image();
     image.roles = Role::Worker.into();
@@ -127,7 +127,7 @@ fn the_first_boot_of_a_worker() {
 }
 
 #[test]
-fn a_worker_that_has_joined_has_no_etcd_no_disk_and_no_virtual_address() {
+fn joined_worker_runs_no_control_plane_step() {
     let plan = super::decide(&Config::Worker(joined()), &of_worker(true)).unwrap();
     assert_eq!((plan.goal, plan.data_disk()), (Goal::Resume, None));
     let of_control_nodes =
@@ -140,7 +140,7 @@ fn a_worker_that_has_joined_has_no_etcd_no_disk_and_no_virtual_address() {
 }
 
 #[test]
-fn a_worker_with_a_disk_mounts_it_once_it_has_joined_and_before_any_pod_runs() {
+fn worker_mounts_volumes_between_join_and_pods() {
     for (joined, config) in [(false, worker()), (true, joined())] {
         for disk in [Disk::Fresh("/dev/sdb".into()), Disk::Ours("/dev/sdb".into())] {
             let without = super::decide(&Config::Worker(config.clone()), &of_worker(joined)).unwrap();
@@ -157,7 +157,7 @@ fn a_worker_with_a_disk_mounts_it_once_it_has_joined_and_before_any_pod_runs() {
 }
 
 #[test]
-fn a_worker_takes_no_data_disk_and_a_control_node_needs_one() {
+fn data_disk_is_for_control_plane_nodes_only() {
     let disk = NodeStorage::DataDisk(Disk::Ours(PathBuf::from("/dev/sdb")));
     let finding =
         super::decide(&Config::Worker(worker()), &Observed { storage: disk, ..of_worker(false) }).unwrap_err();
@@ -167,7 +167,7 @@ fn a_worker_takes_no_data_disk_and_a_control_node_needs_one() {
 }
 
 #[test]
-fn a_worker_of_a_minor_that_its_image_lacks_is_refused() {
+fn worker_image_without_clusters_kubernetes_is_refused() {
     let mut config = joined();
     config.cluster.learned.as_mut().unwrap().kubernetes_minor = "1.30".to_owned();
     let finding = super::decide(&Config::Worker(config), &of_worker(true)).unwrap_err();

@@ -1,5 +1,4 @@
-//! `kaas-agent configure`: new values of properties from the command line, a file or
-//! standard input.
+//! `kaas-agent configure`: new values of properties from the command line, a file or standard input.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,31 +13,31 @@ use zeroize::Zeroizing;
 use super::{Effect, Error, ReconfigureResult, apply};
 use crate::intake::config::Output;
 
-/// Larger input is no list of properties, in bytes.
+/// Largest accepted input, in bytes. Larger input is no list of properties.
 const LARGEST: u64 = 1 << 20;
 
-/// What `kaas-agent configure` is given.
+/// Options of `kaas-agent configure`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Properties to change, such as `gateway=192.168.10.1`; `gateway=` takes a value out.
-    /// Secrets are not taken here, where every process could read them: see --from
+    /// Properties to change, such as `gateway=192.168.10.1`; `gateway=` removes a value. Secrets are refused here,
+    /// because every process can read the command line: see --from
     #[arg(value_name = "KEY=VALUE", required_unless_present = "from")]
     changes: Vec<String>,
-    /// A file with a KEY=VALUE on each line, `#` before remarks; `-` for standard input.
-    /// Line ends inside a value are written as `\n`
+    /// A file with a KEY=VALUE on each line, `#` before comments; `-` for standard input. Line breaks inside a value
+    /// are written as `\n`
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// The form of the answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
 
-/// Changes the properties of the node below `root` and says what became of them.
-/// True when they were made.
+/// Changes the properties of the node below `root` and prints the result. True if they were changed.
 ///
 /// # Errors
-/// They cannot be read or are not in the form KEY=VALUE, a secret stands on
-/// the command line, or the node's records cannot be read or written.
+/// - The properties cannot be read, or are not in the form KEY=VALUE.
+/// - The command line contains a secret.
+/// - The node's records cannot be read or written.
 pub fn command(root: &Path, options: &Options, stdin: &mut dyn Read, stdout: &mut dyn Write) -> anyhow::Result<bool> {
     let changes = gather(options, stdin)?;
     let changes: Vec<(&str, &str)> = changes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -108,7 +107,7 @@ fn gather(options: &Options, stdin: &mut dyn Read) -> anyhow::Result<Changes> {
     Ok(changes)
 }
 
-/// The message never repeats the text, which may be a secret.
+/// The error never repeats the text, which may be a secret.
 fn pair(text: &str) -> anyhow::Result<(String, Zeroizing<String>)> {
     let (key, value) = text.split_once('=').context("it does not have the form KEY=VALUE")?;
     Ok((key.trim().to_owned(), Zeroizing::new(value.to_owned())))
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_refused_on_the_command_line_and_never_repeated() {
+    fn secrets_on_the_command_line_are_refused() {
         for (argument, secret) in [
             ("deployment-secret=x7$Qm!p2<Wz", "x7$Qm"),
             ("join-token=abcdef.0123456789abcdef", "0123"),
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_gives_pairs_as_they_are() {
+    fn standard_input_values_keep_their_spaces() {
         let mut text: &[u8] = b"# remarks\n\n deployment-secret= x=7 \"#\"\ngateway=10.0.0.1\n";
         let changes = gather(&options(&[], Some("-")), &mut text).unwrap();
         let changes: Vec<_> = changes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();

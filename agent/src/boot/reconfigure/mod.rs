@@ -1,11 +1,10 @@
-//! Properties that a person changes on the node itself, on the console or with
-//! `kaas-agent configure`: judged as a whole as at first boot, then saved, then
-//! taken up by the agent. Knows nothing of how they were asked for.
+//! Properties that the operator changes on the node itself, on the console or with `kaas-agent configure`. All
+//! properties are validated together as at the first boot, then saved, then used by the agent. This module does not
+//! depend on how the change was requested.
 //!
-//! Until the configuration is on the data disk, overrides stand beside the OVF
-//! environment in memory and win over it, so that bad or absent properties are
-//! mended without deploying again. After that they go into the saved
-//! [`Config`]; what the cluster was formed with stays.
+//! Until the configuration is on the data disk, overrides in memory take precedence over the OVF environment. They fix
+//! wrong or missing properties without another deployment. After that, changes go into the saved [`Config`]. The
+//! properties that the cluster was formed with cannot be changed.
 
 mod command;
 mod pending;
@@ -39,46 +38,46 @@ pub use pending::{Overrides, PATH, forget};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Everything was so already.
+    /// The properties already had these values.
     Nothing,
-    /// Saved; the waiting agent looks at them by itself within seconds.
+    /// The changes are saved. The waiting agent reads them within seconds.
     Awaited,
-    /// Saved, and the agent was restarted.
+    /// The changes are saved, and the agent was restarted.
     Restarted,
 }
 
-/// Changes that were in order.
+/// The result of valid changes.
 #[derive(Debug)]
 pub struct ReconfigureResult {
     pub effect: Effect,
-    /// What is worth knowing about the whole, but stops nothing.
+    /// Findings of all properties that are no errors.
     pub warnings: Findings,
 }
 
 /// Why properties were not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something is wrong with them or with the whole. Nothing was saved.
+    /// The changes or the resulting properties are invalid. Nothing was saved.
     #[error("{0}")]
     Refused(Findings),
-    /// Something failed; it says whether that was after they were saved.
+    /// Another failure. The message says whether the changes were saved before.
     #[error(transparent)]
     Failed(#[from] anyhow::Error),
 }
 
-/// How far this node has come, which decides what may be changed.
+/// How far this node has come. It decides which properties may be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lifecycle {
-    /// No configuration is saved: everything may be changed.
+    /// No configuration is saved. All properties may be changed.
     Unconfigured,
-    /// The configuration is saved, and nobody else relies on it yet.
+    /// The configuration is saved, and no other node depends on it yet.
     Unformed(Config),
-    /// The cluster is being formed or has formed with it, or a worker has joined.
+    /// The cluster is being formed or was formed with it, or a worker has joined.
     Settled(Config),
 }
 
 impl Lifecycle {
-    /// How far the node below `root` has come.
+    /// The state of the node below `root`.
     ///
     /// # Errors
     /// The records on the data disk cannot be read.
@@ -91,15 +90,13 @@ impl Lifecycle {
     }
 }
 
-/// Changes properties of this node: keys with their new texts, an empty
-/// one for none (or the default). They are judged together with everything else,
-/// saved, and taken up by the agent. Must be root's.
+/// Changes properties of this node: keys with their new values. An empty value removes the property or restores its
+/// default. All properties are validated together, saved, and used by the agent. Requires root.
 ///
 /// # Errors
-/// [`Error::Refused`] with all findings of the whole when one of them is an
-/// error: nothing is saved then. [`Error::Failed`] when the records or the OVF
-/// environment cannot be read or written, or the agent cannot be restarted
-/// (what was saved is then used at its next start).
+/// - [`Error::Refused`] with all findings, if one of them is an error. Nothing is saved then.
+/// - [`Error::Failed`], if the records or the OVF environment cannot be read or written, or the agent cannot be
+///   restarted. In the last case the agent uses the saved changes at its next start.
 pub fn apply(root: &Path, changes: &[(&str, &str)]) -> Result<ReconfigureResult, Error> {
     apply_with(root, changes, SystemTime::now(), &services::restart_agent)
 }
@@ -154,9 +151,8 @@ fn apply_with(
     Ok(ReconfigureResult { effect, warnings })
 }
 
-/// The texts that the properties have now, for a form: of the saved
-/// configuration, or of the OVF environment with what was changed. Those that
-/// are not set, or set twice, are left out.
+/// The present values of the properties, for a form: from the saved configuration, or from the OVF environment with the
+/// overrides. Properties that are not set, or set twice, are left out.
 pub fn present(root: &Path) -> anyhow::Result<Vec<(&'static Property, Secret)>> {
     let saved = |config: &Config, secret: Option<&Secret>| {
         let values = config.properties(secret).into_iter();
@@ -175,12 +171,11 @@ pub fn present(root: &Path) -> anyhow::Result<Vec<(&'static Property, Secret)>> 
     })
 }
 
-/// What the OVF `environment` and the overrides of this boot give together, and
-/// the fingerprint of the environment, if it was used and not scrubbed. The agent
-/// asks again and again until they are in order.
+/// The configuration from the OVF `environment` and the overrides of this boot. Also returns the fingerprint of the
+/// environment, if it was used and not scrubbed. The agent calls this again until there are no errors.
 ///
 /// # Errors
-/// All findings, when one of them is an error.
+/// All findings, if one of them is an error.
 pub fn intake(
     environment: Outcome,
     image: &ImageFacts,
@@ -190,7 +185,7 @@ pub fn intake(
     let (document, warnings) = match environment.document() {
         Ok((document, _, warnings)) => (document, warnings),
         Err(findings) if overrides.is_empty() => return Err(findings),
-        // What was given by hand may be all that is needed.
+        // The overrides may be sufficient.
         Err(findings) => {
             let document = Document::of(Vec::new(), Vec::new()).with_changes(overrides.iter());
             return match config::validate(&document, image, now) {
@@ -214,7 +209,7 @@ pub fn intake(
     Ok((intake, fingerprint))
 }
 
-/// An environment that could not be used does no harm any more.
+/// Warnings in place of the errors of an unused environment.
 fn ignored(findings: &Findings) -> Findings {
     let mut warnings = Findings::default();
     let real = findings.iter().filter(|finding| finding.code != codes::ENVIRONMENT_ABSENT.code);
@@ -231,7 +226,7 @@ fn change_environment(
     changes: &[(&'static Property, &str)],
     now: SystemTime,
 ) -> Result<(bool, Findings), Error> {
-    // Before the disks are known, a saved configuration may still turn up.
+    // A saved configuration may still be found until the disks are known.
     match Status::read(root) {
         Ok(status) if status.phase != Phase::Looking => {}
         _ => {
@@ -249,7 +244,7 @@ fn change_environment(
     Ok((overrides.save(root)?, intake.warnings))
 }
 
-/// The rows of the table for the keys.
+/// The properties of the keys.
 fn known<'a>(changes: &[(&str, &'a str)]) -> Result<Vec<(&'static Property, &'a str)>, Error> {
     let mut findings = Findings::default();
     let mut found = Vec::new();
@@ -266,7 +261,7 @@ fn known<'a>(changes: &[(&str, &'a str)]) -> Result<Vec<(&'static Property, &'a 
     if findings.is_empty() { Ok(found) } else { Err(Error::Refused(findings)) }
 }
 
-/// Refuses other values for what the cluster was formed with.
+/// Rejects other values of properties that the cluster was formed with.
 fn settled(values: &[(&'static str, String)], changes: &[(&'static Property, &str)]) -> Result<(), Error> {
     let mut findings = Findings::default();
     for (property, text) in changes.iter().filter(|(property, _)| !property.changeable) {
@@ -278,7 +273,7 @@ fn settled(values: &[(&'static str, String)], changes: &[(&'static Property, &st
         if !same {
             findings.push(codes::PROPERTY_FIXED.finding(
                 property.key,
-                format!("\"{}\" cannot be changed any more: the node belongs to its cluster with it", property.label),
+                format!("\"{}\" can no longer be changed: the node belongs to its cluster with it", property.label),
                 "Leave it as it is, or deploy a new node and replace this one",
             ));
         }
@@ -286,7 +281,7 @@ fn settled(values: &[(&'static str, String)], changes: &[(&'static Property, &st
     if findings.is_empty() { Ok(()) } else { Err(Error::Refused(findings)) }
 }
 
-/// The saved values with the changes, as the document that would give them.
+/// The document that would give the saved values with the changes.
 fn with_values(
     values: Vec<(&'static str, String)>,
     config: &Config,
@@ -303,7 +298,7 @@ fn judged<T>(result: Result<T, Findings>) -> Result<T, Error> {
     result.map_err(Error::Refused)
 }
 
-/// Whether the agent has no plan yet and looks at the overrides again and again.
+/// Whether the agent has no plan yet and reads the overrides every few seconds.
 fn awaited(root: &Path) -> bool {
     Status::read(root).is_ok_and(|status| status.phase == Phase::Refused && status.work.is_none())
         && matches!(Lifecycle::of(root), Ok(Lifecycle::Unconfigured))

@@ -1,5 +1,5 @@
-//! Overrides while no configuration is saved: one file in memory, for root
-//! alone, since it may hold the deployment secret.
+//! Overrides while no configuration is saved. They are in one file in memory, readable by root alone, because it may
+//! hold the deployment secret.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,11 +13,10 @@ use zeroize::Zeroizing;
 
 use crate::host::files;
 
-/// Where they are kept until the configuration is saved.
+/// File with the overrides until the configuration is saved.
 pub const PATH: &str = "/run/kaas/overrides.json";
 
-/// Property keys with the texts that stand in place of the OVF environment's.
-/// `Debug` shows no values.
+/// Property keys with values that replace those of the OVF environment. `Debug` shows no values.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Overrides(BTreeMap<String, Secret>);
 
@@ -28,27 +27,26 @@ impl fmt::Debug for Overrides {
 }
 
 impl Overrides {
-    /// What was changed since power-on below `root` (`/` outside of tests).
+    /// The overrides since power-on, below `root` (`/` outside of tests).
     pub fn load(root: &Path) -> anyhow::Result<Self> {
         Ok(Self(files::read_record(&path(root))?.unwrap_or_default()))
     }
 
-    /// Whether nothing was changed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Amends a property; an empty text takes its value out.
+    /// Sets a property. An empty value removes it.
     pub(super) fn set(&mut self, property: &Property, text: &str) {
         self.0.insert(property.key.to_owned(), Secret::new(text.to_owned()));
     }
 
-    /// The properties with their texts.
+    /// The properties with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Property, &str)> {
         self.0.iter().filter_map(|(key, text)| Some((properties::find(key)?, text.expose())))
     }
 
-    /// Keeps them. Says whether they are news.
+    /// Saves the overrides. True if they have changed.
     pub(super) fn save(&self, root: &Path) -> anyhow::Result<bool> {
         let path = path(root);
         let text = Zeroizing::new(serde_json::to_vec_pretty(&self.0)?);
@@ -56,10 +54,10 @@ impl Overrides {
     }
 }
 
-/// Erases the overrides: the saved configuration holds them now.
+/// Erases the overrides, after they were saved in the configuration.
 ///
 /// # Errors
-/// The file system's.
+/// The error of the file system.
 pub fn forget(root: &Path) -> io::Result<()> {
     files::remove(&path(root)).map(drop)
 }

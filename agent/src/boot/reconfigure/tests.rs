@@ -1,4 +1,4 @@
-//! Changes at each stage of a node, on a temporary root.
+//! Changes in each state of a node, on a temporary root.
 
 use std::cell::Cell;
 use std::fs;
@@ -27,7 +27,7 @@ struct Node {
 }
 
 impl Node {
-    /// A node that is stopped for want of an environment.
+    /// A node that has stopped because it has no environment.
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let image = root.path().join("usr/lib/kaas");
@@ -46,7 +46,7 @@ impl Node {
         Reporter::new(self.path(), Status::default()).update(change);
     }
 
-    /// Puts a CD-ROM with the good environment in, one text in it replaced by one as long.
+    /// Inserts a CD-ROM with the valid environment, one text in it replaced by another of the same length.
     fn cdrom(self, from: &str, to: &str) -> Self {
         assert_eq!(from.len(), to.len());
         let mut image = Vec::new();
@@ -116,7 +116,7 @@ const WHOLE: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn an_absent_environment_is_made_up_for() {
+fn overrides_replace_a_missing_environment() {
     let node = Node::new();
     assert_eq!(node.intake().unwrap_err().iter().next().unwrap().code, "environment.absent");
     assert_eq!(node.apply(&WHOLE).unwrap().effect, Effect::Awaited);
@@ -133,20 +133,20 @@ fn an_absent_environment_is_made_up_for() {
 }
 
 #[test]
-fn a_bad_property_of_the_environment_is_mended_and_the_rest_kept() {
+fn override_fixes_one_property_of_the_environment() {
     let node = Node::new().cdrom("\"192.168.10.1\"", "\"192.168.99.1\"");
     assert_eq!(node.intake().unwrap_err().iter().next().unwrap().code, "gateway.off-subnet");
     assert_eq!(node.apply(&[("gateway", "192.168.10.1")]).unwrap().effect, Effect::Awaited);
     let config = node.intake().unwrap().config;
     assert_eq!(config.node().interfaces[0].gateway, Some([192, 168, 10, 1].into()));
     assert_eq!(config.node().name, "cp1");
-    // Taken out, it is as if it had never been given.
+    // After its removal the property is as if it had never been set.
     node.apply(&[("gateway", "")]).unwrap();
     assert_eq!(node.intake().unwrap().config.node().interfaces[0].gateway, None);
 }
 
 #[test]
-fn an_unreadable_environment_becomes_a_note_when_all_was_given_by_hand() {
+fn complete_overrides_turn_an_unreadable_environments_error() {
     let node = Node::new().cdrom("</Environment>", "</environment>");
     let codes = node.refused(&WHOLE[..5]);
     let codes: Vec<&str> = codes.iter().map(|(code, _)| code.as_str()).collect();
@@ -157,7 +157,7 @@ fn an_unreadable_environment_becomes_a_note_when_all_was_given_by_hand() {
 }
 
 #[test]
-fn all_findings_are_returned_together_and_nothing_is_saved() {
+fn all_findings_are_returned_and_nothing_saved() {
     let node = Node::new().cdrom("\"192.168.10.1\"", "\"192.168.99.1\"");
     let found = node.refused(&[("timeout-factor", "99"), ("node-name", "cp9")]);
     let keys: Vec<&str> = found.iter().map(|(_, key)| key.as_str()).collect();
@@ -167,7 +167,7 @@ fn all_findings_are_returned_together_and_nothing_is_saved() {
 }
 
 #[test]
-fn an_agent_that_has_a_plan_already_is_restarted() {
+fn agent_with_a_plan_is_restarted() {
     let node = Node::new();
     let work = Work { number: 1, total: 9, step: "configuring the network".into(), waiting: None };
     node.reports(|status| (status.phase, status.work) = (Phase::Refused, Some(work)));
@@ -176,7 +176,7 @@ fn an_agent_that_has_a_plan_already_is_restarted() {
 }
 
 #[test]
-fn an_agent_that_still_looks_is_not_answered_for() {
+fn change_fails_while_the_agent_still_looks() {
     let node = Node::new();
     node.reports(|status| status.image = "image".into());
     assert!(matches!(node.apply(&WHOLE), Err(Error::Failed(_))));
@@ -184,7 +184,7 @@ fn an_agent_that_still_looks_is_not_answered_for() {
 }
 
 #[test]
-fn a_saved_configuration_may_change_wholly_until_others_rely_on_it() {
+fn unformed_configuration_may_change_completely() {
     let node = Node::new().saved();
     let changes = [("node-name", "n9"), ("control-nodes", "n9=10.0.0.1,n2=10.0.0.2,n3=10.0.0.3")];
     let found = node.refused(&changes[..1]);
@@ -204,14 +204,14 @@ fn a_saved_configuration_may_change_wholly_until_others_rely_on_it() {
 }
 
 #[test]
-fn what_the_cluster_was_formed_with_stays() {
+fn properties_of_the_formed_cluster_stay() {
     let node = Node::new().saved().formed();
     let before = node.config();
     let found = node.refused(&[("node-name", "other"), ("api-vip", "10.9.9.9"), ("deployment-secret", SECRET)]);
     let expected = ["node-name", "api-vip", "deployment-secret"].map(|key| ("property.fixed".into(), key.into()));
     assert_eq!(found, expected);
     assert_eq!(node.config(), before);
-    // A form gives back what it was shown.
+    // A form returns the values that it was shown.
     let same = [("node-name", before.node().name.as_str()), ("ntp-servers", "ntp.example.com")];
     assert_eq!(node.apply(&same).unwrap().effect, Effect::Restarted);
     assert_eq!(node.config().node().ntp_servers, ["ntp.example.com"]);
@@ -224,7 +224,7 @@ fn what_the_cluster_was_formed_with_stays() {
 }
 
 #[test]
-fn the_pace_of_snapshots_may_change_on_a_node_of_a_cluster() {
+fn snapshot_interval_may_change_after_forming() {
     let node = Node::new().saved().formed();
     let every = || node.config().control_plane().unwrap().snapshot_every;
     assert_eq!(every(), Period::hours(6));
@@ -237,7 +237,7 @@ fn the_pace_of_snapshots_may_change_on_a_node_of_a_cluster() {
 }
 
 #[test]
-fn a_change_that_the_agent_does_not_take_up_is_said_to_be_saved() {
+fn failed_restart_reports_the_change_as_saved() {
     let node = Node::new().saved().formed();
     let error =
         apply_with(node.path(), &[("timeout-factor", "4")], SystemTime::UNIX_EPOCH, &|| anyhow::bail!("no bus"));
@@ -246,7 +246,7 @@ fn a_change_that_the_agent_does_not_take_up_is_said_to_be_saved() {
 }
 
 #[test]
-fn a_property_that_is_not_known_is_refused_by_its_name() {
+fn unknown_property_is_refused_by_its_name() {
     let node = Node::new().saved();
     let saved = node.config();
     let Err(Error::Refused(findings)) = node.apply(&[("timeout-factor", "4"), ("dns-server", "10.0.0.2")]) else {
@@ -258,7 +258,7 @@ fn a_property_that_is_not_known_is_refused_by_its_name() {
 }
 
 #[test]
-fn the_role_stays_once_the_data_disk_knows_it() {
+fn role_is_fixed_once_saved() {
     let node = Node::new().saved();
     let file = node.path().join("usr/lib/kaas/image.json");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -274,7 +274,7 @@ fn the_role_stays_once_the_data_disk_knows_it() {
 }
 
 #[test]
-fn a_disk_of_another_role_is_not_turned_into_this_images() {
+fn disk_of_another_role_is_not_changed() {
     let node = Node::new().saved().formed();
     let records = Records::new(node.path());
     let config = Config::ControlPlane(in_a_tenant(three_nodes()));
@@ -298,7 +298,7 @@ fn member(worker: Worker) -> Node {
 }
 
 #[test]
-fn a_worker_by_dhcp_takes_no_gateway_that_its_lease_has_no_way_to_and_keeps_its_lease() {
+fn dhcp_worker_refuses_gateway_outside_its_lease() {
     let mut worker = joined();
     let lease = Lease { address: "10.0.0.21/24".parse().unwrap(), ntp_servers: Vec::new() };
     worker.node.interfaces[0].address = Address::Dhcp { lease: Some(lease) };
@@ -313,7 +313,7 @@ fn a_worker_by_dhcp_takes_no_gateway_that_its_lease_has_no_way_to_and_keeps_its_
 }
 
 #[test]
-fn a_worker_that_has_joined_takes_a_new_token_and_keeps_what_its_cluster_said() {
+fn joined_worker_takes_a_new_token() {
     let config = Config::Worker(joined());
     let node = member(joined());
     let records = Records::new(node.path());
@@ -323,7 +323,7 @@ fn a_worker_that_has_joined_takes_a_new_token_and_keeps_what_its_cluster_said() 
     assert_eq!(node.apply(&[("join-token", token)]).unwrap().effect, Effect::Restarted);
     assert_eq!(records.secret().unwrap().unwrap().expose(), token);
     assert_eq!(node.config(), config);
-    // Its certificate has expired, and the token was erased: it may be given anything anew.
+    // Its certificate has expired, and the token was erased: all properties may be changed again.
     records.save_progress(Progress::default()).unwrap();
     records.erase_secret().unwrap();
     assert_eq!(node.refused(&[("timeout-factor", "2")]), [("property.missing".into(), "join-token".into())]);

@@ -1,4 +1,4 @@
-//! Holds the table of the CIS benchmark in the documentation to what a node lays.
+//! Compares the table of the CIS benchmark in the documentation with the configuration that a node writes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,7 +16,7 @@ use crate::host::platform::Platform;
 use crate::intake::config::Config;
 use crate::intake::config::fixture::{joined, one_node};
 
-/// A row with the component, the setting and its value; the value of a setting that is not there is `unset`.
+/// A row: item, component, setting, value and result. The value of a setting that does not exist is `unset`.
 type Row<'a> = [&'a str; 5];
 
 fn rows(page: &str) -> Vec<Row<'_>> {
@@ -37,7 +37,7 @@ fn arguments(whole: &Value, component: &str) -> Value {
     Value::Object(all.map(|one| (one["name"].as_str().unwrap().to_owned(), one["value"].clone())).collect())
 }
 
-/// The configuration that a node gives a component.
+/// The configuration that a node writes for a component.
 fn configuration(component: &str) -> Option<Value> {
     let (node, worker) = (one_node(), joined());
     let machine = Platform::detect(Path::new("/nonexistent")).unwrap();
@@ -64,7 +64,7 @@ fn configuration(component: &str) -> Option<Value> {
     })
 }
 
-/// What the table has to say of a setting.
+/// The text of a setting's value in the table.
 fn said(value: &Value) -> String {
     let text = match value {
         Value::Null => return "unset".to_owned(),
@@ -75,7 +75,7 @@ fn said(value: &Value) -> String {
     format!("`{text}`")
 }
 
-/// The items of the benchmark that a row is for, such as `1.1.15, 1.1.17` or `1.2.6–1.2.8`.
+/// The items of the benchmark in a row, such as `1.1.15, 1.1.17` or `1.2.6–1.2.8`.
 fn items(cell: &str) -> Vec<String> {
     let one = |item: &str| -> Option<(String, u32)> {
         let (section, number) = item.split_whitespace().next()?.rsplit_once('.')?;
@@ -89,9 +89,9 @@ fn items(cell: &str) -> Vec<String> {
     ranges.flatten().collect()
 }
 
-/// A row that is missing hides a difference.
+/// A missing row would hide a difference.
 #[test]
-fn the_table_has_each_item_of_the_benchmark() {
+fn table_has_each_item_of_the_benchmark() {
     let named: Vec<String> =
         rows(include_str!("../../../../docs/security.md")).iter().flat_map(|[item, ..]| items(item)).collect();
     let sections = [
@@ -112,7 +112,7 @@ fn the_table_has_each_item_of_the_benchmark() {
 }
 
 #[test]
-fn the_documentation_says_how_a_node_differs_from_the_benchmark() {
+fn table_matches_the_nodes_configuration() {
     let page = include_str!("../../../../docs/security.md");
     let (mut checked, mut modes) = (0, Vec::new());
     for [item, component, setting, value, result] in rows(page) {

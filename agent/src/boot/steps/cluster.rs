@@ -1,5 +1,5 @@
-//! The steps that make a node part of its cluster: the meeting, and the end of its own forming. What others still need of
-//! the first node then is maintenance's.
+//! The steps that make a node part of its cluster: the rendezvous and the end of forming. Later tasks of the first node
+//! for other nodes are part of maintenance.
 
 use std::ops::ControlFlow;
 
@@ -54,8 +54,8 @@ impl StepContext {
         Ok(self.node.open_rendezvous(secret, record)?)
     }
 
-    /// On a first node that works while others have yet to join: etcd's quorum may need one that has no keys yet, so
-    /// they are met before it starts. A failure does not stop the node: maintenance tries again.
+    /// For a first node of a running cluster that other nodes have yet to join. The quorum may need a node without keys, so
+    /// the rendezvous opens before etcd starts. A failure does not stop the node, because maintenance tries again.
     fn reopen_rendezvous(&mut self, record: RendezvousRecord) -> StepOutcome {
         let opened = self.secret.take().map(|secret| self.node.open_rendezvous(&secret, record));
         match opened {
@@ -69,8 +69,7 @@ impl StepContext {
         StepOutcome::Unchanged
     }
 
-    /// A node whose endpoint cannot be opened still does its part of the
-    /// cluster: maintenance tries again.
+    /// If the endpoint cannot be opened, the node still works in the cluster, and maintenance tries again.
     pub(super) fn endpoint(&mut self) -> Result<StepOutcome, StepError> {
         self.open_manager().context("opening the manager of swaps")?;
         if let Err(error) = self.certify_ssh() {
@@ -85,7 +84,8 @@ impl StepContext {
         }
     }
 
-    /// Gives the SSH server its certificate. SSH works without one: clients are then asked to trust the server's own key.
+    /// Writes the SSH server's certificate. SSH works without one: clients are then asked to trust the server's own
+    /// key.
     fn certify_ssh(&self) -> anyhow::Result<bool> {
         let (config, platform) = (self.node.control_plane()?, &self.node.platform);
         if config.node.ssh_authorized_keys.is_empty() {
@@ -114,8 +114,8 @@ impl StepContext {
         })
     }
 
-    /// From here on the cluster knows that this node has joined, whoever else is away. Only the first node keeps its
-    /// rendezvous and the deployment secret, for those that have not joined yet.
+    /// Records in the cluster that this node has joined, even if other nodes are away. Only the first node keeps its
+    /// rendezvous and the deployment secret, for nodes that have not joined yet.
     pub(super) fn complete(&mut self) -> Result<StepOutcome, StepError> {
         if matches!(self.node.records.rendezvous()?, RendezvousRecord::Closed { .. }) {
             return Ok(StepOutcome::Unchanged);
@@ -149,7 +149,7 @@ impl StepContext {
             }
         }
         self.secret = None;
-        // Nodes that have not joined fetch their keys within an hour from now on, for the cluster works.
+        // The cluster works, so nodes that have not joined must fetch their keys within one hour from now.
         let record = self.node.records.rendezvous()?;
         JoinWindows::begin(&self.node.records, &record.awaited(), join_window::uptime()?)?;
         if matches!(self.node.records.rendezvous()?, RendezvousRecord::Closed { .. }) {
@@ -158,8 +158,8 @@ impl StepContext {
         Ok(self.save_progress(|progress| progress.formed = true)?.into())
     }
 
-    /// Pins the publisher's key of the image that the cluster forms with: the first node to come here decides. A node
-    /// that takes a lost one's place does not: a cluster from before there were pinned keys has none.
+    /// Pins the publisher's key of the image that the cluster forms with. The first node at this step decides. A node
+    /// that replaces a lost one pins no key: a cluster that is older than pinned keys has none.
     pub(super) fn pin_publisher(&self) -> anyhow::Result<()> {
         match self.node.records.rendezvous()?.is_forming() {
             true => publisher::pin(&self.own_etcd()?, self.node.image.publisher.as_deref()),
@@ -168,7 +168,7 @@ impl StepContext {
     }
 }
 
-/// Shows what the rendezvous waits for, and goes on waiting.
+/// Shows the state of the rendezvous, and continues to wait.
 fn show(reporter: &Reporter, findings: &Findings, report: &Report) -> ControlFlow<()> {
     reporter.alive(LOOP, STEP);
     reporter.update(|status| {

@@ -26,7 +26,8 @@ use crate::status;
 use crate::system::address;
 use crate::upgrade::kubernetes as kubernetes_upgrade;
 
-/// The kubelet is restarted after so many looks without a Node object, times the timeout factor: after 30 s, then each minute.
+/// The kubelet is restarted after this many looks without a Node object, times the timeout factor: after 30 s, then
+/// each minute.
 pub(super) const UNREGISTERED: u32 = 30;
 
 impl StepContext {
@@ -44,7 +45,7 @@ impl StepContext {
     }
 
     pub(super) fn runtime(&mut self) -> Result<StepOutcome, StepError> {
-        // A removal that was cut off.
+        // Completes an interrupted removal.
         files::remove_directory(&self.node.path(containerd::DAMAGED))?;
         let content = containerd::configuration(&self.node.platform, &self.node.image.pause);
         let mut changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o600)?;
@@ -73,7 +74,7 @@ impl StepContext {
         }
     }
 
-    /// A power cut may have damaged what containerd keeps. Until the kubelet has `begun` since power-on no container runs.
+    /// A power cut may have damaged containerd's data. Until the kubelet has `begun` since power-on, no container runs.
     fn recreate_runtime(&mut self, begun: bool) -> anyhow::Result<StepError> {
         self.runtime_failures = 0;
         if begun || !containerd::recreate(self.node.root(), &self.node.services())? {
@@ -82,7 +83,7 @@ impl StepContext {
         Ok(StepError::Waiting("the container runtime starts without what it kept, which was damaged".to_owned()))
     }
 
-    /// The store says which keys there are: what lies on the disk may be from before a restore.
+    /// etcd knows which keys exist. The keys on the disk may be older than a restore.
     pub(super) fn encryption(&mut self) -> Result<StepOutcome, StepError> {
         let (etcd, now) = (self.own_etcd()?, Self::now());
         let node = EncryptingNode {
@@ -91,8 +92,8 @@ impl StepContext {
             etcd: &etcd,
             runner: self.node.runner(),
         };
-        // All nodes of a cluster that forms have one image. Once this one has credentials, it may work for long while
-        // others have yet to join.
+        // All nodes of a forming cluster have the same image. Once this node has credentials, it may work for long
+        // while others have yet to join.
         if !self.progress.credentials && self.node.records.rendezvous()?.is_forming() {
             node.begin_blank(now)?;
         }
@@ -118,7 +119,7 @@ impl StepContext {
 
     pub(super) fn manifests(&mut self) -> Result<StepOutcome, StepError> {
         let kubeadm = Kubeadm::new(self.node.root(), self.node.runner());
-        // The patches carry the marks of the credentials, which are there by now.
+        // The patches contain hashes of the credentials, which exist now.
         kubeadm.lay(self.node.control_plane()?, &self.node.platform, self.node.kubernetes_version()?)?;
         Ok(kubeadm.manifests()?.into())
     }
@@ -132,8 +133,8 @@ impl StepContext {
         Ok(self.node.services().start_with(virtual_ip::UNIT, changed)?.into())
     }
 
-    /// Until the API here has been seen to serve, this node does not compete for the virtual IP. One that is alone keeps
-    /// what it has through a restart of the agent: nobody could take it.
+    /// Until the API of this node is ready, the node does not compete for the virtual IP. A single node keeps it
+    /// through a restart of the agent, because no other node could hold it.
     pub(super) fn release_virtual_ip(&self) -> anyhow::Result<()> {
         let config = self.node.control_plane()?;
         let keeps = config.peers().next().is_none() && self.node.path(virtual_ip::HEALTH).exists();
@@ -148,12 +149,12 @@ impl StepContext {
 
     pub(super) fn kubelet(&mut self) -> Result<StepOutcome, StepError> {
         if !self.node.path(kubelet::CONFIGURATION).exists() {
-            // The first start since power-on.
+            // This is the first start since power-on.
             kubelet::forget_pods(self.node.root())?;
         }
         let replaced = kubelet::replace_unusable_certificates(self.node.root(), Self::now())?;
         if let Config::Worker(worker) = &self.node.config {
-            // After a wrong time, those of the last boot may not be valid.
+            // After a wrong time, the certificates of the last boot may not be valid.
             credentials::renew(self.node.root(), worker, Self::now())?;
         }
         let (config, dns) = (&self.node.config, self.node.network()?.dns_address());
@@ -192,7 +193,7 @@ impl StepContext {
     pub(super) fn rights(&mut self) -> Result<StepOutcome, StepError> {
         let (runner, address) = (self.node.runner(), self.node.address()?);
         let rights = addons::rights(&self.node.control_plane()?.cluster);
-        // Nobody else may give rights before there are any.
+        // Before the rights exist, only the super administrator may grant them.
         let apply = || api::apply_with(SUPER_ADMINISTRATOR, runner, address, &rights);
         Ok(Kubeadm::new(self.node.root(), runner).as_super_administrator(apply)?.into())
     }
@@ -228,7 +229,8 @@ impl StepContext {
             Some(_) => Err(StepError::Waiting("the node is registered and not ready yet".to_owned())),
             None => {
                 self.unregistered += 1;
-                // Maintenance creates a deleted object, after the boot. If a worker's is deleted, the worker was removed.
+                // Maintenance creates a deleted object after the boot. If a worker's object is deleted, the worker was
+                // removed.
                 let looks = UNREGISTERED * self.node.config.timeout_factor();
                 if self.unregistered.is_multiple_of(looks) && self.node.control_plane().is_ok() {
                     log::warn!("the cluster has no Node object of this node: the kubelet is restarted to register it");
@@ -255,11 +257,10 @@ impl StepContext {
         Ok(StepOutcome::Changed)
     }
 
-    /// Lays what workers of this cluster need to join it.
+    /// Applies the objects that workers need to join this cluster.
     fn take_workers(&self) -> anyhow::Result<()> {
         let config = self.node.control_plane()?;
-        let authority =
-            fs::read_to_string(self.node.path(CA_CERTIFICATE)).context("reading the cluster's authority")?;
+        let authority = fs::read_to_string(self.node.path(CA_CERTIFICATE)).context("reading the cluster's CA")?;
         let objects = addons::workers(config, &authority);
         if !objects.is_empty() {
             api::apply(self.node.runner(), self.node.address()?, &objects).context("laying what workers join with")?;
@@ -275,7 +276,7 @@ impl StepContext {
     }
 }
 
-/// The end of an error's chain: what a waiting person wants to know.
+/// The last cause of an error, for the line that says what the node waits for.
 pub(super) fn brief(error: &anyhow::Error) -> String {
     let root = error.root_cause().to_string();
     let line = root.lines().next().unwrap_or_default();

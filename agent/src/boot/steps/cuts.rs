@@ -1,11 +1,12 @@
-//! Whole boots of a node, each step by the product's own dispatch ([`StepContext::run`]). The power is cut after each
-//! thing that forming saves, and the node starts again: it always becomes the one node of the one cluster that it
-//! decided on. And nodes of three, whose others are away or lost; nodes that must not start their etcd, or not go on the
-//! network.
+//! Complete boots of a node, each step by the product's own [`StepContext::run`]. The power is cut after each write of
+//! forming, and the node starts again. It always becomes the only node of the cluster that it decided on.
 //!
-//! Only programs, services and other machines are stand-ins, in a network namespace where the node has its own address;
-//! and what takes a machine's disks and adapters is left out ([`of_the_machine`]). (Each write of the data disk's
-//! preparation is cut in [`crate::host::disk`], three nodes that meet in [`crate::cluster::rendezvous`].)
+//! Other tests have nodes of three whose peers are away or lost, and nodes that must not start etcd or must stay off
+//! the network.
+//!
+//! Only programs, services and other machines are fakes, in a network namespace with the node's address. Steps that
+//! require a machine's disks and adapters are left out ([`of_the_machine`]). [`crate::host::disk`] tests a power cut at
+//! each write of the data disk's preparation, and [`crate::cluster::rendezvous`] tests three nodes that meet.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -52,18 +53,18 @@ use crate::node::context::NodeContext;
 use crate::status::{Reporter, Status};
 use crate::upgrade::swap::node_record::NodeRecord;
 
-/// How long a test waits for what never happens.
+/// How long a test waits for an event that must happen.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Below a machine's root: what `ctr images check` prints.
+/// File below a machine's root with the output of `ctr images check`.
 pub(super) const IMAGES: &str = "images";
 
-/// Steps that take a machine: its adapters and users, its disks, and a payload of container images.
+/// Steps that require a machine: its adapters and users, its disks, and a payload of container images.
 fn of_the_machine(step: &Step) -> bool {
     matches!(step, Step::Network | Step::MountDataDisk { .. } | Step::Access | Step::Images)
 }
 
-/// Runs a test where the addresses of three nodes are its own.
+/// Runs a test in a namespace that has the addresses of three nodes.
 pub(super) fn in_a_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
     let namespace = Namespace::new(name);
     namespace.ip("link set lo up");
@@ -73,27 +74,27 @@ pub(super) fn in_a_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
     namespace.run(test);
 }
 
-/// A machine below a directory, and what stands around it.
+/// A machine below a directory, with its fakes.
 pub(super) struct Machine {
     directory: TempDir,
     config: ControlPlane,
     secret: Secret,
     image: ImageFacts,
     pub(super) etcd: FakeEtcd,
-    /// Whether the API calls the node ready.
+    /// Whether the API reports the node as ready.
     pub(super) ready: Arc<AtomicBool>,
-    /// Whether the API has the node. A kubelet that starts again registers it.
+    /// Whether the API has the Node object. A restarted kubelet registers it.
     pub(super) registered: Arc<AtomicBool>,
-    /// Whether etcd says that it is well.
+    /// Whether etcd reports that it is healthy.
     pub(super) healthy: Arc<AtomicBool>,
-    /// The beginning of command lines that fail.
+    /// The beginning of commands that fail.
     pub(super) broken: Option<&'static str>,
 }
 
 impl Machine {
     pub(super) fn new(mut config: ControlPlane) -> Self {
         config.node.interfaces[0].gateway = None;
-        // In memory, where it is there: all that is saved is flushed, thousands of times.
+        // In memory, if possible: the test flushes thousands of writes.
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let root = directory.path();
         let container = Container {
@@ -108,7 +109,7 @@ impl Machine {
             statement: None,
         };
         lay(root, CONTAINER_FILE, &serde_json::to_vec(&container).unwrap());
-        // Its date is the image's.
+        // The file's date is the image's.
         lay(root, contract::image::PATH, b"");
         let node = config.control_node().unwrap().clone();
         let pki = files::below(root, PKI);
@@ -130,7 +131,7 @@ impl Machine {
         self.directory.path()
     }
 
-    /// The configuration as a node keeps it.
+    /// The configuration as the node stores it.
     fn whole(&self) -> Config {
         Config::ControlPlane(self.config.clone())
     }
@@ -139,10 +140,10 @@ impl Machine {
         self.root().join("disk")
     }
 
-    /// Gives the machine a data disk that was just prepared, and a cluster that knows nothing.
+    /// Gives the machine a data disk that was just prepared, and an empty cluster.
     fn lay_blank(&self) {
         for used in ["data", "etc", "var", "run/kaas"] {
-            // What watches a node of before may write once more.
+            // A watcher of a former node may write once more.
             while fs::remove_dir_all(self.root().join(used)).is_err_and(|error| error.raw_os_error() == Some(39)) {}
         }
         for made in ["data/kaas", "etc", "var/lib/etcd", "run/kaas"] {
@@ -165,12 +166,12 @@ impl Machine {
         Slots::read(&self.disk()).unwrap().newest().unwrap().clone()
     }
 
-    /// What a node holds that must never change once it is there.
+    /// The cluster's CA, which must never change once it exists.
     fn authority(&self) -> Option<String> {
         fs::read_to_string(files::below(self.root(), PKI).join("ca.crt")).ok()
     }
 
-    /// The member of another node answers, which a node of a cluster of three asks about its data disk.
+    /// Starts another node's etcd member, which a node of a cluster of three asks about its data disk.
     fn another_answers(&self, name: &str) {
         let nodes = &self.config.cluster.control_nodes;
         let (node, now) = (nodes.iter().find(|node| node.name == name).unwrap(), SystemTime::now());
@@ -189,12 +190,12 @@ impl Machine {
         Ok((context.plan.goal, context))
     }
 
-    /// A boot up to the decision. What is in memory is gone before.
+    /// A boot up to the decision. State in memory is lost before.
     pub(super) fn decide(&self) -> anyhow::Result<StepContext> {
         self.decide_with(&FakeSystemd::new(self.root()))
     }
 
-    /// The same with this systemd.
+    /// The same with the given systemd.
     pub(super) fn decide_with(&self, systemd: &FakeSystemd) -> anyhow::Result<StepContext> {
         for entry in fs::read_dir(self.root().join("run/kaas"))? {
             let path = entry?.path();
@@ -229,18 +230,18 @@ impl Machine {
     }
 }
 
-/// The steps of a plan that are done here.
+/// The steps of the plan that these tests run.
 pub(super) fn steps(context: &StepContext) -> Vec<Step> {
     context.plan.steps.iter().filter(|step| !of_the_machine(step)).cloned().collect()
 }
 
-/// Takes a step as the boot flow does, but without trying again after a failure.
+/// Runs a step as the boot flow does, but does not repeat it after a failure.
 pub(super) fn take(context: &mut StepContext, step: &Step) -> anyhow::Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
         match context.run(step) {
             Ok(_) => return Ok(()),
-            // A program that another test starts has the former socket between fork and exec.
+            // A program that another test starts holds the former socket between fork and exec.
             Err(StepError::Failed(error)) if format!("{error:#}").contains("in use") && Instant::now() < until => {
                 thread::yield_now();
             }
@@ -256,7 +257,7 @@ fn lay(root: &Path, path: &str, content: &[u8]) {
     fs::write(path, content).unwrap();
 }
 
-/// etcd's own word that it is well, or not.
+/// Serves etcd's own health endpoint.
 fn serve_health(healthy: Arc<AtomicBool>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, ports::ETCD_METRICS)).unwrap();
     thread::spawn(move || {
@@ -269,7 +270,7 @@ fn serve_health(healthy: Arc<AtomicBool>) {
     });
 }
 
-/// An API server that has the node, or not, and calls it ready, or not.
+/// Serves the API: whether it has the node, and whether that is ready.
 fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>, registered: Arc<AtomicBool>) {
     let answer = move |path: &str, _: &Value| match path.split('?').next().unwrap_or_default() {
         "/readyz" => (200, json!("ok")),
@@ -285,7 +286,7 @@ fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>, registered:
     fake_server::serve(SocketAddr::from((address, ports::API)), base, Box::new(answer));
 }
 
-/// The host's programs: kubeadm lays what it would, the others are content.
+/// The host's programs. A fake kubeadm writes its files, and the other programs succeed.
 struct Programs {
     root: PathBuf,
     broken: Option<&'static str>,
@@ -314,14 +315,14 @@ impl Runner for Programs {
         }
     }
 
-    /// Only images are fed, and a machine has no layers.
+    /// Only images are passed on standard input, and the machine has no layers.
     fn run_fed(&self, command: &Command, _: command::Feed<'_>) -> Result<Vec<u8>, command::Error> {
         self.run(command)
     }
 }
 
 #[test]
-fn a_node_that_is_cut_off_after_anything_it_saves_forms_its_one_cluster() {
+fn node_forms_its_cluster_despite_power_cuts() {
     in_a_namespace("cuts", || {
         let machine = Machine::new(one_node());
         let mut things = 0;
@@ -332,7 +333,7 @@ fn a_node_that_is_cut_off_after_anything_it_saves_forms_its_one_cluster() {
             if !cut {
                 first.unwrap();
             }
-            // Cut again at the same distance, then left in peace.
+            // The power is cut again after the same number of writes, then the boot completes.
             let _ = power::with(things, || machine.boot().map(drop));
             machine.boot().unwrap_or_else(|error| panic!("after {things} things: {error:#}"));
             let records = machine.records();
@@ -345,7 +346,7 @@ fn a_node_that_is_cut_off_after_anything_it_saves_forms_its_one_cluster() {
             ] {
                 assert!(before.is_none() || before == after, "after {things} things: {before:?} became {after:?}");
             }
-            // It is at rest: nothing is left to be done.
+            // The state is stable: a further boot only resumes.
             assert_eq!(machine.boot().unwrap().0, Goal::Resume);
             if !cut {
                 break;
@@ -356,7 +357,7 @@ fn a_node_that_is_cut_off_after_anything_it_saves_forms_its_one_cluster() {
     });
 }
 
-/// Another control node, as far as the rendezvous goes.
+/// Another control-plane node, for the rendezvous.
 struct Other {
     disk: Arc<Mutex<RendezvousRecord>>,
     open: Rendezvous,
@@ -391,7 +392,7 @@ impl Other {
         self.open.meet(&mut patient).unwrap();
     }
 
-    /// Meets the others until it hears that the first node hands out no keys.
+    /// Meets the others until the first node refuses to hand out keys.
     fn is_refused(&self) {
         let until = Instant::now() + LIMIT;
         let met = self.open.meet(&mut |report| {
@@ -408,13 +409,13 @@ impl Other {
 }
 
 #[test]
-fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
+fn first_node_works_and_keeps_absent_nodes_keys() {
     in_a_namespace("late", || {
         let machine = Machine::new(three_nodes());
         let (second, third) = (Other::start(&machine, "node2"), Other::start(&machine, "node3"));
         thread::scope(|scope| {
             scope.spawn(|| second.fetch());
-            // The third says that it is there, and is cut off before it has its keys.
+            // The third node announces itself and is stopped before it has its keys.
             let (goal, context) = machine.boot().unwrap();
             assert_eq!(goal, Goal::Form);
             assert!(context.node.take_rendezvous().is_some());
@@ -426,10 +427,10 @@ fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
         assert_eq!(records.rendezvous().unwrap().awaited(), ["node2", "node3"]);
         assert!(records.secret().unwrap().is_some());
         assert!(records.entry::<JoinWindows>().unwrap().unwrap().left("node3").is_some(), "its hour has begun");
-        // An earlier image begins none.
+        // An earlier image records no window.
         records.forget::<JoinWindows>().unwrap();
 
-        // After a restart as well, and from before etcd starts: the third may be who brings the quorum back.
+        // The same after a restart, before etcd starts: the third node may be needed for the quorum.
         machine.another_answers("node2");
         let until = Instant::now() + LIMIT;
         let open = loop {
@@ -447,13 +448,13 @@ fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
         assert_eq!(third.state().cluster(), machine.cluster());
         drop(open);
 
-        // Without the secret nobody can be met, and the node works all the same.
+        // Without the secret no node can be met, but the node works.
         records.erase_secret().unwrap();
         assert_eq!(machine.boot().unwrap().0, Goal::Resume);
     });
 }
 
-/// A member of three that holds its keys, while the first node that handed them out is gone.
+/// A member of three that has its keys, while the first node that handed them out is lost.
 pub(super) fn member() -> (Machine, Uuid) {
     let mut config = three_nodes();
     config.cluster.control_nodes.rotate_left(1);
@@ -471,7 +472,7 @@ pub(super) fn member() -> (Machine, Uuid) {
 }
 
 #[test]
-fn a_member_joins_without_the_first_node_that_is_lost_for_good() {
+fn member_joins_after_loss_of_first_node() {
     in_a_namespace("lost", || {
         let (machine, cluster) = member();
         assert_eq!(machine.boot().unwrap().0, Goal::Form);
@@ -485,7 +486,7 @@ fn a_member_joins_without_the_first_node_that_is_lost_for_good() {
 }
 
 #[test]
-fn a_member_that_was_replaced_while_it_was_away_starts_no_etcd() {
+fn replaced_member_starts_no_etcd() {
     in_a_namespace("replaced", || {
         let (machine, _) = member();
         machine.another_answers("node3");
@@ -501,7 +502,7 @@ fn a_member_that_was_replaced_while_it_was_away_starts_no_etcd() {
 }
 
 #[test]
-fn a_copy_of_a_data_disk_that_another_vm_has_starts_no_etcd() {
+fn copied_data_disk_starts_no_etcd() {
     in_a_namespace("cloned", || {
         let (machine, _) = member();
         machine.another_answers("node3");
@@ -518,7 +519,7 @@ fn a_copy_of_a_data_disk_that_another_vm_has_starts_no_etcd() {
 }
 
 #[test]
-fn a_node_that_was_off_refuses_what_was_revoked_meanwhile_once_its_etcd_serves() {
+fn restarted_node_learns_revoked_certificates_from_etcd() {
     in_a_namespace("revoked", || {
         let machine = Machine::new(one_node());
         machine.boot().unwrap();
@@ -533,7 +534,7 @@ fn a_node_that_was_off_refuses_what_was_revoked_meanwhile_once_its_etcd_serves()
 }
 
 #[test]
-fn a_member_whose_data_are_gone_starts_no_blank_etcd() {
+fn member_without_data_starts_no_etcd() {
     in_a_namespace("gone", || {
         let machine = Machine::new(one_node());
         machine.boot().unwrap();
@@ -549,7 +550,7 @@ fn a_member_whose_data_are_gone_starts_no_blank_etcd() {
 }
 
 #[test]
-fn data_of_another_minor_of_etcd_are_refused_before_anything_is_changed() {
+fn data_of_another_etcd_version_are_refused_unchanged() {
     in_a_namespace("minor", || {
         let machine = Machine::new(one_node());
         machine.boot().unwrap();
@@ -567,11 +568,11 @@ fn data_of_another_minor_of_etcd_are_refused_before_anything_is_changed() {
 }
 
 #[test]
-fn a_node_that_was_cut_off_in_a_restore_goes_on_with_the_restored_data_and_knows_whose_they_are() {
+fn interrupted_restore_continues_with_the_restored_data() {
     in_a_namespace("halfway", || {
         let machine = Machine::new(one_node());
         machine.boot().unwrap();
-        // The old data have given way, and the new ones have not taken their place yet.
+        // The old data are moved away, and the new ones are not in place yet.
         let data = files::below(machine.root(), etcd::DATA);
         fs::rename(data.join("member"), data.join("member.before-restore-2026-11-21T14:30:05Z")).unwrap();
         let restored = RestoreRecord {
@@ -590,15 +591,18 @@ fn a_node_that_was_cut_off_in_a_restore_goes_on_with_the_restored_data_and_knows
 }
 
 #[test]
-fn a_member_that_nobody_answers_waits_for_a_while_before_it_starts_its_etcd() {
+fn member_without_answers_waits_before_starting_etcd() {
     in_a_namespace("silent", || {
         let (machine, _) = member();
         assert_eq!(machine.boot().unwrap().0, Goal::Form);
         let waits = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
-        assert!(waits.contains("waiting for another control node, which knows whether this data disk"), "{waits}");
+        assert!(
+            waits.contains("waiting for another control-plane node, which knows whether this data disk"),
+            "{waits}"
+        );
         assert!(!files::below(machine.root(), etcd::CONFIGURATION).exists(), "etcd was about to start");
 
-        // It has waited for as long as it is to, and not less.
+        // The wait ends after the limit, and not before.
         let mut context = machine.decide().unwrap();
         let limit = context.node.config.timeout(super::etcd::ANSWERING);
         for (waited, starts) in [(limit / 2, false), (limit, true)] {
@@ -611,13 +615,13 @@ fn a_member_that_nobody_answers_waits_for_a_while_before_it_starts_its_etcd() {
 }
 
 #[test]
-fn a_node_whose_firewall_cannot_be_laid_stays_off_the_network() {
+fn node_without_firewall_stays_off_the_network() {
     in_a_namespace("open", || {
         let mut machine = Machine::new(one_node());
         machine.broken = Some("nft");
         let refused = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
         assert!(refused.contains("firewall.failed"), "{refused}");
-        // Adapters are not the test's, but their step comes after that of the firewall, and so does all that forms a node.
+        // The test has no adapters, but their step comes after the firewall's, and so do the steps that form a node.
         let config = machine.whole();
         let observed = Observed {
             image: machine.image.clone(),

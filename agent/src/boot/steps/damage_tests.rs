@@ -1,4 +1,4 @@
-//! Nodes that a power cut has left with damaged files: what can be made again is, and what cannot is named.
+//! Nodes with files that a power cut has damaged: files that can be created again are, and others are reported.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::host::files;
 use crate::host::services::FAILED_STARTS;
 use crate::intake::config::fixture::one_node;
 
-/// What containerd cannot start with.
+/// Damages containerd's database so that it cannot start.
 fn damage_containerd(machine: &Machine, systemd: &FakeSystemd) -> PathBuf {
     let database = files::below(machine.root(), "/var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db");
     files::write_atomically(&database, b"damaged", 0o644).unwrap();
@@ -27,12 +27,12 @@ fn damage_containerd(machine: &Machine, systemd: &FakeSystemd) -> PathBuf {
     database
 }
 
-/// Has the kubelet start: from then on pods may run.
+/// Starts the kubelet: from then on pods may run.
 fn begin_pods(machine: &Machine) {
     files::write_atomically(&files::below(machine.root(), kubelet::CONFIGURATION), b"", 0o644).unwrap();
 }
 
-/// What a step refuses to go on for.
+/// The findings that a step is refused with.
 fn refusal(context: &mut StepContext, step: &Step) -> String {
     match context.run(step) {
         Err(StepError::Refused(findings)) => findings.to_string(),
@@ -41,7 +41,7 @@ fn refusal(context: &mut StepContext, step: &Step) -> String {
 }
 
 #[test]
-fn a_damaged_containerd_starts_over_once() {
+fn damaged_containerd_is_recreated_once() {
     in_a_namespace("runtime", || {
         let machine = Machine::new(one_node());
         let systemd = FakeSystemd::new(machine.root());
@@ -54,7 +54,7 @@ fn a_damaged_containerd_starts_over_once() {
         let told = containerd::recreated(machine.root()).unwrap();
         assert_eq!(told.code, "runtime.recreated");
 
-        // It does not help: no second time until the next power-on.
+        // It does not help, and is not done again until the next power-on.
         damage_containerd(&machine, &systemd);
         let refused = refusal(&mut context, &Step::Runtime);
         assert!(refused.contains("runtime.failed") && database.exists(), "{refused}");
@@ -64,8 +64,8 @@ fn a_damaged_containerd_starts_over_once() {
     });
 }
 
-/// Gives a machine a payload whose index has all images of a node. Returns what `ctr images check` prints once containerd has
-/// them.
+/// Gives a machine a payload whose index has all images of a node. Returns the output of `ctr images check` after
+/// containerd has loaded them.
 fn lay_images(machine: &Machine, context: &StepContext) -> String {
     let node = &context.node;
     let version = format!("v{}", node.kubernetes_version().unwrap());
@@ -88,9 +88,9 @@ fn lay_images(machine: &Machine, context: &StepContext) -> String {
     names.iter().map(|name| format!("{name} type {digest} complete (1/1) 1 B/1 B true\n")).collect()
 }
 
-/// As with a damaged database of snapshots, which containerd opens at the first request.
+/// As with a damaged snapshot database, which containerd opens at the first request.
 #[test]
-fn a_containerd_that_takes_no_images_starts_over() {
+fn containerd_that_loads_no_images_is_recreated() {
     in_a_namespace("images", || {
         let machine = Machine::new(one_node());
         let mut context = machine.decide().unwrap();
@@ -115,7 +115,7 @@ fn a_containerd_that_takes_no_images_starts_over() {
         assert!(waits.contains("starts without what it kept"), "{waits}");
         assert!(!database.exists());
 
-        // Pods may run: containerd serves them.
+        // Pods may run, because containerd serves them.
         begin_pods(&machine);
         damage();
         fail(&mut context, FAILED_STARTS + 1);
@@ -124,7 +124,7 @@ fn a_containerd_that_takes_no_images_starts_over() {
 }
 
 #[test]
-fn what_containerd_keeps_stays_while_pods_may_run() {
+fn containerd_data_stay_while_pods_may_run() {
     in_a_namespace("pods", || {
         let mut machine = Machine::new(one_node());
         machine.broken = Some("ctr plugins list");
@@ -138,9 +138,9 @@ fn what_containerd_keeps_stays_while_pods_may_run() {
     });
 }
 
-/// systemd counts the failures since a unit's last start by hand: these may be months apart.
+/// systemd counts failures since the last manual start of a unit: these may be months apart.
 #[test]
-fn a_containerd_that_serves_pods_has_not_failed() {
+fn containerd_that_serves_pods_has_not_failed() {
     in_a_namespace("serves", || {
         let machine = Machine::new(one_node());
         let systemd = FakeSystemd::new(machine.root());
@@ -152,7 +152,7 @@ fn a_containerd_that_serves_pods_has_not_failed() {
 }
 
 #[test]
-fn a_removal_that_was_cut_off_is_done_again() {
+fn interrupted_removal_is_completed() {
     in_a_namespace("removal", || {
         let machine = Machine::new(one_node());
         let mut context = machine.decide().unwrap();
@@ -164,7 +164,7 @@ fn a_removal_that_was_cut_off_is_done_again() {
 }
 
 #[test]
-fn a_damaged_member_is_named_with_the_command_that_replaces_it() {
+fn damaged_member_is_reported_with_its_command() {
     let without_a_quorum = "If no quorum is left, restore a snapshot (docs: Restore after the quorum was lost)";
     for (name, is_alone, commands) in [
         ("damaged", false, ["On another control node: `kaas-agent replace-member node1`", without_a_quorum]),
@@ -195,7 +195,7 @@ fn a_damaged_member_is_named_with_the_command_that_replaces_it() {
 }
 
 #[test]
-fn a_restarted_node_says_that_the_members_data_differ() {
+fn restarted_node_reports_differing_member_data() {
     in_a_namespace("corrupt", || {
         let machine = Machine::new(one_node());
         machine.boot().unwrap();

@@ -1,23 +1,22 @@
-//! Why a step is not done.
+//! The errors of a step.
 
 use std::time::Duration;
 
 use contract::finding::{Finding, Findings};
 
-/// Why a step is not done, which decides how it goes on.
+/// Why a step has not succeeded. The reason decides when it is tried again.
 #[derive(Debug)]
 pub enum StepError {
-    /// Nothing is wrong here: something outside of the step has to happen
-    /// first. Looked for again soon.
+    /// No error: an event outside of the step must happen first. Checked again soon.
     Waiting(String),
-    /// A person must mend something. Tried again now and then.
+    /// The operator must fix a problem. Tried again every 30 seconds.
     Refused(Findings),
-    /// Something failed. Tried again, less and less often.
+    /// A failure. Tried again at growing intervals.
     Failed(anyhow::Error),
 }
 
 impl StepError {
-    /// How long to wait before the step is tried for the `attempt`th time again.
+    /// The pause before retry number `attempt`, counted from 0.
     pub fn pause(&self, attempt: u32) -> Duration {
         match self {
             Self::Waiting(_) => Duration::from_millis(if attempt < 20 { 500 } else { 2000 }),
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_tried_less_and_less_often_but_never_given_up() {
+    fn failures_are_retried_forever_at_growing_intervals() {
         let failed = StepError::Failed(anyhow::anyhow!("no"));
         assert_eq!(failed.pause(0), Duration::from_secs(1));
         assert_eq!(failed.pause(3), Duration::from_secs(8));

@@ -1,4 +1,5 @@
-//! The step that starts this node's member of etcd: nothing that is not the cluster's own and newest comes near its store.
+//! The step that starts this node's etcd member. Only the newest data disk of the cluster's own node may access the
+//! store.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -28,11 +29,11 @@ use crate::upgrade::swap::adopt;
 use crate::upgrade::swap::node_record::{self, Epoch};
 use crate::upgrade::swap::peers::{self, Verdict};
 
-/// How long the others may take to say whether the data disk is an old copy, times the timeout factor. Nodes that start
-/// together come to it within seconds of each other; where a firewall keeps them apart, the cluster still starts.
+/// How long other nodes may take to say whether the data disk is an old copy, times the timeout factor. Nodes that
+/// start together reach this step within seconds of each other. If a firewall separates them, the cluster still starts.
 pub(super) const ANSWERING: Duration = Duration::from_secs(180);
 
-/// How long etcd may take to stop, times the timeout factor. systemd ends it after 90 s (`DefaultTimeoutStopSec=`).
+/// How long etcd may take to stop, times the timeout factor. systemd kills it after 90 s (`DefaultTimeoutStopSec=`).
 const STOP_LIMIT: Duration = Duration::from_secs(100);
 
 impl StepContext {
@@ -41,7 +42,7 @@ impl StepContext {
     }
 
     pub(super) fn etcd(&mut self) -> Result<StepOutcome, StepError> {
-        // Somebody else has started this agent: the restore itself stopped the one before.
+        // Another process has started this agent: the restore itself stopped the former one.
         if guard::is_restoring(self.node.root())? {
             return Err(StepError::Waiting(
                 "waiting for the end of a restore that is under way on this node".to_owned(),
@@ -57,8 +58,8 @@ impl StepContext {
         if self.progress.etcd && !member::has_data(self.node.root()) {
             let seen = "this member was part of the cluster, but its data is gone from the data disk";
             let action = format!(
-                "On another control node: `kaas-agent replace-member {}`; then deploy this VM anew with a blank data disk and \
-                 the code as its deployment secret",
+                "On another control-plane node: `kaas-agent replace-member {}`; then deploy this VM again with a blank data disk \
+                 and the code as its deployment secret",
                 self.node.config.node().name
             );
             return Err(codes::ETCD_DATA_LOST.finding(etcd::DATA, seen, action).into());
@@ -66,7 +67,7 @@ impl StepContext {
         if stopped {
             data_version::check(&self.node.records, &self.node.image.etcd)??;
         }
-        // A node that was admitted has no record of its own until it has joined: what is there is the lost one's.
+        // An admitted node has no record until it has joined. The present record is the lost node's.
         if stopped && (self.progress.formed || !self.node.records.rendezvous()?.admitted()) {
             self.check_data_disk()?;
         }
@@ -75,7 +76,7 @@ impl StepContext {
         if !self.progress.etcd && stopped && member::start_over_if_never_begun(self.node.root())? {
             log::info!("etcd was cut off before it began: it starts over");
         }
-        // A member that is joining has begun with what it was given.
+        // A joining member has begun with the configuration that exists.
         let record = self.node.records.rendezvous()?;
         let joining = record.admitted() && !self.progress.etcd;
         let laid = self.node.path(etcd::CONFIGURATION);
@@ -89,12 +90,12 @@ impl StepContext {
         }
         data_version::note(&self.node.records, &self.node.image.etcd)?;
         let started = self.node.services().start(etcd::UNIT)?;
-        // Somebody else's restart of it.
+        // Another process restarts etcd.
         if member::own_is_stopping(self.node.root()) {
-            return Err(StepError::Waiting("waiting for etcd, which was told to stop, to start again".to_owned()));
+            return Err(StepError::Waiting("waiting for etcd, which is stopping, to start again".to_owned()));
         }
         let config = self.node.control_plane()?;
-        // One that has yet to come into its cluster ends as long as no member answers it.
+        // A member that has yet to join ends while no other member answers it.
         if self.progress.etcd
             && let Some(damaged) = damage::look(config, self.node.root(), &self.node.services(), self.node.runner())?
         {
@@ -107,7 +108,7 @@ impl StepContext {
             }
             return Err(StepError::Waiting(self.missing_members()));
         }
-        // The API server here has no other member, and a learner answers it nothing.
+        // The API server here uses no other member, and a learner does not answer it.
         let own = self.own_etcd()?;
         if own.status()?.is_learner {
             return Err(StepError::Waiting("waiting for this node's etcd, a learner, to be given its vote".to_owned()));
@@ -115,7 +116,8 @@ impl StepContext {
         if joining {
             self.note_epoch()?;
         }
-        // The endpoint is open, and a node that was off does not know what was revoked meanwhile. Maintenance tries it again.
+        // The endpoint is open, and a node that was off does not know which certificates were revoked. Maintenance
+        // tries again.
         if let Err(error) = revocation_list::share(self.node.root(), &own) {
             log::warn!("learning which certificates are revoked: {error:#}");
         }
@@ -123,13 +125,13 @@ impl StepContext {
         Ok((self.save_progress(|progress| progress.etcd = true)? || started).into())
     }
 
-    /// Lays etcd's configuration, while nothing runs by another one: a restart is only queued when systemd answers, and
-    /// what is about to stop says that it is well. So whoever answers later was started with this. Cut off at any point,
-    /// it is done anew.
+    /// Writes etcd's configuration while no etcd runs with another one. When systemd answers a restart, it has only
+    /// queued it, and an etcd that is about to stop still reports healthy. So any etcd that answers later has this
+    /// configuration. If interrupted at any point, the next call repeats it.
     fn configure_etcd(&self, content: &str) -> anyhow::Result<()> {
         let laid = self.node.path(etcd::CONFIGURATION);
         if !fs::read(&laid).is_ok_and(|present| present == content.as_bytes()) {
-            // Nobody watches the API of a node whose agent has just started.
+            // A node whose agent has just started does not watch its API.
             self.release_virtual_ip()?;
             self.node.services().stop(etcd::UNIT, self.node.config.timeout(STOP_LIMIT))?;
             files::write_atomically(&laid, content.as_bytes(), 0o600)?;
@@ -137,30 +139,30 @@ impl StepContext {
         Ok(())
     }
 
-    /// An old copy of the data disk must not come near the cluster's store.
+    /// An old copy of the data disk must not access the cluster's store.
     fn check_data_disk(&mut self) -> Result<(), StepError> {
         let identity = self.identity.as_ref().context("the data disk is not mounted")?;
         let (node, build) = (&self.node, &self.node.image.build);
         match peers::judge(node.control_plane()?, identity, build, &node.records, &node.pki())? {
             Verdict::True => Ok(()),
             Verdict::Refused(findings) => Err(StepError::Refused(findings)),
-            // While the cluster forms nobody may know anything yet.
+            // While the cluster forms, possibly no node knows yet.
             Verdict::Unknown if !self.progress.formed => Ok(()),
             Verdict::Unknown => {
                 let limit = node.config.timeout(ANSWERING);
                 if self.unanswered.get_or_insert_with(Instant::now).elapsed() < limit {
                     return Err(StepError::Waiting(
-                        "waiting for another control node, which knows whether this data disk is an old copy"
+                        "waiting for another control-plane node, which knows whether this data disk is an old copy"
                             .to_owned(),
                     ));
                 }
-                log::warn!("no other control node has said within {} s whose this data disk is", limit.as_secs());
+                log::warn!("no other control-plane node has said within {} s whose this data disk is", limit.as_secs());
                 Ok(())
             }
         }
     }
 
-    /// A node that has taken a lost one's place in a restored cluster is of that cluster from now on.
+    /// A node that replaces a lost one in a restored cluster belongs to the restored cluster from now on.
     fn note_epoch(&self) -> anyhow::Result<()> {
         let known = node_record::list(&self.own_etcd()?).context("looking whether the cluster was restored")?;
         let Some(Epoch { token, at }) = node_record::epoch(&known).cloned() else { return Ok(()) };
@@ -168,7 +170,7 @@ impl StepContext {
         self.node.records.begin_entry(&RestoreRecord { token, members, at }).map(drop)
     }
 
-    /// From here on the disk is this VM's, and the former one may have it back only as its swap says.
+    /// Assigns the disk to this VM. From now on the former VM can take it again only as its image swap allows.
     fn adopt_data_disk(&mut self) -> anyhow::Result<()> {
         let disk = self.plan.data_disk().context("the plan has no data disk")?;
         let claimant = Claimant::of(&self.node.platform, &self.node.image);
@@ -176,12 +178,12 @@ impl StepContext {
         self.node.endpoint.swaps().taken()
     }
 
-    /// How many VMs have taken the data disk over.
+    /// How many VMs have taken over the data disk.
     fn generation(&self) -> anyhow::Result<u64> {
         Ok(self.identity.as_ref().context("the data disk is not mounted")?.generation)
     }
 
-    /// How this node's member comes into its cluster.
+    /// How this node's member becomes part of its cluster.
     fn beginning(&self, record: &RendezvousRecord, joining: bool) -> Result<InitialCluster, StepError> {
         let cluster = record.state().cluster().context("this node belongs to no cluster yet")?;
         let config = self.node.control_plane()?;
@@ -198,14 +200,14 @@ impl StepContext {
             .ok_or_else(|| StepError::Waiting("waiting for a member to add this node's etcd as a learner".to_owned()))
     }
 
-    /// The size of the largest database of another member, which a node that joins is sent: in bytes.
+    /// The size of the largest database of another member, in bytes. A joining node receives it.
     fn others_database(&self) -> anyhow::Result<u64> {
         let (config, pki) = (self.node.control_plane()?, self.node.pki());
         let status = |peer| EtcdClient::new(peer, &pki, config.timeout(REQUEST)).ok()?.status().ok();
         Ok(config.peers().filter_map(status).map(|status| status.db_size).max().unwrap_or_default())
     }
 
-    /// Says which members do not even listen.
+    /// Names the members that do not listen.
     fn missing_members(&self) -> String {
         let silent: Vec<&str> = self
             .node

@@ -1,4 +1,4 @@
-//! The steps that prepare the host itself: data disk, network, access, images.
+//! The steps that prepare the host: data disk, network, access, images.
 
 use std::time::Instant;
 
@@ -41,7 +41,7 @@ impl StepContext {
             local_volumes: None,
         };
         let (disk, identity) = disk::prepare(&target, &owner, &self.node.platform, self.node.runner())?;
-        // If this step is run again, the disk is ours.
+        // If this step runs again, the disk is the node's own.
         self.node.data_disk = DataDisk::Ours { disk, identity };
         Ok(StepOutcome::Changed)
     }
@@ -51,7 +51,7 @@ impl StepContext {
             return Err(anyhow::anyhow!("there is no prepared data disk").into());
         };
         let identity = disk::mount(disk, identity, &self.node.platform, self.node.runner())?;
-        // A name that was changed before the cluster formed.
+        // The name may have changed before the cluster formed.
         let named = Identity {
             cluster: self.node.config.cluster_name().to_owned(),
             node: self.node.config.node().name.clone(),
@@ -88,8 +88,7 @@ impl StepContext {
         Ok((files::ensure_content(&self.node.records.plan(), &plan, 0o644)? || changed).into())
     }
 
-    /// A node that belongs to no cluster yet may have been given another name
-    /// since its disk was prepared.
+    /// A node that belongs to no cluster yet may have another name than when its disk was prepared.
     fn name_data_disk(&mut self) -> anyhow::Result<bool> {
         let (Some(identity), Some(path)) = (&self.identity, self.plan.data_disk()) else { return Ok(false) };
         let node = &self.node.config.node().name;
@@ -108,8 +107,8 @@ impl StepContext {
         Ok(true)
     }
 
-    /// vCenter puts the secrets back at each power-on. A failure is worth a
-    /// warning; the node is no worse off than with any other appliance.
+    /// vCenter restores the secrets at each power-on. A failure is only a warning: the node is then as safe as any
+    /// other appliance.
     pub(super) fn scrub(&mut self) -> Result<StepOutcome, StepError> {
         let (ejected, warnings) = medium::eject(&self.node.platform, self.node.runner());
         self.warn(warnings);
@@ -176,7 +175,7 @@ impl StepContext {
         Ok((self.take_lease()? || changed).into())
     }
 
-    /// Control nodes that have not met yet are waited for elsewhere.
+    /// Another step waits for control-plane nodes that have not met yet.
     pub(super) fn check_reachability(&mut self) -> Result<StepOutcome, StepError> {
         let seen = reachability::look(&self.node.config, self.progress.formed);
         self.passing = reachability::judge(&seen);
@@ -211,7 +210,7 @@ impl StepContext {
         if refused.is_none() {
             passing.extend(implausible.into());
         }
-        // Also beside what stops the step: it may be the reason.
+        // The findings are shown even if the step is refused, because they may be the reason.
         self.passing = renewed(&self.passing, passing);
         if let Some(finding) = refused {
             return Err(finding.into());
@@ -226,8 +225,7 @@ impl StepContext {
     }
 }
 
-/// What was found before, with what is found of the clock now in place of what
-/// an earlier attempt found of it.
+/// The findings `before`, with those about the clock replaced by the present ones.
 fn renewed(before: &Findings, clock: Findings) -> Findings {
     let mut all = Findings::default();
     before.iter().filter(|finding| !finding.code.starts_with("clock.")).for_each(|finding| all.push(finding.clone()));
@@ -235,12 +233,12 @@ fn renewed(before: &Findings, clock: Findings) -> Findings {
     all
 }
 
-/// Removes the secrets from guestinfo. Says whether there were any.
+/// Removes the secrets from guestinfo. True if there were any.
 fn scrubbed<P: Port>(guestinfo: &mut GuestInfo<P>) -> Result<bool, Finding> {
     guestinfo.scrub().map(|scrubbed| scrubbed != Scrubbed::Nothing).map_err(|error| {
         codes::GUESTINFO_NOT_SCRUBBED.finding(
             "guestinfo",
-            format!("the secrets of the OVF environment are still there: {error}"),
+            format!("the secrets of the OVF environment were not removed: {error}"),
             "Remove guestinfo.ovfEnv from the VM's settings",
         )
     })
@@ -252,7 +250,7 @@ mod tests {
     use crate::host::vmware::backdoor::emulated::Hypervisor;
 
     #[test]
-    fn what_is_found_of_the_clock_takes_the_place_of_what_was() {
+    fn clock_findings_replace_earlier_ones() {
         let gateway = codes::GATEWAY_SILENT.finding("gateway", "silent", "look");
         let host = codes::CLOCK_HOST.finding("clock", "behind", "set it");
         let before = Findings::from(gateway.clone());
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hypervisor_that_keeps_the_secrets_is_named() {
+    fn hypervisor_that_keeps_secrets_is_reported() {
         let secrets = include_str!("../../intake/environment/fixtures/three-nodes.xml");
         let mut hypervisor = Hypervisor::with("guestinfo.ovfEnv", secrets);
         hypervisor.writable = false;

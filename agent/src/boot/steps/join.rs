@@ -1,4 +1,4 @@
-//! The steps of a worker that make it part of its cluster.
+//! The steps that make a worker part of its cluster.
 
 use std::time::SystemTime;
 
@@ -11,20 +11,20 @@ use crate::cluster::join::{self, CERTIFICATE, JoinContext, WorkerMembership, cre
 use crate::intake::config::{Config, Worker};
 
 impl StepContext {
-    /// A worker that belongs to its cluster needs no token, and nobody's answer. What the cluster says is saved before the
-    /// credentials are, which show that it has joined.
+    /// A worker that belongs to its cluster needs no token and no answer. The cluster's settings are saved before the
+    /// credentials, because the credentials show that the worker has joined.
     pub(super) fn join(&mut self) -> Result<StepOutcome, StepError> {
         let mut worker = self.node.config.worker().map_err(anyhow::Error::from)?.clone();
         let standing = join::worker_membership(self.node.root(), &worker, SystemTime::now());
         if standing == WorkerMembership::Member {
             return self.belongs();
         }
-        // While it belongs to none, another form counts: of one that has belonged to a cluster, the token in it.
+        // While the worker belongs to no cluster, another form is used. A former member uses only the token in it.
         self.save_progress(|progress| progress.formed = false)?;
         let Some(token) = self.secret.clone() else { return Err(join::no_token(&standing).into()) };
         let public = token.expose().split('.').next().map(str::to_owned);
         self.node.reporter.update(|status| status.token = public);
-        // The cluster may refuse the address of a lease, and a DHCP server give another one for it.
+        // The cluster may refuse a leased address, and the DHCP server may replace it.
         if self.take_lease()? {
             self.host_name()?;
             worker = self.node.config.worker().map_err(anyhow::Error::from)?.clone();
@@ -34,7 +34,8 @@ impl StepContext {
         let config = Config::Worker(worker.clone());
         self.node.records.update_config(&config, None)?;
         let joining = self.joining(&worker);
-        // Before it asks: whoever has made this VM knows by it whom the cluster has let in.
+        // The key is shown before the request: by it the program that created this VM recognizes the VM that the
+        // cluster admitted.
         let key = joining.key()?;
         self.node.reporter.update(|status| status.key = Some(key));
         let certificate = joining.certificate(&admission).map_err(|error| refused(error, &standing))?;
@@ -55,7 +56,7 @@ impl StepContext {
         }
     }
 
-    /// From here on the token is of no use to this node.
+    /// The token is useless to this node from now on.
     fn belongs(&mut self) -> Result<StepOutcome, StepError> {
         let formed = self.save_progress(|progress| {
             progress.formed = true;
@@ -71,13 +72,13 @@ impl StepContext {
 
     pub(super) fn programs_of_cluster(&mut self) -> Result<StepOutcome, StepError> {
         let minor = self.node.config.kubernetes_minor().map(str::to_owned);
-        // The image carries it: it was chosen from what is there.
+        // The image has this version: it was chosen from the image's versions.
         self.node.kubernetes_version()?;
         self.programs(&minor.unwrap_or_default())
     }
 }
 
-/// Says of a worker that was a member before also why it is none any more.
+/// For a former member, also reports why it is no longer a member.
 fn refused(error: join::Error, standing: &WorkerMembership) -> StepError {
     match error {
         join::Error::Waiting(what) => StepError::Waiting(what),

@@ -1,4 +1,4 @@
-//! The part of the network step that a DHCP server decides: which address a worker has.
+//! The DHCP part of the network step: the address of a worker.
 
 use super::{StepContext, StepError};
 use crate::cluster::kubernetes::kubelet;
@@ -6,8 +6,8 @@ use crate::intake::config::{Address, Config, Lease};
 use crate::system::lease::{self, LeaseState, ObservedLease};
 
 impl StepContext {
-    /// Takes the address that a DHCP server has leased, and waits for one. A worker that has joined keeps the one that its
-    /// cluster knows it by: with another one its kubelet is not started. Says whether it is news.
+    /// Takes the address that a DHCP server has leased, and waits for one. A joined worker keeps the address that its
+    /// cluster knows. With another address its kubelet is not started. True if the configuration has changed.
     pub(super) fn take_lease(&mut self) -> Result<bool, StepError> {
         let Config::Worker(worker) = &self.node.config else { return Ok(false) };
         if !worker.node.is_leased() {
@@ -37,13 +37,13 @@ impl StepContext {
                 .and_then(|()| lease::is_free(&self.node.platform, &worker.node, &leased)),
         };
         if let Err(mut findings) = judged {
-            // Perhaps it was not the network's own server that has answered first.
+            // Possibly a foreign server answered before the network's own.
             let asked = lease::request_again(&self.node.platform, self.node.bus(), &worker.node);
             findings.extend(asked.err().unwrap_or_default());
             return Err(StepError::Refused(findings));
         }
-        // The subnet that it has joined in stays what later ones are judged by: a stranger's narrow one, once, would make the
-        // network's own look wrong for good.
+        // Later leases are judged by the subnet that the worker has joined in. If it saved a foreign server's narrow
+        // subnet once, it would reject the network's own for good.
         let leased = match joined_with {
             Some(own) => Lease { address: own.address, ..leased },
             None => leased,
@@ -82,7 +82,7 @@ mod tests {
     use crate::node::context::NodeContext;
     use crate::status::{Reporter, Status};
 
-    /// A node whose adapter is the loopback device: the one that any machine has, with an address.
+    /// A node whose adapter is the loopback device, which has an address on any machine.
     fn node(root: &Path, systemd: &FakeSystemd, lease: Option<Lease>, formed: bool) -> StepContext {
         let adapter = files::below(root, "/sys/class/net/lo");
         fs::create_dir_all(adapter.join("device")).unwrap();
@@ -116,11 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_waits_for_a_lease_and_takes_what_comes_with_it() {
+    fn worker_waits_for_a_lease_and_its_settings() {
         let root = tempfile::tempdir().unwrap();
         let systemd = FakeSystemd::new(root.path());
         let mut context = node(root.path(), &systemd, None, false);
-        // Leased, and not on the device yet: somebody else may still object.
+        // The address is leased but not on the device yet: another host may still object.
         for description in [json!({}), leased([10, 0, 0, 150])] {
             systemd.describe_links(&description);
             let Err(StepError::Waiting(what)) = context.take_lease() else { panic!("it does not wait") };
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_has_joined_takes_no_other_address_and_one_that_has_not_does() {
+    fn only_a_joined_worker_refuses_another_address() {
         let root = tempfile::tempdir().unwrap();
         let systemd = FakeSystemd::new(root.path());
         systemd.describe_links(&leased([127, 0, 0, 1]));
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["address.changed"]);
         assert_eq!(context.node.address().unwrap().octets(), [10, 0, 0, 21]);
         assert_eq!(context.node.services().state(kubelet::UNIT).unwrap(), "inactive");
-        // A stranger's lease may never end: another one is asked for, and the own address in it.
+        // A foreign server's lease may never end. The worker requests another one, with its own address.
         assert_eq!(systemd.reconfigured(), 1);
         assert!(matches!(context.take_lease(), Err(StepError::Refused(_))));
         assert_eq!(systemd.reconfigured(), 1, "a server has a minute to answer");
@@ -165,7 +165,7 @@ mod tests {
         let Err(StepError::Waiting(what)) = context.take_lease() else { panic!("it does not wait") };
         assert_eq!(what, "waiting for a DHCP lease of 10.0.0.21 on lo");
         systemd.describe_links(&leased([127, 0, 0, 1]));
-        // The same address with something else around it is taken, and kept.
+        // A lease of the same address with other settings is taken and saved.
         let same = Some(Lease { address: "127.0.0.1/16".parse().unwrap(), ntp_servers: Vec::new() });
         let mut context = node(root.path(), &systemd, same, true);
         assert!(context.take_lease().unwrap());
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_the_virtual_ip_is_not_taken() {
+    fn lease_of_the_virtual_ip_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let systemd = FakeSystemd::new(root.path());
         let mut context = node(root.path(), &systemd, None, false);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subnet_that_is_half_of_all_addresses_is_taken_neither_before_nor_after_the_join() {
+    fn huge_subnet_is_refused_before_and_after_join() {
         for formed in [false, true] {
             let root = tempfile::tempdir().unwrap();
             let systemd = FakeSystemd::new(root.path());
@@ -199,7 +199,7 @@ mod tests {
             let Err(StepError::Refused(findings)) = context.take_lease() else { panic!("it is taken") };
             assert_eq!(findings.iter().next().unwrap().code, "address.prefix");
             assert_eq!(systemd.reconfigured(), 1);
-            // It comes back by itself.
+            // The worker recovers without a restart.
             systemd.describe_links(&leased([127, 0, 0, 1]));
             context.take_lease().unwrap();
             assert_eq!(context.node.address().unwrap().octets(), [127, 0, 0, 1]);
@@ -207,11 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_subnet_that_was_leased_once_makes_the_networks_own_no_wrong_one() {
+    fn former_narrow_lease_keeps_the_networks_subnet_valid() {
         let root = tempfile::tempdir().unwrap();
         let systemd = FakeSystemd::new(root.path());
         let own = Lease { address: "127.0.0.1/8".parse().unwrap(), ntp_servers: Vec::new() };
-        // Each boot begins with what the one before has kept. The cluster is not in the narrow one, and in the own one.
+        // Each boot begins with the saved lease of the one before. The API address is outside the narrow subnet, and
+        // inside the network's own.
         let boot = |prefix| {
             let kept = match Records::new(root.path()).config() {
                 Ok(Some(Config::Worker(kept))) => kept.node.lease().cloned(),
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_static_address_asks_nobody() {
+    fn static_address_requests_no_lease() {
         let root = tempfile::tempdir().unwrap();
         let mut context = node(root.path(), &FakeSystemd::new(root.path()), None, false);
         context.node.config = Config::Worker(fixture::worker());

@@ -1,6 +1,5 @@
-//! The steps of a plan, as they are done on a machine. Each looks first, acts
-//! only where something differs, and says whether it changed anything, so that
-//! running a plan again after a power cut completes it.
+//! The steps of a plan, as they run on a machine. Each looks first, acts only where something differs, and returns
+//! whether it changed anything. Running a plan again after a power cut therefore completes it.
 
 #[cfg(test)]
 mod cis;
@@ -38,7 +37,7 @@ pub use error::StepError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
-    /// Everything was as it should be.
+    /// Nothing had to be changed.
     Unchanged,
     /// Something was changed.
     Changed,
@@ -50,46 +49,42 @@ impl From<bool> for StepOutcome {
     }
 }
 
-/// What the steps of one boot work with: the node, and what is known so far.
+/// The state of the steps of one boot: the node, and the data known so far.
 pub struct StepContext {
     pub node: NodeContext,
     /// The role's one-time secret, while it is needed and known: the deployment secret, or a worker's join token.
     pub secret: Option<Secret>,
-    /// The data disk's identity, once it is mounted.
+    /// The data disk's identity, after it is mounted.
     pub identity: Option<Identity>,
-    /// How far this node has come.
     pub progress: Progress,
-    /// The plan under way.
     pub plan: Plan,
-    /// What was found of the network and the clock: true until the next look,
-    /// which is a check of maintenance.
+    /// Findings about the network and the clock. Valid until the next check, which maintenance makes.
     pub passing: Findings,
-    /// Follows the health of what runs once it is to.
+    /// Follows the health of the services after the kubelet has started.
     pub health: Option<Watch>,
-    /// The time, by the clock and by what no time server changes, when the clock was last known to be as it was before.
+    /// Detects a change of the clock since the last look, by a clock that time servers do not set.
     pub clock: ClockWatch,
-    /// The fingerprint of the OVF environment that the configuration is from,
-    /// if it was read at this boot.
+    /// The fingerprint of the configuration's OVF environment, if it was read at this boot.
     pub environment: Option<String>,
     throttle: Throttle,
     time_asked: Option<Instant>,
-    /// How often in a row the container runtime came up without its Kubernetes interface, or took no images.
+    /// How often in a row the container runtime came up without its Kubernetes interface, or loaded no images.
     runtime_failures: u32,
     /// How often the cluster had no Node object of this node.
     unregistered: u32,
-    /// Since when no other control node has answered about the data disk.
+    /// Since when no other control-plane node has answered about the data disk.
     unanswered: Option<Instant>,
     rendezvous: Option<Rendezvous>,
     warnings: Findings,
 }
 
-/// Notices when the clock is set.
+/// Detects when the clock is set.
 pub struct ClockWatch {
     look: fn() -> (SystemTime, Instant),
     last: (SystemTime, Instant),
 }
 
-/// The clock was set if it has gone more or less far than the time that has passed, by more than this.
+/// The clock was set if it differs from the elapsed time by more than this.
 const JUMP: Duration = Duration::from_secs(60);
 
 impl ClockWatch {
@@ -97,7 +92,7 @@ impl ClockWatch {
         Self { look, last: look() }
     }
 
-    /// Whether it was set since this was last asked.
+    /// Whether the clock was set since the last call.
     pub fn was_set(&mut self) -> bool {
         let (before, now) = (self.last, (self.look)());
         self.last = now;
@@ -107,7 +102,7 @@ impl ClockWatch {
 }
 
 impl StepContext {
-    /// A node on which `plan` is to be done.
+    /// The state for running `plan` on `node`.
     pub fn new(node: NodeContext, secret: Option<Secret>, progress: Progress, plan: Plan) -> Self {
         Self {
             node,
@@ -129,10 +124,10 @@ impl StepContext {
         }
     }
 
-    /// Does one step.
+    /// Runs one step.
     ///
     /// # Errors
-    /// Why it is not done. Doing it again is always safe.
+    /// Why it has not succeeded. It is always safe to run it again.
     pub fn run(&mut self, step: &Step) -> Result<StepOutcome, StepError> {
         match step {
             Step::PrepareDataDisk { .. } => self.prepare_data_disk(),
@@ -176,13 +171,13 @@ impl StepContext {
         }
     }
 
-    /// Whether the node was given other properties than it has, and is to start
-    /// again with them. Cheap enough to be asked often.
+    /// Whether the node's properties were corrected, so that it must start again with them. Cheap enough for frequent
+    /// calls.
     pub fn sees_corrections(&self) -> bool {
         self.sight().another
     }
 
-    /// What is wrong with properties that this node was given and cannot take up.
+    /// Warnings about an OVF environment that the node cannot use.
     pub fn passed_over(&self) -> Findings {
         self.sight().passed_over
     }
@@ -200,20 +195,19 @@ impl StepContext {
         Ok(changed)
     }
 
-    /// Adds warnings to what the status shows for the rest of this boot.
+    /// Adds warnings that the status shows for the rest of this boot.
     pub fn warn(&mut self, findings: Findings) {
         self.warnings.extend(findings.without(&self.warnings));
     }
 
-    /// All that is worth knowing now: the warnings of this boot and what was
-    /// found of the network and the clock.
+    /// All present findings: the warnings of this boot, and findings about the network and the clock.
     pub fn findings(&self) -> Findings {
         let mut all = self.warnings.clone();
         all.extend(self.passing.clone());
         all
     }
 
-    /// Warnings of the steps done so far.
+    /// Warnings of the steps so far.
     pub fn warnings(&self) -> &Findings {
         &self.warnings
     }

@@ -1,5 +1,5 @@
-//! Restarts of etcd and of the agent on a node that runs: what is about to stop is never taken for what starts, and
-//! what works is not given up.
+//! Restarts of etcd and of the agent on a running node. A process that is about to stop never counts as the started
+//! one, and a working node keeps its virtual IP.
 
 use std::fs;
 
@@ -24,9 +24,9 @@ fn begun(machine: &Machine, systemd: &FakeSystemd) -> StepContext {
     context
 }
 
-/// Gives etcd another configuration.
+/// Changes etcd's configuration and runs the step.
 fn restart(context: &mut StepContext) {
-    let Config::ControlPlane(config) = &mut context.node.config else { panic!("it is no control node") };
+    let Config::ControlPlane(config) = &mut context.node.config else { panic!("it is no control-plane node") };
     config.timeout_factor += 1;
     take(context, &Step::Etcd).unwrap();
 }
@@ -36,7 +36,7 @@ fn told(machine: &Machine) -> String {
 }
 
 #[test]
-fn an_etcd_that_gets_another_configuration_has_started_when_it_runs_with_that() {
+fn etcd_restarts_with_its_changed_configuration() {
     in_a_namespace("restarted", || {
         let machine = Machine::new(one_node());
         let systemd = FakeSystemd::new(machine.root());
@@ -52,21 +52,21 @@ fn an_etcd_that_gets_another_configuration_has_started_when_it_runs_with_that() 
 }
 
 #[test]
-fn an_etcd_that_somebody_stops_has_not_started_however_well_it_says_it_is() {
+fn stopping_etcd_does_not_count_as_started() {
     in_a_namespace("told", || {
         let machine = Machine::new(one_node());
         let mut context = begun(&machine, &FakeSystemd::new(machine.root()));
         let stopping = files::below(machine.root(), etcd::STOPPING);
         fs::write(&stopping, "").unwrap();
         let waits = take(&mut context, &Step::Etcd).unwrap_err().to_string();
-        assert!(waits.contains("waiting for etcd, which was told to stop"), "{waits}");
+        assert!(waits.contains("waiting for etcd, which is stopping"), "{waits}");
         fs::remove_file(stopping).unwrap();
         take(&mut context, &Step::Etcd).unwrap();
     });
 }
 
 #[test]
-fn a_node_that_is_alone_keeps_the_address_when_the_agent_restarts_and_another_lets_it_go() {
+fn only_a_single_node_keeps_the_virtual_ip() {
     in_a_namespace("kept", || {
         let config = three_nodes();
         let address = config.cluster.virtual_address.unwrap();
@@ -86,7 +86,7 @@ fn a_node_that_is_alone_keeps_the_address_when_the_agent_restarts_and_another_le
 }
 
 #[test]
-fn a_node_among_others_gives_the_address_up_for_a_restart_of_its_etcd_and_one_alone_does_not() {
+fn etcd_restart_releases_ip_unless_node_is_alone() {
     let address = three_nodes().cluster.virtual_address;
     for (name, is_alone, after) in [("among", false, "-254\n"), ("alone", true, "0\n")] {
         in_a_namespace(name, move || {

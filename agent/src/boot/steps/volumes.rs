@@ -1,4 +1,4 @@
-//! The disk of a worker's local volumes.
+//! The disk for a worker's local volumes.
 
 use anyhow::Context as _;
 
@@ -8,7 +8,8 @@ use crate::host::disk::{self, DataDisk, DiskState, Identity, MachineId, Owner};
 use crate::intake::config::Config;
 
 impl StepContext {
-    /// Notes before the worker joins whether it has a disk for local volumes. Until that is prepared it may go again.
+    /// Records before the join whether the worker has a disk for local volumes. Until the disk is prepared, it may be
+    /// removed.
     pub(super) fn decide_on_volumes(&self) -> anyhow::Result<bool> {
         let Config::Worker(_) = &self.node.config else { return Ok(false) };
         let records = &self.node.records;
@@ -19,8 +20,8 @@ impl StepContext {
         }
     }
 
-    /// The cluster has let this VM in under the node's name: the disk is this VM's now. That is written before it is noted,
-    /// and noted before anything is mounted: what is mounted is missed from then on.
+    /// The cluster has admitted this VM under the node's name, so the disk belongs to it. The identity is written to
+    /// the disk before the record, and the record before the mount: from then on a missing disk is an error.
     pub(super) fn local_volumes(&mut self) -> Result<StepOutcome, StepError> {
         let prepared = self.prepare_volumes()?;
         let DataDisk::Ours { disk, identity } = &mut self.node.data_disk else {
@@ -45,7 +46,7 @@ impl StepContext {
         Ok((prepared || taken || noted || mounted).into())
     }
 
-    /// Makes the disk of a blank one. If this is run again, the disk is ours.
+    /// Prepares a blank disk. If this runs again, the disk is the node's own.
     fn prepare_volumes(&mut self) -> Result<bool, StepError> {
         let Some(target) = self.node.data_disk.target() else { return Ok(false) };
         let worker = self.node.config.worker().map_err(anyhow::Error::from)?;
@@ -84,7 +85,7 @@ mod tests {
     use contract::paths;
     use contract::role::Role;
 
-    /// A worker with one more disk, on a loop device.
+    /// A worker with an additional disk, on a loop device.
     fn machine() -> (Machine, Loop) {
         let mut machine = Machine::new();
         let file = machine.directory.path().join("disk.img");
@@ -98,7 +99,7 @@ mod tests {
         (machine, device)
     }
 
-    /// What a boot decides, before (`false`) or after the worker has joined.
+    /// The decision of a boot, before (`false`) or after the worker has joined.
     fn boot(machine: &Machine, has_joined: bool) -> Result<StepContext, String> {
         let (root, platform) = (machine.directory.path(), machine.platform());
         let worker = if has_joined { joined() } else { worker() };
@@ -125,7 +126,7 @@ mod tests {
         Ok(StepContext::new(node, None, observed.progress, plan))
     }
 
-    /// Mounts what the plan of a worker that has joined names.
+    /// Mounts the disk in the plan of a joined worker.
     fn mount(machine: &Machine) -> Result<bool, String> {
         let mut context = boot(machine, true)?;
         let Some(disk) = context.plan.volumes_disk() else { return Ok(false) };
@@ -142,12 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_is_cut_off_after_anything_it_saves_has_its_volumes_in_the_end() {
+    fn worker_mounts_its_volumes_despite_power_cuts() {
         alone();
         let mut things = 0;
         loop {
             let (machine, _device) = machine();
-            // It decides, and joins.
+            // The worker decides and joins.
             boot(&machine, false).unwrap().decide_on_volumes().unwrap();
             let (first, cut) = power::with(things, || mount(&machine));
             if !cut {
@@ -163,7 +164,7 @@ mod tests {
             assert_eq!((identity.state, identity.holder, identity.generation), (DiskState::Formed, Some(OWN), 1));
             let noted = Records::new(machine.directory.path()).entry().unwrap();
             assert_eq!(noted, Some(VolumesDisk { disk: Some(identity.disk) }), "{}", disk.path.display());
-            // It is at rest.
+            // The state is stable.
             fs::write(point.join("pvc-1"), "rows").unwrap();
             let mut again = boot(&machine, true).unwrap();
             let step = Step::LocalVolumes { disk: again.plan.volumes_disk().unwrap().to_owned() };
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decided_follows_the_disk_until_the_worker_has_it() {
+    fn decision_follows_the_disk_until_it_is_prepared() {
         alone();
         let (machine, _device) = machine();
         let root = machine.directory.path();
@@ -186,7 +187,7 @@ mod tests {
         assert!(boot(&machine, false).unwrap().decide_on_volumes().unwrap());
         assert!(!boot(&machine, false).unwrap().decide_on_volumes().unwrap());
         assert_eq!(noted(), Some(VolumesDisk { disk: None }));
-        // It is detached before the worker has joined.
+        // The disk is detached before the worker has joined.
         let without = Machine::new();
         let context = boot(&without, false).unwrap();
         fs::create_dir_all(without.directory.path().join("data/kaas")).unwrap();
@@ -200,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_whose_disk_is_gone_starts_nothing_on_an_empty_directory() {
+    fn worker_without_its_volumes_disk_is_refused() {
         alone();
         let (machine, device) = machine();
         boot(&machine, false).unwrap().decide_on_volumes().unwrap();
         assert_eq!(mount(&machine), Ok(true));
         power_off(&machine);
-        // Another blank one hangs in its place.
+        // Another, blank disk is attached in its place.
         drop(device);
         let mut other = Machine::new();
         other.add("blank");
@@ -218,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_that_joins_as_the_same_node_finds_its_volumes_and_no_other_does() {
+    fn new_vm_of_the_node_takes_its_volumes() {
         alone();
         let (mut machine, _device) = machine();
         boot(&machine, false).unwrap().decide_on_volumes().unwrap();
         mount(&machine).unwrap();
         fs::write(machine.platform().path(paths::LOCAL_VOLUMES).join("pvc-1"), "rows").unwrap();
         power_off(&machine);
-        // Another VM, which knows nothing.
+        // Another VM without records.
         machine.uuid = contract::bios_uuid::BiosUuid::from_u128(77);
         fs::remove_file(machine.directory.path().join("data/kaas/local-volumes.json")).unwrap();
         boot(&machine, false).unwrap().decide_on_volumes().unwrap();

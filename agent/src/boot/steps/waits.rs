@@ -1,4 +1,4 @@
-//! Nodes whose boot waits: what they look after meanwhile, and what they leave alone.
+//! Nodes whose boot waits: the maintenance that runs in the meantime, and the tasks that do not.
 
 use std::fs;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::host::fixture::{SmallFileSystem, eventually, small_file_system};
 use crate::intake::config::fixture::one_node;
 use crate::maintenance::{Maintenance, Prerequisite};
 
-/// Gives the data disk hardly any room, and snapshots of these days.
+/// Gives the data disk little room, and snapshots of three days.
 fn fill(machine: &Machine) -> SmallFileSystem {
     let disk = small_file_system(&machine.root().join("data"));
     fs::create_dir_all(machine.root().join("data/kaas")).unwrap();
@@ -28,20 +28,20 @@ fn fill(machine: &Machine) -> SmallFileSystem {
     disk
 }
 
-/// Plants snapshots of these days of a month.
+/// Creates snapshots of these days of a month.
 fn plant(root: &Path, days: Range<u32>) {
     for day in days {
         fs::write(snapshot::directory(root).join(format!("c-202001{day}T000000Z.db")), "").unwrap();
     }
 }
 
-/// The days of the snapshots that are left.
+/// The days of the remaining snapshots.
 fn planted(root: &Path) -> Vec<String> {
     snapshot::list(root, SystemTime::now()).unwrap().iter().map(|one| one.taken[8..10].to_owned()).collect()
 }
 
 #[test]
-fn a_full_data_disk_has_room_before_etcd_starts() {
+fn full_data_disk_has_room_before_etcd_starts() {
     in_a_namespace("room", || {
         let machine = Machine::new(one_node());
         let _disk = fill(&machine);
@@ -51,7 +51,7 @@ fn a_full_data_disk_has_room_before_etcd_starts() {
 }
 
 #[test]
-fn etcd_is_not_started_while_a_restore_is_under_way() {
+fn etcd_does_not_start_during_a_restore() {
     in_a_namespace("restoring", || {
         let machine = Machine::new(one_node());
         let lock = guard::lock(machine.root()).unwrap();
@@ -59,19 +59,19 @@ fn etcd_is_not_started_while_a_restore_is_under_way() {
         assert!(waits.contains("waiting for the end of a restore"), "{waits}");
         assert!(!files::below(machine.root(), "/var/lib/etcd/member").exists());
         drop(lock);
-        // A program that another test starts has it between fork and exec.
+        // A program that another test starts holds the lock between fork and exec.
         eventually("etcd's start", || machine.boot().is_ok());
     });
 }
 
 #[test]
-fn a_node_that_kubernetes_does_not_call_ready_looks_after_its_disk_and_its_store() {
+fn maintenance_runs_while_the_node_is_unready() {
     in_a_namespace("unready", || {
         let machine = Machine::new(one_node());
         let _disk = fill(&machine);
         machine.ready.store(false, Ordering::SeqCst);
         let (root, ready) = (machine.root().to_owned(), Arc::clone(&machine.ready));
-        // Kubernetes calls the node ready once that was seen.
+        // Kubernetes reports the node as ready after that was seen.
         let watching = thread::spawn(move || {
             eventually("room", || planted(&root) == ["12"]);
             plant(&root, 20..23);
@@ -89,9 +89,9 @@ fn a_node_that_kubernetes_does_not_call_ready_looks_after_its_disk_and_its_store
     });
 }
 
-/// The kubelet registers at its start only.
+/// The kubelet registers only at its start.
 #[test]
-fn a_node_that_is_deleted_while_its_boot_waits_is_registered_again() {
+fn deleted_node_is_registered_again_during_the_boot() {
     in_a_namespace("deleted", || {
         let machine = Machine::new(one_node());
         let mut context = machine.decide().unwrap();
@@ -109,7 +109,7 @@ fn a_node_that_is_deleted_while_its_boot_waits_is_registered_again() {
     });
 }
 
-/// How far the clock of a test is ahead, in seconds.
+/// How far the test's clock is ahead, in seconds.
 static AHEAD: AtomicU64 = AtomicU64::new(0);
 
 fn clock() -> (SystemTime, Instant) {
@@ -118,7 +118,7 @@ fn clock() -> (SystemTime, Instant) {
 }
 
 #[test]
-fn a_clock_that_is_set_is_noticed_in_both_directions() {
+fn clock_change_is_detected_in_both_directions() {
     static STEP: AtomicU64 = AtomicU64::new(0);
     let mut clock = ClockWatch::new(|| {
         let step = Duration::from_secs(STEP.load(Ordering::SeqCst));
@@ -130,9 +130,9 @@ fn a_clock_that_is_set_is_noticed_in_both_directions() {
     }
 }
 
-/// Three nodes that come up with a clock that is ahead would wait for each other for ever.
+/// Three nodes that boot with a clock that is ahead would otherwise wait for each other forever.
 #[test]
-fn a_node_that_waits_looks_at_its_certificates_when_the_clock_is_set() {
+fn waiting_node_renews_certificates_after_clock_change() {
     in_a_namespace("clock", || {
         let machine = Machine::new(one_node());
         machine.ready.store(false, Ordering::SeqCst);

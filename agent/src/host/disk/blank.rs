@@ -1,18 +1,16 @@
-//! Proves that a disk is blank. Only a proved-blank disk is ever formatted.
+//! Proves that a disk is blank. Only a disk with this proof is ever formatted.
 //!
-//! Blank means zero, read back from the disk: the whole first GiB, the whole
-//! last 64 MiB, and 64 KiB at each 1/4096 of the disk (at least 16 MiB apart).
-//! No program's "nothing found" counts: a tool that cannot read a disk or does
-//! not know a format says the same. Where this finds what others leave:
+//! Zeros must be read from the first GiB, the last 64 MiB, and 64 KiB at each 1/4096 of the disk. These samples are at
+//! least 16 MiB apart. A tool's "nothing found" does not count: a tool reports the same if it cannot read a disk or does
+//! not know a format. The proof finds the data of other formats here:
 //!
 //! - partition tables: first and last sectors;
-//! - ext2/3/4, XFS, swap, LUKS, LVM physical volumes: in the first 128 KiB, ext4's
-//!   copies at multiples of 128 MiB;
+//! - ext2/3/4, XFS, swap, LUKS, LVM physical volumes: in the first 128 KiB, ext4's copies at multiples of 128 MiB;
 //! - ZFS: four labels of 256 KiB, two at each end;
 //! - Linux RAID: at the start (1.1, 1.2) or in the last 128 KiB (0.9, 1.0);
-//! - btrfs: at 64 KiB and 64 MiB, its copy at 256 GiB is looked at by name;
+//! - btrfs: at 64 KiB and 64 MiB, and its copy at 256 GiB is read explicitly;
 //! - VMFS: from 1 MiB on;
-//! - anything else of substance, encrypted or not: the samples.
+//! - any other large content, encrypted or not: the samples.
 
 use std::fs::File;
 use std::io;
@@ -24,17 +22,17 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// How much is read of the start.
+/// Length of the start that is read, in bytes.
 pub const HEAD: u64 = GIB;
-/// How much is read of the end.
+/// Length of the end that is read, in bytes.
 pub const TAIL: u64 = 64 * MIB;
 const SAMPLE: u64 = 64 * KIB;
 const SAMPLES: u64 = 4096;
 const CLOSEST: u64 = 16 * MIB;
 const BTRFS_COPY: u64 = 256 * GIB;
 
-/// The place of a byte in `start..end` that is not zero, as far as the proof
-/// looks; none if that part of the disk is blank.
+/// The place of a byte in `start..end` that is not zero, among the parts that the proof reads. `None` if that range is
+/// blank.
 pub fn first_content(disk: &File, start: u64, end: u64) -> io::Result<Option<u64>> {
     let zeros = vec![0; MIB as usize];
     let mut buffer = zeros.clone();
@@ -80,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_byte_is_found_wherever_formats_keep_theirs() {
+    fn single_byte_is_found_where_formats_have_data() {
         let size = 300 * GIB;
         let disk = disk(size);
         assert_eq!(first_content(&disk, 0, size).unwrap(), None);
@@ -98,7 +96,7 @@ mod tests {
             let ranges = ranges(0, size);
             let read: u64 = ranges.iter().map(|(from, to)| to - from).sum();
             assert!(ranges.len() < 4100 && read < HEAD + TAIL + 300 * MIB, "{} {read}", ranges.len());
-            // 3 GiB of content anywhere cannot lie between two samples.
+            // 3 GiB of content never fit between two samples.
             let mut starts: Vec<_> = ranges.iter().map(|(from, _)| *from).collect();
             starts.sort_unstable();
             assert!(starts.windows(2).skip(1).all(|pair| pair[1] - pair[0] < 3 * GIB));
@@ -107,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_before_the_range_is_an_error_not_blank() {
+    fn disk_that_ends_early_is_not_blank() {
         assert!(first_content(&disk(MIB), 0, 2 * MIB).is_err());
     }
 }

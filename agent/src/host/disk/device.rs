@@ -1,5 +1,5 @@
-//! A disk as the kernel shows it: size, sectors, nodes of its partitions.
-//! Knows nothing of what is on it.
+//! A disk as the kernel shows it: size, sectors, device nodes of partitions. This module does not depend on its
+//! content.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
@@ -16,16 +16,16 @@ use crate::host::platform::Platform;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     pub path: PathBuf,
-    /// Its capacity in bytes.
+    /// Capacity in bytes.
     pub size: u64,
-    /// Its logical sectors, in bytes.
+    /// Size of the logical sectors, in bytes.
     pub sector: u64,
     /// Whether the kernel refuses writes to it.
     pub read_only: bool,
 }
 
 impl Disk {
-    /// Looks at a disk.
+    /// Reads the properties of a disk.
     pub fn open(path: &Path, platform: &Platform) -> io::Result<Self> {
         let size = File::open(path)?.seek(SeekFrom::End(0))?;
         let directory = platform.sys_block(path);
@@ -41,12 +41,11 @@ impl Disk {
     }
 }
 
-/// Returns the node of a partition that covers `range` of the disk, in bytes:
-/// tells the kernel of the partition table if it knows another one, and makes
-/// the node if no device manager did.
+/// Returns the device node of a partition that covers `range` of the disk, in bytes. If the kernel knows another
+/// partition table, it reads the table again. If no device manager made the node, it is created.
 ///
 /// # Errors
-/// The kernel does not take the partition table, or the node cannot be made.
+/// The kernel does not accept the partition table, or the node cannot be created.
 pub fn partition(
     disk: &Path,
     number: u32,
@@ -56,16 +55,16 @@ pub fn partition(
 ) -> anyhow::Result<PathBuf> {
     let disk = disk.canonicalize()?;
     let name = disk.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // The kernel's rule: a p between name and number if the name ends in a digit.
+    // The kernel puts a `p` between name and number if the name ends in a digit.
     let between = if name.ends_with(|last: char| last.is_ascii_digit()) { "p" } else { "" };
     let name = format!("{name}{between}{number}");
     let directory = platform.path("/sys/class/block").join(&name);
-    // A loop device keeps the partitions of the file that it had before.
+    // A loop device keeps the partitions of its former file.
     let known = || -> Option<Range<u64>> {
         let sectors = |attribute: &str| -> Option<u64> {
             fs::read_to_string(directory.join(attribute)).ok()?.trim().parse().ok()
         };
-        // sysfs counts in units of 512 bytes, whatever the sectors are.
+        // sysfs counts in units of 512 bytes, for all sector sizes.
         let start = sectors("start")? * 512;
         Some(start..start + sectors("size")? * 512)
     };
@@ -96,7 +95,7 @@ pub fn partition(
             _ => {}
         }
         match mknod(&node, SFlag::S_IFBLK, Mode::S_IRUSR | Mode::S_IWUSR, device) {
-            // The device manager was quicker.
+            // The device manager was faster.
             Err(nix::Error::EEXIST) if stands(&node) => {}
             result => result.map_err(|error| anyhow::anyhow!("making the node {}: {error}", node.display()))?,
         }
@@ -104,7 +103,7 @@ pub fn partition(
     Ok(node)
 }
 
-/// Whether something on this host uses the disk: a mount, a volume manager.
+/// Whether a mount or a volume manager on this host uses the disk.
 pub fn is_in_use(disk: &Path) -> io::Result<bool> {
     use std::os::unix::fs::OpenOptionsExt;
     // Linux, open(2): O_EXCL on a block device fails with EBUSY if it is in use.
@@ -115,10 +114,10 @@ pub fn is_in_use(disk: &Path) -> io::Result<bool> {
     }
 }
 
-/// Drops what the page cache holds of a range, so that a large read does not
-/// push out what is needed and a repeated one comes from the disk.
+/// Drops a range from the page cache. A large read then does not displace other pages, and a repeated one reads the
+/// disk.
 pub fn forget_cached(file: &File, start: u64, length: u64) {
-    // Advice only: without it the outcome is the same.
+    // This is only advice. Without it the result is the same.
     let (start, length) = (i64::try_from(start).unwrap_or(0), i64::try_from(length).unwrap_or(0));
     let _ = posix_fadvise(file, start, length, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
 }

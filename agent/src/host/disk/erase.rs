@@ -1,7 +1,6 @@
-//! Makes a blank disk of our own data disk again. First the identity says that
-//! it is to be erased, which survives a power cut; then, before anything is
-//! mounted, everything but the identity goes, and the identity last. Any cut is
-//! followed by doing it again. Touches no disk that does not bear our identity.
+//! Erases a data disk of the appliance. First its identity is marked, which survives a power cut. Then, before anything
+//! is mounted, all other content is erased, and the identity last. After a power cut the erasure is repeated. A disk
+//! without the appliance's identity is never erased.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,18 +14,18 @@ use super::layout;
 use super::slots::{self, Preparation, SLOT_SIZE, Slots};
 use crate::host::command::{Command, LONG, Runner};
 
-/// So much is erased between two reports of progress, in bytes.
+/// Bytes that are erased between two reports of progress.
 const PIECE: u64 = 1 << 30;
 
-/// Marks the disk with this identity as one that is to be erased. From now on nothing mounts it.
+/// Marks the disk with this identity to be erased. From now on it is not mounted.
 ///
 /// # Errors
-/// The disk bears another identity now, or cannot be written. Whether it is marked then, the next
-/// examination says.
+/// The disk has another identity now, or cannot be written. In that case the next examination shows whether it is
+/// marked.
 pub fn mark(disk: &Disk, identity: &Identity) -> io::Result<()> {
     let slots = Slots::read(&disk.path)?;
     if slots.newest().map(|newest| (newest.disk, newest.holder)) != Some((identity.disk, identity.holder)) {
-        return Err(io::Error::other("the disk bears another identity by now"));
+        return Err(io::Error::other("the disk has another identity now"));
     }
     let marked = Identity { state: DiskState::Erasing, ..identity.clone() };
     for _ in 0..2 {
@@ -35,17 +34,16 @@ pub fn mark(disk: &Disk, identity: &Identity) -> io::Result<()> {
     Ok(())
 }
 
-/// Erases a disk that is marked so, as long as it takes; `progress` is told the per cent that are done. Afterwards
-/// the disk is blank.
+/// Erases a marked disk. `progress` receives the percentage that is done. Afterwards the disk is blank.
 ///
 /// # Errors
-/// The disk is not marked, or cannot be written; it stays marked.
+/// The disk is not marked, or cannot be written. It stays marked.
 pub fn erase(disk: &Disk, runner: &dyn Runner, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
     let slots = Slots::read(&disk.path)?;
     let Some(identity) = slots.newest().filter(|identity| identity.state == DiskState::Erasing).cloned() else {
         return Err(io::Error::other("the disk is not one that is to be erased"));
     };
-    // The content goes before what tells whose it was, the partition table among it.
+    // The content and the partition table are erased before the identity that shows their owner.
     let mut place = layout::LUKS_HEADER;
     while place < disk.size {
         progress(place * 100 / disk.size);
@@ -54,8 +52,8 @@ pub fn erase(disk: &Disk, runner: &dyn Runner, progress: &mut dyn FnMut(u64)) ->
         place = end;
     }
     zero(&disk.path, 0..layout::IDENTITY_A, runner)?;
-    // Now slot B, while the mark stands in slot A, and then slot A: one sector that says that nothing of worth is on
-    // the disk takes its place, so that there is no moment in which half an identity stands there.
+    // Slot B is erased while slot A has the mark, and then slot A. A preparation record of one sector, which says that
+    // the disk has no data, replaces the mark first. So there is never an incomplete identity.
     if !holds_mark(&slots.a) {
         slots::write(&disk.path, &identity)?;
     }
@@ -72,7 +70,7 @@ fn holds_mark(slot: &slots::Slot) -> bool {
     matches!(slot, slots::Slot::Whole { identity, .. } if identity.state == DiskState::Erasing)
 }
 
-/// Writes zeros and flushes them: where the storage can, without moving them.
+/// Writes zeros and flushes them. Storage that supports it zeroes ranges without a transfer.
 fn zero(disk: &Path, range: Range<u64>, runner: &dyn Runner) -> io::Result<()> {
     const PART: usize = 1 << 20;
     let length = range.end - range.start;

@@ -5,7 +5,7 @@ use super::super::{DataDisk, prepare};
 use super::*;
 use crate::host::command::{Error, Host};
 
-/// A prepared disk that is a file full of holes, with data in it, and where that is.
+/// A prepared disk, which is a sparse file with data at several places.
 fn prepared(machine: &mut Machine) -> (Disk, Identity) {
     let path = machine.add("disk");
     let disk = Disk::open(&path, &machine.platform()).unwrap();
@@ -21,7 +21,7 @@ fn prepared(machine: &mut Machine) -> (Disk, Identity) {
     (disk, identity)
 }
 
-/// Where anything was written before.
+/// Checks all places that were written.
 fn is_zero(disk: &Disk) {
     let file = File::open(&disk.path).unwrap();
     let places =
@@ -31,8 +31,8 @@ fn is_zero(disk: &Disk) {
     }
 }
 
-/// Zeroes ranges of a plain file as blkdiscard does those of a block device, by making holes. The n-th
-/// one is cut off, before anything of it is done.
+/// Zeroes ranges of a file by punching holes, as blkdiscard zeroes those of a block device. The power is cut before
+/// range number `left`.
 struct Holes {
     left: AtomicU32,
 }
@@ -54,7 +54,7 @@ impl Runner for Holes {
 }
 
 #[test]
-fn a_marked_disk_becomes_blank_and_others_are_left_alone() {
+fn only_a_marked_disk_is_erased() {
     let mut machine = Machine::new();
     let (disk, identity) = prepared(&mut machine);
     assert!(erase(&disk, &Holes::all(), &mut |_| ()).unwrap_err().to_string().contains("not one that is to be erased"));
@@ -63,7 +63,7 @@ fn a_marked_disk_becomes_blank_and_others_are_left_alone() {
     assert_eq!(Slots::read(&disk.path).unwrap().newest(), Some(&identity));
 
     mark(&disk, &identity).unwrap();
-    // The agent that still runs does not take it back.
+    // An agent that still runs cannot remove the mark.
     assert!(slots::write(&disk.path, &identity).unwrap_err().to_string().contains("marked to be erased"));
     assert_eq!(machine.verdict(), ("ours", Vec::new()));
     let mut told = Vec::new();
@@ -73,7 +73,7 @@ fn a_marked_disk_becomes_blank_and_others_are_left_alone() {
 }
 
 #[test]
-fn a_cut_at_any_moment_is_followed_by_doing_it_again() {
+fn erasure_is_repeated_after_any_power_cut() {
     for cut in 0..9 {
         let mut machine = Machine::new();
         let (disk, identity) = prepared(&mut machine);
@@ -92,20 +92,20 @@ fn a_cut_at_any_moment_is_followed_by_doing_it_again() {
                 erase(&disk, &Holes::all(), &mut |_| ()).unwrap();
                 is_zero(&disk);
             }
-            // The identity has gone, and with it everything: the disk is prepared like a blank one.
+            // The identity is erased, and all content before it: the disk can be prepared like a blank one.
             interrupted => assert_eq!(name(&interrupted), "interrupted", "{cut}"),
         }
     }
 }
 
 #[test]
-fn what_is_erased_can_be_prepared_again() {
+fn erased_disk_can_be_prepared_again() {
     let mut machine = Machine::new();
     let (disk, identity) = prepared(&mut machine);
     mark(&disk, &identity).unwrap();
     erase(&disk, &Holes::all(), &mut |_| ()).unwrap();
     assert!(machine.examine().data_disk.target().is_some());
-    // As far as it goes with a plain file.
+    // A plain file has no partition devices, so the preparation ends there.
     let target = machine.examine().data_disk.target().unwrap();
     let error = prepare(&target, &owner(), &machine.platform(), &Host).unwrap_err();
     assert!(error.seen.contains("reaching its data partition"), "{error}");

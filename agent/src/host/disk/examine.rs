@@ -1,5 +1,4 @@
-//! Looks at all disks and decides which of them, if any, is the data disk.
-//! Changes nothing.
+//! Examines all disks and decides which one is the data disk, if any. Changes nothing.
 
 use std::fs::File;
 use std::io;
@@ -19,38 +18,31 @@ use crate::host::command::{Command, Error, Runner};
 use crate::host::disk::ownership::{self, Claimant};
 use crate::host::platform::Platform;
 
-/// The smallest data disk, in bytes: 4 GiB. etcd's quota on it is 0.7 GiB, for the log, a copy and a
-/// snapshot must fit beside it.
+/// The smallest data disk, in bytes: 4 GiB. Its quota for etcd is 0.7 GiB, because the log, a copy and a snapshot must
+/// fit as well.
 pub const MINIMUM_SIZE: u64 = 4 << 30;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataDisk {
-    /// The VM has no disk besides its system disk.
+    /// The VM has only its system disk.
     Absent,
-    /// Proved blank: may be prepared.
+    /// The disk is blank and may be prepared.
     Blank { disk: Disk },
-    /// Its preparation by this VM was interrupted; nothing of worth is on it.
+    /// The preparation by this VM was interrupted. The disk has no data.
     Interrupted { disk: Disk, preparation: Preparation },
-    /// Prepared before, held by this VM or released: adopt, never form anew.
-    Ours {
-        disk: Disk,
-        /// The newest identity on it.
-        identity: Identity,
-    },
-    /// Held by another VM that has not released it, or not for this one to take.
-    HeldElsewhere {
-        disk: Disk,
-        /// The newest identity on it.
-        identity: Identity,
-    },
-    /// It holds something that is not ours.
+    /// The disk was prepared before and is held by this VM or released. The VM must adopt it and never form a new
+    /// cluster.
+    Ours { disk: Disk, identity: Identity },
+    /// Another VM holds the disk, or this VM may not take it.
+    HeldElsewhere { disk: Disk, identity: Identity },
+    /// The disk has data of another origin.
     Foreign { disk: Disk },
-    /// Which disk it is, or what it holds, cannot be decided.
+    /// The disk, or its content, cannot be determined.
     Ambiguous,
 }
 
 impl DataDisk {
-    /// The chosen disk's size in bytes, if one was chosen.
+    /// The size of the chosen disk in bytes.
     pub fn size(&self) -> Option<u64> {
         match self {
             Self::Blank { disk } | Self::Interrupted { disk, .. } | Self::Ours { disk, .. } => Some(disk.size),
@@ -62,8 +54,8 @@ impl DataDisk {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Examination {
     pub data_disk: DataDisk,
-    /// All that has to be said about it: at least one error unless the disk is
-    /// blank, interrupted or ours; and also if such a one cannot be used.
+    /// Findings about the disks. At least one is an error, unless the disk is blank, interrupted or the node's own.
+    /// Such a disk may have errors too.
     pub findings: Findings,
 }
 
@@ -80,25 +72,25 @@ pub(super) enum Content {
         identity: Box<Identity>,
         redundant: bool,
     },
-    /// Bears our mark, but cannot be trusted; says why.
+    /// The disk has the appliance's mark, but cannot be trusted. Contains the reason.
     Damaged(String),
     Newer(NewerIdentity),
-    /// Says what is on it.
+    /// Contains the description.
     Foreign(String),
     Unreadable(String),
 }
 
-/// The disks of this node besides its system disk, looked at once. Whose counts is decided after that: a node's data disk,
-/// or the disk of a worker's local volumes ([`Self::for_worker`]).
+/// The disks of this node without its system disk, examined once. The choice is made after that: a node's data disk, or
+/// the disk for a worker's local volumes ([`Self::for_worker`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disks(pub(super) Vec<(Disk, Content)>);
 
 impl Disks {
-    /// Looks at all of them. `system_root` is where the system's root file system is mounted (`/`, or `/sysroot` in the
+    /// Examines all disks. `system_root` is the mount point of the system's root file system (`/`, or `/sysroot` in the
     /// initrd).
     ///
     /// # Errors
-    /// The disks cannot be listed at all. What is wrong with a disk is found later.
+    /// The disks cannot be listed. Errors of a disk are findings.
     pub fn look(platform: &Platform, system_root: &Path, runner: &dyn Runner) -> io::Result<Self> {
         let mut seen = Vec::new();
         for path in platform.data_disk_candidates(system_root)? {
@@ -114,16 +106,16 @@ impl Disks {
         Ok(Self(seen))
     }
 
-    /// Decides which of them is the data disk of a node with a control plane. `claimant` is this VM with its image.
+    /// Decides which one is the data disk of a control-plane node. `claimant` is this VM with its image.
     pub fn for_node(&self, claimant: &Claimant) -> Examination {
         decide(&self.0, claimant)
     }
 }
 
-/// Looks at the disks of this node, and decides which is its data disk: see [`Disks`].
+/// Examines the disks of this node and decides which one is its data disk: see [`Disks`].
 ///
 /// # Errors
-/// The disks cannot be listed at all. What is wrong with a disk is a finding.
+/// The disks cannot be listed. Errors of a disk are findings.
 pub fn examine(
     platform: &Platform,
     claimant: &Claimant,
@@ -139,7 +131,7 @@ fn nothing_known(path: PathBuf) -> Disk {
 
 fn look(disk: &Disk, own: Option<BiosUuid>, runner: &dyn Runner) -> io::Result<Content> {
     if disk.size < MINIMUM_SIZE {
-        // Too small for any disk of ours; what is on it is for others to know.
+        // The disk is too small for a data disk. It is blank or foreign.
         let content = blank::first_content(&File::open(&disk.path)?, 0, disk.size)?;
         return Ok(content.map_or(Content::Blank, |place| Content::Foreign(describe(disk, place, runner))));
     }
@@ -172,7 +164,7 @@ fn look(disk: &Disk, own: Option<BiosUuid>, runner: &dyn Runner) -> io::Result<C
     let content = blank::first_content(&File::open(&disk.path)?, 0, disk.size)?;
     Ok(match content {
         None => Content::Blank,
-        // A table of ours without a mark in the slots: still not to be taken for somebody else's.
+        // The disk has the appliance's partition table, but no mark in the slots. It still does not count as foreign.
         Some(_) if layout::bears_our_table(disk, runner) => {
             Content::Damaged("it has the partitions of a data disk, but no identity".to_owned())
         }
@@ -180,8 +172,7 @@ fn look(disk: &Disk, own: Option<BiosUuid>, runner: &dyn Runner) -> io::Result<C
     })
 }
 
-/// Names what is on a disk that is not blank. Words only: nothing is decided
-/// by what blkid knows or does not know.
+/// Describes a disk that is not blank, for messages only. No decision depends on blkid.
 fn describe(disk: &Disk, place: u64, runner: &dyn Runner) -> String {
     let unnamed = format!("data that no known format explains, first at byte {place}");
     let output = match runner.run(&Command::new("blkid").args(["-p", "-o", "export"]).arg(&disk.path)) {
@@ -201,7 +192,7 @@ fn describe(disk: &Disk, place: u64, runner: &dyn Runner) -> String {
     }
 }
 
-/// Whether a disk may be the one that is looked for, and cannot be read or trusted.
+/// Whether a disk may be the data disk, but cannot be read or trusted.
 pub(super) fn is_trouble(content: &Content) -> bool {
     matches!(content, Content::Damaged(_) | Content::Newer(_) | Content::Unreadable(_))
 }
@@ -210,8 +201,7 @@ fn decide(seen: &[(Disk, Content)], claimant: &Claimant) -> Examination {
     let mut findings = Findings::default();
     let is_ours = |content: &Content| matches!(content, Content::Ours { .. });
 
-    // Disks that might be the true data disk decide first: while one cannot
-    // be read, no other is taken in its stead.
+    // Disks that may be the data disk come first. While one cannot be read, no other is taken in its place.
     let ours = seen.iter().filter(|(_, content)| is_ours(content)).count();
     let trouble = seen.iter().any(|(_, content)| is_trouble(content));
     if ours > 1 || trouble {
@@ -245,7 +235,7 @@ fn decide(seen: &[(Disk, Content)], claimant: &Claimant) -> Examination {
     Examination { data_disk, findings }
 }
 
-/// Among disks of which none can be taken at least one holds something.
+/// No disk can be taken, and at least one is not blank.
 pub(super) fn not_empty(seen: &[(Disk, Content)], findings: &mut Findings) -> DataDisk {
     let mut foreign = None;
     for (disk, content) in seen {
@@ -287,12 +277,12 @@ pub(super) enum Choice {
     Many(Vec<String>),
 }
 
-/// Which disk to take where none makes the choice itself doubtful.
+/// The disk to take, if no disk makes the choice doubtful.
 pub(super) fn choose(seen: &[(Disk, Content)]) -> Choice {
     let indexes = |wanted: fn(&Content) -> bool| -> Vec<usize> {
         (0..seen.len()).filter(|index| wanted(&seen[*index].1)).collect()
     };
-    // Ours goes before one whose preparation was interrupted, and that before a blank one.
+    // The order is: the node's own disk, an interrupted one, a blank one.
     let ours = indexes(|content| matches!(content, Content::Ours { .. }));
     let interrupted = indexes(|content| matches!(content, Content::Interrupted(_)));
     if let [one] = ours[..] {
@@ -323,7 +313,7 @@ fn take(disk: &Disk, content: &Content, claimant: &Claimant, findings: &mut Find
     take_new(disk, content, findings)
 }
 
-/// Takes a disk that is blank or was begun to be prepared.
+/// Takes a disk that is blank or whose preparation was interrupted.
 pub(super) fn take_new(disk: &Disk, content: &Content, findings: &mut Findings) -> DataDisk {
     usable(disk, findings);
     match content {
@@ -334,19 +324,19 @@ pub(super) fn take_new(disk: &Disk, content: &Content, findings: &mut Findings) 
     }
 }
 
-/// Takes a disk that is its node's.
+/// Takes the node's own disk.
 pub(super) fn ours(disk: &Disk, identity: &Identity, redundant: bool, findings: &mut Findings) -> DataDisk {
     if !redundant && identity.state != DiskState::Erasing {
         findings.push(codes::DISK_IDENTITY_DAMAGED.finding(
             disk.path.display().to_string(),
-            "one of its two identity slots is not whole; the other one is used and the first written anew",
+            "one of its two identity slots is not whole; the other one is used and the first written again",
             "Nothing, if power was lost just before; otherwise check the storage",
         ));
     }
     DataDisk::Ours { disk: disk.clone(), identity: identity.clone() }
 }
 
-/// Says what keeps the chosen disk from being used.
+/// Reports why the chosen disk cannot be used.
 pub(super) fn usable(disk: &Disk, findings: &mut Findings) {
     let name = disk.path.display().to_string();
     if disk.read_only {
@@ -365,7 +355,7 @@ pub(super) fn usable(disk: &Disk, findings: &mut Findings) {
     }
 }
 
-/// What is wrong with a disk that keeps the choice from being made.
+/// The finding about a disk that prevents the choice.
 pub(super) fn of_no_use(disk: &Disk, content: &Content, several: bool) -> Option<Finding> {
     let name = disk.path.display().to_string();
     let finding = match content {
@@ -397,7 +387,7 @@ pub(super) fn of_no_use(disk: &Disk, content: &Content, several: bool) -> Option
     Some(finding)
 }
 
-/// That a disk is left alone; `because` says for what.
+/// The finding about an unused disk. `because` is the reason.
 pub(super) fn left_alone(disk: &Disk, content: &Content, because: &str) -> Finding {
     let what = match content {
         Content::Blank => "it is empty".to_owned(),

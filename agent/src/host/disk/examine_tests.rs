@@ -6,8 +6,7 @@ use super::super::{frame, slots};
 use super::*;
 use crate::host::command::Host;
 
-/// Prepares what can be prepared without a kernel that knows partitions: a
-/// table and the identity.
+/// Prepares a disk without the kernel's support for partitions: writes a table and the identity.
 fn made(machine: &Machine, path: &Path) -> Identity {
     let disk = Disk::open(path, &machine.platform()).unwrap();
     let identity = Identity { disk: Uuid::new_v4(), holder: Some(machine.uuid), ..fixture::identity() };
@@ -29,12 +28,12 @@ fn codes(codes: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn no_disk_is_absent() {
+fn missing_disk_is_absent() {
     assert_eq!(Machine::new().verdict(), ("absent", codes(&["disk.absent"])));
 }
 
 #[test]
-fn one_empty_disk_is_blank_and_two_are_ambiguous() {
+fn two_blank_disks_are_ambiguous() {
     let mut machine = Machine::new();
     machine.add("one");
     assert_eq!(machine.verdict(), ("blank", codes(&[])));
@@ -46,14 +45,14 @@ fn one_empty_disk_is_blank_and_two_are_ambiguous() {
 }
 
 #[test]
-fn a_small_empty_disk_is_named_as_too_small() {
+fn small_blank_disk_is_too_small() {
     let mut machine = Machine::new();
     machine.add_sized("small", 1 << 30);
     assert_eq!(machine.verdict(), ("blank", codes(&["disk.too-small"])));
 }
 
 #[test]
-fn what_others_leave_is_foreign_and_named() {
+fn other_formats_are_foreign_and_named() {
     type Leave = &'static dyn Fn(&Path);
     let cases: [(&str, Leave); 9] = [
         ("ext4", &|disk| drop(run("mkfs.ext4", &["-q", "-F", disk.to_str().unwrap()]))),
@@ -78,7 +77,7 @@ fn what_others_leave_is_foreign_and_named() {
             put(disk, 0, b"LUKS\xba\xbe\x00\x01aes");
             put(disk, 168, b"8a7d0fb4-5e29-4f5b-9e0b-0a0f2a3f1b2c");
         }),
-        // One ZFS uberblock in the last label: known by no checksum, but not blank.
+        // One ZFS uberblock in the last label: it has no valid checksum, but the disk is not blank.
         ("data that no known format explains", &|disk| {
             put(disk, MINIMUM_SIZE - (256 << 10) + (128 << 10), &0x00ba_b10cu64.to_le_bytes());
         }),
@@ -88,7 +87,7 @@ fn what_others_leave_is_foreign_and_named() {
         }),
         // VMFS volume and file system heads.
         ("VMFS", &|disk| put(disk, 1 << 20, &0xc001_d00du32.to_le_bytes())),
-        // Encrypted without any header.
+        // Encrypted data without a header.
         ("data that no known format explains", &|disk| put(disk, 3 << 30, &[0x5a; 4096])),
     ];
     for (what, leave) in cases {
@@ -104,7 +103,7 @@ fn what_others_leave_is_foreign_and_named() {
 }
 
 #[test]
-fn a_tool_that_finds_nothing_does_not_make_a_disk_blank() {
+fn blkid_without_result_does_not_prove_blank() {
     struct FindsNothing;
     impl Runner for FindsNothing {
         fn run(&self, _: &Command) -> Result<Vec<u8>, Error> {
@@ -122,7 +121,7 @@ fn a_tool_that_finds_nothing_does_not_make_a_disk_blank() {
 }
 
 #[test]
-fn an_empty_disk_beside_a_foreign_one_is_not_taken() {
+fn blank_disk_waits_for_a_foreign_one() {
     let mut machine = Machine::new();
     machine.add("empty");
     let used = machine.add("used");
@@ -131,7 +130,7 @@ fn an_empty_disk_beside_a_foreign_one_is_not_taken() {
 }
 
 #[test]
-fn ours_is_adopted_and_others_beside_it_are_named_and_left_alone() {
+fn own_disk_is_adopted_and_others_are_spared() {
     let mut machine = Machine::new();
     let disk = machine.add("ours");
     let identity = made(&machine, &disk);
@@ -145,7 +144,7 @@ fn ours_is_adopted_and_others_beside_it_are_named_and_left_alone() {
 }
 
 #[test]
-fn two_of_ours_are_ambiguous() {
+fn two_own_disks_are_ambiguous() {
     let mut machine = Machine::new();
     for name in ["one", "two"] {
         let disk = machine.add(name);
@@ -154,14 +153,14 @@ fn two_of_ours_are_ambiguous() {
     assert_eq!(machine.verdict(), ("ambiguous", codes(&["disk.ambiguous", "disk.ambiguous"])));
 }
 
-/// A new VM comes with a blank data disk of its own, and somebody attaches others.
+/// A new VM has its own blank data disk, and other disks are attached to it.
 #[test]
-fn what_a_swap_may_bring_together_is_refused_or_left_alone_before_anything_is_written() {
+fn disks_of_a_swap_are_judged_before_writes() {
     use crate::host::disk::Swap;
     use contract::swap::Image;
     const OTHER: Uuid = Uuid::from_u128(77);
     type Change = fn(Identity) -> Identity;
-    // What is attached, none for a blank disk; the verdict and the codes.
+    // The attached disks (`None` is blank), the verdict and the codes.
     type Case<'a> = (&'a str, &'a [Option<Change>], &'a str, &'a [&'a str]);
     let ours: Change = |identity| identity;
     let released: Change = |identity| Identity { holder: None, ..identity };
@@ -206,17 +205,17 @@ fn what_a_swap_may_bring_together_is_refused_or_left_alone_before_anything_is_wr
         assert_eq!(machine.verdict(), (verdict, codes(expected)), "{what}");
         let after: Vec<_> = all.iter().map(|disk| Slots::read(disk).unwrap()).collect();
         assert_eq!(before, after, "{what}");
-        // Only what is blank and alone may be made a data disk of.
+        // Only a single blank disk may be prepared.
         assert_eq!(machine.examine().data_disk.target().is_some(), verdict == "blank", "{what}");
     }
 }
 
 #[test]
-fn a_disk_held_by_another_vm_is_refused_until_it_is_released() {
+fn disk_of_another_vm_requires_its_release() {
     let mut machine = Machine::new();
     let disk = machine.add("ours");
     let identity = made(&machine, &disk);
-    // Its own agent reads the UUID in the other order.
+    // The VM's own agent reads the UUID in the other byte order.
     machine.uuid = OWN.swapped();
     assert_eq!(machine.verdict(), ("ours", codes(&[])));
     machine.uuid = BiosUuid::from_u128(77);
@@ -229,7 +228,7 @@ fn a_disk_held_by_another_vm_is_refused_until_it_is_released() {
 }
 
 #[test]
-fn one_damaged_slot_is_a_warning_and_two_are_never_blank() {
+fn disk_with_damaged_slots_is_never_blank() {
     let mut machine = Machine::new();
     let disk = machine.add("ours");
     made(&machine, &disk);
@@ -237,17 +236,17 @@ fn one_damaged_slot_is_a_warning_and_two_are_never_blank() {
     assert_eq!(machine.verdict(), ("ours", codes(&["disk.identity-damaged"])));
     flip(&disk, layout::IDENTITY_B + 200);
     assert_eq!(machine.verdict(), ("ambiguous", codes(&["disk.ambiguous"])));
-    // Even with both marks gone the partitions remain.
+    // Without both marks the partitions remain.
     put(&disk, layout::IDENTITY_A, &[0; slots::SLOT_SIZE]);
     put(&disk, layout::IDENTITY_B, &[0; slots::SLOT_SIZE]);
     assert_eq!(machine.verdict(), ("ambiguous", codes(&["disk.ambiguous"])));
-    // And no empty disk is taken in its stead.
+    // No blank disk is taken in its place.
     machine.add("empty");
     assert_eq!(machine.verdict(), ("ambiguous", codes(&["disk.ambiguous"])));
 }
 
 #[test]
-fn an_identity_that_only_a_newer_image_can_read_is_named_by_what_it_says() {
+fn newer_identity_is_reported_with_its_image() {
     let mut machine = Machine::new();
     let disk = machine.add("ours");
     let identity = Identity { node: "cp1".into(), image_version: "9.0.0".into(), ..made(&machine, &disk) };
@@ -264,7 +263,7 @@ fn an_identity_that_only_a_newer_image_can_read_is_named_by_what_it_says() {
 }
 
 #[test]
-fn an_identity_under_another_partition_table_is_ambiguous() {
+fn identity_with_another_partition_table_is_ambiguous() {
     let mut machine = Machine::new();
     let disk = machine.add("ours");
     made(&machine, &disk);
@@ -276,7 +275,7 @@ fn an_identity_under_another_partition_table_is_ambiguous() {
 }
 
 #[test]
-fn a_disk_that_was_enlarged_is_still_ours() {
+fn enlarged_disk_is_still_the_nodes_own() {
     let mut machine = Machine::new();
     let disk = machine.add("ours");
     made(&machine, &disk);
@@ -285,7 +284,7 @@ fn a_disk_that_was_enlarged_is_still_ours() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_read_stops_the_choice() {
+fn unreadable_disk_prevents_the_choice() {
     let mut machine = Machine::new();
     machine.add("empty");
     machine.add_device(Path::new("/disks/missing"));

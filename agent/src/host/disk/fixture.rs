@@ -1,5 +1,4 @@
-//! For the tests: a machine in a temporary directory, with disks that are plain
-//! files or, where the kernel takes part, loop devices.
+//! For tests: a machine in a temporary directory. Its disks are files, or loop devices if the kernel takes part.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, symlink};
@@ -20,7 +19,7 @@ use crate::host::disk::ownership::Claimant;
 use crate::host::files;
 use crate::host::platform::Platform;
 
-/// Both orders of it differ.
+/// Its two byte orders differ.
 pub(crate) const OWN: BiosUuid = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_0420);
 
 pub(crate) struct Machine {
@@ -39,7 +38,7 @@ impl Machine {
         Self { directory, disks: Vec::new(), uuid: OWN }
     }
 
-    /// Adds a disk that is a file full of holes.
+    /// Adds a disk that is a sparse file.
     pub(crate) fn add(&mut self, name: &str) -> PathBuf {
         self.add_sized(name, MINIMUM_SIZE)
     }
@@ -74,7 +73,7 @@ impl Machine {
         Platform::detect(self.directory.path()).unwrap()
     }
 
-    /// This machine with the image that [`owner`] names.
+    /// This machine with the image of [`owner`].
     pub(crate) fn own(&self) -> VmImage {
         VmImage { vm: Some(self.uuid), version: owner().image_version, build: "build".into() }
     }
@@ -87,7 +86,7 @@ impl Machine {
         examine(&self.platform(), &self.claimant(), self.directory.path(), &Host).unwrap()
     }
 
-    /// The codes of the findings of an examination, and its verdict.
+    /// The verdict of an examination and the codes of its findings.
     pub(crate) fn verdict(&self) -> (&'static str, Vec<String>) {
         let examination = self.examine();
         let codes = examination.findings.iter().map(|finding| finding.code.clone()).collect();
@@ -117,7 +116,7 @@ pub(crate) fn owner() -> Owner {
     }
 }
 
-/// The identity of a disk in use by [`OWN`], of a node that belongs to no cluster yet.
+/// The identity of a disk held by [`OWN`], of a node that belongs to no cluster yet.
 pub(crate) fn identity() -> Identity {
     let Owner { cluster, node, image_version, machine_id, local_volumes } = owner();
     Identity {
@@ -142,7 +141,7 @@ pub(crate) fn put(disk: &Path, place: u64, bytes: &[u8]) {
     OpenOptions::new().write(true).open(disk).unwrap().write_all_at(bytes, place).unwrap();
 }
 
-/// Zeroes ranges of a plain file as blkdiscard does those of a block device, by making holes.
+/// Zeroes ranges of a file by punching holes, as blkdiscard zeroes those of a block device.
 pub(crate) struct Holes;
 
 impl Runner for Holes {
@@ -158,14 +157,14 @@ impl Runner for Holes {
     }
 }
 
-/// Gives the test's own thread a mount namespace that vanishes with it.
+/// Gives the test's thread a mount namespace, which ends with the thread.
 pub(crate) fn alone() {
     use nix::mount::{MsFlags, mount};
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
 }
 
-/// Runs a program of the host that a test needs.
+/// Runs a program of the host for a test.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -190,7 +189,7 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // Some kernels keep the partitions of a device that is detached.
+        // Some kernels keep the partitions of a detached device.
         let _ = Command::new("partx").arg("--delete").arg(&self.device).output();
         let detached = Command::new("losetup").arg("--detach").arg(&self.device).status();
         if !detached.is_ok_and(|status| status.success()) {

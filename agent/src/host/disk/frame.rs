@@ -1,11 +1,18 @@
-//! A checksummed block of bytes on a raw disk: the frame around identities and
-//! preparation records. Knows nothing of what it carries.
+//! A checksummed block of bytes on a raw disk: the frame around identities and preparation records. It does not depend
+//! on its content.
 //!
-//! Format, little-endian: magic (8), format version (u32), length of the
-//! content (u32), sequence (u64), zero (8), SHA-256 of the whole block with
-//! this field zero (32), content, zeros to the end of the block. The digest
-//! does not depend on the version, so that a block of a later format is told
-//! from a damaged one.
+//! The fields, little-endian:
+//!
+//! 1. magic (8)
+//! 2. format version (u32)
+//! 3. length of the content (u32)
+//! 4. sequence (u64)
+//! 5. zero (8)
+//! 6. SHA-256 of the whole block with this field zero (32)
+//! 7. content
+//! 8. zeros to the end of the block
+//!
+//! The digest does not depend on the version, so that a block of a later format differs from a damaged one.
 
 use sha2::{Digest, Sha256};
 
@@ -19,20 +26,20 @@ pub const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// Nothing was ever written: all zeros.
+    /// All zeros: it was never written.
     Empty,
-    /// Something that is not a block of this kind, or one that has lost bits.
+    /// Not a block of this kind, or a block with lost bits.
     Damaged,
-    /// Written by a later image, in this format version.
+    /// A later image wrote it, in this format version.
     Later(u32),
     Whole {
-        /// Counts the writes; the higher one is newer.
+        /// Counts the writes. The higher one is newer.
         sequence: u64,
         content: Vec<u8>,
     },
 }
 
-/// Frames `content` in a block of `size` bytes; none if it does not fit.
+/// Frames `content` in a block of `size` bytes. `None` if it does not fit.
 pub fn encode(magic: &[u8; 8], sequence: u64, content: &[u8], size: usize) -> Option<Vec<u8>> {
     let length = u32::try_from(content.len()).ok()?;
     let end = CONTENT.checked_add(content.len()).filter(|end| *end <= size)?;
@@ -69,7 +76,7 @@ pub fn decode(magic: &[u8; 8], block: &[u8]) -> Frame {
     }
 }
 
-/// Whether the block begins as one of this kind, whole or not.
+/// Whether the block begins with the magic, valid or not.
 pub fn bears(magic: &[u8; 8], block: &[u8]) -> bool {
     block.starts_with(magic)
 }
@@ -95,7 +102,7 @@ mod tests {
     const MAGIC: &[u8; 8] = b"testtest";
 
     #[test]
-    fn every_single_flipped_bit_is_found() {
+    fn every_flipped_bit_is_found() {
         let block = encode(MAGIC, 7, b"content", 512).unwrap();
         assert_eq!(decode(MAGIC, &block), Frame::Whole { sequence: 7, content: b"content".to_vec() });
         for bit in 0..512 * 8 {
@@ -106,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_format_is_told_from_damage() {
+    fn later_format_differs_from_damage() {
         let mut block = encode(MAGIC, 1, b"x", 512).unwrap();
         block[8] = 9;
         let digest = digest(&block);
@@ -115,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beyond_the_block_is_damage() {
+    fn length_beyond_the_block_is_damage() {
         let mut block = encode(MAGIC, 1, b"x", 512).unwrap();
         block[LENGTH].copy_from_slice(&449u32.to_le_bytes());
         let digest = digest(&block);

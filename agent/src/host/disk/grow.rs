@@ -1,10 +1,8 @@
-//! Makes the data partition and its file system as large as a disk that has
-//! grown. Never makes anything smaller, and moves nothing: the partition keeps
-//! its beginning, and all before it stays as it is.
+//! Grows the data partition and its file system to the size of a disk that has grown. It never shrinks or moves
+//! anything: the partition keeps its start, and all data before it stay.
 //!
-//! Each step looks first, so a cut is made good by the next look. sfdisk writes
-//! the backup table before the primary one, so one of them is always whole, and
-//! the file system is grown by the kernel while mounted, in its journal.
+//! Each step looks first, so the next call completes an interrupted one. The backup table is written before the primary
+//! one by sfdisk, so that one of them is always valid. The kernel grows the mounted file system in its journal.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,14 +15,13 @@ use super::layout;
 use crate::host::command::{Command, LONG, Runner};
 use crate::host::platform::Platform;
 
-/// A difference below this is left: the last block group of a file system may be dropped for
-/// being too small, in bytes.
+/// Smaller differences are ignored, in bytes: a file system may omit a last block group that would be too small.
 const GRAIN: u64 = 128 << 20;
 
-/// Asks the hypervisor for the disk's size, where the kernel does not hear of a change by itself.
+/// Asks the hypervisor for the disk's size, if the kernel does not learn of a change by itself.
 pub fn rescan(disk: &Disk, platform: &Platform) {
     let file = platform.sys_block(&disk.path).join("device/rescan");
-    // Only SCSI disks have it; the others' drivers are told.
+    // Only SCSI disks have the file. Drivers of other disks are notified.
     if let Err(error) = fs::write(&file, "1")
         && error.kind() != io::ErrorKind::NotFound
     {
@@ -32,10 +29,12 @@ pub fn rescan(disk: &Disk, platform: &Platform) {
     }
 }
 
-/// Lets the partition table of our disk with this GUID reach to the disk's end. Returns where the data partition is.
+/// Extends the partition table of the appliance's disk with this GUID to the disk's end. Returns the range of the data
+/// partition.
 ///
 /// # Errors
-/// The table is not ours, or sfdisk fails; the former table then stands, in one of its two places at least.
+/// The table has another GUID or partitions, or sfdisk fails. The former table then exists in at least one of its two
+/// places.
 pub fn table(disk: &Disk, guid: uuid::Uuid, runner: &dyn Runner) -> Result<Range<u64>, String> {
     let present = layout::check_table(&disk.path, guid, disk.size, runner)?;
     let whole = layout::tables_are_whole(&disk.path, disk.size, disk.sector)
@@ -43,7 +42,7 @@ pub fn table(disk: &Disk, guid: uuid::Uuid, runner: &dyn Runner) -> Result<Range
     if whole && layout::data_range(disk.size).end <= present.end {
         return Ok(present);
     }
-    log::info!("writing the partition table of {} anew for {} MiB", disk.path.display(), disk.size >> 20);
+    log::info!("writing the partition table of {} again for {} MiB", disk.path.display(), disk.size >> 20);
     layout::write_table(&disk.path, guid, disk.size, disk.sector, runner)
         .map_err(|error| format!("its partition table cannot be written: {error}"))?;
     File::open(&disk.path)
@@ -52,10 +51,10 @@ pub fn table(disk: &Disk, guid: uuid::Uuid, runner: &dyn Runner) -> Result<Range
     layout::check_table(&disk.path, guid, disk.size, runner)
 }
 
-/// Lets the mounted file system in the data partition `node` of `length` bytes fill it. Says whether it was smaller.
+/// Grows the mounted file system to the `length` bytes of the data partition `node`. True if it was smaller.
 ///
 /// # Errors
-/// resize2fs fails; the file system is whole and as large as it got.
+/// resize2fs fails. The file system is valid, and as large as it got.
 pub fn file_system(node: &Path, length: u64, runner: &dyn Runner) -> Result<bool, String> {
     let present = file_system_size(node).map_err(|error| format!("its file system cannot be read: {error}"))?;
     if present + GRAIN > length {
@@ -68,10 +67,11 @@ pub fn file_system(node: &Path, length: u64, runner: &dyn Runner) -> Result<bool
     Ok(true)
 }
 
-/// All of it, while the data partition is mounted. Says whether anything was smaller than the disk.
+/// Does all steps while the data partition is mounted. True if the partition or its file system was smaller than the
+/// disk.
 ///
 /// # Errors
-/// In words for a person; what was done until then is whole, and the next call goes on.
+/// For the operator. Completed steps are valid, and the next call continues.
 pub fn online(disk: &Disk, guid: uuid::Uuid, platform: &Platform, runner: &dyn Runner) -> Result<bool, String> {
     let range = table(disk, guid, runner)?;
     let node = device::partition(&disk.path, layout::DATA_NUMBER, &range, platform, runner)
@@ -79,8 +79,8 @@ pub fn online(disk: &Disk, guid: uuid::Uuid, platform: &Platform, runner: &dyn R
     file_system(&node, range.end - range.start, runner)
 }
 
-/// The ext4 superblock has the number of blocks and their size (kernel
-/// documentation, "ext4 Data Structures", super block).
+/// The ext4 superblock has the number of blocks and their size (kernel documentation, "ext4 Data Structures", super
+/// block).
 fn file_system_size(node: &Path) -> io::Result<u64> {
     let mut block = [0; 1024];
     File::open(node)?.read_exact_at(&mut block, 1024)?;

@@ -37,8 +37,8 @@ fn enlarge(machine: &Machine, disk: &Loop, size: u64) {
     run("losetup", &["--set-capacity", disk.device.to_str().unwrap()]);
 }
 
-/// Growing a mounted file system takes `CAP_SYS_RESOURCE`, which a machine that runs tests may lack: there
-/// resize2fs is run on the file system at rest.
+/// Growing a mounted file system requires `CAP_SYS_RESOURCE`, which a test machine may not have. There resize2fs runs
+/// on the unmounted file system.
 struct AtRest;
 
 impl Runner for AtRest {
@@ -58,7 +58,7 @@ fn may_resize() -> bool {
 }
 
 #[test]
-fn a_disk_that_has_grown_is_filled_while_mounted_and_nothing_before_the_data_moves() {
+fn grown_disk_is_used_while_mounted() {
     super::super::fixture::alone();
     let (machine, disk) = prepared();
     let (ours_before, identity) = ours(&machine);
@@ -92,7 +92,7 @@ fn a_disk_that_has_grown_is_filled_while_mounted_and_nothing_before_the_data_mov
 }
 
 #[test]
-fn a_disk_that_has_grown_while_off_is_grown_by_the_mount() {
+fn mount_grows_a_disk_enlarged_while_off() {
     super::super::fixture::alone();
     let (machine, disk) = prepared();
     enlarge(&machine, &disk, GROWN);
@@ -104,10 +104,10 @@ fn a_disk_that_has_grown_while_off_is_grown_by_the_mount() {
     assert_eq!(same, identity);
 }
 
-/// Power is lost while sfdisk writes: after any of its pieces, in its order (backup entries and header, then
-/// primary entries and header), and within each.
+/// The power is cut after and within each piece that sfdisk writes. Its order is backup entries and header, then
+/// primary entries and header.
 #[test]
-fn a_cut_while_the_table_is_written_is_made_good_by_the_next_look() {
+fn interrupted_table_write_is_completed_by_next_call() {
     let mut machine = Machine::new();
     let path = machine.add("disk");
     let guid = uuid::Uuid::from_u128(77);
@@ -141,7 +141,7 @@ fn a_cut_while_the_table_is_written_is_made_good_by_the_next_look() {
 }
 
 #[test]
-fn a_smaller_disk_and_another_ones_table_are_left_alone() {
+fn smaller_disk_and_foreign_table_stay() {
     let mut machine = Machine::new();
     let path = machine.add("disk");
     let guid = uuid::Uuid::from_u128(77);

@@ -1,5 +1,5 @@
-//! Who a data disk belongs to, and who may have it next: what stands on the disk itself. How it is kept there is known to
-//! [`super::slots`], who may take it to [`super::ownership`].
+//! The identity on a data disk: the node that it belongs to, and the VMs that may take it. [`super::slots`] stores it,
+//! and [`super::ownership`] has the rules.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// A machine ID as machine-id(5) wants it: 128 bits, not all zero.
+/// A machine ID as in machine-id(5): 128 bits, not all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MachineId(Uuid);
@@ -20,7 +20,7 @@ impl MachineId {
         Self(Uuid::new_v4())
     }
 
-    /// The one of a VM that has nothing to keep one on: made of its BIOS UUID, and the same at each boot.
+    /// The machine ID of a VM that cannot store one: derived from its BIOS UUID, and the same at each boot.
     pub fn of_machine(bios_uuid: BiosUuid) -> Self {
         let digest = Sha256::new().chain_update(b"kaas machine ID").chain_update(bios_uuid.as_bytes()).finalize();
         let mut bytes = [0; 16];
@@ -35,7 +35,6 @@ impl fmt::Display for MachineId {
     }
 }
 
-/// A text that is no machine ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a machine ID is 32 hexadecimal digits, not all zero")]
 pub struct NoMachineId;
@@ -64,23 +63,23 @@ impl From<MachineId> for String {
     }
 }
 
-/// How far the node has come.
+/// The state of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskState {
-    /// The disk is prepared; the node is not part of a cluster yet.
+    /// The disk is prepared. The node is not part of a cluster yet.
     Unformed,
     /// The node is part of its cluster.
     Formed,
-    /// The disk is to be erased before anything else is done with it.
+    /// The disk must be erased before any other use.
     Erasing,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The disk itself: its GPT disk GUID, made when it was prepared.
+    /// The GPT disk GUID, generated when the disk was prepared.
     pub disk: Uuid,
-    /// The cluster's identifier, known once it is formed.
+    /// The cluster's identifier, known after it has formed.
     pub cluster_id: Option<Uuid>,
     pub cluster: String,
     /// The node's name in the cluster.
@@ -89,51 +88,51 @@ pub struct Identity {
     pub member: String,
     /// The version of the image that last used the disk.
     pub image_version: String,
-    /// How many VMs have taken the disk over: 1 for the first.
+    /// How many VMs have taken over the disk: 1 for the first.
     pub generation: u64,
-    /// BIOS UUID of the VM that holds the disk; none once it was released for another VM.
+    /// BIOS UUID of the VM that holds the disk. `None` after its release for another VM.
     pub holder: Option<BiosUuid>,
     pub machine_id: MachineId,
     pub host_name: String,
-    /// How far the node has come.
+    /// The state of the node.
     pub state: DiskState,
-    /// Fingerprint of the publisher's key that is pinned; see [`crate::upgrade::swap::publisher`]. Written when the
-    /// cluster forms and by a commit only: an image that does not know of it never has to read it.
+    /// Fingerprint of the pinned publisher's key; see [`crate::upgrade::swap::publisher`]. Written only when the
+    /// cluster forms and by a commit, so that an image without support for it never reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publisher: Option<String>,
-    /// The swap that is prepared or not committed yet; see [`crate::host::disk::ownership`].
+    /// An image swap that is prepared or not committed yet; see [`crate::host::disk::ownership`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,
-    /// Present on the disk of a worker's local volumes, which is no node's data disk. Such a disk takes part in no swap: an
-    /// image that does not know of this field calls it a later version's and leaves it alone.
+    /// Exists only on the disk for a worker's local volumes, which is no data disk. Such a disk takes part in no image
+    /// swap. An image without support for this field reports a later version and does not change the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_volumes: Option<LocalVolumes>,
 }
 
-/// Whose local volumes a disk holds, besides the names of node and cluster.
+/// The owner of the local volumes on a disk, in addition to the names of node and cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalVolumes {
-    /// The hash of the public key of the cluster's authority: a cluster's name may be used again, its key is not.
+    /// The hash of the public key of the cluster's CA. A cluster's name may be used again, but its key is not.
     #[serde(rename = "authority_hash")]
     pub ca_hash: String,
 }
 
-/// A swap, from its preparation or the release of the disk until it is committed.
+/// An image swap, from its preparation or the release of the disk until the commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swap {
     pub id: Uuid,
     pub from: VmImage,
-    /// Which image may take the disk; none for a swap by hand: any that is not older.
+    /// The image that may take the disk. `None` for a manual swap: any that is not older.
     #[serde(default)]
     pub to: Option<Image>,
-    /// Who released the disk last, if not `from`.
+    /// The VM that released the disk last, if not `from`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<VmImage>,
-    /// Whether a person took the disk over from a VM that had not released it.
+    /// Whether the operator took the disk over from a VM that had not released it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forced: bool,
-    /// Fingerprint of the key that is to be pinned at the commit, if somebody has named another one than is
-    /// pinned: an image that it has signed may take the disk.
+    /// Fingerprint of the key to pin at the commit, if the operator has named another key than the pinned one. An image
+    /// that it has signed may take the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publisher: Option<String>,
 }
@@ -143,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machine_ids_are_checked() {
+    fn invalid_machine_ids_are_refused() {
         assert!("0".repeat(32).parse::<MachineId>().is_err());
         assert!("01234567-89ab-cdef-0123-456789abcdef".parse::<MachineId>().is_err());
         assert!("uninitialized".parse::<MachineId>().is_err());

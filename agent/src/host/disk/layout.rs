@@ -1,11 +1,8 @@
-//! The partitions of a data disk. Knows where they are and how they are told
-//! from others', not what is in them.
+//! The partitions of a data disk: their places and types. This module does not depend on their content.
 //!
-//! Places are fixed, so that the identity can be read before partitions have
-//! device nodes. The table is written by sfdisk rather than by systemd-repart:
-//! repart chooses places by itself, from the disk's reported I/O size among
-//! other things, and discards what is in them, whereas the preparation record
-//! stands in the first one while the table is written.
+//! The places are fixed, so that the identity can be read before partitions have device nodes. Therefore sfdisk writes
+//! the table. The places of systemd-repart depend for example on the disk's reported I/O size. It also discards their
+//! content, but the first partition contains the preparation record while the table is written.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -21,24 +18,23 @@ use crate::host::command::{Command, Error, Runner};
 
 const MIB: u64 = 1 << 20;
 
-/// Where identity slot A begins, in bytes.
+/// Start of identity slot A, in bytes.
 pub const IDENTITY_A: u64 = MIB;
-/// Where identity slot B begins, in bytes.
+/// Start of identity slot B, in bytes.
 pub const IDENTITY_B: u64 = 2 * MIB;
-/// Where the room for a LUKS header begins, in bytes.
+/// Start of the space for a LUKS header, in bytes.
 pub const LUKS_HEADER: u64 = 3 * MIB;
-/// Where the data partition begins, in bytes.
+/// Start of the data partition, in bytes.
 pub const DATA: u64 = 19 * MIB;
-/// What stays free at the end of the disk, for the backup table, in bytes.
+/// Free space at the end of the disk, for the backup table, in bytes.
 const TAIL: u64 = MIB;
 
-/// The room for the partition table's entries, in bytes.
+/// Size of the partition table's entries, in bytes.
 const ENTRIES: usize = 16 * 1024;
 
-/// The number of the data partition.
 pub const DATA_NUMBER: u32 = 4;
 
-/// Partition types of our own: nothing else mounts, grows or discards these.
+/// The appliance's own partition types, so that no other program mounts, grows or discards these.
 const TYPES: [Uuid; 3] = [
     uuid!("f4cc1aa5-0941-4bd5-b4bb-1ad2e0f631b3"),
     uuid!("a3da47c3-5130-4b9b-98bd-4b8fcd4dd181"),
@@ -63,23 +59,22 @@ fn planned(size: u64) -> [Planned; 4] {
     ]
 }
 
-/// Where the data partition of a disk of `size` bytes belongs, in bytes.
+/// The range of the data partition on a disk of `size` bytes, in bytes.
 pub fn data_range(size: u64) -> Range<u64> {
     let [.., data] = planned(size);
     data.start..data.end
 }
 
-/// Writes the partition table onto a disk of `size` bytes with sectors of
-/// `sector` bytes. Contents of partitions are not touched.
+/// Writes the partition table onto a disk of `size` bytes with sectors of `sector` bytes. The content of partitions
+/// does not change.
 ///
 /// # Errors
-/// sfdisk fails; the table may then be half written.
+/// sfdisk fails. The table may then be incomplete.
 pub fn write_table(disk: &Path, guid: Uuid, size: u64, sector: u64, runner: &dyn Runner) -> Result<(), Error> {
     let mut script = format!("label: gpt\nlabel-id: {guid}\nunit: sectors\n");
     for part in planned(size) {
         let (start, length) = (part.start / sector, (part.end - part.start) / sector);
-        // Partition UUIDs follow from the disk's, so that a repeated write
-        // gives the same table.
+        // Partition UUIDs are derived from the disk's, so that a repeated write gives the same table.
         let own = Uuid::new_v5(&guid, part.label.as_bytes());
         let _ = writeln!(
             script,
@@ -88,8 +83,7 @@ pub fn write_table(disk: &Path, guid: Uuid, size: u64, sector: u64, runner: &dyn
             part.label
         );
     }
-    // The kernel is told by partx afterwards: re-reading the table fails where
-    // the kernel has no parser for it.
+    // partx informs the kernel afterwards: reading the table again fails if the kernel has no parser for it.
     let options = ["--quiet", "--wipe=never", "--wipe-partitions=never", "--no-reread", "--no-tell-kernel"];
     runner.run(&Command::new("sfdisk").args(options).arg(disk).env("LC_ALL", "C").input(script)).map(drop)
 }
@@ -117,11 +111,11 @@ struct Partition {
     kind: String,
 }
 
-/// Checks that a disk bears our partition table with this GUID, and returns
-/// where its data partition is, in bytes. A disk that has grown since is still ours.
+/// Checks that a disk has the appliance's partition table with this GUID. Returns the range of the data partition in
+/// bytes. The disk may have grown since.
 ///
 /// # Errors
-/// Says what is there instead, in words for a person.
+/// A description of the actual table, for the operator.
 pub fn check_table(disk: &Path, guid: Uuid, size: u64, runner: &dyn Runner) -> Result<Range<u64>, String> {
     let listing = runner
         .run(&Command::new("sfdisk").arg("--json").arg(disk).env("LC_ALL", "C"))
@@ -151,19 +145,18 @@ pub fn check_table(disk: &Path, guid: Uuid, size: u64, runner: &dyn Runner) -> R
     }
 }
 
-/// How far the writing of our table has come.
+/// How far the appliance's table is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// What is at the ends of the disk is ours or zero: any part of our table.
+    /// Both ends of the disk are zero or part of the appliance's table.
     Ours,
-    /// Something there is not ours.
+    /// The ends have other content.
     Foreign,
 }
 
-/// Looks at the ends of a disk, outside all partitions: is all there zero or a
-/// part of our table with this GUID? (UEFI 2.10, 5.3: a protective MBR in
-/// block 0, headers in block 1 and the last one, 16 KiB of entries after and
-/// before these.)
+/// Checks that the ends of a disk, outside all partitions, are zero or part of the appliance's table with this GUID.
+/// UEFI 2.10, 5.3: a protective MBR in block 0, headers in block 1 and the last one, 16 KiB of entries after and before
+/// these.
 pub fn table_progress(disk: &Path, guid: Uuid, size: u64, sector: u64) -> io::Result<Progress> {
     let sector = sector as usize;
     let file = File::open(disk)?;
@@ -187,8 +180,8 @@ pub fn table_progress(disk: &Path, guid: Uuid, size: u64, sector: u64) -> io::Re
     Ok(if ours { Progress::Ours } else { Progress::Foreign })
 }
 
-/// Whether both tables of a disk are whole and where they belong, the backup at the disk's very end (UEFI 2.10,
-/// 5.3.2): not so when the disk has grown since, or when power was lost while they were written.
+/// Whether both tables of a disk are valid and in their places, the backup at the disk's very end (UEFI 2.10, 5.3.2).
+/// False if the disk has grown since, or after a power cut while they were written.
 pub fn tables_are_whole(disk: &Path, size: u64, sector: u64) -> io::Result<bool> {
     let file = File::open(disk)?;
     let last = size / sector - 1;
@@ -197,7 +190,7 @@ pub fn tables_are_whole(disk: &Path, size: u64, sector: u64) -> io::Result<bool>
         file.read_exact_at(&mut block, own * sector)?;
         let number = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap_or_default());
         let short = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().unwrap_or_default());
-        // 92 bytes of header; 128 entries of 128 bytes, as sfdisk makes them.
+        // A header of 92 bytes and 128 entries of 128 bytes, as sfdisk writes them.
         let known = block.starts_with(b"EFI PART") && short(12) == 92 && short(80) == 128 && short(84) == 128;
         if !known || number(24) != own || number(32) != other {
             return Ok(false);
@@ -237,8 +230,7 @@ fn are_entries(entries: &[u8]) -> bool {
     entries.chunks(128).all(|entry| is_zero(entry) || TYPES.iter().any(|kind| entry[..16] == kind.to_bytes_le()))
 }
 
-/// Whether a disk has a partition of one of our types. For words only: a
-/// table that cannot be read counts as not ours.
+/// Whether a disk has a partition of one of the appliance's types, for messages only. An unreadable table has none.
 pub fn bears_our_table(disk: &super::Disk, runner: &dyn Runner) -> bool {
     let Ok(listing) = runner.run(&Command::new("sfdisk").arg("--json").arg(&disk.path).env("LC_ALL", "C")) else {
         return false;

@@ -1,8 +1,7 @@
-//! The data disk: what it is, whose it is, how it is made and mounted. That of a control node, and the one that a worker may
-//! have for local volumes.
+//! Data disks: how they are examined, prepared, mounted and owned. This includes the disk for a worker's local volumes.
 //!
-//! Only a disk that was proved blank is ever formatted; anything that is not
-//! understood is refused with a finding. There is no way to override that.
+//! Only a disk that was proved blank is ever formatted. Any unknown content is refused with a finding, and there is no
+//! option to override that.
 
 pub mod blank;
 pub mod device;

@@ -1,4 +1,5 @@
-//! Mounts the data partition and binds its directories to the paths of the table in [`contract::paths`]. Formats nothing.
+//! Mounts the data partition and binds its directories to the paths of the table in [`contract::paths`]. Formats
+//! nothing.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -19,23 +20,23 @@ use super::slots::{self, Slots};
 use crate::host::command::{Command, Error, LONG, Runner};
 use crate::host::platform::Platform;
 
-/// Below this much free space nothing can be relied on to be saved, in bytes.
+/// With less free space than this, in bytes, no write is certain to succeed.
 const FULL: u64 = 16 << 20;
 
-/// How a data partition is mounted.
+/// The parameters of a mount of a data partition.
 struct Mounting {
     point: PathBuf,
     flags: MsFlags,
-    /// The finding's remedy for a file system beyond repair.
+    /// The finding's action for a file system that cannot be repaired.
     salvage: &'static str,
 }
 
-/// Mounts the data disk and its bind mounts, unless they are mounted already. Before that it writes a damaged slot again, and
-/// grows the partition of a disk that has grown. The disk's owner does not change: see the adoption of a disk. Returns the
+/// Mounts the data disk and its bind mounts, unless they are mounted. Before that it repairs a damaged slot, and grows
+/// the partition of a disk that has grown. The disk's owner does not change: see the adoption of a disk. Returns the
 /// identity that is on the disk now.
 ///
 /// # Errors
-/// A finding that says what failed; mounts made until then remain.
+/// A finding with the failure. Earlier mounts remain.
 pub fn mount(disk: &Disk, identity: &Identity, platform: &Platform, runner: &dyn Runner) -> Result<Identity, Finding> {
     let name = disk.path.display().to_string();
     let data = platform.path(paths::DATA);
@@ -61,11 +62,11 @@ pub fn mount(disk: &Disk, identity: &Identity, platform: &Platform, runner: &dyn
     Ok(identity)
 }
 
-/// Mounts the disk of a worker's local volumes, as [`mount()`] does a data disk. Mounts a full one as well: only the pods that
-/// filled it can make room. Returns whether it mounted anything.
+/// Mounts the disk for a worker's local volumes, as [`mount()`] does a data disk. A full disk is mounted too, because
+/// only the pods that filled it can free space. True if it was not mounted before.
 ///
 /// # Errors
-/// A finding that says what failed; a mount that was made remains.
+/// A finding with the failure. An earlier mount remains.
 pub fn mount_volumes(
     disk: &Disk,
     identity: &Identity,
@@ -76,20 +77,21 @@ pub fn mount_volumes(
     let point = platform.path(paths::LOCAL_VOLUMES);
     let mounting = Mounting {
         point: point.clone(),
-        // Pods start programs that they keep there.
+        // Pods run programs that they store there.
         flags: MsFlags::MS_NODEV | MsFlags::MS_NOSUID,
         salvage: "Keep the disk, and copy from it what can be read; then reset this worker, or remove it and let another one \
                   join: its volumes are lost with it",
     };
     let (_, mounted) = mount_partition(disk, identity, &mounting, platform, runner)?;
     room(&point, &name)?;
-    // Each volume is open to any pod's user. Their parent directory belongs to root, who makes them.
+    // Each volume is writable for any pod's user. The parent directory belongs to root, who creates the volumes.
     fs::set_permissions(&point, Permissions::from_mode(0o700))
         .map_err(|error| failed(&name, &format!("closing {}", point.display()), error))?;
     Ok(mounted)
 }
 
-/// Mounts the data partition. Returns the identity that is on the disk now, and whether the partition was not mounted before.
+/// Mounts the data partition. Returns the identity that is on the disk now, and whether the partition was not mounted
+/// before.
 fn mount_partition(
     disk: &Disk,
     identity: &Identity,
@@ -104,7 +106,7 @@ fn mount_partition(
     if mounted {
         return Ok((identity, false));
     }
-    // Maintenance says so if the disk has grown and its partition has not.
+    // Maintenance reports a partition that is smaller than its disk.
     let range = grow::table(disk, identity.disk, runner)
         .or_else(|error| {
             log::warn!("{name}: {error}");
@@ -127,10 +129,10 @@ fn mount_partition(
     Ok((identity, true))
 }
 
-/// Unmounts the mounts of [`mount()`], in reverse order. Passes over those that are not mounted.
+/// Unmounts the mounts of [`mount()`] in reverse order. Skips those that are not mounted.
 ///
 /// # Errors
-/// A mount is in use; those before it in that order are gone.
+/// A mount is in use. Those before it in that order are unmounted.
 pub fn unmount(platform: &Platform) -> anyhow::Result<()> {
     let mut points: Vec<PathBuf> = paths::binds().map(|(.., point)| platform.path(point)).collect();
     points.insert(0, platform.path(paths::DATA));
@@ -159,7 +161,7 @@ fn read_only(disk: &str) -> Finding {
     )
 }
 
-/// A swap may have been prepared after the disk was examined: the identity on the disk counts.
+/// An image swap may have been prepared after the examination, so the identity is read again.
 fn keep_identity(disk: &Disk, identity: &Identity) -> io::Result<Identity> {
     let slots = Slots::read(&disk.path)?;
     let newest = slots.newest().filter(|newest| newest.disk == identity.disk).unwrap_or(identity).clone();
@@ -169,8 +171,7 @@ fn keep_identity(disk: &Disk, identity: &Identity) -> io::Result<Identity> {
     Ok(newest)
 }
 
-/// Replays the journal and repairs what is safe to repair (e2fsck(8): status 1
-/// means repaired, 4 and more that something is left).
+/// Replays the journal and makes safe repairs (e2fsck(8): status 1 means repaired, 4 and more that errors remain).
 fn check(node: &Path, disk: &str, salvage: &str, runner: &dyn Runner) -> Result<(), Finding> {
     match runner.run(&Command::new("e2fsck").arg("-p").arg(node).within(LONG)) {
         Ok(_) => Ok(()),
@@ -189,7 +190,7 @@ fn check(node: &Path, disk: &str, salvage: &str, runner: &dyn Runner) -> Result<
     }
 }
 
-/// The free space and the size of the file system, in bytes. Maintenance looks at a disk that is filling up.
+/// The free space and the size of the file system, in bytes. Maintenance reports a disk that is filling up.
 fn room(data: &Path, disk: &str) -> Result<(u64, u64), Finding> {
     let space = statvfs(data).map_err(|error| failed(disk, "measuring its free space", error))?;
     if space.flags().contains(nix::sys::statvfs::FsFlags::ST_RDONLY) {
@@ -211,7 +212,7 @@ fn bind(source: &Path, mode: u32, target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether something is mounted on this very path.
+/// Whether a file system is mounted on exactly this path.
 ///
 /// # Errors
 /// The kernel's list of mounts cannot be read.
@@ -219,7 +220,7 @@ pub(crate) fn is_mounted(point: &Path) -> io::Result<bool> {
     source(point).map(|source| source.is_some())
 }
 
-/// The source of the mount on this very path: of a disk, the path of its device.
+/// The source of the mount on exactly this path, which for a disk is the path of its device.
 ///
 /// # Errors
 /// The kernel's list of mounts cannot be read.
@@ -229,13 +230,13 @@ pub(super) fn source(point: &Path) -> io::Result<Option<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    // Of this thread: a mount namespace belongs to a thread.
+    // For this thread, because each thread may have its mount namespace.
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo")?;
     Ok(source_in(&mounts, &point))
 }
 
-/// The source of the last mount on a path: it covers those before it. The source is the second field after the separator, for the
-/// number of fields before it varies (proc_pid_mountinfo(5)).
+/// The source of the last mount on a path, which hides the earlier ones. The source is the second field after the
+/// separator, because the number of fields before it varies (proc_pid_mountinfo(5)).
 fn source_in(mounts: &str, point: &Path) -> Option<PathBuf> {
     let at_point = |line: &&str| line.split(' ').nth(4).is_some_and(|field| Path::new(&unescape(field)) == point);
     let line = mounts.lines().rev().find(at_point)?;
@@ -243,7 +244,7 @@ fn source_in(mounts: &str, point: &Path) -> Option<PathBuf> {
     of_file_system.split(' ').nth(1).map(|source| unescape(source).into())
 }
 
-/// proc_pid_mountinfo(5): blank, tab, newline and backslash are in octal.
+/// proc_pid_mountinfo(5): blank, tab, newline and backslash are written in octal.
 fn unescape(field: &str) -> String {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.iter().fold(field.to_owned(), |text, (escape, plain)| text.replace(escape, plain))
@@ -254,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_mount_names_the_source() {
+    fn last_mount_gives_the_source() {
         let mounts = "1 0 8:1 / / rw - erofs /dev/mapper/root ro\n\
             2 1 8:2 / /a\\040b rw shared:1 master:2 - ext4 /dev/hidden rw\n\
             3 1 8:3 / /a\\040b rw shared:1 - ext4 /dev/disk/by-label/c\\040d rw\n";

@@ -1,7 +1,6 @@
-//! Makes a data disk of a blank disk: record, partitions, file system,
-//! identity, in this order. Each step may be cut short and repeated; the
-//! record in slot A says that it was our work and that no data has ever been
-//! on the disk. The file system is mounted only after the identity is written.
+//! Prepares a blank disk as a data disk: record, partitions, file system, identity, in this order. Each step may be
+//! interrupted and repeated. The record in slot A says that the appliance made the content and that the disk has never
+//! had data. The file system is mounted only after the identity is written.
 
 use std::fs::File;
 use std::ops::Range;
@@ -28,7 +27,7 @@ pub struct Target {
 }
 
 impl DataDisk {
-    /// The disk to prepare, if this verdict allows to prepare one.
+    /// The disk to prepare, if the examination allows it.
     pub fn target(&self) -> Option<Target> {
         match self {
             Self::Blank { disk } => Some(Target { disk: disk.clone(), begun: None }),
@@ -40,7 +39,7 @@ impl DataDisk {
     }
 }
 
-/// Whom a freshly prepared disk belongs to.
+/// The owner of a newly prepared disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub cluster: String,
@@ -49,15 +48,15 @@ pub struct Owner {
     /// The version of the running image.
     pub image_version: String,
     pub machine_id: MachineId,
-    /// Present if the disk is to hold a worker's local volumes and nothing else.
+    /// Set if the disk is for a worker's local volumes and nothing else.
     pub local_volumes: Option<LocalVolumes>,
 }
 
-/// Makes a data disk, or finishes making it.
+/// Prepares a data disk, or completes its preparation.
 ///
 /// # Errors
-/// A finding that says what failed. What was done until then remains and is
-/// recognised as interrupted, or, once an identity is whole, as ours.
+/// A finding with the failure. Completed steps remain. The disk is then interrupted, or the node's own once an identity
+/// is complete.
 pub fn prepare(
     target: &Target,
     owner: &Owner,
@@ -92,8 +91,8 @@ fn usable(disk: &Disk) -> Result<(), Finding> {
     }
 }
 
-/// Records that the preparation begins. The proof is made again: some time
-/// may have passed since the examination.
+/// Records that the preparation begins. The blank proof is repeated, because time may have passed since the
+/// examination.
 fn begin(target: &Target, platform: &Platform, runner: &dyn Runner) -> Result<Preparation, Finding> {
     let disk = &target.disk;
     let own = platform.bios_uuid();
@@ -106,7 +105,7 @@ fn begin(target: &Target, platform: &Platform, runner: &dyn Runner) -> Result<Pr
     }
     let content = File::open(&disk.path).and_then(|file| blank::first_content(&file, 0, disk.size));
     if let Some(place) = content.map_err(|error| failed(disk, "reading it", error))? {
-        return Err(failed(disk, "preparing it", format!("it is not blank any more, at byte {place}")));
+        return Err(failed(disk, "preparing it", format!("it is no longer blank, at byte {place}")));
     }
     let preparation = Preparation { disk: Uuid::new_v4(), data: Uuid::new_v4(), holder: own };
     slots::write_preparation(&disk.path, &preparation)
@@ -127,8 +126,7 @@ fn partition(disk: &Disk, preparation: &Preparation, runner: &dyn Runner) -> Res
         .map_err(|error| failed(disk, "checking its partition table", error))
 }
 
-/// Makes the file system, also where one was made before: until the identity
-/// is written nobody has mounted it.
+/// Creates the file system, even if one exists: it is never mounted before the identity is written.
 fn format(
     disk: &Disk,
     preparation: &Preparation,
@@ -146,7 +144,7 @@ fn format(
     File::open(&node).and_then(|file| file.sync_all()).map_err(|error| failed(disk, "flushing its file system", error))
 }
 
-/// Writes the identity: into slot B first, then over the record in slot A.
+/// Writes the identity: first into slot B, then over the record in slot A.
 fn hand_over(disk: &Disk, preparation: &Preparation, owner: &Owner) -> Result<Identity, Finding> {
     let identity = Identity {
         disk: preparation.disk,

@@ -14,8 +14,7 @@ use crate::host::command::Host;
 
 const SIZE: u64 = MINIMUM_SIZE;
 
-/// A machine with one loop device; its mounts are in a namespace of the
-/// test's own thread and vanish with it.
+/// A machine with one loop device. Its mounts are in a namespace of the test's thread and end with it.
 struct Rig {
     machine: Machine,
     disk: Loop,
@@ -57,7 +56,7 @@ impl Rig {
     }
 }
 
-/// Power is cut before or after the n-th program.
+/// Cuts the power before or after program number `programs`.
 struct Cut {
     left: Mutex<Cell<u32>>,
     after: bool,
@@ -92,7 +91,7 @@ impl Runner for Cut {
 }
 
 #[test]
-fn a_blank_disk_is_made_and_keeps_what_is_written() {
+fn blank_disk_is_prepared_and_keeps_data() {
     alone();
     let rig = Rig::new();
     let identity = rig.prepare(&Host).unwrap();
@@ -103,7 +102,7 @@ fn a_blank_disk_is_made_and_keeps_what_is_written() {
     assert_eq!(rig.mount().unwrap(), identity);
     fs::write(rig.path("var/lib/etcd/member"), "etcd").unwrap();
     fs::write(rig.path("data/record"), "kaas").unwrap();
-    // Mounting again changes nothing.
+    // Another mount changes nothing.
     assert_eq!(rig.mount().unwrap(), identity);
     unmount(&rig.machine.platform()).unwrap();
     unmount(&rig.machine.platform()).unwrap();
@@ -116,7 +115,7 @@ fn a_blank_disk_is_made_and_keeps_what_is_written() {
 }
 
 #[test]
-fn a_cut_at_any_program_is_resumed() {
+fn preparation_resumes_after_a_cut_at_any_program() {
     alone();
     // sfdisk --json, sfdisk, sfdisk --json, partx, mkfs.ext4.
     for programs in 0..5 {
@@ -138,7 +137,7 @@ fn a_cut_at_any_program_is_resumed() {
 }
 
 #[test]
-fn any_part_of_a_cut_partition_table_is_resumed() {
+fn preparation_resumes_with_any_incomplete_table() {
     let mut machine = Machine::new();
     let path = machine.add("disk");
     let platform = machine.platform();
@@ -159,7 +158,7 @@ fn any_part_of_a_cut_partition_table_is_resumed() {
 }
 
 #[test]
-fn a_cut_between_the_identity_slots_is_ours_and_healed_by_the_mount() {
+fn mount_repairs_a_slot_after_a_cut() {
     alone();
     let rig = Rig::new();
     let platform = rig.machine.platform();
@@ -167,11 +166,11 @@ fn a_cut_between_the_identity_slots_is_ours_and_healed_by_the_mount() {
     let preparation = begin(&target, &platform, &Host).unwrap();
     let data = partition(&target.disk, &preparation, &Host).unwrap();
     format(&target.disk, &preparation, &data, &platform, &Host).unwrap();
-    // A cut in the midst of the first slot: any sectors of it are there.
+    // A cut while the first slot is written: any of its sectors may be written.
     put(&rig.disk.device, layout::IDENTITY_B + 512, &[0x77; 4096]);
     assert_eq!(name(&rig.examine()), "interrupted");
     let identity = hand_over(&target.disk, &preparation, &owner()).unwrap();
-    // A cut in the midst of the second: the record in slot A is half overwritten.
+    // A cut while the second is written: the record in slot A is partly overwritten.
     put(&rig.disk.device, layout::IDENTITY_A, &[0x77; 4096]);
     assert_eq!(rig.ours().1, identity);
     rig.mount().unwrap();
@@ -180,7 +179,7 @@ fn a_cut_between_the_identity_slots_is_ours_and_healed_by_the_mount() {
 }
 
 #[test]
-fn what_came_onto_an_interrupted_disk_since_is_not_overwritten() {
+fn new_data_on_an_interrupted_disk_stay() {
     alone();
     let begun = |rig: &Rig| {
         let platform = rig.machine.platform();
@@ -190,14 +189,14 @@ fn what_came_onto_an_interrupted_disk_since_is_not_overwritten() {
         format(&target.disk, &preparation, &data, &platform, &Host).unwrap();
         device::partition(&rig.disk.device, 4, &data, &platform, &Host).unwrap()
     };
-    // Somebody mounted the file system.
+    // Another program mounted the file system.
     let rig = Rig::new();
     let node = begun(&rig);
     fs::create_dir(rig.path("mnt")).unwrap();
     run("mount", &[node.to_str().unwrap(), rig.path("mnt").to_str().unwrap()]);
     run("umount", &[rig.path("mnt").to_str().unwrap()]);
     assert_eq!(name(&rig.examine()), "ambiguous");
-    // Somebody made another file system.
+    // Another program created a file system.
     let rig = Rig::new();
     let node = begun(&rig);
     run("mkfs.ext4", &["-q", "-F", node.to_str().unwrap()]);
@@ -207,7 +206,7 @@ fn what_came_onto_an_interrupted_disk_since_is_not_overwritten() {
     put(&node, 1024, &[0; 1024]);
     run("mkswap", &[node.to_str().unwrap()]);
     assert_eq!(name(&rig.examine()), "ambiguous");
-    // Data where nothing is written.
+    // Data in a place where a preparation writes nothing.
     let rig = Rig::new();
     begun(&rig);
     put(&rig.disk.device, layout::LUKS_HEADER + 4096, b"LUKS");
@@ -222,13 +221,13 @@ fn what_came_onto_an_interrupted_disk_since_is_not_overwritten() {
 }
 
 #[test]
-fn a_disk_that_is_not_blank_any_more_or_in_use_is_refused() {
+fn disk_with_data_or_users_is_refused() {
     alone();
     let rig = Rig::new();
     let target = rig.examine().target().unwrap();
     put(&rig.disk.device, 5 << 20, b"late");
     let refused = prepare(&target, &owner(), &rig.machine.platform(), &Host).unwrap_err();
-    assert!(refused.seen.contains("not blank any more"), "{refused}");
+    assert!(refused.seen.contains("no longer blank"), "{refused}");
 
     let rig = Rig::new();
     let target = rig.examine().target().unwrap();
@@ -241,7 +240,7 @@ fn a_disk_that_is_not_blank_any_more_or_in_use_is_refused() {
 }
 
 #[test]
-fn a_read_only_or_full_or_damaged_data_disk_is_said_so() {
+fn unusable_data_disk_is_reported_with_its_cause() {
     alone();
     let rig = Rig::new();
     rig.prepare(&Host).unwrap();
@@ -260,14 +259,14 @@ fn a_read_only_or_full_or_damaged_data_disk_is_said_so() {
     assert!(findings.contains("disk.read-only"), "{findings}");
     run("blockdev", &["--setrw", rig.disk.device.to_str().unwrap()]);
 
-    // Superblock and its copies gone: e2fsck finds nothing to repair with.
+    // The superblock and its copies are lost: e2fsck cannot repair the file system.
     let node = rig.ours().0.path;
     put(&node, layout::DATA, &vec![0x11; 64 << 20]);
     assert_eq!(rig.mount().unwrap_err().code, "disk.damaged");
 }
 
 #[test]
-fn mounting_leaves_the_disk_whosever_it_was() {
+fn mount_keeps_the_disks_holder() {
     alone();
     let mut rig = Rig::new();
     let identity = rig.prepare(&Host).unwrap();

@@ -1,4 +1,5 @@
-//! Whether a file system takes writes, and whether the device below it answers. Both may block for as long as the storage is away.
+//! Whether a file system accepts writes, and whether its device answers. Both calls may block as long as the storage is
+//! away.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,12 +11,12 @@ use nix::fcntl::OFlag;
 
 use super::mount::source;
 
-/// A read past the page cache takes a whole block at such an address.
+/// A read that bypasses the page cache needs a complete block at such an address.
 #[repr(align(4096))]
 struct Block([u8; 4096]);
 
-/// Whether a mounted file system refuses writes after an error of its storage. A file without a name is written: since Linux 6.12
-/// ext4 does not show the error in its flags (`ST_RDONLY`).
+/// Whether a mounted file system refuses writes after an error of its storage. It writes a file without a name, because
+/// since Linux 6.12 ext4 does not show the error in its flags (`ST_RDONLY`).
 pub fn refuses_writes(point: &Path) -> bool {
     let write = || -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).mode(0o600).custom_flags(OFlag::O_TMPFILE.bits()).open(point)?;
@@ -26,7 +27,8 @@ pub fn refuses_writes(point: &Path) -> bool {
     write().is_err_and(|error| refused.contains(&error.raw_os_error()))
 }
 
-/// Whether the device below a mount point answers reads, or was removed: no wait brings a removed device back to this mount.
+/// Whether the device of a mount point answers reads. Also true if the device was removed, because it never returns to
+/// this mount.
 pub fn device_answers(point: &Path) -> bool {
     let open = || -> io::Result<File> {
         let device = source(point)?.ok_or(io::ErrorKind::NotFound)?;
@@ -35,10 +37,10 @@ pub fn device_answers(point: &Path) -> bool {
     answers(open())
 }
 
-/// Linux opens no disk that it has set offline (`ENXIO`).
+/// Linux does not open a disk that it has set offline (`ENXIO`).
 fn answers(device: io::Result<File>) -> bool {
     match device {
-        // It was removed, or the file system has no block device.
+        // The device was removed, or the file system has no block device.
         Err(error) => error.kind() == io::ErrorKind::NotFound,
         Ok(device) => device.read_exact_at(&mut Block([0; 4096]).0, 0).is_ok(),
     }
@@ -56,16 +58,16 @@ mod tests {
     use super::*;
     use crate::host::command::{Command, Host, Runner};
 
-    /// A file system with errors, on a loop device that is certainly the test's own.
+    /// A file system with errors, on a loop device that certainly belongs to the test.
     #[test]
-    fn a_file_system_with_an_error_refuses_writes_and_its_device_answers() {
+    fn file_system_with_an_error_refuses_writes() {
         let directory = tempfile::tempdir().unwrap();
         let (image, point) = (directory.path().join("image"), directory.path().join("point"));
         File::create(&image).unwrap().set_len(16 << 20).unwrap();
         std::fs::create_dir(&point).unwrap();
         Host.run(&Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image)).unwrap();
         let test = move || {
-            // Gone with the thread, which unmounts the file system and frees the loop device.
+            // The namespace ends with the thread, which unmounts the file system and frees the loop device.
             unshare(CloneFlags::CLONE_NEWNS).unwrap();
             mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
             let options = ["-t", "ext4", "-o", "loop,errors=remount-ro"];
@@ -86,14 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn an_offline_disk_does_not_answer() {
+    fn offline_disk_does_not_answer() {
         let opened = |error: Errno| answers(Err(io::Error::from_raw_os_error(error as i32)));
         assert!(!opened(Errno::ENXIO) && !opened(Errno::EIO));
         assert!(opened(Errno::ENOENT), "a removed disk never answers this mount again");
     }
 
     #[test]
-    fn a_full_file_system_and_one_in_memory_take_writes() {
+    fn full_file_system_and_tmpfs_accept_writes() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let full = crate::host::fixture::small_file_system(directory.path());
         assert!(!refuses_writes(directory.path()) && device_answers(directory.path()));

@@ -1,4 +1,4 @@
-//! Why this VM may not take a data disk, in words, with the way out. Decides nothing.
+//! Why this VM may not take a data disk, and the operator's options. Decides nothing.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use contract::finding::Finding;
 use super::identity::Identity;
 use crate::host::disk::ownership::{Claimant, Refusal};
 
-/// What [`not_ours`] finds, which a person may overrule by taking the disk over.
+/// The findings of [`not_ours`], which the operator may override with a forced adoption.
 pub const OVERRULED: [&Code; 5] = [
     &codes::DISK_HELD_ELSEWHERE,
     &codes::DISK_OTHER_IMAGE,
@@ -17,12 +17,12 @@ pub const OVERRULED: [&Code; 5] = [
     &codes::IMAGE_PUBLISHER,
 ];
 
-/// That a VM which is a worker was given the data disk of a control node.
+/// The finding that a worker's VM has the data disk of a control-plane node.
 pub fn beside_worker(disk: &Path) -> Finding {
     codes::DISK_BESIDE_WORKER.finding(
         disk.display().to_string(),
-        "it is the data disk of a control node, and this VM is a worker",
-        "Detach the disk, and give it to a VM of its own; or reset this VM first",
+        "it is the data disk of a control-plane node, and this VM is a worker",
+        "Detach the disk, and attach it to another VM; or reset this VM first",
     )
 }
 
@@ -30,7 +30,7 @@ pub(super) fn words_of_worker(identity: &Identity) -> String {
     format!("the local volumes of worker {} of cluster {}", identity.node, identity.cluster)
 }
 
-/// That a VM was given the disk with the local volumes of a worker that it is not.
+/// The finding that a VM has the disk with the local volumes of another worker.
 pub(super) fn of_worker(disk: &Path, identity: &Identity) -> Finding {
     codes::DISK_OF_WORKER.finding(
         disk.display().to_string(),
@@ -43,7 +43,7 @@ pub(super) fn of_worker(disk: &Path, identity: &Identity) -> Finding {
     )
 }
 
-/// Why this VM may not take a data disk of ours.
+/// The finding that this VM may not take a data disk of the appliance.
 pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, claimant: &Claimant) -> Finding {
     let (Identity { node, cluster, .. }, own) = (identity, &claimant.own);
     let whose = format!("it is the data disk of node {node} of cluster {cluster}");
@@ -68,7 +68,7 @@ pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, claim
                 image.version, image.build, own.version, own.build
             ),
             format!(
-                "Attach it to a VM of that image, or to the node's former VM; if neither is to be had: {}",
+                "Attach it to a VM of that image, or to the node's former VM; if neither is available: {}",
                 by_hand(node, "")
             ),
         ),
@@ -98,7 +98,7 @@ pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, claim
                 "{whose}, where the publisher's key {pinned} is pinned, and this VM's image is {}",
                 match &claimant.publisher {
                     Some(key) => format!("signed with {key}"),
-                    None => "a development image, which nobody has signed".to_owned(),
+                    None => "a development image, which is not signed".to_owned(),
                 }
             ),
             format!(
@@ -110,7 +110,7 @@ pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, claim
     }
 }
 
-/// The way of a person who overrules the refusal: on the console, for nobody can log in without the data disk.
+/// The override, on the console: without the data disk no login is possible.
 fn by_hand(node: &str, option: &str) -> String {
     format!(
         "\"Force-adopt the data disk\" on this VM's console, or as root `kaas-agent force-adopt --confirm {node}{option}` here"
@@ -124,7 +124,7 @@ mod tests {
     use contract::swap::{Image, VmImage};
 
     #[test]
-    fn each_refusal_has_its_code_and_a_way_out() {
+    fn each_refusal_has_its_code_and_option() {
         let own = VmImage { vm: None, version: "2.0.0".into(), build: "b".into() };
         let image = Image { version: "2.0.0".into(), build: "c".into() };
         let claimant = Claimant { own, publisher: None, upgrades_from: None };

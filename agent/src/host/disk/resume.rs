@@ -1,5 +1,4 @@
-//! Whether a preparation that was cut short may go on: nothing on the disk may be
-//! anything that it cannot have left there itself.
+//! Whether an interrupted preparation may continue: all content of the disk must be its own.
 
 use std::fs::File;
 use std::io;
@@ -13,9 +12,8 @@ use super::layout::{self, Progress};
 use super::slots::{Preparation, SLOT_SIZE};
 use crate::host::command::{Command, Error, Runner};
 
-/// Whether an interrupted preparation may go on: all that is on the disk is
-/// what a preparation by this VM can have left there. Otherwise says what is
-/// in the way.
+/// Whether an interrupted preparation may continue: only a preparation by this VM can have written the content of the
+/// disk. Otherwise returns the reason.
 pub(super) fn may_resume(
     disk: &Disk,
     preparation: &Preparation,
@@ -29,7 +27,7 @@ pub(super) fn may_resume(
         return Ok(Err("another partition table was written since".to_owned()));
     }
     let file = File::open(&disk.path)?;
-    // A cut write of the identity leaves anything in slot B, but nothing beside it.
+    // An interrupted write of the identity leaves any content in slot B, but nothing outside it.
     let slot_end = |slot: u64| slot + SLOT_SIZE as u64;
     let between = [
         (slot_end(layout::IDENTITY_A), layout::IDENTITY_B),
@@ -44,8 +42,8 @@ pub(super) fn may_resume(
     Ok(never_mounted(&file, preparation).and_then(|whole| if whole { Ok(()) } else { nothing_known(disk, runner) }))
 }
 
-/// Looks at the ext4 superblock of the data partition (kernel documentation,
-/// "ext4 Data Structures", super block): whole and never mounted, or not there.
+/// Reads the ext4 superblock of the data partition (kernel documentation, "ext4 Data Structures", super block). True if
+/// it is valid and was never mounted, and false if it does not exist.
 fn never_mounted(file: &File, preparation: &Preparation) -> Result<bool, String> {
     let mut block = [0; 1024];
     file.read_exact_at(&mut block, layout::DATA + 1024).map_err(|error| error.to_string())?;
@@ -59,15 +57,14 @@ fn never_mounted(file: &File, preparation: &Preparation) -> Result<bool, String>
     if unused { Ok(true) } else { Err("its data partition has been mounted".to_owned()) }
 }
 
-/// A file system whose making was cut short has no superblock yet: blkid finds
-/// nothing and ends with 2. That alone would not do, since it says the same of a
-/// disk that it cannot read; here the record proves that the disk was blank.
+/// An interrupted mkfs leaves no superblock: blkid finds nothing and exits with 2. That alone is not sufficient,
+/// because it does the same for an unreadable disk. Here the record proves that the disk was blank.
 fn nothing_known(disk: &Disk, runner: &dyn Runner) -> Result<(), String> {
     let offset = layout::DATA.to_string();
     let probe = Command::new("blkid").args(["-p", "-o", "export", "--offset", &offset]).arg(&disk.path);
     match runner.run(&probe) {
         Err(Error::Failed { status, .. }) if status.code() == Some(2) => Ok(()),
-        Err(error) => Err(format!("what its data partition holds cannot be told: {error}")),
+        Err(error) => Err(format!("the content of its data partition is unknown: {error}")),
         Ok(found) => {
             let found = String::from_utf8_lossy(&found).lines().collect::<Vec<_>>().join(", ");
             Err(format!("its data partition holds something else: {found}"))

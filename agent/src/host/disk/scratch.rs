@@ -1,5 +1,6 @@
-//! The scratch file system under `/var`: checked before it is mounted, and made anew where it cannot be repaired. Nothing
-//! on it has to outlive the VM, so a damaged one must not keep the node away; what it held is laid again from the image.
+//! The scratch file system under `/var`. It is checked before it is mounted, and recreated if it cannot be repaired.
+//! None of its content has to survive the VM, so damage must not stop the node. The content is written again from the
+//! image.
 
 use std::path::Path;
 
@@ -7,26 +8,26 @@ use anyhow::Context as _;
 
 use crate::host::command::{Command, Error, LONG, Runner};
 
-/// What e2fsck(8) ends with, bits: something was repaired, …
+/// Exit status of e2fsck(8), as bits: something was repaired, …
 const REPAIRED: i32 = 1 | 2;
-/// … or is left that takes a person, or it is no file system that can be read.
+/// … or errors remain for the operator, or the file system cannot be read.
 const DAMAGED: i32 = 4 | 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scratch {
-    /// It was in order.
+    /// No errors were found.
     Whole,
     /// It was repaired without loss.
     Repaired,
-    /// It was beyond that and is a new one.
+    /// It could not be repaired and was recreated.
     Recreated,
 }
 
-/// Sees to the scratch file system on `device`. One that is mounted is left alone.
+/// Checks the scratch file system on `device`, and repairs or recreates it. A mounted one does not change.
 ///
 /// # Errors
-/// The check could not be made, or was ended from outside: nothing was changed. Or the device cannot be written: it may
-/// hold no file system then.
+/// - The check was not possible, or was killed. Nothing was changed.
+/// - The device cannot be written. It may have no file system then.
 pub fn ensure(device: &Path, runner: &dyn Runner) -> anyhow::Result<Scratch> {
     let (code, said) = match runner.run(&Command::new("e2fsck").arg("-p").arg(device).within(LONG)) {
         Ok(_) => return Ok(Scratch::Whole),
@@ -40,11 +41,11 @@ pub fn ensure(device: &Path, runner: &dyn Runner) -> anyhow::Result<Scratch> {
             Ok(Scratch::Repaired)
         }
         Some(code) if code & !(REPAIRED | DAMAGED) == 0 => {
-            log::error!("the scratch file system on {name} cannot be repaired and is made anew: {said}");
-            // Without a question; it still refuses a device that is mounted.
+            log::error!("the scratch file system on {name} cannot be repaired and is recreated: {said}");
+            // Without confirmation. It still refuses a mounted device.
             let make =
                 Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-L", "kaas-var"]).arg(device).within(LONG);
-            runner.run(&make).context("making the scratch file system anew")?;
+            runner.run(&make).context("recreating the scratch file system")?;
             Ok(Scratch::Recreated)
         }
         _ => anyhow::bail!("checking the scratch file system on {name}: {said}"),
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
     use crate::host::command::Host;
 
-    /// A scratch partition as the first boot makes it.
+    /// A scratch partition as after the first boot.
     fn partition() -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("var");
@@ -72,7 +73,7 @@ mod tests {
         (directory, path)
     }
 
-    /// By which a file system is told from another one (struct ext4_super_block).
+    /// The identifier of a file system (struct ext4_super_block).
     fn identifier(path: &Path) -> [u8; 16] {
         let mut bytes = [0; 16];
         File::open(path).unwrap().read_exact_at(&mut bytes, 1024 + 0x68).unwrap();
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_in_order_stays() {
+    fn valid_file_system_stays() {
         let (_directory, path) = partition();
         let before = identifier(&path);
         assert_eq!(ensure(&path, &Host).unwrap(), Scratch::Whole);
@@ -93,8 +94,8 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_one_is_made_anew_wherever_the_damage_is() {
-        // The first blocks; tables of inodes; all of it.
+    fn damaged_file_system_is_recreated() {
+        // The first blocks; inode tables; the complete file system.
         for (from, length) in [(0, 64 << 10), (96 << 10, 4 << 20), (0, 64 << 20)] {
             let (_directory, path) = partition();
             let before = identifier(&path);
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_was_not_made_costs_nothing() {
+    fn failed_check_changes_nothing() {
         struct Ends(i32, Mutex<Vec<String>>);
         impl Runner for Ends {
             fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
@@ -115,7 +116,7 @@ mod tests {
                 Err(Error::Failed { command, status: ExitStatus::from_raw(self.0), tail })
             }
         }
-        // Ended by a signal; cancelled; a library is missing; called wrongly.
+        // Killed by a signal; cancelled; a missing library; wrong usage.
         for status in [15, 32 << 8, (32 | 4) << 8, 128 << 8, 16 << 8] {
             let runner = Ends(status, Mutex::default());
             assert!(ensure(Path::new("/dev/var"), &runner).is_err(), "{status:#x}");

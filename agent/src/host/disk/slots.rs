@@ -1,8 +1,8 @@
-//! Where a data disk keeps its identity: two checksummed slots outside any file system,
-//! readable before anything is mounted.
+//! The place of a data disk's identity: two checksummed slots outside any file system, readable before anything is
+//! mounted.
 //!
-//! A write goes to the older slot, is flushed and read back, so that a power
-//! cut costs at most the new content, never the old one.
+//! A write goes to the older slot, is flushed and read back. A power cut therefore loses at most the new content, never
+//! the old one.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -23,50 +23,50 @@ use crate::host::files::power;
 const MAGIC: &[u8; 8] = b"KaaSIDNT";
 const PREPARATION_MAGIC: &[u8; 8] = b"KaaSPREP";
 
-/// The part of a slot that is used, in bytes; the rest of its MiB stays zero.
+/// The used part of a slot, in bytes. The rest of its MiB stays zero.
 pub const SLOT_SIZE: usize = 16 * 1024;
 
-/// One sector: such a write happens wholly or not at all.
+/// One sector, because its write is atomic.
 const PREPARATION_SIZE: usize = 512;
 
-/// What is known of a disk whose preparation has begun: written in one sector
-/// before anything else, onto a disk that was proved blank.
+/// The record of a begun preparation. It is written in one sector before anything else, onto a disk that was proved
+/// blank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preparation {
-    /// The GPT disk GUID to be.
+    /// The future GPT disk GUID.
     pub disk: Uuid,
-    /// The UUID of the data file system to be.
+    /// The future UUID of the data file system.
     pub data: Uuid,
-    /// BIOS UUID of the VM that prepares it.
+    /// BIOS UUID of the VM that prepares the disk.
     pub holder: Option<BiosUuid>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slot {
-    /// Nothing was ever written: all zeros.
+    /// All zeros: it was never written.
     Empty,
-    /// Anything else than what belongs here.
+    /// Other content.
     Damaged,
-    /// An identity that this program does not understand to its end.
+    /// An identity that this program cannot fully read.
     Newer(NewerIdentity),
     Whole {
-        /// Counts the writes; the higher one is newer.
+        /// Counts the writes. The higher one is newer.
         sequence: u64,
         identity: Box<Identity>,
     },
 }
 
-/// What is known of an identity that only a newer image can read: nothing that is said of it decides anything.
+/// Information about an identity that only a newer image can read. No decision depends on its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewerIdentity {
-    /// It is in this later format version.
+    /// The identity has this later format version.
     Format(u32),
-    /// It is in a format that is known, with content that is not.
+    /// The identity has a known format, but unknown content.
     Content {
-        /// Counts the writes; the higher one is newer.
+        /// Counts the writes. The higher one is newer.
         sequence: u64,
-        /// The node's name and the version of the image that last used the disk, where they stand as they do now.
+        /// The node's name and the version of the image that last used the disk, if they are in the known fields.
         last_use: Option<(String, String)>,
     },
 }
@@ -82,7 +82,7 @@ impl NewerIdentity {
         Self::Content { sequence, last_use: said }
     }
 
-    /// Which of two is said something of: nothing is known of a later format's sequence.
+    /// The order in which such identities are reported. The sequence of a later format is unknown.
     fn rank(&self) -> u64 {
         match self {
             Self::Format(_) => u64::MAX,
@@ -113,15 +113,15 @@ pub struct Slots {
     pub a: Slot,
     /// The slot in partition 2.
     pub b: Slot,
-    /// What stands in slot A while a preparation is not finished.
+    /// The content of slot A while a preparation is not finished.
     pub preparation: Option<Preparation>,
-    /// Whether either begins with one of our magics, whole or not.
+    /// Whether one of the slots begins with a magic of the appliance, valid or not.
     pub bears_our_mark: bool,
 }
 
 impl Slots {
-    /// Reads both slots of a disk. They are at fixed places, so that neither a
-    /// partition table nor a device node of a partition is needed.
+    /// Reads both slots of a disk. Their places are fixed, so that neither a partition table nor a partition's device
+    /// node is needed.
     ///
     /// # Errors
     /// The disk cannot be read, or ends before the slots do.
@@ -133,7 +133,7 @@ impl Slots {
         Ok(Self::of_blocks(&blocks[0], &blocks[1]))
     }
 
-    /// What stands in two blocks of [`SLOT_SIZE`].
+    /// The content of two blocks of [`SLOT_SIZE`].
     fn of_blocks(a: &[u8], b: &[u8]) -> Self {
         let preparation = match frame::decode(PREPARATION_MAGIC, &a[..PREPARATION_SIZE]) {
             Frame::Whole { content, .. } => serde_json::from_slice(&content).ok(),
@@ -153,7 +153,7 @@ impl Slots {
         matches!((&self.a, &self.b), (Slot::Whole { .. }, Slot::Whole { .. }))
     }
 
-    /// The identity that only a newer image can read, if one of the slots holds such a one: the newer of two.
+    /// The identity that only a newer image can read, if a slot has one. The newer one of two.
     pub fn later(&self) -> Option<&NewerIdentity> {
         let later = [&self.a, &self.b].into_iter().filter_map(|slot| match slot {
             Slot::Newer(later) => Some(later),
@@ -180,19 +180,17 @@ fn slot(block: &[u8]) -> Slot {
         Frame::Later(version) => Slot::Newer(NewerIdentity::Format(version)),
         Frame::Whole { sequence, content } => match json::read_strictly(&content) {
             Ok(identity) => Slot::Whole { sequence, identity: Box::new(identity) },
-            // Its digest is right: it is what somebody wrote who knew more.
+            // Its digest is valid, so a newer program wrote it.
             Err(_) => Slot::Newer(NewerIdentity::of(sequence, &content)),
         },
     }
 }
 
-/// Puts a new identity into the older slot of a disk, or the one that is not
-/// whole, and reads it back.
+/// Writes a new identity into the older slot of a disk, or into the invalid one, and reads it back.
 ///
 /// # Errors
-/// The disk cannot be read or written, or does not give back what was written;
-/// the newest identity then still stands in the other slot. Or it is marked as
-/// one that is to be erased: nothing takes that back.
+/// - The disk cannot be read or written, or returns other content. The newest identity is then still in the other slot.
+/// - The disk is marked to be erased. The mark cannot be removed.
 pub fn write(disk: &Path, identity: &Identity) -> io::Result<()> {
     let slots = Slots::read(disk)?;
     if identity.state != DiskState::Erasing && slots.newest().is_some_and(|newest| newest.state == DiskState::Erasing) {
@@ -201,8 +199,8 @@ pub fn write(disk: &Path, identity: &Identity) -> io::Result<()> {
     if slots.later().is_some() {
         return Err(io::Error::other("it holds an identity that only a newer image can read"));
     }
-    // While a preparation is not finished its record stands in slot A: slot B
-    // comes first then, and A is overwritten by the write after that.
+    // While a preparation is not finished, its record is in slot A. Then slot B is written first, and A by the next
+    // write.
     let sequence_of = |slot: &Slot| match slot {
         Slot::Whole { sequence, .. } => Some(*sequence),
         _ => None,
@@ -219,7 +217,7 @@ pub fn write(disk: &Path, identity: &Identity) -> io::Result<()> {
     write_block(disk, place, &block)
 }
 
-/// Marks a blank disk as being prepared: one sector, then flushed.
+/// Marks a blank disk as being prepared: writes one sector and flushes it.
 pub(super) fn write_preparation(disk: &Path, preparation: &Preparation) -> io::Result<()> {
     let content = serde_json::to_vec(preparation)?;
     let block = frame::encode(PREPARATION_MAGIC, 1, &content, PREPARATION_SIZE)
@@ -263,7 +261,7 @@ mod tests {
         file.write_all_at(&[byte[0] ^ 0x10], place).unwrap();
     }
 
-    /// The slots as somebody may have written them on a disk that is attached, and what may stand in them.
+    /// Arbitrary slots of an attached disk, and arbitrary contents of valid slots.
     #[test]
     fn fuzz_of_identity_slots() {
         use crate::fuzz::{Example, fuzz};
@@ -288,7 +286,7 @@ mod tests {
         let frames = [good.clone(), block(&prepared)].map(|bytes| Example::changed_in(bytes, 0..PREPARATION_SIZE));
         fuzz("frames of identity slots", 1 << 20, &frames, |bytes| read(&block(bytes), &good));
 
-        // With a digest that is right, so that the content is looked at.
+        // With a valid digest, so that the content is parsed.
         let swapped =
             Identity { publisher: Some("SHA256:key".to_owned()), cluster_id: Some(Uuid::max()), ..identity() };
         let contents = [content(&numbered(3)), content(&swapped), preparation.clone()].map(Example::new);
@@ -315,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_newest_slot_leaves_the_older_one_and_is_written_next() {
+    fn damaged_newest_slot_is_written_next() {
         let directory = tempfile::tempdir().unwrap();
         let disk = disk(directory.path());
         for generation in 1..=3 {
@@ -334,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn two_damaged_slots_hold_nothing_but_bear_our_mark() {
+    fn two_damaged_slots_still_have_the_mark() {
         let directory = tempfile::tempdir().unwrap();
         let disk = disk(directory.path());
         write(&disk, &numbered(1)).unwrap();
@@ -347,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_that_says_more_than_is_known_is_left_alone() {
+    fn identity_with_unknown_fields_is_not_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         let own = VmImage { vm: None, version: "1".into(), build: "b".into() };
         let swap = Swap { id: Uuid::nil(), from: own, to: None, released: None, forced: false, publisher: None };
@@ -369,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_of_two_later_identities_is_said_something_of() {
+    fn newer_of_two_later_identities_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let disk = disk(directory.path());
         for (sequence, place, image) in [(5, layout::IDENTITY_A, "9.1.0"), (4, layout::IDENTITY_B, "9.0.0")] {
@@ -380,7 +378,7 @@ mod tests {
         }
         let said = Slots::read(&disk).unwrap().later().unwrap().to_string();
         assert!(said.starts_with(&format!("it was last used by node {} with image 9.1.0,", identity().node)), "{said}");
-        // What is quite another thing says nothing of itself.
+        // Content of another kind gives no information.
         let block = frame::encode(MAGIC, 6, br#"{"node": 1}"#, SLOT_SIZE).unwrap();
         write_block(&disk, layout::IDENTITY_B, &block).unwrap();
         let later = NewerIdentity::Content { sequence: 6, last_use: None };
@@ -388,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn the_preparation_record_stands_until_slot_b_is_whole() {
+    fn preparation_record_stays_until_slot_b_is_valid() {
         let directory = tempfile::tempdir().unwrap();
         let disk = disk(directory.path());
         let preparation =

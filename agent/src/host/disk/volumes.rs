@@ -1,8 +1,8 @@
-//! The disk of a worker's local volumes, if the worker has one: which of its disks that is. Changes nothing.
+//! Finds the disk for a worker's local volumes, if the worker has one. Changes nothing.
 //!
-//! Such a disk belongs to a node of a cluster, in whatever VM: volumes are bound to their node's name. A VM that the cluster
-//! has let in under that name takes it; all others refuse it. An empty one is taken before the worker joins, and not later:
-//! a disk that a running worker is given may be a pod's.
+//! Such a disk belongs to a node of a cluster, in any VM: volumes are bound to their node's name. A VM that the cluster
+//! has admitted under that name takes it, and all others refuse it. A blank disk is taken only before the worker joins,
+//! because a disk that a running worker receives may be for pods.
 
 use contract::bios_uuid::BiosUuid;
 use contract::codes;
@@ -21,25 +21,25 @@ use crate::host::platform::Platform;
 /// A worker that may have a disk for local volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumesOwner {
-    /// The hash of the public key of its cluster's authority.
+    /// The hash of the public key of its cluster's CA.
     pub ca_hash: String,
     pub node: String,
     pub expected: Expected,
 }
 
-/// Which disk for local volumes a worker expects.
+/// The disk for local volumes that a worker expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// It has not joined yet, or had decided on a disk before that: an empty one is taken.
+    /// The worker has not joined yet, or had decided on a disk before that. A blank disk is taken.
     Any,
-    /// It has joined without one: an empty one is left alone.
+    /// The worker has joined without a disk. A blank disk is not used.
     Nothing,
-    /// The one that it has, with this GPT disk GUID: there must not be another in its place.
+    /// The worker's own disk, with this GPT disk GUID. No other may be used in its place.
     Disk(Uuid),
 }
 
 impl VolumesOwner {
-    /// Whether a disk with this identity holds this node's volumes.
+    /// Whether a disk with this identity has this node's volumes.
     fn owns(&self, identity: &Identity) -> bool {
         let hash = identity.local_volumes.as_ref().map(|volumes| &volumes.ca_hash);
         hash == Some(&self.ca_hash) && identity.node == self.node
@@ -52,7 +52,7 @@ impl VolumesOwner {
         }
     }
 
-    /// What stands on the disk, besides the names.
+    /// The mark on the disk, in addition to the names.
     pub fn mark(&self) -> LocalVolumes {
         LocalVolumes { ca_hash: self.ca_hash.clone() }
     }
@@ -61,14 +61,15 @@ impl VolumesOwner {
 type ExaminedDisk = (Disk, Content);
 
 impl Disks {
-    /// Decides which of them is the disk of a worker's local volumes. None is no finding, unless there was one before.
+    /// Decides which one is the disk for a worker's local volumes. A missing disk is a finding only if the worker has
+    /// one.
     pub fn for_worker(&self, owner: &VolumesOwner) -> Examination {
         let mut findings = Findings::default();
         let data_disk = decide(&self.0, owner, &mut findings);
         Examination { data_disk, findings }
     }
 
-    /// The disk of local volumes of the VM with this BIOS UUID, if a reset has marked it as to be erased.
+    /// The disk for local volumes of the VM with this BIOS UUID, if a reset has marked it to be erased.
     pub fn erasing_volumes(&self, own: Option<BiosUuid>) -> Option<&Disk> {
         let marked = |identity: &Identity| identity.state == DiskState::Erasing && identity.holder == own;
         self.0.iter().find_map(|(disk, content)| match content {
@@ -78,7 +79,7 @@ impl Disks {
     }
 }
 
-/// The disks with local volumes that this VM has taken; one that cannot be read is none of them.
+/// The disks with local volumes that this VM has taken. Unreadable disks are left out.
 pub fn taken(platform: &Platform) -> std::io::Result<Vec<(Disk, Identity)>> {
     let disks = platform.data_disk_candidates(platform.root())?;
     let own = |path| {
@@ -97,7 +98,7 @@ fn decide(seen: &[ExaminedDisk], owner: &VolumesOwner, findings: &mut Findings) 
         }
     }
     let own: Vec<&ExaminedDisk> = seen.iter().filter(|(_, content)| is_own(content, owner)).collect();
-    // A disk that cannot be read may be the one, unless it is known which one that is.
+    // An unreadable disk may be the worker's, unless its GUID is known.
     let trouble = seen.iter().any(|(_, content)| is_trouble(content));
     let doubtful = trouble && owner.expected == Expected::Any;
     match own[..] {
@@ -119,7 +120,7 @@ fn is_own(content: &Content, owner: &VolumesOwner) -> bool {
     matches!(content, Content::Volumes { identity, .. } if owner.owns(identity) && owner.expects(identity))
 }
 
-/// Where none of the disks is certainly the worker's.
+/// The result if no disk is certainly the worker's.
 fn without(seen: &[ExaminedDisk], owner: &VolumesOwner, findings: &mut Findings) -> DataDisk {
     for (disk, content) in seen {
         match content {
@@ -150,7 +151,8 @@ fn without(seen: &[ExaminedDisk], owner: &VolumesOwner, findings: &mut Findings)
     }
 }
 
-/// Names what is of the appliance's making, or nobody's. What others have put on a worker's disks, such as pods, is theirs.
+/// Reports unused disks that are blank or interrupted. Other content on a worker's disks belongs to others, such as
+/// pods.
 fn spare(seen: &[ExaminedDisk], findings: &mut Findings) {
     for (disk, content) in seen {
         if let Content::Blank | Content::Interrupted(_) = content {
@@ -171,7 +173,7 @@ fn one_of_several(disk: &Disk, owner: &VolumesOwner) -> Finding {
     )
 }
 
-/// A worker has no other copy of its volumes than the disk.
+/// The disk is the only copy of a worker's volumes.
 fn for_worker(mut finding: Finding) -> Finding {
     if finding.code == codes::DISK_AMBIGUOUS.code {
         "Detach it and keep it: its fourth partition may still be readable elsewhere. Then give this worker an empty disk, \

@@ -17,7 +17,7 @@ fn volumes(hash: &str) -> Option<LocalVolumes> {
     Some(LocalVolumes { ca_hash: hash.to_owned() })
 }
 
-/// Lays the table and this identity.
+/// Writes the table and this identity.
 fn lay(machine: &Machine, path: &Path, identity: &Identity) {
     let disk = Disk::open(path, &machine.platform()).unwrap();
     layout::write_table(path, identity.disk, disk.size, 512, &Host).unwrap();
@@ -26,7 +26,7 @@ fn lay(machine: &Machine, path: &Path, identity: &Identity) {
     }
 }
 
-/// The identity of the disk of worker `node` in the cluster with this authority, held by another VM.
+/// The identity of the disk of worker `node` in the cluster with this CA, held by another VM.
 fn of(node: &str, hash: &str) -> Identity {
     Identity {
         disk: KNOWN,
@@ -42,14 +42,14 @@ fn owner(expected: Expected) -> VolumesOwner {
     VolumesOwner { ca_hash: "sha256:ours".to_owned(), node: "worker1".to_owned(), expected }
 }
 
-/// What worker1 makes of its disks if it expects this: the verdict, and the codes.
+/// The verdict of worker1 on its disks with this expectation, and the codes.
 fn verdict(machine: &Machine, expected: Expected) -> (&'static str, Vec<String>) {
     let disks = Disks::look(&machine.platform(), machine.directory.path(), &Host).unwrap();
     let examination = disks.for_worker(&owner(expected));
     (name(&examination.data_disk), examination.findings.iter().map(|finding| finding.code.clone()).collect())
 }
 
-/// The verdicts of a worker that may still take a disk, of one that has joined without, and of one that has one.
+/// The verdicts of a worker that may take a disk, of one that has joined without, and of one that has a disk.
 fn verdicts(machine: &Machine) -> [String; 3] {
     [Expected::Any, Expected::Nothing, Expected::Disk(KNOWN)].map(|expected| {
         let (name, codes) = verdict(machine, expected);
@@ -58,12 +58,12 @@ fn verdicts(machine: &Machine) -> [String; 3] {
 }
 
 #[test]
-fn a_worker_without_a_disk_has_nothing_said_of_it_unless_it_had_one() {
+fn missing_disk_is_reported_only_if_recorded() {
     assert_eq!(verdicts(&Machine::new()), ["absent", "absent", "ambiguous disk.volumes-absent"]);
 }
 
 #[test]
-fn an_empty_disk_is_taken_before_the_worker_joins_and_never_in_place_of_its_own() {
+fn blank_disk_is_taken_only_before_the_join() {
     let mut machine = Machine::new();
     machine.add("one");
     assert_eq!(verdicts(&machine), ["blank", "absent disk.spare", "ambiguous disk.volumes-absent"]);
@@ -78,7 +78,7 @@ fn an_empty_disk_is_taken_before_the_worker_joins_and_never_in_place_of_its_own(
 }
 
 #[test]
-fn what_others_have_put_on_a_disk_is_refused_before_the_join_and_is_a_pods_after_it() {
+fn foreign_disk_is_refused_only_before_the_join() {
     let mut machine = Machine::new();
     let path = machine.add("used");
     run("mkswap", &[path.to_str().unwrap()]);
@@ -88,18 +88,18 @@ fn what_others_have_put_on_a_disk_is_refused_before_the_join_and_is_a_pods_after
 }
 
 #[test]
-fn a_worker_takes_its_nodes_disk_whichever_vm_had_it() {
+fn worker_takes_its_nodes_disk_from_any_vm() {
     for holder in [Some(OWN), Some(BiosUuid::from_u128(9)), None] {
         let mut machine = Machine::new();
         let path = machine.add("disk");
         lay(&machine, &path, &Identity { holder, ..of("worker1", "sha256:ours") });
         assert_eq!(verdicts(&machine), ["ours", "ours", "ours"], "{holder:?}");
-        // Disks of pods beside it.
+        // With disks of pods in addition.
         run("mkswap", &[machine.add("pods").to_str().unwrap()]);
         assert_eq!(verdicts(&machine), ["ours", "ours", "ours"], "{holder:?}");
-        // It is not the one that it had.
+        // It is not the worker's former disk.
         assert_eq!(verdict(&machine, Expected::Disk(OWN.orders()[0])).1, ["disk.volumes-absent"]);
-        // Nor can one tell which of two is the right one.
+        // It is unknown which of two is the right one.
         let copy = machine.add("copy");
         lay(&machine, &copy, &of("worker1", "sha256:ours"));
         assert_eq!(verdicts(&machine), ["ambiguous disk.ambiguous disk.ambiguous"; 3], "{holder:?}");
@@ -107,7 +107,7 @@ fn a_worker_takes_its_nodes_disk_whichever_vm_had_it() {
 }
 
 #[test]
-fn the_disk_of_another_worker_or_cluster_or_of_a_control_node_is_refused() {
+fn disk_of_another_node_is_refused() {
     for (node, hash) in [("worker2", "sha256:ours"), ("worker1", "sha256:of a cluster of the same name")] {
         let mut machine = Machine::new();
         let path = machine.add("disk");
@@ -124,7 +124,7 @@ fn the_disk_of_another_worker_or_cluster_or_of_a_control_node_is_refused() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_trusted_keeps_a_worker_from_taking_another_one() {
+fn damaged_disk_prevents_taking_another() {
     let mut machine = Machine::new();
     let path = machine.add("disk");
     lay(&machine, &path, &of("worker1", "sha256:ours"));
@@ -135,14 +135,14 @@ fn a_disk_that_cannot_be_trusted_keeps_a_worker_from_taking_another_one() {
     assert_eq!(verdicts(&machine), [damaged, "absent", "ambiguous disk.ambiguous disk.volumes-absent"]);
     machine.add("empty");
     assert_eq!(verdicts(&machine)[0], damaged);
-    // The one that it has is known by its GUID, whatever else is there.
+    // The worker's own disk is known by its GUID, with any other disks.
     let own = machine.add("own");
     lay(&machine, &own, &of("worker1", "sha256:ours"));
     assert_eq!(verdicts(&machine), [damaged, "ours disk.spare", "ours disk.spare"]);
 }
 
 #[test]
-fn a_control_node_never_takes_the_disk_of_a_worker() {
+fn control_plane_node_refuses_a_workers_disk() {
     let codes = |codes: &[&str]| codes.iter().map(|code| (*code).to_owned()).collect::<Vec<_>>();
     // Not even from its own VM, which was a worker before.
     let mut machine = Machine::new();
@@ -160,15 +160,15 @@ fn a_control_node_never_takes_the_disk_of_a_worker() {
     assert_eq!(machine.verdict(), ("ours", codes(&["disk.spare"])));
 }
 
-/// Images of before read identities strictly, so that they call one with this field a later version's (`disk.newer`).
+/// Earlier images read identities strictly, so they report one with this field as a later version's (`disk.newer`).
 #[test]
-fn only_the_identity_of_a_workers_disk_has_what_images_of_before_do_not_know() {
+fn only_a_workers_disk_has_the_new_field() {
     let has = |identity: &Identity| serde_json::to_value(identity).unwrap().get("local_volumes").is_some();
     assert!(!has(&fixture::identity()) && has(&of("worker1", "sha256:ours")));
 }
 
 #[test]
-fn it_is_marked_for_its_own_vm_alone() {
+fn erasure_is_marked_for_its_own_vm() {
     let mut machine = Machine::new();
     let path = machine.add("disk");
     let erasing = |holder| Identity { holder, state: DiskState::Erasing, ..of("worker1", "sha256:ours") };
@@ -209,7 +209,7 @@ fn mounted(machine: &Machine, device: &Loop, identity: &Identity) -> Result<bool
 }
 
 #[test]
-fn volumes_are_kept_from_boot_to_boot_and_pods_may_use_them() {
+fn volumes_survive_boots_and_are_usable_by_pods() {
     let (machine, device, identity) = prepared();
     assert_eq!(verdict(&machine, Expected::Disk(identity.disk)), ("ours", Vec::new()));
     assert!(mounted(&machine, &device, &identity).unwrap());
@@ -220,7 +220,7 @@ fn volumes_are_kept_from_boot_to_boot_and_pods_may_use_them() {
     let flags = statvfs(&point).unwrap().flags();
     assert!(flags.contains(FsFlags::ST_NODEV | FsFlags::ST_NOSUID) && !flags.contains(FsFlags::ST_NOEXEC), "{flags:?}");
     fs::write(point.join("pvc-1"), "rows").unwrap();
-    // What fills it is the pods' to remove: they must come up.
+    // Only the pods can remove the data that fill it, so they must start.
     let full = fs::File::create(point.join("full")).unwrap();
     let room = statvfs(&point).unwrap();
     let room = (room.blocks_available() * room.fragment_size() - (4 << 20)) as i64;
@@ -234,7 +234,7 @@ fn volumes_are_kept_from_boot_to_boot_and_pods_may_use_them() {
 }
 
 #[test]
-fn a_damaged_file_system_is_named_and_not_mounted() {
+fn damaged_file_system_is_reported_and_not_mounted() {
     let (machine, device, identity) = prepared();
     put(&device.device, layout::DATA, &vec![0x11; 64 << 20]);
     let refused = mounted(&machine, &device, &identity).unwrap_err();

@@ -1,20 +1,19 @@
-//! Messages to the VMware hypervisor over its backdoor port: one request, one
-//! reply. Knows nothing of what they say.
+//! Messages to the VMware hypervisor over its backdoor port: one request, one reply. This module does not depend on
+//! their content.
 //!
-//! The protocol is that of open-vm-tools' `lib/message/message.c` and
-//! `lib/include/backdoor_def.h`, in its low-bandwidth form: four bytes at a
-//! time through registers. It works on every hypervisor version and with
-//! encrypted memory; an OVF environment takes a few milliseconds.
+//! The protocol is that of open-vm-tools' `lib/message/message.c` and `lib/include/backdoor_def.h`, in its
+//! low-bandwidth form: four bytes at a time through registers. It works on every hypervisor version and with encrypted
+//! memory. Reading an OVF environment takes a few milliseconds.
 
-/// The registers of one exchange with the hypervisor. Only these six carry anything.
+/// The registers of one exchange with the hypervisor. Only these six are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
-    /// The magic number going in.
+    /// The magic number of a request.
     pub eax: u32,
     pub ebx: u32,
-    /// Command (low half) and step of the message protocol, then its status (high half).
+    /// Command (low half) and step of the message protocol; in an answer its status (high half).
     pub ecx: u32,
-    /// Port (low half) and channel, then the kind of the reply (high half).
+    /// Port (low half) and channel; in an answer the kind of the reply (high half).
     pub edx: u32,
     /// First half of the channel's cookie.
     pub esi: u32,
@@ -30,10 +29,10 @@ pub trait Port {
 /// Longest request: the hypervisor's limit (`GUESTMSG_MAX_IN_SIZE`).
 pub const LONGEST_REQUEST: usize = 64 * 1024;
 
-/// Longest reply that is believed. Longer than any OVF environment that is read.
+/// Longest accepted reply. It is longer than any accepted OVF environment.
 pub const LONGEST_REPLY: usize = (1 << 20) + 1024;
 
-/// Times that a message is sent again after a checkpoint (a snapshot or vMotion) cut it off.
+/// Attempts for a message that a checkpoint (a snapshot or vMotion) interrupts.
 const ATTEMPTS: usize = 4;
 
 const MAGIC: u32 = 0x564d_5868;
@@ -62,30 +61,25 @@ pub enum Error {
     #[error("the hypervisor opens no RPC channel")]
     Closed,
     #[error("the hypervisor refused the step \"{step}\" of a message (status {status:#06x})")]
-    Refused {
-        step: &'static str,
-        /// The status that it gave.
-        status: u32,
-    },
-    /// Checkpoints cut off every attempt.
+    Refused { step: &'static str, status: u32 },
+    /// Checkpoints interrupted every attempt.
     #[error("snapshots or migrations cut off the message {ATTEMPTS} times")]
     Checkpoint,
-    /// The request is longer than the hypervisor takes.
+    /// The request is longer than the hypervisor accepts.
     #[error("the request has {0} bytes, more than {LONGEST_REQUEST}")]
     RequestTooLong(usize),
-    /// The reply is longer than is believed.
+    /// The reply is longer than accepted.
     #[error("the reply has {0} bytes, more than {LONGEST_REPLY}")]
     ReplyTooLong(usize),
-    /// The hypervisor answered something else than was asked.
+    /// The hypervisor's answer does not match the request.
     #[error("the hypervisor broke the message protocol at the step \"{0}\"")]
     Protocol(&'static str),
 }
 
-/// Sends a request and returns the reply. The channel is closed in any case.
+/// Sends a request and returns the reply. The channel is always closed.
 ///
 /// # Errors
-/// [`Error`]. After [`Error::Refused`] or [`Error::Checkpoint`] the hypervisor
-/// may have acted on the request nevertheless.
+/// [`Error`]. After [`Error::Refused`] or [`Error::Checkpoint`] the hypervisor may still have processed the request.
 pub fn call(port: &mut impl Port, request: &[u8]) -> Result<Vec<u8>, Error> {
     if request.len() > LONGEST_REQUEST {
         return Err(Error::RequestTooLong(request.len()));
@@ -118,7 +112,7 @@ impl Answer {
         self.status & CHECKPOINT != 0
     }
 
-    /// Whether the step succeeded; false when a checkpoint came between.
+    /// Whether the step succeeded. False after a checkpoint.
     fn unless_checkpoint(&self, step: &'static str) -> Result<bool, Error> {
         match (self.succeeded(), self.hit_checkpoint()) {
             (true, _) => Ok(true),
@@ -131,7 +125,7 @@ impl Answer {
 impl<'a, P: Port> Channel<'a, P> {
     fn open(port: &'a mut P) -> Result<Self, Error> {
         let mut channel = Self { port, number: 0, cookie: (0, 0) };
-        // Hypervisors that know no cookies refuse the flag.
+        // Hypervisors without cookies refuse the flag.
         for flags in [FLAG_COOKIE, 0] {
             let registers = channel.step(OPEN, RPCI | flags);
             if (registers.ecx >> 16) & SUCCESS != 0 {
@@ -212,7 +206,7 @@ impl<'a, P: Port> Channel<'a, P> {
         Err(Error::Checkpoint)
     }
 
-    /// Ends the channel. The hypervisor reclaims those that it refuses to end.
+    /// Closes the channel. The hypervisor reclaims channels that it refuses to close.
     fn close(mut self) {
         self.ask(CLOSE, 0);
     }
@@ -220,8 +214,8 @@ impl<'a, P: Port> Channel<'a, P> {
 
 #[cfg(test)]
 pub(crate) mod emulated {
-    //! The hypervisor's side of the protocol, as strict as it is: each step is
-    //! taken only in its place, on the right channel and with its cookie.
+    //! The hypervisor's side of the protocol, as strict as the real one. Each step is accepted only in its order, on
+    //! the right channel and with its cookie.
 
     use std::collections::BTreeMap;
 
@@ -239,14 +233,14 @@ pub(crate) mod emulated {
 
     pub struct Hypervisor {
         pub values: BTreeMap<String, Vec<u8>>,
-        /// Where this is false, guests may not set anything.
+        /// If false, guests may not set anything.
         pub writable: bool,
         pub cookies: bool,
-        /// Exchanges after which a checkpoint cuts the message off, counted from the first.
+        /// Exchanges that a checkpoint interrupts, counted from the first.
         pub checkpoints: Vec<usize>,
-        /// Exchanges that it refuses.
+        /// Exchanges that the hypervisor refuses.
         pub refusals: Vec<usize>,
-        /// Added to the size of replies: a lie.
+        /// Added to the reported size of replies.
         pub oversize: u32,
         pub wrong_kind: bool,
         pub exchanges: usize,
@@ -296,7 +290,7 @@ pub(crate) mod emulated {
                     None => b"0 No value found".to_vec(),
                 },
                 ["info-set", _, _] if !self.writable => b"0 Permission denied".to_vec(),
-                // As VMware does: an empty value is not taken.
+                // As on VMware: an empty value is not accepted.
                 ["info-set", key, value] if !value.is_empty() => {
                     self.values.insert((*key).to_owned(), value.as_bytes().to_vec());
                     b"1 ".to_vec()
@@ -317,7 +311,7 @@ pub(crate) mod emulated {
                 assert_eq!((edx >> 16, (esi, edi)), (CHANNEL, cookie), "wrong channel or cookie");
             }
             if self.checkpoints.contains(&self.exchanges) && !matches!(step, OPEN | CLOSE) {
-                // Whatever was half done is forgotten.
+                // Incomplete steps are forgotten.
                 self.state = match self.state {
                     ChannelState::Taking { .. } | ChannelState::Open => ChannelState::Open,
                     _ => ChannelState::Answering,
@@ -419,14 +413,14 @@ mod tests {
     }
 
     #[test]
-    fn hypervisors_without_cookies_are_spoken_to() {
+    fn hypervisor_without_cookies_is_supported() {
         let (mut port, expected) = hypervisor(100);
         port.cookies = false;
         assert_eq!(call(&mut port, REQUEST), Ok(expected));
     }
 
     #[test]
-    fn a_checkpoint_at_any_exchange_is_survived() {
+    fn message_survives_a_checkpoint_at_any_exchange() {
         let (mut port, expected) = hypervisor(40);
         call(&mut port, REQUEST).unwrap();
         for at in 2..port.exchanges {
@@ -438,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_checkpoints_end() {
+    fn repeated_checkpoints_are_an_error() {
         let (mut port, _) = hypervisor(40);
         port.checkpoints = (1..1000).collect();
         assert_eq!(call(&mut port, REQUEST), Err(Error::Checkpoint));
@@ -446,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_at_any_exchange_is_an_error_and_the_channel_is_closed() {
+    fn refusal_is_an_error_and_closes_the_channel() {
         let (mut port, _) = hypervisor(40);
         call(&mut port, REQUEST).unwrap();
         for at in 2..port.exchanges {
@@ -461,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_noticed() {
+    fn inconsistent_replies_are_detected() {
         let (mut port, _) = hypervisor(40);
         port.oversize = u32::MAX - 100;
         assert!(matches!(call(&mut port, REQUEST), Err(Error::ReplyTooLong(_))));

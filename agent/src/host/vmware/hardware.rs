@@ -1,21 +1,20 @@
-//! The VMware backdoor of the machine itself: the only module with unsafe
-//! code. Knows registers, nothing of messages.
+//! The VMware backdoor of the machine itself. Only this module has unsafe code. It does not depend on the message
+//! protocol.
 
 #![allow(unsafe_code)] // The backdoor is an I/O instruction, which has no safe form.
 
 use super::backdoor::{Port, Registers};
 
-/// The port of the hypervisor that this VM runs on.
+/// The port of this VM's hypervisor.
 pub struct Hardware {
-    /// Only [`Hardware::detect`] makes one: elsewhere the instruction kills the process.
+    /// Only [`Hardware::detect`] creates one: on other machines the instruction kills the process.
     _detected: (),
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Hardware {
-    /// The backdoor, if CPUID says that the hypervisor is VMware's: leaf 1 has
-    /// the hypervisor bit, leaf 0x40000000 the vendor "VMwareVMware" (VMware
-    /// knowledge base article 1009458).
+    /// The backdoor, if CPUID shows VMware as the hypervisor: leaf 1 has the hypervisor bit, leaf 0x40000000 the vendor
+    /// "VMwareVMware" (VMware knowledge base article 1009458).
     pub fn detect() -> Option<Self> {
         use std::arch::x86_64::__cpuid;
         const HYPERVISOR_PRESENT: u32 = 1 << 31;
@@ -33,10 +32,9 @@ impl Port for Hardware {
     fn exchange(&mut self, registers: Registers) -> Registers {
         let Registers { mut eax, ebx, mut ecx, mut edx, mut esi, mut edi } = registers;
         let mut b = u64::from(ebx);
-        // SAFETY: `detect` has proved that the hypervisor is VMware's, which
-        // answers this `in` at any privilege level instead of letting it fault.
-        // The instruction reads and writes the named registers only, no
-        // memory. LLVM keeps rbx to itself, so it is exchanged before and after.
+        // SAFETY: `detect` has proved that the hypervisor is VMware's, which handles this `in` at any privilege level
+        // without a fault. The instruction reads and writes only the named registers, and no memory. LLVM reserves rbx,
+        // so it is exchanged before and after.
         unsafe {
             std::arch::asm!(
                 "xchg {b:r}, rbx",
@@ -57,7 +55,7 @@ impl Port for Hardware {
 
 #[cfg(not(target_arch = "x86_64"))]
 impl Hardware {
-    /// The backdoor, which other architectures do not have in this form.
+    /// The backdoor does not exist in this form on other architectures.
     pub fn detect() -> Option<Self> {
         None
     }

@@ -1,4 +1,4 @@
-//! The VMware hypervisor as a guest speaks to it.
+//! The guest's interface to the VMware hypervisor.
 
 pub mod backdoor;
 pub mod hardware;

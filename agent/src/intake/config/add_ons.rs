@@ -1,4 +1,4 @@
-//! What the appliance brings into a cluster besides its control plane, as the properties choose it.
+//! The parts of a cluster in addition to its control plane, as chosen by the properties.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use contract::form::Draft;
 use contract::properties::{self as table, AddressRange};
 use serde::{Deserialize, Serialize};
 
-/// Which add-ons a cluster has.
+/// The add-ons of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AddOns {
     pub dns: bool,
     pub metrics: bool,
-    /// The class for volumes on data disks of workers.
+    /// The storage class for volumes on data disks of workers.
     pub local_volumes: bool,
-    /// The addresses of services of the type `LoadBalancer`; without any, nothing gives them out.
+    /// The addresses of services of the type `LoadBalancer`. Without any, these services get no address.
     pub service_addresses: Vec<AddressRange>,
 }
 
-/// Cluster DNS alone: what clusters have that are asked nothing of this.
+/// Cluster DNS alone: the add-ons of clusters without these properties.
 impl Default for AddOns {
     fn default() -> Self {
         Self { dns: true, metrics: false, local_volumes: false, service_addresses: Vec::new() }
@@ -26,7 +26,7 @@ impl Default for AddOns {
 }
 
 impl AddOns {
-    /// As the form has it; a role that does not use a property has its default here.
+    /// The add-ons of the form. A role that does not use a property has its default here.
     pub(super) fn of(draft: &Draft) -> Self {
         let none = Self::default();
         Self {
@@ -37,12 +37,12 @@ impl AddOns {
         }
     }
 
-    /// The pool of addresses as the property has it.
+    /// The pool of addresses in the property's format.
     pub fn addresses(&self) -> String {
         self.service_addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// Keys and values of the properties that give it.
+    /// Keys and values of the properties that give the add-ons.
     pub(super) fn properties(&self) -> [(&'static str, Option<String>); 4] {
         [
             (table::CLUSTER_DNS, Some(self.dns.to_string())),

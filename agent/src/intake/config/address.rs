@@ -1,4 +1,4 @@
-//! Where an interface has its address from.
+//! The source of an interface's address.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -7,15 +7,15 @@ use contract::properties::parse::addresses::DHCP;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
-/// Where an interface has its address from. What was saved before there was DHCP is the address alone.
+/// The source of an interface's address. Earlier images saved only the address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Address {
-    /// A person gave it, with the prefix length of its subnet.
+    /// A static address from the form, with the prefix length of its subnet.
     Static(Ipv4Net),
-    /// A DHCP server leases it.
+    /// A DHCP server leases the address.
     Dhcp {
-        /// What it has leased; none before the first lease. A worker that has joined keeps its address for life.
+        /// The lease. `None` before the first one. A worker that has joined keeps its address for life.
         #[serde(rename = "dhcp")]
         lease: Option<Lease>,
     },
@@ -25,13 +25,13 @@ pub enum Address {
 pub struct Lease {
     /// The address, with the prefix length of its subnet.
     pub address: Ipv4Net,
-    /// Time servers, which count where the form has none.
+    /// Time servers, which are used if the form has none.
     #[serde(default)]
     pub ntp_servers: Vec<Ipv4Addr>,
 }
 
 impl Address {
-    /// The address as far as it is known.
+    /// The address, if it is known.
     pub fn known(&self) -> Option<Ipv4Net> {
         match self {
             Self::Static(address) => Some(*address),
@@ -39,7 +39,7 @@ impl Address {
         }
     }
 
-    /// Whether a DHCP server leases it.
+    /// Whether a DHCP server leases the address.
     pub fn is_leased(&self) -> bool {
         matches!(self, Self::Dhcp { .. })
     }
@@ -51,7 +51,7 @@ impl From<Ipv4Net> for Address {
     }
 }
 
-/// As the property has it.
+/// In the property's format.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_saved_as_before_and_a_lease_beside_its_word() {
+    fn static_and_leased_addresses_are_saved_and_read() {
         let leased = Lease { address: "10.0.0.21/24".parse().unwrap(), ntp_servers: Vec::new() };
         for (address, saved) in [
             (Address::Static("10.0.0.21/24".parse().unwrap()), r#""10.0.0.21/24""#),

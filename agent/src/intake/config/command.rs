@@ -1,5 +1,4 @@
-//! `kaas-agent validate`: the same judgement as at first boot, for people and
-//! tests, on any machine.
+//! `kaas-agent validate`: the checks of the first boot, for operators and tests, on any machine.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -17,19 +16,19 @@ use serde_json::json;
 use super::{Config, ControlPlane, Worker, validate};
 use crate::intake::environment::source;
 
-/// How results are written.
+/// Output format
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// Plain text
     Text,
-    /// One JSON object.
+    /// One JSON object
     Json,
 }
 
-/// Validates an OVF environment against an image. `environment` is a file with
-/// the XML document or an ISO 9660 image with it, or `-` for `stdin`; `image`
-/// an image's `image.json`. Writes the result to `stdout` and says whether the
-/// environment is in order: the exit status is 0 or 1. Secrets are not written.
+/// Validates an OVF environment against an image. `environment` is a file with the XML document, an ISO 9660 image with
+/// it, or `-` for `stdin`. `image` is an image's `image.json`.
+///
+/// Writes the result to `stdout`, without secrets. True if the environment is valid: the exit status is 0 or 1.
 ///
 /// # Errors
 /// A file cannot be read, or the result cannot be written.
@@ -68,7 +67,7 @@ pub fn validate_command(
     Ok(valid)
 }
 
-/// The configuration without what may be a secret.
+/// The configuration without values that may be secret.
 fn redacted(mut config: Config) -> Config {
     let hidden = |url: &mut String| {
         if let (Some((scheme, _)), Some((_, host))) = (url.split_once("://"), url.rsplit_once('@')) {
@@ -95,8 +94,7 @@ fn redacted(mut config: Config) -> Config {
     config
 }
 
-/// Findings as people read them on the console: errors first, each with what to
-/// do about it and with its code. ASCII where the values are.
+/// The findings in the console's format: errors first, each with its action and code. ASCII if the values are.
 pub fn describe(findings: &Findings) -> String {
     let of = |severity| findings.iter().filter(move |finding| finding.severity == severity);
     let (errors, warnings) = (of(Severity::Error).count(), of(Severity::Warning).count());
@@ -147,12 +145,12 @@ mod tests {
     }
 
     #[test]
-    fn a_good_environment_is_in_order() {
+    fn valid_environment_is_in_order() {
         assert_eq!(run(GOOD.as_bytes(), Output::Text), (true, "The OVF environment is in order.\n".to_owned()));
     }
 
     #[test]
-    fn an_iso_image_is_read_as_well() {
+    fn iso_image_is_accepted() {
         let mut image = Vec::new();
         let packed: &[u8] = include_bytes!("../environment/fixtures/iso/joliet.iso.gz");
         GzDecoder::new(packed).read_to_end(&mut image).unwrap();
@@ -160,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_are_told_in_both_forms() {
+    fn findings_are_written_in_both_formats() {
         let bad = GOOD.replace("192.168.10.1\"", "192.168.11.1\"").replace("vxlan-port", "vxlan_port");
         let (valid, text) = run(bad.as_bytes(), Output::Text);
         assert!(!valid);
@@ -172,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_is_written() {
+    fn output_contains_no_secret() {
         let hash = "$5$saltstring$uzdVN3XcAOYKRlFzn8F5/iMpo99aMD8sXQTYY9P10Z8";
         let good =
             GOOD.replace("console-password-hash\" oe:value=\"", &format!("console-password-hash\" oe:value=\"{hash}"));
@@ -188,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_files_are_named() {
+    fn unreadable_file_is_named() {
         let error = validate_command(
             Path::new("/no/such/file"),
             Path::new("/no/such/image.json"),

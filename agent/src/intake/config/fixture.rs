@@ -1,11 +1,11 @@
-//! Configurations and an image that tests of all rooms start from.
+//! Configurations and an image for tests of all rooms.
 
 use contract::image::ImageFacts;
 use contract::role::Role;
 
 use super::{ClusterNetwork, Config, ControlPlane, JoinedCluster, LearnedCluster, Registration, Worker};
 
-/// A three-node configuration, seen from the first node.
+/// A three-node configuration of the first node.
 pub(crate) fn three_nodes() -> ControlPlane {
     let config: Config = serde_json::from_value(serde_json::json!({
         "cluster": {
@@ -40,7 +40,7 @@ pub(crate) fn three_nodes() -> ControlPlane {
     config.control_plane().unwrap().clone()
 }
 
-/// The same cluster with its first node alone.
+/// The same cluster with only its first node.
 pub(crate) fn one_node() -> ControlPlane {
     let mut config = three_nodes();
     config.cluster.control_nodes.truncate(1);
@@ -71,7 +71,7 @@ pub(crate) fn worker() -> Worker {
     }
 }
 
-/// The same worker, which has joined.
+/// The same worker, after it has joined.
 pub(crate) fn joined() -> Worker {
     let ControlPlane { cluster, .. } = three_nodes();
     let said = LearnedCluster {
@@ -88,7 +88,7 @@ pub(crate) fn joined() -> Worker {
     worker
 }
 
-/// An image with two minors.
+/// An image with two minor versions.
 pub(crate) fn image() -> ImageFacts {
     serde_json::from_value(serde_json::json!({
         "name": "kaas-control-plane", "version": "0.1.0", "build": "0123456789abcdef0123456789abcdef",

@@ -1,8 +1,7 @@
-//! The validated configuration: what later stages see of the OVF environment.
+//! The validated configuration: the part of the OVF environment that later stages use.
 //!
-//! A [`Config`] exists only when every property has been checked, alone and
-//! against the others. It is saved where it outlives a reboot, so that the OVF
-//! environment is needed once.
+//! A [`Config`] exists only if every property has been checked, alone and against the others. It is saved in storage
+//! that survives a reboot, so that the OVF environment is needed only once.
 
 mod add_ons;
 mod address;
@@ -34,35 +33,34 @@ pub use command::{Output, describe, validate_command};
 pub use validate::{Intake, validate, validate_formed};
 pub use worker::{ClusterNetwork, JoinedCluster, LearnedCluster, Registration, Worker};
 
-/// What this VM is to be: everything a person decided in the OVF property form. Each kind of node has a configuration of
-/// its own; what they have in common is asked of this one.
+/// The configuration of this VM: all properties of the OVF form. Each kind of node has its own type. This type has what
+/// they share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "saved::Saved", into = "saved::Saved")]
 pub enum Config {
     /// A node with a control plane.
     ControlPlane(ControlPlane),
-    /// A node that runs workloads alone.
+    /// A node that runs workloads only.
     Worker(Worker),
 }
 
-/// The configuration of a node with a control plane. What cannot run on another node takes it in place of [`Config`].
+/// The configuration of a node with a control plane. Code that only runs on such nodes takes it in place of [`Config`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlPlane {
-    /// Whose control plane it is: one of the roles that have one.
+    /// A role with a control plane.
     pub role: Role,
-    /// The cluster, the same on each of its control nodes.
+    /// The cluster, the same on each of its control-plane nodes.
     pub cluster: Cluster,
     pub node: Node,
-    /// The directory on a server to which snapshots of the store are copied; the address may hold a password.
+    /// The directory on a server for copies of etcd snapshots. The URL may contain a password.
     pub snapshot_target: Option<Secret>,
-    /// How often one is taken while this node leads etcd.
+    /// How often a snapshot is taken while this node leads etcd.
     pub snapshot_every: Period,
-    /// The operator's public key, to which encryption keys are sealed.
+    /// The operator's public key. Encryption keys are sealed to it.
     pub recovery_public_key: Option<String>,
-    /// The public key of whoever deployed the cluster: who proves it becomes an administrator.
+    /// The public key of the cluster's deployer. A client that proves the private key becomes an administrator.
     pub deployer_public_key: Option<String>,
-    /// How many times longer than usual the appliance waits for anything: 1 to 20.
-    /// The one knob for slow hosts.
+    /// Factor of all waiting times of the appliance, for slow hosts: 1 to 20.
     pub timeout_factor: u32,
 }
 
@@ -70,22 +68,22 @@ pub struct ControlPlane {
 pub struct Cluster {
     /// A DNS label.
     pub name: String,
-    /// One or three nodes; the first one makes the certificate authorities.
+    /// One or three nodes. The first one creates the CAs.
     pub control_nodes: Vec<ControlNode>,
-    /// Where clients reach the API. Always there with three control nodes.
+    /// The address of the API for clients. Always set with three control-plane nodes.
     pub virtual_address: Option<Ipv4Addr>,
-    /// Addresses of pods; each node gets a /24 of it.
+    /// Addresses of pods. Each node gets a /24 of it.
     pub pod_cidr: Ipv4Net,
-    /// Addresses of services; the first is the API's, the tenth is cluster DNS.
+    /// Addresses of services. The first is the API's, the tenth is cluster DNS.
     pub service_cidr: Ipv4Net,
     /// UDP port of the VXLAN pod network.
     pub vxlan_port: u16,
-    /// Kubernetes minor to form with, such as `1.36`: one that the image carries.
+    /// Kubernetes minor version to form with, such as `1.36`. The image contains it.
     pub kubernetes_minor: String,
-    /// What pods may ask for where their namespace does not say it. Images of before enforced nothing.
+    /// The Pod Security level of namespaces without one. Earlier images enforced none.
     #[serde(default = "before_pod_security")]
     pub pod_security: PodSecurity,
-    /// What the appliance brings into the cluster. Images of before brought cluster DNS alone.
+    /// The add-ons. Earlier images had cluster DNS alone.
     #[serde(default)]
     pub add_ons: AddOns,
 }
@@ -98,40 +96,41 @@ fn before_pod_security() -> PodSecurity {
 pub struct Node {
     /// Host name, a DNS label.
     pub name: String,
-    /// The network interfaces; the first is the primary one.
+    /// The network interfaces. The first is the primary one.
     pub interfaces: Vec<Interface>,
     /// Static routes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
-    /// Resolvers of the form, in order; may be empty.
+    /// Resolvers of the form, in order. May be empty.
     pub dns_servers: Vec<Ipv4Addr>,
     /// Search domains, in order.
     pub search_domains: Vec<String>,
-    /// Time servers of the form, names or addresses; may be empty. [`Node::time_servers`] has those that count.
+    /// Time servers of the form, names or addresses. May be empty. [`Node::time_servers`] has those in use.
     pub ntp_servers: Vec<String>,
-    /// Keys for `admin`'s SSH login; SSH stays off without one.
+    /// Keys for `admin`'s SSH login. SSH stays off without one.
     pub ssh_authorized_keys: Vec<String>,
-    /// A crypt(5) hash that unlocks the console; without one the console shows status only.
+    /// A crypt(5) hash that unlocks the console. Without one the console shows status only.
     pub console_password_hash: Option<String>,
-    /// Where SSH and the endpoint are reached from; from anywhere when empty. Missing in what older images saved.
+    /// Networks that SSH and the endpoint are reachable from. Any network if empty. Missing in configurations of
+    /// earlier images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admin_networks: Vec<Ipv4Net>,
-    /// Proxy for what the node itself fetches.
+    /// Proxy for downloads of the node itself.
     pub proxy: Option<Proxy>,
-    /// Further certificate authorities to trust, in PEM, one certificate each.
+    /// Additional CAs to trust, in PEM, one certificate each.
     pub extra_ca_certificates: Vec<String>,
-    /// Where container images that the appliance does not carry are pulled from.
+    /// Registry for container images that the appliance does not contain.
     pub registry_mirror: Option<String>,
 }
 
-/// A logical network interface. Which device it is, is decided at first boot.
+/// A logical network interface. The first boot assigns it to a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
     /// MAC address from the OVF environment, lower-case with colons.
     pub mac: Option<String>,
     /// The network's name from the OVF environment.
     pub network: Option<String>,
-    /// Address and prefix length. A control node's is static.
+    /// Address and prefix length. A control-plane node's is static.
     pub address: Address,
     /// Default gateway.
     pub gateway: Option<Ipv4Addr>,
@@ -144,18 +143,18 @@ pub struct Proxy {
     pub http: Option<String>,
     /// For https:// addresses.
     pub https: Option<String>,
-    /// Hosts, domains and networks that are reached directly.
+    /// Hosts, domains and networks that bypass the proxy.
     pub exclusions: Vec<String>,
 }
 
-/// What was asked for is done on workers alone.
+/// The operation is possible on workers only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this node is no worker")]
 pub struct NotAWorker;
 
-/// What was asked for is done on control nodes alone.
+/// The operation is possible on control-plane nodes only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this node is not in the list of control nodes")]
+#[error("this node is not in the list of control-plane nodes")]
 pub struct NotAControlNode;
 
 impl Config {
@@ -181,7 +180,7 @@ impl Config {
         }
     }
 
-    /// The Kubernetes minor of this node, such as `1.36`; none of a worker that has not joined.
+    /// The Kubernetes minor version of this node, such as `1.36`. `None` for a worker that has not joined.
     pub fn kubernetes_minor(&self) -> Option<&str> {
         match self {
             Self::ControlPlane(config) => Some(&config.cluster.kubernetes_minor),
@@ -189,7 +188,7 @@ impl Config {
         }
     }
 
-    /// The control nodes that this node is told of.
+    /// The control-plane nodes in this node's configuration.
     pub fn control_nodes(&self) -> &[ControlNode] {
         match self {
             Self::ControlPlane(config) => &config.cluster.control_nodes,
@@ -197,7 +196,7 @@ impl Config {
         }
     }
 
-    /// The virtual IP that this node takes its turn at.
+    /// The virtual IP that this node may hold.
     pub fn virtual_address(&self) -> Option<Ipv4Addr> {
         match self {
             Self::ControlPlane(config) => config.cluster.virtual_address,
@@ -205,7 +204,7 @@ impl Config {
         }
     }
 
-    /// The cluster's networks; none on a worker that has not joined.
+    /// The cluster's networks. `None` for a worker that has not joined.
     pub fn network(&self) -> Option<ClusterNetwork> {
         match self {
             Self::ControlPlane(config) => Some(config.cluster.network()),
@@ -213,7 +212,7 @@ impl Config {
         }
     }
 
-    /// Where this node asks the Kubernetes API: a control node asks its own.
+    /// The address of the Kubernetes API for this node. A control-plane node uses its own.
     pub fn api_address(&self) -> Ipv4Addr {
         match self {
             Self::ControlPlane(config) => config.address(),
@@ -221,7 +220,7 @@ impl Config {
         }
     }
 
-    /// How many times longer than usual the appliance waits for anything: 1 to 20.
+    /// Factor of all waiting times of the appliance: 1 to 20.
     pub fn timeout_factor(&self) -> u32 {
         match self {
             Self::ControlPlane(config) => config.timeout_factor,
@@ -232,7 +231,7 @@ impl Config {
     /// The configuration of a node with a control plane.
     ///
     /// # Errors
-    /// The node has none.
+    /// The node has no control plane.
     pub fn control_plane(&self) -> Result<&ControlPlane, NotAControlNode> {
         match self {
             Self::ControlPlane(config) => Ok(config),
@@ -243,7 +242,7 @@ impl Config {
     /// The configuration of a worker.
     ///
     /// # Errors
-    /// The node is none.
+    /// The node is no worker.
     pub fn worker(&self) -> Result<&Worker, NotAWorker> {
         match self {
             Self::ControlPlane(_) => Err(NotAWorker),
@@ -251,7 +250,7 @@ impl Config {
         }
     }
 
-    /// This configuration with what the cluster and the DHCP server have said to the one before: no form gives it.
+    /// This configuration with the settings that `before` has from its cluster and DHCP server. No form contains them.
     pub fn after(mut self, before: &Self) -> Self {
         if let (Self::Worker(now), Self::Worker(before)) = (&mut self, before) {
             now.cluster.learned.clone_from(&before.cluster.learned);
@@ -263,15 +262,15 @@ impl Config {
         self
     }
 
-    /// The other control nodes that this node is told of, in list order.
+    /// The other control-plane nodes in this node's configuration, in list order.
     pub fn peers(&self) -> impl Iterator<Item = &ControlNode> {
         self.control_nodes().iter().filter(|node| node.name != self.node().name)
     }
 
-    /// Whether an image makes nodes of this one's role.
+    /// Whether an image supports this node's role.
     ///
     /// # Errors
-    /// The finding that says which role it makes instead.
+    /// A finding with the image's roles.
     pub fn fits(&self, image: &ImageFacts) -> Result<(), Finding> {
         if image.roles.contains(self.role()) {
             return Ok(());
@@ -285,15 +284,15 @@ impl Config {
             },
             match self.role().has_data_disk() {
                 true => "Attach the disk to a VM of the right image, and give this VM its own data disk",
-                false => "Deploy the VM anew",
+                false => "Deploy the VM again",
             },
         ))
     }
 
-    /// Whether another configuration is of this one's role, which stays once it is on a data disk.
+    /// Whether another configuration has this one's role. The role is fixed once it is on a data disk.
     ///
     /// # Errors
-    /// The finding that says which role was asked for.
+    /// A finding with the requested role.
     pub fn has_role_of(&self, asked: &Self) -> Result<(), Finding> {
         if asked.role() == self.role() {
             return Ok(());
@@ -309,12 +308,12 @@ impl Config {
         Err(codes::ROLE_OTHER.finding(table::ROLE, seen, action))
     }
 
-    /// This node's address on the primary network; none before a DHCP server has leased one.
+    /// This node's address on the primary network. `None` before a DHCP server has leased one.
     pub fn address(&self) -> Option<Ipv4Addr> {
         self.node().address()
     }
 
-    /// A usual waiting time, made longer for slow hosts.
+    /// A usual waiting time, times the timeout factor.
     pub fn timeout(&self, usual: Duration) -> Duration {
         usual * self.timeout_factor()
     }
@@ -323,36 +322,36 @@ impl Config {
 impl ControlPlane {
     /// This node's address on the primary network.
     pub fn address(&self) -> Ipv4Addr {
-        // No configuration is made, from a form or from what was saved, in which it is not.
+        // Validation and loading both reject a control-plane node without a static address.
         self.node.address().expect("a control node's address is static")
     }
 
-    /// A usual waiting time, made longer for slow hosts.
+    /// A usual waiting time, times the timeout factor.
     pub fn timeout(&self, usual: Duration) -> Duration {
         usual * self.timeout_factor
     }
 
-    /// This node's entry in the list of control nodes.
+    /// This node's entry in the list of control-plane nodes.
     ///
     /// # Errors
-    /// It is not in there.
+    /// The list does not contain it.
     pub fn control_node(&self) -> Result<&ControlNode, NotAControlNode> {
         self.cluster.control_nodes.iter().find(|node| node.name == self.node.name).ok_or(NotAControlNode)
     }
 
-    /// Whether this node makes the certificate authorities.
+    /// Whether this node creates the CAs.
     pub fn is_first(&self) -> bool {
         self.cluster.control_nodes.first().is_some_and(|node| node.name == self.node.name)
     }
 
-    /// The other control nodes, in list order.
+    /// The other control-plane nodes, in list order.
     pub fn peers(&self) -> impl Iterator<Item = &ControlNode> {
         self.cluster.control_nodes.iter().filter(|node| node.name != self.node.name)
     }
 }
 
 impl Node {
-    /// The address on the primary network; none before a DHCP server has leased one.
+    /// The address on the primary network. `None` before a DHCP server has leased one.
     pub fn address(&self) -> Option<Ipv4Addr> {
         self.interfaces[0].address.known().map(|address| address.addr())
     }
@@ -369,7 +368,7 @@ impl Node {
         }
     }
 
-    /// Names or addresses of the time servers: those of the form, or else those of the lease.
+    /// Names or addresses of the time servers: those of the form, or otherwise those of the lease.
     pub fn time_servers(&self) -> Vec<String> {
         let leased = || self.lease().iter().flat_map(|lease| &lease.ntp_servers).map(ToString::to_string).collect();
         if self.ntp_servers.is_empty() { leased() } else { self.ntp_servers.clone() }
@@ -377,7 +376,7 @@ impl Node {
 }
 
 impl Cluster {
-    /// Where clients reach the API: the virtual IP, or the only node's own.
+    /// The address of the API for clients: the virtual IP, or the only node's own.
     pub fn api_address(&self) -> Ipv4Addr {
         self.virtual_address.unwrap_or(self.control_nodes[0].address)
     }

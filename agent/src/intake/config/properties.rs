@@ -1,5 +1,4 @@
-//! A configuration as the properties that give it: for filling in forms of
-//! further nodes, and for the lab.
+//! A configuration as the properties that give it, for forms of further nodes and for the lab.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +8,12 @@ use contract::secret::Secret;
 
 use super::{Config, ControlPlane, Node, Worker};
 
-/// A key, and its value if there is one.
+/// A key with its optional value.
 type Row = (&'static str, Option<String>);
 
 impl Config {
-    /// Keys and values of the OVF properties that give this configuration; those
-    /// that are not set are left out. The one-time secret of the role goes in when given.
-    /// Network adapters are not properties.
+    /// Keys and values of the OVF properties that give this configuration, without those that are not set. Includes the
+    /// role's one-time secret, if given. Network adapters are no properties.
     pub fn properties(&self, secret: Option<&Secret>) -> Vec<(&'static str, String)> {
         let secret = secret.map(|secret| secret.expose().to_owned());
         let mut all = of_node(self.role(), self.node());
@@ -31,8 +29,8 @@ impl Config {
     }
 }
 
-/// What all members of a cluster agree on: a replacement is let in with the same values alone. The members' other properties
-/// may differ, or are a node's own.
+/// Properties that must be equal on all members of a cluster. A replacement is admitted only with the same values.
+/// Other properties may differ.
 const AGREED: [&str; 12] = [
     table::CLUSTER_NAME,
     table::CONTROL_NODES,
@@ -49,8 +47,8 @@ const AGREED: [&str; 12] = [
 ];
 
 impl ControlPlane {
-    /// What it agrees on with the other members, as properties. What is not set has an empty text: a form may have another
-    /// value from before.
+    /// The properties that must be equal on all members. An unset one has an empty value, because a form may still have
+    /// a former value.
     pub fn agreed(&self) -> BTreeMap<String, String> {
         let used = |key: &&str| table::find(key).is_some_and(|property| property.need(self.role).is_some());
         let mut agreed: BTreeMap<String, String> =

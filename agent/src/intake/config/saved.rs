@@ -1,5 +1,5 @@
-//! How a [`Config`] is saved. Agents of before read the same form: it has the fields of all roles side by side, and what
-//! only some of them have may be missing.
+//! The saved format of a [`Config`]. Earlier agents read it too. It contains the fields of all roles, and those of
+//! other roles may be missing.
 
 use contract::properties::Period;
 use contract::role::Role;
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cluster, Config, ControlPlane, JoinedCluster, Node, Registration, Worker};
 
-/// A configuration as it is written.
+/// A saved configuration.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Saved {
-    /// Before there were roles, none was saved.
+    /// The role is missing in configurations of earlier images.
     #[serde(default = "before_roles")]
     role: Role,
-    /// Of a node with a control plane.
+    /// Only of a node with a control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cluster: Option<Cluster>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,33 +25,33 @@ pub(super) struct Saved {
     timeout_factor: u32,
 }
 
-/// The node, with what stands there since it was written of each node.
+/// The node, with fields that the format has in it for all nodes.
 #[derive(Serialize, Deserialize)]
 struct SavedNode {
     #[serde(flatten)]
     node: Node,
-    /// Missing in what older images saved.
+    /// Missing in configurations of earlier images.
     #[serde(default)]
     snapshot_target: Option<Secret>,
-    /// Missing in what older images saved.
+    /// Missing in configurations of earlier images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     snapshot_every: Option<Period>,
-    /// Missing in what older images saved.
+    /// Missing in configurations of earlier images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     recovery_public_key: Option<String>,
-    /// Missing in what older images saved.
+    /// Missing in configurations of earlier images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deployer_public_key: Option<String>,
 }
 
-/// How often images took a snapshot that had no property for it.
+/// The snapshot interval of images without a property for it.
 const BEFORE_SNAPSHOT_EVERY: Period = Period::hours(6);
 
 fn before_roles() -> Role {
     Role::ControlPlane
 }
 
-/// A part that nodes of the role have is not there.
+/// A field that the role requires is missing.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is missing")]
 pub(super) struct Missing(&'static str);

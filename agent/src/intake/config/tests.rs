@@ -1,4 +1,4 @@
-//! One environment that is in order, and one mutation a test.
+//! A valid environment, and one change a test.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000)
 }
 
-/// The passing environment: the second of three nodes, every property given.
+/// The valid environment: the second of three nodes, with all properties.
 fn fixture() -> Vec<(&'static str, String)> {
     let rows: Vec<(&str, &str)> = vec![
         ("node-name", "cp2"),
@@ -91,7 +91,7 @@ fn document<K: AsRef<str>, V: AsRef<str>>(properties: &[(K, V)]) -> Document {
     Document::parse(text.as_bytes()).unwrap()
 }
 
-/// The fixture with some values replaced, none for "not given".
+/// The fixture with some values replaced. `None` removes one.
 fn changed(changes: &[(&str, Option<&str>)]) -> Result<Intake, Findings> {
     let mut properties = fixture();
     for (key, value) in changes {
@@ -102,7 +102,7 @@ fn changed(changes: &[(&str, Option<&str>)]) -> Result<Intake, Findings> {
     validate(&document(&properties), &image(), now())
 }
 
-/// The codes of the findings, sorted; no value of a secret may be in any of them.
+/// The codes of the findings, sorted. No finding may contain a secret.
 fn codes(findings: &Findings) -> Vec<&str> {
     assert!(!findings.to_string().contains(SECRET));
     let mut codes: Vec<&str> = findings.iter().map(|finding| finding.code.as_str()).collect();
@@ -139,7 +139,7 @@ fn the_fixture_is_in_order() {
 }
 
 #[test]
-fn only_four_properties_and_a_way_in_must_be_given() {
+fn four_properties_and_an_access_are_sufficient() {
     let given = |key: &str| ["node-name", "address", "control-nodes", "deployment-secret"].contains(&key);
     let mut properties = fixture();
     properties.retain(|(key, _)| given(key) || *key == "console-password-hash");
@@ -157,7 +157,7 @@ fn only_four_properties_and_a_way_in_must_be_given() {
 }
 
 #[test]
-fn the_last_way_in_is_not_taken_away_from_a_node_of_a_cluster() {
+fn last_access_to_a_member_cannot_be_removed() {
     let mut properties = fixture();
     properties.retain(|(key, _)| *key != "deployment-secret");
     assert!(validate_formed(&document(&properties), &image(), now()).is_ok());
@@ -168,7 +168,7 @@ fn the_last_way_in_is_not_taken_away_from_a_node_of_a_cluster() {
 }
 
 #[test]
-fn a_tenant_cluster_needs_a_name_and_a_virtual_address_even_with_one_control_node() {
+fn tenant_cluster_requires_a_name_and_virtual_ip() {
     let image = ImageFacts { roles: Role::TenantControlPlane.into(), ..image() };
     let mut properties = fixture();
     properties.iter_mut().find(|(key, _)| *key == "control-nodes").unwrap().1 = "cp2=192.168.10.12".into();
@@ -183,7 +183,7 @@ fn a_tenant_cluster_needs_a_name_and_a_virtual_address_even_with_one_control_nod
     );
 }
 
-/// What becomes of a tenant's form that has these lines besides.
+/// The result for a tenant's form with these additional lines.
 fn of_a_tenant(lines: &[(&'static str, &str)]) -> Result<Intake, Findings> {
     let image = ImageFacts { roles: Role::TenantControlPlane.into(), ..image() };
     let mut properties = fixture();
@@ -192,7 +192,7 @@ fn of_a_tenant(lines: &[(&'static str, &str)]) -> Result<Intake, Findings> {
 }
 
 #[test]
-fn a_tenant_has_its_add_ons_unless_they_are_left_out_and_a_control_cluster_has_dns_alone() {
+fn tenant_has_all_add_ons_by_default() {
     let add_ons = |intake: Intake| {
         let config = intake.config;
         let form: Vec<_> = config.properties(None);
@@ -217,7 +217,7 @@ fn a_tenant_has_its_add_ons_unless_they_are_left_out_and_a_control_cluster_has_d
     assert_eq!(add_ons(changed(&[]).unwrap()), AddOns::default());
     let intake = changed(&[("service-vips", Some("192.168.10.200")), ("cluster-metrics", Some("false"))]).unwrap();
     assert_eq!(codes(&intake.warnings), ["property.not-used"; 2]);
-    // What an earlier image has formed has what that brought, also in a tenant.
+    // A cluster that an earlier image has formed keeps that image's add-ons, also in a tenant.
     let mut saved = serde_json::to_value(of_a_tenant(&[]).unwrap().config).unwrap();
     saved["cluster"].as_object_mut().unwrap().remove("add_ons").unwrap();
     let config: Config = serde_json::from_value(saved).unwrap();
@@ -229,7 +229,7 @@ fn image_of(config: &Config) -> ImageFacts {
 }
 
 #[test]
-fn virtual_addresses_of_services_are_nobody_elses() {
+fn service_addresses_may_not_be_in_use() {
     for (pool, code) in [
         ("192.168.10.12", "address.duplicate"),
         ("192.168.10.13-192.168.10.20", "address.duplicate"),
@@ -252,7 +252,7 @@ fn virtual_addresses_of_services_are_nobody_elses() {
 }
 
 #[test]
-fn the_form_chooses_among_the_images_roles_and_no_other() {
+fn form_accepts_only_the_images_roles() {
     let given = |roles: Vec<Role>, role: Option<&'static str>| {
         let image = ImageFacts { roles: Roles::new(roles).unwrap(), ..image() };
         let mut properties = fixture();
@@ -271,14 +271,14 @@ fn the_form_chooses_among_the_images_roles_and_no_other() {
 }
 
 #[test]
-fn a_configuration_from_before_there_were_roles_is_that_of_a_control_cluster() {
+fn configuration_without_role_is_of_control_cluster() {
     let mut saved = serde_json::to_value(changed(&[]).unwrap().config).unwrap();
     saved.as_object_mut().unwrap().remove("role").unwrap();
     assert_eq!(serde_json::from_value::<Config>(saved).unwrap().role(), Role::ControlPlane);
 }
 
 #[test]
-fn all_findings_come_at_once() {
+fn all_findings_are_reported_together() {
     let findings = changed(&[
         ("node-name", None),
         ("address", Some("192.168.10.0/24")),
@@ -309,7 +309,7 @@ fn all_findings_come_at_once() {
 }
 
 #[test]
-fn an_empty_form_names_what_is_missing() {
+fn empty_form_reports_all_missing_properties() {
     let empty: Vec<(&str, &str)> = properties::table().iter().map(|property| (property.key, "")).collect();
     let findings = validate(&document(&empty), &image(), now()).unwrap_err();
     let expected = [["access.none"].as_slice(), &["property.missing"; 4]].concat();
@@ -319,7 +319,7 @@ fn an_empty_form_names_what_is_missing() {
 }
 
 #[test]
-fn an_image_without_kubernetes_is_a_finding() {
+fn image_without_kubernetes_is_a_finding() {
     let mut image = image();
     image.kubernetes.clear();
     let mut properties = fixture();
@@ -328,7 +328,7 @@ fn an_image_without_kubernetes_is_a_finding() {
     assert_eq!(codes(&findings), ["kubernetes-version.not-in-image"]);
 }
 
-/// Wherever an address can stand, an IPv6 one is refused in the same words.
+/// An IPv6 address is refused with the same words in every property that accepts addresses.
 #[test]
 fn ipv6_is_refused_everywhere() {
     for (key, value) in [
@@ -381,7 +381,7 @@ rejects! {
     gateway_is_elsewhere: ["gateway" = "192.168.11.1"] => ["gateway.off-subnet"];
     gateway_is_the_broadcast: ["gateway" = "192.168.10.255"] => ["address.subnet-reserved"];
     gateway_is_this_node: ["gateway" = "192.168.10.12"] => ["address.duplicate"];
-    gateway_is_the_virtual_address: ["gateway" = "192.168.10.10"] => ["address.duplicate"];
+    gateway_is_the_virtual_ip: ["gateway" = "192.168.10.10"] => ["address.duplicate"];
     gateway_is_no_address: ["gateway" = "router"] => ["property.malformed"];
     data_address_has_no_prefix: ["data-address" = "10.20.0.12"] => ["property.malformed"];
     data_address_is_ipv6: ["data-address" = "2001:db8:1::12/64"] => ["property.ipv6"];
@@ -393,7 +393,7 @@ rejects! {
     route_gateway_needs_the_data_network: ["data-address" = None] => ["routes.gateway"];
     route_gateway_is_this_node: ["routes" = "10.30.0.0/16 via 10.20.0.12"] => ["routes.gateway"];
     route_gateway_is_the_broadcast: ["routes" = "10.30.0.0/16 via 10.20.0.255"] => ["routes.gateway"];
-    route_is_there_twice: ["routes" = "10.30.0.0/16 via 10.20.0.1,10.30.0.0/16 via 10.20.0.2"] => ["routes.duplicate"];
+    route_is_given_twice: ["routes" = "10.30.0.0/16 via 10.20.0.1,10.30.0.0/16 via 10.20.0.2"] => ["routes.duplicate"];
     route_covers_the_pods: ["routes" = "10.240.0.0/12 via 10.20.0.1"] => ["range.overlap"];
     route_is_in_the_services: ["routes" = "10.96.3.0/24 via 10.20.0.1"] => ["range.overlap"];
     dns_server_is_a_name: ["dns-servers" = "dns.example.com"] => ["property.malformed"];
@@ -418,16 +418,16 @@ rejects! {
         "control-nodes.off-subnet"];
     control_node_is_the_broadcast: ["control-nodes" = "cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.255"] => [
         "address.subnet-reserved"];
-    virtual_address_is_missing: ["api-vip" = None] => ["api-vip.missing"];
-    virtual_address_is_elsewhere: ["api-vip" = "192.168.11.10"] => ["api-vip.off-subnet"];
-    virtual_address_is_a_node: ["api-vip" = "192.168.10.13"] => ["address.duplicate"];
-    virtual_address_is_the_network: ["api-vip" = "192.168.10.0"] => ["address.subnet-reserved"];
-    virtual_address_is_malformed: ["api-vip" = "192.168.10"] => ["property.malformed"];
+    virtual_ip_is_missing: ["api-vip" = None] => ["api-vip.missing"];
+    virtual_ip_is_elsewhere: ["api-vip" = "192.168.11.10"] => ["api-vip.off-subnet"];
+    virtual_ip_is_a_node: ["api-vip" = "192.168.10.13"] => ["address.duplicate"];
+    virtual_ip_is_the_network: ["api-vip" = "192.168.10.0"] => ["address.subnet-reserved"];
+    virtual_ip_is_malformed: ["api-vip" = "192.168.10"] => ["property.malformed"];
     secret_is_missing: ["deployment-secret" = None] => ["property.missing"];
     secret_is_short: ["deployment-secret" = "hunter2"] => ["deployment-secret.weak"];
     secret_is_words: ["deployment-secret" = "correct horse battery staple"] => ["deployment-secret.weak"];
     secret_is_regular: ["deployment-secret" = "0123456789abcdef0123456789abcdef"] => ["deployment-secret.weak"];
-    secret_has_line_ends: ["deployment-secret" = "9f86d081884c7d659a2feaa0c55ad015\n"] => ["deployment-secret.invalid"];
+    secret_has_line_breaks: ["deployment-secret" = "9f86d081884c7d659a2feaa0c55ad015\n"] => ["deployment-secret.invalid"];
     kubernetes_is_not_in_the_image: ["kubernetes-version" = "1.34"] => ["kubernetes-version.not-in-image"];
     kubernetes_has_a_patch_level: ["kubernetes-version" = "1.36.3"] => ["property.malformed"];
     pod_range_is_too_small: ["pod-cidr" = "10.244.0.0/23"] => ["range.size"];
@@ -452,7 +452,7 @@ rejects! {
     proxy_has_no_scheme: ["http-proxy" = "proxy.example.com:3128"] => ["url.malformed"];
     proxy_is_ipv6: ["http-proxy" = "http://[2001:db8::1]:3128"] => ["property.ipv6"];
     exclusion_is_ipv6: ["no-proxy" = "fd00::/8"] => ["property.ipv6"];
-    certificate_is_no_authority: ["extra-ca-certificates" = include_str!("fixtures/server.pem")] => ["certificate.not-ca"];
+    certificate_is_no_ca: ["extra-ca-certificates" = include_str!("fixtures/server.pem")] => ["certificate.not-ca"];
     certificate_is_text: ["extra-ca-certificates" = "see ticket"] => ["certificate.malformed"];
     registry_has_a_password: ["registry-mirror" = "https://user:hunter2@registry.example.com"] => ["url.malformed"];
     snapshots_are_too_frequent: ["snapshot-every" = "14m"] => ["property.out-of-range"];
@@ -466,7 +466,7 @@ rejects! {
 }
 
 warns! {
-    one_node_needs_no_virtual_address: ["control-nodes" = "cp2=192.168.10.12", "api-vip" = None] => [];
+    one_node_needs_no_virtual_ip: ["control-nodes" = "cp2=192.168.10.12", "api-vip" = None] => [];
     one_node_may_have_one: ["control-nodes" = "cp2=192.168.10.12"] => [];
     pods_for_one_node_fit_a_24: ["control-nodes" = "cp2=192.168.10.12", "pod-cidr" = "10.244.0.0/24"] => [];
     secret_ends_in_a_space: ["deployment-secret" = "9f86d081884c7d659a2feaa0c55ad015 "] => ["deployment-secret.whitespace"];
@@ -492,7 +492,7 @@ fn unknown_and_repeated_properties_are_named() {
 }
 
 #[test]
-fn every_finding_has_a_documented_code_and_its_severity() {
+fn every_finding_has_a_documented_code() {
     let texts = ["", "x", "hunter2", "::1", "10.0.0.0/8", "0", "http://", "$1$a$b", "a=b,c=10.0.0.1", "ssh-rsa AAAA"];
     for property in properties::table() {
         for text in texts {
@@ -511,7 +511,7 @@ fn every_finding_has_a_documented_code_and_its_severity() {
 
 const HASH: &str = "$2b$05$abcdefghijklmnopqrstuuMceFj4VbmHOj8C7PetMxzZkwre/z.Ri";
 
-/// Configurations that are in order, with their secrets.
+/// Valid configurations with their secrets.
 fn configurations() -> impl Strategy<Value = (Config, Secret)> {
     let label = "[a-z]([a-z0-9-]{0,10}[a-z0-9])?";
     let host =
@@ -619,14 +619,14 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
 }
 
 #[test]
-fn a_snapshot_target_without_tls_is_taken_with_a_warning() {
+fn snapshot_target_without_tls_is_a_warning() {
     let intake = changed(&[("snapshot-target", Some("http://backup.example.com/"))]).unwrap();
     assert_eq!(codes(&intake.warnings), ["snapshot-target.clear-text"]);
 }
 
-/// Nobody who has changed nothing gets another pace with another image, nor by changing something else.
+/// An upgrade or another change must not change the snapshot interval.
 #[test]
-fn a_configuration_from_before_there_was_a_pace_of_snapshots_keeps_that_of_the_images_of_then() {
+fn configuration_without_snapshot_interval_keeps_six_hours() {
     let config = changed(&[("snapshot-every", None)]).unwrap().config;
     let mut saved = serde_json::to_value(&config).unwrap();
     saved["node"].as_object_mut().unwrap().remove("snapshot_every").unwrap();
@@ -638,12 +638,12 @@ fn a_configuration_from_before_there_was_a_pace_of_snapshots_keeps_that_of_the_i
 }
 
 #[test]
-fn a_configuration_from_before_there_was_pod_security_enforces_nothing_and_stays_so() {
+fn configuration_without_pod_security_stays_privileged() {
     let mut saved = serde_json::to_value(Config::ControlPlane(super::super::fixture::three_nodes())).unwrap();
     saved["cluster"].as_object_mut().unwrap().remove("pod_security").unwrap();
     let config: Config = serde_json::from_value(saved).unwrap();
     assert_eq!(config.control_plane().unwrap().cluster.pod_security, PodSecurity::Privileged);
-    // A property that is changed later does not set this one to the form's default.
+    // A later change of another property does not set this one to the form's default.
     assert!(config.properties(None).contains(&("pod-security", "privileged".to_owned())));
     assert_eq!(
         changed(&[("pod-security", None)]).unwrap().config.control_plane().unwrap().cluster.pod_security,
@@ -652,7 +652,7 @@ fn a_configuration_from_before_there_was_pod_security_enforces_nothing_and_stays
     assert_eq!(codes(&changed(&[("pod-security", Some("none"))]).unwrap_err()), ["property.malformed"]);
 }
 
-/// Texts that come close to values: pieces of them in any order, and anything else.
+/// Texts similar to values: pieces of them in any order, and other text.
 fn any_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("10.0.0.1".to_owned()),
@@ -673,7 +673,7 @@ fn any_text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_valid_comes_back_as_it_was((config, secret) in configurations()) {
+    fn valid_configuration_survives_a_round_trip((config, secret) in configurations()) {
         let properties = config.properties(Some(&secret));
         let intake = validate(&document(&properties), &image(), now()).map_err(|findings| TestCaseError::fail(findings.to_string()))?;
         prop_assert_eq!(&intake.config, &config);
@@ -691,7 +691,7 @@ proptest! {
     }
 
     #[test]
-    fn any_properties_give_findings_and_what_they_find_is_documented(
+    fn any_properties_give_only_documented_findings(
         given in prop::collection::vec((0..properties::table().len(), any_text()), 0..12),
         others in prop::collection::vec(("[a-z.-]{0,12}", any_text()), 0..4),
     ) {
@@ -712,8 +712,8 @@ proptest! {
     }
 }
 
-/// Whatever is in guestinfo or on a CD-ROM: a configuration or findings come of it, all of them documented, and a
-/// document that was scrubbed needs no second time.
+/// Arbitrary content of guestinfo or a CD-ROM gives a configuration or documented findings. A scrubbed document needs
+/// no further scrubbing.
 #[test]
 fn fuzz_of_ovf_environments() {
     use crate::fuzz::{Example, fuzz};
@@ -755,7 +755,7 @@ fn fuzz_of_ovf_environments() {
     });
 }
 
-/// What a worker is given, with the defaults that the form of an image with several roles comes with.
+/// A worker's properties, with the defaults in the form of an image with several roles.
 fn of_a_worker() -> Vec<(&'static str, String)> {
     let rows: [(&str, &str); 13] = [
         ("role", "worker"),
@@ -780,7 +780,7 @@ fn tenant() -> ImageFacts {
 }
 
 #[test]
-fn a_worker_is_told_little_and_its_configuration_is_saved_without_the_token() {
+fn workers_configuration_is_saved_without_token() {
     let Intake { config, secret, warnings } = validate(&document(&of_a_worker()), &tenant(), now()).unwrap();
     assert!(
         warnings.is_empty(),
@@ -800,7 +800,7 @@ fn a_worker_is_told_little_and_its_configuration_is_saved_without_the_token() {
 }
 
 #[test]
-fn a_worker_that_lacks_token_or_authority_is_refused_and_one_that_has_joined_needs_no_token() {
+fn only_a_joined_worker_needs_no_token() {
     let without = |key: &str| {
         let rest: Vec<_> = of_a_worker().into_iter().filter(|(name, _)| *name != key).collect();
         document(&rest)
@@ -822,7 +822,7 @@ fn a_worker_that_lacks_token_or_authority_is_refused_and_one_that_has_joined_nee
 }
 
 #[test]
-fn a_workers_address_may_come_by_dhcp_and_a_control_nodes_may_not() {
+fn dhcp_is_for_workers_only() {
     let with_dhcp = |rows: Vec<(&'static str, String)>| -> Vec<(&'static str, String)> {
         let of = |(key, value)| (key, if key == "address" { "DHCP".to_owned() } else { value });
         rows.into_iter().filter(|(key, _)| *key != "gateway").map(of).collect()
@@ -834,7 +834,7 @@ fn a_workers_address_may_come_by_dhcp_and_a_control_nodes_may_not() {
     assert_eq!(serde_json::from_value::<Config>(saved).unwrap(), config);
     let form = config.properties(Some(&secret));
     assert!(form.contains(&("address", "dhcp".to_owned())), "{form:?}");
-    // What the server has said is in no form, and stays when another property changes.
+    // No form contains the server's settings. They stay when another property changes.
     let mut learned = config.clone();
     let Config::Worker(worker) = &mut learned else { panic!() };
     let lease = Lease { address: "192.168.20.77/24".parse().unwrap(), ntp_servers: vec![[192, 168, 20, 1].into()] };
@@ -859,7 +859,7 @@ fn a_workers_address_may_come_by_dhcp_and_a_control_nodes_may_not() {
 }
 
 #[test]
-fn a_control_node_without_a_static_address_is_not_read() {
+fn control_plane_node_requires_a_static_address() {
     let mut saved = serde_json::to_value(Config::ControlPlane(configurations::one_node())).unwrap();
     saved["node"]["interfaces"][0]["address"] = serde_json::json!({"dhcp": null});
     let error = serde_json::from_value::<Config>(saved).unwrap_err().to_string();

@@ -1,6 +1,5 @@
-//! From an OVF environment to a [`Config`]: every property is read, then all
-//! are checked against each other, and all findings are reported together.
-//! Nothing is looked up and nothing is changed.
+//! Validates an OVF environment as a [`Config`]. All properties are parsed, then checked against each other, and all
+//! findings are reported together. It has no side effects and does no lookups.
 
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
@@ -20,18 +19,18 @@ use crate::intake::environment::document::Adapter;
 #[derive(Debug)]
 pub struct Intake {
     pub config: Config,
-    /// The role's one-time secret: the deployment secret until the cluster has formed, the join token until a worker has
-    /// joined.
+    /// The role's one-time secret: the deployment secret until the cluster has formed, the join token until a worker
+    /// has joined.
     pub secret: Secret,
-    /// What is worth knowing, but stops nothing.
+    /// Findings that are no errors.
     pub warnings: Findings,
 }
 
-/// Validates an environment for a VM of this image. `now` judges certificates,
-/// with warnings only, since the clock may be wrong.
+/// Validates an environment for a VM of this image. Certificates are checked against `now` with warnings only, because
+/// the clock may be wrong.
 ///
 /// # Errors
-/// All findings, when one of them is an error.
+/// All findings, if one of them is an error.
 pub fn validate(document: &Document, image: &ImageFacts, now: SystemTime) -> Result<Intake, Findings> {
     let (config, secret, warnings) = judge(document, image, now, SecretNeed::Needed)?;
     match secret {
@@ -40,8 +39,8 @@ pub fn validate(document: &Document, image: &ImageFacts, now: SystemTime) -> Res
     }
 }
 
-/// Validates like [`validate`] for a node that belongs to its cluster: the
-/// one-time secret was erased and is not asked for. One that is given is given back.
+/// As [`validate`], for a node that belongs to its cluster. The one-time secret was erased and is not required. A given
+/// one is returned.
 pub fn validate_formed(
     document: &Document,
     image: &ImageFacts,
@@ -65,12 +64,12 @@ fn judge(
     }
     match finish(draft, document.adapters(), image) {
         Some((config, secret)) => Ok((config, secret, findings)),
-        // Every value that `finish` needs is either there or has a finding of its own.
+        // Each value that `finish` requires exists or has its own finding.
         None => unreachable!("a required property is missing without a finding"),
     }
 }
 
-/// The configuration from values that have passed all checks.
+/// The configuration from valid values.
 fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Config, Option<Secret>)> {
     let add_ons = AddOns::of(&draft);
     // The first adapter is the cluster's, the second the data network's.

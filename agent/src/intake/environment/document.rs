@@ -1,5 +1,4 @@
-//! The OVF environment document (DSP0243 1.1.0, section 11 and annex; the
-//! Ethernet adapters are VMware's addition).
+//! The OVF environment document (DSP0243 1.1.0, section 11 and annex). The Ethernet adapters are VMware's addition.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,33 +15,32 @@ use crate::host::hex;
 /// Largest document, in bytes. Real ones have a few kilobytes.
 pub const LARGEST: usize = 1 << 20;
 
-/// Most XML nodes: keeps a document of tiny elements from taking much memory.
+/// Most XML nodes. It limits the memory for a document of tiny elements.
 const MOST_NODES: u32 = 10_000;
 
-/// Most attributes of one element: the XML reader compares each with each.
+/// Most attributes of one element, because the XML reader compares each with each.
 const MOST_ATTRIBUTES: usize = 500;
 
-/// The comment that scrubbing leaves behind the document, which tells what is left
-/// of one that was read from one whose secrets were never filled in.
+/// The comment that scrubbing adds. It distinguishes a scrubbed document from one whose secrets were never set.
 const SCRUBBED: &str = " The OVF environment was read and its secrets were removed. ";
 
-/// What messages call the document.
+/// The document's name in messages.
 const SUBJECT: &str = "OVF environment";
 
 const OVF: &str = "http://schemas.dmtf.org/ovf/environment/1";
 const VMWARE: &str = "http://www.vmware.com/schema/ovfenv";
 
-/// An OVF environment, well-formed but not judged. `Debug` shows no values.
+/// A well-formed OVF environment that is not validated. `Debug` shows no values.
 pub struct Document {
     properties: Vec<(String, Zeroizing<String>)>,
     adapters: Vec<Adapter>,
     scrubbed: bool,
 }
 
-/// A virtual network adapter as the hypervisor names it.
+/// A virtual network adapter in the hypervisor's document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adapter {
-    /// MAC address, lower-case with colons; none when it was not understood.
+    /// MAC address, lower-case with colons. `None` if it could not be parsed.
     pub mac: Option<String>,
     /// Name of the network it is connected to.
     pub network: Option<String>,
@@ -56,12 +54,11 @@ impl fmt::Debug for Document {
 }
 
 impl Document {
-    /// Reads a document.
+    /// Parses a document.
     ///
     /// # Errors
-    /// One finding: not UTF-8, too large, cut off, not well-formed, with a
-    /// document type, of another kind, or without any property. Messages give
-    /// positions, never text, since the text holds secrets.
+    /// One finding: it is not UTF-8, too large, truncated or not well-formed, has a document type, is of another kind,
+    /// or has no property. Messages contain positions but no text, because the text contains secrets.
     pub fn parse(bytes: &[u8]) -> Result<Self, Finding> {
         let text = text(bytes)?;
         let tree = tree(text)?;
@@ -77,7 +74,7 @@ impl Document {
                 format!("Give a document whose root is Environment in the namespace {OVF}"),
             ));
         }
-        // Only the sections of this VM: those of its neighbours in a vApp stand in Entity elements.
+        // Only this VM's sections: those of its neighbours in a vApp are in Entity elements.
         let own = |namespace: &'static str, section: &'static str, entry: &'static str| {
             let sections = root.children().filter(move |node| node.has_tag_name((namespace, section)));
             sections.flat_map(|node| node.children()).filter(move |node| node.has_tag_name((namespace, entry)))
@@ -109,13 +106,13 @@ impl Document {
         Ok(Self { properties, adapters, scrubbed: is_marked(&tree) })
     }
 
-    /// A document made of these values: what a person gave on the node itself.
+    /// A document with these values, from the operator's input on the node.
     pub fn of(properties: Vec<(String, Zeroizing<String>)>, adapters: Vec<Adapter>) -> Self {
         Self { properties, adapters, scrubbed: false }
     }
 
-    /// The same document with other values for these properties: whatever key
-    /// named one of them before is gone. An empty value takes a property out.
+    /// The same document with other values for these properties. Former entries for them are removed, with any key. An
+    /// empty value removes a property.
     pub fn with_changes<'a>(mut self, changes: impl IntoIterator<Item = (&'static Property, &'a str)>) -> Self {
         for (property, value) in changes {
             self.properties.retain(|(key, _)| !names(key, property));
@@ -124,16 +121,16 @@ impl Document {
         self
     }
 
-    /// The network adapters in the order of their slots; may be empty.
+    /// The network adapters in the order of their slots. May be empty.
     pub fn adapters(&self) -> &[Adapter] {
         &self.adapters
     }
 
-    /// The value of a property. Keys read `[class.]key[.instance]`; the plain
-    /// key counts before any other. An empty value is none.
+    /// The value of a property. Keys have the form `[class.]key[.instance]`, and the plain key takes precedence. An
+    /// empty value is `None`.
     ///
     /// # Errors
-    /// A finding when two different values are given.
+    /// A finding, if two different values are given.
     pub fn value(&self, property: &Property) -> Result<Option<&str>, Finding> {
         let plain = self.properties.iter().filter(|(key, _)| key == property.key);
         let mut candidates: Vec<_> = plain.filter(|(_, value)| !value.is_empty()).collect();
@@ -152,8 +149,7 @@ impl Document {
         }
     }
 
-    /// Names the properties that the appliance does not know; those of other
-    /// products, which have a class, are not looked at.
+    /// Reports properties that are unknown to the appliance. Those of other products, which have a class, are ignored.
     pub fn unknown(&self) -> Findings {
         const SHOWN: usize = 8;
         let mut keys: Vec<&str> = self.properties.iter().map(|(key, _)| key.as_str()).collect();
@@ -171,9 +167,9 @@ impl Document {
             .into()
     }
 
-    /// Tells one set of properties from another: the SHA-256 of keys and values,
-    /// in hexadecimal digits. None without a deployment secret or a join token: it was
-    /// read before and scrubbed. With one, nobody can guess what the rest is.
+    /// Identifies the properties: the SHA-256 of keys and values, in hexadecimal digits. `None` without a deployment
+    /// secret or a join token, because the document was then read before and scrubbed. With one, the other values
+    /// cannot be guessed from the hash.
     pub fn fingerprint(&self) -> Option<String> {
         let has = |key| matches!(properties::find(key).map(|property| self.value(property)), Some(Ok(Some(_))));
         if ![properties::DEPLOYMENT_SECRET, properties::JOIN_TOKEN].into_iter().any(has) {
@@ -191,8 +187,8 @@ impl Document {
         Some(hex::lower(&hash.finalize()))
     }
 
-    /// The keys whose values differ between two documents, for the properties of
-    /// the table. A secret that one of them lacks was scrubbed and does not count.
+    /// The keys of the table's properties that differ between two documents. A secret that one of them lacks was
+    /// scrubbed and does not count.
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         let differ = |property: &&Property| match (self.value(property), other.value(property)) {
             (Ok(None), Ok(_)) | (Ok(_), Ok(None)) if property.scrubbed() => false,
@@ -201,14 +197,14 @@ impl Document {
         properties::table().iter().filter(differ).map(|property| property.key).collect()
     }
 
-    /// Whether this is what scrubbing has left of a document that was read before:
-    /// it says so itself, and has no secret. One that merely lacks them is none.
+    /// Whether this document was read and scrubbed before: it has the comment and no secret. A document that only lacks
+    /// its secrets was not.
     pub fn is_scrubbed(&self) -> bool {
         let lacks = |row: &Property| matches!(self.value(row), Ok(None));
         self.scrubbed && properties::table().iter().filter(|row| row.scrubbed()).all(lacks)
     }
 
-    /// Whether all secrets that `other` has are in this document too.
+    /// Whether this document has all secrets that `other` has.
     pub fn has_secrets_of(&self, other: &Self) -> bool {
         let has = |document: &Self, property| document.value(property).is_ok_and(|value| value.is_some());
         properties::table().iter().filter(|row| row.scrubbed()).all(|row| has(self, row) || !has(other, row))
@@ -219,8 +215,8 @@ fn is_marked(tree: &roxmltree::Document<'_>) -> bool {
     tree.root().children().any(|node| node.is_comment() && node.text() == Some(SCRUBBED))
 }
 
-/// The same document with empty values in place of secrets, this VM's and its
-/// neighbours', and a comment that says so; none when there is nothing to remove.
+/// The same document with empty secrets, this VM's and its neighbours', and a comment about that. `None` if it has no
+/// secret.
 ///
 /// # Errors
 /// As [`Document::parse`], for documents that are not XML.
@@ -250,8 +246,7 @@ pub fn scrubbed(bytes: &[u8]) -> Result<Option<String>, Finding> {
     Ok(Some(clean))
 }
 
-/// Whether an environment key, `[class.]key[.instance]`, names a property. Where
-/// it could be read in two ways, a class is more usual than an instance.
+/// Whether an environment key, `[class.]key[.instance]`, names a property. An ambiguous one is parsed as class and key.
 fn names(key: &str, property: &Property) -> bool {
     let known = |segment: &&str| properties::find(segment).is_some();
     let segments: Vec<&str> = key.split('.').collect();
@@ -268,7 +263,7 @@ fn attribute<'a>(node: Node<'a, '_>, namespace: &str, name: &str) -> Option<&'a 
     node.attribute((namespace, name)).or_else(|| node.attribute(name))
 }
 
-/// A MAC address in lower case with colons, when it is one.
+/// A MAC address in lower case with colons, if it is valid.
 fn mac(text: &str) -> Option<String> {
     let bytes: Option<Vec<u8>> = text
         .split([':', '-'])
@@ -278,8 +273,7 @@ fn mac(text: &str) -> Option<String> {
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"))
 }
 
-/// The text of a document: without the NUL bytes and white space that some
-/// transports put around it, and without a byte order mark.
+/// The text of a document, without NUL bytes and white space that some transports add, and without a byte order mark.
 fn text(bytes: &[u8]) -> Result<&str, Finding> {
     if bytes.len() > LARGEST {
         return Err(too_large(format!("it has more than {LARGEST} bytes")));
@@ -321,7 +315,7 @@ fn tree(text: &str) -> Result<roxmltree::Document<'_>, Finding> {
     })
 }
 
-/// At least as many attributes as a tag has: equals signs before a quote.
+/// An upper limit of a tag's attributes: equals signs before a quote.
 fn attributes(tag: &str) -> usize {
     tag.split('=').skip(1).filter(|rest| rest.trim_start().starts_with(['"', '\''])).count()
 }
@@ -345,7 +339,7 @@ mod tests {
         Document::parse(bytes).unwrap_err().code
     }
 
-    /// A document with these attributes of Property elements.
+    /// A document with these properties.
     fn document(properties: &[(&str, &str)]) -> Document {
         let rows: String =
             properties.iter().map(|(key, value)| format!(r#"<Property e:key="{key}" e:value="{value}"/>"#)).collect();
@@ -356,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_vcenter_is_read() {
+    fn document_of_vcenter_is_parsed() {
         let document = Document::parse(GOOD.as_bytes()).unwrap();
         assert_eq!(value(&document, NODE_NAME).as_deref(), Some("cp1"));
         assert_eq!(value(&document, DEPLOYMENT_SECRET).as_deref(), Some(r#"x7$Qm!p2<Wz&9%rT'v"B ü"#));
@@ -370,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_another_kind_or_without_properties_is_named() {
+    fn document_of_another_kind_is_refused() {
         assert_eq!(code(b"<Environment/>"), "environment.wrong-root");
         assert_eq!(code(GOOD.replace("Environment", "Envelope").as_bytes()), "environment.wrong-root");
         let empty = format!(r#"<Environment xmlns="{OVF}"><PropertySection/></Environment>"#);
@@ -378,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_tells_properties_apart_and_needs_the_secret() {
+    fn fingerprint_differs_by_property_and_requires_the_secret() {
         let of = |properties: &[(&str, &str)]| document(properties).fingerprint();
         let secret = (DEPLOYMENT_SECRET, "s");
         let one = of(&[(NODE_NAME, "cp1"), secret]).unwrap();
@@ -391,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_do_not_matter_and_neighbours_are_not_read() {
+    fn any_prefix_is_accepted_and_neighbours_ignored() {
         let document = Document::parse(include_bytes!("fixtures/other-prefixes.xml")).unwrap();
         assert_eq!(value(&document, NODE_NAME).as_deref(), Some("cp1"));
         assert_eq!(value(&document, "address"), None);
@@ -444,12 +438,12 @@ mod tests {
     }
 
     #[test]
-    fn each_rejected_file_gives_the_code_of_its_name() {
+    fn rejected_files_give_the_code_in_their_name() {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/intake/environment/fixtures/rejected");
         let mut seen = 0;
         for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
-            // Named after the code, then after the mistake: malformed.bare-ampersand.xml
+            // The name has the code, then the mistake: malformed.bare-ampersand.xml
             let name = path.file_name().unwrap().to_str().unwrap();
             let expected = format!("environment.{}", name.split('.').next().unwrap());
             let finding = Document::parse(&std::fs::read(&path).unwrap()).unwrap_err();
@@ -461,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_noticed() {
+    fn every_truncation_is_detected() {
         let end = GOOD.trim_end().len();
         for cut in 0..end {
             let expected = if GOOD[..GOOD.floor_char_boundary(cut)].trim().is_empty() || !GOOD.is_char_boundary(cut) {
@@ -487,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn scrubbing_removes_secrets_and_nothing_else() {
+    fn scrubbing_removes_only_the_secrets() {
         let clean = scrubbed(GOOD.as_bytes()).unwrap().unwrap();
         let (before, after) = (Document::parse(GOOD.as_bytes()).unwrap(), Document::parse(clean.as_bytes()).unwrap());
         for property in properties::table() {

@@ -1,5 +1,5 @@
-//! Opens what an OVF environment may be on: an optical drive, or an image in a
-//! file. Leaves the drive as it is.
+//! Opens a possible source of an OVF environment: an optical drive, or an image in a file. The state of the drive does
+//! not change.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom};
@@ -10,12 +10,12 @@ use nix::errno::Errno;
 
 use crate::host::disk::device::forget_cached;
 
-/// What Linux gives for the size of a drive whose medium it cannot ask for one:
-/// 0x1fffff sectors of 512 bytes (`get_sectorsize` in drivers/scsi/sr.c).
+/// The size that Linux reports for a drive whose medium has no readable size: 0x1fffff sectors of 512 bytes
+/// (`get_sectorsize` in drivers/scsi/sr.c).
 const UNKNOWN_SIZE: u64 = 0x1f_ffff * 512;
 
-/// Opens a drive or an image to be read from the medium, not from memory. An
-/// open tray stays open: without `O_NONBLOCK` Linux closes it (`cdrom.autoclose`).
+/// Opens a drive or an image, and drops it from the page cache. An open tray stays open: without `O_NONBLOCK` Linux
+/// closes it (`cdrom.autoclose`).
 ///
 /// # Errors
 /// As open(2).
@@ -25,14 +25,13 @@ pub(super) fn open(drive: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether opening or reading failed because no medium or no drive is there.
-/// `drive` is what was opened, if it was.
+/// Whether opening or reading failed because there is no medium or no drive. `drive` is the opened file, if any.
 pub(super) fn is_empty(drive: Option<&mut File>, error: &io::Error) -> bool {
     let is = |code: Errno| error.raw_os_error() == Some(code as i32);
     if error.kind() == ErrorKind::NotFound || [Errno::ENOMEDIUM, Errno::ENXIO, Errno::ENODEV].into_iter().any(is) {
         return true;
     }
-    // Opened in this way an empty drive fails when it is read only, as a damaged medium does.
+    // An empty drive that was opened in this way fails only when it is read, like a damaged medium.
     is(Errno::EIO) && drive.is_some_and(|drive| drive.seek(SeekFrom::End(0)).is_ok_and(has_no_medium))
 }
 
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_tray_stays_open() {
+    fn open_tray_stays_open() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let opened = open(file.path()).unwrap();
         let flags = OFlag::from_bits_truncate(fcntl(&opened, FcntlArg::F_GETFL).unwrap());
@@ -55,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_drive_is_told_from_a_damaged_medium() {
+    fn empty_drive_differs_from_a_damaged_medium() {
         let of = |code: Errno| io::Error::from_raw_os_error(code as i32);
         let sized = |size: u64, code: Errno| {
             let mut file = tempfile::tempfile().unwrap();

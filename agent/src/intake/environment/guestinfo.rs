@@ -1,21 +1,20 @@
-//! The `guestinfo` variables of a VMware VM, over the backdoor. Any local user
-//! of the VM can read them, so what is secret does not stay there.
+//! The `guestinfo` variables of a VMware VM, over the backdoor. Any local user of the VM can read them, so secrets do
+//! not stay there.
 
 use super::document;
 use crate::host::vmware::backdoor::{self, Port};
 use crate::host::vmware::hardware::Hardware;
 
-/// The variable that vCenter puts the OVF environment in.
+/// The variable with vCenter's OVF environment.
 pub const OVF_ENVIRONMENT: &str = "guestinfo.ovfEnv";
 
-/// What takes the place of an environment that cannot be kept without its
-/// secrets: values cannot be deleted or made empty.
+/// The replacement for an environment whose secrets cannot be removed alone: values cannot be deleted or made empty.
 const REMOVED: &str = "<!-- The OVF environment was read and removed. -->";
 
 /// Why a variable could not be read or set.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The message did not get through.
+    /// The message failed.
     #[error(transparent)]
     Backdoor(#[from] backdoor::Error),
     #[error("the hypervisor refused to {attempt} {key}: {reason}")]
@@ -36,7 +35,7 @@ pub struct GuestInfo<P> {
 }
 
 impl GuestInfo<Hardware> {
-    /// The variables of this VM; none when the hypervisor is not VMware's.
+    /// The variables of this VM. `None` if the hypervisor is not VMware's.
     pub fn of_this_machine() -> Option<Self> {
         Hardware::detect().map(Self::new)
     }
@@ -48,7 +47,7 @@ pub enum Scrubbed {
     Nothing,
     /// The secrets were removed.
     Secrets,
-    /// The whole document was removed, because its secrets could not be told from the rest.
+    /// The whole document was removed, because its secrets could not be found.
     Everything,
 }
 
@@ -58,11 +57,10 @@ impl<P: Port> GuestInfo<P> {
         Self { port }
     }
 
-    /// The value of a variable. Absent, empty and the text `NULL`, which some
-    /// tools leave behind, are none.
+    /// The value of a variable. `None` if it is missing, empty, or the text `NULL`, which some tools leave behind.
     ///
     /// # Errors
-    /// The message did not get through, or the hypervisor refused.
+    /// The message failed, or the hypervisor refused.
     pub fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, Error> {
         let reply = backdoor::call(&mut self.port, format!("info-get {key}").as_bytes())?;
         match status(&reply) {
@@ -78,8 +76,8 @@ impl<P: Port> GuestInfo<P> {
     /// Sets a variable.
     ///
     /// # Errors
-    /// The value is empty, the message did not get through, or the hypervisor
-    /// refused (administrators can forbid it with `isolation.tools.setInfo.disable`).
+    /// The value is empty, the message failed, or the hypervisor refused (administrators can forbid it with
+    /// `isolation.tools.setInfo.disable`).
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
         if value.is_empty() {
             return Err(Error::Empty(key.to_owned()));
@@ -91,15 +89,15 @@ impl<P: Port> GuestInfo<P> {
         }
     }
 
-    /// The OVF environment; none when there is none yet, or no more.
+    /// The OVF environment. `None` if it is not set or was removed.
     pub fn environment(&mut self) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.get(OVF_ENVIRONMENT)?.filter(|value| value != REMOVED.as_bytes()))
     }
 
-    /// Removes the whole OVF environment. Says whether there was one.
+    /// Removes the whole OVF environment. True if there was one.
     ///
     /// # Errors
-    /// As [`Self::get`] and [`Self::set`]; it is then still there.
+    /// As [`Self::get`] and [`Self::set`]. The environment still exists then.
     pub fn remove(&mut self) -> Result<bool, Error> {
         let there = self.environment()?.is_some();
         if there {
@@ -108,18 +106,17 @@ impl<P: Port> GuestInfo<P> {
         Ok(there)
     }
 
-    /// Removes the secrets from the OVF environment; from one that is not
-    /// understood or is too long to be set again, everything. vCenter puts them
-    /// back at the next power-on, so this is done at every boot.
+    /// Removes the secrets from the OVF environment. If it cannot be parsed, or is too long to be set again, removes
+    /// all of it. This is done at every boot, because vCenter restores the secrets at each power-on.
     ///
     /// # Errors
-    /// As [`Self::get`] and [`Self::set`]; the secrets are then still there.
+    /// As [`Self::get`] and [`Self::set`]. The secrets still exist then.
     pub fn scrub(&mut self) -> Result<Scrubbed, Error> {
         let Some(value) = self.environment()? else { return Ok(Scrubbed::Nothing) };
         let room = backdoor::LONGEST_REQUEST - "info-set  ".len() - OVF_ENVIRONMENT.len();
         let clean = match document::scrubbed(&value) {
             Ok(None) => return Ok(Scrubbed::Nothing),
-            // Proved clean, or not kept.
+            // It is proved to have no secret, or is removed.
             Ok(Some(clean)) if clean.len() <= room && document::scrubbed(clean.as_bytes()) == Ok(None) => Some(clean),
             _ => None,
         };
@@ -159,8 +156,8 @@ mod tests {
     }
 
     #[test]
-    fn no_backdoor_is_spoken_to_unless_the_hypervisor_is_vmware() {
-        // The test hosts are not VMware guests; on one, this reads a variable that is not there.
+    fn backdoor_is_used_only_on_vmware() {
+        // The test hosts are not VMware guests. On one, this reads a missing variable.
         if let Some(mut guestinfo) = GuestInfo::of_this_machine() {
             assert!(guestinfo.get("guestinfo.kaas-test-absent").unwrap().is_none());
         }
@@ -183,10 +180,10 @@ mod tests {
         }
     }
 
-    /// A hypervisor that answers with these registers, one exchange after the other, and then with nothing but zeros.
+    /// A hypervisor that answers with these registers, one exchange after the other, and then with zeros.
     struct Answers<'a>(std::slice::ChunksExact<'a, u8>);
 
-    /// Bytes of the registers of one answer.
+    /// Size of the registers of one answer, in bytes.
     const ANSWER: usize = 24;
 
     impl Port for Answers<'_> {
@@ -197,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Writes down what a hypervisor answers.
+    /// Records a hypervisor's answers.
     struct Recorder(Hypervisor, Vec<u8>);
 
     impl Port for Recorder {
@@ -210,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzz_of_what_the_hypervisor_answers() {
+    fn fuzz_of_the_hypervisors_answers() {
         use crate::fuzz::{Example, fuzz};
 
         let recorded = |value: &str, change: fn(&mut Hypervisor)| {
@@ -246,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_or_too_long_is_removed_whole() {
+    fn invalid_or_long_environment_is_removed_completely() {
         let padded = GOOD.replace("<Locale>", &format!("<!-- {} --><Locale>", "x".repeat(70_000)));
         let far_apart =
             GOOD.replace("deployment-secret\" oe:value=", &format!("deployment-secret\" oe:value{}=", " ".repeat(300)));
@@ -259,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_to_set_is_told() {
+    fn refusal_to_set_is_an_error() {
         let mut guestinfo = guestinfo(GOOD);
         guestinfo.port.writable = false;
         let error = guestinfo.scrub().unwrap_err().to_string();

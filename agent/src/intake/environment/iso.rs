@@ -1,39 +1,38 @@
-//! Reads one file out of the root directory of an ISO 9660 image (ECMA-119), by
-//! its plain, Rock Ridge (IEEE P1282) or Joliet name, without mounting it.
+//! Reads one file from the root directory of an ISO 9660 image (ECMA-119), without mounting it. The file may have a
+//! plain, Rock Ridge (IEEE P1282) or Joliet name.
 //!
-//! Every length that the image states is bounded before it is believed. This
-//! module knows nothing of what the file holds.
+//! Every length in the image is limited before it is used. This module does not depend on the file's content.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// Size of a sector (ECMA-119, section 6.1.2); volume descriptors take one each.
+/// Size of a sector (ECMA-119, section 6.1.2). Each volume descriptor has one.
 const SECTOR: usize = 2048;
 /// The first volume descriptor's sector (ECMA-119, section 6.2.1).
 const FIRST_DESCRIPTOR: u64 = 16;
-/// Most volume descriptors that are looked at.
+/// Most volume descriptors that are read.
 const MOST_DESCRIPTORS: u64 = 64;
-/// Largest root directory that is read, in bytes: thousands of entries.
+/// Largest root directory that is read, in bytes. It fits thousands of entries.
 const LARGEST_DIRECTORY: usize = 1 << 20;
-/// Most continuation areas of one entry that are followed (SUSP, section 5.1) …
+/// Most continuation areas of one entry that are read (SUSP, section 5.1) …
 const MOST_CONTINUATIONS: usize = 32;
-/// … and of all entries together: a drive takes its time for each.
+/// … and of all entries together, because a drive is slow for each.
 const MOST_AREAS: usize = 4096;
 
 /// Why a file could not be read from an image.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No ISO 9660 volume starts where one must.
+    /// The image has no ISO 9660 volume at the required place.
     #[error("it holds no ISO 9660 file system")]
     NotIso,
-    /// The file is larger than the caller wants.
+    /// The file is larger than the caller's limit.
     #[error("the file has {size} bytes, more than {limit}")]
     TooLarge {
-        /// Its size in bytes.
+        /// Size in bytes.
         size: u64,
-        /// What the caller wants at most.
+        /// The caller's limit.
         limit: usize,
     },
-    /// The image contradicts itself.
+    /// The image is inconsistent.
     #[error("its ISO 9660 file system is damaged: {0}")]
     Damaged(&'static str),
     /// Reading failed, or the image ends too early.
@@ -41,11 +40,10 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
-/// Reads the file `name`, whatever the case of its letters, from the root
-/// directory. None when there is no such file.
+/// Reads the file `name` from the root directory, ignoring case. `None` if it does not exist.
 ///
 /// # Errors
-/// [`Error`]; nothing is changed.
+/// [`Error`]. Nothing is changed.
 pub fn read_file(image: &mut (impl Read + Seek), name: &str, limit: usize) -> Result<Option<Vec<u8>>, Error> {
     let mut areas = MOST_AREAS;
     for volume in volumes(image)? {
@@ -60,20 +58,20 @@ pub fn read_file(image: &mut (impl Read + Seek), name: &str, limit: usize) -> Re
 /// A primary volume or a Joliet one.
 struct Volume {
     joliet: bool,
-    /// Bytes in a logical block.
+    /// Size of a logical block, in bytes.
     block: u64,
     root: Entry,
 }
 
-/// Where a file's or a directory's data is.
+/// The place of a file's or a directory's data.
 struct Entry {
-    /// In logical blocks.
+    /// Start in logical blocks.
     start: u64,
-    /// In bytes.
+    /// Size in bytes.
     size: u64,
 }
 
-/// The volumes that name files, the primary one first.
+/// The volumes with file names, the primary one first.
 fn volumes(image: &mut (impl Read + Seek)) -> Result<Vec<Volume>, Error> {
     let mut volumes = Vec::new();
     for number in 0..MOST_DESCRIPTORS {
@@ -100,7 +98,7 @@ fn volumes(image: &mut (impl Read + Seek)) -> Result<Vec<Volume>, Error> {
         };
         let block = u64::from(u16::from_le_bytes([descriptor[128], descriptor[129]]));
         if !matches!(block, 512 | 1024 | 2048) {
-            return Err(Error::Damaged("the logical block size is none that exists"));
+            return Err(Error::Damaged("the logical block size is invalid"));
         }
         let root = record(&descriptor[156..190]).ok_or(Error::Damaged("the root directory's record is too short"))?;
         volumes.push(Volume { joliet, block, root: root.entry()? });
@@ -109,7 +107,7 @@ fn volumes(image: &mut (impl Read + Seek)) -> Result<Vec<Volume>, Error> {
 }
 
 impl Volume {
-    /// The data of an entry, `limit` bytes at most.
+    /// The data of an entry, at most `limit` bytes.
     fn extent(&self, image: &mut (impl Read + Seek), entry: &Entry, limit: usize) -> Result<Vec<u8>, Error> {
         if entry.size > limit as u64 {
             return Err(Error::TooLarge { size: entry.size, limit });
@@ -117,7 +115,7 @@ impl Volume {
         read(image, entry.start * self.block, entry.size as usize)
     }
 
-    /// `areas` counts down the continuation areas that may still be read.
+    /// Searches a directory. `areas` is the number of continuation areas that may still be read.
     fn find(
         &self,
         image: &mut (impl Read + Seek),
@@ -125,7 +123,7 @@ impl Volume {
         name: &str,
         areas: &mut usize,
     ) -> Result<Option<Entry>, Error> {
-        // Records do not cross sectors; zeros fill a sector's end (ECMA-119, section 6.8.1.1).
+        // Records do not cross sectors. Zeros fill a sector's end (ECMA-119, section 6.8.1.1).
         for sector in directory.chunks(SECTOR) {
             let mut rest = sector;
             while let Some(record) = record(rest) {
@@ -213,8 +211,7 @@ struct Record<'a> {
     bytes: &'a [u8],
 }
 
-/// The record at the start of these bytes; none at the end of a sector, and
-/// none when it would not fit.
+/// The record at the start of these bytes. `None` at the end of a sector, or if it does not fit.
 fn record(bytes: &[u8]) -> Option<Record<'_>> {
     let length = usize::from(*bytes.first()?);
     let bytes = bytes.get(..length)?;
@@ -268,7 +265,7 @@ mod tests {
     const NAME: &str = "ovf-env.xml";
     const LIMIT: usize = 1 << 20;
 
-    /// Images made by xorriso and genisoimage; how is said in fixtures/iso/README.md.
+    /// Images of xorriso and genisoimage. The commands are in fixtures/iso/README.md.
     const IMAGES: &[(&str, &[u8])] = &[
         ("plain", include_bytes!("fixtures/iso/plain.iso.gz")),
         ("rock-ridge", include_bytes!("fixtures/iso/rock-ridge.iso.gz")),
@@ -297,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn case_does_not_matter_and_other_names_are_absent() {
+    fn names_are_matched_ignoring_case() {
         for (name, _) in IMAGES {
             let mut image = Cursor::new(unpacked(name));
             assert!(read_file(&mut image, "OVF-Env.XML", LIMIT).unwrap().is_some(), "{name}");
@@ -320,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_image_is_an_error() {
+    fn truncated_image_is_an_error() {
         let whole = unpacked("rock-ridge");
         let end = whole.windows(20).position(|window| window == b"</Environment>\n\0\0\0\0\0").unwrap();
         for cut in [17 * SECTOR, 20 * SECTOR, end - 100] {
@@ -329,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_damage() {
+    fn inconsistent_images_are_damaged() {
         let change = |at: usize, value: u8| {
             let mut bytes = unpacked("plain");
             bytes[at] = value;
@@ -344,9 +341,9 @@ mod tests {
         assert!(matches!(change(17 * SECTOR + 1, b'X'), Err(Error::Damaged(_))), "no end of descriptors");
     }
 
-    /// Thousands of entries, each continued in an area that is continued in itself: minutes of a drive's time.
+    /// Thousands of entries, each with a continuation area that continues in itself. Reading all would take minutes.
     #[test]
-    fn continuations_are_followed_for_a_while_only() {
+    fn number_of_continuation_areas_is_limited() {
         const RECORD: usize = 62;
         const DIRECTORY: usize = 128;
         let entry = |identifier: &[u8], start: usize, size: usize, flags: u8| {
@@ -400,7 +397,7 @@ mod tests {
     fn fuzz_of_images() {
         use crate::fuzz::{Example, fuzz};
 
-        // The descriptors and directories stand between sectors 16 and 40.
+        // The descriptors and directories are between sectors 16 and 40.
         let example = |(name, _): &(&str, _)| Example::changed_in(unpacked(name), 16 * SECTOR..40 * SECTOR);
         let examples: Vec<Example> = IMAGES.iter().map(example).collect();
         fuzz("ISO 9660", 4 << 20, &examples, |bytes| {

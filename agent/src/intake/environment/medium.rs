@@ -1,9 +1,8 @@
-//! Ejects the CD-ROM that the OVF environment came on: it holds secrets and
-//! cannot be scrubbed. Ejects no other one.
+//! Ejects the CD-ROM with the OVF environment, because it contains secrets and cannot be scrubbed. Other media are not
+//! ejected.
 //!
-//! A unit does it with udev's own helper, which unlocks the drive, as udev has
-//! locked it, and sends START STOP UNIT: the image has that program, and the
-//! request to the kernel would take unsafe code and more rights here.
+//! A unit does it with udev's own helper, which unlocks the drive that udev has locked, and sends START STOP UNIT. The
+//! image contains that program. A direct request to the kernel would need unsafe code and more rights here.
 
 use std::path::Path;
 
@@ -15,8 +14,8 @@ use super::{document, drive, iso};
 use crate::host::command::{Command, Runner};
 use crate::host::platform::Platform;
 
-/// Ejects each medium that holds an OVF environment. Says whether there was one, and in findings which
-/// is still there.
+/// Ejects each medium with an OVF environment. True if there was one. The findings report media that are still in a
+/// drive.
 pub fn eject(platform: &Platform, runner: &dyn Runner) -> (bool, Findings) {
     let mut findings = Findings::default();
     let mut ejected = false;
@@ -25,7 +24,7 @@ pub fn eject(platform: &Platform, runner: &dyn Runner) -> (bool, Findings) {
             continue;
         }
         let name = drive.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // It ends when the unit has.
+        // The command returns when the unit has ended.
         let outcome = runner.run(&Command::new("systemctl").args(["start", &format!("kaas-eject@{name}.service")]));
         let seen = match outcome {
             Ok(_) if !holds_environment(&drive) => {
@@ -39,14 +38,14 @@ pub fn eject(platform: &Platform, runner: &dyn Runner) -> (bool, Findings) {
         findings.push(codes::MEDIUM_NOT_EJECTED.finding(
             drive.display().to_string(),
             format!("the medium with the OVF environment is still in the drive, and it holds secrets: {seen}"),
-            "Disconnect the CD-ROM in the VM's settings; it is not needed any more",
+            "Disconnect the CD-ROM in the VM's settings; it is no longer needed",
         ));
     }
     (ejected, findings)
 }
 
-/// Whether the medium in a drive, if there is one, has the file of the OVF environment. Opened so
-/// that an open drive stays open, and read from the medium, not from memory.
+/// Whether the medium in a drive, if any, has the file of the OVF environment. An open tray stays open, and the page
+/// cache is not used.
 fn holds_environment(path: &Path) -> bool {
     let look = || -> Result<bool, iso::Error> {
         Ok(iso::read_file(&mut drive::open(path)?, FILE_NAME, document::LARGEST)?.is_some())
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
     use crate::host::command::Error;
 
-    /// A VM with a drive that holds this.
+    /// A VM with a drive that has this content.
     fn vm(content: &[u8]) -> TempDir {
         let root = tempfile::tempdir().unwrap();
         for directory in ["sys/class/block/sr0", "dev"] {
@@ -111,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn the_environments_medium_goes_once() {
+    fn environments_medium_is_ejected_once() {
         let root = vm(&iso());
         assert_eq!(eject_from(&root, &Drive::Opens(root.path().to_owned())), (true, String::new()));
         assert_eq!(eject_from(&root, &Drive::IsNotAsked), (false, String::new()));
     }
 
     #[test]
-    fn another_medium_and_an_empty_drive_are_left_alone() {
+    fn other_media_are_not_ejected() {
         for content in
             [Vec::new(), vec![0; 1 << 20], String::from_utf8_lossy(&iso()).replace("OVF", "XYZ").into_bytes()]
         {
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stays_is_said_so() {
+    fn medium_that_stays_is_reported() {
         for drive in [Drive::Stays, Drive::Refuses] {
             let (ejected, findings) = eject_from(&vm(&iso()), &drive);
             assert!(!ejected && findings.contains("environment.medium-not-ejected"), "{findings}");

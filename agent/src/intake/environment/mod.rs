@@ -1,8 +1,8 @@
-//! Where the OVF environment comes from and how it is read: guestinfo through
-//! the VMware backdoor, or a CD-ROM (the ISO transport).
+//! The sources of the OVF environment and its parser: guestinfo through the VMware backdoor, or a CD-ROM (the ISO
+//! transport).
 //!
-//! This module knows the form of the document and the keys of the property
-//! table. What values mean is [`crate::intake::config`]'s.
+//! This module knows the document's format and the keys of the property table. [`crate::intake::config`] interprets the
+//! values.
 
 pub mod document;
 mod drive;

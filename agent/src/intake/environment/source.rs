@@ -1,7 +1,7 @@
-//! Finds the OVF environment: in guestinfo, or on a CD-ROM. Tells "not there
-//! yet", for which the caller waits, from "there, but bad".
+//! Finds the OVF environment: in guestinfo, or on a CD-ROM. It distinguishes a missing environment, for which the
+//! caller waits, from an invalid one.
 //!
-//! ESXi without vCenter gives no environment at power-on; it may be given later.
+//! ESXi without vCenter gives no environment at power-on. It may be given later.
 
 use std::fmt;
 use std::io::{Cursor, Read};
@@ -20,7 +20,7 @@ use crate::host::vmware::backdoor::Port;
 /// The file on the CD-ROM (DSP0243 1.1.0, section 11.2, the ISO transport).
 pub const FILE_NAME: &str = "ovf-env.xml";
 
-/// Where a document was found.
+/// The source of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The guestinfo variable of the VM.
@@ -43,23 +43,23 @@ pub enum Outcome {
     Found {
         document: Document,
         origin: Origin,
-        /// Warnings about other places.
+        /// Warnings about other sources.
         warnings: Findings,
     },
-    /// None yet. Waiting may help.
+    /// There is no environment yet. Waiting may help.
     Absent {
-        /// Where it was looked for, in words.
+        /// The sources that were checked, in words.
         looked: Vec<String>,
     },
-    /// There is one, but it cannot be used.
+    /// The environment cannot be used.
     Refused(Findings),
 }
 
 impl Outcome {
-    /// The document, or the findings; an absent one gives a finding too.
+    /// The document, or the findings. A missing one gives a finding too.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is no usable document.
     pub fn document(self) -> Result<(Document, Origin, Findings), Findings> {
         match self {
             Self::Found { document, origin, warnings } => Ok((document, origin, warnings)),
@@ -69,7 +69,7 @@ impl Outcome {
     }
 }
 
-/// The finding for an environment that is not there.
+/// The finding for a missing environment.
 pub fn absent(looked: &[String]) -> Finding {
     let looked =
         if looked.is_empty() { "there is neither guestinfo nor a CD-ROM drive".to_owned() } else { looked.join("; ") };
@@ -82,27 +82,27 @@ pub fn absent(looked: &[String]) -> Finding {
 
 enum Place {
     Document(Document, Origin),
-    /// Nothing, and why that is said.
+    /// There is no environment; contains the reason.
     Nothing(String),
     Bad(Finding, Origin),
 }
 
-/// Looks in guestinfo, if there is one, and on the media, in their order.
+/// Reads guestinfo, if available, and the media, in their order.
 pub fn read(guestinfo: Option<&mut GuestInfo<impl Port>>, media: &[PathBuf]) -> Outcome {
     let mut places: Vec<Place> = guestinfo.map(from_guestinfo).into_iter().collect();
     places.extend(media.iter().map(|path| from_medium(path)));
     choose(places)
 }
 
-/// Looks in all places of the node that this is.
+/// Reads all sources of this node.
 pub fn from_platform(platform: &Platform) -> Outcome {
     read(GuestInfo::of_this_machine().as_mut(), &platform.environment_media().unwrap_or_default())
 }
 
-/// Reads a document from the content of a file: the XML itself, or an ISO 9660 image with it.
+/// Parses a document from the content of a file: the XML document, or an ISO 9660 image with it.
 ///
 /// # Errors
-/// The findings that say what is wrong with it.
+/// The findings about the content.
 pub fn from_content(content: &[u8], name: &str) -> Result<Document, Findings> {
     match iso::read_file(&mut Cursor::new(content), FILE_NAME, document::LARGEST) {
         Err(iso::Error::NotIso) => Ok(Document::parse(content)?),
@@ -159,12 +159,12 @@ fn medium(path: &Path, error: &iso::Error) -> Finding {
     }
 }
 
-/// A document with other people's keys alone is not this appliance's either,
-/// but that is for validation to say: all of it is missing then.
+/// A document with only unknown keys is not for this appliance. Validation reports that, because all required
+/// properties are missing.
 fn parsed(bytes: &[u8], origin: Origin) -> Place {
     match Document::parse(bytes) {
         Ok(document) => Place::Document(document, origin),
-        // ESXi's own environment of a VM without vApp options: it may still come.
+        // ESXi's own environment of a VM without vApp options. Properties may still come.
         Err(finding) if finding.code == codes::ENVIRONMENT_NO_PROPERTIES.code => {
             Place::Nothing(format!("{origin} has no property"))
         }
@@ -184,8 +184,8 @@ fn choose(places: Vec<Place>) -> Outcome {
             Place::Bad(finding, origin) => bad.push((finding, origin)),
         }
     }
-    // What was scrubbed is left of what was taken before: something newer wins,
-    // whatever it says, and it is no reason to pass over a place that is bad.
+    // A scrubbed document was read before. A newer one takes precedence, with any content. A scrubbed one does not hide
+    // an invalid source.
     if !bad.is_empty() || documents.iter().any(|(document, _)| document.fingerprint().is_some()) {
         documents.retain(|(document, _): &(Document, Origin)| !document.is_scrubbed());
     }
@@ -208,7 +208,7 @@ fn choose(places: Vec<Place>) -> Outcome {
                 "Detach the CD-ROM that does not belong to this VM, then restart it",
             ));
         } else if !document.has_secrets_of(&other) {
-            // The one before was scrubbed; this one still has all.
+            // The former one was scrubbed. This one still has all secrets.
             (document, origin) = (other, place);
         }
     }
@@ -223,8 +223,8 @@ fn choose(places: Vec<Place>) -> Outcome {
     Outcome::Found { document, origin, warnings }
 }
 
-/// Reads all of a stream, up to a little more than the largest document or
-/// CD-ROM image that is of use: what is longer is refused as too large later.
+/// Reads a stream up to a limit above the largest useful document or CD-ROM image. Longer content is refused as too
+/// large later.
 ///
 /// # Errors
 /// Any error of the stream.
@@ -262,7 +262,7 @@ mod tests {
             Self { directory: tempfile::tempdir().unwrap(), media: Vec::new() }
         }
 
-        /// Adds a CD-ROM with the good document, changed.
+        /// Adds a CD-ROM with the valid document, changed by `change`.
         fn cdrom(mut self, change: impl Fn(Vec<u8>) -> Vec<u8>) -> Self {
             let mut image = Vec::new();
             let packed: &[u8] = include_bytes!("fixtures/iso/plain.iso.gz");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_alone_is_enough() {
+    fn each_source_alone_is_sufficient() {
         assert_eq!(found(Bench::new().read(Some(GOOD))).0, Origin::GuestInfo);
         let bench = Bench::new().cdrom(same);
         assert_eq!(found(bench.read(None)).0, Origin::Medium(bench.media[0].clone()));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_still_come_is_absent() {
+    fn environment_that_may_still_come_is_absent() {
         let mut bench = Bench::new().cdrom(|_| vec![0; 100_000]).cdrom(replaced("OVF_ENV", "OTHER__"));
         bench.media.push(bench.directory.path().join("no-such-drive"));
         let bare = r#"<Environment xmlns="http://schemas.dmtf.org/ovf/environment/1"/>"#;
@@ -334,9 +334,9 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_is_opened_without_waiting_for_it() {
+    fn drive_is_opened_without_waiting() {
         let bench = Bench::new();
-        // To open it without O_NONBLOCK waits for a writer, as an optical drive closes its tray.
+        // Without O_NONBLOCK the open waits for a writer, as an optical drive would close its tray.
         let path = bench.directory.path().join("sr0");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let (tell, told) = mpsc::channel();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_but_bad_is_refused() {
+    fn invalid_environment_is_refused() {
         assert_eq!(codes(Bench::new().read(Some("<a>"))), ["environment.truncated"]);
         let bench = Bench::new().cdrom(|image| image[..38_000].to_vec());
         assert_eq!(codes(bench.read(None)), ["environment.medium-unreadable"]);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusing_hypervisor_is_told_apart_from_an_absent_environment() {
+    fn refusing_hypervisor_differs_from_an_absent_environment() {
         let mut hypervisor = Hypervisor::default();
         hypervisor.refusals = (1..100).collect();
         let outcome = read(Some(&mut GuestInfo::new(hypervisor)), &[]);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn one_good_place_is_used_and_the_bad_one_named() {
+    fn valid_source_is_used_and_invalid_one_reported() {
         let bench = Bench::new().cdrom(|image| image[..38_000].to_vec());
         let (origin, warnings) = found(bench.read(Some(GOOD)));
         assert_eq!(origin, Origin::GuestInfo);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_places_agree_and_a_scrubbed_one_yields() {
+    fn complete_source_replaces_an_equal_scrubbed_one() {
         let bench = Bench::new().cdrom(same);
         assert_eq!(found(bench.read(Some(GOOD))).0, Origin::GuestInfo);
         let scrubbed = document::scrubbed(GOOD.as_bytes()).unwrap().unwrap();
@@ -382,12 +382,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_document_yields_to_another_one_and_hides_no_bad_one() {
+    fn scrubbed_document_hides_no_other_source() {
         let bench = Bench::new().cdrom(replaced("\"192.168.10.1\"", "\"192.168.10.2\""));
         let scrubbed = document::scrubbed(GOOD.as_bytes()).unwrap().unwrap();
         assert_eq!(found(bench.read(Some(&scrubbed))).0, Origin::Medium(bench.media[0].clone()));
         assert_eq!(codes(bench.read(Some(GOOD))), ["environment.conflict"]);
-        // A form whose secret was never filled in says nothing of having been read.
+        // A form whose secret was never set is not marked as scrubbed.
         let secret = Document::parse(GOOD.as_bytes()).unwrap();
         let secret =
             secret.value(properties::find(properties::DEPLOYMENT_SECRET).unwrap()).unwrap().unwrap().to_owned();
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_differ_are_a_conflict_that_names_keys_only() {
+    fn conflict_of_sources_names_only_the_keys() {
         let bench =
             Bench::new().cdrom(replaced("oe:value=\"cp1\"", "oe:value=\"cp7\"")).cdrom(replaced("x7$Qm", "x7$Qn"));
         let Outcome::Refused(findings) = bench.read(Some(GOOD)) else { panic!() };
@@ -413,7 +413,7 @@ mod tests {
             text.contains("sr0 differ in node-name.") && text.contains("sr1 differ in deployment-secret."),
             "{text}"
         );
-        // Longer than what the path of a temporary directory can hold by chance.
+        // The text is longer than what the path of a temporary directory can contain by chance.
         assert!(!text.contains("x7$Q"), "{text}");
     }
 

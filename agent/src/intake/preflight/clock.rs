@@ -1,4 +1,4 @@
-//! Whether the clock can be right. Pure.
+//! Whether the clock is plausible. Without side effects.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,18 +6,18 @@ use contract::codes;
 use contract::finding::Finding;
 use x509_parser::time::ASN1Time;
 
-/// No image is used for this long: a clock beyond that is broken.
+/// The longest use of an image. A clock after that is wrong.
 const LONGEST_USE: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     pub now: SystemTime,
-    /// When the image was made: no later than this it was.
+    /// The date of the image. The present time cannot be earlier.
     pub image: SystemTime,
 }
 
 impl Clock {
-    /// A finding when the clock cannot be right.
+    /// A finding, if the clock is implausible.
     pub fn implausible(&self) -> Option<Finding> {
         let seen = if self.now < self.image {
             format!("the clock says {}, but this image was made {}", show(self.now), show(self.image))
@@ -34,7 +34,7 @@ impl Clock {
     }
 }
 
-/// A time as messages show it, in UTC.
+/// A time for messages, in UTC.
 pub fn show(time: SystemTime) -> String {
     let seconds = match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_shown_in_words_whatever_they_are() {
+    fn any_time_can_be_shown() {
         assert_eq!(show(SystemTime::UNIX_EPOCH), "Jan  1 00:00:00 1970 +00:00");
         assert!(show(SystemTime::UNIX_EPOCH - Duration::from_secs(86_400)).contains("1969"));
         assert!(show(SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 50)).ends_with("s since 1970"));

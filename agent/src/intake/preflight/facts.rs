@@ -1,5 +1,4 @@
-//! Looks at what the VM was given. What cannot be seen is left out: not
-//! knowing is no reason to stop.
+//! Reads the VM's resources. Unknown facts are left out, because they are no reason to stop.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +10,7 @@ use super::Clock;
 use crate::host::files;
 use crate::host::platform::Platform;
 
-/// What was seen before anything is changed.
+/// The facts before any change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub processors: Option<usize>,
@@ -20,15 +19,14 @@ pub struct Facts {
     /// The data disk's size in bytes.
     pub data_disk: Option<u64>,
     pub clock: Clock,
-    /// Whether the node has yet to be made: its data disk is blank.
+    /// Whether the node is new: its data disk is blank.
     pub blank: bool,
-    /// What the node is to be, as far as it is known: until its form is read, the image's first role.
+    /// The node's role, if known. Otherwise the image's first role, until the form is read.
     pub role: Role,
 }
 
 impl Facts {
-    /// Looks. `data_disk` is the chosen disk's size in bytes, `blank` whether
-    /// nothing of a cluster is on it.
+    /// Reads the facts. `data_disk` is the chosen disk's size in bytes, `blank` whether it has no data of a cluster.
     pub fn of(platform: &Platform, data_disk: Option<u64>, blank: bool, role: Role) -> Self {
         Self {
             processors: read(platform, "/sys/devices/system/cpu/online").and_then(|text| count(&text)),
@@ -42,9 +40,9 @@ impl Facts {
 }
 
 impl Clock {
-    /// Looks at the clock and at the image below `root` (`/` outside of tests).
+    /// Reads the clock and the date of the image below `root` (`/` outside of tests).
     pub fn of(root: &Path) -> Self {
-        // All files of an image bear the date of the package lists that it was made from.
+        // All files of an image have the date of the package lists that it was built from.
         let description = fs::metadata(files::below(root, contract::image::PATH));
         let image = description.and_then(|description| description.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
         Self { now: SystemTime::now(), image }
@@ -55,7 +53,7 @@ fn read(platform: &Platform, path: &str) -> Option<String> {
     fs::read_to_string(platform.path(path)).ok()
 }
 
-/// The kernel's lists of processors read `0-3,8` (cpu-lists, admin-guide/cputopology).
+/// The kernel's lists of processors have the form `0-3,8` (cpu-lists, admin-guide/cputopology).
 fn count(list: &str) -> Option<usize> {
     list.trim()
         .split(',')
@@ -89,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_say_is_unknown() {
+    fn unreadable_facts_are_unknown() {
         assert_eq!((count(""), count("0-"), count("3-1")), (None, None, None));
         let directory = tempfile::tempdir().unwrap();
         let facts = Facts::of(&Platform::detect(directory.path()).unwrap(), None, false, Role::ControlPlane);

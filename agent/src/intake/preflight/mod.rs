@@ -1,9 +1,8 @@
-//! Judges what this node was given before anything is changed: processors,
-//! memory, the data disk's size, the clock, the certificates. Whether addresses
-//! are free is asked by [`crate::system::network`] before it claims them; what
-//! the network around offers is [`crate::cluster::surroundings`]'s.
+//! Checks this node's resources before anything is changed: processors, memory, the data disk's size, the clock, the
+//! certificates. [`crate::system::network`] checks whether addresses are free before it claims them.
+//! [`crate::cluster::reachability`] checks the network around the node.
 //!
-//! [`judge`] is pure; [`Facts::of`] looks. Nothing is changed here.
+//! [`judge`] has no side effects, and [`Facts::of`] reads the facts. Nothing is changed here.
 
 mod clock;
 mod facts;
@@ -20,27 +19,24 @@ pub use clock::{Clock, show};
 pub use facts::Facts;
 
 struct Minima {
-    /// The VM in a sentence: "a control node".
+    /// The VM in a sentence: "a control-plane node".
     vm: &'static str,
-    /// Processors that it should have.
+    /// Recommended number of processors.
     processors: usize,
-    /// The memory that it cannot do without, in bytes.
+    /// Required memory, in bytes.
     least_memory: u64,
-    /// The memory that it should have, in bytes: that of the smallest size in the deployment form, less what the
-    /// kernel keeps for itself.
+    /// Recommended memory, in bytes: that of the smallest size in the deployment form, without the kernel's own.
     memory: u64,
-    /// How much memory to give it, in words.
+    /// The memory to give the VM, in words.
     advice: &'static str,
-    /// The size that its data disk should have, in bytes. Smaller than [`crate::host::disk::examine`]'s minimum is
-    /// refused there.
+    /// Recommended size of the data disk, in bytes. [`crate::host::disk::examine`] refuses disks below its own minimum.
     data_disk: u64,
 }
 
-/// kubeadm's minima of processors and memory (`ControlPlaneNumCPU` and `ControlPlaneMem` in
-/// cmd/kubeadm/app/constants). etcd's quota is a share of the data disk: with 8 GiB, 1.7 GiB, near
-/// etcd's own default of 2 GiB.
+/// kubeadm's minima of processors and memory (`ControlPlaneNumCPU` and `ControlPlaneMem` in cmd/kubeadm/app/constants).
+/// The quota of etcd is a share of the data disk: 1.7 GiB of 8 GiB, near etcd's own default of 2 GiB.
 const CONTROL_NODE: Minima = Minima {
-    vm: "a control node",
+    vm: "a control-plane node",
     processors: 2,
     least_memory: 1700 << 20,
     memory: 3500 << 20,
@@ -48,8 +44,8 @@ const CONTROL_NODE: Minima = Minima {
     data_disk: 8 << 30,
 };
 
-/// The kubelet keeps memory for the system by the VM's size, 400 MiB at least, and evicts pods from 100 MiB on. The rest is for
-/// pods; so is the space of a data disk.
+/// The kubelet reserves memory for the system by the VM's size, at least 400 MiB, and evicts pods below 100 MiB. The
+/// rest is for pods. The space of a data disk is for pods too.
 const WORKER: Minima =
     Minima { vm: "a worker", processors: 2, least_memory: 900 << 20, memory: 7 << 30, advice: "8 GiB", data_disk: 0 };
 
@@ -60,11 +56,9 @@ fn minima(role: Role) -> &'static Minima {
     }
 }
 
-/// What there is to say about `facts`. Without a configuration, which the
-/// node may still wait for, only the machine itself is judged.
+/// The findings about `facts`. Without a configuration, which the node may still wait for, only the machine is checked.
 ///
-/// Errors stop a node that is about to be made. One that is part of a cluster
-/// loses nothing by going on, so there they are warnings.
+/// Errors stop a new node. For a node of a cluster they are warnings, because it loses nothing if it continues.
 pub fn judge(facts: &Facts, config: Option<&Config>) -> Findings {
     let mut findings = Findings::default();
     let least = minima(facts.role);
@@ -110,8 +104,7 @@ pub fn judge(facts: &Facts, config: Option<&Config>) -> Findings {
     }
     let Some(config) = config else { return findings };
     if let Some(finding) = facts.clock.implausible() {
-        // A time server will correct it, and it is waited for.
-        // A DHCP server may name one.
+        // A time server will correct the clock, and the node waits for it. A DHCP server may name one.
         let corrected = !config.node().ntp_servers.is_empty() || config.node().is_leased();
         findings.push(if facts.blank && !corrected { finding } else { finding.softened() });
     }
@@ -133,7 +126,7 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(number * 24 * 60 * 60)
     }
 
-    /// The smallest size of the form, in order.
+    /// The smallest size of the form, without findings.
     fn facts() -> Facts {
         Facts {
             processors: Some(2),
@@ -150,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_size_of_the_form_gives_no_finding() {
+    fn smallest_size_of_the_form_gives_no_finding() {
         assert!(judge(&facts(), Some(&Config::ControlPlane(one_node()))).is_empty());
         assert!(judge(&facts(), None).is_empty());
     }
 
     #[test]
-    fn a_slow_lab_is_warned_and_goes_on() {
+    fn slow_lab_gets_only_warnings() {
         let facts = Facts { processors: Some(1), memory: Some(1970 << 20), data_disk: Some(4 << 30), ..facts() };
         let findings = judge(&facts, Some(&Config::ControlPlane(one_node())));
         assert!(!findings.has_errors(), "{findings}");
@@ -167,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_memory_stops_a_new_node_and_warns_a_member() {
+    fn too_little_memory_stops_only_a_new_node() {
         let mut facts = Facts { memory: Some(1600 << 20), ..facts() };
         assert_eq!(codes(&judge(&facts, None)), [("memory.too-small", Severity::Error)]);
         facts.blank = false;
@@ -175,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_implausible_clock_stops_a_new_node_that_no_time_server_corrects() {
+    fn implausible_clock_stops_a_new_node_without_servers() {
         let without = Config::ControlPlane(one_node());
         let mut config = one_node();
         config.node.ntp_servers = vec!["10.0.0.2".into()];
@@ -191,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_judged_at_every_boot() {
+    fn certificates_are_checked_at_every_boot() {
         let mut config = one_node();
         config.node.extra_ca_certificates = vec![include_str!("../config/fixtures/expired-ca.pem").to_owned()];
         assert_eq!(
@@ -201,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_seen_is_not_judged() {
+    fn unknown_facts_give_no_finding() {
         let facts = Facts { processors: None, memory: None, data_disk: None, ..facts() };
         assert!(judge(&facts, Some(&Config::ControlPlane(one_node()))).is_empty());
     }

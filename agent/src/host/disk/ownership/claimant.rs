@@ -1,6 +1,5 @@
-//! Whether an image may be let in on a data disk: who has signed it, and its version. Pure. What the
-//! image says of itself is believed here; that its signature is the publisher's is for whoever
-//! imports its OVA to verify.
+//! Whether an image may use a data disk, by its publisher and version. Without side effects. The image's own facts are
+//! trusted here. The importer of its OVA verifies that the signature is the publisher's.
 
 use contract::image::ImageFacts;
 use contract::swap::VmImage;
@@ -11,19 +10,19 @@ use super::record::{Refusal, own_use};
 use crate::host::disk::identity::Identity;
 use crate::host::platform::Platform;
 
-/// A VM that may take a data disk, or not.
+/// A VM that requests a data disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimant {
     /// The VM with its image.
     pub own: VmImage,
-    /// Fingerprint of the key that has signed the image; none for a development image.
+    /// Fingerprint of the key that has signed the image. `None` for a development image.
     pub publisher: Option<String>,
-    /// Of which images it may take the place; none for any that is not newer.
+    /// The versions that this image may replace. `None` for any that is not newer.
     pub upgrades_from: Option<VersionReq>,
 }
 
 impl Claimant {
-    /// What `platform` carries, with the image that it runs.
+    /// The VM of `platform` with the running image.
     pub fn of(platform: &Platform, image: &ImageFacts) -> Self {
         Self {
             own: own_use(platform, image),
@@ -32,8 +31,7 @@ impl Claimant {
         }
     }
 
-    /// All that stands against this image on the disk with this identity, whoever holds that; the
-    /// gravest first.
+    /// All objections to this image on the disk with this identity, for any holder. The most serious one is first.
     pub fn against(&self, identity: &Identity) -> Vec<Refusal> {
         let mut against = Vec::new();
         if let Some(pinned) = &identity.publisher
@@ -53,7 +51,7 @@ impl Claimant {
         against
     }
 
-    /// Whether the image is signed with the pinned key, or with the one that is to take its place.
+    /// Whether the image is signed with the pinned key, or with the one that is to replace it.
     fn is_expected(&self, identity: &Identity) -> bool {
         let next = identity.swap.as_ref().and_then(|swap| swap.publisher.as_ref());
         self.publisher.is_some() && (self.publisher == identity.publisher || self.publisher.as_ref() == next)

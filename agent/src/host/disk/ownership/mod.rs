@@ -1,17 +1,19 @@
-//! Who may take a data disk, and what its identity becomes then. All of it is pure.
+//! Which VM may take a data disk, and how its identity changes then. Without side effects.
 //!
-//! | The disk is              | Who may take it                                            |
-//! |--------------------------|------------------------------------------------------------|
-//! | held by a VM             | that VM                                                    |
-//! | held, and prepared for an image | that VM, or one of that image                       |
-//! | held, the swap not committed | that VM, or the one that had the disk before           |
-//! | released by a shutdown   | any VM of the same or a newer image, or the one before     |
-//! | released, and prepared for an image | a VM of that image, or the one before           |
+//! | The disk is                              | VMs that may take it                                   |
+//! |------------------------------------------|--------------------------------------------------------|
+//! | held by a VM                             | that VM                                                |
+//! | held, and prepared for an image          | that VM, or one of that image                          |
+//! | held, the swap not committed             | that VM, or the one that had the disk before           |
+//! | released by a shutdown                   | any VM of the same or a newer image, or the one before |
+//! | released, and prepared for an image      | a VM of that image, or the one before                  |
 //!
-//! A VM that starts again with the image that it had, or gets the disk back with it, is asked nothing more. Of any
-//! other one the image is judged, too: see [`Claimant::against`]. One that the pinned publisher has not signed is
-//! refused unless somebody has named its publisher, one that may not take the place of the last always, and one
-//! that is older than the last unless the swap was prepared for it.
+//! A VM that starts again with its image, or gets the disk back with it, is not checked further. For any other VM the
+//! image is checked too: see [`Claimant::against`].
+//!
+//! - An image without the pinned publisher's signature is refused, unless the operator has named its publisher.
+//! - An image that may not replace the last one is always refused.
+//! - An image that is older than the last one is refused, unless the swap was prepared for it.
 
 mod claimant;
 mod record;

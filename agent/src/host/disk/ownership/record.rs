@@ -1,4 +1,4 @@
-//! Who asks for a data disk, and why it is not given.
+//! The VM that requests a data disk, and the reasons for a refusal.
 
 use contract::bios_uuid::BiosUuid;
 use contract::image::ImageFacts;
@@ -7,7 +7,7 @@ use semver::VersionReq;
 
 use crate::host::platform::Platform;
 
-/// What `platform` carries, with the image that it runs.
+/// The VM of `platform` with the running image.
 pub fn own_use(platform: &Platform, image: &ImageFacts) -> VmImage {
     VmImage { vm: platform.bios_uuid(), version: image.version.clone(), build: image.build.clone() }
 }
@@ -15,18 +15,18 @@ pub fn own_use(platform: &Platform, image: &ImageFacts) -> VmImage {
 /// Why a VM may not take a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Another VM holds it.
+    /// Another VM holds the disk.
     Held(BiosUuid),
-    /// It was released for another image.
+    /// The disk was released for another image.
     OtherImage(Image),
-    /// This image is older than the one that used it last, which is of this version.
+    /// This image is older than the last one, which has this version.
     Older(String),
     /// This image is not signed with the pinned key, which has this fingerprint.
     Publisher(String),
-    /// This image may not take the place of the one that used it last.
+    /// This image may not replace the last one.
     FromVersion {
         last: String,
-        /// Of which versions it may take the place.
+        /// The versions that it may replace.
         allowed: VersionReq,
     },
 }

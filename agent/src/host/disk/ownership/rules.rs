@@ -1,4 +1,4 @@
-//! Who may take a disk, and what its identity becomes then.
+//! Which VM may take a disk, and how its identity changes then.
 
 use contract::swap::VmImage;
 use uuid::Uuid;
@@ -7,10 +7,10 @@ use super::claimant::Claimant;
 use super::record::Refusal;
 use crate::host::disk::identity::{DiskState, Identity, Swap};
 
-/// Whether a VM may take the disk with this identity, or go on with it.
+/// Whether a VM may take the disk with this identity, or keep it.
 ///
 /// # Errors
-/// Why not.
+/// The reason for the refusal.
 pub fn may_take(identity: &Identity, claimant: &Claimant) -> Result<(), Refusal> {
     let (own, swap) = (&claimant.own, identity.swap.as_ref());
     if is_known(identity, own) {
@@ -22,7 +22,7 @@ pub fn may_take(identity: &Identity, claimant: &Claimant) -> Result<(), Refusal>
     match identity.holder {
         _ if back => {}
         Some(holder) if own.vm == Some(holder) => {}
-        // The VM that prepared it was powered off the hard way.
+        // The VM that prepared the swap was powered off without a shutdown.
         Some(holder) if prepared && swap.is_some_and(|swap| swap.from.vm == Some(holder)) => {}
         Some(holder) => return Err(Refusal::Held(holder)),
         None => match named {
@@ -35,26 +35,26 @@ pub fn may_take(identity: &Identity, claimant: &Claimant) -> Result<(), Refusal>
     first.map_or(Ok(()), Err)
 }
 
-/// Whether this VM only starts again, or gets the disk back, with the image that it had: nothing may lock a
-/// node out then.
+/// Whether this VM starts again, or gets the disk back, with the image that it had. Such a node must never be locked
+/// out.
 fn is_known(identity: &Identity, own: &VmImage) -> bool {
     let swap = identity.swap.as_ref();
     let had = |before: Option<&VmImage>| before.is_some_and(|before| is_still(before, own));
     if had(swap.map(|swap| &swap.from)) || had(swap.and_then(|swap| swap.released.as_ref())) {
         return true;
     }
-    // Without a UUID a disk that awaits another image looks like one's own.
+    // Without a UUID, a disk that waits for another image looks like the VM's own.
     let awaits = own.vm.is_none() && swap.is_some_and(|swap| swap.to.is_some());
     identity.holder == own.vm && identity.image_version == own.version && !awaits
 }
 
-/// Whether both are the same VM, and it still runs the image that it had, as far as that is known.
+/// Whether both are the same VM, and it still runs the image that it had, as far as known.
 fn is_still(before: &VmImage, own: &VmImage) -> bool {
     let same_build = before.build.is_empty() || before.build == own.build;
     before.is(own) && before.version == own.version && same_build
 }
 
-/// The identity once `own`, which may do so, has taken the disk or goes on with it.
+/// The identity after `own`, which may do so, has taken or kept the disk.
 pub fn taken(identity: &Identity, own: &VmImage) -> Identity {
     let mut taken = Identity { holder: own.vm, image_version: own.version.clone(), ..identity.clone() };
     let Some(swap) = &identity.swap else {
@@ -87,8 +87,10 @@ pub fn taken(identity: &Identity, own: &VmImage) -> Identity {
     taken
 }
 
-/// The identity once `own` has released the disk in a clean shutdown; none if it is
-/// not its to release, belongs to no cluster yet, or holds a worker's local volumes, which are their node's in whatever VM. `id` names the swap that this begins.
+/// The identity after `own` has released the disk in a clean shutdown. `id` identifies the image swap that this begins.
+///
+/// `None` if `own` does not hold the disk, if the node belongs to no cluster yet, or if the disk has a worker's local
+/// volumes. These belong to their node in any VM.
 pub fn released(identity: &Identity, own: &VmImage, id: Uuid) -> Option<Identity> {
     let of_worker = identity.local_volumes.is_some();
     if of_worker || identity.state != DiskState::Formed || identity.holder.is_none() || identity.holder != own.vm {
@@ -102,8 +104,8 @@ pub fn released(identity: &Identity, own: &VmImage, id: Uuid) -> Option<Identity
     Some(Identity { holder: None, swap: Some(swap), ..identity.clone() })
 }
 
-/// The identity once a person has given a VM the disk of another one that is proved off, whatever
-/// stands on the disk. `id` names the swap that this begins.
+/// The identity after the operator has given a VM the disk of another VM that is proved off, with any identity on the
+/// disk. `id` identifies the image swap that this begins.
 pub fn taken_over(identity: &Identity, claimant: &Claimant, id: Uuid) -> Identity {
     let (own, swap) = (&claimant.own, identity.swap.as_ref());
     let unknown = || VmImage { vm: identity.holder, version: identity.image_version.clone(), build: String::new() };

@@ -4,13 +4,13 @@ use contract::swap::Image;
 use super::*;
 use crate::host::disk::fixture;
 
-/// The two orders of bytes of each differ.
+/// The two byte orders of each differ.
 const A: BiosUuid = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_000a);
 const B: BiosUuid = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_000b);
 const C: BiosUuid = BiosUuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_000c);
 const ID: Uuid = Uuid::from_u128(0x1d);
 
-/// A VM of an image; the build is named after the version.
+/// A VM with an image. The build is named after the version.
 fn vm(vm: BiosUuid, version: &str) -> VmImage {
     VmImage { vm: Some(vm), version: version.into(), build: format!("build of {version}") }
 }
@@ -30,7 +30,7 @@ fn prepared(to: &str) -> Identity {
     Identity { swap: Some(swap), ..disk() }
 }
 
-/// A VM with an image that nobody has signed.
+/// A VM with an image without a signature.
 fn unsigned(own: &VmImage) -> Claimant {
     Claimant { own: own.clone(), publisher: None, upgrades_from: None }
 }
@@ -60,9 +60,9 @@ fn older(than: &str) -> Result<(), Refusal> {
     Err(Refusal::Older(than.into()))
 }
 
-/// Every state of the disk against every VM that may turn up.
+/// Each state of the disk with each possible VM.
 #[test]
-fn who_may_take_the_disk() {
+fn each_state_admits_only_certain_vms() {
     let ok = || Ok(());
     let other = |version: &str| Err(Refusal::OtherImage(image(version)));
     let states = [
@@ -102,7 +102,7 @@ fn who_may_take_the_disk() {
     for ((name, identity), row) in states.iter().zip(table) {
         for (vm, expected) in vms.iter().zip(row) {
             assert_eq!(may_take(identity, vm), expected, "a disk that is {name}, and {vm:?}");
-            // The same VM with an agent that reads its UUID in the other order.
+            // The same VM with an agent that reads its UUID in the other byte order.
             let other = VmImage { vm: vm.vm.map(BiosUuid::swapped), ..vm.clone() };
             assert_eq!(may_take(identity, &other), expected, "a disk that is {name}, and {other:?}");
             if expected.is_ok() {
@@ -113,14 +113,14 @@ fn who_may_take_the_disk() {
     }
 }
 
-/// The text of a holder: equal UUIDs may have two orders.
+/// The text of a holder. Equal UUIDs may have two byte orders.
 fn holder(identity: &Identity) -> Option<String> {
     identity.holder.map(|holder| holder.to_string())
 }
 
-/// Released images note the order that they read, which on VMware is not vCenter's; later ones note vCenter's.
+/// Released images write the byte order that they read, which on VMware is not vCenter's. Later ones write vCenter's.
 #[test]
-fn a_swap_from_a_released_image_and_back_finds_its_vms_in_either_order() {
+fn swap_and_rollback_accept_either_byte_order() {
     let (old, new) = (vm(A.swapped(), "1.0.0"), vm(B, "2.0.0"));
     let before = Identity { holder: old.vm, ..disk() };
     let swap =
@@ -142,7 +142,7 @@ fn a_swap_from_a_released_image_and_back_finds_its_vms_in_either_order() {
 }
 
 #[test]
-fn a_vm_whose_reading_changes_releases_what_it_holds_and_takes_it_again() {
+fn changed_byte_order_keeps_the_disks_holder() {
     let (old, new) = (vm(A.swapped(), "1.0.0"), vm(A, "1.0.0"));
     let before = Identity { holder: old.vm, ..disk() };
     let after = on(&before, &new);
@@ -155,7 +155,7 @@ fn a_vm_whose_reading_changes_releases_what_it_holds_and_takes_it_again() {
 }
 
 #[test]
-fn a_restart_leaves_no_trace() {
+fn restart_leaves_no_trace() {
     let own = vm(A, "1.0.0");
     assert_eq!(on(&off(&disk(), &own), &own), disk());
     assert_eq!(on(&disk(), &own), disk());
@@ -164,7 +164,7 @@ fn a_restart_leaves_no_trace() {
 }
 
 #[test]
-fn a_swap_and_back_counts_two_changes_and_ends_without_a_swap() {
+fn rollback_ends_the_swap_after_two_generations() {
     let (a, b) = (vm(A, "1.0.0"), vm(B, "2.0.0"));
     for start in [disk(), prepared("2.0.0")] {
         let there = on(&off(&start, &a), &b);
@@ -178,7 +178,7 @@ fn a_swap_and_back_counts_two_changes_and_ends_without_a_swap() {
 }
 
 #[test]
-fn a_third_vm_makes_the_second_the_one_to_go_back_to() {
+fn third_vm_rolls_back_to_the_second() {
     let (a, b, c) = (vm(A, "1.0.0"), vm(B, "2.0.0"), vm(C, "3.0.0"));
     let there = on(&off(&on(&off(&disk(), &a), &b), &b), &c);
     assert_eq!((there.generation, there.swap.as_ref().map(|swap| &swap.from)), (3, Some(&b)));
@@ -187,7 +187,7 @@ fn a_third_vm_makes_the_second_the_one_to_go_back_to() {
 }
 
 #[test]
-fn only_the_holder_of_a_clusters_disk_releases_it() {
+fn only_the_holder_releases_a_clusters_disk() {
     assert_eq!(released(&disk(), &vm(B, "1.0.0"), ID), None);
     assert_eq!(released(&Identity { state: DiskState::Unformed, ..disk() }, &vm(A, "1.0.0"), ID), None);
     let volumes = Some(crate::host::disk::LocalVolumes { ca_hash: "sha256:ours".into() });
@@ -199,7 +199,7 @@ fn only_the_holder_of_a_clusters_disk_releases_it() {
 }
 
 #[test]
-fn a_vm_without_uuid_goes_by_its_image() {
+fn vm_without_uuid_is_known_by_its_image() {
     let nameless = |version: &str| VmImage { vm: None, ..vm(A, version) };
     let identity = Identity { holder: None, ..disk() };
     assert_eq!(on(&identity, &nameless("1.0.0")), identity);
@@ -208,7 +208,7 @@ fn a_vm_without_uuid_goes_by_its_image() {
 }
 
 #[test]
-fn a_disk_that_was_taken_over_goes_back_to_whoever_had_it() {
+fn forced_disk_returns_to_its_former_vm() {
     let b = vm(B, "0.9.0");
     let over = taken_over(&disk(), &b, ID);
     assert_eq!((over.generation, over.holder, over.image_version.as_str()), (2, Some(B), "0.9.0"));
@@ -216,14 +216,14 @@ fn a_disk_that_was_taken_over_goes_back_to_whoever_had_it() {
     assert_eq!(on(&over, &b), over);
     assert_eq!(on(&over, &vm(A, "1.0.0")).holder, Some(A));
     assert_eq!(may_take(&over, &vm(C, "1.0.0")), held(B));
-    // One that was released for another image, too.
+    // The same for a disk that was released for another image.
     let over = taken_over(&off(&prepared("2.0.0"), &vm(A, "1.0.0")), &vm(C, "3.0.0"), ID);
     assert_eq!(over.swap.map(|swap| swap.from), Some(vm(A, "1.0.0")));
 }
 
-/// A disk on which the key `pinned` is pinned, in every state, against images of every signer.
+/// A disk with the pinned key `pinned`, in each state, and images of each signer.
 #[test]
-fn an_image_of_another_publisher_is_let_in_only_if_somebody_has_named_it() {
+fn another_publisher_is_admitted_only_if_named() {
     let pinned = |identity: Identity| Identity { publisher: Some("pinned".into()), ..identity };
     let named = |identity: Identity| {
         let swap = identity.swap.clone().map(|swap| Swap { publisher: Some("other".into()), ..swap });
@@ -235,7 +235,7 @@ fn an_image_of_another_publisher_is_let_in_only_if_somebody_has_named_it() {
     let by_hand = off(&disk(), &a);
     let taken_by_hand = taken(&by_hand, &b);
     let table = [
-        // The image's signer:                            pinned, other, nobody
+        // The image's signer:                            pinned, other, none
         ("nothing pinned, released", by_hand.clone(), b.clone(), [ok(), ok(), ok()]),
         ("released", pinned(by_hand.clone()), b.clone(), [ok(), refused(), refused()]),
         (
@@ -253,7 +253,7 @@ fn an_image_of_another_publisher_is_let_in_only_if_somebody_has_named_it() {
             vm(C, "0.9.0"),
             [ok(), refused(), refused()],
         ),
-        // Whoever has it, or had it, is locked out by nothing.
+        // The present and the former holder are never locked out.
         ("held, restarted", pinned(disk()), a.clone(), [ok(), ok(), ok()]),
         ("released, restarted", pinned(by_hand.clone()), a.clone(), [ok(), ok(), ok()]),
         ("taken, restarted", pinned(taken_by_hand.clone()), b.clone(), [ok(), ok(), ok()]),
@@ -276,12 +276,12 @@ fn an_image_of_another_publisher_is_let_in_only_if_somebody_has_named_it() {
             assert_eq!(super::may_take(&identity, &claimant), expected, "{name}, signed by {signer:?}");
         }
     }
-    // A holder comes before a publisher.
+    // The holder is checked before the publisher.
     assert_eq!(may_take(&pinned(disk()), &b), held(A));
 }
 
 #[test]
-fn an_image_follows_only_those_that_it_allows() {
+fn image_replaces_only_the_versions_it_allows() {
     let (a, b) = (vm(A, "1.0.0"), vm(B, "2.0.0"));
     let by_hand = off(&disk(), &a);
     let taken_by_hand = taken(&by_hand, &b);
@@ -293,10 +293,10 @@ fn an_image_follows_only_those_that_it_allows() {
         ("prepared and cut", prepared("2.0.0"), b.clone(), refused.clone()),
         ("released by 1.1.0", Identity { image_version: "1.1.0".into(), ..by_hand.clone() }, b.clone(), Ok(())),
         ("held, with another system disk", disk(), vm(A, "2.0.0"), refused),
-        // The same version in another build, and an older one that was asked for, follow no rule but their own.
+        // The same version in another build, and an older one that was prepared for, are not restricted by it.
         ("released, the same version", by_hand, vm(C, "1.0.0"), Ok(())),
         ("prepared for an older one", off(&prepared("0.9.0"), &a), vm(C, "0.9.0"), Ok(())),
-        // Whoever has it, or had it, is locked out by nothing.
+        // The present and the former holder are never locked out.
         ("held, restarted", disk(), a.clone(), Ok(())),
         ("taken, restarted", taken_by_hand.clone(), b.clone(), Ok(())),
         ("taken, shut down, restarted", off(&taken_by_hand, &b), b.clone(), Ok(())),
@@ -310,14 +310,14 @@ fn an_image_follows_only_those_that_it_allows() {
 }
 
 #[test]
-fn a_vm_without_uuid_restarts_whatever_is_pinned() {
+fn vm_without_uuid_restarts_with_any_pinned_key() {
     let nameless = |version: &str| VmImage { vm: None, ..vm(A, version) };
     let identity = Identity { holder: None, publisher: Some("pinned".into()), ..disk() };
     assert_eq!(may_take(&identity, &nameless("1.0.0")), Ok(()));
     assert_eq!(may_take(&identity, &nameless("2.0.0")), Err(Refusal::Publisher("pinned".into())));
     let over = taken_over(&identity, &nameless("2.0.0"), ID);
     assert_eq!(may_take(&over, &nameless("2.0.0")), Ok(()));
-    // One that awaits another image is not for a VM of the image that had it in another build.
+    // A VM with another build of the former image may not take a disk that waits for another image.
     let swap = prepared("2.0.0").swap.map(|swap| Swap { from: nameless("1.0.0"), ..swap });
     let awaits = Identity { swap, ..identity };
     let other = VmImage { build: "another".into(), ..nameless("1.0.0") };
@@ -326,12 +326,12 @@ fn a_vm_without_uuid_restarts_whatever_is_pinned() {
 }
 
 #[test]
-fn a_disk_that_was_taken_over_remembers_whose_key_is_to_be_pinned() {
+fn forced_disk_records_the_key_to_pin() {
     let by = |publisher: Option<&str>, pinned: Option<&str>| {
         let identity = Identity { publisher: pinned.map(str::to_owned), ..disk() };
         let claimant = Claimant { own: vm(B, "2.0.0"), publisher: publisher.map(str::to_owned), upgrades_from: None };
         let over = super::taken_over(&identity, &claimant, ID);
-        // It stays pinned until the commit, and the VM restarts nevertheless.
+        // The key stays pinned until the commit, and the VM restarts nevertheless.
         assert_eq!(over.publisher, identity.publisher);
         assert_eq!(super::may_take(&over, &claimant), Ok(()));
         assert_eq!(super::may_take(&off(&over, &claimant.own), &claimant), Ok(()));
@@ -344,7 +344,7 @@ fn a_disk_that_was_taken_over_remembers_whose_key_is_to_be_pinned() {
 }
 
 #[test]
-fn the_record_is_read_back_and_a_disk_without_a_swap_is_as_before() {
+fn identity_is_read_back_unchanged() {
     let text = serde_json::to_string(&disk()).unwrap();
     assert!(!text.contains("swap") && !text.contains("publisher"), "{text}");
     for identity in [disk(), prepared("2.0.0"), off(&taken(&prepared("2.0.0"), &vm(B, "2.0.0")), &vm(B, "2.0.0"))] {
