@@ -1,11 +1,11 @@
-//! VMs that have one BIOS UUID, as where a copy of a VM's files was taken into the inventory beside it: a snapshot of its storage, a
-//! replica, or a backup that was restored as what it was.
+//! VMs that share one BIOS UUID. They appear if a copy of a VM's files was registered in the inventory: a storage
+//! snapshot, a replica or a restored backup.
 
 use super::{Hypervisor, Result, Vm};
 
-/// The other VMs that have the BIOS UUID of this one, wherever they are; templates are none. Nobody can say then which of them is the one that
-/// was made, and which runs is no proof: none of them is to be powered on or removed. One that carries another deployment's stamp is that
-/// one's matter.
+/// The other VMs with the BIOS UUID of this one, wherever they are. Templates and VMs with another deployment's stamp
+/// are left out. It is unknown which VM is the original, and a running VM is no proof. So none of them may be powered
+/// on or removed.
 pub async fn doubles(hypervisor: &dyn Hypervisor, vm: &Vm) -> Result<Vec<Vm>> {
     let deployment = hypervisor.deployment();
     let mut found = hypervisor.with_bios_uuid(vm.uuid()).await?;

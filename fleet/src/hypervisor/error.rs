@@ -1,27 +1,27 @@
-//! What a failed call means for whoever made it.
+//! The errors of a call, by what they mean for the caller.
 
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// Nothing happened; the same call may succeed later, by itself or by what a person does on the hypervisor: it does
-    /// not answer, or has too many sessions; a datastore is full; no host has room; a host is in maintenance; a task or a
-    /// lock is in the way.
+    /// Nothing happened. The same call may succeed later, by itself or after the operator has changed something on the
+    /// hypervisor. Examples: the hypervisor does not answer or has too many sessions, or a task or a lock blocks the
+    /// call. Or a datastore is full, no host has room, or a host is in maintenance.
     Transient,
-    /// The VM is not as it was seen: look again. Nothing happened.
+    /// The VM has changed since it was read: look again. Nothing happened.
     Changed,
-    /// It may have happened, or may still: settle, then look.
+    /// The change may have happened or may still happen: settle, then look.
     InDoubt,
-    /// The hypervisor refuses; nothing happened, and the same call will be refused again whatever anybody does
-    /// elsewhere: a VM that carries another stamp, an image that is another one. A node that is away goes back for it at
-    /// once, so what may pass is never told like this.
+    /// The hypervisor refuses. Nothing happened, and the same call will be refused again whatever changes elsewhere: a
+    /// VM with another stamp, an image with another digest. A node that is being replaced is rolled back at once, so a
+    /// temporary problem never has this kind.
     Refused,
     /// A privilege is missing; nothing happened.
     Denied,
-    /// The VM or the disk is not there.
+    /// The VM or the disk does not exist.
     NotFound,
-    /// The caller is no longer the one who may change anything. What the call had begun before may have happened;
-    /// nothing was begun after.
+    /// The caller no longer holds the lease. Changes that the call began before may have happened. Nothing was begun
+    /// afterwards.
     Fenced,
 }
 
@@ -36,34 +36,33 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error of this kind.
     pub fn new(kind: ErrorKind, source: impl Into<anyhow::Error>) -> Self {
         Self { kind, source: source.into() }
     }
 
-    /// Nothing happened; it may succeed later.
+    /// An error after which nothing has changed. The call may succeed later.
     pub fn transient(source: impl Into<anyhow::Error>) -> Self {
         Self::new(ErrorKind::Transient, source)
     }
 
-    /// It is refused, in these words.
+    /// An error with [`ErrorKind::Refused`] and this text.
     pub fn refused(why: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Refused, anyhow::anyhow!("{why}"))
     }
 
-    /// What was named is not there, in these words.
+    /// An error with [`ErrorKind::NotFound`] and this text.
     pub fn not_found(what: impl fmt::Display) -> Self {
         Self::new(ErrorKind::NotFound, anyhow::anyhow!("{what}"))
     }
 
-    /// The same, with what was attempted.
+    /// Adds the attempt to the error.
     #[must_use]
     pub fn context(self, attempt: impl fmt::Display + Send + Sync + 'static) -> Self {
         Self { source: self.source.context(attempt), ..self }
     }
 }
 
-/// The whole chain: it is told to people as it stands.
+/// Writes the whole chain: users see it unchanged.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#}", self.source)

@@ -1,4 +1,4 @@
-//! The permission to change something, for as long as one call lasts.
+//! The permission to change something, for the length of one call.
 
 use std::time::Duration;
 
@@ -8,18 +8,23 @@ use super::Result;
 
 /// Says during a call whether its caller may still change anything.
 ///
-/// A successor is sound by two times. What a permit allows is begun within [`crate::lease::WINDOW`]; and each
-/// request has arrived or failed within [`crate::lease::MARGIN`] of its beginning, also when its sender ends
-/// meanwhile: a request that lasts longer than that ends with an error, and is never sent a second time by a library
-/// or a proxy, nor later by whoever ends connections on the way. Of what was written and given up the kernel sends on what is in the connection's buffer, for as long as its user timeout
-/// says: that is a part of the time. It is counted by a clock that runs while the sender's machine sleeps: a request that was not written
-/// yet is not written after it. What lies in the connection's buffer then only that user timeout ends. An upload is many requests in that sense: its pieces are. After [`crate::lease::REACH`] the successor
-/// begins, and [`super::Hypervisor::settle`] waits for what has arrived.
+/// Two limits protect a successor. A permitted change is begun within [`crate::lease::WINDOW`]. Each request has
+/// arrived or failed within [`crate::lease::MARGIN`] of its beginning, even if its sender ends meanwhile.
+/// - A request that takes longer ends with an error. No library sends it a second time, and no proxy or gateway sends
+///   it later.
+/// - If the sender gives up, the kernel still sends the data in the connection's buffer until the user timeout. The
+///   margin includes that time.
+/// - The margin is counted by a clock that runs while the sender's machine sleeps. A request that was not written
+///   before the sleep is not written after it. For data in the connection's buffer, only the user timeout counts.
+/// - An upload counts as many requests: each piece is one.
+///
+/// After [`crate::lease::REACH`] the successor begins, and [`super::Hypervisor::settle`] waits for the requests that
+/// have arrived.
 #[async_trait]
 pub trait Fence: Send + Sync {
-    /// Asked before the last look at what a request removes for good: what has to be noted of that request is noted by then, for a note
-    /// takes its time, and between the look and the request nothing comes but [`Fence::still`]. It permits nothing. Where no such look is
-    /// made it is not asked.
+    /// Called before the last look at the objects that a request removes permanently. It writes the notes for that
+    /// request, because writing takes time and only [`Fence::still`] may run between the look and the request. It
+    /// permits nothing. A call without such a look does not use it.
     ///
     /// # Errors
     /// As [`Fence::still`]: the request is not made.
@@ -27,20 +32,21 @@ pub trait Fence: Send + Sync {
         Ok(())
     }
 
-    /// Asked right before each request that changes something, and at least every few seconds of a request that lasts,
-    /// such as an upload; what it permits must be begun at once.
+    /// Called right before each request that changes something, and at least every few seconds during a long request
+    /// such as an upload. The permitted change must begin at once.
     ///
     /// # Errors
-    /// The call ends with this error as it is. [`super::ErrorKind::Fenced`]: the caller may not, nor ever again. Otherwise
-    /// nobody can say now: [`super::ErrorKind::Transient`] at the first request of a call, [`super::ErrorKind::InDoubt`] later.
+    /// The call ends with this error unchanged. [`super::ErrorKind::Fenced`]: the caller has lost its permission for
+    /// good. Otherwise the answer is unknown: [`super::ErrorKind::Transient`] at the first request of a call,
+    /// [`super::ErrorKind::InDoubt`] later.
     async fn still(&self) -> Result<()>;
 
-    /// For how long whoever was told that nobody can say now asks no more: what was asked may still be under way.
+    /// The pause before the next question after an unknown answer: the former question may still be in flight.
     fn rest(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Waits for so long, unless whoever asked for the call is to end: false then, at once.
+    /// Waits this long. Returns false at once if the caller is asked to end.
     async fn rests(&self, rest: Duration) -> bool {
         tokio::time::sleep(rest).await;
         true

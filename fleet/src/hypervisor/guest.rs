@@ -14,14 +14,15 @@ impl Vm {
     }
 }
 
-/// The BIOS UUIDs to look for, to find the VM of a guest that reports this one.
+/// The BIOS UUIDs to search for: both byte orders of the UUID that a guest reports.
 pub fn uuids_of(guest: BiosUuid) -> impl Iterator<Item = Uuid> {
     let [reported, other] = guest.orders();
     [Some(reported), Some(other).filter(|other| *other != reported)].into_iter().flatten()
 }
 
-/// Why these VMs do not say in which one a guest runs that reports this BIOS UUID: both orders of bytes name one of them. An
-/// image up to 0.1 reports the order that vCenter does not show, and later ones report the other one. Its report fits both.
+/// The reason why these VMs do not identify the one that a guest with this BIOS UUID runs in: each byte order names
+/// another VM. An image up to 0.1 reports the byte order that vCenter does not show, and later images report the other
+/// one. The report of a guest fits both.
 pub fn named_twice<'v>(vms: impl IntoIterator<Item = &'v Vm>, guest: Option<BiosUuid>) -> Option<String> {
     let guest = guest?;
     let named: BTreeSet<Uuid> = vms.into_iter().filter(|vm| vm.is_named(Some(guest))).map(Vm::uuid).collect();

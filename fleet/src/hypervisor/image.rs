@@ -1,18 +1,17 @@
-//! An image as a hypervisor holds it: whoever makes VMs from it needs no file.
+//! An image that a hypervisor stores, so that VMs can be made without the OVA file.
 
 use ova::Sha256;
 use ova::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 
-/// An image that was laid ready: a template, an item of a content library, a directory. The hypervisor has held its
-/// bytes against the digest when it took them. At each import it checks as much as it can see without reading them again: that
-/// what it has is the one of this digest, whole, and where the reference says. What somebody with access to its storage
-/// changes behind its back stays unseen.
+/// An imported image: a template, an item of a content library or a directory. The hypervisor compared the bytes with
+/// the digest when it imported them. At each use it checks without reading the bytes again: digest, completeness and
+/// place. A change that bypasses the hypervisor, directly on its storage, is not detected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageTemplate {
     /// SHA-256 over the digests of the OVA's manifest, in hexadecimal: the OVA by content.
     pub digest: String,
-    /// Where it is, in the hypervisor's words.
+    /// Where the image is, in the hypervisor's notation.
     pub reference: String,
 }
 

@@ -2,17 +2,18 @@
 
 use super::Vm;
 
-/// The networks that a VM is on which takes no other one's place.
+/// The networks of a VM that replaces no other one.
 #[derive(Clone, Copy, Debug)]
 pub enum Networks<'a> {
-    /// Those of this VM, beside which it is put where the placement says nothing; it may be another deployment's.
+    /// The networks of this VM. If the placement is empty, the new VM is placed with it. It may belong to another
+    /// deployment.
     Of(&'a Vm),
-    /// Those of these names, in the order of the image's: the place may be empty.
+    /// The networks of these names, in the order of the image's adapters. The place may be empty.
     Named(&'a [String]),
 }
 
 impl<'a> Networks<'a> {
-    /// The VM beside which a new one is put where the placement says nothing; none where it says everything.
+    /// The VM whose place the new VM gets if the placement is empty. `None` if the placement is complete.
     pub fn beside(self) -> Option<&'a Vm> {
         match self {
             Self::Of(vm) => Some(vm),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a VM is put; what is left out is as with the VM whose place it takes.
+/// The place of a VM. An empty field means the place of the VM that it replaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -17,7 +17,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Whether everything is as with the VM whose place is taken.
+    /// Whether every field is empty.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -32,10 +32,6 @@ impl fmt::Display for Placement {
             self.folder.as_ref().map(|name| format!("into the folder {name}")),
         ];
         let given: Vec<String> = parts.into_iter().flatten().collect();
-        f.write_str(&if given.is_empty() {
-            "beside the VMs whose place they take".to_owned()
-        } else {
-            given.join(", ")
-        })
+        f.write_str(&if given.is_empty() { "with the VMs that they replace".to_owned() } else { given.join(", ") })
     }
 }

@@ -1,4 +1,4 @@
-//! How large a VM is.
+//! The size of a VM.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ pub struct Size {
     pub processors: u32,
     /// Memory in MiB.
     pub memory: u32,
-    /// Size of a data disk in bytes; none without one.
+    /// Size of the data disk in bytes. `None` for a VM without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_disk: Option<u64>,
 }
 
-/// Processors and memory of a VM: it may have others than the one whose place it takes. Disks move.
+/// Processors and memory of a VM. They may differ from those of the VM that it replaces. Disks move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmSize {
     pub processors: u32,

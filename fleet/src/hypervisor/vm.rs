@@ -8,22 +8,22 @@ use uuid::Uuid;
 use super::size::VmSize;
 use crate::nodes::clean;
 
-/// Whether a VM runs, as far as it can be proved.
+/// Whether a VM runs, as far as that is proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PowerState {
     /// Nothing of the VM runs.
     Off,
     On,
-    /// Its memory is kept; it goes on where it was.
+    /// Its memory is saved, and it continues from there.
     Suspended,
-    /// The hypervisor does not know: its host does not answer, or somebody was killed while he powered it on.
+    /// The hypervisor does not know: the VM's host does not answer, or a command was killed during the power-on.
     Unknown,
 }
 
 impl PowerState {
-    /// Whether it proves that the VM was powered on. What the hypervisor does not know proves nothing: the host of one that was never on
-    /// may be the one that does not answer.
+    /// Whether this state proves that the VM was powered on. `Unknown` proves nothing: a VM that was never on may be on
+    /// a host that does not answer.
     pub fn proves_power_on(self) -> bool {
         matches!(self, Self::On | Self::Suspended)
     }
@@ -42,40 +42,41 @@ impl fmt::Display for PowerState {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmRef {
-    /// BIOS UUID: what the guest knows of itself.
+    /// The BIOS UUID, which the guest can read.
     pub uuid: Uuid,
-    /// What the hypervisor calls it: a managed object identifier, a directory.
+    /// The hypervisor's identifier: a managed object ID, a directory.
     pub id: String,
 }
 
-/// Whose a VM is: set when it is made, or when an operator has confirmed that it is this deployment's.
+/// The owner of a VM. It is set at the creation, or when an operator has confirmed that the VM belongs to this
+/// deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     /// The deployment: the same for all VMs of a cluster.
     pub deployment: Uuid,
     pub node: String,
-    /// The swap that it was made for; none for a VM of the first deployment.
+    /// The image swap that created the VM. `None` for a VM of the first deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Uuid>,
 }
 
 impl Stamp {
-    /// That of a VM that was given up: nobody's, with what it was made for. No deployment has the nil UUID.
+    /// The stamp of a VM that was given up: the nil UUID, which no deployment has. The other fields stay.
     pub fn released(&self) -> Self {
         Self { deployment: Uuid::nil(), ..self.clone() }
     }
 }
 
-/// What names a disk. A detached disk cannot be looked up by its UUID: the path leads to it.
+/// Identifies a disk. A detached disk cannot be found by its UUID, only by its path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskRef {
     pub uuid: Uuid,
-    /// Where it is, in the hypervisor's words: a datastore path, a file.
+    /// The place in the hypervisor's notation: a datastore path, a file.
     pub path: String,
 }
 
 impl DiskRef {
-    /// The path of another file beside its own: the name is the same, with this mark before the extension.
+    /// The path of another file in the same directory: the same name, with this mark before the extension.
     pub fn beside(&self, mark: &str) -> String {
         match self.path.rsplit_once('.') {
             Some((stem, extension)) if !extension.contains('/') => format!("{stem}-{mark}.{extension}"),
@@ -87,10 +88,10 @@ impl DiskRef {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskKind {
-    /// Comes with the image and goes with the VM.
+    /// Comes with the image and is deleted with the VM.
     System,
     Data,
-    /// Not the appliance's: a volume of a storage driver.
+    /// Not part of the appliance: a volume of a storage driver.
     Foreign,
 }
 
@@ -100,20 +101,20 @@ pub struct Disk {
     #[serde(flatten)]
     pub reference: DiskRef,
     pub kind: DiskKind,
-    /// The disk that it is a difference to: it is part of a snapshot then, and cannot be detached.
+    /// The disk that this one is a delta of. It is then part of a snapshot and cannot be detached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// The controller that it hangs on.
+    /// The controller that the disk is attached to.
     pub controller: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adapter {
-    /// What the hypervisor calls it.
+    /// The hypervisor's identifier.
     pub key: String,
     pub network: String,
     pub mac: String,
-    /// Whether it is connected now, or will be at the next power-on: fenced is what is neither.
+    /// Whether it is connected now, or will be at the next power-on. A fenced VM has no such adapter.
     pub connected: bool,
 }
 
@@ -122,22 +123,22 @@ pub struct Vm {
     #[serde(flatten)]
     pub reference: VmRef,
     pub name: String,
-    /// Whose it is; none if it carries no stamp.
+    /// `None` if the VM has no stamp.
     #[serde(default)]
     pub stamp: Option<Stamp>,
     pub power: PowerState,
-    /// How large it is; none where the hypervisor does not say.
+    /// `None` if the hypervisor does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<VmSize>,
     pub disks: Vec<Disk>,
     pub adapters: Vec<Adapter>,
     /// The names of its snapshots.
     pub snapshots: Vec<String>,
-    /// What is being done to it, in the hypervisor's words.
+    /// The running tasks, in the hypervisor's words.
     pub tasks: Vec<String>,
     /// Changes whenever the VM's settings do.
     pub version: String,
-    /// The file that its settings are in, where the hypervisor keeps such.
+    /// The path of the settings file, if the hypervisor has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<String>,
 }
@@ -160,28 +161,28 @@ impl Vm {
         self.stamp.as_ref().is_some_and(|stamp| stamp.deployment == deployment)
     }
 
-    /// Whether it carries the stamp of another one, or that of a VM that was given up.
+    /// Whether it carries another deployment's stamp, or that of a VM that was given up.
     pub fn is_anothers(&self, deployment: Uuid) -> bool {
         self.stamp.as_ref().is_some_and(|stamp| stamp.deployment != deployment)
     }
 
-    /// Whether it was made for this swap.
+    /// Whether it was created for this image swap.
     pub fn is_of_swap(&self, swap: Uuid) -> bool {
         self.stamp.as_ref().is_some_and(|stamp| stamp.swap == Some(swap))
     }
 
-    /// Whether it is another VM than one whose removal was asked for, and has that one's BIOS UUID.
+    /// Whether it is a different VM with the BIOS UUID of a VM whose removal was requested.
     pub fn is_double_of(&self, gone: &VmRef) -> bool {
         self.reference.uuid == gone.uuid && self.reference.id != gone.id
     }
 
-    /// Whether no adapter of it is connected, now or at power-on.
+    /// Whether no adapter is connected, now or at power-on.
     pub fn is_fenced(&self) -> bool {
         self.adapters.iter().all(|adapter| !adapter.connected)
     }
 }
 
-/// Name and BIOS UUID, for people.
+/// Name and BIOS UUID, for messages.
 impl fmt::Display for Vm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", clean(&self.name), self.uuid())
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_lies_beside_its_disk_and_says_what_it_is() {
+    fn copy_path_is_next_to_its_disk() {
         for (path, beside) in [
             ("[ds 1] cp1/data.vmdk", "[ds 1] cp1/data-before-1a2b3c4d.vmdk"),
             ("[ds.1] cp.1/data", "[ds.1] cp.1/data-before-1a2b3c4d"),

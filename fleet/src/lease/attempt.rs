@@ -1,16 +1,16 @@
-//! The holds that this process has taken, or is taking: what is told of them by others is that the process lives.
+//! The leases that this process has taken, or is taking. Other processes only see that this process lives.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The attempts that are under way, and the last number that was given.
+/// The running attempts, and the last number that was given.
 static LIVING: Mutex<(BTreeSet<u64>, u64)> = Mutex::new((BTreeSet::new(), 0));
 
 fn living() -> MutexGuard<'static, (BTreeSet<u64>, u64)> {
     LIVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An attempt to take a hold, and the hold that it has led to: it ends when it is dropped.
+/// An attempt to acquire a lease, and the lease that resulted. It ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Attempt(u64);
 
@@ -23,14 +23,14 @@ impl Attempt {
         Self(number)
     }
 
-    /// Its number, which no other attempt of this process has as long as its program is not begun anew in it (execve(2)): that one counts
-    /// from 1 again, and an attempt of before that has the number of one that lives counts as living. Who begins programs anew tells their
-    /// holds apart by another name of the holder.
+    /// A number that no other attempt of this process has. It counts from 1 again if the program re-executes itself
+    /// (execve(2)). A former attempt then counts as alive if a new one has its number. So such a program changes its
+    /// holder name with each re-execution.
     pub(super) fn number(&self) -> u64 {
         self.0
     }
 
-    /// Whether the one of this number has not ended.
+    /// Whether the attempt with this number has not ended.
     pub(super) fn lives(number: u64) -> bool {
         living().0.contains(&number)
     }

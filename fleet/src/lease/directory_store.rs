@@ -1,4 +1,4 @@
-//! A store in a directory of this machine: the lab's.
+//! A store in a directory of this machine, for the lab.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use super::store::{name_of, number_of};
 use super::{Snapshots, Store};
 use crate::files;
 
-/// How the name begins of a directory for what is about to be kept.
+/// The prefix of the directory for an incomplete file.
 const SPOOL: &str = "spool-";
 
 /// A directory with numbered directories.
@@ -20,7 +20,7 @@ const SPOOL: &str = "spool-";
 pub struct DirectoryStore(PathBuf);
 
 impl DirectoryStore {
-    /// The store in a directory, which is made when something is first kept.
+    /// The store in a directory, which is created with the first file.
     pub fn at(directory: PathBuf) -> Self {
         Self(directory)
     }
@@ -29,7 +29,7 @@ impl DirectoryStore {
         self.0.join(name_of(number))
     }
 
-    /// Does something to a path where blocking disturbs nobody: the disk may be slow, and each write is flushed.
+    /// Runs a file operation on a blocking thread: the disk may be slow, and each write is flushed.
     async fn at_path<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -44,7 +44,7 @@ impl DirectoryStore {
     }
 }
 
-/// The names in a directory; none if it is not there.
+/// The names in a directory. Empty if it does not exist.
 fn names(directory: &Path) -> io::Result<Vec<String>> {
     match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -52,10 +52,11 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
     }
 }
 
-/// Removes from a directory what was about to be kept there by who was killed. Nobody else is about to keep anything there.
+/// Removes the incomplete files that a killed command has left in a directory. Call it only if no other command writes
+/// there.
 ///
 /// # Errors
-/// When it cannot be read or removed. Some may be gone.
+/// The directory or a file cannot be read or removed. Some may be gone.
 pub fn clear_spools(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)?.filter_map(Result::ok) {
         if entry.file_name().to_str().is_some_and(|name| name.starts_with(SPOOL)) {
@@ -103,7 +104,7 @@ impl Store for DirectoryStore {
 
     async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
         let text = text.to_owned();
-        // A directory that was removed is not made again: its number may be lower than another one's.
+        // A directory that was removed is not created again: its number may be lower than that of another one.
         self.at_path("writing", self.numbered(number).join(file), move |_, path| {
             let mut file = files::create(path)?;
             file.write_all(text.as_bytes())?;
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_about_to_be_kept_lies_beside_it_and_nothing_of_it_stays() {
+    async fn spool_is_in_the_store_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let folder = DirectoryStore::at(directory.path().join("upgrades"));
         let killed = folder.spool().await.unwrap().keep();

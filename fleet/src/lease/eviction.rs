@@ -1,22 +1,24 @@
-//! Which files give way where room is short. Pure: how much there is to be, and what may go at all, others say.
+//! Selects the files to remove if room is short. Pure: the caller says how much room is needed and which files may be
+//! removed.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// A file that may go, in the order in which they do.
+/// A file that may be removed. The order is that of the removal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EvictionCandidate {
-    /// Whether it is of another owner than what comes.
+    /// Whether it belongs to another owner than the new file.
     pub(super) is_of_another: bool,
-    /// When it was kept.
+    /// When it was stored.
     pub(super) modified: SystemTime,
     pub(super) path: PathBuf,
-    /// What it has, in bytes.
+    /// Its size in bytes.
     pub(super) bytes: u64,
 }
 
-/// Those of some files, in their order, that make enough room together, which `is_enough` says; none where all of them do not, or none has
-/// to go. Each is needed: what is too small to help stays, and so does what is younger where the older ones do.
+/// The files whose removal satisfies `is_enough`, in their order. Empty if no removal is needed, or if removing all of
+/// them would not be enough. Each one is needed: a file that is too small to help stays, and a newer file stays if
+/// older ones are enough.
 pub(super) fn select_for_eviction(
     old: &[EvictionCandidate],
     is_enough: impl Fn(&[&EvictionCandidate]) -> bool,
@@ -40,7 +42,7 @@ pub(super) fn select_for_eviction(
 mod tests {
     use super::*;
 
-    /// What goes, by the names of its files, of files of these sizes, where so many bytes are wanted.
+    /// The positions of the removed files, for files of these sizes and a need for `wanted` bytes.
     fn going(files: &[u64], wanted: u64) -> Vec<usize> {
         let old = |(place, bytes): (usize, &u64)| EvictionCandidate {
             is_of_another: true,
@@ -55,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_way_is_enough_together_and_none_of_it_is_too_much() {
+    fn eviction_removes_enough_files_and_no_more() {
         let none: [usize; 0] = [];
         assert_eq!(going(&[5, 5], 0), none, "there is room");
         assert_eq!(going(&[5, 5], 11), none, "it would be for nothing");

@@ -1,4 +1,4 @@
-//! A hold: taken, confirmed before each change, given back.
+//! A lease: acquired, confirmed before each change, released.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,41 +13,42 @@ use super::lease_state::{ALONE, DOUBTED, HOLDER, Judged, RELEASED, SEEN, WITHDRA
 use super::{Held, Holder, LeaseState, Lost, Store};
 use crate::cancel::unless_cancelled;
 
-/// For how long a confirmation is good. A change that was not begun by then is not begun.
+/// How long a confirmation is valid. A change that was not begun within this time is not begun.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// How long a request that was begun may take to reach a hypervisor or a node: it has arrived by then, or never will.
-/// Whoever makes requests sees to that. A successor of a command that has ended waits that long.
+/// How long a request may take to reach a hypervisor or a node. After that it has arrived, or never will: its sender
+/// ensures that. A successor of a command that has ended waits this long.
 pub const MARGIN: Duration = Duration::from_secs(20);
-/// How long after a confirmation the last request that it permits has arrived or failed: so long waits the successor of a
-/// command that may be alive.
+/// How long after a confirmation the last permitted request has arrived or failed. A successor of a command that may be
+/// alive waits this long.
 pub const REACH: Duration = WINDOW.saturating_add(MARGIN);
-/// How often a waiting command confirms its lease and shows that it lives. On a vCenter each confirmation is a row in everybody's Recent Tasks.
+/// How often a waiting command confirms its lease and shows that it lives. On a vCenter each confirmation is a row in
+/// the Recent Tasks of all users.
 const INTERVAL: Duration = Duration::from_secs(20);
-/// After nobody could say in time, a command that only waits asks no sooner again, nor does one that cannot go on without an answer: what
-/// was asked may still be under way, and it loses nothing by it. When it was last seen to live ([`SEEN`]) is more than a minute ago then.
+/// The pause after a confirmation timed out, for a command that only waits or that needs an answer: the request may
+/// still be in flight. A pause costs nothing. When it ends, [`SEEN`] is more than a minute old.
 const AGAIN: Duration = Duration::from_secs(60);
-/// How long who has just taken a deployment waits to be told that it is his.
+/// How long the first confirmation of a new lease may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So many numbered directories are kept; what is older goes once nobody goes by it.
+/// How many numbered directories are kept. Older ones are removed when nothing refers to them.
 const KEPT: usize = 20;
 
-/// Whether a deployment may be taken from a command that has not given it back.
+/// Whether a lease may be taken from a command that has not released it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeOver {
     /// Only when its process is known to have ended.
     FromTheDead,
-    /// Also when it may still be at work: it does nothing more then.
+    /// Even from one that may be at work: it changes nothing after that.
     FromAnyone,
 }
 
-/// What is asked before each change.
+/// The context of the errors of a confirmation.
 const ATTEMPT: &str = "asking who may change this deployment";
 
-/// Nobody has said within this time whether a deployment is still held. Where that is [`WINDOW`], an answer that comes later says
-/// nothing. What was asked may still be under way.
+/// The store did not answer within this time. If the limit is [`WINDOW`], a later answer confirms nothing. The request
+/// may still be in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nobody can say within {} s", .0.as_secs())]
+#[error("the store did not answer within {} s", .0.as_secs())]
 pub(crate) struct LeaseUnconfirmed(Duration);
 
 enum LeaseCheck {
@@ -56,35 +57,35 @@ enum LeaseCheck {
     Lost,
 }
 
-/// A deployment that this command holds.
+/// A lease that this command holds.
 pub struct Lease<'a> {
     store: &'a dyn Store,
     number: u64,
     window: Duration,
-    /// The numbers that were too many when it was taken.
+    /// The surplus numbers when the lease was acquired.
     old: Vec<u64>,
     state: Mutex<State>,
     attempt: Attempt,
 }
 
-/// By a clock that runs while the machine sleeps.
+/// Times by a clock that runs while the machine sleeps.
 struct State {
-    /// When the last confirmation was begun; none before the first.
+    /// When the last confirmation was begun. `None` before the first.
     confirmed: Option<Duration>,
-    /// When nobody could say in time, unless somebody could since.
+    /// When the store last failed to answer in time. `None` after an answer.
     unsaid: Option<Duration>,
     /// When others were last shown that this command lives.
     shown: Duration,
 }
 
 impl<'a> Lease<'a> {
-    /// Takes a deployment to do `what`. From a command that may be alive it is taken only if `over` says so, and
-    /// then comes the wait until that one can begin nothing more; after one that has ended without giving it back, the
-    /// wait until its last request has arrived. `say` is told.
+    /// Acquires the lease on a deployment to do `what`. It is taken from a command that may be alive only if `over`
+    /// allows it. This waits until that command can begin nothing more. After a command that has ended without a
+    /// release, it waits until the last request of that command has arrived. `say` gets messages for the user.
     ///
     /// # Errors
-    /// Somebody holds it, was faster, or the store does not answer. What was made by then is marked as withdrawn, if the
-    /// store still takes that: nothing was begun.
+    /// Another command holds the lease or was faster, or the store does not answer. A directory that was created is
+    /// marked as withdrawn, if the store still accepts the mark. Nothing was begun.
     pub async fn acquire(
         store: &'a dyn Store,
         what: &str,
@@ -94,8 +95,9 @@ impl<'a> Lease<'a> {
         Self::take_with(store, what, over, say, WINDOW, MARGIN).await
     }
 
-    /// The same, for who may be asked to end meanwhile: nothing is looked at or waited for any more then. What makes and writes is
-    /// not dropped: a directory without a name would count as somebody's who is alive.
+    /// As [`Lease::acquire`], for a caller that may be asked to end. After that request it reads nothing more and waits
+    /// no longer. Creating and writing are not dropped: a directory without a name would count as that of a live
+    /// command.
     pub(crate) async fn take_unless(
         store: &'a dyn Store,
         what: &str,
@@ -142,7 +144,7 @@ impl<'a> Lease<'a> {
             }
             (LeaseState::Free, None) => None,
         };
-        // Exactly the next one: whoever was faster holds it.
+        // Exactly the next number: a faster command then holds it.
         let attempt = Attempt::begin();
         match store.make(number).await {
             Ok(true) => {}
@@ -169,7 +171,7 @@ impl<'a> Lease<'a> {
         }
     }
 
-    /// Says whose it is, waits, and confirms it for the first time.
+    /// Writes the holder, waits, and confirms the lease for the first time.
     async fn begin(
         &mut self,
         what: &str,
@@ -187,7 +189,7 @@ impl<'a> Lease<'a> {
         if unless_cancelled(cancelled, store.read(number, DOUBTED)).await?.context(ATTEMPT)?.is_some() {
             bail!("another command tried to take the deployment at the same moment, and has given up; try again");
         }
-        // While this command slept others may have come so far that the number was used and removed.
+        // While this command slept, others may have used and removed this number.
         self.old = self.all_when_highest(cancelled).await?;
         self.old.truncate(self.old.len().saturating_sub(KEPT));
         if let Some((wait, words)) = wait {
@@ -195,14 +197,15 @@ impl<'a> Lease<'a> {
             unless_cancelled(cancelled, tokio::time::sleep(wait)).await?;
         }
         store.write(number, ALONE, "").await.context(ATTEMPT)?;
-        // The same again: that file may be in the directory of somebody who has made the number anew.
+        // The same check again: that file may be in the directory of a command that created the number again.
         self.all_when_highest(cancelled).await?;
-        // Nothing is changed by this answer, and by now nobody else has it: a store that stands still for a while is waited for.
+        // No change depends on this answer, and no other command holds the lease now. So a store that is stuck may take
+        // longer.
         unless_cancelled(cancelled, self.confirm_within(PATIENCE)).await?
     }
 
-    /// All numbers, of which this one is the highest. One that had been used and removed before is removed again: who
-    /// made the next one was there before, and no hold below it counts.
+    /// All numbers, if this one is the highest. A number that had been used and removed before is removed again: the
+    /// maker of the next number came earlier, and no lower lease counts.
     async fn all_when_highest(&self, cancelled: &watch::Receiver<bool>) -> anyhow::Result<Vec<u64>> {
         let numbers = unless_cancelled(cancelled, sorted(self.store)).await?.context("looking who was faster")?;
         match numbers.last() {
@@ -218,7 +221,7 @@ impl<'a> Lease<'a> {
         }
     }
 
-    /// Its number: of two commands the one with the higher number may go on.
+    /// Its number. Of two commands, the one with the higher number may continue.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -227,33 +230,34 @@ impl<'a> Lease<'a> {
         self.store
     }
 
-    /// The numbers of old holds, the lowest first, of which there were too many when this one was taken.
+    /// The numbers of old leases, lowest first, that were too many when this one was acquired.
     pub(crate) fn old(&self) -> &[u64] {
         &self.old
     }
 
-    /// The numbers of all holds below this one, the lowest first.
+    /// The numbers of all leases below this one, lowest first.
     pub(crate) async fn below(&self) -> anyhow::Result<Vec<u64>> {
         Ok(sorted(self.store).await?.into_iter().filter(|number| *number < self.number).collect())
     }
 
-    /// Removes the directory of a hold below this one. No judgement goes by what was before one that was taken; removed are the
-    /// lowest first, so that those that are left have no gaps.
+    /// Removes the directory of a lease below this one. Nothing older than an acquired lease affects a decision. Remove
+    /// the lowest first, so that the remaining numbers have no gaps.
     ///
     /// # Errors
-    /// When it cannot be removed: some of it may be gone. None above it may be removed then.
+    /// It cannot be removed: some of it may be gone. Then remove no directory above it.
     pub(crate) async fn remove(&self, number: u64) -> anyhow::Result<()> {
         anyhow::ensure!(number < self.number, "hold {number} is not below hold {}", self.number);
         self.store.remove(number).await.with_context(|| format!("removing hold {number}"))
     }
 
-    /// Asks whether this command still holds the deployment: before each change. Whoever takes over makes exactly the
-    /// next number. That one is removed only after this one, and after others took over and waited: so who has not
-    /// asked for long asks for his own as well, afterwards. He looks for what only he has written there: somebody who
-    /// slept may just have made the number anew.
+    /// Asks the store before each change whether this command still holds the lease. A command that takes over creates
+    /// exactly the next number. That number is removed only after this one, and only after others took over and waited.
+    ///
+    /// So a holder whose last confirmation is old also looks for its own directory, afterwards. It looks for the file
+    /// that only the holder itself writes: a command that slept may just have created the number again.
     ///
     /// # Errors
-    /// [`Lost`] when another one does; another error when nobody can say now, or not within the time for which an answer is good.
+    /// [`Lost`] if another command holds the lease. Another error if the store cannot say, or not within [`WINDOW`].
     pub async fn confirm(&self) -> anyhow::Result<()> {
         self.confirm_within(WINDOW).await
     }
@@ -298,14 +302,14 @@ impl<'a> Lease<'a> {
         Ok(LeaseCheck::Ours)
     }
 
-    /// Who has taken over, if that can be told.
+    /// The command that has taken over, if the store says so.
     async fn successor(&self) -> Option<Holder> {
         let highest = self.store.numbers().await.ok()?.into_iter().max().filter(|highest| *highest > self.number)?;
         holder(self.store, highest).await.ok().flatten()
     }
 
-    /// The same for a command that only waits: it asks now and then, after a question that nobody could answer in time only a minute later,
-    /// and an unknown answer ends no wait.
+    /// As [`Lease::confirm`], for a command that only waits: it asks rarely, and only a minute after a question timed
+    /// out. An unknown answer does not end the wait.
     ///
     /// # Errors
     /// [`Lost`].
@@ -324,20 +328,20 @@ impl<'a> Lease<'a> {
         }
     }
 
-    /// For how long whoever cannot go on without an answer leaves the store alone: after a question that nobody could answer in time the
-    /// rest of a minute, unless somebody could since. The first question of a change waits for nothing.
+    /// The pause of a command that needs an answer: the rest of a minute after a question timed out, unless a later one
+    /// was answered. The first question of a change waits for nothing.
     pub(crate) fn rest(&self) -> Duration {
         let unsaid = self.state().unsaid;
         unsaid.map_or(Duration::ZERO, |at| AGAIN.saturating_sub(boot_time().saturating_sub(at)))
     }
 
-    /// Nobody has confirmed it for long.
+    /// Makes the last confirmation too old.
     #[cfg(test)]
     pub(crate) fn forget(&self) {
         self.state().confirmed = None;
     }
 
-    /// Whether the last confirmation is good for a change that is begun now.
+    /// Whether the last confirmation permits a change that begins now.
     pub fn is_fresh(&self) -> bool {
         self.confirmed_within(self.window)
     }
@@ -346,7 +350,8 @@ impl<'a> Lease<'a> {
         is_within(self.state().confirmed, time)
     }
 
-    /// Gives the deployment back. If that fails, the next command finds this one's process ended, or says what to do.
+    /// Releases the lease. If that fails, the next command finds that this one's process has ended, or reports what to
+    /// do.
     pub async fn release(self) {
         mark(self.store, self.number, RELEASED).await;
     }
@@ -356,12 +361,12 @@ impl<'a> Lease<'a> {
     }
 }
 
-/// Whether something was so short a time ago.
+/// Whether `at` is less than `time` ago.
 fn is_within(at: Option<Duration>, time: Duration) -> bool {
     at.is_some_and(|at| boot_time().saturating_sub(at) < time)
 }
 
-/// Marks a numbered directory, if the store takes it.
+/// Marks a numbered directory, if the store accepts it.
 async fn mark(store: &dyn Store, number: u64, file: &str) {
     if let Err(error) = store.write(number, file, "").await {
         log::debug!("marking hold {number} as {file}: {error:#}");
@@ -372,8 +377,8 @@ async fn held(store: &dyn Store, number: u64) -> Held {
     Held { number, holder: holder(store, number).await.unwrap_or_default() }
 }
 
-/// Time since the boot, the machine's sleep included: neither a change of the clock nor a suspended machine makes an
-/// old confirmation look fresh (clock_gettime(2), CLOCK_BOOTTIME).
+/// The time since boot, including the machine's sleep. So neither a changed clock nor a suspended machine makes an old
+/// confirmation look fresh (clock_gettime(2), CLOCK_BOOTTIME).
 fn boot_time() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! Who holds a deployment, so that a person knows whom to ask, and a command on the same machine whether it is dead.
+//! The holder of a lease. It tells the operator whom to ask, and a command on the same machine whether the holder is
+//! dead.
 
 use std::fmt;
 use std::fs;
@@ -11,21 +12,21 @@ use serde::{Deserialize, Serialize};
 
 use super::attempt::Attempt;
 
-/// Who holds a deployment, or held it. Its name is common to all forms of holders; whether it is dead is a question to
-/// a form of its own. A form that this version does not know may be alive.
+/// The holder of a lease, or a former one. All forms of holders have a name. Whether a holder is dead depends on its
+/// form. A form that this version does not know may be alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Its user and host, or another name.
+    /// User and host, or another name.
     pub who: String,
-    /// What it does, in the words of its program, such as the name of a command.
+    /// Its activity in the words of its program, such as the name of a command.
     #[serde(default)]
     pub what: String,
     #[serde(flatten)]
     pub process: Option<Process>,
-    /// When it took the deployment: seconds of Unix time.
+    /// When it acquired the lease, in seconds of Unix time.
     #[serde(default)]
     pub since: u64,
-    /// When it last confirmed that it holds it: seconds of Unix time.
+    /// When it last confirmed the lease, in seconds of Unix time.
     #[serde(default)]
     pub seen: u64,
 }
@@ -33,11 +34,11 @@ pub struct Holder {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     pub process: u32,
-    /// When it began, in clock ticks after the boot: a process identifier alone is used again.
+    /// When it began, in clock ticks after the boot: process identifiers are reused.
     pub began: u64,
-    /// The boot and the process namespace that its number is of.
+    /// The boot and the process namespace of its process identifier.
     pub boot: String,
-    /// Which of the process's attempts to hold a deployment it is, counted from 1; none of older versions.
+    /// The number of the attempt within the process, counted from 1. `None` from older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u64>,
 }
@@ -63,8 +64,8 @@ impl Holder {
 }
 
 impl Process {
-    /// Whether it is known to have ended, or, if it is this very process, its attempt. Of another machine's, or one of
-    /// before a restart, nobody can say.
+    /// Whether the process is known to have ended, or, for this very process, its attempt. That is unknown for a
+    /// process of another machine, or from before a reboot.
     fn is_dead(&self) -> bool {
         if self.boot.is_empty() || self.boot != boot() {
             return false;
@@ -93,8 +94,8 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The random identifier of this boot (proc(5)), and the namespace of its process numbers (namespaces(7)). Empty if it
-/// cannot be told.
+/// The random identifier of this boot (proc(5)) and the namespace of its process numbers (namespaces(7)). Empty if they
+/// cannot be read.
 fn boot() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let namespace = fs::read_link("/proc/self/ns/pid");
@@ -103,9 +104,9 @@ fn boot() -> String {
         .map_or_else(String::new, |(boot, namespace)| format!("{} {}", boot.trim(), namespace.display()))
 }
 
-/// When a process began, in clock ticks after the boot: field 22 of its stat, counted behind the name, which may hold
-/// anything (proc_pid_stat(5)). None if that cannot be
-/// read; 0 if it has ended and nobody has asked for its status.
+/// When a process began, in clock ticks after the boot. It is field 22 of the process's stat, counted after the name,
+/// which may contain any character (proc_pid_stat(5)). `None` if that cannot be read. 0 if the process has ended and is
+/// not yet reaped.
 fn began(process: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_dead_when_it_is_gone_or_another_has_its_number() {
+    fn process_is_dead_if_gone_or_number_reused() {
         let own = Holder::this("a test", 0).process.unwrap();
         assert!(!own.is_dead(), "{own:?}");
         assert!(Process { began: own.began + 1, ..own.clone() }.is_dead());
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_written_as_older_commands_read_it() {
+    fn process_is_written_for_older_commands() {
         let holder = Holder {
             who: "ann@host".into(),
             process: Some(Process { process: 7, began: 8, boot: "b".into(), attempt: None }),
@@ -147,12 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn a_form_of_holder_that_is_not_known_may_be_alive_and_has_a_name() {
+    fn unknown_form_of_holder_may_be_alive() {
         let text = r#"{"who":"controller kaas-fleet","controller":{"name":"kaas-fleet","pod":"6c1e"},"since":9}"#;
         let holder: Holder = serde_json::from_str(text).unwrap();
         assert!(!holder.is_dead());
         assert_eq!(holder.to_string(), "controller kaas-fleet (last seen 1970-01-01T00:00:09Z)");
-        // Not all of a process: nothing is known of it.
+        // An incomplete process: its state is unknown.
         let text = r#"{"who":"eve","what":"adopt","process":1,"began":"?","boot":"b"}"#;
         assert!(!serde_json::from_str::<Holder>(text).unwrap().is_dead());
     }

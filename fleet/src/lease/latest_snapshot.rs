@@ -1,6 +1,6 @@
-//! Snapshots of one cluster in a directory of this machine, of which the newest alone is kept: for who looks after many clusters, and
-//! has not the room for all that ever was. Such directories lie beside each other, and what is in all of them together is bounded. Nobody
-//! else may read them.
+//! The newest snapshot of one cluster in a directory of this machine. It is for a program with many clusters and no
+//! room for all snapshots. Such directories have a common parent, and their total size is bounded. Other users cannot
+//! read them.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -21,13 +21,13 @@ pub struct LatestSnapshot {
     directory: PathBuf,
     budget: Budget,
     promised: Promised,
-    /// The machine, as people know it.
+    /// The machine's name in messages.
     machine: String,
 }
 
 impl LatestSnapshot {
-    /// That of a directory, which is made when something is first kept: on a machine that people know by this name, beside the others for
-    /// which there is this budget, and which share what is promised.
+    /// The snapshots in a directory, which is created with the first file. `budget` is for all directories with the
+    /// same parent, and `promised` is what they share. `machine` is the machine's name in messages.
     pub fn at(directory: PathBuf, budget: Budget, promised: Promised, machine: &str) -> Self {
         Self { directory, budget, promised, machine: machine.to_owned() }
     }
@@ -40,7 +40,7 @@ impl LatestSnapshot {
         format!("{path} on {}", self.machine)
     }
 
-    /// Does something to the directory where blocking disturbs nobody.
+    /// Runs a file operation on a blocking thread.
     async fn within<T: Send + 'static>(
         &self,
         act: impl FnOnce(&Path) -> anyhow::Result<T> + Send + 'static,
@@ -49,25 +49,26 @@ impl LatestSnapshot {
         tokio::task::spawn_blocking(move || act(&directory)).await.context("the thread that does it has ended")?
     }
 
-    /// How large the file was for which there was no room, if there was none for the last one: it is said once.
+    /// The size of the last file, in bytes, if there was no room for it. Returned once.
     pub fn lacked(&self) -> Option<u64> {
         self.room().lacked()
     }
 
-    /// Makes room for so many bytes by what nobody needs in directories of these names beside this one: those of the same owner first, and
-    /// the oldest files of each. Nothing goes that is younger than an hour, or for nothing.
+    /// Makes room for this many bytes by removing files from directories of these names next to this one. The order is
+    /// those of the same owner first, then the oldest. No file goes that is younger than an hour, or without making
+    /// enough room.
     ///
     /// # Errors
-    /// When it cannot be measured how much there is.
+    /// The available room cannot be measured.
     pub async fn makes_room(&self, bytes: u64, spare: BTreeSet<String>) -> anyhow::Result<()> {
         let room = self.room();
         self.within(move |_| room.make(bytes, &spare)).await
     }
 
-    /// Removes the directory, with what is in it.
+    /// Removes the directory with its content. One that does not exist is no error.
     ///
     /// # Errors
-    /// When it cannot be removed; one that is not there is no error.
+    /// The directory cannot be removed.
     pub async fn clear(&self) -> anyhow::Result<()> {
         self.within(|directory| match fs::remove_dir_all(directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -98,17 +99,17 @@ impl Snapshots for LatestSnapshot {
         SpaceQuota::within(self.directory.clone(), self.budget, self.promised.clone())
     }
 
-    /// The file gets another name: there is no room for two of it.
+    /// The file is renamed: there is no room for two of it.
     async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
         let (room, file, name) = (self.room(), file.to_owned(), name.to_owned());
         let kept = self.within(move |directory| {
-            // Others may have been kept since it was begun.
+            // Others may have stored files since the transfer began.
             room.may_keep(fs::metadata(&file)?.len())?;
             let path = directory.join(&name);
             fs::rename(&file, &path)
                 .and_then(|()| File::open(directory)?.sync_all())
                 .with_context(|| format!("keeping {}", path.display()))?;
-            // It is kept: what stays of those before takes room, and no more.
+            // The file is stored. Old files that stay only take room.
             if let Err(error) = prune(directory, &name) {
                 log::warn!("snapshots before {} stay: {error}", path.display());
             }
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_newest_is_kept_for_its_owner_alone_until_all_is_cleared() {
+    async fn newest_snapshot_is_private_and_kept_until_cleared() {
         let directory = tempfile::tempdir().unwrap();
         let own = directory.path().join("team.shop");
         let snapshots = of(&own, MB);
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_clusters_together_have_no_more_than_there_is_for_them() {
+    async fn clusters_share_the_room_for_snapshots() {
         let directory = tempfile::tempdir().unwrap();
         let [one, other] = ["team.shop", "team.bank"].map(|name| of(&directory.path().join(name), 3 * MB));
         let keeps = async |snapshots: &LatestSnapshot, name: &str| {
@@ -183,7 +184,7 @@ mod tests {
         let error = format!("{:#}", keeps(&other, "a.db").await.unwrap_err());
         assert!(error.contains("2000000 bytes, and there is room for 1000000"), "{error}");
         assert_eq!(fs::read_dir(directory.path().join("team.bank")).unwrap().count(), 0, "something of it stays");
-        // The one before is no obstacle to its successor, and makes room once it goes.
+        // The former file does not block its successor, and makes room once it is removed.
         keeps(&one, "b.db").await.unwrap();
         one.clear().await.unwrap();
         keeps(&other, "a.db").await.unwrap();

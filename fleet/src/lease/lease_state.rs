@@ -1,4 +1,4 @@
-//! Who is at work on a deployment, as far as that can be told from its numbered directories.
+//! The holder of the lease on a deployment, as far as its numbered directories tell.
 
 use std::fmt;
 
@@ -6,20 +6,20 @@ use anyhow::{Context, bail};
 
 use super::{Holder, Store};
 
-/// Who it is: written once, so that no later write that is cut takes the name away.
+/// The holder. It is written once, so that a later, cut write cannot remove the name.
 pub(super) const HOLDER: &str = "holder.json";
-/// When it last confirmed that it holds the deployment: seconds of Unix time, written again and again.
+/// When the holder last confirmed the lease, in seconds of Unix time. It is rewritten often.
 pub(super) const SEEN: &str = "seen";
 pub(super) const RELEASED: &str = "released";
-/// There when its maker has ended before it was permitted anything: it says nothing of the one before it.
+/// Exists if the lease ended before it permitted anything. It says nothing about the lease before it.
 pub(super) const WITHDRAWN: &str = "withdrawn";
-/// There when somebody does not know whether he has made the directory. Whoever has made it, and has said his name, goes
-/// on only if he does not find this then: so nobody goes on with one that has this and no name.
+/// Exists if a command does not know whether it created the directory. The command that created it and wrote its name
+/// continues only if this file is missing. So no command continues with a directory that has this file and no name.
 pub(super) const DOUBTED: &str = "doubted";
-/// There once whoever was taken over from can have begun nothing more.
+/// Exists once the former holder can begin nothing more.
 pub(super) const ALONE: &str = "alone";
 
-/// Whether a file in the directory of a hold says whose it is, and nothing else.
+/// Whether a file in the directory of a lease describes only the lease itself.
 pub(crate) fn is_of_hold(file: &str) -> bool {
     [HOLDER, SEEN, RELEASED, WITHDRAWN, DOUBTED, ALONE].contains(&file)
 }
@@ -27,12 +27,12 @@ pub(crate) fn is_of_hold(file: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseState {
     Free,
-    /// A command that has not given it back, and is not known to have ended.
+    /// By a command that has not released it, and is not known to have ended.
     Held(Held),
 }
 
 impl LeaseState {
-    /// Who is at work, for people; none if nobody is.
+    /// The holder in words for users. `None` if the lease is free.
     pub fn holder(self) -> Option<String> {
         match self {
             Self::Free => None,
@@ -41,7 +41,7 @@ impl LeaseState {
     }
 }
 
-/// The deployment is another command's now.
+/// Another command holds the lease now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Lost(pub Option<Holder>);
 
@@ -54,18 +54,18 @@ impl fmt::Display for Lost {
     }
 }
 
-/// The deployment is held by another command, which may be alive.
+/// Another command, which may be alive, holds the lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Held {
     /// The number of its directory.
     pub number: u64,
-    /// Who it is. None while it has not said its name; for ever if it was killed, or its write cut, before it
-    /// had. Nothing tells one from the other, so it counts as alive.
+    /// The holder. `None` until it has written its name, and for good if it was killed or its write was cut before
+    /// that. The two cases look the same, so it counts as alive.
     pub holder: Option<Holder>,
 }
 
 impl Held {
-    /// Who it is, for people.
+    /// The holder, for users.
     pub fn who(&self) -> String {
         self.holder
             .as_ref()
@@ -83,21 +83,21 @@ impl fmt::Display for Held {
     }
 }
 
-/// Who holds the deployment.
+/// The holder of the lease.
 pub async fn standing(store: &dyn Store) -> anyhow::Result<LeaseState> {
     Ok(judged(store).await?.standing)
 }
 
 pub(super) struct Judged {
-    /// The number that comes next.
+    /// The next number.
     pub(super) next: u64,
     pub(super) standing: LeaseState,
-    /// Who has ended without giving it back, if nobody holds it: what it asked for last may still arrive.
+    /// The holder that has ended without a release, if the lease is free. Its last request may still arrive.
     pub(super) ended: Option<Holder>,
 }
 
-/// Looks who holds the deployment. A command that ended while it waited to take over, or withdrew, says nothing of the
-/// one before it: that one may be alive.
+/// Reads who holds the lease. A command that withdrew, or that ended while it waited to take over, says nothing about
+/// the lease before it. That one's holder may be alive.
 pub(super) async fn judged(store: &dyn Store) -> anyhow::Result<Judged> {
     let numbers = sorted(store).await?;
     no_gap(store, &numbers).await?;
@@ -124,18 +124,18 @@ pub(super) async fn judged(store: &dyn Store) -> anyhow::Result<Judged> {
     free(None)
 }
 
-/// What makes numbers that no command makes.
+/// The cause of numbers that no command creates.
 const BY_HAND: &str = "a numbered directory was copied, renamed or removed by hand; move it away";
 
-/// Fails when a number is missing between two. Whoever holds the one before it asks for exactly the next one, and would
-/// never learn that a higher one was made; and of a copy the journal is an old one. Commands leave no gap: they make
-/// the next number and remove the lowest. Below a gap only what was permitted anything counts: who slept may make a number
-/// anew that was removed, and finds a higher one then.
+/// Fails if a number between two others is missing. The holder below it asks for exactly the next number, and would
+/// never learn of a higher one. And a copied directory has an old journal. Commands leave no gap: they create the next
+/// number and remove the lowest. Below a gap, only leases count that permitted something. A command that slept may
+/// create a removed number again, and then finds a higher one.
 async fn no_gap(store: &dyn Store, numbers: &[u64]) -> anyhow::Result<()> {
     for (below, pair) in (1..).zip(numbers.windows(2)) {
         let &[low, high] = pair else { continue };
-        // A listing takes a while: a number that seems to be missing may just have been made, or removed after the
-        // ones below it.
+        // A listing takes time: a number that seems to be missing may just have been created, or removed after the ones
+        // below it.
         if high - low <= 1 || store.exists(low + 1).await? || store.read(low, ALONE).await?.is_none() {
             continue;
         }
@@ -145,12 +145,12 @@ async fn no_gap(store: &dyn Store, numbers: &[u64]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether nobody will ever go on with a number: it has no name, and one is said only in vain from now on.
+/// Whether no command will ever continue with a number: it has no name, and a name that is written now does not count.
 async fn is_nobodys(store: &dyn Store, number: u64) -> anyhow::Result<bool> {
     Ok(store.read(number, DOUBTED).await?.is_some() && holder(store, number).await?.is_none())
 }
 
-/// Who has a number; none if that was not written, or only in part.
+/// The holder of a number. `None` if it was not written, or only in part.
 pub(super) async fn holder(store: &dyn Store, number: u64) -> anyhow::Result<Option<Holder>> {
     let text = store.read(number, HOLDER).await?;
     let Some(mut holder) = text.and_then(|text| serde_json::from_str::<Holder>(&text).ok()) else { return Ok(None) };
@@ -160,7 +160,7 @@ pub(super) async fn holder(store: &dyn Store, number: u64) -> anyhow::Result<Opt
     Ok(Some(holder))
 }
 
-/// The numbers, the lowest first.
+/// The numbers, lowest first.
 pub(crate) async fn sorted(store: &dyn Store) -> anyhow::Result<Vec<u64>> {
     let mut numbers = store.numbers().await?;
     numbers.sort_unstable();

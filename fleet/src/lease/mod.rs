@@ -1,20 +1,21 @@
-//! Who may change a deployment: one command at a time, by holds with rising numbers that are kept outside the cluster
-//! that is changed. Each hold has its own copy of the journal, so that a command that was overtaken cannot write into
-//! its successor's.
+//! The lease decides which command may change a deployment: one at a time. Leases have rising numbers and are stored
+//! outside the cluster that is changed. Each lease has its own copy of the journal, so that a command that was taken
+//! over from cannot write into its successor's.
 //!
-//! Making a numbered directory fails when it is there: that is the lock. The higher number fences: a command asks
-//! before each change whether there is the next one. It also asks the clock: a change is made within [`WINDOW`] of
-//! asking, or not at all. Whoever takes over from a command that may be alive makes the next number and waits for
-//! [`REACH`]: the other begins nothing more then, and what it had begun has arrived or failed, and can be waited for. Of
-//! one that has ended without giving the deployment back only the last request is waited for: [`MARGIN`].
+//! Creating a numbered directory fails if it exists: that is the lock. The higher number fences: before each change a
+//! command asks whether the next number exists. It also checks the clock: a change begins within [`WINDOW`] of asking,
+//! or not at all.
 //!
-//! A command that does not get as far as that marks what it has made as withdrawn: it has begun nothing, and says nothing
-//! of the one before it. A hold of this very process has ended when its value is gone: a task that was dropped has
-//! given nothing back.
+//! A command that takes over from one that may be alive creates the next number and waits for [`REACH`]. After that,
+//! the former command begins nothing more. Its requests have arrived or failed, and can be waited for. After a command
+//! that has ended without a release, only its last request is waited for: [`MARGIN`].
 //!
-//! Who cannot be judged counts as alive: a process of another machine, a form of holder that this version does not
-//! know, a directory whose maker was killed before he had said his name. How a holder is judged is the store's
-//! ([`Store::has_ended`]).
+//! A command that stops before that marks its directory as withdrawn: it has begun nothing, and says nothing about the
+//! lease before it. A lease of this very process has ended when its value is dropped: a dropped task has released
+//! nothing.
+//!
+//! A holder whose state is unknown counts as alive. Examples: a process of another machine, an unknown form of holder,
+//! a directory whose maker was killed before it wrote its name. The store judges a holder ([`Store::has_ended`]).
 
 mod attempt;
 mod directory_store;

@@ -1,5 +1,5 @@
-//! Many commands at once on one deployment, over stores that are slow and lose answers: of two that may both go on,
-//! there is never a time; and who has lost it learns that.
+//! Many commands at once on one deployment, over stores that are slow and lose answers. Two commands must never both be
+//! permitted to continue, and a command that has lost the lease must learn it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,12 +13,12 @@ use super::tests::remove_old;
 use super::*;
 use crate::lease::DirectoryStore;
 
-/// How long a confirmation is good here.
+/// How long a confirmation is valid in these tests.
 const SHORT: Duration = Duration::from_millis(80);
-/// How much longer a successor waits.
+/// The margin of a successor.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Numbers as chance has them (xorshift64).
+/// Pseudo-random numbers (xorshift64).
 #[derive(Debug)]
 struct Chance(Mutex<u64>);
 
@@ -40,13 +40,12 @@ impl Chance {
     }
 }
 
-/// Another store, or one in memory, that is slow, fails before or after it has done what it was asked for, and writes
-/// half of a file.
+/// A store, in a directory or in memory, that is slow, fails before or after the operation, and cuts writes in half.
 struct Lossy {
     within: Option<DirectoryStore>,
     holds: Mutex<BTreeMap<u64, BTreeMap<String, String>>>,
     chance: Chance,
-    /// Of how many calls one fails; none if 0.
+    /// One of this many calls fails. None if 0.
     fails: u64,
 }
 
@@ -142,20 +141,20 @@ impl Store for Lossy {
     }
 
     async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
-        bail!("nobody lists the files of hold {number} here")
+        bail!("no test lists the files of lease {number}")
     }
 }
 
-/// What has happened on one deployment. All of it is in one thread: nothing comes between a look and an act.
+/// The events on one deployment. All run in one thread: nothing comes between a look and an act.
 #[derive(Default)]
 struct Seen {
-    /// The highest number with which somebody has begun to work.
+    /// The highest number with which a command has begun to work.
     highest: AtomicUsize,
     acts: AtomicUsize,
     takes: AtomicUsize,
     refused: AtomicUsize,
     lost: AtomicUsize,
-    /// Who did what, in which order.
+    /// The command and the event, in order.
     order: Mutex<Vec<(u64, u8)>>,
 }
 
@@ -166,7 +165,7 @@ impl Seen {
     }
 }
 
-/// Takes the deployment again and again; works, and gives it back, or is left with it as a frozen command is.
+/// Acquires the lease again and again, works, and releases it or keeps it as a frozen command does.
 async fn contend(who: u64, store: &Lossy, seen: &Seen) {
     let chance = Chance::of(store.chance.below(u64::MAX));
     for _ in 0..4 {
@@ -185,7 +184,7 @@ async fn contend(who: u64, store: &Lossy, seen: &Seen) {
         let mut overtaken = false;
         for _ in 0..4 {
             let confirmed = hold.confirm().await;
-            // Frozen for longer than the window, at times.
+            // Sometimes frozen for longer than the window.
             let longest = if chance.below(3) == 0 { 150 } else { 10 };
             tokio::time::sleep(Duration::from_millis(chance.below(longest))).await;
             match confirmed {
@@ -205,13 +204,13 @@ async fn contend(who: u64, store: &Lossy, seen: &Seen) {
             hold.release().await;
             continue;
         }
-        // It is left frozen for a while, in which others may take over.
+        // It stays frozen for a while, in which others may take over.
         for _ in 0..60 {
             if seen.highest.load(Ordering::SeqCst) == number {
                 chance.nap().await;
             }
         }
-        // Whoever is overtaken learns it, however often the store fails.
+        // A command that was taken over from learns it, however often the store fails.
         while seen.highest.load(Ordering::SeqCst) > number {
             match hold.confirm().await {
                 Ok(()) => panic!("{number} is confirmed, and there is a higher one"),
@@ -235,7 +234,7 @@ async fn races(what: &str, count: u64, store: impl Fn(u64) -> Lossy) {
             set.spawn_local(async move { contend(who, &store, &seen).await });
         }
     }
-    // A task that has failed ends the wait for all of them.
+    // A failed task ends the wait for all of them.
     set.await;
     let sum =
         |of: fn(&Seen) -> &AtomicUsize| all.iter().map(|(_, seen)| of(seen).load(Ordering::SeqCst)).sum::<usize>();
@@ -252,13 +251,13 @@ async fn races(what: &str, count: u64, store: impl Fn(u64) -> Lossy) {
 }
 
 #[tokio::test]
-async fn over_a_slow_store_in_memory_that_loses_and_cuts() {
+async fn races_over_an_unreliable_store_in_memory() {
     let store = |seed| Lossy { within: None, holds: Mutex::default(), chance: Chance::of(seed), fails: 40 };
     races("memory, each call fails once in twenty times", 150, store).await;
 }
 
 #[tokio::test]
-async fn over_a_folder() {
+async fn races_over_a_directory() {
     let directory = tempfile::tempdir().unwrap();
     let store = |seed: u64| Lossy {
         within: Some(DirectoryStore::at(directory.path().join(seed.to_string()))),
@@ -270,7 +269,7 @@ async fn over_a_folder() {
 }
 
 #[test]
-fn of_threads_that_take_it_at_the_same_moment_one_has_it() {
+fn one_of_simultaneous_threads_gets_the_lease() {
     const THREADS: usize = 6;
     const ROUNDS: u64 = 50;
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Two commands, one of which sleeps at the worst moment; stores whose answers are lost; holders that are no processes.
+//! Two commands, one of which sleeps at the worst moment. Also stores that lose answers, and holders that are not
+//! processes.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -6,18 +7,18 @@ use super::tests::{folder, frozen, remove_old, take};
 use super::*;
 use crate::lease::{DirectoryStore, standing};
 
-/// A folder, and what happens at a moment of the command that uses it.
+/// A directory store, with events at a chosen moment of the command that uses it.
 struct Watched<'a> {
     folder: &'a DirectoryStore,
-    /// What the first listing says, if that is an old one.
+    /// The result of the first listing, if that is an old one.
     old: Mutex<Option<Vec<u64>>>,
-    /// Before this file is written others come and go until its number is removed, and one makes that anew.
+    /// Before this file is written, other commands come and go until its number is removed and created again.
     pruned_before: Option<&'static str>,
     /// The answer to this call is lost, once.
     loses: Mutex<Option<&'static str>>,
-    /// A program whose holders are no processes: of whom it knows that they have ended.
+    /// For a program whose holders are not processes: the holders that it knows to have ended.
     ended: Option<&'static [&'static str]>,
-    /// Whether a directory is there, nobody says.
+    /// Whether the question for a directory hangs.
     hangs: AtomicBool,
     /// How often that was asked.
     asked: AtomicUsize,
@@ -95,7 +96,7 @@ impl Store for Watched<'_> {
     }
 }
 
-/// So many take the deployment, from whomever, and give it back.
+/// Takes the lease from any holder and releases it, `count` times.
 async fn come_and_go(folder: &DirectoryStore, count: usize) {
     for _ in 0..count {
         let hold = frozen(folder).await;
@@ -105,12 +106,12 @@ async fn come_and_go(folder: &DirectoryStore, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_sleeps_until_a_number_was_used_and_removed_does_not_begin_with_it_and_takes_it_away() {
+async fn late_command_removes_a_number_used_before() {
     let (_directory, folder) = folder();
     let first = frozen(&folder).await;
     come_and_go(&folder, 30).await;
     let alive = frozen(&folder).await;
-    // It has looked when nobody had ever held the deployment, and then slept.
+    // It looked before the first lease existed, and then slept.
     let late = Watched { old: Mutex::new(Some(Vec::new())), ..Watched::of(&folder) };
     let refused = Lease::acquire(&late, "late", TakeOver::FromTheDead, &|_| {}).await.err().unwrap();
     assert!(refused.is::<Held>() && refused.to_string().contains("a test"), "{refused:#}");
@@ -120,12 +121,12 @@ async fn who_sleeps_until_a_number_was_used_and_removed_does_not_begin_with_it_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_hold_whose_number_comes_again_is_lost_at_every_moment_of_that() {
+async fn frozen_lease_is_lost_if_number_comes_again() {
     let (_directory, folder) = folder();
     let first = frozen(&folder).await;
     come_and_go(&folder, 30).await;
     let alive = frozen(&folder).await;
-    // All that somebody may have written who made it anew, before he finds that he is late.
+    // All files that a late command may have written before it finds that it is late.
     assert!(folder.make(1).await.unwrap());
     first.confirm().await.unwrap_err().downcast::<Lost>().unwrap();
     for file in [HOLDER, DOUBTED, WITHDRAWN] {
@@ -136,7 +137,7 @@ async fn a_frozen_hold_whose_number_comes_again_is_lost_at_every_moment_of_that(
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_sleeps_while_it_takes_the_deployment_until_its_number_comes_again_does_not_begin() {
+async fn acquire_fails_if_number_comes_again_during_sleep() {
     for file in [HOLDER, ALONE] {
         let (_directory, folder) = folder();
         let sleeper = Watched { pruned_before: Some(file), ..Watched::of(&folder) };
@@ -147,7 +148,7 @@ async fn who_sleeps_while_it_takes_the_deployment_until_its_number_comes_again_d
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_that_was_not_used_before_stays_though_its_maker_was_overtaken() {
+async fn unused_number_stays_after_takeover_of_its_maker() {
     let (_directory, folder) = folder();
     let first = take(&folder, TakeOver::FromTheDead).await.unwrap();
     let second = take(&folder, TakeOver::FromAnyone).await.unwrap();
@@ -159,8 +160,8 @@ async fn a_number_that_was_not_used_before_stays_though_its_maker_was_overtaken(
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_get_it_is_in_nobodys_way_whichever_answer_is_lost() {
-    // Nobody is known to have ended here: this very process neither.
+async fn failed_acquire_blocks_no_later_command() {
+    // This store knows of no ended holder, not even in this very process.
     for lost in ["make", HOLDER, ALONE] {
         let (_directory, folder) = folder();
         let nobody = Watched { ended: Some(&[]), ..Watched::of(&folder) };
@@ -169,7 +170,7 @@ async fn who_does_not_get_it_is_in_nobodys_way_whichever_answer_is_lost() {
         assert!(format!("{failed:#}").contains("taking the deployment: the answer to"), "{failed:#}");
         assert_eq!(standing(&nobody).await.unwrap(), LeaseState::Free, "{lost}");
         let hold = Lease::acquire(&nobody, "again", TakeOver::FromTheDead, &|_| {}).await.unwrap();
-        // Who is alive is not hidden by who came after him, and withdrew.
+        // A live holder is not hidden by a command that came later and withdrew.
         *nobody.loses.lock().unwrap() = Some(lost);
         Lease::acquire(&nobody, "after", TakeOver::FromAnyone, &|_| {}).await.err().unwrap();
         let LeaseState::Held(held) = standing(&nobody).await.unwrap() else { panic!("{lost}") };
@@ -179,7 +180,7 @@ async fn who_does_not_get_it_is_in_nobodys_way_whichever_answer_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_made_a_number_that_another_one_doubts_does_not_go_on_with_it() {
+async fn doubted_number_is_not_used_by_its_maker() {
     let (_directory, folder) = folder();
     let store = Watched::of(&folder);
     assert!(folder.make(1).await.unwrap());
@@ -191,12 +192,12 @@ async fn whoever_made_a_number_that_another_one_doubts_does_not_go_on_with_it() 
     assert!(refused.contains("try again"), "{refused}");
     assert!(
         matches!(standing(&store).await.unwrap(), LeaseState::Held(_)),
-        "who has said his name before may be alive"
+        "a holder that wrote its name before may be alive"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_of_this_process_that_was_dropped_holds_nothing_and_its_last_request_is_waited_for() {
+async fn dropped_task_frees_lease_after_the_margin() {
     let (_directory, folder) = folder();
     let hold = take(&folder, TakeOver::FromTheDead).await.unwrap();
     assert!(matches!(standing(&folder).await.unwrap(), LeaseState::Held(_)));
@@ -216,7 +217,7 @@ async fn a_task_of_this_process_that_was_dropped_holds_nothing_and_its_last_requ
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_says_itself_who_it_is_and_which_of_its_holders_has_ended() {
+async fn store_names_holder_and_says_which_have_ended() {
     let (_directory, folder) = folder();
     let mut store = Watched { ended: Some(&[]), ..Watched::of(&folder) };
     let hold = Lease::acquire(&store, "a", TakeOver::FromTheDead, &|_| {}).await.unwrap();
@@ -230,7 +231,7 @@ async fn a_program_says_itself_who_it_is_and_which_of_its_holders_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_only_waits_asks_a_store_that_hangs_no_sooner_again_than_a_minute_later() {
+async fn waiting_command_asks_hanging_store_once_a_minute() {
     let (_directory, folder) = folder();
     let store = Watched::of(&folder);
     let hold = Lease::acquire(&store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
@@ -249,7 +250,7 @@ async fn who_only_waits_asks_a_store_that_hangs_no_sooner_again_than_a_minute_la
     }
     hold.renew().await.unwrap();
     assert_eq!(asked(), 1);
-    // Who is about to change something asks each time, and whoever is answered asks as before.
+    // A command that is about to change something asks each time, and asks as usual after an answer.
     assert!(hold.confirm().await.unwrap_err().is::<LeaseUnconfirmed>());
     store.hangs.store(false, Ordering::SeqCst);
     hold.confirm().await.unwrap();
@@ -257,7 +258,7 @@ async fn who_only_waits_asks_a_store_that_hangs_no_sooner_again_than_a_minute_la
     hold.forget();
     hold.renew().await.unwrap();
     assert_eq!(asked(), 1);
-    // Who cannot go on without an answer leaves the store alone for as long.
+    // A command that needs an answer pauses for the same time.
     hold.state().unsaid = Some(boot_time().saturating_add(AGAIN));
     assert_eq!(hold.rest(), AGAIN);
 }

@@ -6,7 +6,7 @@ use nix::unistd::{Uid, setfsuid};
 
 use super::*;
 
-/// The room of directories of these names, which are made beside each other.
+/// The quotas of directories with these names and a common parent.
 fn of(shared: &Path, budget: Budget, names: &[&str]) -> Vec<SpaceQuota> {
     let promised = Promised::default();
     let room = |name: &&str| {
@@ -17,7 +17,7 @@ fn of(shared: &Path, budget: Budget, names: &[&str]) -> Vec<SpaceQuota> {
     names.iter().map(room).collect()
 }
 
-/// Puts a file of so many bytes and of this age there.
+/// Writes a file of this size and age.
 fn keeps(shared: &Path, file: &str, bytes: usize, hours: u64) {
     fs::write(shared.join(file), vec![1; bytes]).unwrap();
     let modified = SystemTime::now() - Duration::from_secs(hours * 60 * 60);
@@ -25,7 +25,7 @@ fn keeps(shared: &Path, file: &str, bytes: usize, hours: u64) {
 }
 
 #[test]
-fn a_part_of_the_file_system_stays_free_for_others_and_a_part_of_all_for_other_owners() {
+fn quota_reserves_room_for_others_and_other_owners() {
     let budget = Budget { most: 60, part: 100, share: 100, reserve: 25 };
     let room = |free, others| budget.left(Used { size: 1000, free, others, own: 0 }).room();
     assert_eq!((room(1000, 0), room(1000, 50), room(290, 0)), (60, 10, 40));
@@ -37,12 +37,12 @@ fn a_part_of_the_file_system_stays_free_for_others_and_a_part_of_all_for_other_o
 }
 
 #[test]
-fn room_that_one_has_taken_is_no_others_before_anything_of_it_is_on_the_disk() {
+fn taken_room_counts_before_the_file_is_written() {
     let shared = tempfile::tempdir().unwrap();
     let budget = Budget { most: 3000, part: 100, share: 100, reserve: 0 };
     let rooms = of(shared.path(), budget, &["team.shop", "team.bank"]);
     let [one, other] = &rooms[..] else { panic!("two") };
-    // Both have looked, and both are told the same.
+    // Both have looked and got the same answer.
     assert_eq!((one.bytes(), other.bytes()), (3000, 3000));
     let (_, taken) = one.take(2000, || Ok(())).unwrap();
     let error = other.take(2000, || -> io::Result<()> { panic!("it is made") }).unwrap_err().to_string();
@@ -57,7 +57,7 @@ fn room_that_one_has_taken_is_no_others_before_anything_of_it_is_on_the_disk() {
 }
 
 #[test]
-fn who_keeps_all_that_he_may_leaves_room_for_other_owners() {
+fn owner_at_its_share_leaves_room_for_others() {
     let shared = tempfile::tempdir().unwrap();
     let budget = Budget { most: 4000, part: 100, share: 50, reserve: 0 };
     let rooms = of(shared.path(), budget, &["red.shop", "red.bank", "blue.shop"]);
@@ -67,7 +67,7 @@ fn who_keeps_all_that_he_may_leaves_room_for_other_owners() {
 }
 
 #[test]
-fn where_room_is_short_the_oldest_of_those_that_nobody_needs_goes_and_no_other_one() {
+fn short_room_evicts_only_the_oldest_unneeded_file() {
     let shared = tempfile::tempdir().unwrap();
     let budget = Budget { most: 6000, part: 100, share: 50, reserve: 0 };
     let rooms = of(shared.path(), budget, &["a.open", "b.old", "c.older", "d.shop", "d.young"]);
@@ -86,7 +86,7 @@ fn where_room_is_short_the_oldest_of_those_that_nobody_needs_goes_and_no_other_o
     shop.make(1000, &spare).unwrap();
     assert!(there("a.open/1.db") && there("b.old/1.db") && there("d.young/1.db") && !there("c.older/1.db"));
     drop(shop.take(1000, || Ok(())).unwrap());
-    // A directory that something comes to is left alone.
+    // A directory that gets a new file is left alone.
     let (_, taken) = rooms[1].take(1000, || Ok(())).unwrap();
     shop.make(2500, &spare).unwrap();
     assert!(there("b.old/1.db"));
@@ -96,7 +96,7 @@ fn where_room_is_short_the_oldest_of_those_that_nobody_needs_goes_and_no_other_o
 }
 
 #[test]
-fn what_does_not_make_enough_room_stays_and_so_does_what_is_not_needed_for_it() {
+fn eviction_keeps_files_that_do_not_help() {
     let shared = tempfile::tempdir().unwrap();
     let budget = Budget { most: 6000, part: 100, share: 50, reserve: 0 };
     let rooms = of(shared.path(), budget, &["a.open", "b.small", "c.large", "d.small", "d.shop"]);
@@ -113,22 +113,22 @@ fn what_does_not_make_enough_room_stays_and_so_does_what_is_not_needed_for_it() 
     rooms[4].make(2950, &spare(&["b.small", "c.large", "d.small"])).unwrap();
     assert_eq!(there(), [true, true, false, true], "the one that is large enough is");
     drop(rooms[4].take(2950, || Ok(())).unwrap());
-    // Nobody has more than his share by what others give.
+    // Files of others do not extend an owner's share.
     rooms[4].make(3000, &spare(&["b.small"])).unwrap();
     assert_eq!(there(), [true, true, false, true]);
     rooms[4].make(3000, &spare(&["b.small", "d.small"])).unwrap();
     assert_eq!(there(), [true, true, false, false]);
 }
 
-/// A path to a directory that leads through none above it, for as long as the file is open: not everybody may pass those (proc(5),
-/// `/proc/pid/fd`).
+/// A path to a directory through its open file, without its parent directories: other users may not be able to pass
+/// those (proc(5), `/proc/pid/fd`).
 fn directly(directory: &Path) -> (fs::File, PathBuf) {
     let open = fs::File::open(directory).unwrap();
     let path = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
     (open, path)
 }
 
-/// Does something as a user who is not root: nobody else is kept from reading anything.
+/// Acts as a user who is not root, because root can read all files.
 fn as_nobody<T>(act: impl FnOnce() -> T) -> T {
     let before = setfsuid(Uid::from_raw(65534));
     let done = act();
@@ -137,7 +137,7 @@ fn as_nobody<T>(act: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_once_and_stops_nobody() {
+fn unreadable_file_is_logged_once_and_blocks_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (_open, shared) = directly(directory.path());
     let budget = Budget { most: 3000, part: 100, share: 100, reserve: 0 };
@@ -164,7 +164,7 @@ fn what_cannot_be_read_is_named_once_and_stops_nobody() {
 }
 
 #[test]
-fn in_place_of_a_file_that_cannot_be_removed_others_give_way() {
+fn eviction_removes_others_if_a_removal_fails() {
     let directory = tempfile::tempdir().unwrap();
     let (_open, shared) = directly(directory.path());
     let budget = Budget { most: 3000, part: 100, share: 100, reserve: 0 };

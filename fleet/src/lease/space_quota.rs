@@ -1,5 +1,6 @@
-//! Room for files that come from others, in directories beside each other: all of them together have a bound, and those of one owner. It
-//! is judged and taken in one: who takes some meanwhile, and has nothing on the disk yet, is seen by all others of the process.
+//! Room for files of several owners, in directories with a common parent. The total size is bounded, and the size per
+//! owner. Room is checked and reserved in one step: all others of the process see a reservation before the file is on
+//! the disk.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,58 +16,58 @@ use nix::sys::statvfs::statvfs;
 
 use super::eviction::{EvictionCandidate, select_for_eviction};
 
-/// What directories beside each other may have together. What their names have before the first dot is whose they are.
+/// The bounds of directories with a common parent. The part of a directory's name before the first dot is the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// All of them, in bytes. What is about to be replaced does not count.
+    /// All of them, in bytes. A file that is about to be replaced does not count.
     pub most: u64,
-    /// The same, in per cent of the file system: the less counts.
+    /// The same in per cent of the file system. The lower bound counts.
     pub part: u64,
-    /// Those of one owner, in per cent of what all may have.
+    /// Those of one owner, in per cent of the bound for all.
     pub share: u64,
-    /// How much of the file system stays free for others, in per cent.
+    /// The part of the file system that stays free for others, in per cent.
     pub reserve: u64,
 }
 
-/// How many bytes there are for one more file, by what bounds it.
+/// How many bytes are left for one more file, by bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
-    /// What the file system has beyond its reserve.
+    /// The free space of the file system beyond its reserve.
     free: u64,
-    /// What all directories together may still have.
+    /// The bytes left for all directories together.
     all: u64,
-    /// What those of the same owner may still have.
+    /// The bytes left for those of the same owner.
     own: u64,
-    /// What they may have where there is nothing else.
+    /// The bytes left for that owner if there were no other files.
     share: u64,
 }
 
 impl Left {
-    /// How much may be kept.
+    /// How many bytes may be stored.
     fn kept(self) -> u64 {
         self.all.min(self.own)
     }
 
-    /// How much may come.
+    /// How many bytes may be received.
     fn room(self) -> u64 {
         self.free.min(self.kept())
     }
 }
 
-/// What a file system has, and what is in directories of it, in bytes.
+/// The usage of a file system and of its directories, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Used {
-    /// The file system in all.
+    /// The size of the file system.
     size: u64,
     free: u64,
-    /// What the other directories have.
+    /// The size of the other directories.
     others: u64,
-    /// What those of the same owner have of that.
+    /// The part of `others` of the same owner.
     own: u64,
 }
 
 impl Used {
-    /// The same without some files of the other directories.
+    /// The usage after the removal of some files of the other directories.
     fn without(self, gone: &[&EvictionCandidate]) -> Self {
         let (all, own) = gone.iter().fold((0_u64, 0_u64), |(all, own), file| {
             let of_own = if file.is_of_another { 0 } else { file.bytes };
@@ -82,7 +83,7 @@ impl Used {
 }
 
 impl Budget {
-    /// What is left where so much is used.
+    /// The room that is left at this usage.
     fn left(self, Used { size, free, others, own }: Used) -> Left {
         let of =
             |size: u64, percent: u64| u64::try_from(u128::from(size) * u128::from(percent) / 100).unwrap_or(u64::MAX);
@@ -97,23 +98,23 @@ impl Budget {
     }
 }
 
-/// What is promised to files that are on their way, and what there was no room for. Clones are the same: all who share a file system
-/// share it.
+/// The room that is promised to incoming files, and the sizes that were refused. Clones share one value: use the same
+/// for all directories of a file system.
 #[derive(Clone, Debug, Default)]
 pub struct Promised(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// In bytes, by the directories that they are for.
+    /// In bytes, by the directory of the incoming file.
     coming: BTreeMap<PathBuf, u64>,
-    /// How large the file was that was refused last, by the directory that it was for.
+    /// The size of the last refused file, by its directory.
     lacked: BTreeMap<PathBuf, u64>,
-    /// What cannot be read, and was named.
+    /// The paths that cannot be read and were logged.
     unread: BTreeSet<PathBuf>,
 }
 
 impl Known {
-    /// Says in the log what cannot be read beside a directory, once for as long as that is so.
+    /// Logs the unreadable paths next to a directory, once until they can be read.
     fn names(&mut self, own: &Path, unread: BTreeMap<PathBuf, io::Error>) {
         self.unread.retain(|path| path.starts_with(own) || unread.contains_key(path));
         for (path, error) in unread {
@@ -132,29 +133,29 @@ impl Promised {
     }
 }
 
-/// What is younger than this goes for nobody's sake: it may be of an upgrade that has begun since its owner was last seen at rest.
+/// Younger files are never evicted: such a file may be of an upgrade that has begun since its owner was last seen idle.
 const YOUNG: Duration = Duration::from_secs(60 * 60);
 
-/// Room for a file of which only he who sends it knows how large it is.
+/// Room for a file whose size only its sender knows.
 #[derive(Clone, Debug, Default)]
 pub struct SpaceQuota(Option<Bounded>);
 
 impl SpaceQuota {
-    /// As much as there is.
+    /// As much as the disk has.
     pub fn unbounded() -> Self {
         Self(None)
     }
 
-    /// For a file of a directory, which is there once it is taken, beside others.
+    /// For a file in a directory, which must exist when the room is taken.
     pub(super) fn within(directory: PathBuf, budget: Budget, promised: Promised) -> Self {
         Self(Some(Bounded { directory, budget, promised }))
     }
 
-    /// Takes the room for so many bytes by what `make` does, which sees to it that the file system has them. It is the file's until the
-    /// value goes that comes with it. Blocks.
+    /// Takes room for this many bytes. `make` must reserve them in the file system. The file has the room until the
+    /// returned value is dropped. Blocks.
     ///
     /// # Errors
-    /// When there is no room: nothing is made then. Or it cannot be measured or made.
+    /// There is no room, and nothing was made. Or the room cannot be measured or made.
     pub(crate) fn take<T>(
         &self,
         bytes: u64,
@@ -164,7 +165,7 @@ impl SpaceQuota {
         let mut known = bounded.promised.lock();
         let left = bounded.left(&mut known)?;
         if bytes > left.room() {
-            // Who promises more than there can be makes nobody else give way.
+            // A size that never fits evicts no files of others.
             if bytes <= left.share {
                 known.lacked.insert(bounded.directory.clone(), bytes);
             }
@@ -177,10 +178,10 @@ impl SpaceQuota {
         Ok((made, Some(Taken { bytes, bounded: bounded.clone() })))
     }
 
-    /// Refuses to keep so many bytes where there are more than there may be. Blocks.
+    /// Fails if this many bytes exceed the bounds. Blocks.
     ///
     /// # Errors
-    /// When there are, or that cannot be told.
+    /// They do, or the room cannot be measured.
     pub(super) fn may_keep(&self, bytes: u64) -> anyhow::Result<()> {
         let Some(bounded) = &self.0 else { return Ok(()) };
         let left = bounded.left(&mut bounded.promised.lock())?.kept();
@@ -188,18 +189,19 @@ impl SpaceQuota {
         Ok(())
     }
 
-    /// How large the file was for which there was no room, if there was none for the last one: it is said once.
+    /// The size of the last file, in bytes, if there was no room for it. Returned once.
     pub(super) fn lacked(&self) -> Option<u64> {
         let bounded = self.0.as_ref()?;
         bounded.promised.lock().lacked.remove(&bounded.directory)
     }
 
-    /// Removes files of directories of these names, beside this one, so that there is room for so many bytes: those of the same owner
-    /// first, the oldest ones of each, and none that is not needed for that. Where all of them are not enough none goes; nor does one that
-    /// is younger than [`YOUNG`], or is in a directory to which one is coming. One that cannot be removed stays, and others go. Blocks.
+    /// Removes files from directories of these names, next to this one, to make room for this many bytes. It removes
+    /// those of the same owner first, the oldest first, and only as many as needed. If all of them are not enough, none
+    /// is removed. Files stay that are younger than [`YOUNG`], or in a directory that gets a new file. If one cannot be
+    /// removed, others are. Blocks.
     ///
     /// # Errors
-    /// When it cannot be measured how much room there is.
+    /// The available room cannot be measured.
     pub(super) fn make(&self, bytes: u64, spare: &BTreeSet<String>) -> anyhow::Result<()> {
         let Some(bounded) = &self.0 else { return Ok(()) };
         let mut known = bounded.promised.lock();
@@ -215,14 +217,14 @@ impl SpaceQuota {
         }
     }
 
-    /// How many bytes there are now.
+    /// How many bytes are available now.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> u64 {
         self.0.as_ref().map_or(u64::MAX, |bounded| bounded.left(&mut bounded.promised.lock()).unwrap().room())
     }
 }
 
-/// Room that is taken, for as long as this is there.
+/// Room that is reserved until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
     bytes: u64,
@@ -241,7 +243,7 @@ impl Drop for Taken {
     }
 }
 
-/// Removes a file for a newer one of another cluster. False if it cannot be.
+/// Removes a file for a newer one of another cluster. False if that fails.
 fn is_removed(path: &Path) -> bool {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -255,7 +257,7 @@ fn is_removed(path: &Path) -> bool {
     }
 }
 
-/// A directory, and what it shares with those beside it.
+/// A directory with the bounds that it shares with its siblings.
 #[derive(Clone, Debug)]
 struct Bounded {
     directory: PathBuf,
@@ -264,7 +266,7 @@ struct Bounded {
 }
 
 impl Bounded {
-    /// The directory that it is in with all others.
+    /// The parent of all these directories.
     fn shared(&self) -> anyhow::Result<&Path> {
         self.directory.parent().context("a directory without one above")
     }
@@ -278,7 +280,7 @@ impl Bounded {
         let block = seen.fragment_size();
         let shared = self.shared()?;
         let beside = self.beside(known)?;
-        // What is on its way has no name in any directory, also in one's own.
+        // An incoming file has no name yet, not even in its own directory.
         let coming = known.coming.iter().filter(|(to, _)| to.parent() == Some(shared));
         let coming = coming.map(|(to, bytes)| (to.clone(), *bytes));
         let (mut others, mut own) = (0_u64, 0_u64);
@@ -291,7 +293,8 @@ impl Bounded {
         Ok(Used { size: seen.blocks() * block, free: seen.blocks_available() * block, others, own })
     }
 
-    /// What others beside it have, in bytes, as far as it can be read: what cannot, as what somebody else has put there, stops nobody.
+    /// The sizes of the directories next to this one, in bytes. Content that cannot be read, such as files of another
+    /// user, counts nothing and blocks nothing.
     fn beside(&self, known: &mut Known) -> anyhow::Result<Vec<(PathBuf, u64)>> {
         let shared = self.shared()?;
         let (mut all, mut unread) = (Vec::new(), BTreeMap::new());
@@ -306,7 +309,7 @@ impl Bounded {
         Ok(all)
     }
 
-    /// Says in the log who has most: that is for nobody else to know.
+    /// Logs the largest directories. Only the log may show them.
     fn tell(&self, known: &mut Known) -> anyhow::Result<()> {
         const SAID: usize = 5;
         let mut all = self.beside(known)?;
@@ -316,14 +319,14 @@ impl Bounded {
         Ok(())
     }
 
-    /// The files of directories of these names that may go.
+    /// The files that may be removed from directories of these names.
     fn old(&self, known: &Known, spare: &BTreeSet<String>) -> anyhow::Result<Vec<EvictionCandidate>> {
         let (shared, mut files) = (self.shared()?, Vec::new());
         for directory in spare.iter().map(|name| shared.join(name)) {
             if directory == self.directory || known.coming.contains_key(&directory) {
                 continue;
             }
-            // What is not there takes no room, and what cannot be read is named where that is measured.
+            // A missing directory takes no room. One that cannot be read is logged where it is measured.
             let Ok(entries) = fs::read_dir(&directory) else { continue };
             for entry in entries.filter_map(Result::ok) {
                 let Ok(seen) = entry.metadata() else { continue };
@@ -339,13 +342,13 @@ impl Bounded {
     }
 }
 
-/// Whose a directory is.
+/// The owner of a directory.
 fn owner(directory: &Path) -> Option<&str> {
     directory.file_name().and_then(OsStr::to_str)?.split('.').next()
 }
 
-/// What a file has, or a directory with all that is in it, in bytes. What is removed meanwhile has nothing, and of what cannot be read
-/// nobody can count anything: it is noted, with the reason.
+/// The size of a file, or of a directory with its content, in bytes. A file that is removed meanwhile counts 0. One
+/// that cannot be read counts 0 and is noted in `unread`, with the reason.
 fn weight(path: &Path, unread: &mut BTreeMap<PathBuf, io::Error>) -> u64 {
     match weighed(path, unread) {
         Ok(bytes) => bytes,

@@ -1,4 +1,4 @@
-//! Where a deployment's holds and journals are kept: outside the cluster that is changed.
+//! The store of a deployment's leases and journals, outside the cluster that is changed.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -20,98 +20,99 @@ pub fn number_of(directory: &str) -> Option<u64> {
     directory.parse().ok().filter(|number| name_of(*number) == directory)
 }
 
-/// What was drawn for a machine before anything follows from it.
+/// The identifiers that are drawn for a machine before they are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocatedIds {
-    /// What its VM's stamp has.
+    /// The identifier in its VM's stamp.
     pub id: Uuid,
-    /// BIOS UUID that its VM is made with, where that is drawn by now.
+    /// The BIOS UUID of its VM, if it is already drawn.
     pub vm: Option<Uuid>,
-    /// Its address; none where it asks for one by DHCP.
+    /// Its address. `None` if it uses DHCP.
     pub address: Option<Ipv4Addr>,
 }
 
-/// Numbered directories, each made by exactly one command, with a few small files in it. A directory of this machine can
-/// keep it, a datastore, or objects of a control cluster.
+/// Numbered directories with a few small files. Exactly one command creates each. The store may be a directory of this
+/// machine, a datastore, or objects of a control cluster.
 ///
-/// Little is asked of it: making a directory fails when it is there, and what was written is read by whoever asks
-/// afterwards. A write may be cut, and listing may be slow.
+/// Two properties are required. Creating a directory fails if it exists. A later read sees an earlier write. A write
+/// may be cut, and listing may be slow.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// The numbers of the directories, in any order.
     ///
     /// # Errors
-    /// When they cannot be read: there may be any then.
+    /// The numbers cannot be read: any directory may exist.
     async fn numbers(&self) -> anyhow::Result<Vec<u64>>;
 
-    /// Whether a numbered directory is there.
+    /// Whether a numbered directory exists.
     async fn exists(&self, number: u64) -> anyhow::Result<bool>;
 
-    /// Makes a numbered directory. Of several commands that try, one succeeds: `false` for the others.
+    /// Creates a numbered directory. Of several commands that try, one succeeds. The others get `false`.
     ///
     /// # Errors
-    /// When it cannot be made; it may be there all the same.
+    /// The call failed, but the directory may exist.
     async fn make(&self, number: u64) -> anyhow::Result<bool>;
 
-    /// Removes a numbered directory with all that is in it.
+    /// Removes a numbered directory with its content.
     ///
     /// # Errors
-    /// When it cannot be removed; some of it may be gone.
+    /// The directory cannot be removed. A part of it may be gone.
     async fn remove(&self, number: u64) -> anyhow::Result<()>;
 
-    /// Reads a file of a numbered directory; none if it is not there. What is no text in it is replaced: a file that
-    /// was cut is read up to the cut.
+    /// Reads a file of a numbered directory. `None` if it is missing. Bytes that are not UTF-8 are replaced: a cut file
+    /// is read up to the cut.
     async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>>;
 
-    /// Writes a file of a numbered directory that is there: it is kept when this returns.
+    /// Writes a file of an existing numbered directory. The file is durable when this returns.
     ///
     /// # Errors
-    /// When it cannot be written, or not for certain: the old text may stand, the new one, or a part of the new one.
+    /// The file was not written for certain. It may have the old text, the new text, or a part of the new text.
     async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()>;
 
-    /// The names of the files of a numbered directory, in any order; none if it is not there.
+    /// The names of the files of a numbered directory, in any order. Empty if it does not exist.
     async fn files(&self, number: u64) -> anyhow::Result<Vec<String>>;
 
-    /// Draws what a machine of this name is known by, for the hold of this number. `address` is one that nobody has by what is kept
-    /// here. A store that knows more of machines than their journals draws it where it knows them, and may give another address: what
-    /// was drawn, and is in no journal afterwards, it finds itself.
+    /// Draws the identifiers of a machine of this name, for the lease of this number. `address` is free according to
+    /// the journals in this store. A store that knows the machines may draw from that knowledge and return another
+    /// address. It then finds identifiers itself that were drawn and are in no journal.
     async fn draw(&self, _number: u64, _machine: &str, address: Option<Ipv4Addr>) -> anyhow::Result<AllocatedIds> {
         Ok(AllocatedIds { id: Uuid::new_v4(), vm: None, address })
     }
 
-    /// Who takes a hold here, to do `what`: this process, unless the program says otherwise. `now` is in seconds of
-    /// Unix time. A controller has a name of its own, and no process.
+    /// The holder that acquires a lease here, to do `what`: this process, unless the program overrides it. `now` is in
+    /// seconds of Unix time. A controller has its own name and no process.
     fn holder(&self, what: &str, now: u64) -> Holder {
         Holder::this(what, now)
     }
 
-    /// Whether a holder is known to have ended: it begins nothing more, whatever it was permitted. Asked about holders
-    /// of other forms too, which may be alive. A controller looks for its Lease.
+    /// Whether a holder is known to have ended: it begins nothing more, even if it has a permission. A holder of
+    /// another form may be alive. A controller looks for its Lease.
     async fn has_ended(&self, holder: &Holder) -> anyhow::Result<bool> {
         Ok(holder.is_dead())
     }
 }
 
-/// Where snapshots of etcd are kept. They hold the cluster's Secrets: not everybody who may read holds and journals may
+/// The store of etcd snapshots. They contain the cluster's Secrets: not all users who may read leases and journals may
 /// read them.
 #[async_trait]
 pub trait Snapshots: Send + Sync {
-    /// Where a file of this name is kept, in words for people; none if it is not.
+    /// The place of a file with this name, in words for users. `None` if it is missing.
     async fn kept(&self, name: &str) -> anyhow::Result<Option<String>>;
 
-    /// A directory for what is about to be kept, where there is as much room. It goes with the value.
+    /// A directory for an incoming file, with enough room for it. It is deleted with the value.
     async fn spool(&self) -> anyhow::Result<TempDir> {
         Ok(tempfile::tempdir()?)
     }
 
-    /// The room that there is for what is about to be kept: it is taken where it is known how much that is.
+    /// The room for incoming files. It is taken when the size is known.
     fn room(&self) -> SpaceQuota {
         SpaceQuota::unbounded()
     }
 
-    /// Keeps a file of a [`Snapshots::spool`], whole, and says where. The file may be gone from there.
+    /// Stores a complete file of a [`Snapshots::spool`] and returns its place. The file may be moved away from the
+    /// spool.
     ///
     /// # Errors
-    /// When there is no room; nothing of it is kept then.
+    /// There is no room. Nothing of the file is stored.
     async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String>;
 }

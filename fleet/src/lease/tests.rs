@@ -1,4 +1,4 @@
-//! Holds in a directory: taken once, lost to the higher number, never believed for long.
+//! Leases in a directory: acquired once, lost to the higher number, and valid only for a short time.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) async fn take(store: &DirectoryStore, over: TakeOver) -> anyhow::Resu
     Lease::take_with(store, "a test", over, &|_| {}, Duration::from_secs(10), Duration::ZERO).await
 }
 
-/// Somebody on another machine, who cannot be asked whether he lives.
+/// A holder on another machine, whose process cannot be checked.
 async fn another(store: &DirectoryStore, number: u64) {
     let again = number > 1 && !store.numbers().await.unwrap().contains(&(number - 1));
     if again {
@@ -27,7 +27,7 @@ async fn another(store: &DirectoryStore, number: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_command_holds_it_until_it_gives_it_back() {
+async fn one_command_holds_the_lease_until_release() {
     let (_directory, folder) = folder();
     assert_eq!(standing(&folder).await.unwrap(), LeaseState::Free);
     let first = take(&folder, TakeOver::FromTheDead).await.unwrap();
@@ -39,7 +39,7 @@ async fn one_command_holds_it_until_it_gives_it_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_was_taken_over_from_finds_out_and_names_the_other() {
+async fn former_holder_learns_the_name_of_its_successor() {
     let (_directory, folder) = folder();
     let first = take(&folder, TakeOver::FromTheDead).await.unwrap();
     let second = take(&folder, TakeOver::FromAnyone).await.unwrap();
@@ -49,7 +49,7 @@ async fn a_command_that_was_taken_over_from_finds_out_and_names_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn from_another_machine_it_is_taken_by_an_explicit_word_after_the_wait() {
+async fn takeover_from_another_machine_is_explicit_and_waits() {
     let (_directory, folder) = folder();
     another(&folder, 1).await;
     let refused = take(&folder, TakeOver::FromTheDead).await.err().unwrap().to_string();
@@ -60,7 +60,7 @@ async fn from_another_machine_it_is_taken_by_an_explicit_word_after_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_overtaken_during_the_wait_does_not_begin() {
+async fn takeover_fails_if_another_command_takes_over() {
     let (_directory, folder) = folder();
     another(&folder, 1).await;
     let (taken, ()) = tokio::join!(take(&folder, TakeOver::FromAnyone), async {
@@ -71,7 +71,7 @@ async fn who_is_overtaken_during_the_wait_does_not_begin() {
 }
 
 #[tokio::test]
-async fn a_confirmation_is_not_believed_after_its_window() {
+async fn confirmation_expires_after_its_window() {
     let (_directory, folder) = folder();
     let hold = Lease::take_with(&folder, "t", TakeOver::FromTheDead, &|_| {}, Duration::ZERO, Duration::ZERO).await;
     assert!(!hold.unwrap().is_fresh());
@@ -80,7 +80,7 @@ async fn a_confirmation_is_not_believed_after_its_window() {
 }
 
 #[tokio::test]
-async fn when_nobody_can_say_nothing_is_confirmed() {
+async fn unreadable_store_confirms_nothing() {
     let (directory, folder) = folder();
     let hold = take(&folder, TakeOver::FromTheDead).await.unwrap();
     let place = directory.path().join("authority");
@@ -93,7 +93,7 @@ async fn when_nobody_can_say_nothing_is_confirmed() {
     assert!(!folder.exists(1).await.unwrap());
 }
 
-/// Removes old holds as a command does, those below a number.
+/// Removes old leases below a number, as a command does.
 pub(super) async fn remove_old(hold: &Lease<'_>, to: u64) {
     for number in hold.old().iter().filter(|number| **number < to) {
         if hold.remove(*number).await.is_err() {
@@ -102,14 +102,14 @@ pub(super) async fn remove_old(hold: &Lease<'_>, to: u64) {
     }
 }
 
-/// A hold whose confirmation is an old one at once, as a frozen command's is when it wakes up.
+/// A lease whose confirmation is too old at once, as that of a frozen command that wakes up.
 pub(super) async fn frozen(store: &DirectoryStore) -> Lease<'_> {
     let over = TakeOver::FromAnyone;
     Lease::take_with(store, "a test", over, &|_| {}, Duration::ZERO, Duration::ZERO).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_holds_are_removed_and_a_frozen_one_whose_directory_is_gone_is_lost() {
+async fn removed_old_lease_is_lost() {
     let (_directory, folder) = folder();
     let first = frozen(&folder).await;
     for number in 2..=60 {
@@ -127,7 +127,7 @@ async fn old_holds_are_removed_and_a_frozen_one_whose_directory_is_gone_is_lost(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_needed_stays_with_all_that_came_after_it() {
+async fn pruning_keeps_a_needed_lease_and_later_ones() {
     let (_directory, folder) = folder();
     for _ in 1..=30 {
         frozen(&folder).await.release().await;
@@ -135,14 +135,14 @@ async fn what_is_needed_stays_with_all_that_came_after_it() {
     let hold = frozen(&folder).await;
     remove_old(&hold, 5).await;
     assert_eq!(sorted(&folder).await.unwrap(), (5..=31).collect::<Vec<_>>());
-    // What cannot be removed ends the pruning, and nothing else.
+    // A failed removal ends the pruning and nothing else.
     remove_old(&hold, u64::MAX).await;
     assert_eq!(sorted(&folder).await.unwrap(), (5..=31).collect::<Vec<_>>());
     hold.confirm().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_cannot_be_read_counts_as_alive_and_the_words_say_why() {
+async fn unreadable_holder_counts_as_alive() {
     let (_directory, folder) = folder();
     for cut in [None, Some(""), Some("{\"who\":\"eve@el")] {
         let number = folder.numbers().await.unwrap().into_iter().max().unwrap_or_default() + 1;
@@ -163,7 +163,7 @@ async fn a_holder_that_cannot_be_read_counts_as_alive_and_the_words_say_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_it_lives_is_shown_beside_the_name_which_no_cut_write_takes_away() {
+async fn cut_write_of_seen_keeps_the_holder() {
     let (_directory, folder) = folder();
     let hold = take(&folder, TakeOver::FromTheDead).await.unwrap();
     let since = holder(&folder, 1).await.unwrap().unwrap().seen;
@@ -178,7 +178,7 @@ async fn that_it_lives_is_shown_beside_the_name_which_no_cut_write_takes_away() 
     }
 }
 
-/// What `cp -a` makes of a hold.
+/// The result of `cp -a` on a lease.
 fn copy(place: &std::path::Path, from: &str, to: &str) {
     std::fs::create_dir(place.join(to)).unwrap();
     for entry in std::fs::read_dir(place.join(from)).unwrap().map(Result::unwrap) {
@@ -187,7 +187,7 @@ fn copy(place: &std::path::Path, from: &str, to: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_takes_over_beyond_a_gap_that_a_copy_has_made() {
+async fn takeover_fails_at_a_gap_from_a_copy() {
     for (to, named) in [("20260611", "20260611"), ("18446744073709551615", "18446744073709551615")] {
         let (directory, folder) = folder();
         let place = directory.path().join("authority");
@@ -201,7 +201,7 @@ async fn nobody_takes_over_beyond_a_gap_that_a_copy_has_made() {
         assert!(error.contains("after hold 7 comes") && error.contains(&format!("Look at {named}")), "{error}");
         assert!(standing(&folder).await.is_err());
         hold.confirm().await.unwrap();
-        // Moved away, it is in nobody's way, and the hold is lost to who takes over.
+        // After the copy is moved away, another command can take over and the lease is lost.
         std::fs::rename(place.join(to), directory.path().join("copy")).unwrap();
         assert_eq!(take(&folder, TakeOver::FromAnyone).await.unwrap().number(), 8);
         assert!(hold.confirm().await.unwrap_err().is::<Lost>());
@@ -209,7 +209,7 @@ async fn nobody_takes_over_beyond_a_gap_that_a_copy_has_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_odd_one_is_named_also_where_it_is_the_lowest_and_no_number_follows_the_last() {
+async fn gap_error_names_the_odd_number() {
     let (directory, folder) = folder();
     let place = directory.path().join("authority");
     std::fs::create_dir_all(&place).unwrap();
@@ -226,7 +226,7 @@ async fn the_odd_one_is_named_also_where_it_is_the_lowest_and_no_number_follows_
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_is_named_as_a_hold_is_one() {
+async fn other_directory_names_are_not_leases() {
     let (directory, folder) = folder();
     take(&folder, TakeOver::FromTheDead).await.unwrap().release().await;
     for name in ["7", "+7", "0000001", "000002.bak"] {

@@ -1,4 +1,4 @@
-//! Whether a VM is gone that vCenter does not show.
+//! The proof that a VM that vCenter does not show is gone.
 
 use uuid::Uuid;
 use vsphere::{DatastorePath, MoRef, Outcome, Unread};
@@ -16,7 +16,7 @@ impl VcenterHypervisor {
             LastSeen::At(settings, _) => settings.parse::<DatastorePath>().ok().and_then(|path| path.parent()),
             LastSeen::NeverOn | LastSeen::Unnoted => None,
         };
-        // One that can be read from now on is found by its UUID.
+        // A VM that becomes readable from now on is found by its UUID.
         if let Some(why) = self.unread_of(nodes, noted.as_ref()).await? {
             return unknown(why);
         }
@@ -34,7 +34,7 @@ impl VcenterHypervisor {
                 Some(why) => why,
             },
         };
-        // An operator's word counts also if the files cannot be read.
+        // The operator's confirmation counts even if the files cannot be read.
         let word = self.laid.word(uuid);
         if word.exists().await.unwrap_or(false) {
             log::warn!("the VM {uuid} counts as gone, because an operator made the directory {word}");
@@ -47,7 +47,8 @@ impl VcenterHypervisor {
         unknown(format!("{why}. If it is off for good, create the directory {word}"))
     }
 
-    /// Why the files of a VM do not prove that it is gone. A datastore is known by its identifier alone: another one may get its name.
+    /// The reason why the files of a VM do not prove that it is gone. A datastore is identified by its identifier only:
+    /// another one may get its name.
     async fn files_of(&self, settings: &str, datastore: Option<&str>) -> Result<Option<String>> {
         let path = settings.parse::<DatastorePath>().ok();
         let Some((path, directory)) = path.and_then(|path| path.parent().map(|directory| (path, directory))) else {
@@ -74,7 +75,7 @@ impl VcenterHypervisor {
         let (path, directory) =
             (DatastorePath::new(&now.name, path.path), DatastorePath::new(&now.name, directory.path));
         let files = match self.client.files(&now.reference, &directory, "*").await {
-            // One answer is no proof: the directory above must not list it either.
+            // One answer is no proof: the list of the parent directory must lack it too.
             Err(error) if error.is_fault("FileNotFound") => {
                 let above = directory.parent().unwrap_or_else(|| directory.clone());
                 let listed = self.client.files(&now.reference, &above, "*").await?;
@@ -83,11 +84,11 @@ impl VcenterHypervisor {
             }
             files => files?,
         };
-        // Seen on ESXi 8.0.2 with a VM that ran. `kaas provider probe` tries whether it goes with power-off.
+        // Seen on ESXi 8.0.2 with a running VM. `kaas provider probe` tests whether the file disappears at power-off.
         let locked = DatastorePath::new(&now.name, format!("{}.lck", path.path));
         let is_left = |left: &&DatastorePath| files.iter().any(|file| directory.join(&file.name) == **left);
         let Some(left) = [&path, &locked].into_iter().find(is_left) else { return Ok(None) };
-        // Who registers it may have it given another BIOS UUID.
+        // The user who registers it may let vCenter give it another BIOS UUID.
         if let Some(vm) = self.client.vm_of_settings(&path, &self.places.datacenter).await? {
             let vm = self.client.look(&vm, &["name"]).await?;
             return Ok(Some(format!(
@@ -100,7 +101,8 @@ impl VcenterHypervisor {
         )))
     }
 
-    /// Names a VM without readable settings that may be one of these nodes' VMs, or has a file in this directory.
+    /// Names a VM without readable settings that may belong to one of these nodes, or that has a file in this
+    /// directory.
     pub(super) async fn unread_of(&self, nodes: &[&str], noted: Option<&DatastorePath>) -> Result<Option<String>> {
         for (folder, _) in &self.places.folders {
             for unread in self.client.entries_in(folder, false, &[]).await?.unread {

@@ -1,8 +1,9 @@
-//! A rule of the cluster that keeps the deployment's VMs on different hosts. It is made and renewed before a VM is powered on; one
-//! that is destroyed or given up is taken out of it before, and the rule goes with the last but one.
+//! A rule of the cluster that keeps the deployment's VMs on different hosts. It is created and updated before a VM is
+//! powered on. A VM is removed from the rule before it is destroyed or given up. The rule is deleted when one VM would
+//! be left.
 //!
-//! It is a wish: a cluster that has too few hosts, or a rule of its own, may refuse it. That is told, and keeps no VM from running
-//! and none from going.
+//! The rule is optional: a cluster with too few hosts, or with a conflicting rule, may refuse it. The refusal is
+//! logged. It blocks no power-on and no removal.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +14,12 @@ use super::trouble::{Asking, granted};
 use crate::hypervisor::{Error, ErrorKind, Fence, Result};
 
 impl VcenterHypervisor {
-    /// The rule's name: people see it in vSphere Client.
+    /// The rule's name, which vSphere Client shows.
     fn rule(&self) -> String {
         format!("kaas-{}: on different hosts", self.deployment)
     }
 
-    /// Lets the rule have all VMs of the deployment in the cluster of this one, if it is wanted and there are two.
+    /// Puts all VMs of the deployment in this VM's cluster into the rule, if the rule is wanted and there are two.
     pub(super) async fn keep_apart(&self, vm: &vsphere::Vm, permit: &dyn Fence) -> Result<()> {
         match self.try_keep_apart(vm, permit).await {
             Err(error) if error.kind != ErrorKind::Fenced => {
@@ -42,7 +43,7 @@ impl VcenterHypervisor {
         format!("the rule {:?}", self.rule())
     }
 
-    /// Why the rule is not kept, with the hosts that there are.
+    /// The reason for the refusal, with the cluster's hosts.
     async fn unkept(&self, vm: &vsphere::Vm, error: &Error) -> String {
         let hosts = async {
             let Some(cluster) = self.cluster_of(vm).await? else { return Ok(Vec::new()) };
@@ -52,8 +53,9 @@ impl VcenterHypervisor {
         unkept(hosts.await.unwrap_or_default().iter().map(|host| (host.name.as_str(), host.takes_vms())), error)
     }
 
-    /// Takes a VM out of the rule that is about to be destroyed or given up. With one VM left the rule goes: it takes two. Where vCenter
-    /// refuses that, it takes a VM that is destroyed out itself; one that is given up goes out of it when the rule is renewed.
+    /// Removes a VM from the rule before it is destroyed or given up. If one VM is left, the rule is deleted: it needs
+    /// two. If vCenter refuses, it still removes a destroyed VM by itself. A VM that was given up leaves the rule at
+    /// its next update.
     pub(super) async fn let_go(&self, vm: &vsphere::Vm, permit: &dyn Fence) -> Result<()> {
         granted(self.try_let_go(vm, permit).await, &format!("{} without {}", self.rule_words(), vm.name))
     }
@@ -72,7 +74,7 @@ impl VcenterHypervisor {
         Ok(())
     }
 
-    /// The deployment's VMs that run on hosts of a cluster: vCenter refuses a rule with any other VM as a whole.
+    /// The deployment's VMs that run on hosts of a cluster. vCenter refuses the whole rule if it contains any other VM.
     async fn own_in(&self, cluster: &MoRef) -> Result<Vec<MoRef>> {
         let (mut clusters, mut found) = (BTreeMap::new(), Vec::new());
         for vm in self.all_own().await? {
@@ -88,25 +90,25 @@ impl VcenterHypervisor {
         Ok(found)
     }
 
-    /// The cluster whose settings are for a VM; none where its host is in no cluster.
+    /// The cluster whose settings apply to a VM. `None` if its host is in no cluster.
     pub(super) async fn cluster_of(&self, vm: &vsphere::Vm) -> Result<Option<MoRef>> {
         let Some(pool) = &vm.pool else { return Ok(None) };
         Ok(self.cluster_over(pool).await?)
     }
 
-    /// The cluster of hosts that a resource pool is of; none of one host's own pool.
+    /// The cluster that a resource pool belongs to. `None` for the pool of a single host.
     pub(super) async fn cluster_over(&self, pool: &MoRef) -> vsphere::Result<Option<MoRef>> {
         let owner = self.client.look(pool, &["owner"]).await?.reference_at("owner");
         Ok(owner.filter(|owner| owner.kind == "ClusterComputeResource"))
     }
 
-    /// The same, where a rule is wanted.
+    /// As [`Self::cluster_of`], but `None` if no rule is wanted.
     async fn ruled_cluster_of(&self, vm: &vsphere::Vm) -> Result<Option<MoRef>> {
         if self.places.different_hosts { self.cluster_of(vm).await } else { Ok(None) }
     }
 }
 
-/// In words: vCenter's reason, and the hosts that VMs could be kept apart on, each with whether it takes VMs now.
+/// vCenter's reason, and the hosts that could separate the VMs, each with whether it takes VMs now.
 fn unkept<'h>(hosts: impl Iterator<Item = (&'h str, bool)>, error: &Error) -> String {
     let mut hosts: Vec<String> =
         hosts.map(|(name, able)| format!("{name}{}", if able { "" } else { " (takes no VMs now)" })).collect();
@@ -120,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_told_that_the_rule_is_refused_is_told_the_hosts() {
+    fn refused_rule_is_reported_with_the_hosts() {
         let error = Error::transient(anyhow::anyhow!("RuleViolation"));
         let told = unkept([("b", false), ("a", true)].into_iter(), &error);
         assert_eq!(told, "RuleViolation; the cluster's hosts: a, b (takes no VMs now)");

@@ -1,4 +1,4 @@
-//! Changes of settings, each tied to the settings that were seen.
+//! Changes of settings, each tied to the settings that were read.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 
-    /// Refuses a VM that is in no folder which is searched: no look finds it there, and whoever may change it would be asked for
-    /// nothing. One that is stamped may have been moved there since.
+    /// Refuses a VM in a folder that is not searched: no look would find it there, and no privilege for it would be
+    /// checked. A stamped VM may have been moved there later.
     pub(super) async fn would_be_found(&self, vm: &Vm, now: &vsphere::Vm) -> Result<()> {
         if now.folder.as_ref().is_some_and(|folder| self.is_searched(folder)) {
             return Ok(());
@@ -37,7 +37,7 @@ impl VcenterHypervisor {
         )))
     }
 
-    /// The folder of a VM, for people.
+    /// The folder of a VM, for messages.
     async fn folder_words(&self, vm: &vsphere::Vm) -> Result<String> {
         let Some(folder) = &vm.folder else { return Ok("a vApp".to_owned()) };
         let seen = self.client.look(folder, &["name"]).await?;
@@ -55,12 +55,12 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 
-    /// What makes it nobody's is one request, tied to the settings that were seen. Before that it is taken out of the rule that keeps the
-    /// deployment's VMs apart: vCenter does that by itself for one that is destroyed alone.
+    /// Gives up a VM in one request that is tied to the settings that were read. Before that, the VM is removed from
+    /// the rule that separates the deployment's VMs. vCenter does that by itself only for a destroyed VM.
     pub(super) async fn release_vm(&self, vm: &Vm, name: &str, permit: &dyn Fence) -> Result<()> {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
-        has_no_snapshot(vm, &now, "would make it what it was, were it taken back to one")?;
+        has_no_snapshot(vm, &now, "would restore its former state if one were used")?;
         let volumes = now.devices.disks.iter().filter(|disk| kind(&now, disk) == DiskKind::Foreign);
         let volumes: Vec<&str> = volumes.map(|disk| disk.path.as_deref().unwrap_or(&disk.label)).collect();
         if !volumes.is_empty() {

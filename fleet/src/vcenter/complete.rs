@@ -1,4 +1,4 @@
-//! Compares a new VM with everything that was asked for, before its first power-on, and sends what is missing once.
+//! Compares a new VM with its request before its first power-on, and sends the missing parts once.
 
 use vsphere::{ConfigSpec, MoRef, Outcome};
 
@@ -6,14 +6,16 @@ use super::VcenterHypervisor;
 use super::trouble::Asking;
 use crate::hypervisor::{Error, Fence, Result};
 
-/// How often a new VM is compared whose settings change meanwhile: what a host has done may reach vCenter after its task has ended.
+/// How often a new VM is compared if its settings change meanwhile. A host's changes may reach vCenter after the task
+/// has ended.
 const LOOKS: usize = 5;
 
 impl VcenterHypervisor {
-    /// The new VM, with all settings that it was asked for. A VM that is complete costs one look.
+    /// The new VM with all requested settings. A complete VM costs one look.
     ///
     /// # Errors
-    /// If parts still differ after one `ReconfigVM_Task`. The VM stays as it is: the caller handles it as an incomplete VM.
+    /// Parts still differ after one `ReconfigVM_Task`. The VM stays as it is: the caller handles it as an incomplete
+    /// VM.
     pub(super) async fn complete(&self, made: &MoRef, asked: &ConfigSpec, permit: &dyn Fence) -> Result<vsphere::Vm> {
         let mut is_sent = false;
         for _ in 0..LOOKS {

@@ -1,4 +1,4 @@
-//! Copies of data disks, each beside its own: on the same datastore, in the same directory, as vSAN wants it.
+//! Copies of data disks, each next to its disk: on the same datastore and in the same directory, as vSAN requires.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use super::holders::Search;
 use super::trouble::{Asking, LastLook, Looked, after_it_began, not_now};
 use crate::hypervisor::{DiskRef, Error, ErrorKind, Fence, Result};
 
-/// How long a copy may take: a terabyte at 12 MiB/s. What still goes on then is in doubt.
+/// How long a copy may take: a terabyte at 12 MiB/s. A copy that takes longer is in doubt.
 const COPYING: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A disk's descriptor has less than a kilobyte.
+/// The limit for a disk's descriptor in bytes. A descriptor has less than a kilobyte.
 const LONGEST_DESCRIPTOR: usize = 64 << 10;
 const SECTOR: u64 = 512;
 const MEBIBYTE: u64 = 1 << 20;
 
 impl VcenterHypervisor {
-    /// At most two requests: what lies where the copy is to be is removed, and the disk is copied. The copy is told by the UUID that
-    /// vCenter then says of its file.
+    /// Makes at most two requests: it removes a file at the copy's path, and copies the disk. The returned UUID is the
+    /// one that vCenter then reports for the copy's file.
     pub(super) async fn copy_beside(
         &self,
         disk: &DiskRef,
@@ -32,7 +32,7 @@ impl VcenterHypervisor {
         let path = disk.beside(mark);
         self.may_move(disk).await?;
         self.lies_beside_no_others(disk, nodes).await?;
-        // Whether its room is told as free by now nobody knows.
+        // After a removal it is unknown whether vCenter already reports the room as free.
         if !self.remove_half_copy(&path, nodes, permit).await? {
             self.has_room_for_a_copy(disk).await?;
         }
@@ -50,7 +50,7 @@ impl VcenterHypervisor {
         Ok(DiskRef { uuid, path })
     }
 
-    /// The same error with the room that a copy takes, for who has to make as much.
+    /// Adds the size of a copy to the error, for the operator who has to make room.
     async fn with_size(&self, error: Error, disk: &DiskRef) -> Error {
         match self.provisioned_size(disk).await {
             Some(bytes) => error.context(format!("its provisioned size is {} MiB", bytes / MEBIBYTE)),
@@ -58,9 +58,9 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Refuses a copy for now that would fill the datastore: it takes the disk's whole size, however little of that is written. On
-    /// NFS the server decides what a copy takes, and mostly makes it thin; where a datastore is one of objects, the storage policy says what
-    /// they take; and where a disk does not say its size, nobody knows.
+    /// Refuses a copy for now that would fill the datastore. A copy takes the disk's provisioned size, even if little
+    /// of it is written. Three cases are not checked. On NFS the server decides, and mostly makes the copy thin. On
+    /// object datastores the storage policy decides. And a disk may not report its size.
     async fn has_room_for_a_copy(&self, disk: &DiskRef) -> Result<()> {
         let Some(wanted) = self.provisioned_size(disk).await else { return Ok(()) };
         let Ok(path) = disk.path.parse::<DatastorePath>() else { return Ok(()) };
@@ -78,15 +78,16 @@ impl VcenterHypervisor {
         )))
     }
 
-    /// How large a disk is for the VM that gets it, as its descriptor says; none where that cannot be read.
+    /// The provisioned size of a disk by its descriptor. `None` if that cannot be read.
     async fn provisioned_size(&self, disk: &DiskRef) -> Option<u64> {
         let path: DatastorePath = disk.path.parse().ok()?;
         let descriptor = self.client.read_file(&path, &self.places.datacenter_path, LONGEST_DESCRIPTOR).await.ok()?;
         size_of_extents(&String::from_utf8_lossy(&descriptor))
     }
 
-    /// Removes what lies where a copy is to be: half of one, which may not say its UUID. No VM holds it, and it lies in no other VM's
-    /// directory; and no copy goes on any more that it may be. Says whether there was something.
+    /// Removes a file at a copy's path: an incomplete copy, which may have no UUID. It first checks that no VM holds
+    /// the file, that the file is not in another VM's directory, and that no copy is still running. Returns whether a
+    /// file existed.
     async fn remove_half_copy(&self, path: &str, nodes: &[&str], permit: &dyn Fence) -> Result<bool> {
         let file = DiskFile { path, datacenter: &self.places.datacenter };
         match self.client.disk_uuid(file).await {
@@ -107,7 +108,7 @@ impl VcenterHypervisor {
 }
 
 /// The size of a disk by its descriptor ("Virtual Disk Format 5.0"): the sectors of its extents, each in a line such as
-/// `RW 131072 VMFS "data-flat.vmdk"`. None where that names no extent.
+/// `RW 131072 VMFS "data-flat.vmdk"`. `None` if it names no extent.
 fn size_of_extents(descriptor: &str) -> Option<u64> {
     let sectors = |line: &str| -> Option<u64> {
         let mut words = line.split_whitespace();
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_descriptor_says_the_size_by_its_extents() {
+    fn descriptor_gives_the_size_by_its_extents() {
         let text = "# Disk DescriptorFile\nversion=1\n\n# Extent description\nRW 131072 VMFS \"a-flat.vmdk\"\nddb.uuid = \"60\"\n";
         assert_eq!(size_of_extents(text), Some(64 << 20));
         let two = "RW 2048 VMFS \"a-f001.vmdk\"\r\nRW 2048 VMFS \"a-f002.vmdk\"\r\n";

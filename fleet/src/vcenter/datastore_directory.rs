@@ -1,6 +1,6 @@
-//! A directory of a datastore with small files in it. Files are read and written at `/folder`, in one request each: a write that
-//! breaks off leaves a part of the text. What is there is asked of the datastore's browser, which tells "not there" from all
-//! other failures by a fault of its own. Knows nothing of what the files say.
+//! A directory of a datastore with small files. Files are read and written at `/folder`, in one request each: an
+//! interrupted write leaves a part of the text. Listings come from the datastore's browser, which reports a missing
+//! file by a distinct fault. Knows nothing of the files' content.
 
 use std::fmt;
 
@@ -25,14 +25,14 @@ impl DatastoreDirectory {
     /// The directory of a path. `datacenter` is the inventory path of the datastore's data center.
     ///
     /// # Errors
-    /// When there is no such data center or datastore, or they cannot be seen.
+    /// The data center or the datastore does not exist, or the account cannot see it.
     pub(super) async fn find(client: Client, datacenter: &str, path: DatastorePath) -> anyhow::Result<Self> {
         let found = client.find(datacenter).await?;
         let datastore = datastore_of(&client, datacenter, &path.datastore).await?;
         Ok(Self { client, datacenter: found, datacenter_path: datacenter.to_owned(), datastore, path })
     }
 
-    /// The datastore that it is on, and its name.
+    /// The datastore of the directory, and the datastore's name.
     pub(super) fn datastore(&self) -> (&MoRef, &str) {
         (&self.datastore, self.path.datastore.as_str())
     }
@@ -41,13 +41,13 @@ impl DatastoreDirectory {
         Self { path: self.path.join(name), ..self.clone() }
     }
 
-    /// What is in it; none if it is not there.
+    /// The files in the directory. `None` if it does not exist.
     pub(super) async fn listed(&self) -> vsphere::Result<Option<Vec<File>>> {
         self.named(ALL).await
     }
 
     pub(super) async fn exists(&self) -> vsphere::Result<bool> {
-        // Nothing is named so: whether the directory is there is all that is asked.
+        // No file has this name: only the directory's existence matters.
         Ok(self.named("-").await?.is_some())
     }
 
@@ -59,10 +59,10 @@ impl DatastoreDirectory {
         }
     }
 
-    /// Makes it; whether it was this call that did.
+    /// Creates the directory. Returns whether this call created it.
     ///
     /// # Errors
-    /// `FileNotFound` when that which it is to be in is not there.
+    /// `FileNotFound` if the parent directory does not exist.
     pub(super) async fn make(&self, guard: &dyn Fence) -> vsphere::Result<bool> {
         match self.client.changes(guard).make_directory(&self.path, &self.datacenter).await {
             Ok(()) => Ok(true),
@@ -71,7 +71,7 @@ impl DatastoreDirectory {
         }
     }
 
-    /// Makes it with all above it.
+    /// Creates the directory with its parents.
     pub(super) async fn make_with_parents(&self, guard: &dyn Fence) -> vsphere::Result<()> {
         let mut way = vec![self.path.clone()];
         while let Some(above) = way.last().and_then(DatastorePath::parent).filter(|above| !above.path.is_empty()) {
@@ -83,7 +83,7 @@ impl DatastoreDirectory {
         Ok(())
     }
 
-    /// Removes it with all that is in it.
+    /// Removes the directory with its content.
     pub(super) async fn remove(&self, guard: &dyn Fence) -> vsphere::Result<()> {
         self.client.changes(guard).delete_file(&self.path, &self.datacenter).await
     }
@@ -92,11 +92,11 @@ impl DatastoreDirectory {
         self.client.changes(guard).delete_file(&self.path.join(file), &self.datacenter).await
     }
 
-    /// Reads a file of at most so many bytes; none if it is not there. What is no text in it is replaced.
+    /// Reads a file of at most `most` bytes. `None` if it does not exist. Bytes that are not UTF-8 are replaced.
     ///
     /// # Errors
-    /// When it cannot be read, or is longer. That vCenter does not find it says little: it answers so as well where the datastore cannot be
-    /// reached by that way just now. Only what is not listed either is not there.
+    /// The file cannot be read, or is longer. A "not found" from vCenter says little: it also answers so if it cannot
+    /// reach the datastore by that path just now. Only a file that is not listed either does not exist.
     pub(super) async fn read(&self, file: &str, most: usize) -> Result<Option<String>> {
         match self.client.read_file(&self.path.join(file), &self.datacenter_path, most).await {
             Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -111,34 +111,35 @@ impl DatastoreDirectory {
         }
     }
 
-    /// Writes a file whole, in place of one that is there.
+    /// Writes a whole file. It replaces an existing one.
     pub(super) async fn write(&self, file: &str, text: &str, guard: &dyn Fence) -> vsphere::Result<()> {
         let bytes = text.as_bytes().to_vec();
         self.client.changes(guard).write_file(&self.path.join(file), &self.datacenter_path, bytes).await
     }
 }
 
-/// Where it is, for people.
+/// The path, for messages.
 impl fmt::Display for DatastoreDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.path.fmt(f)
     }
 }
 
-/// The datastore of a name, which is unique in a data center. Only one that is in a folder or in a datastore cluster is looked
-/// for among all.
+/// The datastore of a name, which is unique in a data center. A listing of all is needed only for a datastore in a
+/// folder or a datastore cluster.
 ///
 /// # Errors
-/// When there is none, or it cannot be seen.
+/// The datastore does not exist, or the account cannot see it.
 pub(super) async fn datastore_of(client: &Client, datacenter: &str, name: &str) -> anyhow::Result<MoRef> {
     let found = find_datastore(client, datacenter, name).await?;
     found.with_context(|| format!("{datacenter} has no datastore {name}"))
 }
 
-/// The same; none where there is none of this name, or the account cannot see it. One that no host reaches is there.
+/// As [`datastore_of`], but `None` if no such datastore exists or the account cannot see it. A datastore that no host
+/// reaches exists.
 ///
 /// # Errors
-/// When nobody can say.
+/// The answer is unknown.
 pub(super) async fn find_datastore(client: &Client, datacenter: &str, name: &str) -> vsphere::Result<Option<MoRef>> {
     match client.find(&format!("{datacenter}/datastore/{}", escaped(name))).await {
         Ok(found) if found.kind == "Datastore" => return Ok(Some(found)),
@@ -151,7 +152,7 @@ pub(super) async fn find_datastore(client: &Client, datacenter: &str, name: &str
     Ok(found.map(|datastore| datastore.reference))
 }
 
-/// A name as inventory paths have it.
+/// Escapes a name for an inventory path.
 fn escaped(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2f").replace('\\', "%5c")
 }

@@ -1,5 +1,5 @@
-//! A deployment's holds and journals on a datastore: numbered directories that vCenter makes for exactly one who asks, and
-//! small files in them. `FileManager.MakeDirectory` fails when the directory is there.
+//! A deployment's leases and journals on a datastore: numbered directories with small files. Only one caller creates
+//! each directory: `FileManager.MakeDirectory` fails if it exists.
 
 use std::fmt;
 
@@ -10,25 +10,25 @@ use super::datastore_directory::DatastoreDirectory;
 use super::request_deadline::in_time;
 use crate::lease::{Store, name_of, number_of};
 
-/// No file of a hold or a journal is longer, in bytes.
+/// The limit for a file of a lease or a journal, in bytes.
 const LONGEST: usize = 16 << 20;
 
 /// Numbered directories in a directory of a datastore.
 pub struct DatastoreStore(DatastoreDirectory);
 
 impl DatastoreStore {
-    /// The store in a directory of a datastore, such as `[datastore] kaas/control`, which is made when a hold is first taken.
-    /// `datacenter` is the inventory path of the datastore's data center.
+    /// The store in a directory of a datastore, such as `[datastore] kaas/control`, which is created with the first
+    /// lease. `datacenter` is the inventory path of the datastore's data center.
     ///
     /// # Errors
-    /// When there is no such data center or datastore, or they cannot be seen; and when the client's requests may arrive after
-    /// [`crate::lease::MARGIN`].
+    /// The data center or the datastore does not exist, or the account cannot see it. Or the client's requests may
+    /// arrive later than [`crate::lease::MARGIN`].
     pub async fn new(client: Client, datacenter: &str, directory: DatastorePath) -> anyhow::Result<Self> {
         in_time(&client)?;
         Ok(Self(DatastoreDirectory::find(client, datacenter, directory).await?))
     }
 
-    /// Whether its directory is there.
+    /// Whether the directory exists.
     pub async fn is_made(&self) -> anyhow::Result<bool> {
         Ok(self.0.exists().await?)
     }
@@ -38,7 +38,7 @@ impl DatastoreStore {
     }
 }
 
-/// Where it is, for people.
+/// The path, for messages.
 impl fmt::Display for DatastoreStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

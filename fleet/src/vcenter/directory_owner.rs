@@ -1,4 +1,4 @@
-//! Whose a directory on a datastore is, by the VMs whose settings are in it, and by its name.
+//! The owner of a directory on a datastore, by the VMs whose settings are in it, and by its name.
 
 use uuid::Uuid;
 use vsphere::{DatastorePath, DiskFile, File, MoRef, Outcome};
@@ -12,30 +12,30 @@ use super::stamp;
 use super::trouble::{looking, not_now};
 use crate::hypervisor::{DiskRef, Error, Result};
 
-/// Settings of VMs and of templates. They are asked for with all other files: what else than `*` a datastore's browser takes for a pattern
-/// is not documented.
+/// Suffixes of the settings of VMs and templates. The directory is listed with `*`: other patterns of a datastore's
+/// browser are not documented.
 const SETTINGS: [&str; 2] = [".vmx", ".vmtx"];
 
-/// Types of datastores on which a VM's directory is an object that is called by its UUID: vSAN and Virtual Volumes.
+/// Types of datastores on which a VM's directory is an object named by its UUID: vSAN and Virtual Volumes.
 const OF_OBJECTS: [&str; 2] = ["vsan", "vvol"];
 
-/// Whose a directory is, by the settings of VMs in it.
+/// The owner of a directory, by the settings of VMs in it.
 enum DirectoryOwner {
-    /// VMs of the deployment alone.
+    /// Only VMs of the deployment.
     Own,
-    /// There are none in it, or it is not there.
+    /// It contains no settings, or does not exist.
     Nobodys,
-    /// Those in this file are no registered VM's, as far as the account sees: of a VM that somebody has removed from the inventory they
-    /// stay. Beside them are none that are another VM's.
+    /// The account sees no registered VM with these settings. They stay if a user removes a VM from the inventory. No
+    /// settings of another VM are in the directory.
     Unregistered(DatastorePath),
-    /// Those in this file are another VM's.
+    /// These settings belong to another VM.
     Anothers(DatastorePath),
 }
 
 impl VcenterHypervisor {
-    /// Refuses a disk that lies in another VM's directory, wherever in the inventory that is, among a storage driver's volumes, or in no
-    /// directory. The journal that names a disk is a file on a datastore: whoever may write that one must not have us remove what he
-    /// may not.
+    /// Refuses a disk in another VM's directory (wherever that VM is in the inventory), among a storage driver's
+    /// volumes, or in no directory. The journal that names a disk is a file on a datastore. A user who may write that
+    /// file must not make this program remove files beyond the user's own rights.
     pub(super) async fn is_in_no_others_directory(&self, disk: &DiskRef) -> Result<()> {
         if directory_of(disk)?.path.is_empty() {
             return Err(Error::refused(format!("{} lies in no directory, and so in none of a VM's", disk.path)));
@@ -43,28 +43,29 @@ impl VcenterHypervisor {
         self.lies_beside_no_others(disk, &[]).await
     }
 
-    /// The same, but for a disk that lies in no directory: of VMs that were adopted some do. Beside what is no registered VM's it lies well
-    /// where a VM of one of these nodes was: somebody has removed that from the inventory.
+    /// As [`Self::is_in_no_others_directory`], but a disk in no directory is allowed: some adopted VMs have such a
+    /// disk. An unregistered VM's directory is allowed if it is that of a former VM of one of these nodes. A user has
+    /// removed that VM from the inventory.
     pub(super) async fn lies_beside_no_others(&self, disk: &DiskRef, nodes: &[&str]) -> Result<()> {
         let directory = directory_of(disk)?;
         match self.whose(&directory, disk).await? {
             DirectoryOwner::Own | DirectoryOwner::Nobodys => Ok(()),
             DirectoryOwner::Unregistered(_) if is_of(&directory, nodes) => Ok(()),
             DirectoryOwner::Unregistered(vm) => Err(Error::refused(format!(
-                "{} lies beside {vm}, which is registered with no VM that this account sees: register it again if it is the node's; do not \
-                 delete its directory, the node's data disk lies in it",
+                "{} is in the directory of {vm}, which is registered with no VM that this account sees: register it again if \
+                 it is the node's; do not delete its directory, the node's data disk lies in it",
                 disk.path
             ))),
             DirectoryOwner::Anothers(vm) => Err(Error::refused(format!(
-                "{} lies beside {vm}, which is another VM's: it stays. If it is a node's, have vCenter migrate its VM with this disk to \
-                 another datastore, or remove the other VM if it has no use any more",
+                "{} is in the directory of {vm}, which is another VM's: it stays. If it is a node's, have vCenter migrate its VM \
+                 with this disk to another datastore, or remove the other VM if it is no longer used",
                 disk.path
             ))),
         }
     }
 
-    /// Whether a disk lies beside a VM of the deployment, or where one of these nodes' VMs was: what lies elsewhere a person has put there,
-    /// or it is not the deployment's.
+    /// Whether a disk is in the directory of a VM of the deployment, or of a former VM of one of these nodes. A disk
+    /// elsewhere was put there by a user, or is not the deployment's.
     pub(super) async fn lies_beside_a_nodes_vm(&self, disk: &DiskRef, nodes: &[&str]) -> Result<bool> {
         let Ok(directory) = directory_of(disk) else { return Ok(false) };
         Ok(match self.whose(&directory, disk).await? {
@@ -117,14 +118,14 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Whose settings are that are none of a VM which is looked for: also those of the deployment that somebody has moved to a folder which is
-    /// not searched. There nobody has looked yet whether it holds the disk.
+    /// The owner of settings that belong to no VM of the searched folders. It may be a VM of the deployment in a folder
+    /// that is not searched. So this checks whether that VM holds the disk.
     async fn of_settings(&self, settings: DatastorePath, disk: &DiskRef) -> Result<DirectoryOwner> {
         let Some(found) = self.client.vm_of_settings(&settings, &self.places.datacenter).await? else {
             return Ok(DirectoryOwner::Unregistered(settings));
         };
         let vm = match self.client.vm_with(&found, &stamp::READ).await {
-            // It was removed from the inventory in between, or with all its files.
+            // A user removed it from the inventory meanwhile, or with all its files.
             Err(error) if error.outcome() == Outcome::NotFound => return Ok(DirectoryOwner::Unregistered(settings)),
             vm => vm?,
         };
@@ -135,8 +136,8 @@ impl VcenterHypervisor {
         Ok(DirectoryOwner::Own)
     }
 
-    /// Whether a directory is called as vSAN and vVols call a VM's, by a UUID, and has no other disk in it. By its name nobody knows whose
-    /// it was; but the directory of a VM that is gone has no volumes in it.
+    /// Whether a directory is named by a UUID, as vSAN and vVols name a VM's directory, and contains no other disk. The
+    /// name does not tell the owner, but the directory of a VM that is gone contains no volumes.
     async fn is_an_object_with_it_alone(&self, directory: &DatastorePath, disk: &DiskRef) -> Result<bool> {
         if !is_called_as_an_object(directory) {
             return Ok(false);
@@ -152,7 +153,7 @@ impl VcenterHypervisor {
         }
     }
 
-    /// The datastore that paths name so.
+    /// The datastore of this name in paths.
     pub(super) async fn datastore_named(&self, name: &str) -> Result<MoRef> {
         if name == self.places.datastore.name {
             return Ok(self.places.datastore.datastore.clone());
@@ -161,7 +162,8 @@ impl VcenterHypervisor {
     }
 }
 
-/// The directory of a disk; that of the datastore's top is empty. Refused is what is among a storage driver's volumes, or may be.
+/// The directory of a disk. Empty if the disk is at the top of the datastore. Refuses a path that is, or may be, among
+/// a storage driver's volumes.
 fn directory_of(disk: &DiskRef) -> Result<DatastorePath> {
     let path = disk.path.parse::<DatastorePath>().map_err(|error| Error::refused(format!("{}: {error}", disk.path)))?;
     if is_volume(&path) {
@@ -171,13 +173,13 @@ fn directory_of(disk: &DiskRef) -> Result<DatastorePath> {
     path.parent().filter(|_| is_plain).ok_or_else(|| Error::refused(format!("{} is no path of a disk", disk.path)))
 }
 
-/// Whether what is on a datastore of this type are objects.
+/// Whether a datastore of this type stores objects.
 pub(super) fn is_of_objects(kind: &str) -> bool {
     OF_OBJECTS.iter().any(|of_objects| kind.eq_ignore_ascii_case(of_objects))
 }
 
-/// Whether a directory at the top is called by a UUID: as it is on vSAN, behind `rfc4122.` or, with its digits alone, behind `naa.` on
-/// vVols.
+/// Whether a directory at the top is named by a UUID. vSAN uses no prefix. vVols uses `rfc4122.`, or `naa.` and only
+/// the digits.
 fn is_called_as_an_object(directory: &DatastorePath) -> bool {
     let name = directory.path.as_str();
     if let Some(digits) = name.strip_prefix("naa.") {
@@ -187,7 +189,7 @@ fn is_called_as_an_object(directory: &DatastorePath) -> bool {
     name.len() == 36 && Uuid::parse_str(name).is_ok()
 }
 
-/// Whether no other disk than this one is among the files of its directory, nor what is kept beside a First Class Disk (`.vmfd`).
+/// Whether the directory contains no other disk, and no file that belongs to a First Class Disk (`.vmfd`).
 fn lies_alone(disk: &str, files: &[File]) -> bool {
     let name = disk.rsplit_once('/').map_or(disk, |(_, name)| name);
     let stem = name.strip_suffix(".vmdk").unwrap_or(name);
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_are_known_however_their_path_is_written() {
+    fn volumes_are_recognized_in_each_path_notation() {
         for path in ["[ds] fcd/a.vmdk", "[ds] /fcd/a.vmdk", "[ds] ./kubevols/a.vmdk", "[ds] kubevols/b/a.vmdk"] {
             let error = directory_of(&disk(path)).unwrap_err();
             assert!(error.to_string().contains("among the volumes of a storage driver"), "{path}: {error}");
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_called_by_its_uuid() {
+    fn object_directory_is_named_by_its_uuid() {
         let is = |name: &str| is_called_as_an_object(&DatastorePath::new("vsan", name));
         for name in [
             "5f0a4c5e-1b2c-3d4e-5f60-0050569b1c2d",
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_lies_alone_beside_its_own_files_and_what_is_no_disk() {
+    fn disk_is_alone_next_to_files_without_disks() {
         let alone = |names: &[&str]| {
             let file =
                 |name: &&str| File { name: (*name).to_owned(), size: 1, is_directory: false, changed: String::new() };

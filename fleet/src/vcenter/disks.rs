@@ -1,4 +1,4 @@
-//! What disks are for, and data disks that change hands: a file is named by its path, and proved by its UUID.
+//! The kinds of disks, and data disks that move between VMs. A file is named by its path, and proved by its UUID.
 
 use vsphere::{ConfigSpec, Controller, DatastorePath, DiskFile, DiskMode, ExistingDisk, MoRef, Power};
 
@@ -12,20 +12,20 @@ use crate::upgrade::base_of;
 
 /// The mode of disks that are outside snapshots.
 const INDEPENDENT: &str = "independent_persistent";
-/// Directories that vCenter's storage drivers for Kubernetes keep their volumes in: that of First Class Disks, and that of the
-/// driver that was part of Kubernetes ("vSphere Storage for Kubernetes").
+/// The volume directories of vCenter's storage drivers for Kubernetes: that of First Class Disks, and that of the
+/// driver within Kubernetes ("vSphere Storage for Kubernetes").
 const VOLUMES: [&str; 2] = ["fcd", "kubevols"];
 
-/// Whether a file is among a storage driver's volumes, however its path is written.
+/// Whether a file is among a storage driver's volumes, in each notation of its path.
 pub(super) fn is_volume(path: &DatastorePath) -> bool {
     let (directories, _) = path.path.rsplit_once('/').unwrap_or_default();
     let first = directories.split('/').find(|name| !matches!(*name, "" | "."));
     first.is_some_and(|first| VOLUMES.contains(&first))
 }
 
-/// What a disk is for. The appliance's system disk is the first one on the first SCSI controller, and part of snapshots; what
-/// a storage driver has attached is not the appliance's; all else holds data. Where that is not clear there are too many data
-/// disks, or too few.
+/// The kind of a disk. The appliance's system disk is the first one on the first SCSI controller, and part of
+/// snapshots. A disk that a storage driver has attached is foreign. All others are data disks. An ambiguous VM gets too
+/// many data disks or too few.
 pub(super) fn kind(vm: &vsphere::Vm, disk: &vsphere::Disk) -> DiskKind {
     let on_first = first_controller(vm).is_some_and(|first| first.key == disk.controller);
     let path = disk.path.as_deref().and_then(|path| path.parse::<DatastorePath>().ok());
@@ -38,7 +38,7 @@ pub(super) fn kind(vm: &vsphere::Vm, disk: &vsphere::Disk) -> DiskKind {
     }
 }
 
-/// The controller that the appliance's disks hang on.
+/// The controller of the appliance's disks.
 pub(super) fn first_controller(vm: &vsphere::Vm) -> Option<&Controller> {
     vm.devices.controllers.iter().find(|controller| controller.is_scsi() && controller.bus == 0)
 }
@@ -64,8 +64,8 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 
-    /// The journal that names a disk is a file on a datastore: whoever may write that one must not have us give a node what is somebody
-    /// else's.
+    /// The journal that names a disk is a file on a datastore. A user who may write that file must not make this
+    /// program attach a disk of another owner.
     pub(super) async fn attach_disk(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
@@ -78,7 +78,7 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 
-    /// Refuses a VM with a data disk that no other VM of its node would be given, for where it lies.
+    /// Refuses a VM with a data disk whose place does not allow another VM of the node to get it.
     pub(super) async fn disks_may_move(&self, vm: &Vm) -> Result<()> {
         for disk in vm.data_disks() {
             self.lies_beside_no_others(&disk.reference, &[base_of(&vm.name)]).await?;
@@ -86,8 +86,9 @@ impl VcenterHypervisor {
         Ok(())
     }
 
-    /// What stands against it is said at once. Right before the request it is looked again at what others may have changed meanwhile; not
-    /// at the datastore's directory: that may take as long as a task, and the request's place is taken by then.
+    /// Checks first, to report problems at once. Right before the request it checks again what others may have changed
+    /// meanwhile. The datastore's directory is not checked again: that may take as long as a task, and the request
+    /// already occupies its slot.
     pub(super) async fn remove_disk(&self, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         self.is_free_and_there(disk).await?;
         self.is_in_no_others_directory(disk).await?;
@@ -101,7 +102,7 @@ impl VcenterHypervisor {
         self.is_there(disk).await
     }
 
-    /// Refuses a disk whose file a VM holds, or that is not there.
+    /// Refuses a disk whose file a VM holds, or that does not exist.
     pub(super) async fn may_move(&self, disk: &DiskRef) -> Result<()> {
         self.has_no_holder(disk, Search::Move).await?;
         self.is_there(disk).await
@@ -115,9 +116,9 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Two requests: the first changes a setting of the VM, and so is refused when somebody has given it a disk since it was
-    /// looked at. Between them it is taken out of the rule that keeps the deployment's VMs apart. Right before the second one it is
-    /// looked at again, also at its stamp: who takes that away keeps the VM.
+    /// Makes two requests. The first changes a setting of the VM, so it is refused if a user has attached a disk since
+    /// the look. Between them, the VM is removed from the rule that separates the deployment's VMs. Right before the
+    /// second request the VM and its stamp are checked again: a user who removes the stamp keeps the VM.
     pub(super) async fn destroy_vm(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
         let now = self.as_seen(vm).await?;
         may_go(vm, &now)?;
@@ -134,7 +135,7 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&LastLook { permit, look: &look }).destroy(&now.reference).await?)
     }
 
-    /// Proves that the file of a disk is the one that is meant.
+    /// Proves that the file at a disk's path is that disk.
     async fn is_there(&self, disk: &DiskRef) -> Result<()> {
         let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
         let found = match self.client.disk_uuid(file).await {
@@ -160,14 +161,14 @@ impl VcenterHypervisor {
         Err(Error::not_found(format!("at {} is the disk {found}, and not {}", disk.path, disk.uuid)))
     }
 
-    /// The datastore of a disk, by what vCenter calls it for good.
+    /// The identifier of a disk's datastore, which a rename does not change.
     pub(super) async fn reference_of_datastore(&self, disk: &DiskRef) -> Result<Option<String>> {
         let Ok(path) = disk.path.parse::<DatastorePath>() else { return Ok(None) };
         let found = find_datastore(&self.client, &self.places.datacenter_path, &path.datastore).await?;
         Ok(found.map(|datastore| datastore.id))
     }
 
-    /// A disk's path with the present name of its datastore. That it is the disk its UUID says, where it is used.
+    /// A disk's path with the current name of its datastore. The UUID is checked where the disk is used.
     pub(super) async fn by_present_name(&self, disk: &DiskRef, datastore: &str) -> Result<DiskRef> {
         let Ok(path) = disk.path.parse::<DatastorePath>() else { return Ok(disk.clone()) };
         match self.client.datastore(&MoRef::new("Datastore", datastore)).await {
@@ -177,7 +178,7 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Fails if no host reaches the datastore of a disk: that a file is missing proves nothing then.
+    /// Fails if no host reaches the datastore of a disk: then a missing file proves nothing.
     async fn reaches_datastore_of(&self, disk: &DiskRef) -> Result<()> {
         let Some(datastore) = self.reference_of_datastore(disk).await? else { return Ok(()) };
         let seen = self.client.datastore(&MoRef::new("Datastore", datastore)).await?;
@@ -190,8 +191,8 @@ impl VcenterHypervisor {
         )))
     }
 
-    /// Whether the data center has no datastore of the name in a disk's path: it was renamed or removed since. Where nobody can say, it
-    /// has one.
+    /// Whether the data center has no datastore with the name in a disk's path: it was renamed or removed. False if
+    /// that is unknown.
     async fn lacks_datastore_of(&self, disk: &DiskRef) -> bool {
         let Ok(path) = disk.path.parse::<DatastorePath>() else { return false };
         matches!(find_datastore(&self.client, &self.places.datacenter_path, &path.datastore).await, Ok(None))
@@ -203,7 +204,7 @@ pub(super) fn is_off(seen: &Vm, now: &vsphere::Vm) -> Result<()> {
     if now.power == Power::Off { Ok(()) } else { Err(changed(format!("the VM {seen} is {}", now.power))) }
 }
 
-/// Refuses a VM that has snapshots, for what those do.
+/// Refuses a VM that has snapshots. `which` says what they would do.
 pub(super) fn has_no_snapshot(seen: &Vm, now: &vsphere::Vm, which: &str) -> Result<()> {
     if now.snapshots.is_empty() {
         return Ok(());
@@ -212,8 +213,9 @@ pub(super) fn has_no_snapshot(seen: &Vm, now: &vsphere::Vm, which: &str) -> Resu
     Err(not_now(format!("the VM {seen} has snapshots ({}), which {which}: remove them first", names.join(", "))))
 }
 
-/// Refuses a VM that holds more than its system disk, that has snapshots, or that is not off. A snapshot keeps the settings that
-/// the VM had: a data disk that was attached then is in them still, and what a snapshot names goes with the VM.
+/// Refuses a VM that holds more than its system disk, that has snapshots, or that is not off. A snapshot contains the
+/// VM's former settings: it may refer to a data disk that was attached then. The disks of a snapshot are deleted with
+/// the VM.
 fn may_go(seen: &Vm, now: &vsphere::Vm) -> Result<()> {
     is_off(seen, now)?;
     has_no_snapshot(seen, now, "may name disks that would go with it")?;

@@ -1,8 +1,8 @@
-//! The directory of a VM that is gone, once the last data disk is removed from it: vCenter deletes a VM's directory with the VM, but not
-//! while a disk that was detached before lies in it.
+//! Removes the directory of a VM that is gone, after its last data disk. When a VM is destroyed, vCenter keeps its
+//! directory if that contains a detached disk.
 //!
-//! `FileManager.DeleteDatastoreFile_Task` deletes a directory with all that is in it. So the directory is given another name first, which
-//! nobody else has: whatever was put there meanwhile is seen afterwards, and the directory gets its name back.
+//! `FileManager.DeleteDatastoreFile_Task` deletes a directory with all its content. So the directory is first renamed
+//! to a unique name. If a file was added meanwhile, it is seen after the rename, and the directory gets its name back.
 
 use uuid::Uuid;
 use vsphere::{DatastorePath, Outcome};
@@ -12,11 +12,11 @@ use super::trouble::{Asking, LastLook, Looked, granted, not_now};
 use crate::hypervisor::{DiskRef, Fence, Result};
 use crate::upgrade::base_of;
 
-/// How a directory's name ends that is about to go, behind the UUID of the disk that lay in it.
+/// The end of the name of a directory before its removal, after the UUID of its disk.
 const ASIDE: &str = "emptied";
 
-/// Whether a directory is called as vCenter calls that of one of these nodes' VMs: by the VM's name, with a number where there was one. It
-/// lies at the datastore's top.
+/// Whether vCenter would give a VM of one of these nodes this directory: it has the VM's name, with a number if that
+/// was taken. It is at the datastore's top.
 pub(super) fn is_of(directory: &DatastorePath, nodes: &[&str]) -> bool {
     let name = &directory.path;
     let numbered = name.rsplit_once('_').filter(|(_, number)| number.parse::<u32>().is_ok()).map(|(name, _)| name);
@@ -25,7 +25,7 @@ pub(super) fn is_of(directory: &DatastorePath, nodes: &[&str]) -> bool {
 }
 
 impl VcenterHypervisor {
-    /// That it stays stops nothing: it is told.
+    /// If the directory stays, that is logged and blocks nothing.
     pub(super) async fn remove_emptied_directory(
         &self,
         disk: &DiskRef,
@@ -53,9 +53,9 @@ impl VcenterHypervisor {
         let datacenter = &self.places.datacenter;
         match self.is_empty(directory).await? {
             Some(true) => changes.move_file(directory, &aside, datacenter).await?,
-            // A VM's, which takes it along when it goes; or somebody's files.
+            // It belongs to a VM, which is deleted with it, or contains a user's files.
             Some(false) => return Ok(()),
-            // An earlier call may have ended in between.
+            // An earlier call may have ended between the two requests.
             None => {}
         }
         match self.is_empty(&aside).await? {
@@ -64,7 +64,7 @@ impl VcenterHypervisor {
                 let look = || -> Looked<'_> {
                     Box::pin(async {
                         match self.is_empty(&aside).await? {
-                            Some(false) => Err(not_now(format!("{aside} is not empty any more"))),
+                            Some(false) => Err(not_now(format!("{aside} is no longer empty"))),
                             Some(true) | None => Ok(()),
                         }
                     })
@@ -79,7 +79,7 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Whether nothing is in a directory; none if it is not there.
+    /// Whether a directory is empty. `None` if it does not exist.
     pub(super) async fn is_empty(&self, directory: &DatastorePath) -> Result<Option<bool>> {
         let datastore = self.datastore_named(&directory.datastore).await?;
         match self.client.files(&datastore, directory, "*").await {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_a_nodes_vms_by_its_name_at_the_top() {
+    fn node_directory_is_recognized_by_its_name() {
         let of = |path: &str| is_of(&DatastorePath::new("ds", path), &["shop-cp1", "shop-cp2"]);
         for own in ["shop-cp1", "shop-cp2_1", "shop-cp1-0a1b2c3", "shop-cp1-0a1b2c3_2", "shop-cp1-0a1b2c3-4x16384"] {
             assert!(of(own), "{own}");

@@ -1,20 +1,21 @@
-//! Which VMs hold a disk, among all VMs in the folders of VMs and templates. The file of a VM that is off has no lock.
+//! The VMs that hold a disk, among all VMs in the folders of VMs and templates. The file of a VM that is off has no
+//! lock.
 
 use vsphere::{MoRef, Outcome, Running, Traces, Unread};
 
 use super::VcenterHypervisor;
 use crate::hypervisor::{DiskRef, Error, Result, Vm};
 
-/// What a disk's holders are looked for, which decides what is in its way.
+/// The purpose of the search, which decides what blocks it.
 #[derive(Clone, Copy)]
 pub(super) enum Search<'a> {
-    /// Its holder, this VM, is to be shut down: no other VM may hold it, or a copy under its UUID, as a clone by vSphere Client does
-    /// (govmomi#1682). Of a VM that cannot be read the lock on the file tells once the disk moves.
+    /// This VM, the holder, is to be shut down. No other VM may hold the disk, or a copy under its UUID, as a clone by
+    /// vSphere Client does (govmomi#1682). For a VM that cannot be read, the file's lock decides when the disk moves.
     ShutDown(&'a MoRef),
-    /// The file is given to a VM, and its node is off. Another file under its UUID is a copy, and stays. A VM that cannot be read was looked
-    /// for before the node was shut down; since then the file's lock tells of it.
+    /// The file is attached to a VM, and its node is off. Another file under its UUID is a copy, and stays. VMs that
+    /// cannot be read were checked before the node was shut down. After that, the file's lock decides.
     Move,
-    /// The file goes for good.
+    /// The file is deleted for good.
     Remove,
 }
 
@@ -26,13 +27,13 @@ enum Holds {
     Perhaps,
 }
 
-/// What makes a VM: names of tasks as vCenter has them. While one of them runs the VM is not whole, and holds no disk that was another's a moment
-/// ago.
+/// The names of vCenter's tasks that create a VM. While one runs, the VM is incomplete and holds no disk that belonged
+/// to another VM just before.
 const MAKING: [&str; 4] =
     ["VirtualMachine.clone", "Folder.createVm", "ResourcePool.createVm", "ResourcePool.ImportVAppLRO"];
 
 impl VcenterHypervisor {
-    /// Refuses a VM of whose data disks another VM holds one, or a copy of one.
+    /// Refuses a VM if another VM holds one of its data disks, or a copy of one.
     pub(super) async fn holds_its_disks_alone(&self, vm: &Vm) -> Result<()> {
         let own = MoRef::vm(&vm.reference.id);
         for disk in vm.data_disks() {
@@ -41,7 +42,8 @@ impl VcenterHypervisor {
         Ok(())
     }
 
-    /// Refuses a disk that a VM holds. The journal that names a disk is a file on a datastore: others may have written it.
+    /// Refuses a disk that a VM holds. The journal that names a disk is a file on a datastore: others may have written
+    /// it.
     pub(super) async fn has_no_holder(&self, disk: &DiskRef, search: Search<'_>) -> Result<()> {
         let folders = self.places.folders.iter().map(|(folder, _)| folder).chain([&self.places.templates]);
         for folder in folders {
@@ -60,7 +62,8 @@ impl VcenterHypervisor {
         Ok(())
     }
 
-    /// The same of one VM whose settings cannot be read, by what else vCenter shows of it.
+    /// As [`Self::has_no_holder`], for one VM whose settings cannot be read, by the other properties that vCenter
+    /// shows.
     async fn is_not_held_by(&self, unread: Unread, disk: &DiskRef, search: Search<'_>) -> Result<()> {
         let traces = match self.client.traces(&unread.reference).await {
             Err(error) if error.outcome() == Outcome::NotFound => return Ok(()),
@@ -85,21 +88,20 @@ impl VcenterHypervisor {
                     [] => "see in vCenter why it cannot be read".to_owned(),
                     tasks => format!("it is being worked on ({}): wait for the end of that", tasks.join(", ")),
                 };
-                let words =
-                    format!("whether the VM {} holds the disk {} cannot be told: {remedy}", unread.name, disk.path);
+                let words = format!("whether the VM {} holds the disk {} is unknown: {remedy}", unread.name, disk.path);
                 Err(Error::from(unread.error).context(words))
             }
         }
     }
 }
 
-/// Whether a task makes a VM: until it ends the VM is not whole.
+/// Whether a task creates a VM: until it ends, the VM is incomplete.
 pub(super) fn makes(running: &[Running]) -> bool {
     running.iter().any(|task| MAKING.contains(&task.what.as_str()))
 }
 
-/// Whether a VM that cannot be read holds a disk that lies on this datastore. Its files are those that vCenter knew last, and a VM that is
-/// being made may attach a disk: neither permits a deletion.
+/// Whether a VM that cannot be read holds a disk on this datastore. Its files are those that vCenter knew last, and a
+/// VM that is being created may attach a disk. Neither permits a deletion.
 fn holds(traces: &Traces, disk: &DiskRef, lies: Option<&MoRef>, search: Search<'_>) -> Holds {
     let is_elsewhere = !traces.datastores.is_empty() && lies.is_some_and(|lies| !traces.datastores.contains(lies));
     if traces.files.contains(&disk.path) {
@@ -111,7 +113,7 @@ fn holds(traces: &Traces, disk: &DiskRef, lies: Option<&MoRef>, search: Search<'
     }
 }
 
-/// Refuses a disk that a VM holds, or a snapshot of it; a copy under its UUID as well.
+/// Refuses a disk that a VM holds, a snapshot of it, or a copy under its UUID.
 pub(super) fn holds_not(vm: &vsphere::Vm, disk: &DiskRef) -> Result<()> {
     leads_not(vm, disk)?;
     match vm.devices.disk(&disk.uuid.to_string()) {
@@ -125,7 +127,7 @@ pub(super) fn holds_not(vm: &vsphere::Vm, disk: &DiskRef) -> Result<()> {
     }
 }
 
-/// Refuses a disk to whose file a VM leads, or a snapshot of it.
+/// Refuses a disk whose file, or a snapshot of it, belongs to a VM.
 fn leads_not(vm: &vsphere::Vm, disk: &DiskRef) -> Result<()> {
     let leads = |path: &String| *path == disk.path;
     let by_path = vm.devices.disks.iter().any(|held| held.path.iter().chain(&held.parents).any(leads));
@@ -143,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unread_vm_holds_no_disk_of_elsewhere_and_none_while_it_is_made() {
+    fn unread_vm_holds_no_disk_on_other_datastores() {
         let disk = DiskRef { uuid: Uuid::from_u128(1), path: "[ds] cp1/data.vmdk".to_owned() };
         let [here, there] = ["datastore-1", "datastore-2"].map(|id| MoRef::new("Datastore", id));
         let task = |what: &str| Running {

@@ -1,5 +1,5 @@
-//! Images as templates: which of them are whole, and where. Only what this deployment has sealed itself is one, as long as it is as
-//! it was sealed.
+//! Images as templates: which are complete, and where. A template counts only if this deployment has sealed it and it
+//! has not changed since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,43 +15,43 @@ use super::template_catalog::{CHANGED, Note, TemplateFingerprint};
 use super::trouble::{changed, not_now};
 use crate::hypervisor::{Error, ErrorKind, ImageTemplate, Placement, Result, Vm};
 
-/// How often a template is looked at that changes between two looks.
+/// How often a template is looked at if it changes between two looks.
 const TRIES: usize = 3;
 
 pub(super) enum Standing {
-    /// It is as it was.
+    /// It has not changed.
     Whole(Box<vsphere::Vm>),
-    /// There is none any more.
+    /// It no longer exists.
     Gone,
-    /// It is not as it was: what is not.
+    /// It has changed, in these parts.
     Altered(String),
 }
 
-/// An image: the template, and what was noted of it.
+/// An image: the template, and its note.
 pub(super) struct Image {
     pub(super) template: vsphere::Vm,
     pub(super) note: Note,
 }
 
-/// In the words of the contract.
+/// The template in the types of the hypervisor contract.
 pub(super) fn as_staged(reference: &str, digest: &str) -> ImageTemplate {
     ImageTemplate { digest: digest.to_owned(), reference: reference.to_owned() }
 }
 
-/// What an OVA's manifest comes to, and what its form holds as it comes.
+/// The digest of an OVA's manifest, and the default values of its properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Package {
     pub(super) digest: String,
-    /// By the names that guests know.
+    /// By the names that guests use.
     pub(super) defaults: BTreeMap<String, String>,
     pub(super) networks: Vec<String>,
 }
 
 impl Package {
-    /// Reads the manifest of an OVA, and the descriptor if it is the one of the manifest.
+    /// Reads the manifest of an OVA, and the descriptor if it matches the manifest.
     ///
     /// # Errors
-    /// When it cannot be read, has no manifest, or was changed.
+    /// The file cannot be read, has no manifest, or was changed.
     pub(super) async fn read(ova: &Path) -> Result<Self> {
         let path = ova.to_owned();
         match tokio::task::spawn_blocking(move || Self::read_here(&path)).await {
@@ -78,7 +78,7 @@ impl Package {
     }
 }
 
-/// The values that a form begins with. A property's name in the guest is `[class.]key[.instance]` (DSP0243 1.1 §9.5).
+/// The default values of the properties. A property's name in the guest is `[class.]key[.instance]` (DSP0243 1.1 §9.5).
 fn defaults(descriptor: &Descriptor) -> BTreeMap<String, String> {
     let product = &descriptor.product;
     let named = |key: &str| {
@@ -103,7 +103,7 @@ impl VcenterHypervisor {
             match self.standing(seal).await {
                 Ok(Standing::Whole(_)) => return Ok(Some(as_staged(&seal.reference, digest))),
                 Ok(Standing::Gone | Standing::Altered(_)) => {}
-                // Another one may be whole.
+                // Another one may be complete.
                 Err(error) => {
                     unknown.get_or_insert(error.context(format!("looking at the template {}", note.name)));
                 }
@@ -115,10 +115,11 @@ impl VcenterHypervisor {
         }
     }
 
-    /// The names of all templates that this deployment has laid ready, whole or half, and that are still in their folder.
+    /// The names of all templates that this deployment has imported, complete or incomplete, and that are still in
+    /// their folder.
     ///
     /// # Errors
-    /// When its notes or the folder cannot be read.
+    /// The notes or the folder cannot be read.
     pub async fn laid_ready(&self) -> Result<Vec<String>> {
         let noted: BTreeSet<String> = self.laid.all().await?.into_iter().map(|note| note.name).collect();
         if noted.is_empty() {
@@ -131,7 +132,7 @@ impl VcenterHypervisor {
         Ok(names)
     }
 
-    /// The datastore where images for a placement are laid.
+    /// The datastore for the images of a placement.
     pub(super) async fn datastore_beside(&self, like: Option<&Vm>, placement: &Placement) -> Result<At> {
         match like {
             Some(vm) if placement.datastore.is_none() => {
@@ -147,7 +148,7 @@ impl VcenterHypervisor {
             let vm = match self.client.whole_vm(&MoRef::vm(&seal.reference)).await {
                 Ok(vm) => vm,
                 Err(error) if error.outcome() == Outcome::NotFound => return Ok(Standing::Gone),
-                // Moved to where the account has no right, or the right was taken away.
+                // It was moved to where the account has no privilege, or the privilege was revoked.
                 Err(error) if error.outcome() == Outcome::Denied => {
                     return Ok(Standing::Altered("this account may not read it".to_owned()));
                 }
@@ -158,7 +159,7 @@ impl VcenterHypervisor {
                 Some(CHANGED) => match self.altered(seal, &vm).await? {
                     Some(parts) if parts.is_empty() => return Ok(Standing::Whole(Box::new(vm))),
                     Some(parts) => return Ok(Standing::Altered(format!("{CHANGED} ({})", parts.join(", ")))),
-                    // Another clone of it, which counts, began between the two looks.
+                    // Another clone of it, which counts as a change, began between the two looks.
                     None => {}
                 },
                 Some(what) => return Ok(Standing::Altered(what.to_owned())),
@@ -167,8 +168,8 @@ impl VcenterHypervisor {
         Err(not_now("its settings have another version at each look".to_owned()))
     }
 
-    /// The parts of a template's settings, which have another version, that are not as they were sealed. None if all parts are, and the
-    /// version changed again since the template was seen: the caller looks again at what else was seen.
+    /// For a template with a new version of its settings: the parts that have changed since it was sealed. `None` if
+    /// all parts are unchanged and the version changed again since the look: the caller looks again.
     async fn altered(&self, seal: &TemplateFingerprint, seen: &vsphere::Vm) -> Result<Option<Vec<String>>> {
         match self.config_of(&seen.reference).await {
             Ok((version, config)) => {
@@ -182,8 +183,8 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Whether a template's settings, right after it was looked at again, are those that were sealed, whatever version they have: other
-    /// clones of it may count as changes at any moment. Where only their version was sealed it has to be that one.
+    /// Whether a template's settings, just looked at again, are those that were sealed. The version may differ: other
+    /// clones may count as changes at any moment. If only the version was sealed, it must be the same.
     pub(super) async fn is_as_sealed(&self, note: &Note, seen: &vsphere::Vm) -> Result<bool> {
         match &note.seal {
             Some(seal) if seal.version == seen.change_version => Ok(true),
@@ -199,16 +200,16 @@ impl VcenterHypervisor {
         Ok((config.text_of("changeVersion").unwrap_or_default().to_owned(), config))
     }
 
-    /// What was staged, as it was sealed.
+    /// The sealed template.
     pub(super) async fn image(&self, staged: &ImageTemplate) -> Result<Image> {
         let ImageTemplate { digest, reference } = staged;
         let is_it = |note: &Note| note.seal.as_ref().is_some_and(|seal| seal.reference == *reference);
-        // However many notes there are of others, none of this image is passed over for them.
+        // Notes of other images, in any number, do not hide a note of this image.
         let mut found = self.laid.notes_of(digest).await?.into_iter().find(is_it);
         if found.is_none() {
             found = self.laid.all().await?.into_iter().find(is_it);
         }
-        let unknown = || Error::not_found(format!("{reference} is no template that this deployment has laid ready"));
+        let unknown = || Error::not_found(format!("{reference} is no template that this deployment has imported"));
         let note = found.ok_or_else(unknown)?;
         let name = &note.name;
         if note.digest != *digest {
@@ -217,9 +218,9 @@ impl VcenterHypervisor {
         let Some(seal) = &note.seal else { return Err(unknown()) };
         match self.standing(seal).await? {
             Standing::Whole(template) => Ok(Image { template: *template, note }),
-            Standing::Gone => Err(Error::not_found(format!("the template {name} is not there any more"))),
+            Standing::Gone => Err(Error::not_found(format!("the template {name} no longer exists"))),
             Standing::Altered(what) => {
-                Err(changed(format!("the template {name} is not as it was when it was laid ready: {what}")))
+                Err(changed(format!("the template {name} is not as it was when it was imported: {what}")))
             }
         }
     }

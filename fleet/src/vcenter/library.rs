@@ -1,6 +1,6 @@
-//! A library: images that deployments share, laid by whoever looks after them for all. To the vCenter it is one more deployment,
-//! which has templates and no VM: it is laid by a hypervisor of that deployment, and read by those of the others. Who may write into
-//! its directory on the datastore says what is an image for all of them.
+//! A library: images that deployments share, imported once for all of them. To the vCenter it is one more deployment,
+//! with templates and without VMs. A hypervisor of that deployment imports the images, and those of the others read
+//! them. An account that may write into the library's directory on the datastore decides on the images of all.
 
 use uuid::Uuid;
 use vsphere::{About, DatastorePath};
@@ -9,21 +9,21 @@ use super::VcenterHypervisor;
 use super::image::Standing;
 use crate::hypervisor::{Placement, Result};
 
-/// What libraries are numbered under.
+/// The namespace of the libraries' UUIDs.
 const LIBRARIES: Uuid = Uuid::from_u128(0x2f1b_7c94_03a5_4b0e_9a6d_71c8_5e20_4d37);
 
 /// Images that deployments share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// The deployment that they are laid by.
+    /// The deployment that imports them.
     pub id: Uuid,
-    /// The directory that holds the notes of what was laid.
+    /// The directory with the notes of the imports.
     pub journal: DatastorePath,
 }
 
 impl Library {
-    /// That of a folder of templates. Whoever names the same vCenter and the same of these means the same one. `datastore` is the
-    /// inventory path, below the data center, of that on which the notes are.
+    /// The library of a folder of templates. The same vCenter and the same arguments give the same library. `datastore`
+    /// is the inventory path, below the data center, of the datastore with the notes.
     pub fn of(about: &About, datacenter: &str, templates: &str, datastore: &str) -> Self {
         let (datacenter, templates) = (datacenter.trim_matches('/'), templates.trim_matches('/'));
         let text = format!("{} {datacenter}/{templates}", about.instance_uuid);
@@ -34,18 +34,19 @@ impl Library {
     }
 }
 
-/// A template that was laid, and is there.
+/// An imported template that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// Its name, as it was laid.
+    /// Its name at the import.
     pub name: String,
     pub uuid: Uuid,
-    /// What of it is not as it was laid: no VM is made from it then. None of one that is whole.
+    /// The change since the import: no VM is created from it then. `None` if it is unchanged.
     pub altered: Option<String>,
 }
 
 impl VcenterHypervisor {
-    /// The templates of an image where VMs of a placement are put, as far as they are there. `digest` is the image's, in hexadecimal.
+    /// The existing templates of an image where VMs of a placement are created. `digest` is the image's, in
+    /// hexadecimal.
     pub async fn templates(&self, digest: &str, placement: &Placement) -> Result<Vec<Template>> {
         let at = self.datastore_beside(None, placement).await?;
         let mut found = Vec::new();
@@ -62,7 +63,7 @@ impl VcenterHypervisor {
     }
 }
 
-/// The name of a path's object, as datastore paths write it: without the inventory's way to write some characters.
+/// The name of a path's object as in datastore paths, without the escapes of inventory paths.
 fn name_of(path: &str) -> String {
     let last = path.rsplit('/').next().unwrap_or_default();
     last.replace("%2f", "/").replace("%2F", "/").replace("%5c", "\\").replace("%5C", "\\").replace("%25", "%")
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_is_the_same_for_whoever_names_the_same_folder() {
+    fn same_folder_gives_the_same_library() {
         let about = |uuid: &str| About {
             full_name: "vCenter".to_owned(),
             api_type: "VirtualCenter".to_owned(),

@@ -1,4 +1,4 @@
-//! VMs as vCenter shows them, in the contract's words.
+//! VMs as vCenter shows them, in the types of the hypervisor contract.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,20 +12,21 @@ use super::stamp::{self, STAMP};
 use super::trouble::{changed, not_now};
 use crate::hypervisor::{Adapter, Disk, DiskRef, Error, PowerState, Result, Vm, VmRef, VmSize};
 
-/// How often VMs are listed anew because one has gone meanwhile.
+/// How often VMs are listed again because one of them disappeared meanwhile.
 const TRIES: usize = 3;
 
-/// What a guest says is not longer, in bytes: a statement and fingerprints are a few KiB. Any program in it may write 1 MB there.
+/// The limit for a value that a guest sets, in bytes: a statement and fingerprints are a few KiB. Any program in the
+/// guest may write 1 MB there.
 const SAID: usize = 16 << 10;
 
 impl VcenterHypervisor {
-    /// The deployment's VMs in the folders that are searched.
+    /// The deployment's VMs in the searched folders.
     pub(super) async fn own_vms(&self) -> Result<Vec<Vm>> {
         let vms = self.all_own().await?;
         self.shown_all(vms).await
     }
 
-    /// The same, as vCenter has them.
+    /// As [`Self::own_vms`], in vCenter's types.
     pub(super) async fn all_own(&self) -> Result<Vec<vsphere::Vm>> {
         for _ in 0..TRIES {
             let mut own = Vec::new();
@@ -41,7 +42,7 @@ impl VcenterHypervisor {
                 }
             }
             match self.client.vms_with(&own, &stamp::READ).await {
-                // One of them has gone since: which, the next listing says.
+                // One of them has disappeared: the next listing says which.
                 Err(error) if error.outcome() == Outcome::NotFound => {}
                 vms => return Ok(vms?),
             }
@@ -54,7 +55,7 @@ impl VcenterHypervisor {
         self.named_with(vm, &stamp::READ).await
     }
 
-    /// The same with these of its entries.
+    /// As [`Self::named`], with these entries.
     async fn named_with(&self, vm: &VmRef, keys: &[&str]) -> Result<vsphere::Vm> {
         let found = self.client.vm_with(&MoRef::vm(&vm.id), keys).await?;
         if uuid(&found)? == vm.uuid {
@@ -63,7 +64,7 @@ impl VcenterHypervisor {
         Err(Error::not_found(format!("{} is another VM than the one with the BIOS UUID {}", vm.id, vm.uuid)))
     }
 
-    /// A VM that is still as it was seen, whoever's it is.
+    /// A VM of any owner that has not changed since it was read.
     pub(super) async fn unchanged(&self, seen: &Vm) -> Result<vsphere::Vm> {
         let now = self.named(&seen.reference).await?;
         if now.change_version == seen.version {
@@ -72,14 +73,14 @@ impl VcenterHypervisor {
         Err(changed(format!("the VM {seen} has changed since it was looked at")))
     }
 
-    /// The same of a VM of the deployment.
+    /// As [`Self::unchanged`], for a VM of the deployment.
     pub(super) async fn as_seen(&self, seen: &Vm) -> Result<vsphere::Vm> {
         let now = self.unchanged(seen).await?;
         self.is_own(seen, &now)?;
         Ok(now)
     }
 
-    /// Refuses what is no VM of the deployment.
+    /// Refuses a VM that is not the deployment's, and a template.
     pub(super) fn is_own(&self, seen: &Vm, now: &vsphere::Vm) -> Result<()> {
         if now.is_template {
             return Err(Error::refused(format!("{seen} is a template")));
@@ -90,12 +91,12 @@ impl VcenterHypervisor {
         Err(Error::refused(format!("the VM {seen} is not stamped as this deployment's")))
     }
 
-    /// All VMs of a BIOS UUID; templates are none.
+    /// All VMs with a BIOS UUID, without templates.
     pub(super) async fn of_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
         for _ in 0..TRIES {
             let found = self.client.vms_of_bios_uuid(&uuid.to_string()).await?;
             match self.client.vms_with(&found, &stamp::READ).await {
-                // One of them has gone since, as a copy that somebody takes away.
+                // One of them has disappeared, such as a copy that a user removed.
                 Err(error) if error.outcome() == Outcome::NotFound => {}
                 vms => return self.shown_all(vms?.into_iter().filter(|vm| !vm.is_template).collect()).await,
             }
@@ -103,14 +104,14 @@ impl VcenterHypervisor {
         Err(not_now(format!("the VMs with the BIOS UUID {uuid} come and go: they cannot be listed now")))
     }
 
-    /// What a VM's guest has set since its power-on. It is asked of one VM and for this one entry: a long one costs one answer, and is
-    /// passed over as what no node says.
+    /// The value that a VM's guest has set since its power-on. It is read for one VM and one entry, so a long value
+    /// costs one answer. A value that is too long is ignored: no node writes it.
     pub(super) async fn said(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
         let found = self.named_with(vm, &[key]).await?;
         let runs = found.power == Power::On;
         let said = found.extra.get(key).filter(|_| runs);
         if let Some(text) = said.filter(|text| text.len() > SAID) {
-            // Not louder: its guest may write so for as long as it likes.
+            // Not at a higher level: the guest may write such a value at any time.
             log::debug!(
                 "{key} of the VM {} has {} bytes: it is no node's word, and passed over",
                 found.name,
@@ -126,7 +127,7 @@ impl VcenterHypervisor {
         Ok(form.find(|property| property.is_given && property.name() == key).map(|property| property.value))
     }
 
-    /// The names of port groups, as far as they are there and may be seen: one that somebody has removed hides no VM.
+    /// The names of port groups that exist and that the account may see: a removed port group hides no VM.
     async fn names_of(&self, groups: Vec<MoRef>) -> Result<BTreeMap<MoRef, String>> {
         let is_hidden = |error: &vsphere::Error| matches!(error.outcome(), Outcome::NotFound | Outcome::Denied);
         let seen = match self.client.look_at(&groups, &["name"]).await {
@@ -151,7 +152,7 @@ impl VcenterHypervisor {
         shown.into_iter().next().ok_or_else(|| not_now("vCenter shows nothing".to_owned()))
     }
 
-    /// VMs with what is asked for all of them at once: the names of networks, and what is being done.
+    /// Converts VMs. Names of networks and running tasks are read for all of them at once.
     async fn shown_all(&self, vms: Vec<vsphere::Vm>) -> Result<Vec<Vm>> {
         let tasks: Vec<MoRef> = vms.iter().flat_map(|vm| vm.tasks.iter().cloned()).collect();
         let running = self.client.running(&tasks).await?;
@@ -223,7 +224,7 @@ fn show(vm: &vsphere::Vm, networks: &BTreeMap<MoRef, String>, running: &[Running
     })
 }
 
-/// A VM's adapters in the order in which they were made: vCenter gives keys that rise, and lists in any order.
+/// A VM's adapters in the order of their creation: vCenter assigns rising keys, and lists in any order.
 pub(super) fn sorted(vm: &vsphere::Vm) -> Vec<&vsphere::Adapter> {
     let mut adapters: Vec<&vsphere::Adapter> = vm.devices.adapters.iter().collect();
     adapters.sort_by_key(|adapter| adapter.key);

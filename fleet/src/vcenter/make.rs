@@ -1,4 +1,4 @@
-//! New VMs: clones of an image's template, with all that is theirs from their first moment.
+//! New VMs: clones of an image's template, with all their settings from their creation.
 
 use uuid::Uuid;
 use vsphere::{CloneDisks, ClonePolicy, CloneVm, ConfigSpec, DiskMode, NewDisk};
@@ -15,13 +15,13 @@ use super::template_catalog::{CHANGED, TemplateFingerprint, is_by_host, snapshot
 use super::trouble::{Asking, after_it_began, changed};
 use crate::hypervisor::{Addition, Error, Fence, Networks, Replacement, Result, VmSize};
 
-/// How the entries of `extraConfig` begin that a guest reads.
+/// The prefix of the entries of `extraConfig` that a guest reads.
 const GUESTINFO: &str = "guestinfo.";
 
 impl VcenterHypervisor {
     pub(super) async fn make_replacement(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
         let like = self.as_seen(replacement.like).await?;
-        // What could not be attached to the new VM later is said while the old one runs.
+        // A disk that could not be attached to the new VM is reported while the old one runs.
         self.disks_may_move(replacement.like).await?;
         let image = self.image(replacement.image).await?;
         let place = Place { host: like.host.clone(), ..self.place(Some(&like), replacement.placement).await? };
@@ -55,7 +55,7 @@ impl VcenterHypervisor {
         self.clone_of(&image, addition.name, &place, addition.networks, (&spec, new_disks), permit).await
     }
 
-    /// The settings that a new VM is asked for with.
+    /// The requested settings of a new VM.
     pub(super) async fn settings_of(
         &self,
         image: &Image,
@@ -79,9 +79,9 @@ impl VcenterHypervisor {
         }
     }
 
-    /// One request that changes something. A clone cannot be tied to the settings that its template was seen with, so these are
-    /// looked at again afterwards; and what was made is held against what the template had, whatever became of that since. With its
-    /// settings comes how many disks these add.
+    /// Makes one request that changes something. A clone cannot be tied to the template's settings that were read, so
+    /// these are read again afterwards. The clone is also compared with the template that was read, whatever has
+    /// changed since. `new_disks` is the number of disks that the settings add.
     pub(super) async fn clone_of(
         &self,
         image: &Image,
@@ -125,7 +125,7 @@ impl VcenterHypervisor {
         let made = self.client.changes(&Asking(permit)).clone_vm(&template.reference, &clone).await;
         let made = made.map_err(|error| self.with_policy(error))?;
         let after = self.client.whole_vm(&template.reference).await.map_err(after_it_began)?;
-        // What a linked clone takes is its snapshot's; a full one takes all settings as they were at that moment.
+        // A linked clone has the settings of its snapshot. A full clone has the current settings.
         let is_sealed = is_linked || self.is_as_sealed(&image.note, &after).await.map_err(after_it_began)?;
         if !is_sealed || !is_alike(template, &after) {
             let words = format!("the template {} was changed while {name} was made from it", template.name);
@@ -143,8 +143,8 @@ impl VcenterHypervisor {
     }
 }
 
-/// What leads out of a new VM, is told to its guest, or is what it starts, and is not as in the template that was looked at; none if
-/// all is. A full clone has what its template had at that moment, which may be changed back by now.
+/// A network connection, guest entry or boot setting of a new VM that differs from the template that was read. A full
+/// clone has the template's settings of that moment, and the template may have been changed back since.
 fn strange(template: &vsphere::Vm, made: &vsphere::Vm, new_disks: usize) -> Option<String> {
     let (had, has) = (&template.devices, &made.devices);
     if has.disks.len() != had.disks.len() + new_disks {
@@ -168,14 +168,14 @@ fn strange(template: &vsphere::Vm, made: &vsphere::Vm, new_disks: usize) -> Opti
     changed.map(|key| format!("the entry {key}"))
 }
 
-/// In words for people.
+/// In words for messages.
 fn started(boot: &vsphere::Boot) -> String {
     let signed = if boot.is_secure { ", only what is signed" } else { "" };
     format!("{}{signed}, in the order {:?}", boot.firmware, boot.order)
 }
 
-/// Whether what a linked clone takes from its template is the same. That it was cloned may itself count as a change of its settings:
-/// what these come to is looked at for full ones.
+/// Whether the parts of a template that a linked clone uses are unchanged. The clone itself may count as a change of
+/// the settings. For full clones the settings are compared by content.
 fn is_alike(before: &vsphere::Vm, after: &vsphere::Vm) -> bool {
     TemplateFingerprint::of(before).is_some_and(|seal| matches!(seal.broken(after), None | Some(CHANGED)))
         && own_entries(before).eq(own_entries(after))
@@ -187,7 +187,7 @@ fn own_entries(vm: &vsphere::Vm) -> impl Iterator<Item = (&str, &str)> {
     vm.extra.keys().filter(|key| !is_by_host(key)).filter_map(|key| Some((key, vm.extra.get(key)?)))
 }
 
-/// A blank disk outside snapshots, beside the system disk.
+/// Adds a blank disk outside snapshots to the system disk.
 fn with_data_disk(spec: ConfigSpec, image: &vsphere::Vm, bytes: u64, policy: Option<&str>) -> Result<ConfigSpec> {
     let controller = first_controller(image);
     let controller =

@@ -1,13 +1,13 @@
-//! vCenter as the hypervisor of one deployment: its VMs by stamp and BIOS UUID, their images as templates, and its holds and
-//! journals on a datastore. Knows nothing of clusters or upgrades, and of the API only what `vsphere` shows.
+//! vCenter as the hypervisor of one deployment: its VMs by stamp and BIOS UUID, their images as templates, its leases
+//! and journals on a datastore. Knows nothing of clusters or upgrades, and of the API only what `vsphere` shows.
 //!
-//! Whose a VM is stands in its `extraConfig`, which guests cannot write but for `guestinfo`. Which template is an image stands
-//! beside the deployment's journal, for others may make templates too. What is looked at are the VMs of
-//! a few folders, each by that one entry; only those of the deployment are read further, and of their entries no more than are
-//! needed: guests write others. So neither calls nor bytes grow with the rest of the inventory, nor with what runs in VMs.
+//! The owner of a VM is in its `extraConfig`, where guests can only write `guestinfo`. The list of templates is next to
+//! the deployment's journal, because others may create templates too. A look reads one entry of each VM of a few
+//! folders. It reads more only of the deployment's VMs, and of these only the entries that it needs: guests write
+//! others. So calls and bytes do not grow with the rest of the inventory, or with the programs in VMs.
 //!
-//! What a call leaves behind is in its error's kind: `vsphere` tells it by the type of a fault. After the first request of a
-//! call that made something, whatever goes wrong is in doubt.
+//! The kind of an error says what a call leaves behind: `vsphere` derives it from the type of a fault. After the first
+//! request of a call that created something, every error is in doubt.
 
 mod absent;
 mod anti_affinity;
@@ -66,37 +66,36 @@ use place::Places;
 use template_catalog::TemplateCatalog;
 use vsphere::DatastorePath;
 
-/// One deployment's VMs on a vCenter.
+/// The VMs of one deployment on a vCenter.
 pub struct VcenterHypervisor {
     client: vsphere::Client,
     deployment: Uuid,
     places: Places,
     laid: TemplateCatalog,
-    /// The identifier of the storage policy that the site names, once it was needed.
+    /// The identifier of the site's storage policy, once it was needed.
     policy: OnceCell<String>,
-    /// How long [`Hypervisor::settle`] waits for what has arrived.
+    /// How long [`Hypervisor::settle`] waits for requests that have arrived.
     settling: Duration,
-    /// For how long the settings of a template have to stay the same before it is sealed.
+    /// How long the settings of a template must stay the same before it is sealed.
     rest: Duration,
-    /// How often it is looked whether a VM asks something whose task goes on.
+    /// How often a VM is checked for a question while its task runs.
     looking: Duration,
 }
 
-/// Longer than any task on a VM takes, clones of large disks left aside.
+/// Longer than any task on a VM takes, except clones of large disks.
 const SETTLING: Duration = Duration::from_secs(5 * 60);
 
-/// Longer than vCenter takes to hear from a host what a task has changed there.
+/// Longer than vCenter takes to learn from a host what a task has changed there.
 const REST: Duration = Duration::from_secs(3);
 
 impl VcenterHypervisor {
-    /// The VMs of a deployment on the vCenter of a client, which stays the caller's to log out. All objects that the site
-    /// names are looked up here, once, but for a storage policy: that is looked up when a VM is to be made. `journal` is the directory of
-    /// the deployment's holds and journals ([`DatastoreStore`]):
-    /// what it lays ready is noted there as well.
+    /// The VMs of a deployment on the vCenter of a client. The caller logs the client out. All objects of the site are
+    /// looked up here, once. The storage policy is looked up when a VM is to be created. `journal` is the directory of
+    /// the deployment's leases and journals ([`DatastoreStore`]): its imports are noted there as well.
     ///
     /// # Errors
-    /// [`crate::hypervisor::ErrorKind::Refused`] when the site names something that is not there, or the account cannot see it; and when
-    /// the client's requests may arrive after [`crate::lease::MARGIN`].
+    /// [`crate::hypervisor::ErrorKind::Refused`] if an object of the site does not exist or the account cannot see it.
+    /// Also if the client's requests may arrive later than [`crate::lease::MARGIN`].
     pub async fn new(client: vsphere::Client, deployment: Uuid, site: &Site, journal: &DatastorePath) -> Result<Self> {
         request_deadline::in_time(&client).map_err(trouble::looking)?;
         let places = Places::find(&client, site).await?;
@@ -115,7 +114,7 @@ impl VcenterHypervisor {
         })
     }
 
-    /// The same for a deployment that has laid no image itself: its VMs are made from those of a library.
+    /// As [`Self::new`], for a deployment that has imported no image: its VMs are created from those of a library.
     pub async fn with_images_of(
         client: vsphere::Client,
         deployment: Uuid,
@@ -126,13 +125,13 @@ impl VcenterHypervisor {
         Ok(Self { laid: made.laid.of(library.id), ..made })
     }
 
-    /// The same, with another limit of [`Hypervisor::settle`].
+    /// Sets the limit of [`Hypervisor::settle`].
     #[must_use]
     pub fn settling_within(self, settling: Duration) -> Self {
         Self { settling, ..self }
     }
 
-    /// The same, with another time for which a template's settings have to stay the same before it is used.
+    /// Sets how long a template's settings must stay the same before it is used.
     #[must_use]
     pub fn resting(self, rest: Duration) -> Self {
         Self { rest, ..self }

@@ -1,4 +1,4 @@
-//! The objects that a site and a placement name. Found by their paths: nothing is listed.
+//! The objects of a site and a placement. They are found by their paths: nothing is listed.
 
 use std::cmp::Reverse;
 
@@ -9,13 +9,13 @@ use super::site::{Clones, Site};
 use super::trouble::not_now;
 use crate::hypervisor::{Error, ErrorKind, Networks, Placement, Result};
 
-/// A site's objects.
+/// The objects of a site.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
     /// The data center, and its inventory path.
     pub(super) datacenter: MoRef,
     pub(super) datacenter_path: String,
-    /// The folders that are searched for VMs, with their paths; the first is that of new VMs.
+    /// The folders that are searched for VMs, with their paths. The first is that of new VMs.
     pub(super) folders: Vec<(MoRef, String)>,
     pub(super) templates: MoRef,
     pub(super) templates_path: String,
@@ -26,7 +26,7 @@ pub(super) struct Places {
     pub(super) clones: Clones,
     pub(super) different_hosts: bool,
     pub(super) restart: Option<RestartPriority>,
-    /// A storage policy, by its name.
+    /// The name of a storage policy.
     pub(super) policy: Option<String>,
     pub(super) managed_by: Option<String>,
 }
@@ -38,7 +38,7 @@ pub(super) struct At {
     pub(super) name: String,
 }
 
-/// Where one VM is put.
+/// The place of one VM.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) folder: MoRef,
@@ -49,7 +49,7 @@ pub(super) struct Place {
 }
 
 impl Places {
-    /// Whether settings of the cluster of hosts are made: rules, and what HA does.
+    /// Whether settings of the cluster are changed: rules, and restarts by HA.
     pub(super) fn changes_cluster(&self) -> bool {
         self.different_hosts || self.restart.is_some()
     }
@@ -88,7 +88,7 @@ impl Places {
     }
 }
 
-/// Finds what is below a data center.
+/// Finds objects below a data center.
 struct Below<'a> {
     client: &'a Client,
     datacenter: &'a str,
@@ -121,7 +121,7 @@ impl Below<'_> {
         self.find("network", path, "network").await
     }
 
-    /// A resource pool, or the topmost one of a cluster or host.
+    /// A resource pool, or the top one of a cluster or host.
     async fn pool(&self, path: &str) -> Result<MoRef> {
         let found = self.find("host", path, "resource pool or cluster").await?;
         match found.kind.as_str() {
@@ -136,7 +136,7 @@ impl Below<'_> {
     }
 }
 
-/// The object of a path. One that is not there is refused.
+/// The object of a path. A missing object is refused.
 async fn there(client: &Client, path: &str, what: &str) -> Result<MoRef> {
     match client.find(path).await {
         Ok(found) => Ok(found),
@@ -171,10 +171,10 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Where a VM is put: what the placement says, and else as with `like`, and else as the site has it.
+    /// The place of a VM: by the placement, else that of `like`, else that of the site.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] when there is no such place, or VMs would not be found again there.
+    /// [`ErrorKind::Refused`] if no such place exists, or VMs would not be found again there.
     pub(super) async fn place(&self, like: Option<&vsphere::Vm>, placement: &Placement) -> Result<Place> {
         let folder = match (&placement.folder, like.and_then(|vm| vm.folder.as_ref())) {
             (Some(path), _) => {
@@ -201,7 +201,7 @@ impl VcenterHypervisor {
         self.places.folders.iter().any(|(searched, _)| searched == folder)
     }
 
-    /// The datastore that a placement names, and else that of the settings of `like`, and else the site's.
+    /// The datastore of the placement, else that of the settings of `like`, else that of the site.
     pub(super) async fn datastore(&self, like: Option<&vsphere::Vm>, placement: &Placement) -> Result<At> {
         match (&placement.datastore, like) {
             (Some(path), _) => self.below().datastore(path).await,
@@ -210,7 +210,7 @@ impl VcenterHypervisor {
         }
     }
 
-    /// The datastore that has a VM's settings.
+    /// The datastore with a VM's settings.
     pub(super) async fn datastore_of(&self, vm: &vsphere::Vm) -> Result<At> {
         let unclear = || not_now(format!("the VM {} does not say which datastore it is on ({})", vm.name, vm.vmx_path));
         let name = vm.vmx_path.parse::<DatastorePath>().map_err(|_| unclear())?.datastore;
@@ -222,9 +222,9 @@ impl VcenterHypervisor {
         found.map(|found| At { datastore: found.reference, name }).ok_or_else(unclear)
     }
 
-    /// The host that a new VM names where DRS only recommends; vCenter's choice else, and where the account does not see how the cluster is
-    /// set. It is that of the replaced VM, else one with the fewest of the deployment's VMs and then the most free memory. `networks` is read
-    /// only if a host is named.
+    /// The host for a new VM if DRS only recommends one. `None` leaves the choice to vCenter, also if the account
+    /// cannot see the cluster's setting. It is the host of the replaced VM. Otherwise it is the one with the fewest VMs
+    /// of the deployment, and of these the one with the most free memory. `networks` is read only if a host is needed.
     pub(super) async fn host_for(
         &self,
         place: &Place,
@@ -266,8 +266,8 @@ impl VcenterHypervisor {
     }
 }
 
-/// The order of hosts for a new VM, the best first: `replaced` is the host of the VM that it replaces, `own` has that of each VM of the
-/// deployment.
+/// The order of hosts for a new VM, the best first. `replaced` is the host of the VM that it replaces, and `own` has
+/// the host of each VM of the deployment.
 fn order(host: &Host, replaced: Option<&MoRef>, own: &[MoRef]) -> (bool, bool, usize, Reverse<u64>) {
     let count = own.iter().filter(|at| **at == host.reference).count();
     (host.in_quarantine, replaced != Some(&host.reference), count, Reverse(host.free_memory()))
@@ -278,9 +278,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_vm_goes_where_the_old_one_is_or_where_there_is_most_room() {
+    fn new_vm_prefers_old_host_then_most_room() {
         let at = |id: u64| MoRef::new("HostSystem", format!("host-{id}"));
-        // The more its number, the more memory is free.
+        // A higher number means more free memory.
         let host = |id: u64| Host {
             reference: at(id),
             name: String::new(),

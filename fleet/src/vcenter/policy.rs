@@ -6,23 +6,23 @@ use super::VcenterHypervisor;
 use crate::hypervisor::{Error, ErrorKind, Result};
 
 impl VcenterHypervisor {
-    /// The identifier of the storage policy that the site names; none if it names none. It is looked up when it is first needed: VMs that
-    /// are there are seen to, also where somebody has renamed or removed it.
+    /// The identifier of the site's storage policy. `None` if the site names none. It is looked up when it is first
+    /// needed: existing VMs can be managed even if a user has renamed or removed it.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] when there is no such one, with those that there are.
+    /// [`ErrorKind::Refused`] if the policy does not exist, with the existing ones.
     pub(super) async fn policy(&self) -> Result<Option<&str>> {
         let Some(name) = &self.places.policy else { return Ok(None) };
         let id = self.policy.get_or_try_init(|| named(&self.client, name)).await?;
         Ok(Some(id))
     }
 
-    /// What vCenter says of a VM that it does not make, with the policy that the VM was to have: a datastore that is not compatible with it
-    /// is refused by faults of many types, and few of them name it.
+    /// Adds the requested policy to vCenter's error about a VM that it does not create. An incompatible datastore
+    /// causes faults of many types, and few of them name the policy.
     pub(super) fn with_policy(&self, error: vsphere::Error) -> Error {
         let (Some(name), Some(fault)) = (&self.places.policy, error.fault()) else { return error.into() };
-        // By their words alone: both come as the general fault of a server that cannot say what has become of the call, and before it has
-        // made anything. The words are English: sessions ask for them so.
+        // By their text only: both come as the general fault of a server, which does not tell what has become of the
+        // call. Both come before anything was created. The text is English, because sessions request it.
         let (kind, help) = if fault.says("Data Service") {
             (
                 Some(ErrorKind::Refused),
@@ -47,8 +47,11 @@ async fn named(client: &Client, name: &str) -> Result<String> {
         [id] => Ok(id.clone()),
         [] => {
             let names: Vec<&str> = there.iter().map(|policy| policy.name.as_str()).collect();
-            let words =
-                if names.is_empty() { "there is none".to_owned() } else { format!("there are {}", names.join(", ")) };
+            let words = if names.is_empty() {
+                "no policy exists".to_owned()
+            } else {
+                format!("there are {}", names.join(", "))
+            };
             Err(Error::refused(format!("there is no storage policy {name}, or the account cannot see it: {words}")))
         }
         _ => Err(Error::refused(format!("there are {} storage policies called {name}", ids.len()))),

@@ -1,4 +1,4 @@
-//! Power. These calls can only look first: vCenter itself refuses them of a VM that is on already, or off.
+//! Power. These calls can only look first: vCenter itself refuses to power on a VM that is on, and the reverse.
 
 use std::time::Duration;
 
@@ -23,8 +23,9 @@ impl VcenterHypervisor {
         Ok(self.telling_questions(&vms, changes.power_on(&vms[0])).await?)
     }
 
-    /// Removes the guest's earlier statements. guestinfo may outlive a power cycle (open-vm-tools issue 288), and readers would take it for new.
-    /// A VM that vSphere HA or the operator powers on keeps it until its guest writes again: the statements fit its unchanged properties.
+    /// Removes the guest's earlier statements. guestinfo may outlive a power cycle (open-vm-tools issue 288), and
+    /// readers would take it for new. A VM that vSphere HA or the operator powers on keeps it until its guest writes
+    /// again: the statements fit its unchanged properties.
     async fn forget_said(&self, now: &vsphere::Vm, permit: &dyn Fence) -> Result<()> {
         let keys = [Statement::GUESTINFO, Fingerprints::GUESTINFO];
         let extra = self.client.vm_with(&now.reference, &keys).await?.extra;

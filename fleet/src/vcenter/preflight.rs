@@ -1,4 +1,4 @@
-//! Whether all that follows is permitted, and VMs can be put where they are to be.
+//! Checks the privileges for all that follows, and that VMs can be created at their place.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ impl VcenterHypervisor {
         self.policy().await?;
         self.takes_vms(&place.at).await?;
         match under {
-            // Only who makes a VM needs to see them, and what is denied counts for everybody.
+            // Only the creation of a VM needs to see them, and a denial would count for all commands.
             Err(error) if error.lacks_privilege() => {
                 let user = self.client.user_name().await;
                 Err(Error::refused(format!(
@@ -68,7 +68,8 @@ impl VcenterHypervisor {
                 if self.laid.datastore_of(self.deployment).is_some() {
                     self.warn_of_unreached(&under.hosts, &place.at).await;
                 }
-                // As that there is no host, it is no word of what is permitted: VMs that are there are powered on where they are.
+                // As for a missing host, this is no statement about privileges: existing VMs are powered on where they
+                // are.
                 if under.lacks_drs {
                     return Err(Error::refused(format!(
                         "the cluster of {pool} has DRS turned off, and without it vCenter chooses no host for a new VM: turn DRS on"
@@ -79,8 +80,8 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Whether what is done with the deployment's own VMs is permitted: it is done on the datastores where they are, wherever the next one is
-    /// put.
+    /// Checks the privileges for changes of the deployment's own VMs, on the datastores where they are, wherever the
+    /// next one is created.
     pub(super) async fn check_own(&self) -> Result<()> {
         let (mut needs, mut missing) = (Vec::new(), Vec::new());
         for name in datastores_of(&self.all_own().await?) {
@@ -93,7 +94,7 @@ impl VcenterHypervisor {
         self.lacks(&missing).await
     }
 
-    /// Refuses what privileges are missing for.
+    /// Refuses if privileges are missing.
     async fn lacks(&self, missing: &[String]) -> Result<()> {
         if missing.is_empty() {
             return Ok(());
@@ -113,13 +114,14 @@ impl VcenterHypervisor {
         all
     }
 
-    /// The cluster or host whose a resource pool is.
+    /// The cluster or host of a resource pool.
     async fn owner_of(&self, pool: &MoRef) -> Result<MoRef> {
         let unclear = || not_now(format!("{pool} does not say whose it is"));
         self.client.look(pool, &["owner"]).await?.reference_at("owner").ok_or_else(unclear)
     }
 
-    /// Refuses a resource pool in which vCenter chooses no host for an import. Who may not see how the cluster is set tries it.
+    /// Refuses a resource pool in which vCenter chooses no host for an import. An account that cannot see the cluster's
+    /// setting tries the import.
     pub(super) async fn takes_imports(&self, pool: &MoRef) -> Result<()> {
         match self.has_no_drs(pool).await {
             Ok(true) => Err(Error::refused(
@@ -132,7 +134,7 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Whether a resource pool is that of a cluster with DRS turned off.
+    /// Whether the resource pool's cluster has DRS turned off.
     async fn has_no_drs(&self, pool: &MoRef) -> vsphere::Result<bool> {
         match self.cluster_over(pool).await? {
             Some(cluster) => self.client.lacks_drs(&cluster).await,
@@ -140,7 +142,8 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Warns before an upload of hosts that it may go to. The lease decides: it may name a host by another address.
+    /// Warns, before an upload, about hosts that it may go to. The lease decides: it may name a host by another
+    /// address.
     pub(super) async fn warn_before_upload(&self, place: &Place) -> Result<()> {
         let owner = self.owner_of(&place.pool).await?;
         let hosts = self.client.look(&owner, &["host"]).await?.references_at("host");
@@ -151,7 +154,7 @@ impl VcenterHypervisor {
         Ok(())
     }
 
-    /// Warns of hosts that cannot be connected to, of those that an upload to this datastore may go to.
+    /// Warns about hosts that cannot be reached, of those that an upload to this datastore may go to.
     async fn warn_of_unreached(&self, hosts: &[Host], at: &At) {
         let mut tries = JoinSet::new();
         for host in hosts.iter().filter(|host| host.takes_vms() && host.datastores.contains(&at.datastore)) {
@@ -166,11 +169,11 @@ impl VcenterHypervisor {
         }
     }
 
-    /// What a new VM of a cluster, or of the one host, runs on.
+    /// The hosts for a new VM of a cluster, or the single host.
     async fn under(&self, owner: &MoRef) -> vsphere::Result<Under> {
         let hosts = self.client.look(owner, &["host"]).await?.references_at("host");
         let hosts = self.client.hosts(&hosts).await?;
-        // Whether a template can be imported is asked when it is.
+        // The check for imports is made when a template is imported.
         let may_lack = owner.kind == "ClusterComputeResource" && !self.client.clones_to_any_host();
         let lacks_drs = may_lack && self.client.lacks_drs(owner).await?;
         Ok(Under { hosts, lacks_drs })
@@ -179,11 +182,11 @@ impl VcenterHypervisor {
 
 struct Under {
     hosts: Vec<Host>,
-    /// Whether they are a cluster's in which vCenter chooses none of them.
+    /// Whether vCenter chooses none of the cluster's hosts.
     lacks_drs: bool,
 }
 
-/// The datastores that have settings and data disks of VMs.
+/// The datastores with settings and data disks of VMs.
 fn datastores_of(vms: &[vsphere::Vm]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for vm in vms {
@@ -194,7 +197,7 @@ fn datastores_of(vms: &[vsphere::Vm]) -> BTreeSet<String> {
     names
 }
 
-/// What was read; none where the account lacks a privilege for that, which is said among what is missing.
+/// The result of a read. `None` if the account lacks a privilege for it, which is added to `missing`.
 fn readable<T>(read: vsphere::Result<T>, what: &str, missing: &mut Vec<String>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
@@ -206,8 +209,8 @@ fn readable<T>(read: vsphere::Result<T>, what: &str, missing: &mut Vec<String>) 
     }
 }
 
-/// Refuses hosts none of which runs VMs now. Without one no VM is made, and those that are there are powered on all the same: that is no word
-/// of what is permitted.
+/// Refuses hosts of which none runs VMs now. That blocks only new VMs. Existing VMs are powered on all the same, so
+/// this is no statement about privileges.
 fn has_host(hosts: &[Host]) -> Result<()> {
     if hosts.iter().any(Host::takes_vms) {
         return Ok(());
@@ -224,9 +227,9 @@ fn has_host(hosts: &[Host]) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// What is denied is refused also where no VM is to be made.
+    /// A denial is reported even if no VM is to be created.
     #[test]
-    fn that_no_host_is_shown_is_not_told_as_denied() {
+    fn hidden_hosts_are_not_reported_as_denied() {
         let error = has_host(&[]).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Refused, "{error}");
         assert!(error.to_string().contains("the account lacks System.Read on them"), "{error}");

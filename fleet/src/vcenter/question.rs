@@ -1,6 +1,6 @@
-//! Questions on which a VM's task waits until a person answers: whether it was moved or copied, or that its datastore is full
-//! (`VirtualMachineRuntimeInfo.question`, vSphere Web Services API). They are shown and never answered: what the answer means for disks is
-//! for whoever gives it.
+//! Questions that block a VM's task until an operator answers (`VirtualMachineRuntimeInfo.question`, vSphere Web
+//! Services API). Examples: whether the VM was moved or copied, or that its datastore is full. They are shown and never
+//! answered: the operator decides what the answer means for disks.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -10,12 +10,12 @@ use vsphere::MoRef;
 
 use super::VcenterHypervisor;
 
-/// So long a task goes on before it is looked whether its VM asks something, and again from one look to the next.
+/// How long a task runs before its VM is checked for a question, and the pause between two checks.
 pub(super) const LOOKING: Duration = Duration::from_secs(10);
-/// So many characters of a question are shown.
+/// How many characters of a question are shown.
 const SHOWN: usize = 600;
 
-/// What a VM waits for, in words for people; none if it asks nothing.
+/// The question of a VM, in words for users. `None` if it asks nothing.
 pub(super) fn asked(vm: &vsphere::Vm) -> Option<String> {
     // Questions have several lines.
     let question = vm.question.as_deref()?.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -24,7 +24,7 @@ pub(super) fn asked(vm: &vsphere::Vm) -> Option<String> {
 }
 
 impl VcenterHypervisor {
-    /// Waits for something that tasks of these VMs may hold up, and tells each of their questions once meanwhile.
+    /// Waits for a future that tasks of these VMs may block. Meanwhile it logs each of their questions once.
     pub(super) async fn telling_questions<T>(&self, vms: &[MoRef], wait: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
@@ -45,13 +45,13 @@ impl VcenterHypervisor {
                         }
                     }
                 }
-                // One has gone, or they cannot be read now: who waits finds out.
+                // One has disappeared, or they cannot be read now: the waiting caller finds out.
                 Err(error) => log::debug!("looking whether VMs ask something: {error}"),
             }
         }
     }
 
-    /// What the VM of the deployment asks that a task is of, as far as that can be seen.
+    /// The question of the deployment's VM that a task is about, as far as the account sees it.
     pub(super) async fn question_at(&self, task: &MoRef) -> Option<String> {
         let own = self.all_own().await.inspect_err(|error| log::debug!("looking whose {task} is: {error}")).ok()?;
         own.iter().find(|vm| vm.tasks.contains(task)).and_then(asked)

@@ -1,7 +1,7 @@
-//! What vSphere HA does with a deployment's VMs after their host has failed: it starts them in an order, and one that was
-//! disconnected not at all.
+//! The restarts of a deployment's VMs by vSphere HA after a host failure: in an order, and not at all for a
+//! disconnected VM.
 //!
-//! These are wishes: where vCenter does not take one, that is logged, and the VM is powered on or disconnected all the same.
+//! The settings are optional: if vCenter refuses one, that is logged, and the VM is still powered on or disconnected.
 
 use vsphere::RestartPriority;
 
@@ -10,7 +10,7 @@ use super::trouble::{Asking, granted};
 use crate::hypervisor::{Fence, Result};
 
 impl VcenterHypervisor {
-    /// Before a VM is powered on: it is started again as it is wanted.
+    /// Before a power-on: sets the configured restart priority.
     pub(super) async fn start_again(&self, vm: &vsphere::Vm, permit: &dyn Fence) -> Result<()> {
         if !self.places.changes_cluster() {
             if let Some(words) = self.left_off(vm).await {
@@ -22,7 +22,8 @@ impl VcenterHypervisor {
         let wish = async {
             let Some(cluster) = self.cluster_of(vm).await? else { return Ok(()) };
             let now = self.client.restart_priority(&cluster, &vm.reference).await?;
-            // Where nothing is wanted, what a person has set stays; what disconnecting has set is this program's.
+            // If no priority is configured, the operator's own stays. A setting by a disconnect is this program's, and
+            // is removed.
             if wanted.is_some() || now == Some(RestartPriority::Disabled) {
                 self.client.changes(&Asking(permit)).set_restart_priority(&cluster, &vm.reference, wanted).await?;
             }
@@ -31,8 +32,9 @@ impl VcenterHypervisor {
         granted(wish.await, &format!("when {} is started after a failure of its host", vm.name))
     }
 
-    /// That nobody starts a VM again, in words, where the cluster of hosts is left as it is: an upgrade may have set that by another
-    /// description of the cluster. What cannot be seen is nothing to tell: for this alone an account needs no right there.
+    /// A message if vSphere HA does not restart a VM and this deployment leaves the cluster's settings alone. An
+    /// upgrade with another cluster description may have turned the restart off. If the account cannot see the setting,
+    /// it returns nothing: this check alone needs no privilege there.
     pub(super) async fn left_off(&self, vm: &vsphere::Vm) -> Option<String> {
         let look = async {
             let Some(cluster) = self.cluster_of(vm).await? else { return Ok(None) };
@@ -40,7 +42,8 @@ impl VcenterHypervisor {
         };
         match look.await {
             Ok(Some(RestartPriority::Disabled)) => Some(format!(
-                "vSphere HA does not start {} after a failure of its host: an upgrade has set that, or a person; see to it in vSphere Client",
+                "vSphere HA does not start {} after a failure of its host: an upgrade has set that, or an operator; see to it in \
+                 vSphere Client",
                 vm.name
             )),
             Ok(_) => None,
@@ -51,7 +54,7 @@ impl VcenterHypervisor {
         }
     }
 
-    /// When a VM is disconnected: nobody starts it again.
+    /// When a VM is disconnected: turns its restart off.
     pub(super) async fn leave_off(&self, vm: &vsphere::Vm, permit: &dyn Fence) -> Result<()> {
         if !self.places.changes_cluster() {
             return Ok(());
@@ -62,6 +65,6 @@ impl VcenterHypervisor {
             self.client.changes(&Asking(permit)).set_restart_priority(&cluster, &vm.reference, disabled).await?;
             Ok(())
         };
-        granted(wish.await, &format!("that nobody starts {} after a failure of its host", vm.name))
+        granted(wish.await, &format!("that {} is not started after a failure of its host", vm.name))
     }
 }

@@ -1,12 +1,12 @@
-//! What is done again for a while where nothing has come of it, for giving it up would waste all that was done before. Knows nothing of
-//! what it is.
+//! Repeats a request for a while after it had no effect, because giving up would waste the work before it. Knows
+//! nothing of the request.
 
 use vsphere::{Client, Outcome, Tries};
 
 use crate::hypervisor::{Error, ErrorKind, Fence};
 
-/// Tries of one request. A permit that nobody gives in time is waited for longer than other things: what was asked may still be under way,
-/// and each further question would be another one on a store that hangs.
+/// The tries of one request. The pause after a permit that timed out is longer than others. The question may still be
+/// in flight, and each further one would burden a store that hangs.
 pub(super) struct RetryBudget<'a> {
     what: &'a str,
     permit: &'a dyn Fence,
@@ -15,13 +15,13 @@ pub(super) struct RetryBudget<'a> {
 }
 
 impl<'a> RetryBudget<'a> {
-    /// For a request, in words for people, from now on.
+    /// For a request, in words for users. The time counts from now.
     pub(super) fn with(client: &'a Client, what: &'a str, permit: &'a dyn Fence) -> Self {
         Self { what, permit, tries: client.tries(), is_told: false }
     }
 
-    /// Waits until it may be tried again; what it waits for is said once. False when it has been tried for long enough, or whoever asked for
-    /// it does not wait for a permit any more: nothing is under way then, and what is there stays as it is.
+    /// Waits until the next try, and logs the reason once. False if the time is over, or if the caller no longer waits
+    /// for a permit. Then no request is in flight, and all objects stay as they are.
     pub(super) async fn outlasts(&mut self, why: String) -> bool {
         if !self.is_told {
             log::warn!("{} is tried again for a while: {why}", self.what);
@@ -31,12 +31,12 @@ impl<'a> RetryBudget<'a> {
             return false;
         }
         let rest = self.permit.rest();
-        // Of what fails otherwise only the short pauses are waited for: to give it up would waste all that was done.
+        // After other failures only the short pauses count: giving up would waste all earlier work.
         rest.is_zero() || self.permit.rests(rest).await
     }
 }
 
-/// Whether nothing has come of a request, and it may be made later: it could not be now, or nobody has said in time whether it may.
+/// Whether a request had no effect and may be made later: it was not possible now, or the permit timed out.
 pub(super) fn may_be_made_later(error: &vsphere::Error) -> bool {
     match error {
         vsphere::Error::Stopped(reason) => reason

@@ -1,4 +1,4 @@
-//! The settings of new VMs: whose they are, what they are on, and the form of their image.
+//! The settings of new VMs: owner, networks, and the values of their image's properties.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::look::sorted;
 use super::stamp::{IMAGE, STAMP, written};
 use crate::hypervisor::{Error, Networks, Result, Stamp};
 
-/// What one adapter of a new VM is on, and whether it will be connected.
+/// The network of one adapter of a new VM, and whether it will be connected.
 pub(super) struct Wire {
     backing: Element,
     connected: bool,
@@ -22,10 +22,10 @@ impl Wire {
     }
 }
 
-/// The adapters of a new VM's image, put onto these networks.
+/// Connects the adapters of a new VM's image to these networks.
 ///
 /// # Errors
-/// When the image has another number of adapters.
+/// The image has another number of adapters.
 pub(super) fn wired(spec: ConfigSpec, image: &vsphere::Vm, wires: &[Wire]) -> Result<ConfigSpec> {
     let adapters = sorted(image);
     if adapters.len() != wires.len() {
@@ -41,8 +41,8 @@ pub(super) fn wired(spec: ConfigSpec, image: &vsphere::Vm, wires: &[Wire]) -> Re
     Ok(adapters.iter().zip(wires).fold(spec, wire))
 }
 
-/// The values that were given to another VM's form, as far as the image's form has them and they differ: an image of another
-/// version knows others, and has other defaults.
+/// The given property values of another VM, if the image has the property and another default. An image of another
+/// version has other properties and other defaults.
 pub(super) fn taken_over<'v>(image: &[Property], like: &'v [Property]) -> BTreeMap<String, &'v str> {
     let of_image: BTreeMap<String, &str> =
         image.iter().map(|property| (property.name(), property.value.as_str())).collect();
@@ -51,11 +51,11 @@ pub(super) fn taken_over<'v>(image: &[Property], like: &'v [Property]) -> BTreeM
     values.filter(|(name, value)| of_image.get(name).is_some_and(|own| own != value)).collect()
 }
 
-/// The values of a new VM's form, each set in words of its own: what is given, and else what the image's OVA has. What the
-/// template has is never relied on.
+/// The property values of a new VM, each set explicitly: the given value, or else the default of the image's OVA. The
+/// template's values are never used.
 ///
 /// # Errors
-/// When the template has a value where the OVA has none, which nothing could take away.
+/// The template has a value where the OVA has none: no request could remove it.
 pub(super) fn filled<'v>(
     form: &'v [Property],
     defaults: &'v BTreeMap<String, String>,
@@ -67,7 +67,7 @@ pub(super) fn filled<'v>(
         if values.contains_key(&name) || (default.is_empty() && property.value.is_empty()) {
             continue;
         }
-        // An empty value is none: the form's own would count.
+        // An empty value counts as none: the property's default would count.
         if default.is_empty() {
             return Err(Error::refused(format!("the template has a value for {name}, where its OVA has none")));
         }
@@ -76,13 +76,13 @@ pub(super) fn filled<'v>(
     Ok(values)
 }
 
-/// What the VMs are to the extension that they are named as managed by.
+/// The type of the VMs in the extension that manages them.
 const NODE: &str = "node";
 
 impl VcenterHypervisor {
-    /// The settings of a new VM that say whose it is.
+    /// The settings of a new VM that name its owner.
     pub(super) fn stamped(&self, stamp: &Stamp) -> ConfigSpec {
-        // What says of the template which image it is is not its clones'.
+        // The template's image entry does not apply to its clones.
         let spec = ConfigSpec::new().extra(STAMP, &written(stamp)).extra(IMAGE, "");
         match &self.places.managed_by {
             Some(extension) => spec.managed_by(&ManagedBy { extension: extension.clone(), kind: NODE.to_owned() }),
@@ -98,7 +98,7 @@ impl VcenterHypervisor {
         sorted(vm).into_iter().map(wire).collect()
     }
 
-    /// The networks that are asked for.
+    /// The requested networks.
     pub(super) async fn wires(&self, networks: Networks<'_>) -> Result<Vec<Wire>> {
         match networks {
             Networks::Of(vm) => {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_is_that_of_the_form_or_of_the_ova_and_none_is_the_templates() {
+    fn property_values_never_come_from_the_template() {
         let form = [("name", "", true), ("minor", "1.35", true), ("cidr", "10.0.0.0/8", true), ("build", "x", false)]
             .map(|(id, value, is_configurable)| property(id, value, false, is_configurable));
         let texts = |texts: &[(&str, &str)]| texts.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_is_taken_over_and_no_default_nor_what_the_image_does_not_know() {
+    fn only_given_values_of_known_properties_are_copied() {
         let image = [("name", ""), ("minor", "1.36"), ("build", "new"), ("same", "s")]
             .map(|(id, value)| property(id, value, false, true));
         let like = [
@@ -165,10 +165,10 @@ mod tests {
         ];
         assert_eq!(taken_over(&image, &like), BTreeMap::from([("name".to_owned(), "cp1")]));
     }
-    /// Earlier images have addresses with a user's password in them as plain strings. vCenter shows no
-    /// user the value of a password: what the next swap cannot take over is on the data disk.
+    /// Earlier images have addresses with a user's password in them as plain strings. No user sees the value of a
+    /// password in vCenter. Values that the next swap cannot copy are on the data disk.
     #[test]
-    fn a_string_is_taken_over_into_a_password_and_none_back() {
+    fn string_is_copied_to_password_but_not_back() {
         let (target, given) = ("snapshot-target", "https://kaas:secret@backup.example.com/one/");
         let hidden = |value: &str| [property_of("password", target, value, !value.is_empty(), true)];
         let earlier = [property(target, given, true, true)];

@@ -1,4 +1,4 @@
-//! Waiting for what was asked for before, by whomever, and has arrived.
+//! Waits for earlier requests of all callers that have arrived.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -10,23 +10,27 @@ use super::template_catalog::Note;
 use super::trouble::not_now;
 use crate::hypervisor::{Error, Result};
 
-/// Whose tasks work on files of datastores, and on disks by their files.
+/// The prefixes of tasks on files of datastores, and on disks by their files.
 const OF_FILES: [&str; 2] = ["FileManager.", "VirtualDiskManager."];
-/// How those of them begin that remove something.
+/// The prefix of those that remove something.
 const REMOVING: &str = "delete";
-/// How the task begins that copies a disk by its file.
+/// The prefix of the task that copies a disk by its file.
 const COPYING: &str = "copyVirtualDisk";
-/// How the task begins that copies a VM, and leaves it as it is.
+/// The prefix of the task that clones a VM, and leaves it unchanged.
 const CLONING: &str = "VirtualMachine.clone";
 
 impl VcenterHypervisor {
-    /// Waits until no task works on a VM of the deployment that may change it. Of tasks on files it waits for those that vCenter lists: the
-    /// callers that conclude something from their absence ask [`Self::anybodys_tasks_on_files`] or [`Self::copies_ended`].
+    /// Waits until no task works on a VM of the deployment that may change it. Of tasks on files it waits for those
+    /// that vCenter lists: the callers that conclude something from their absence ask [`Self::anybodys_tasks_on_files`]
+    /// or [`Self::copies_ended`].
     ///
-    /// A clone's task is its template's, and one on a file is a manager's: of those that go on at the beginning the end is waited for, and not of those that others begin
-    /// meanwhile; nor of copies of disks, which may last for hours, and whose disk nobody can tell: what is read or written for one
-    /// is locked meanwhile, and a VM with it not powered on. The waiting is bounded by `settling`, each look before it as every other
-    /// one is, that at what was laid ready as a task; what still goes on then is named: it may be somebody else's.
+    /// A clone's task belongs to its template, and a task on a file belongs to a manager. Of these, it waits for the
+    /// tasks that run at the beginning, and not for later ones. It does not wait for copies of disks. They may take
+    /// hours, and their disk is unknown. Files that a copy reads or writes are locked, so a VM with such a file cannot
+    /// be powered on.
+    ///
+    /// `settling` bounds the wait. Each look before the wait has the usual limit, and the look at the templates that of
+    /// a task. A task that still runs then is named: it may be another user's.
     pub(super) async fn settled(&self) -> Result<()> {
         let begin = Instant::now();
         let mut others = self.clones().await?;
@@ -46,7 +50,7 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Waits until no copy of a disk goes on that the account of this command has asked for, as long as [`Self::settled`] does.
+    /// Waits until no copy of a disk by this command's account is running, at most as long as [`Self::settled`].
     pub(super) async fn copies_ended(&self) -> Result<()> {
         let begin = Instant::now();
         self.lists_tasks_on_files().await?;
@@ -54,8 +58,8 @@ impl VcenterHypervisor {
         self.wait_for(running, begin).await
     }
 
-    /// What goes on with the templates that this deployment has laid ready: it clones no others. Where not all of their notes are read,
-    /// as where somebody has put many files there, all clones as well that the account of this command has asked for.
+    /// The tasks on the templates that this deployment has imported: it clones no others. If some of their notes are
+    /// not read, for example because of many foreign files, also all clones by this command's account.
     async fn clones(&self) -> Result<Vec<Running>> {
         let (notes, older) = self.laid.every().await?;
         let mut running = self.client.running(&self.tasks_of_templates(&notes).await?).await?;
@@ -80,8 +84,8 @@ impl VcenterHypervisor {
         Ok(tasks.into_iter().collect())
     }
 
-    /// What is done to disks and files that the account of this command has asked for, as far as vCenter lists it. A task does not say of
-    /// which file it is: those of other accounts may be of anything on this vCenter.
+    /// The tasks on disks and files by this command's account that vCenter lists. A task does not name its file: a task
+    /// of another account may be about any file on this vCenter.
     async fn tasks_on_files(&self) -> Result<Vec<Running>> {
         let own = self.client.user_name().await;
         let mut running = self.listed_tasks_on_files().await?;
@@ -89,10 +93,11 @@ impl VcenterHypervisor {
         Ok(running)
     }
 
-    /// The same of all accounts, as far as this one sees them.
+    /// As [`Self::tasks_on_files`], for all accounts that this one sees.
     ///
     /// # Errors
-    /// [`crate::hypervisor::ErrorKind::Transient`] if vCenter does not list such tasks to this account: nothing follows from an empty list then.
+    /// [`crate::hypervisor::ErrorKind::Transient`] if vCenter does not list such tasks to this account: an empty list
+    /// then proves nothing.
     pub(super) async fn anybodys_tasks_on_files(&self) -> Result<Vec<Running>> {
         self.lists_tasks_on_files().await?;
         self.listed_tasks_on_files().await
@@ -104,7 +109,7 @@ impl VcenterHypervisor {
         Ok(running)
     }
 
-    /// Fails where a conclusion rests on the list of tasks, and vCenter does not list tasks on files to this account.
+    /// Fails if vCenter does not list tasks on files to this account. For conclusions from the list of tasks.
     async fn lists_tasks_on_files(&self) -> Result<()> {
         if self.sees_tasks_on_files().await? { Ok(()) } else { Err(not_now(self.unlisted_words().await)) }
     }
@@ -115,7 +120,7 @@ impl VcenterHypervisor {
         Ok(self.client.sees_tasks_on_files(&root, &self.places.datacenter).await?)
     }
 
-    /// What it costs that vCenter lists no tasks on files to this account, and what to do.
+    /// The consequence if vCenter lists no tasks on files to this account, and the remedy.
     pub(super) async fn unlisted_words(&self) -> String {
         let (user, datacenter) = (self.client.user_name().await, &self.places.datacenter_path);
         format!(

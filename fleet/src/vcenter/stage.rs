@@ -1,5 +1,5 @@
-//! Laying an OVA ready as a template. What an earlier command has left half done is not gone on with, but removed: who could say
-//! what has become of it meanwhile?
+//! Imports an OVA as a template. An incomplete import of an earlier command is removed and not continued, because its
+//! state is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
@@ -16,24 +16,24 @@ use super::template_catalog::{Note, SNAPSHOT, TemplateFingerprint, parts};
 use super::trouble::{Asking, LastLook, Looked, changed, not_now};
 use crate::hypervisor::{Error, ErrorKind, Fence, ImageTemplate, Placement, Result, Vm};
 
-/// So many templates of an image that others have changed, or that were left without a seal, lie about at most: each cost an import,
-/// and takes its room.
+/// The limit for templates of an image that others have changed, or that were not sealed. Each cost an import and takes
+/// its room.
 const MOST_ALTERED: usize = 3;
-/// So many uploads of an image that have broken off and cannot be removed now lie about at most. vCenter removes each once its lease has
-/// ended; where something is at work on each new VM, none ever goes.
+/// The limit for interrupted uploads of an image that cannot be removed now. vCenter removes each one when its lease
+/// ends. If another program works on each new VM, none is ever removed.
 const MOST_BROKEN_OFF: usize = 2 * MOST_ALTERED;
-/// So often a template is looked at for its settings to come to rest.
+/// How often a template's settings are read until they stay the same.
 const LOOKS: usize = 10;
 
-/// For people who find a template.
+/// For users who find a template.
 const ANNOTATION: &str =
-    "An image that VMs are cloned from. Remove it once no VM stands on it: it is laid anew when it is needed.";
+    "An image that VMs are cloned from. Remove it once no VM is linked to it: it is imported again when it is needed.";
 
 enum PartialImport {
     Gone,
     /// It could not be removed now, for this reason: the next command tries again.
     StaysForNow(String),
-    /// Until a person sees to it.
+    /// Until the operator removes it.
     Stays,
 }
 
@@ -61,10 +61,10 @@ impl VcenterHypervisor {
         self.upload(ova, digest, like.as_ref(), &place, permit).await
     }
 
-    /// Ends what earlier commands of this deployment have left half done, and says of which templates of this image none is
-    /// used. Nobody else lays images for this deployment: whoever has its permit is the only one. What cannot be looked at of
-    /// another image, or of what is half done, hinders nothing: it is named, and the next command looks again. Only many halves of the
-    /// same image that stay end it.
+    /// Removes the incomplete templates of earlier commands of this deployment, and logs which templates of this image
+    /// are not used. Only the holder of the lease imports images for this deployment. A template of another image, or
+    /// an incomplete one, that cannot be read blocks nothing: it is logged, and the next command looks again. Only too
+    /// many leftovers of the same image are an error.
     pub(super) async fn tidy(&self, digest: &str, permit: &dyn Fence) -> Result<()> {
         let (mut altered, mut broken_off) = (Vec::new(), Vec::new());
         for note in self.laid.all().await? {
@@ -72,13 +72,13 @@ impl VcenterHypervisor {
                 match self.end_half(&note, permit).await {
                     Err(error) if matches!(error.kind, ErrorKind::Fenced | ErrorKind::InDoubt) => return Err(error),
                     Err(error) => {
-                        log::warn!("{} was left half laid ready, and cannot be looked at: {error}", note.name);
+                        log::warn!("the incomplete template {} cannot be looked at: {error}", note.name);
                         if note.digest == digest {
                             broken_off.push(format!("{}: {error}", note.name));
                         }
                     }
                     Ok(PartialImport::Stays) if note.digest == digest => {
-                        altered.push((format!("{}: it was left half laid ready", note.name), Vec::new()));
+                        altered.push((format!("{}: it is incomplete", note.name), Vec::new()));
                     }
                     Ok(PartialImport::StaysForNow(why)) if note.digest == digest => {
                         broken_off.push(format!("{}: {why}", note.name));
@@ -109,7 +109,7 @@ impl VcenterHypervisor {
                 self.places.templates_path
             )));
         }
-        // One that a VM of the deployment stands on nobody can remove, and there are no more of these than VMs.
+        // A template with a linked VM of the deployment cannot be removed. There are no more of these than VMs.
         let stood_on = if altered.len() < MOST_ALTERED { BTreeSet::new() } else { self.stood_on().await? };
         let count = altered.iter().filter(|(_, disk)| !disk.iter().any(|disk| stood_on.contains(disk))).count();
         let words: Vec<String> = altered.into_iter().map(|(words, _)| words).collect();
@@ -118,28 +118,28 @@ impl VcenterHypervisor {
             _ if words.is_empty() => Ok(()),
             0..MOST_ALTERED => {
                 log::warn!(
-                    "what this deployment has laid ready is not as it was then: {words}. It is not used, and the image is laid \
-                     ready anew"
+                    "templates that this deployment has imported are not as they were then: {words}. They are not used, \
+                     and the image is imported again"
                 );
                 Ok(())
             }
             _ => Err(not_now(format!(
-                "{count} templates that this deployment has laid ready are not as they were then: {words}. Remove them where no \
-                 VM stands on them, and see to it that nobody else changes templates in {}",
+                "{count} templates that this deployment has imported are not as they were then: {words}. Remove them where no \
+                 VM is linked to them, and make sure that no other user changes templates in {}",
                 self.places.templates_path
             ))),
         }
     }
 
-    /// The disks that the deployment's VMs stand on.
+    /// The disks that the deployment's VMs are linked to.
     async fn stood_on(&self) -> Result<BTreeSet<String>> {
         let disks = self.all_own().await?.into_iter().flat_map(|vm| vm.devices.disks);
         Ok(disks.flat_map(|disk| disk.parents).collect())
     }
 
-    /// Removes half of a template. It is known by the name and the BIOS UUID that were noted before it was begun, never had more
-    /// than the image's own disk, and never ran: what is otherwise stays, and is named. So does a template that was not sealed: others
-    /// may have made VMs that stand on it.
+    /// Removes an incomplete template. It has the noted name and BIOS UUID, never had more than the image's own disk,
+    /// and never ran. Anything else stays and is logged. So does a template that was not sealed: others may have
+    /// created linked VMs.
     async fn end_half(&self, note: &Note, permit: &dyn Fence) -> Result<PartialImport> {
         let mut found = Vec::new();
         for reference in self.client.vms_of_bios_uuid(&note.uuid.to_string()).await? {
@@ -152,8 +152,8 @@ impl VcenterHypervisor {
         let Some(half) = found.pop() else {
             if note.is_denied && self.has_files(note).await? {
                 log::warn!(
-                    "{} was left half laid ready, and its files are on the datastore: the account does not see the VM. Have its \
-                     permissions on {} propagate to children, and remove the VM, or its files where there is no VM",
+                    "the template {} is incomplete, and its files are on the datastore: the account does not see the VM. \
+                     Have its permissions on {} propagate to children, and remove the VM, or its files where there is no VM",
                     note.name,
                     self.places.templates_path
                 );
@@ -166,20 +166,21 @@ impl VcenterHypervisor {
             return self.remove_half(note, &half, permit).await;
         }
         log::warn!(
-            "{} was left half laid ready, and what has its BIOS UUID now ({}) is not as it was left: it stays. Remove it if it is \
-             a template that no VM stands on",
+            "the template {} is incomplete, and the VM with its BIOS UUID ({}) is not as it was left: it stays. Remove it \
+             if it is a template that no VM is linked to",
             note.name,
             half.name
         );
         Ok(PartialImport::Stays)
     }
 
-    /// Whether a directory of half a template is on its datastore, where it is seen also by who does not see the VM.
+    /// Whether the datastore has the directory of an incomplete template. An account that does not see the VM sees its
+    /// files.
     async fn has_files(&self, note: &Note) -> Result<bool> {
         let datastore = MoRef::new("Datastore", &note.datastore);
         let name = match self.client.datastore(&datastore).await {
             Ok(seen) => seen.name,
-            // All that was on it is gone with it.
+            // Its files are gone with the datastore.
             Err(error) if error.outcome() == Outcome::NotFound => return Ok(false),
             Err(error) => return Err(error.into()),
         };
@@ -190,8 +191,8 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Why no template was made of what was imported. Where that is for want of a privilege it is noted, so that a VM which the account
-    /// does not see is not taken for one that is gone, and each command leaves another one.
+    /// The reason why an import did not become a template. If a privilege was missing, that is noted: the account may
+    /// not see the VM. Without the note the VM would count as gone, and each command would leave another one.
     async fn unmade(&self, note: &Note, error: vsphere::Error, permit: &dyn Fence) -> Error {
         if error.lacks_privilege()
             && let Err(unnoted) = self.laid.deny(note, permit).await
@@ -201,8 +202,8 @@ impl VcenterHypervisor {
         error.into()
     }
 
-    /// Two requests, as with any VM that is destroyed: the first is refused when it is not as it was seen, and right before the second
-    /// one it is looked at again.
+    /// Makes two requests, as for any destroyed VM. The first is refused if the VM has changed since it was read. Right
+    /// before the second, the VM is read again.
     async fn remove_half(&self, note: &Note, half: &vsphere::Vm, permit: &dyn Fence) -> Result<PartialImport> {
         let look = || -> Looked<'_> {
             Box::pin(async move {
@@ -210,7 +211,7 @@ impl VcenterHypervisor {
                 if is_half(note, &now, &self.places.templates) {
                     return Ok(());
                 }
-                Err(changed(format!("{} is not as it was left any more", now.name)))
+                Err(changed(format!("{} is no longer as it was left", now.name)))
             })
         };
         let removed = async {
@@ -220,14 +221,14 @@ impl VcenterHypervisor {
         };
         match removed.await.map_err(Error::from) {
             Ok(()) => {
-                log::info!("{} was left half laid ready, and is removed", half.name);
+                log::info!("the incomplete template {} is removed", half.name);
                 self.laid.forget(note, permit).await?;
                 Ok(PartialImport::Gone)
             }
             Err(error) if matches!(error.kind, ErrorKind::Fenced | ErrorKind::InDoubt) => Err(error),
-            // What an upload that has broken off has left vCenter removes itself, once its lease has ended.
+            // vCenter removes the rest of an interrupted upload when its lease ends.
             Err(error) => {
-                log::info!("{} was left half laid ready, and stays for now: {error}", half.name);
+                log::info!("the incomplete template {} stays for now: {error}", half.name);
                 Ok(if error.kind == ErrorKind::Transient {
                     PartialImport::StaysForNow(error.to_string())
                 } else {
@@ -237,7 +238,7 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Imports an OVA without the disks that have no file in it, for each VM gets its own, and makes a template of it.
+    /// Imports an OVA without the disks that have no file in it, because each VM gets its own. Makes a template of it.
     async fn upload(
         &self,
         ova: &Path,
@@ -278,16 +279,16 @@ impl VcenterHypervisor {
         for warning in imported.warnings {
             log::info!("importing {}: {warning}", ova.display());
         }
-        // What was sent was held against the manifest of the file that was there then.
+        // The sent bytes were compared with the manifest of the file as it was then.
         if Package::read(ova).await?.digest != digest {
             return Err(another());
         }
         self.complete(&imported.vm, &config, permit).await?;
         let changes = self.client.changes(&asking);
-        // All is there by now: where nothing has happened it is asked for again, each time under the permit.
+        // All data is on vCenter: a request that had no effect is repeated, each time under the permit.
         let what = format!("making the snapshot of {}", note.name);
         let mut patience = RetryBudget::with(&self.client, &what, permit);
-        while let Err(error) = changes.create_snapshot(&imported.vm, SNAPSHOT, "What clones are made from").await {
+        while let Err(error) = changes.create_snapshot(&imported.vm, SNAPSHOT, "The source of clones").await {
             if !may_be_made_later(&error) || !patience.outlasts(error.to_string()).await {
                 return Err(self.unmade(&note, error, permit).await);
             }
@@ -302,8 +303,8 @@ impl VcenterHypervisor {
         self.sealed(&note, &imported.vm, permit).await
     }
 
-    /// Seals what was made: from now on it is an image, as long as it stays as it is. Where that cannot be done now it is tried again, with
-    /// pauses: a template that is not sealed now never is, and all that was uploaded is of no use.
+    /// Seals the new template: from now on it is an image, as long as it does not change. If that fails, it is tried
+    /// again with pauses: a template that is not sealed now never is, and the upload would be wasted.
     async fn sealed(&self, note: &Note, made: &MoRef, permit: &dyn Fence) -> Result<ImageTemplate> {
         let may_pass = |error: &Error| matches!(error.kind, ErrorKind::InDoubt | ErrorKind::Transient);
         let mut tries = self.client.tries();
@@ -328,12 +329,12 @@ impl VcenterHypervisor {
         Ok(as_staged(&made.id, &note.digest))
     }
 
-    /// The seal of what was made, once its settings have come to rest.
+    /// The seal of the new template, once its settings stay the same.
     async fn seal_of(&self, note: &Note, made: &MoRef) -> Result<TemplateFingerprint> {
         let now = self.at_rest(made).await?;
         let is_it = now.name == note.name && is_noted(note, &now);
         let Some(seal) = TemplateFingerprint::of(&now).filter(|_| is_it) else {
-            return Err(Error::transient(anyhow::anyhow!("{} was laid ready and is no whole template", now.name)));
+            return Err(Error::transient(anyhow::anyhow!("{} was imported and is no whole template", now.name)));
         };
         let (version, config) = self.config_of(made).await?;
         if version != seal.version {
@@ -342,7 +343,8 @@ impl VcenterHypervisor {
         Ok(TemplateFingerprint { parts: parts(&config), ..seal })
     }
 
-    /// A template whose settings change no more by themselves: what a host has done may reach vCenter after its task has ended.
+    /// A template whose settings no longer change by themselves. A host's changes may reach vCenter after the task has
+    /// ended.
     async fn at_rest(&self, made: &MoRef) -> Result<vsphere::Vm> {
         let mut before = self.client.vm(made).await?;
         for _ in 1..LOOKS {
@@ -356,7 +358,7 @@ impl VcenterHypervisor {
         Err(not_now(format!("the settings of {} change all the time: it is not used", before.name)))
     }
 
-    /// The networks of an OVA, all on the one that the template is on; vCenter chooses where none is known.
+    /// The networks of an OVA, all mapped to the template's network. vCenter chooses if none is known.
     pub(super) async fn networks_for(
         &self,
         package: &Package,
@@ -372,12 +374,12 @@ impl VcenterHypervisor {
     }
 }
 
-/// Whether a VM has the BIOS UUID that was noted.
+/// Whether a VM has the noted BIOS UUID.
 fn is_noted(note: &Note, vm: &vsphere::Vm) -> bool {
     vm.bios_uuid.parse() == Ok(note.uuid)
 }
 
-/// Whether a VM is what an import may have left half done, in the folder of templates.
+/// Whether a VM may be an incomplete import, in the folder of templates.
 fn is_half(note: &Note, vm: &vsphere::Vm, folder: &MoRef) -> bool {
     let is_it = vm.name == note.name && is_noted(note, vm) && vm.folder.as_ref() == Some(folder);
     is_it && vm.power == Power::Off && !vm.is_template && vm.devices.disks.len() <= 1

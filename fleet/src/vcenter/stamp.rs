@@ -1,5 +1,5 @@
-//! What stands in the `extraConfig` of VMs and templates: whose they are, and of which image. Guests write `guestinfo` alone;
-//! users of vCenter write what they may, so this finds VMs and proves nothing.
+//! The entries in the `extraConfig` of VMs and templates: owner and image. Guests write `guestinfo` only. Users of
+//! vCenter write what they may, so the entries find VMs and prove nothing.
 
 use uuid::Uuid;
 
@@ -8,28 +8,28 @@ use crate::hypervisor::{Result, Stamp};
 
 /// A VM's stamp, as JSON.
 pub(super) const STAMP: &str = "kaas.stamp";
-/// Of a template: the digest of the OVA that it is made from, for people. Nothing goes by it.
+/// Of a template: the digest of its OVA, for users. This program does not use it.
 pub(super) const IMAGE: &str = "kaas.image";
-/// Of a VM that is about to be destroyed; none that is given up has it.
+/// Of a VM that is about to be destroyed. A VM that was given up does not have it.
 pub(super) const GOING: &str = "kaas.going";
-/// What is read of a VM's entries: no guest writes these.
+/// The entries that are read of a VM: no guest writes these.
 pub(super) const READ: [&str; 2] = [STAMP, GOING];
 
-/// The stamp of a VM; none if it carries none.
+/// The stamp of a VM. `None` if it has none.
 ///
 /// # Errors
-/// When it carries one that is not understood: that of a later version may be this deployment's.
+/// The stamp is not understood: one of a later version may be this deployment's.
 pub(super) fn read(vm: &str, extra: &vsphere::Extra) -> Result<Option<Stamp>> {
     let Some(text) = extra.get(STAMP) else { return Ok(None) };
     let unreadable = |error| not_now(format!("the stamp {STAMP} of the VM {vm} is not understood: {error}"));
     serde_json::from_str(text).map(Some).map_err(unreadable)
 }
 
-/// Whether a VM is stamped as this deployment's. One whose stamp is not understood and does not have the deployment's UUID in
-/// it is another's: it is passed over.
+/// Whether a VM has this deployment's stamp. A stamp that is not understood and does not contain the deployment's UUID
+/// is another one's, and is ignored.
 ///
 /// # Errors
-/// When its stamp is not understood and has the deployment's UUID in it.
+/// The stamp is not understood and contains the deployment's UUID.
 pub(super) fn is_own(vm: &str, extra: &vsphere::Extra, deployment: Uuid) -> Result<bool> {
     match read(vm, extra) {
         Ok(stamp) => Ok(is_of(stamp.as_ref(), deployment)),
@@ -41,7 +41,7 @@ pub(super) fn is_own(vm: &str, extra: &vsphere::Extra, deployment: Uuid) -> Resu
     }
 }
 
-/// Whether a UUID is somewhere in a text, in whichever of its forms.
+/// Whether a text contains a UUID, in any of its notations.
 fn names(text: &str, uuid: Uuid) -> bool {
     text.replace('-', "").to_lowercase().contains(&uuid.simple().to_string())
 }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_is_read_as_it_is_written() {
+    fn stamp_is_read_as_written() {
         for swap in [None, Some(Uuid::from_u128(2))] {
             let stamp = Stamp { deployment: Uuid::from_u128(1), node: "a \"node\"".to_owned(), swap };
             assert_eq!(serde_json::from_str::<Stamp>(&written(&stamp)).unwrap(), stamp);

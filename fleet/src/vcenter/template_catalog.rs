@@ -1,12 +1,13 @@
-//! What this deployment has laid ready, as it has noted itself, in small files beside its journal: that alone says which template
-//! is an image. What stands in a template's settings anybody can write who may change it there or may make one, so none of it is
-//! believed. Knows nothing of how an image is laid, nor what becomes of it.
+//! The templates that this deployment has imported, by its own notes in small files next to its journal. Only the notes
+//! say which template is an image. A template's settings are not trusted: any account may write them that may change or
+//! create a template. Knows nothing of how an image is imported, or what becomes of it.
 //!
-//! An import is noted before it is begun, with the name and the BIOS UUID that its VM is given: half of one is known by these.
-//! Once it is a whole template the note is sealed with what vCenter calls it and with the version of its settings: `changeVersion`
-//! is "a unique identifier for a given version of the configuration. Each change to the configuration updates this value"
-//! (vSphere Web Services API, `VirtualMachineConfigInfo`). Whether a clone counts as a change of what is cloned, or that another host
-//! registers it, is not said: so it is sealed with those of its settings as well that lead into clones.
+//! An import is noted before it begins, with the name and the BIOS UUID of its VM: an incomplete import is recognized
+//! by these. Once the template is complete, the note is sealed with vCenter's identifiers and the version of the
+//! settings. `VirtualMachineConfigInfo.changeVersion` is "a unique identifier for a given version of the configuration.
+//! Each change to the configuration updates this value" (vSphere Web Services API). It is not documented whether a
+//! clone counts as a change of its source, or a registration by another host. So the seal also contains the settings
+//! that affect clones.
 
 use std::collections::BTreeMap;
 
@@ -22,18 +23,18 @@ use crate::hypervisor::{Error, ErrorKind, Fence, Result};
 /// The snapshot that clones are made from.
 pub(super) const SNAPSHOT: &str = "kaas";
 
-/// The directory, in that of the journal.
+/// The name of the directory, in that of the journal.
 const DIRECTORY: &str = "images";
-/// How the files of a note end: of what was begun, and of what is whole. Neither is ever written anew with other words, but for
-/// [`Note::is_denied`].
+/// The suffixes of a note's files: for a begun import and for a complete template. Neither file is ever written again
+/// with other content, except for [`Note::is_denied`].
 const BEGUN: &str = ".begun.json";
 const SEALED: &str = ".sealed.json";
-/// So many characters of the digest are in a template's name, for people.
+/// How many characters of the digest are in a template's name, for users.
 const SHORT: usize = 12;
-/// No note is longer, in bytes: it holds the form of an image, a few KiB.
+/// The limit for a note, in bytes: it contains the properties of an image, a few KiB.
 pub(super) const LONGEST: usize = 256 << 10;
-/// So many bytes of notes are read, and so many files. A deployment has a note of each image on each datastore, until its template is gone:
-/// some thousands fit in.
+/// The limits for the bytes of notes that are read, and for the files. A deployment has a note of each image on each
+/// datastore until its template is gone. Some thousands fit.
 pub(super) const MOST_BYTES: usize = 16 << 20;
 const MOST_FILES: usize = 5000;
 
@@ -42,44 +43,45 @@ pub(super) struct Note {
     pub(super) deployment: Uuid,
     /// Of the OVA, as [`crate::hypervisor::ImageTemplate::digest`].
     pub(super) digest: String,
-    /// The template's name, and the BIOS UUID that it is given.
+    /// The template's name and BIOS UUID.
     pub(super) name: String,
     pub(super) uuid: Uuid,
-    /// What vCenter calls the datastore that it is laid on.
+    /// vCenter's identifier of the template's datastore.
     pub(super) datastore: String,
-    /// What the OVA's form holds as it comes, by the names that guests know.
+    /// The default values of the OVA's properties, by the names that guests use.
     pub(super) defaults: BTreeMap<String, String>,
-    /// Whether the account was not permitted to make a template of what was imported: it may not see it either.
+    /// Whether the account was not permitted to make a template of the import: it may not see it either.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_denied: bool,
-    /// Once it is whole.
+    /// Set once it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) seal: Option<TemplateFingerprint>,
 }
 
-/// A whole template, as it was when this deployment had made it.
+/// A complete template at the moment when this deployment had created it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TemplateFingerprint {
-    /// What vCenter calls it, and tells it from all others by.
+    /// vCenter's unique identifier.
     pub(super) reference: String,
     pub(super) instance: String,
     /// The version of its settings.
     pub(super) version: String,
-    /// The SHA-256 of all settings without their version and what is the host's: only in seals of earlier programs, which have no `parts`.
+    /// The SHA-256 of all settings without their version and the host's entries. Only in seals of earlier programs,
+    /// which have no `parts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) settings: Option<String>,
-    /// The SHA-256 of each part of the settings that leads into clones, by its name ([`parts`]). A template whose version changed and whose
-    /// parts did not is as it was: vCenter changes names, summaries and versions by itself.
+    /// The SHA-256 of each part of the settings that affects clones, by name ([`parts`]). A template with a new version
+    /// and the same parts is unchanged: vCenter changes names, summaries and versions by itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) parts: BTreeMap<String, String>,
-    /// What clones are made from.
+    /// The source of clones.
     pub(super) snapshot: String,
-    /// Its disk's file, and those that it stands on.
+    /// The file of its disk, and the files that this disk is linked to.
     pub(super) disk: Vec<String>,
 }
 
 impl TemplateFingerprint {
-    /// The seal of a template; none of what is no whole one.
+    /// The seal of a template. `None` if it is incomplete.
     pub(super) fn of(vm: &vsphere::Vm) -> Option<Self> {
         let [disk] = vm.devices.disks.as_slice() else { return None };
         let snapshot = snapshot(vm)?;
@@ -94,10 +96,10 @@ impl TemplateFingerprint {
         })
     }
 
-    /// What of a template is not as it was sealed; none if all is. Where its settings have another version these are still to be
-    /// looked at.
+    /// The change of a template since it was sealed. `None` if it is unchanged. If its settings have a new version, the
+    /// caller must still compare them.
     pub(super) fn broken(&self, now: &vsphere::Vm) -> Option<&'static str> {
-        let Some(seen) = Self::of(now) else { return Some("it is no whole template any more") };
+        let Some(seen) = Self::of(now) else { return Some("it is no longer a whole template") };
         let rest = (&seen.reference, &seen.instance) == (&self.reference, &self.instance);
         // A renamed datastore has the same files.
         let files = |seal: &Self| -> Vec<String> { seal.disk.iter().map(|path| file(path).to_owned()).collect() };
@@ -112,7 +114,7 @@ impl TemplateFingerprint {
 }
 
 impl TemplateFingerprint {
-    /// The parts of a template's settings that are not as they were sealed.
+    /// The parts of a template's settings that have changed since it was sealed.
     pub(super) fn altered(&self, config: &Element) -> Vec<String> {
         let now = parts(config);
         if self.parts.is_empty() {
@@ -129,11 +131,11 @@ fn file(path: &str) -> &str {
     path.split_once("] ").map_or(path, |(_, file)| file)
 }
 
-/// What of a device leads into a clone. Names, summaries, networks, addresses, identifiers of contents and states are left out: vCenter and
-/// backup software change these, and a clone gets its own networks and addresses.
+/// The properties of a device that affect a clone. Names, summaries, networks, addresses, content identifiers and
+/// states are left out. They are changed by vCenter and backup software. A clone gets its own networks and addresses.
 const OF_DEVICES: &str = "device key controllerKey unitNumber busNumber sharedBus capacityInKB connectable startConnected backing \
                           parent fileName diskMode uuid serviceURI proxyURI id sharing";
-/// How entries of `extraConfig` begin that hosts write when they register or move a VM.
+/// The prefixes of entries of `extraConfig` that hosts write when they register or move a VM.
 const BY_HOSTS: [&str; 2] = ["migrate.", "sched.swap."];
 
 /// Whether a host writes this entry of `extraConfig`.
@@ -141,12 +143,12 @@ pub(super) fn is_by_host(key: &str) -> bool {
     BY_HOSTS.iter().any(|begin| key.starts_with(begin))
 }
 
-/// The SHA-256 of each part of a template's settings (`VirtualMachineConfigInfo`) that leads into clones, by name.
+/// The SHA-256 of each part of a template's settings (`VirtualMachineConfigInfo`) that affects clones, by name.
 pub(super) fn parts(config: &Element) -> BTreeMap<String, String> {
     let whole = |name: &str| config.child(name).map(text_of).unwrap_or_default();
     let is_kept = |entry: &&Element| {
         let (key, value) = (entry.text_of("key").unwrap_or_default(), entry.text_of("value").unwrap_or_default());
-        // An entry without a value is one that was taken away.
+        // An entry without a value was removed.
         !value.is_empty() && !is_by_host(key)
     };
     let mut entries: Vec<String> = config.all("extraConfig").filter(is_kept).map(text_of).collect();
@@ -162,11 +164,11 @@ pub(super) fn parts(config: &Element) -> BTreeMap<String, String> {
     ])
 }
 
-/// A device, or all of them, with no more than [`OF_DEVICES`].
+/// The text of a device, or of all devices, with the properties of [`OF_DEVICES`].
 fn device_text(element: &Element, is_top: bool) -> String {
     let mut parts: Vec<(&str, String)> = Vec::new();
     let below = element.children().iter().filter(|part| OF_DEVICES.split(' ').any(|name| name == part.name()));
-    // A controller lists the keys of its devices, which name it themselves.
+    // A controller lists the keys of its devices, which also name their controller.
     for part in below.filter(|part| part.name() != "device" || is_top) {
         parts.push((part.name(), device_text(part, false)));
     }
@@ -176,21 +178,21 @@ fn device_text(element: &Element, is_top: bool) -> String {
     serde_json::json!([element.name(), element.kind().unwrap_or_default(), value, parts]).to_string()
 }
 
-/// A template whose settings have another version than when it was sealed.
+/// The words for a template whose settings have a new version since it was sealed.
 pub(super) const CHANGED: &str = "its settings were changed";
 
-/// What of a template's settings is not its own: their version and the checksum of the file that holds it
-/// (`VirtualMachineConfigInfo.vmxConfigChecksum`), and what the host says on which it is registered just now, the memory that this
-/// needs to run it among it (`initialOverhead`).
+/// The settings that do not belong to the template itself: the version, the checksum of the settings file
+/// (`VirtualMachineConfigInfo.vmxConfigChecksum`), and values of its current host. One of these is the memory that the
+/// host needs to run it (`initialOverhead`).
 const NOT_ITS_OWN: [&str; 5] = ["changeVersion", "modified", "vmxConfigChecksum", "datastoreUrl", "initialOverhead"];
-/// What vCenter lists in any order.
+/// The lists that vCenter returns in any order.
 const UNORDERED: [&str; 2] = ["extraConfig", "device"];
 
 /// The SHA-256 of a template's settings as earlier programs sealed them.
 pub(super) fn settings(config: &Element) -> String {
     let mut texts: Vec<(&str, String)> = Vec::new();
     for part in config.children().iter().filter(|part| !NOT_ITS_OWN.contains(&part.name())) {
-        // An entry without a value is one that was taken away.
+        // An entry without a value was removed.
         let is_gone = part.name() == "extraConfig" && part.text_of("value").is_none_or(str::is_empty);
         if !is_gone {
             texts.push((part.name(), text_of(part)));
@@ -201,7 +203,7 @@ pub(super) fn settings(config: &Element) -> String {
     Sha256::of(texts.concat().as_bytes()).to_string()
 }
 
-/// An element, so that no two that differ come to the same.
+/// The text of an element. Different elements have different texts.
 fn text_of(element: &Element) -> String {
     let mut parts: Vec<(&str, String)> = element.children().iter().map(|part| (part.name(), text_of(part))).collect();
     order(&mut parts);
@@ -210,7 +212,7 @@ fn text_of(element: &Element) -> String {
     serde_json::json!([name, kind, value, parts]).to_string()
 }
 
-/// Brings those into one order that have none.
+/// Sorts the lists that have no order.
 fn order(parts: &mut [(&str, String)]) {
     for unordered in UNORDERED {
         let mut of_it: Vec<String> =
@@ -226,7 +228,7 @@ pub(super) fn snapshot(vm: &vsphere::Vm) -> Option<&MoRef> {
     vm.snapshots.iter().find(|snapshot| snapshot.name == SNAPSHOT).map(|snapshot| &snapshot.reference)
 }
 
-/// How the names of an image's templates begin.
+/// The prefix of the names of an image's templates.
 pub(super) fn prefix(digest: &str) -> String {
     format!("kaas-image-{}-", digest.get(..SHORT).unwrap_or(digest))
 }
@@ -235,13 +237,13 @@ pub(super) fn prefix(digest: &str) -> String {
 #[derive(Default)]
 struct Files<'a> {
     ends: Vec<&'a str>,
-    /// How long they are together, in bytes.
+    /// Their total size in bytes.
     size: usize,
-    /// When the last of them was changed, as XML Schema writes it.
+    /// The last change of any of them, as XML Schema writes it.
     changed: &'a str,
 }
 
-/// Of the files of notes the newest that are read, by name, and the names of the others, newest first.
+/// The notes that are read, which are the newest, and the names of the others. Both are newest first.
 fn newest<'a>(mut files: Vec<(&'a str, Files<'a>)>) -> (Vec<(&'a str, Files<'a>)>, Vec<&'a str>) {
     files.sort_by(|(_, one), (_, other)| other.changed.cmp(one.changed));
     let (mut size, mut count) = (0, 0);
@@ -266,23 +268,23 @@ impl TemplateCatalog {
         Self { directory: journal.below(DIRECTORY), deployment }
     }
 
-    /// The same of another deployment, whose notes are read and written here.
+    /// The notes of another deployment, in the same directory.
     pub(super) fn of(self, deployment: Uuid) -> Self {
         Self { deployment, ..self }
     }
 
-    /// The directory by which an operator says that a VM is gone, because nothing else can prove it.
+    /// The directory by which an operator confirms that a VM is gone, because nothing else can prove it.
     pub(super) fn word(&self, vm: Uuid) -> DatastoreDirectory {
         self.directory.below(&format!("gone-{vm}"))
     }
 
-    /// The datastore that the notes are on, which is the journal's, and its name; none where they are another deployment's than this, which
-    /// only reads them.
+    /// The datastore with the notes, which is the journal's, and its name. `None` if the notes are another
+    /// deployment's, which this one only reads.
     pub(super) fn datastore_of(&self, deployment: Uuid) -> Option<(&MoRef, &str)> {
         (self.deployment == deployment).then(|| self.directory.datastore())
     }
 
-    /// An import that nothing is done for yet.
+    /// A new import that has not begun.
     pub(super) fn new_note(&self, digest: &str, datastore: &MoRef, defaults: BTreeMap<String, String>) -> Note {
         let uuid = Uuid::new_v4();
         Note {
@@ -309,13 +311,14 @@ impl TemplateCatalog {
         Ok(self.named("").await?.0)
     }
 
-    /// The same, and how many were passed over: what is done with the templates of these they do not say.
+    /// As [`Self::all`], and how many notes were ignored: it is then unknown what is done with the templates of those.
     pub(super) async fn every(&self) -> Result<(Vec<Note>, usize)> {
         self.named("").await
     }
 
-    /// The notes of templates whose names begin so, by name, and how many were passed over. Who may write there decides neither how much
-    /// is read nor how much is kept: what is too long is no note, and of too many the oldest are passed over.
+    /// The notes of templates whose names have this prefix, and how many notes were ignored. An account that may write
+    /// there controls neither the bytes that are read nor the memory that is used. A file that is too long is no note,
+    /// and of too many notes the oldest are ignored.
     async fn named(&self, prefix: &str) -> Result<(Vec<Note>, usize)> {
         let listed = self.directory.listed().await?.unwrap_or_default();
         let mut files: BTreeMap<&str, Files<'_>> = BTreeMap::new();
@@ -344,7 +347,7 @@ impl TemplateCatalog {
         }
         let mut notes = Vec::new();
         for (name, Files { mut ends, .. }) in files {
-            // What is sealed says all that was begun.
+            // The sealed file contains all that the begun one does.
             ends.sort_by_key(|end| *end != SEALED);
             for end in ends {
                 if let Some(note) = self.read(name, end).await? {
@@ -356,7 +359,7 @@ impl TemplateCatalog {
         Ok((notes, older.len()))
     }
 
-    /// A note; none where it was cut, and so nothing followed from it, or is not this deployment's.
+    /// A note. `None` if its file was cut, and so nothing followed from it, or if it is another deployment's.
     async fn read(&self, name: &str, end: &str) -> Result<Option<Note>> {
         let file = format!("{name}{end}");
         let Some(text) = self.directory.read(&file, LONGEST).await? else { return Ok(None) };
@@ -375,7 +378,7 @@ impl TemplateCatalog {
         }
     }
 
-    /// Notes what is about to be imported: it is kept when this returns.
+    /// Notes an import that is about to begin. The note is durable when this returns.
     pub(super) async fn begin(&self, note: &Note, permit: &dyn Fence) -> Result<()> {
         let asking = Asking(permit);
         if !self.directory.exists().await? {
@@ -384,18 +387,18 @@ impl TemplateCatalog {
         Ok(self.directory.write(&format!("{}{BEGUN}", note.name), &text(note)?, &asking).await?)
     }
 
-    /// Notes that the account was not permitted to make a template of what was imported.
+    /// Notes that the account was not permitted to make a template of the import.
     pub(super) async fn deny(&self, note: &Note, permit: &dyn Fence) -> Result<()> {
         self.begin(&Note { is_denied: true, ..note.clone() }, permit).await
     }
 
-    /// Notes that a template is whole, as it is now. It says the same however often it is written.
+    /// Notes that a template is complete, in its current state. A repeated call writes the same.
     pub(super) async fn seal(&self, note: &Note, seal: TemplateFingerprint, permit: &dyn Fence) -> Result<()> {
         let text = text(&Note { seal: Some(seal), ..note.clone() })?;
         Ok(self.directory.write(&format!("{}{SEALED}", note.name), &text, &Asking(permit)).await?)
     }
 
-    /// Takes a note away of which nothing is left.
+    /// Removes the note of a template of which nothing is left.
     pub(super) async fn forget(&self, note: &Note, permit: &dyn Fence) -> Result<()> {
         let ends: &[&str] = if note.seal.is_some() { &[SEALED, BEGUN] } else { &[BEGUN] };
         for end in ends {
@@ -405,7 +408,7 @@ impl TemplateCatalog {
                     if error.kind == ErrorKind::Fenced {
                         return Err(error);
                     }
-                    // The next command forgets it.
+                    // The next command removes it.
                     log::debug!("taking the note of {} away: {error}", note.name);
                     return Ok(());
                 }
@@ -425,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_too_many_notes_the_newest_are_read_and_thousands_of_small_ones() {
+    fn newest_of_too_many_notes_are_read() {
         let of = |count: usize, size: usize| {
             let days: Vec<String> = (0..count).map(|day| format!("{day:06}")).collect();
             let file = |changed| (changed, Files { ends: vec![SEALED], size, changed });
@@ -440,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_come_to_the_same_in_whatever_order_and_version_and_to_something_else_with_any_change() {
+    fn settings_hash_ignores_order_and_version() {
         let entry = |key: &str, value: &str| {
             Element::new("extraConfig").with([Element::text("key", key), Element::text("value", value)])
         };

@@ -1,4 +1,4 @@
-//! What a failure of the API means for whoever has called, and the permit of a call as the API's guard.
+//! Converts failures of the API for the caller, and a call's permit into the API's guard.
 
 use std::pin::Pin;
 
@@ -17,15 +17,15 @@ impl vsphere::Fence for Asking<'_> {
     }
 }
 
-/// A look whose outcome says whether something may still go.
+/// A look whose result says whether an object may still be deleted.
 pub(super) type Looked<'l> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'l>>;
 
-/// A call's permit, and a last look at what goes for good: before such a request others may be waited for, for hours, and no version of
-/// settings is named in it. The permit is asked last, for what it permits is begun at once; what is to be noted before is noted before the
-/// look, so that this is no older than one answer of whoever permits.
+/// A call's permit with a last look at an object that is deleted for good. Such a request may wait for others, for
+/// hours, and it names no version of the settings. The permit is asked last, because the permitted request begins at
+/// once. Notes are written before the look, so that the look is no older than one answer of the permit.
 pub(super) struct LastLook<'a, 'l> {
     pub(super) permit: &'a dyn Fence,
-    /// Made anew before each request.
+    /// Called before each request.
     pub(super) look: &'a (dyn Fn() -> Looked<'l> + Send + Sync),
 }
 
@@ -50,7 +50,7 @@ impl From<vsphere::Error> for Error {
             Outcome::Stopped => ErrorKind::Fenced,
         };
         match error {
-            // The permit's own error, as it is.
+            // The permit's own error, unchanged.
             vsphere::Error::Stopped(reason) => match reason.downcast::<Self>() {
                 Ok(own) => *own,
                 Err(other) => Self::new(kind, anyhow::anyhow!(other)),
@@ -60,7 +60,7 @@ impl From<vsphere::Error> for Error {
     }
 }
 
-/// The same after a request of the call has made something: that it made nothing is not true any more.
+/// An error after a request of the call has created something: "nothing happened" is no longer true.
 pub(super) fn after_it_began(error: impl Into<Error>) -> Error {
     let error = error.into();
     match error.kind {
@@ -69,7 +69,7 @@ pub(super) fn after_it_began(error: impl Into<Error>) -> Error {
     }
 }
 
-/// Something could not be found on the way: nothing was changed.
+/// A lookup failed: nothing was changed.
 pub(super) fn looking(error: anyhow::Error) -> Error {
     match error.downcast::<vsphere::Error>() {
         Ok(error) => error.into(),
@@ -77,17 +77,17 @@ pub(super) fn looking(error: anyhow::Error) -> Error {
     }
 }
 
-/// A VM is not as it was seen.
+/// A VM has changed since it was read.
 pub(super) fn changed(words: String) -> Error {
     Error::new(ErrorKind::Changed, anyhow::anyhow!(words))
 }
 
-/// It cannot be now: a person or time may mend it.
+/// It is not possible now: time or the operator may change that.
 pub(super) fn not_now(words: String) -> Error {
     Error::transient(anyhow::anyhow!(words))
 }
 
-/// A wish that is not granted stops nothing; who may change nothing more is told.
+/// Logs that an optional setting was refused, and continues. [`ErrorKind::Fenced`] is returned.
 pub(super) fn granted(wish: Result<()>, what: &str) -> Result<()> {
     match wish {
         Err(Error { kind: ErrorKind::Fenced, source }) => Err(Error { kind: ErrorKind::Fenced, source }),
@@ -104,18 +104,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_permits_own_error_comes_back_as_it_is() {
+    fn error_of_the_permit_is_returned_unchanged() {
         for kind in [ErrorKind::Fenced, ErrorKind::Transient, ErrorKind::InDoubt] {
-            let own = Error::new(kind, anyhow::anyhow!("somebody else has taken over"));
+            let own = Error::new(kind, anyhow::anyhow!("another command has taken over"));
             let told = Error::from(vsphere::Error::Stopped(own.into()));
-            assert_eq!((told.kind, told.to_string().as_str()), (kind, "somebody else has taken over"));
+            assert_eq!((told.kind, told.to_string().as_str()), (kind, "another command has taken over"));
         }
         let other = vsphere::Error::Stopped("of another guard".into());
         assert_eq!(Error::from(other).kind, ErrorKind::Fenced);
     }
 
     #[test]
-    fn what_was_begun_is_in_doubt_unless_somebody_else_may_go_on() {
+    fn begun_call_is_in_doubt_unless_fenced() {
         for (kind, told) in [
             (ErrorKind::Transient, ErrorKind::InDoubt),
             (ErrorKind::NotFound, ErrorKind::InDoubt),

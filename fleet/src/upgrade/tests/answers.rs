@@ -50,7 +50,7 @@ async fn a_store_that_hangs_ends_the_question_when_its_answer_would_say_nothing_
         let still = tokio::time::timeout(REACH, call.still()).await;
         let error = still.expect("it ends long before a successor begins").unwrap_err();
         assert_eq!((error.kind, error.source.is::<Unconfirmed>()), (kind, true), "{error}");
-        assert!(format!("{:#}", error.source).ends_with("nobody can say within 10 s"), "{error}");
+        assert!(format!("{:#}", error.source).ends_with("the store did not answer within 10 s"), "{error}");
         assert!(asked.elapsed() >= crate::lease::WINDOW);
         // Who would ask again leaves the store alone for most of a minute.
         assert!(guarded.call().rest() > crate::lease::WINDOW);

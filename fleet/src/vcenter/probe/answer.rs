@@ -53,7 +53,7 @@ pub(super) fn untried(why: &'static str) -> Error {
     Error::new(ErrorKind::Refused, Untried(why))
 }
 
-/// What an earlier row has made.
+/// The result of an earlier row.
 pub(super) fn made<T>(of: &Option<T>) -> Result<&T> {
     of.as_ref().ok_or_else(|| untried("an earlier row did not make what it uses"))
 }

@@ -1,4 +1,4 @@
-//! Tries on a vCenter what this program assumes of every vCenter.
+//! Tests on a vCenter what this program assumes of every vCenter.
 //!
 //! 1. [`run`] acquires the lease of the probe's directory, and removes what an earlier probe of the folder has left.
 //! 2. It runs the rows in their order: each is an assumption and a function. Later rows use what earlier ones have made.
@@ -38,10 +38,10 @@ use crate::upgrade::may;
 /// The namespace of the deployment IDs of probes.
 const PROBES: Uuid = Uuid::from_u128(0x5b1c_0f0e_8a34_4d6f_9f21_6c3b_47d9_a052);
 
-/// The help for what cannot be removed.
+/// The help for objects that cannot be removed.
 pub const LEFT: &str = "move or remove what is named, then run the command again, which removes the rest";
 
-/// What is tried, and where.
+/// The inputs of a probe.
 pub struct Setup {
     /// The folder, resource pool, datastore and networks.
     pub site: Site,
@@ -65,7 +65,7 @@ pub struct Report {
     vcenter: String,
     api: String,
     pub(crate) rows: Vec<Answered>,
-    /// What could not be removed, with the reason. It contains names.
+    /// The objects that could not be removed, with the reason. It contains names.
     #[serde(skip)]
     pub left: Vec<String>,
     /// Whether the operator ended the run before its last row.
@@ -80,11 +80,11 @@ impl Report {
     }
 }
 
-/// Runs the rows, and removes what they made, also when the operator ends the run.
+/// Runs the rows, and removes their objects, even if the operator ends the run.
 ///
 /// # Errors
-/// The vCenter does not answer, an object of the setup is missing, or another probe uses the folder. What was made may be left: the next run
-/// removes it.
+/// The vCenter does not answer, an object of the setup is missing, or another probe uses the folder. Some objects may
+/// be left: the next run removes them.
 pub async fn run(
     client: &Client,
     setup: &Setup,
@@ -164,7 +164,7 @@ impl Fence for Ours<'_> {
     }
 }
 
-/// What the rows work with, and what earlier rows have made.
+/// The state of a run: inputs, and the results of earlier rows.
 struct Probe<'a> {
     client: &'a Client,
     hypervisor: &'a VcenterHypervisor,

@@ -1,4 +1,4 @@
-//! What a row is, and the rows about the folder, the datastore and its files.
+//! The definition of a row, and the rows about the folder, the datastore and its files.
 
 use std::pin::Pin;
 

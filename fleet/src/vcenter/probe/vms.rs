@@ -17,13 +17,13 @@ use crate::vcenter::template_catalog::{prefix, settings, snapshot};
 
 /// The size of the probe's VMs. The agent of a node of this size starts.
 const SIZE: Size = Size { processors: 2, memory: 2048, data_disk: Some(64 << 20) };
-/// Where the site says.
+/// The place of the site.
 static HERE: Placement = Placement { datastore: None, resource_pool: None, folder: None };
 /// The property that is set.
 const PROPERTY: &str = "node-name";
 /// An entry with a long value, and its length in bytes. A node's statement has 4 KiB, and a guest may set 1 MiB.
 const LONG: (&str, usize) = ("kaas.probe.long", 256 << 10);
-/// What the probe reads of a VM that is being made.
+/// The properties that the probe reads of a VM that is being made.
 const PATHS: [&str; 5] = ["name", "parent", "recentTask", SETTINGS, "layoutEx"];
 const SETTINGS: &str = "config.changeVersion";
 
@@ -174,7 +174,8 @@ rows! {
 }
 
 impl Probe<'_> {
-    /// Makes a VM whose name begins so, and looks at the folder meanwhile: what vCenter shows first of the VM.
+    /// Makes a VM whose name begins with `begin`, and watches the folder meanwhile. Returns the properties that vCenter
+    /// shows first of the VM.
     async fn watching<T>(&self, begin: &str, make: impl Future<Output = T>) -> Result<(T, Option<Vec<&'static str>>)> {
         let look = || self.client.list(&self.hypervisor.places.templates, &["VirtualMachine"], false, &PATHS);
         let before: Vec<MoRef> = look().await?.into_iter().map(|vm| vm.reference).collect();

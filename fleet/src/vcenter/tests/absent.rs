@@ -1,4 +1,4 @@
-//! What proves that a VM is gone: it is not enough that vCenter does not show it.
+//! The proof that a VM is gone: a VM that vCenter does not show may still run.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ async fn host_of(client: &vsphere::Client, vm: &Vm) -> vsphere::MoRef {
     client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap().host.unwrap()
 }
 
-/// Moves a VM that is off to a host that another VM is not on.
+/// Moves a VM that is off to another host than that of `other`.
 async fn leaves_the_host_of(bed: &Bed, vm: &Vm, other: &Vm) {
     let (client, taken) = (bed.client().await, host_of(&bed.client().await, other).await);
     let cluster = client.find("DC0/host/DC0_C0").await.unwrap();
@@ -23,7 +23,7 @@ async fn leaves_the_host_of(bed: &Bed, vm: &Vm, other: &Vm) {
     bed.govc(&["vm.migrate", "-host", &format!("/DC0/host/DC0_C0/{name}"), &format!("/DC0/vm/control/{}", vm.name)]);
 }
 
-/// The host that a VM is on is taken out of the inventory.
+/// Removes a VM's host from the inventory.
 async fn loses_its_host(bed: &Bed, vm: &Vm) {
     let client = bed.client().await;
     let host = host_of(&client, vm).await;
@@ -32,7 +32,7 @@ async fn loses_its_host(bed: &Bed, vm: &Vm) {
 }
 
 #[tokio::test]
-async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
+async fn vm_of_removed_host_exists_with_its_settings() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -58,19 +58,19 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
     let another = LastSeen::At("[LocalDS_0] elsewhere/w1.vmx", Some("datastore-none"));
     assert!(words(another).await.contains("no longer has the datastore LocalDS_0"), "another one has its name");
     assert!(words(LastSeen::At(&settings, None)).await.contains("was not noted"));
-    // Under another BIOS UUID, as the answer "I copied it" has vCenter do.
+    // Under another BIOS UUID, which vCenter sets after the answer "I copied it".
     let registered = LastSeen::At(other.settings.as_deref().unwrap(), Some(&datastore));
     let registered = hypervisor.absence(Uuid::from_u128(0xc0), &["w1"], registered).await.unwrap();
     assert!(
         matches!(&registered, Absence::Unknown(why) if why.contains("the VM w2 is registered with")),
         "{registered:?}"
     );
-    // Its host made it at power-on.
+    // Its host created it at power-on.
     let lock = bed.file(&format!("{settings}.lck"));
     std::fs::rename(bed.file(&settings), bed.file(&format!("{settings}.away"))).unwrap();
     assert!(words(seen).await.contains("w1.vmx.lck exists"));
     std::fs::remove_file(lock).unwrap();
-    // None of these says anything of the file.
+    // None of these answers says anything about the file.
     for fault in ["ManagedObjectNotFound", "NoPermission", "FileNotFound"] {
         bed.spoil("SearchDatastore_Task", "fault", json!({ "fault": fault })).await;
         let why = words(seen).await;
@@ -82,7 +82,7 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
     assert_eq!(hypervisor.absence(vm.uuid(), &["w1"], seen).await.unwrap_err().kind, ErrorKind::Transient);
     bed.spoil_nothing().await;
     assert_eq!(hypervisor.absence(vm.uuid(), &["w1"], seen).await.unwrap(), Absence::Gone);
-    // The directory of a renamed datastore is found by what is noted of the datastore.
+    // The directory of a renamed datastore is found by the noted identifier.
     std::fs::rename(bed.file(&format!("{settings}.away")), bed.file(&settings)).unwrap();
     let (name, _) = settings.trim_start_matches('[').split_once(']').unwrap();
     let to = json!({ "path": format!("DC0/datastore/{name}"), "to": "renamed" });
@@ -91,7 +91,7 @@ async fn a_vm_whose_host_was_removed_is_not_gone_until_its_settings_are() {
 }
 
 #[tokio::test]
-async fn an_operators_word_counts_for_one_vm() {
+async fn operator_confirms_the_absence_of_one_vm() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     hypervisor.lay(&ova).await;
@@ -106,7 +106,7 @@ async fn an_operators_word_counts_for_one_vm() {
 }
 
 #[tokio::test]
-async fn an_unread_vm_counts_for_its_own_node_alone() {
+async fn unread_vm_counts_only_for_its_own_node() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -130,7 +130,7 @@ async fn an_unread_vm_counts_for_its_own_node_alone() {
     assert!(unread("w1").await.contains("it may be the VM renamed"), "nothing of it is shown");
 }
 
-/// Gives a command while a VM cannot be read: the command waits, and ends once the VM can.
+/// Runs a command while a VM cannot be read: the command waits, and ends once the VM can be read.
 async fn waits_for(cluster: &Cluster, hidden: &str, verb: Request) -> RunOutcome {
     cluster.bed.switch(json!({ "inaccessible": [hidden] })).await;
     let before = cluster.bed.machine(hidden).await.unwrap();
@@ -152,7 +152,7 @@ async fn waits_for(cluster: &Cluster, hidden: &str, verb: Request) -> RunOutcome
 }
 
 #[tokio::test]
-async fn a_nodes_unread_old_vm_is_waited_for() {
+async fn swap_waits_for_an_unread_old_vm() {
     for entry in [12, 14] {
         let cluster = Cluster::of(1).await;
         let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
@@ -175,7 +175,7 @@ async fn a_nodes_unread_old_vm_is_waited_for() {
 }
 
 #[tokio::test]
-async fn abandon_names_an_unread_vm_that_may_hold_the_disk() {
+async fn abandon_names_unread_possible_holder_of_disk() {
     for (entry, is_new) in [(14, false), (18, true)] {
         let cluster = Cluster::of(1).await;
         let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
@@ -194,9 +194,9 @@ async fn abandon_names_an_unread_vm_that_may_hold_the_disk() {
     }
 }
 
-/// The new VM runs on, and the old one is given neither disk nor power.
+/// The new VM keeps running, and the old one gets neither disk nor power.
 #[tokio::test]
-async fn a_swap_goes_not_back_while_its_new_vm_may_run_on_a_removed_host() {
+async fn rollback_waits_for_new_vm_on_removed_host() {
     let cluster = Cluster::of(1).await;
     let store = CutStore::at(&cluster.store, Some((20, Cut::Before)));
     assert!(store.given(cluster.give_on(None, &store)).await.is_none());
@@ -215,7 +215,7 @@ async fn a_swap_goes_not_back_while_its_new_vm_may_run_on_a_removed_host() {
 }
 
 #[tokio::test]
-async fn a_cluster_is_not_gone_while_a_vm_of_it_may_run_on_a_removed_host() {
+async fn destroy_waits_for_vm_on_removed_host() {
     let world = super::cluster::World::of(1).await;
     let deployed = world.give(crate::control_plane::Goal::Deploy(&world.wanted)).await.unwrap();
     assert!(matches!(deployed, crate::control_plane::RunOutcome::Up(_)), "{deployed:?}");
@@ -230,7 +230,7 @@ async fn a_cluster_is_not_gone_while_a_vm_of_it_may_run_on_a_removed_host() {
     assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::control_plane::RunOutcome::Gone);
 }
 
-/// With one node, nothing else would say that the node is lost, or ask for another VM.
+/// With one node, nothing else would report that the node is lost, or request another VM.
 #[tokio::test]
 async fn an_unread_node_is_not_lost() {
     let world = super::cluster::World::of(1).await;
@@ -259,7 +259,7 @@ async fn without_places() -> super::cluster::World {
 }
 
 #[tokio::test]
-async fn a_vm_without_a_noted_place_is_gone_by_the_operators_word_alone() {
+async fn vm_without_noted_place_needs_the_operators_word() {
     let world = without_places().await;
     let vm = world.hypervisor.vms().await.unwrap().remove(0);
     loses_its_host(&world.bed, &vm).await;
@@ -272,7 +272,7 @@ async fn a_vm_without_a_noted_place_is_gone_by_the_operators_word_alone() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_noted_settings_is_not_gone_while_its_vm_is_unread() {
+async fn destroy_without_noted_settings_waits_for_unread_vm() {
     let world = without_places().await;
     world.bed.switch(json!({ "inaccessible": ["cp1"] })).await;
     let stopped = world.give(super::cluster::REMOVE).await.unwrap();

@@ -1,4 +1,4 @@
-//! A cluster whose VMs a person has imported, taken into a deployment by the engine that does so, and upgraded there then.
+//! A cluster in VMs that an operator imported by hand: adopted, and then upgraded.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::upgrade::{Adoption, Deployment, Notice, Outcome, Refusals, Request, R
 use crate::vcenter::Site;
 
 #[tokio::test]
-async fn vms_that_were_imported_by_hand_are_adopted_and_found_by_what_comes_after() {
+async fn adopted_vms_are_found_by_later_commands() {
     let cluster = Cluster::by_hand(3).await;
     let directory = tempfile::tempdir().unwrap();
     let (mirrored, snapshots) = (cluster.mirrored(), DirectoryStore::at(directory.path().to_owned()));
@@ -43,7 +43,7 @@ async fn vms_that_were_imported_by_hand_are_adopted_and_found_by_what_comes_afte
         assert_eq!(cluster.hypervisor.again(vm).await.stamp, Some(stamp(node, None)));
     }
 
-    // Who searches another folder is told where they are: they are neither gone nor a stranger's.
+    // A command that searches another folder reports their place: they are neither gone nor another deployment's.
     let site = Site { folder: "elsewhere".to_owned(), ..cluster.bed.site() };
     let other = cluster.bed.hypervisor_of(DEPLOYMENT, &site).await;
     let mirrored = Mirrored { vcenter: &other, guests: &cluster.guests };

@@ -1,4 +1,4 @@
-//! Swaps while a datastore is away, and while objects get other names.
+//! Swaps while a datastore is unreachable, and while objects are renamed.
 
 use serde_json::json;
 
@@ -11,21 +11,21 @@ async fn renames(bed: &Bed, path: &str, to: &str) {
     let _: serde_json::Value = bed.ask("POST", "rename", json!({ "path": path, "to": to })).await;
 }
 
-/// A cluster whose VMs are on another datastore than its journal is.
+/// A cluster whose VMs are on another datastore than its journal.
 async fn elsewhere() -> Cluster {
     Cluster::placed(1, "LocalDS_1").await
 }
 
-/// Its paths are down for a while when the disk is no VM's.
+/// Its paths are down for a while when no VM holds the disk.
 #[tokio::test]
-async fn a_datastore_that_is_away_is_waited_for() {
+async fn swap_waits_for_an_unreachable_datastore() {
     for fault in ["InvalidDatastore", "DatastoreNotWritableOnHost"] {
         let cluster = elsewhere().await;
         let store = CutStore::at(&cluster.store, None);
         let away = async {
             cluster.bed.switch(json!({ "datastores_away": { "LocalDS_1": fault } })).await;
             cluster.bed.count_anew().await;
-            // It was tried again and again.
+            // The request was repeated several times.
             while cluster.bed.count("QueryVirtualDiskUuid").await < 5 {
                 tokio::task::yield_now().await;
             }
@@ -40,9 +40,9 @@ async fn a_datastore_that_is_away_is_waited_for() {
     }
 }
 
-/// A disk is followed by its datastore, whichever name that has, at each entry of the journal.
+/// A disk is found by its datastore's identifier after each rename, at each entry of the journal.
 #[tokio::test]
-async fn a_renamed_datastore_is_followed_there_and_back() {
+async fn swap_and_rollback_follow_a_renamed_datastore() {
     for entry in [10, 12, 14, 16, 18, 20] {
         let cluster = elsewhere().await;
         let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
@@ -64,7 +64,7 @@ async fn a_renamed_datastore_is_followed_there_and_back() {
 }
 
 #[tokio::test]
-async fn other_names_of_network_folder_and_vm_stop_no_swap() {
+async fn renamed_network_folder_or_vm_stops_no_swap() {
     for entry in [8, 12, 16, 20] {
         let cluster = elsewhere().await;
         let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
@@ -83,9 +83,9 @@ async fn other_names_of_network_folder_and_vm_stop_no_swap() {
     }
 }
 
-/// What else a datastore's browser takes for a pattern than "*" is not documented.
+/// Other patterns of a datastore's browser than "*" are not documented.
 #[tokio::test]
-async fn a_disk_beside_anothers_is_found_whatever_patterns_are_understood() {
+async fn foreign_settings_are_found_with_any_pattern_support() {
     let bed = Bed::start(&[]);
     bed.switch(json!({ "simple_patterns": true })).await;
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
@@ -102,7 +102,7 @@ async fn a_disk_beside_anothers_is_found_whatever_patterns_are_understood() {
 }
 
 #[tokio::test]
-async fn where_drs_only_recommends_new_vms_are_spread_and_replacements_stay() {
+async fn manual_drs_spreads_new_vms_and_keeps_replacements() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let hypervisor = bed.hypervisor().await;
     bed.govc(&["cluster.change", "-drs-enabled=true", "-drs-mode=manual", "DC0_C0"]);
@@ -130,7 +130,7 @@ async fn where_drs_only_recommends_new_vms_are_spread_and_replacements_stay() {
 
 /// No host has the second network.
 #[tokio::test]
-async fn where_drs_only_recommends_a_host_has_the_networks_of_the_vm() {
+async fn manual_drs_chooses_a_host_with_the_networks() {
     const OTHER: &str = "other";
     let (bed, ova) = (Bed::start(&[]), ova());
     bed.govc(&["host.portgroup.add", "-host", "/DC0/host/DC0_C0/127.0.1.1", "-vswitch", "vSwitch0", OTHER]);

@@ -1,4 +1,4 @@
-//! The vCenter to test against, with what a deployment has on it.
+//! The vCenter to test against, with the objects of a deployment.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::vcenter::{Clones, DatastoreStore, Site, VcenterHypervisor};
 
 pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xde);
 
-/// Where a deployment has its journal.
+/// The directory of a deployment's journal.
 pub fn journal_of(deployment: Uuid) -> DatastorePath {
     let name = if deployment == DEPLOYMENT { "control".to_owned() } else { deployment.to_string() };
     DatastorePath::new("LocalDS_0", format!("kaas/{name}"))
@@ -35,17 +35,17 @@ impl Bed {
         Self(testbed::Bed::start(arguments))
     }
 
-    /// The same, with these accounts, as the bed's `User` has them.
+    /// A vCenter with these accounts, in the form of the bed's `User`.
     pub fn of_users(users: &[serde_json::Value]) -> Self {
         Self(testbed::Bed::of_users(users, &[]))
     }
 
-    /// The same, with the accounts of [`testbed::IN_ROLE`] and [`testbed::LOOKER`].
+    /// A vCenter with the accounts of [`testbed::IN_ROLE`] and [`testbed::LOOKER`].
     pub fn with_users() -> Self {
         Self(testbed::Bed::with_users(&[]))
     }
 
-    /// Clients do not wait for long, and use what they are asked for at once.
+    /// Clients do not wait long, and use a new template at once.
     pub fn settings() -> Settings {
         Settings {
             look_limit: Duration::from_secs(20),
@@ -63,19 +63,19 @@ impl Bed {
         self.0.client_of(user, password, Self::settings()).await
     }
 
-    /// The administrator's, with other limits.
+    /// The administrator's client, with other limits.
     pub async fn limited(&self, settings: Settings) -> Client {
         self.0.client_of(ADMINISTRATOR, testbed::PASSWORD, settings).await
     }
 
-    /// Waits until it is asked for this.
+    /// Waits for the first call of this method.
     pub async fn reached(&self, method: &str) {
         while self.count(method).await == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Waits until it is asked for nothing more: whoever waits for something else has come as far as he can.
+    /// Waits until no more calls come: then every other caller waits for something else.
     pub async fn quiet(&self) {
         let (mut last, mut same) = (0, 0);
         while same < 20 {
@@ -103,7 +103,7 @@ impl Bed {
         }
     }
 
-    /// The deployment's hypervisor in a folder of its own.
+    /// The deployment's hypervisor with its own folder.
     pub async fn hypervisor(&self) -> VcenterHypervisor {
         self.hypervisor_of(DEPLOYMENT, &self.site()).await
     }
@@ -112,7 +112,7 @@ impl Bed {
         self.hypervisor_by(self.client().await, deployment, site).await
     }
 
-    /// The same, by a client that others may share.
+    /// As [`Self::hypervisor_of`], with a client that others may share.
     pub async fn hypervisor_by(&self, client: Client, deployment: Uuid, site: &Site) -> VcenterHypervisor {
         self.make_folder(&client, &site.folder).await;
         let hypervisor = VcenterHypervisor::new(client, deployment, site, &journal_of(deployment)).await;
@@ -123,7 +123,7 @@ impl Bed {
         DatastoreStore::new(self.client().await, "DC0", journal_of(DEPLOYMENT)).await.unwrap()
     }
 
-    /// A guest sets a variable: it is put where vCenter shows it.
+    /// Sets a variable of a guest where vCenter shows it.
     pub async fn set_guestinfo(&self, vm: &Vm, key: &str, value: &str) {
         let client = self.client().await;
         let spec = vsphere::ConfigSpec::new().extra(key, value);

@@ -1,4 +1,4 @@
-//! Clusters made and removed by the engine that does so, with its holds and journal on a datastore.
+//! Clusters that are deployed and destroyed, with leases and journal on a datastore.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -20,7 +20,7 @@ use crate::workers::Image;
 pub const REMOVE: Goal<'static> =
     Goal::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
 
-/// Guests that have formed as soon as they run.
+/// Guests whose cluster is formed as soon as they run.
 struct Formed(BTreeSet<String>);
 
 #[async_trait]
@@ -34,7 +34,7 @@ impl Guests for Formed {
     }
 }
 
-/// Guests show these once they run.
+/// Guests show these fingerprints once they run.
 async fn guests_show_fingerprints(bed: &Bed) {
     let shown = Fingerprints { ca: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
     let key = Fingerprints::GUESTINFO.trim_start_matches("guestinfo.");
@@ -77,7 +77,7 @@ impl World {
         Self { hypervisor: bed.hypervisor().await, store: bed.store().await, bed, _ova: ova, wanted }
     }
 
-    /// All anew, in the same process.
+    /// Starts again with a new cluster, in the same process.
     pub async fn reset(&mut self) {
         self.bed.spoil_nothing().await;
         self.bed.reset().await;
@@ -89,12 +89,12 @@ impl World {
         self.give_on(wish, &self.store).await
     }
 
-    /// The same, with its holds and journal in this store.
+    /// As [`Self::give`], with leases and journal in this store.
     pub async fn give_on(&self, wish: Goal<'_>, store: &dyn Store) -> anyhow::Result<RunOutcome> {
         self.given_on(wish, store).await.map(|(arrived, _)| arrived)
     }
 
-    /// The same, with what it says of the cluster then.
+    /// As [`Self::give_on`], with the status of the cluster.
     async fn given_on(&self, wish: Goal<'_>, store: &dyn Store) -> anyhow::Result<(RunOutcome, DeployStatus)> {
         self.deploy(&self.guests(), store).go(wish, TakeOver::FromTheDead).await
     }
@@ -125,12 +125,12 @@ impl World {
         }
     }
 
-    /// Panics unless each node has one VM that runs, with its system disk and a data disk.
+    /// Panics unless each node has one running VM with its system disk and a data disk.
     pub async fn is_up(&self) {
         let vms = loop {
             match self.hypervisor.vms().await {
                 Ok(vms) => break vms,
-                // What was to go wrong on the way does so now.
+                // An injected fault occurs now.
                 Err(error) => assert_eq!(error.kind, ErrorKind::Transient, "{error}"),
             }
         };
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// Panics unless nothing is left but templates and what is nobody's concern, no disk either.
+    /// Panics unless only templates and foreign objects are left. No disk may be left either.
     pub async fn is_gone(&self) {
         let begun = std::time::Instant::now();
         let left = loop {
@@ -151,8 +151,9 @@ impl World {
                 break left;
             }
             assert!(begun.elapsed() < Duration::from_secs(120), "{left:?}");
-            // Half an upload goes with its lease. What a command has left that gave up after that, and before it was a template, goes once
-            // somebody needs it: it is made anew. A machine that is too busy may leave half of one once more.
+            // vCenter removes an interrupted upload when its lease ends. A command that gave up after that, and before
+            // the template, leaves an import that the next one removes and creates again. A machine that is too busy
+            // may leave one once more.
             if begun.elapsed() > Duration::from_secs(30) {
                 let DesiredState { ova, image, .. } = &self.wanted;
                 let staged =
@@ -165,7 +166,7 @@ impl World {
         assert_eq!(left.len(), 5);
         let top = self.bed.file("[LocalDS_0] ");
         for directory in std::fs::read_dir(top).unwrap().map(|entry| entry.unwrap()) {
-            // The directory of a VM whose data disk went after it may stay where something went wrong, empty.
+            // The directory of a VM whose data disk was removed later may stay after a fault, empty.
             if directory.file_name().to_string_lossy().starts_with("cp") {
                 let left: Vec<_> =
                     std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()).collect();
@@ -192,9 +193,9 @@ async fn three_nodes_are_deployed_and_destroyed() {
     assert_eq!(left.collect::<Vec<_>>(), [""; 0], "nor a directory");
 }
 
-/// No path that was noted before leads anywhere then, and nobody may say that the disk is gone.
+/// After that, no noted path leads to the disk, and no command may report the disk as gone.
 #[tokio::test]
-async fn a_disk_whose_datastore_is_renamed_before_its_removal_is_named_as_left() {
+async fn disk_on_renamed_datastore_is_reported_as_left() {
     let mut world = World::of(1).await;
     world.wanted.placement.datastore = Some("LocalDS_1".to_owned());
     assert!(matches!(world.give(Goal::Deploy(&world.wanted)).await.unwrap(), RunOutcome::Up(_)));
@@ -211,7 +212,8 @@ async fn a_disk_whose_datastore_is_renamed_before_its_removal_is_named_as_left()
     let (arrived, status) = gone.unwrap();
     assert_eq!((arrived, status.left.as_slice()), (RunOutcome::Gone, std::slice::from_ref(&disk)));
     assert!(world.bed.file(&disk.path).exists());
-    // Where it is now it is another path's; and where the datastore is there and says nothing, nobody says that the disk is not.
+    // The disk is now at another path. A datastore that exists and gives no answer does not prove that the disk is
+    // missing.
     let now = DiskRef { path: disk.path.replace("[LocalDS_1]", "[renamed]"), ..disk.clone() };
     assert!(world.hypervisor.has_disk(&now).await.unwrap() && !world.hypervisor.has_disk(&disk).await.unwrap());
     let named = DiskRef { path: disk.path.replace("[LocalDS_1]", "[LocalDS_0]"), ..disk };
@@ -220,7 +222,7 @@ async fn a_disk_whose_datastore_is_renamed_before_its_removal_is_named_as_left()
         let error = world.hypervisor.has_disk(&named).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Transient, "{fault}: {error}");
     }
-    // That a file is missing proves nothing while no host reaches its datastore.
+    // A missing file proves nothing while no host reaches its datastore.
     world.bed.switch(json!({ "datastores_away": { "LocalDS_0": "FileNotFound" } })).await;
     let error = world.hypervisor.has_disk(&named).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Transient, "{error}");
@@ -228,7 +230,7 @@ async fn a_disk_whose_datastore_is_renamed_before_its_removal_is_named_as_left()
 }
 
 #[tokio::test]
-async fn a_copy_in_the_folder_is_neither_powered_on_nor_removed_while_the_node_runs_in_another_one() {
+async fn copy_of_a_running_node_is_not_changed() {
     let world = World::of(1).await;
     let deploys = Goal::Deploy(&world.wanted);
     assert!(matches!(world.give(deploys).await.unwrap(), RunOutcome::Up(_)));
@@ -239,7 +241,7 @@ async fn a_copy_in_the_folder_is_neither_powered_on_nor_removed_while_the_node_r
     let elsewhere = moved(&world.hypervisor, &world.store, &[]).await.unwrap();
     assert_eq!(elsewhere, [world.hypervisor.again(&node).await]);
     assert!(matches!(world.give(deploys).await.unwrap(), RunOutcome::Up(_)), "it is found by its BIOS UUID");
-    // A copy of its files is taken into the inventory where it was.
+    // A copy of its files is registered in its former folder.
     let ova = ova();
     let made = by_hand(&client, &ova, "cp1-copy", "control").await;
     let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();

@@ -1,4 +1,4 @@
-//! New VMs of a vCenter that drops parts of what they are asked for.
+//! New VMs of a vCenter that drops parts of the request.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ const PARTS: [(&str, &str); 4] = [
 ];
 
 #[tokio::test]
-async fn a_clone_gets_what_vcenter_dropped_before_its_first_power_on() {
+async fn clone_gets_dropped_parts_before_power_on() {
     for clones in [Clones::Linked, Clones::Full] {
         let bed = Bed::start(&[]);
         let hypervisor = bed.hypervisor_of(DEPLOYMENT, &Site { clones, ..bed.site() }).await;
@@ -57,7 +57,7 @@ async fn a_clone_gets_what_vcenter_dropped_before_its_first_power_on() {
 }
 
 #[tokio::test]
-async fn a_clone_that_differs_after_its_correction_is_refused_by_name() {
+async fn clone_that_still_differs_is_refused_by_part() {
     let bed = Bed::start(&[]);
     let hypervisor = bed.hypervisor().await;
     let image = hypervisor.lay(&ova()).await;
@@ -82,7 +82,7 @@ async fn a_clone_that_differs_after_its_correction_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn an_import_gets_what_vcenter_dropped() {
+async fn import_gets_dropped_parts() {
     let bed = Bed::start(&[]);
     bed.switch(json!({ "import_drops": ["uuid", "extra"] })).await;
     let (hypervisor, ova) = (bed.hypervisor().await, ova());

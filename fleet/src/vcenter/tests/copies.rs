@@ -8,10 +8,10 @@ use super::*;
 use crate::hypervisor::DiskRef;
 
 const MARK: &str = "before-1a2b3c4d";
-/// Of whose VM the disk is.
+/// The node of the disk's VM.
 const NODES: [&str; 1] = ["cp1"];
 
-/// A VM and its data disk, which was taken from it.
+/// A VM and its detached data disk.
 async fn detached(hypervisor: &VcenterHypervisor, node: &str) -> (Vm, DiskRef) {
     let image = hypervisor.lay(&ova()).await;
     let vm = hypervisor.added(node, &image).await;
@@ -21,7 +21,7 @@ async fn detached(hypervisor: &VcenterHypervisor, node: &str) -> (Vm, DiskRef) {
 }
 
 #[tokio::test]
-async fn a_copy_lies_beside_its_disk_and_is_removed_as_a_disk_of_its_own() {
+async fn copy_is_next_to_its_disk_and_deletable() {
     let bed = Bed::start(&[]);
     let hypervisor = bed.hypervisor().await;
     let (vm, disk) = detached(&hypervisor, "cp1").await;
@@ -32,7 +32,7 @@ async fn a_copy_lies_beside_its_disk_and_is_removed_as_a_disk_of_its_own() {
     assert_eq!(copy.path, hypervisor.copy_path(&disk, MARK));
     assert!(copy.uuid != disk.uuid && hypervisor.has_disk(&copy).await.unwrap());
     assert_eq!((bed.count("CopyVirtualDisk_Task").await, bed.count("DeleteVirtualDisk_Task").await), (1, 0));
-    // The node goes on with its own.
+    // The node continues with its own disk.
     hypervisor.attach(&vm, &disk, &Free).await.unwrap();
     hypervisor.power_on(&hypervisor.again(&vm).await, &Free).await.unwrap();
     let held = hypervisor.copy_disk(&disk, "before-5e6f7a8b", &NODES, &Free).await.unwrap_err();
@@ -44,12 +44,12 @@ async fn a_copy_lies_beside_its_disk_and_is_removed_as_a_disk_of_its_own() {
 }
 
 #[tokio::test]
-async fn half_of_a_copy_is_made_anew_unless_somebody_has_it() {
+async fn incomplete_copy_is_replaced_unless_held() {
     let bed = Bed::start(&[]);
     let hypervisor = bed.hypervisor().await;
     let (vm, disk) = detached(&hypervisor, "cp1").await;
     let copies = async || bed.count("CopyVirtualDisk_Task").await;
-    // The answer is lost while it is made.
+    // The answer is lost during the copy.
     bed.spoil("CopyVirtualDisk_Task", "delay-task", json!({ "milliseconds": 500 })).await;
     bed.spoil("CopyVirtualDisk_Task", "lose-answer", json!({})).await;
     assert_eq!(hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
@@ -62,7 +62,7 @@ async fn half_of_a_copy_is_made_anew_unless_somebody_has_it() {
     let copy = successor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
     assert_eq!((copies().await, bed.count("DeleteVirtualDisk_Task").await), (asked + 1, 1));
     assert!(successor.has_disk(&copy).await.unwrap() && successor.has_disk(&disk).await.unwrap());
-    // A person has put it into a VM.
+    // An operator has attached it to a VM.
     successor.attach(&vm, &copy, &Free).await.unwrap();
     let held = successor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err();
     assert_eq!(held.kind, ErrorKind::Refused, "{held}");
@@ -70,7 +70,7 @@ async fn half_of_a_copy_is_made_anew_unless_somebody_has_it() {
 }
 
 #[tokio::test]
-async fn a_copy_that_there_is_no_room_for_may_be_tried_again() {
+async fn copy_without_room_may_be_tried_again() {
     let bed = Bed::start(&[]);
     let hypervisor = bed.hypervisor().await;
     let (_vm, disk) = detached(&hypervisor, "cp1").await;
@@ -84,7 +84,7 @@ async fn a_copy_that_there_is_no_room_for_may_be_tried_again() {
 
 /// vCenter would begin it all the same, and fill the datastore.
 #[tokio::test]
-async fn a_copy_that_would_not_fit_is_not_asked_for() {
+async fn copy_that_would_not_fit_is_not_requested() {
     let bed = Bed::start(&[]);
     let hypervisor = bed.hypervisor().await;
     let (_vm, disk) = detached(&hypervisor, "cp1").await;
@@ -99,9 +99,9 @@ async fn a_copy_that_would_not_fit_is_not_asked_for() {
     hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
 }
 
-/// Its server makes it thin, unless it was told otherwise.
+/// Its server makes it thin, unless it is configured otherwise.
 #[tokio::test]
-async fn how_much_a_copy_takes_on_nfs_is_left_to_its_server() {
+async fn size_of_copy_on_nfs_is_not_checked() {
     for kind in ["NFS", "NFS41"] {
         let bed = Bed::start(&[]);
         let hypervisor = bed.hypervisor().await;
@@ -114,7 +114,7 @@ async fn how_much_a_copy_takes_on_nfs_is_left_to_its_server() {
 
 /// Whether vCenter does that is not documented.
 #[tokio::test]
-async fn a_copy_that_has_the_uuid_of_its_disk_is_made_and_not_removed_while_a_vm_has_that() {
+async fn copy_with_its_disks_uuid_stays_while_held() {
     let bed = Bed::start(&[]);
     let hypervisor = bed.hypervisor().await;
     let (vm, disk) = detached(&hypervisor, "cp1").await;
@@ -127,14 +127,14 @@ async fn a_copy_that_has_the_uuid_of_its_disk_is_made_and_not_removed_while_a_vm
     assert!(bed.file(&copy.path).exists() && bed.file(&disk.path).exists());
 }
 
-/// One of a terabyte takes a day.
+/// A copy of a terabyte takes a day.
 #[tokio::test]
-async fn a_copy_that_goes_on_holds_up_no_other_deployment_of_its_account() {
+async fn running_copy_does_not_delay_other_deployments() {
     let bed = Bed::start(&[]);
     let (hypervisor, client) = (bed.hypervisor().await, bed.client().await);
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
     let (_vm, disk) = detached(&hypervisor, "cp1").await;
-    // It ends when it is told to.
+    // It ends when it is cancelled.
     bed.spoil("CopyVirtualDisk_Task", "delay-task", json!({ "milliseconds": 120_000 })).await;
     let meanwhile = async {
         let is_copied = |task: &vsphere::Running| task.what.ends_with("copyVirtualDisk");

@@ -1,4 +1,4 @@
-//! A store on a datastore, one of whose entries is not written as it should be, or is the last that its writer lives to write.
+//! A store on a datastore that fails at one entry, or whose writer is killed at that entry.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,24 +8,24 @@ use tokio::sync::Notify;
 use crate::lease::Store;
 use crate::vcenter::DatastoreStore;
 
-/// What happens to an entry.
+/// The fault at an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Its writer is killed before it is written, all that it is about having happened.
+    /// The writer is killed before the write. The action that the entry is about has happened.
     Before,
-    /// Its writer is killed when half of it is written.
+    /// The writer is killed when half of the entry is written.
     Half,
-    /// Its writer is killed once it is written, and nothing that follows from it has happened.
+    /// The writer is killed after the write, before any consequence.
     After,
-    /// It is not written, and its writer is told that nobody knows.
+    /// The entry is not written, and the writer gets an error of unknown effect.
     Unwritten,
-    /// It is written, and its writer is told the same.
+    /// The entry is written, and the writer gets the same error.
     Unanswered,
 }
 
 pub const CUTS: [Cut; 5] = [Cut::Before, Cut::Half, Cut::After, Cut::Unwritten, Cut::Unanswered];
 
-/// The entries of journals of deployments and of upgrades are counted from 1.
+/// The entries of the journals of deployments and upgrades are counted from 1.
 pub struct CutStore<'a> {
     store: &'a DatastoreStore,
     at: Option<(usize, Cut)>,
@@ -43,8 +43,8 @@ impl<'a> CutStore<'a> {
         self.entries.load(Ordering::SeqCst)
     }
 
-    /// What becomes of a command; none if it was killed. A person comes later, when nothing that it began can still arrive:
-    /// who comes before that waits, which is shown elsewhere, and takes its time.
+    /// The result of a command. `None` if it was killed. The operator comes later, when no request of it can still
+    /// arrive. An earlier operator waits, which other tests show and which takes time.
     pub async fn given<T>(&self, command: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;

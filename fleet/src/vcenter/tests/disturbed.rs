@@ -1,4 +1,4 @@
-//! What others do on the same vCenter meanwhile, and what vCenter does not grant.
+//! Concurrent changes by others on the same vCenter, and settings that vCenter refuses.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::vcenter::Site;
 use crate::vcenter::settle::removes;
 
 #[tokio::test]
-async fn a_successor_waits_for_a_disk_that_is_being_deleted() {
+async fn successor_waits_for_a_running_disk_deletion() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -28,7 +28,7 @@ async fn a_successor_waits_for_a_disk_that_is_being_deleted() {
     assert!(!bed.file(&disk.path).exists());
     assert!(!successor.has_pending_deletes().await.unwrap());
 
-    // One that does not end is named, with whose it is.
+    // A task that does not end is named with its owner.
     let vm = hypervisor.added("cp2", &image).await;
     let disk = vm.data_disks().next().unwrap().reference.clone();
     hypervisor.detach(&vm, &disk, &Free).await.unwrap();
@@ -44,7 +44,7 @@ async fn a_successor_waits_for_a_disk_that_is_being_deleted() {
 }
 
 #[tokio::test]
-async fn another_accounts_removal_goes_on_and_is_not_waited_for() {
+async fn settle_ignores_deletions_of_other_accounts() {
     let bed = Bed::with_users();
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -64,7 +64,7 @@ async fn another_accounts_removal_goes_on_and_is_not_waited_for() {
 }
 
 #[test]
-fn what_is_done_to_files_removes_them_where_it_says_so() {
+fn only_delete_tasks_count_as_removals() {
     let task = |what: &str| Running {
         task: MoRef::vm("task-1"),
         what: what.to_owned(),
@@ -82,7 +82,7 @@ fn what_is_done_to_files_removes_them_where_it_says_so() {
 }
 
 #[tokio::test]
-async fn who_copies_a_node_keeps_nobody_waiting() {
+async fn clone_of_a_node_delays_no_command() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let image = hypervisor.lay(&ova).await;
@@ -110,15 +110,15 @@ async fn who_copies_a_node_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn a_vm_with_somebodys_snapshot_is_not_removed_and_its_data_disk_stays() {
+async fn vm_with_a_snapshot_and_its_disk_stay() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let image = hypervisor.lay(&ova).await;
     let vm = hypervisor.added("cp1", &image).await;
     client.changes(&Unguarded).create_snapshot(&MoRef::vm(&vm.reference.id), "backup-1", "").await.unwrap();
-    // Independent disks are outside snapshots: it can be detached, and the snapshot's settings still name it.
+    // Independent disks are outside snapshots: the disk can be detached, and the snapshot's settings still refer to it.
     let seen = hypervisor.again(&vm).await;
-    // Who went back to it would have the VM as it was.
+    // A revert to the snapshot would restore the VM's former state.
     let kept = hypervisor.disown(&seen, "kept", &Free).await.unwrap_err();
     let disk = seen.data_disks().next().unwrap().reference.clone();
     hypervisor.detach(&seen, &disk, &Free).await.unwrap();
@@ -133,7 +133,7 @@ async fn a_vm_with_somebodys_snapshot_is_not_removed_and_its_data_disk_stays() {
 }
 
 #[tokio::test]
-async fn a_rule_that_is_refused_keeps_no_vm_from_running_and_none_from_going() {
+async fn refused_rule_blocks_no_power_on_or_removal() {
     let bed = Bed::start(&["-hosts", "3"]);
     let site = Site { different_hosts: true, ..bed.site() };
     let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
@@ -148,7 +148,7 @@ async fn a_rule_that_is_refused_keeps_no_vm_from_running_and_none_from_going() {
         hypervisor.cut_power(&hypervisor.again(&second).await, &Free).await.unwrap();
         bed.spoil_nothing().await;
     }
-    // Who was overtaken hears of that, and begins nothing.
+    // A command that was taken over from gets that error, and begins nothing.
     let none = hypervisor.power_on(&hypervisor.again(&second).await, &Few(AtomicUsize::new(0))).await.unwrap_err();
     assert_eq!(none.kind, ErrorKind::Fenced, "{none}");
     hypervisor.power_on(&hypervisor.again(&second).await, &Free).await.unwrap();
@@ -161,7 +161,7 @@ async fn a_rule_that_is_refused_keeps_no_vm_from_running_and_none_from_going() {
 }
 
 #[tokio::test]
-async fn a_port_group_that_is_gone_hides_no_vm() {
+async fn missing_port_group_hides_no_vm() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let image = hypervisor.lay(&ova).await;
@@ -187,7 +187,7 @@ async fn a_port_group_that_is_gone_hides_no_vm() {
     let group = client.find("DC0/network/DC0_DVPG0").await.unwrap();
     client.changes(&Unguarded).destroy(&group).await.unwrap();
     assert_eq!(named().await, ["", NETWORK]);
-    // It cannot be told for any other reason: then nothing is.
+    // For any other error the name is unknown, and the call fails.
     bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": "HostCommunication", "times": -1 })).await;
     assert!(hypervisor.vms().await.is_err());
 }

@@ -1,12 +1,12 @@
-//! Clusters made and removed while something goes wrong: with one node at each call, with three at each entry of the journal. Then
-//! all is well again, and a person gives the command again, or has what there is of the cluster removed.
+//! Clusters that are deployed and destroyed with faults: at each call with one node, at each entry of the journal with
+//! three. After the fault the operator repeats the command, or has the rest of the cluster removed.
 
 use super::cluster::{REMOVE, World};
 use super::cut::{CUTS, Cut, CutStore};
 use super::points::{Call, Told, block_on, drawn, each};
 use crate::control_plane::{Goal, RunOutcome};
 
-/// What a command does that something goes wrong with, and what a person does afterwards.
+/// The command with the fault, and the operator's command afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Made,
@@ -16,7 +16,7 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::Made, Way::MadeThenRemoved, Way::Removed];
 
-/// Calls that change something, and what is asked for holds and journal.
+/// Calls that change something, and calls for lease and journal.
 const CHANGES: [&str; 13] = [
     "CloneVM_Task",
     "CreateSnapshot_Task",
@@ -38,14 +38,14 @@ impl Way {
         if self == Self::Removed { REMOVE } else { Goal::Deploy(&world.wanted) }
     }
 
-    /// Brings an empty vCenter to where this way begins.
+    /// Brings an empty vCenter to the beginning of this way.
     async fn begin(self, world: &World) {
         if self == Self::Removed {
             insist(world, Goal::Deploy(&world.wanted)).await;
         }
     }
 
-    /// Goes on, and panics unless all is as it has to be then: there or gone.
+    /// Continues, and panics unless the cluster is complete or gone, as expected.
     async fn end(self, world: &World) {
         if self == Self::Made {
             insist(world, Goal::Deploy(&world.wanted)).await;
@@ -56,14 +56,14 @@ impl Way {
     }
 }
 
-/// Gives a command, now that all is well again, until it has come to its end.
+/// Repeats a command after the fault until it ends.
 async fn insist(world: &World, wish: Goal<'_>) {
     let (mut said, removes) = (Vec::new(), matches!(wish, Goal::Destroy { .. }));
     while said.len() < 4 {
         match world.give(wish).await {
             Ok(RunOutcome::Up(_)) if !removes => return,
             Ok(RunOutcome::Gone) if removes => return,
-            // Where nothing was noted nothing is removed, and that nothing is there is looked at afterwards.
+            // Without a note nothing is removed. The caller checks that nothing exists.
             Err(error) if removes && error.to_string().contains("there is nothing of the cluster") => return,
             given => said.push(format!("{given:?}")),
         }
@@ -72,7 +72,7 @@ async fn insist(world: &World, wish: Goal<'_>) {
 }
 
 #[test]
-fn whatever_goes_wrong_at_a_call_the_cluster_is_there_or_gone_at_last() {
+fn fault_at_any_call_leaves_no_partial_cluster() {
     let counts = WAYS.map(|way| {
         block_on(async {
             let world = World::of(1).await;
@@ -97,7 +97,7 @@ fn whatever_goes_wrong_at_a_call_the_cluster_is_there_or_gone_at_last() {
             let given = world.give(way.wish(&world)).await;
             queue.count(world.bed.has_spoilt().await);
             world.bed.spoil_nothing().await;
-            // A removal follows by the other way, too.
+            // Removal is also covered by the other way.
             if call.is_any() && *way == Way::MadeThenRemoved && matches!(given, Ok(RunOutcome::Up(_))) {
                 world.is_up().await;
                 continue;
@@ -108,13 +108,13 @@ fn whatever_goes_wrong_at_a_call_the_cluster_is_there_or_gone_at_last() {
 }
 
 #[test]
-fn cut_off_at_any_entry_of_its_journal_a_cluster_of_three_nodes_is_there_or_gone_at_last() {
+fn cut_at_any_entry_leaves_no_partial_cluster() {
     let entries = WAYS.map(|way| {
         block_on(async {
             let world = World::of(3).await;
             way.begin(&world).await;
             let store = CutStore::at(&world.store, None);
-            // A machine that is too busy to answer in time makes for fewer entries here.
+            // A machine that is too busy to answer in time writes fewer entries.
             let _ = world.give_on(way.wish(&world), &store).await;
             insist(&world, way.wish(&world)).await;
             store.entries()

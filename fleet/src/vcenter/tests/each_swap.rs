@@ -1,12 +1,12 @@
-//! Images swapped while something goes wrong: with one node at each call of each command, with three at each entry of the journal.
-//! Then all is well again, and a person goes on or goes back: it ends where that may end, and nowhere between.
+//! Images that are swapped with faults: at each call of each command with one node, at each entry of the journal with
+//! three. After the fault the operator continues or rolls back: the swap ends in one of the allowed states.
 
 use super::cut::{CUTS, Cut, CutStore};
 use super::points::{Call, Told, block_on, drawn, each};
 use super::upgrade::Cluster;
 use crate::upgrade::{Outcome, Request, RunOutcome};
 
-/// What a command does that something goes wrong with.
+/// The command with the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Forward,
@@ -16,7 +16,7 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::Forward, Way::Back, Way::Commit];
 
-/// Calls that change something during a swap, and what is asked for holds and journal.
+/// Calls that change something during a swap, and calls for lease and journal.
 const CHANGES: [&str; 9] = [
     "CloneVM_Task",
     "CopyVirtualDisk_Task",
@@ -30,7 +30,7 @@ const CHANGES: [&str; 9] = [
 ];
 
 impl Way {
-    /// The command; without a verb, the one that begins.
+    /// The command. `None` for the one that begins the upgrade.
     fn verb(self) -> Option<Request> {
         match self {
             Self::Forward => None,
@@ -39,7 +39,7 @@ impl Way {
         }
     }
 
-    /// What a person may do afterwards: going on, and going back where there is a way back.
+    /// The operator's possible next commands: continue, and roll back if that is possible.
     fn then(self) -> [Request; 2] {
         match self {
             Self::Forward | Self::Back => [Request::Resume, Request::Rollback],
@@ -47,27 +47,27 @@ impl Way {
         }
     }
 
-    /// Brings a cluster that has just been founded to where this way begins.
+    /// Brings a new cluster to the beginning of this way.
     async fn begin(self, cluster: &Cluster) {
         if self != Self::Forward {
             assert_eq!(insist(cluster, Request::Resume).await, Some(Outcome::Upgraded));
         }
     }
 
-    /// Where it ends at last, once a person has gone on like this. None: there was nothing that could have been gone back from.
+    /// The allowed outcomes after the operator's command. `None`: no upgrade had begun that could be rolled back.
     fn ends(self, then: Request) -> &'static [Option<Outcome>] {
         match (self, then) {
             (Self::Forward, Request::Rollback) => &[Some(Outcome::RolledBack), None],
             (Self::Forward, _) => &[Some(Outcome::Upgraded)],
             (Self::Back, Request::Rollback) => &[Some(Outcome::RolledBack)],
-            // Where its first entry was not written, it is where it was.
+            // If the first entry was not written, the state is the former one.
             (Self::Back, _) => &[Some(Outcome::RolledBack), Some(Outcome::Upgraded)],
             (Self::Commit, Request::Commit) => &[Some(Outcome::Committed)],
             (Self::Commit, _) => &[Some(Outcome::Committed), Some(Outcome::Upgraded)],
         }
     }
 
-    /// How it ends where nothing goes wrong.
+    /// The outcome without a fault.
     fn arrives(self) -> Outcome {
         match self {
             Self::Forward => Outcome::Upgraded,
@@ -76,7 +76,7 @@ impl Way {
         }
     }
 
-    /// Goes on, and panics unless all is as it has to be then.
+    /// Continues, and panics unless the state is as expected.
     async fn end(self, cluster: &Cluster, then: Request) {
         let outcome = insist(cluster, then).await;
         assert!(self.ends(then).contains(&outcome), "{outcome:?}");
@@ -84,7 +84,7 @@ impl Way {
     }
 }
 
-/// Panics unless all is as it has to be after an upgrade that has ended so, or of which there was nothing.
+/// Panics unless the state is that after an upgrade with this outcome. `None` means that no upgrade had begun.
 async fn is_as_after(cluster: &Cluster, outcome: Option<Outcome>) {
     match outcome {
         Some(Outcome::Upgraded) => cluster.runs(true, 2).await,
@@ -96,7 +96,7 @@ async fn is_as_after(cluster: &Cluster, outcome: Option<Outcome>) {
     }
 }
 
-/// Gives a command, now that all is well again, until it has come to its end.
+/// Repeats a command after the fault until it ends.
 async fn insist(cluster: &Cluster, verb: Request) -> Option<Outcome> {
     let mut said = Vec::new();
     while said.len() < 4 {
@@ -115,7 +115,7 @@ async fn insist(cluster: &Cluster, verb: Request) -> Option<Outcome> {
     panic!("{said:#?}");
 }
 
-/// All ways, with what a person may do afterwards, crossed with what each has of something.
+/// All ways with each next command, combined with the items of `of`.
 fn crossed<P: Clone>(of: impl Fn(Way) -> Vec<P>) -> Vec<(Way, P, Request)> {
     let of_way = |way: Way| {
         let points = of(way);
@@ -125,14 +125,14 @@ fn crossed<P: Clone>(of: impl Fn(Way) -> Vec<P>) -> Vec<(Way, P, Request)> {
 }
 
 #[test]
-fn whatever_goes_wrong_at_a_call_of_a_swap_it_ends_there_or_back() {
+fn fault_at_any_call_leaves_no_partial_swap() {
     let counts = WAYS.map(|way| {
         block_on(async {
             let cluster = Cluster::of(1).await.copying();
             way.begin(&cluster).await;
             cluster.bed.count_anew().await;
             let ended = matches!(cluster.give(way.verb()).await, Ok(RunOutcome::Ended(_)));
-            // A machine that is too busy to answer in time makes for a few calls more.
+            // A machine that is too busy to answer in time makes a few more calls.
             assert!(ended || insist(&cluster, way.then()[0]).await.is_some());
             cluster.bed.counts().await
         })
@@ -166,7 +166,7 @@ fn whatever_goes_wrong_at_a_call_of_a_swap_it_ends_there_or_back() {
 }
 
 #[test]
-fn cut_off_at_any_entry_of_its_journal_a_swap_of_three_nodes_ends_there_or_back() {
+fn cut_at_any_entry_leaves_no_partial_swap() {
     let entries = WAYS.map(|way| {
         block_on(async {
             let cluster = Cluster::of(3).await;

@@ -1,4 +1,4 @@
-//! What goes wrong on the way: each failure is of the kind that says what it leaves behind.
+//! Faults during a call: the error kind says what each leaves behind.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::hypervisor::PowerState;
 
 #[tokio::test]
-async fn a_lost_answer_is_in_doubt_and_a_fault_says_whether_anything_happened() {
+async fn lost_answer_is_in_doubt_unlike_a_fault() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -28,14 +28,14 @@ async fn a_lost_answer_is_in_doubt_and_a_fault_says_whether_anything_happened() 
         let made = hypervisor.try_add(&node, &image).await;
         bed.spoil_nothing().await;
         match &made {
-            // The session was opened anew, and the call made again.
+            // A new session was opened, and the call repeated.
             Ok(_) => assert_eq!(what, "end-session"),
             Err(error) => assert_eq!(error.kind, kind, "{what}: {error}"),
         }
         hypervisor.settle(&Free).await.unwrap();
         let there = hypervisor.vms().await.unwrap().into_iter().any(|vm| vm.name == node);
         assert_eq!(there, happened, "{what}");
-        // Made again, it is there once.
+        // A repeated call creates it once.
         match hypervisor.try_add(&node, &image).await {
             Ok(_) => assert!(!happened, "{what}"),
             Err(error) => assert_eq!((error.kind, happened), (ErrorKind::Refused, true), "{what}: {error}"),
@@ -45,7 +45,7 @@ async fn a_lost_answer_is_in_doubt_and_a_fault_says_whether_anything_happened() 
 }
 
 #[tokio::test]
-async fn a_change_that_is_in_doubt_is_seen_by_whoever_settles_and_looks() {
+async fn change_in_doubt_is_visible_after_settling() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -57,7 +57,7 @@ async fn a_change_that_is_in_doubt_is_seen_by_whoever_settles_and_looks() {
     hypervisor.settle(&Free).await.unwrap();
     assert_eq!(hypervisor.again(&vm).await.power, PowerState::On);
 
-    // The guest was asked, and nobody knows.
+    // The guest got the request, and the answer is unknown.
     bed.spoil("ShutdownGuest", "lose-answer", json!({})).await;
     let limit = std::time::Duration::from_secs(20);
     let asked = hypervisor.shut_down(&hypervisor.again(&vm).await, limit, &Free).await;
@@ -73,7 +73,7 @@ async fn a_change_that_is_in_doubt_is_seen_by_whoever_settles_and_looks() {
     hypervisor.settle(&Free).await.unwrap();
     let bare = hypervisor.again(&vm).await;
     assert_eq!(bare.data_disks().count(), 0);
-    // What was seen before is not what is there: nothing is done by it.
+    // The VM has changed since it was read: nothing is done.
     assert_eq!(hypervisor.attach(&off, &disk, &Free).await.unwrap_err().kind, ErrorKind::Changed);
     bed.spoil("ReconfigVM_Task", "fail-task", json!({ "fault": "ConcurrentAccess" })).await;
     assert_eq!(hypervisor.attach(&bare, &disk, &Free).await.unwrap_err().kind, ErrorKind::Changed);
@@ -82,7 +82,7 @@ async fn a_change_that_is_in_doubt_is_seen_by_whoever_settles_and_looks() {
     assert_eq!(hypervisor.again(&vm).await.data_disks().count(), 0);
     hypervisor.attach(&bare, &disk, &Free).await.unwrap();
 
-    // Half of its end: it is still there, and its end is gone on with.
+    // After an interrupted removal the VM still exists, and the removal is repeated.
     let off = hypervisor.again(&vm).await;
     hypervisor.detach(&off, &disk, &Free).await.unwrap();
     bed.spoil("Destroy_Task", "fail-task", json!({ "fault": "HostCommunication" })).await;
@@ -98,7 +98,7 @@ async fn a_change_that_is_in_doubt_is_seen_by_whoever_settles_and_looks() {
 }
 
 #[tokio::test]
-async fn a_successor_waits_for_a_clone_that_goes_on() {
+async fn successor_waits_for_a_running_clone() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -124,7 +124,7 @@ async fn a_successor_waits_for_a_clone_that_goes_on() {
 }
 
 #[tokio::test]
-async fn who_was_overtaken_begins_nothing_more() {
+async fn former_holder_begins_no_request() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -150,7 +150,7 @@ async fn who_was_overtaken_begins_nothing_more() {
         hypervisor.detach(&vm, &disk, &none).await,
     ];
     for error in stopped.map(Result::unwrap_err) {
-        assert_eq!((error.kind, error.to_string().as_str()), (ErrorKind::Fenced, "somebody else has taken over"));
+        assert_eq!((error.kind, error.to_string().as_str()), (ErrorKind::Fenced, "another command has taken over"));
     }
     hypervisor.detach(&vm, &disk, &Free).await.unwrap();
     let bare = hypervisor.again(&vm).await;
@@ -173,10 +173,10 @@ async fn who_was_overtaken_begins_nothing_more() {
 }
 
 #[tokio::test]
-async fn ended_sessions_and_a_restart_disturb_nobody_for_long() {
+async fn client_recovers_from_ended_sessions_and_restart() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    // The upload goes with the session.
+    // The upload ends with the session.
     bed.spoil("HttpNfcLeaseComplete", "end-session", json!({})).await;
     let mut tries = 0;
     let image = loop {
@@ -205,7 +205,7 @@ async fn ended_sessions_and_a_restart_disturb_nobody_for_long() {
 }
 
 #[tokio::test]
-async fn missing_privileges_are_named_all_together() {
+async fn missing_privileges_are_reported_together() {
     let directory = tempfile::tempdir().unwrap();
     let users = directory.path().join("users.json");
     let of = |without: &[&str]| -> Vec<&str> {
@@ -223,11 +223,11 @@ async fn missing_privileges_are_named_all_together() {
     let all = bed.client_of("all@vsphere.local", "a").await;
     let all = VcenterHypervisor::new(all, DEPLOYMENT, &bed.site(), &journal_of(DEPLOYMENT)).await.unwrap();
     all.preflight(&Placement::default()).await.unwrap();
-    // With the role's privileges alone all is done.
+    // The role's privileges are sufficient.
     let ova = ova();
     let image = all.lay(&ova).await;
     let vm = all.added("cp1", &image).await;
-    // But a VM that is given up is renamed, which the role has beside those.
+    // A VM that is given up is renamed. The role has that privilege in addition.
     all.connect(&vm, &vm.adapters[0].key, false, &Free).await.unwrap();
     let vm = all.again(&vm).await;
     assert_eq!(all.disown(&vm, "cp1-kept", &Free).await.unwrap_err().kind, ErrorKind::Denied);

@@ -1,5 +1,5 @@
-//! VMs on the test bed whose guests are those of the fakes in memory: each call is vCenter's, and what it means for the guests
-//! follows from what vCenter then shows.
+//! VMs on the test bed with guests of the fakes in memory. Each call goes to vCenter, and the guests follow what
+//! vCenter then shows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,13 +16,13 @@ pub struct Mirrored<'a> {
 }
 
 impl Mirrored<'_> {
-    /// The guests of a cluster that runs on the bed; their data disks are those of its VMs.
+    /// The guests of a cluster that runs on the bed. Their data disks are those of its VMs.
     pub async fn adopt(&self) {
         let vms = self.vcenter.vms().await.unwrap();
         self.runs(vms);
     }
 
-    /// The guests of these VMs; their data disks are theirs. A guest knows its node by the stamp that is given here, whatever vCenter has.
+    /// The guests of these VMs, with their data disks. A guest knows its node by the given stamp, whatever vCenter has.
     pub fn runs(&self, vms: Vec<Vm>) {
         {
             let mut state = self.guests.lock();
@@ -40,7 +40,7 @@ impl Mirrored<'_> {
         self.shows(vms);
     }
 
-    /// What vCenter shows now, the guests follow.
+    /// The guests follow the current state of vCenter.
     async fn follow(&self) {
         let vms = loop {
             match self.vcenter.vms().await {
@@ -51,7 +51,7 @@ impl Mirrored<'_> {
         self.shows(vms);
     }
 
-    /// The guests follow what is shown of their VMs, and there are no others.
+    /// The guests follow these VMs, and there are no others.
     fn shows(&self, vms: Vec<Vm>) {
         let mut state = self.guests.lock();
         state.machines.retain(|machine| vms.iter().any(|vm| vm.reference == machine.vm.reference));
@@ -73,7 +73,7 @@ impl Mirrored<'_> {
                 assert!(state.shut_down(&id), "it hangs");
             }
             match state.machine_mut(&id) {
-                // Until it has booted it is off to its guest.
+                // Until it has booted, its guest counts as off.
                 Some(machine) => machine.vm = Vm { power: machine.vm.power, ..vm.clone() },
                 None => state.machines.push(Machine {
                     ours: true,
@@ -93,7 +93,7 @@ impl Mirrored<'_> {
         }
     }
 
-    /// Hands on what vCenter has said, once the guests have followed.
+    /// Returns vCenter's answer after the guests have followed.
     async fn after<T>(&self, said: Result<T>) -> Result<T> {
         self.follow().await;
         said

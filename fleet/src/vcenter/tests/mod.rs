@@ -1,4 +1,4 @@
-//! The hypervisor against a vCenter that refuses what a real one refuses.
+//! The hypervisor against a test vCenter with the refusals of a real one.
 
 mod absent;
 mod adopt;
@@ -57,18 +57,18 @@ impl Fence for Free {
     }
 }
 
-/// Permits so many requests; then somebody else has taken over.
+/// Permits this many requests. After that, another command has taken over.
 struct Few(AtomicUsize);
 
 #[async_trait]
 impl Fence for Few {
     async fn still(&self) -> Result<()> {
         let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        left.map(drop).map_err(|_| Error::new(ErrorKind::Fenced, anyhow::anyhow!("somebody else has taken over")))
+        left.map(drop).map_err(|_| Error::new(ErrorKind::Fenced, anyhow::anyhow!("another command has taken over")))
     }
 }
 
-/// An OVA and its digest; it goes with the directory.
+/// An OVA and its digest. The file is deleted with the value.
 struct Ova {
     _directory: TempDir,
     path: PathBuf,
@@ -79,7 +79,7 @@ fn ova() -> Ova {
     ova_with(Vec::new())
 }
 
-/// The same, with variables that its VMs have from their first moment.
+/// An OVA whose VMs have these variables from their creation.
 fn ova_with(extra: Vec<(String, String)>) -> Ova {
     let directory = tempfile::tempdir().unwrap();
     let version = "0.2.0+bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb (etcd 3.6)";
@@ -127,7 +127,7 @@ impl VcenterHypervisor {
         self.of_uuid(uuid).await
     }
 
-    /// A VM that takes another one's place.
+    /// A VM that replaces another one.
     async fn replaced(&self, like: &Vm, name: &str, image: &ImageTemplate) -> Result<Uuid> {
         let node = like.stamp.clone().unwrap().node;
         let (uuid, placement) = (Uuid::new_v4(), &Placement::default());
@@ -144,7 +144,7 @@ impl VcenterHypervisor {
         vm
     }
 
-    /// The same VM as it is now.
+    /// The current state of a VM.
     async fn again(&self, vm: &Vm) -> Vm {
         self.vm(&vm.reference).await.unwrap()
     }

@@ -1,4 +1,4 @@
-//! Notes of what was laid ready that somebody has made long, or many of.
+//! Notes of imports that others have made too long or too many.
 
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use crate::vcenter::template_catalog::{LONGEST, MOST_BYTES};
 const NOTES: &str = "[LocalDS_0] kaas/control/images";
 
 #[tokio::test]
-async fn notes_that_are_too_long_or_too_many_are_passed_over() {
+async fn notes_beyond_the_limits_are_ignored() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -25,7 +25,7 @@ async fn notes_that_are_too_long_or_too_many_are_passed_over() {
     fs::write(&note, &text).unwrap();
     assert_eq!(staged().await, Some(image.clone()));
 
-    // By their names they all come before it, and they are newer.
+    // Their names come first, and they are newer.
     let write = |name: &str, days: u64, count: usize, text: &str| {
         let changed = SystemTime::now() + Duration::from_secs(days * 24 * 60 * 60);
         for number in 0..count {
@@ -44,7 +44,7 @@ async fn notes_that_are_too_long_or_too_many_are_passed_over() {
     assert_eq!(hypervisor.laid.all().await.unwrap(), []);
     let read = usize::try_from(bed.count("Datastore").await).unwrap();
     assert!(read <= most, "{read} files were read");
-    // A node is made from its image all the same, and nobody waits for more than the account's own clones.
+    // A node is still created from its image, and commands wait only for the account's own clones.
     hypervisor.try_add("cp1", &image).await.unwrap();
     hypervisor.settle(&Free).await.unwrap();
     bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;

@@ -1,4 +1,4 @@
-//! One VM after the other, as an upgrade handles them.
+//! One VM after the other, as in an upgrade.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::hypervisor::{DiskKind, DiskRef, PowerState, ShutDown, VmRef};
 use crate::vcenter::Clones;
 
 #[tokio::test]
-async fn a_vm_is_made_runs_gives_its_disk_to_its_replacement_and_goes() {
+async fn vm_hands_its_disk_to_its_replacement() {
     let bed = Bed::start(&[]);
     for clones in [Clones::Linked, Clones::Full] {
         let hypervisor = bed.hypervisor_of(DEPLOYMENT, &crate::vcenter::Site { clones, ..bed.site() }).await;
@@ -71,7 +71,7 @@ async fn a_vm_is_made_runs_gives_its_disk_to_its_replacement_and_goes() {
         let held = hypervisor.destroy(&new, &Free).await.unwrap_err();
         assert_eq!(held.kind, ErrorKind::Changed, "{held}");
         hypervisor.power_on(&new, &Free).await.unwrap();
-        // Passwords cannot be read back: the node has what it needs of them on its data disk.
+        // Passwords cannot be read back: the node has the values on its data disk.
         let form = bed.machine("cp1-new").await.unwrap().guestinfo["ovfEnv"].clone();
         assert!(form.contains("\"cp1\"") && !form.contains("secret&gt;"), "{form}");
 
@@ -98,11 +98,11 @@ async fn a_vm_is_made_runs_gives_its_disk_to_its_replacement_and_goes() {
     }
 }
 
-/// So many requests come before a template is sealed.
+/// The number of requests before a template is sealed.
 const SEALING: usize = 9;
 
 #[tokio::test]
-async fn a_template_is_laid_once_and_what_is_half_of_one_is_made_anew() {
+async fn template_is_imported_once_and_incomplete_one_replaced() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let nowhere = Placement::default();
@@ -110,8 +110,8 @@ async fn a_template_is_laid_once_and_what_is_half_of_one_is_made_anew() {
     assert_eq!(other.kind, ErrorKind::Refused, "{other}");
     assert_eq!(bed.count("ImportVApp").await, 0);
 
-    // A command is overtaken after each request: whatever it leaves, the next one ends with one template. One that was whole and
-    // not sealed yet somebody else may have cloned meanwhile: it stays, and is not used.
+    // A command is taken over from after each request: the next one always ends with one template. A template that was
+    // complete and not yet sealed may have been cloned by others: it stays and is not used.
     let mut permitted = 0;
     let (hypervisor, image) = loop {
         let few = Few(AtomicUsize::new(permitted));
@@ -145,7 +145,7 @@ async fn a_template_is_laid_once_and_what_is_half_of_one_is_made_anew() {
     assert_eq!(templates.len(), 1, "{machines:?}");
     assert_eq!(templates[0].disks.len(), 1, "the blank disk of the OVA is not in it");
 
-    // On another datastore is another one.
+    // Each datastore has its own template.
     let elsewhere = Placement { datastore: Some("LocalDS_1".to_owned()), ..nowhere.clone() };
     assert_eq!(hypervisor.find_template(&ova.digest, None, &elsewhere).await.unwrap(), None);
     let there = hypervisor.import_template(&ova.path, &ova.digest, None, &elsewhere, &Free).await.unwrap();
@@ -157,7 +157,7 @@ async fn a_template_is_laid_once_and_what_is_half_of_one_is_made_anew() {
 }
 
 #[tokio::test]
-async fn what_a_vm_is_asked_for_and_cannot_have_is_refused() {
+async fn impossible_settings_of_a_vm_are_refused() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -214,7 +214,7 @@ async fn what_a_vm_is_asked_for_and_cannot_have_is_refused() {
 
 /// Guestinfo may outlive a power cycle.
 #[tokio::test]
-async fn what_a_guest_said_before_its_power_on_is_not_shown_after_it() {
+async fn statement_from_before_power_on_is_not_shown() {
     let bed = Bed::start(&[]);
     bed.switch(json!({ "keeps_guestinfo": true })).await;
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
@@ -232,7 +232,7 @@ async fn what_a_guest_said_before_its_power_on_is_not_shown_after_it() {
 }
 
 #[tokio::test]
-async fn what_a_guest_says_is_shown_while_it_runs() {
+async fn statement_of_a_running_guest_is_shown() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -250,7 +250,7 @@ async fn what_a_guest_says_is_shown_while_it_runs() {
 }
 
 #[tokio::test]
-async fn vms_are_kept_on_different_hosts_until_one_is_left() {
+async fn rule_separates_vms_until_one_is_left() {
     let bed = Bed::start(&["-hosts", "3"]);
     let site = crate::vcenter::Site { different_hosts: true, managed_by: Some("org.example".to_owned()), ..bed.site() };
     let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
@@ -279,7 +279,7 @@ async fn vms_are_kept_on_different_hosts_until_one_is_left() {
 }
 
 #[tokio::test]
-async fn a_vm_that_is_given_up_keeps_its_disks_and_is_nobodys() {
+async fn disowned_vm_keeps_disks_and_loses_owner() {
     let bed = Bed::start(&["-hosts", "3"]);
     let site = crate::vcenter::Site { different_hosts: true, managed_by: Some("org.example".to_owned()), ..bed.site() };
     let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
@@ -305,7 +305,7 @@ async fn a_vm_that_is_given_up_keeps_its_disks_and_is_nobodys() {
     let stale = hypervisor.disown(&off, name, &Free).await.unwrap_err();
     assert_eq!(stale.kind, ErrorKind::Changed, "{stale}");
     assert_eq!((hypervisor.again(&vm).await.name.as_str(), apart().await), ("w1", 3), "nothing was begun");
-    // What a storage driver has attached is detached from it first.
+    // Volumes of a storage driver are detached first.
     std::fs::create_dir(bed.file("[LocalDS_0] kubevols")).unwrap();
     let datacenter = client.find("DC0").await.unwrap();
     let file = |path| vsphere::DiskFile { path, datacenter: &datacenter };
@@ -334,7 +334,7 @@ async fn a_vm_that_is_given_up_keeps_its_disks_and_is_nobodys() {
     assert!(seen.managed_by.is_none());
     assert_eq!((hypervisor.vms().await.unwrap().len(), apart().await), (2, 2));
     assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap(), std::slice::from_ref(&kept));
-    // Nobody changes it any more, nor stamps it anew.
+    // After that, no deployment changes or stamps it.
     let connected = hypervisor.connect(&kept, &kept.adapters[0].key, true, &Free).await;
     let stamped = hypervisor.stamp(&kept, &stamp("w1", None), &Free).await;
     let released = hypervisor.disown(&kept, name, &Free).await;
@@ -342,15 +342,15 @@ async fn a_vm_that_is_given_up_keeps_its_disks_and_is_nobodys() {
         assert_eq!(refused.unwrap_err().kind, ErrorKind::Refused);
     }
     assert_eq!(hypervisor.destroy(&kept, &Free).await.unwrap_err().kind, ErrorKind::Refused);
-    // Its name is free, and who takes that is kept apart from the others alone.
+    // Its name is free. The rule separates a VM with that name from the others only.
     let other = hypervisor.added("w1", &image).await;
     hypervisor.power_on(&other, &Free).await.unwrap();
     assert_eq!((hypervisor.vms().await.unwrap().len(), apart().await), (3, 3));
 }
 
-/// The request has taken effect: whoever looks again sees that it is nobody's.
+/// The request has taken effect: a later look shows that the VM was given up.
 #[tokio::test]
-async fn that_a_vm_was_given_up_shows_where_the_answer_is_lost() {
+async fn disowned_vm_is_recognized_after_lost_answer() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -367,7 +367,7 @@ async fn that_a_vm_was_given_up_shows_where_the_answer_is_lost() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_chooses_no_host_is_refused_before_anything_is_made() {
+async fn cluster_without_drs_is_refused_before_any_change() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let hypervisor = bed.hypervisor().await;
     hypervisor.preflight(&Placement::default()).await.unwrap();
@@ -384,9 +384,9 @@ async fn a_cluster_that_chooses_no_host_is_refused_before_anything_is_made() {
     hypervisor.preflight(&Placement::default()).await.unwrap();
 }
 
-/// How a cluster is set may be seen by few who import.
+/// Few accounts that import may see the cluster's setting.
 #[tokio::test]
-async fn who_does_not_see_whether_a_host_is_chosen_has_vcenter_say_so() {
+async fn hidden_drs_setting_leaves_the_answer_to_vcenter() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let hypervisor = bed.hypervisor().await;
     bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
@@ -394,7 +394,7 @@ async fn who_does_not_see_whether_a_host_is_chosen_has_vcenter_say_so() {
     stage().await.unwrap_err();
     bed.count_anew().await;
     stage().await.unwrap_err();
-    // The last look is that at the cluster.
+    // The last look reads the cluster.
     let looks = bed.count("RetrievePropertiesEx").await;
     bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": "NoPermission", "skip": looks - 1 })).await;
     let error = stage().await.unwrap_err();
@@ -403,7 +403,7 @@ async fn who_does_not_see_whether_a_host_is_chosen_has_vcenter_say_so() {
 }
 
 #[tokio::test]
-async fn from_9_on_a_cluster_without_drs_takes_clones_and_no_import() {
+async fn vcenter_9_without_drs_clones_but_cannot_import() {
     let (bed, ova) = (Bed::start(&["-api", "9.0.0.0"]), ova());
     let hypervisor = bed.hypervisor().await;
     let image = hypervisor.lay(&ova).await;

@@ -1,4 +1,4 @@
-//! An inventory full of VMs that are nobody's concern: none is touched, and nothing costs more because of them.
+//! An inventory full of foreign VMs: none is changed, and nothing costs more because of them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::hypervisor::{DiskRef, VmSize};
 use crate::vcenter::Site;
 
-/// What a VM's way from its image to its end costs.
+/// The cost of a VM's whole life, from image to removal.
 async fn costs(others: &str, site: impl FnOnce(&Bed) -> Site) -> (BTreeMap<String, Count>, BTreeMap<String, Count>) {
     let bed = Bed::start(&["-others", others]);
     let site = site(&bed);
@@ -47,7 +47,7 @@ fn total(counts: &BTreeMap<String, Count>) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn calls_and_bytes_do_not_grow_with_the_inventory() {
+async fn calls_and_bytes_are_independent_of_inventory_size() {
     let (few_way, few_look) = costs("10", Bed::site).await;
     let (many_way, many_look) = costs("1000", Bed::site).await;
     let (few, many) = (total(&few_look), total(&many_look));
@@ -61,7 +61,7 @@ async fn calls_and_bytes_do_not_grow_with_the_inventory() {
 }
 
 #[tokio::test]
-async fn beside_others_in_one_folder_a_look_reads_little_of_each() {
+async fn look_reads_little_of_foreign_vms() {
     let root = |bed: &Bed| Site { folder: String::new(), ..bed.site() };
     let (_, few) = costs("10", root).await;
     let (_, many) = costs("400", root).await;
@@ -72,9 +72,9 @@ async fn beside_others_in_one_folder_a_look_reads_little_of_each() {
     assert!(total(&many).0 <= total(&few).0 + 4, "{few:?} {many:?}");
 }
 
-/// A program in a VM may write 1 MB there, and in an answer that is five times as long.
+/// A program in a VM may write 1 MB there, which is five times as long in an answer.
 #[tokio::test]
-async fn what_guests_write_makes_no_look_longer_and_hides_no_vm() {
+async fn entries_of_guests_do_not_affect_a_look() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -96,16 +96,16 @@ async fn what_guests_write_makes_no_look_longer_and_hides_no_vm() {
         bed.set_guestinfo(vm, key, &"<".repeat(256 << 10)).await;
     }
     let after = looks().await;
-    // Each VM has one task more in its list.
+    // Each VM has one more task in its list.
     assert!(after < before + (64 << 10), "{before} bytes, and then {after}");
     assert_eq!(hypervisor.said(&vms[0].reference, key).await.unwrap(), None);
     bed.set_guestinfo(&vms[0], key, "short").await;
     assert_eq!(hypervisor.said(&vms[0].reference, key).await.unwrap().as_deref(), Some("short"));
 }
 
-/// Somebody takes a copy out of the inventory between the search and the look.
+/// A user removes a copy from the inventory between the search and the look.
 #[tokio::test]
-async fn a_vm_that_goes_while_its_bios_uuid_is_looked_for_makes_none_of_the_others_absent() {
+async fn vm_removed_during_search_hides_no_other() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -120,7 +120,7 @@ async fn a_vm_that_goes_while_its_bios_uuid_is_looked_for_makes_none_of_the_othe
 }
 
 #[tokio::test]
-async fn what_is_not_the_deployments_is_refused_even_if_it_looks_so() {
+async fn foreign_objects_are_refused_despite_their_looks() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
@@ -159,7 +159,7 @@ async fn what_is_not_the_deployments_is_refused_even_if_it_looks_so() {
     assert_eq!(bed.machine("cp1").await, before);
 }
 
-/// A VM of an OVA that somebody imports into a folder.
+/// A VM of an OVA that a user imports into a folder.
 pub(super) async fn by_hand(client: &vsphere::Client, ova: &Ova, name: &str, folder: &str) -> vsphere::MoRef {
     let pool = client.look(&client.find("DC0/host/DC0_C0").await.unwrap(), &["resourcePool"]).await.unwrap();
     let import = vsphere::Import {
@@ -179,7 +179,7 @@ pub(super) async fn by_hand(client: &vsphere::Client, ova: &Ova, name: &str, fol
 }
 
 #[tokio::test]
-async fn a_stamp_that_is_not_understood_stops_only_whom_it_names() {
+async fn unknown_stamp_stops_only_its_own_deployment() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -194,7 +194,7 @@ async fn a_stamp_that_is_not_understood_stops_only_whom_it_names() {
     stamped("x").await;
     assert_eq!(hypervisor.vms().await.unwrap(), [own]);
     assert_eq!(other.vms().await.unwrap(), []);
-    // As a later version may write it, or half of one.
+    // As a later version may write it, or an incomplete one.
     for text in [
         format!("{{\"of\": \"{DEPLOYMENT}\"}}"),
         format!("{{\"deployment\":\"{DEPLOYMENT}\",\"no"),
@@ -208,14 +208,14 @@ async fn a_stamp_that_is_not_understood_stops_only_whom_it_names() {
 }
 
 #[tokio::test]
-async fn a_vm_where_no_look_would_find_it_is_not_stamped_and_its_folder_is_named() {
+async fn vm_outside_searched_folders_is_not_stamped() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     bed.make_folder(&client, "elsewhere").await;
     let made = by_hand(&client, &ova, "by-hand", "elsewhere").await;
     let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
     let [vm] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
-    // Who only looks whether it may be stamped is told the same.
+    // A check without a stamp reports the same.
     let told = [hypervisor.may_be_stamped(&vm).await, hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await];
     for error in told.map(|told| told.unwrap_err()) {
         assert_eq!(error.kind, ErrorKind::Refused, "{error}");
@@ -223,13 +223,13 @@ async fn a_vm_where_no_look_would_find_it_is_not_stamped_and_its_folder_is_named
         assert!(error.to_string().contains(words), "{error}");
     }
     assert_eq!(hypervisor.again(&vm).await, vm);
-    // Named, it is searched, and the VM is stamped.
+    // After the folder is configured, it is searched, and the VM is stamped.
     let site = Site { other_folders: vec!["elsewhere".to_owned()], ..bed.site() };
     let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site).await;
     hypervisor.may_be_stamped(&vm).await.unwrap();
     hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await.unwrap();
     assert_eq!(hypervisor.of_uuid(uuid).await.stamp, Some(stamp("cp1", None)));
-    // Who does not search there is told of the stamped one as well: it is not gone.
+    // A command that does not search there reports the stamped VM too: it is not gone.
     let hypervisor = bed.hypervisor().await;
     assert_eq!(hypervisor.vms().await.unwrap(), []);
     let [vm] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
@@ -243,7 +243,7 @@ async fn a_vm_where_no_look_would_find_it_is_not_stamped_and_its_folder_is_named
 }
 
 #[tokio::test]
-async fn a_vm_that_was_made_by_hand_is_stamped_once() {
+async fn vm_made_by_hand_is_stamped_once() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let client = bed.client().await;
@@ -272,7 +272,7 @@ async fn a_vm_that_was_made_by_hand_is_stamped_once() {
 }
 
 #[tokio::test]
-async fn a_disk_that_anybody_holds_is_not_removed_whoever_names_it() {
+async fn held_disk_is_not_deleted() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
@@ -291,7 +291,7 @@ async fn a_disk_that_anybody_holds_is_not_removed_whoever_names_it() {
     let strange = other.add(&addition, &Free).await.unwrap();
     let [strange] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(strange).await.unwrap()).unwrap();
     let disk = strange.data_disks().next().unwrap().reference.clone();
-    // It is off, and no lock tells.
+    // It is off and has no lock.
     let error = hypervisor.delete_disk(&disk, &Free).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Refused, "{error}");
     assert!(error.to_string().contains("payroll holds the disk"), "{error}");
@@ -299,7 +299,7 @@ async fn a_disk_that_anybody_holds_is_not_removed_whoever_names_it() {
 }
 
 #[tokio::test]
-async fn a_disk_that_anybody_holds_is_not_attached_whoever_names_it() {
+async fn held_disk_is_not_attached() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let image = hypervisor.lay(&ova).await;
@@ -313,7 +313,7 @@ async fn a_disk_that_anybody_holds_is_not_attached_whoever_names_it() {
         let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
         let [strange] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
         let disk = strange.data_disks().next().unwrap().reference.clone();
-        // It is off, and no lock tells.
+        // It is off and has no lock.
         let error = hypervisor.attach(&vm, &disk, &Free).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Refused, "{error}");
         assert!(error.to_string().contains(words), "{error}");
@@ -321,9 +321,9 @@ async fn a_disk_that_anybody_holds_is_not_attached_whoever_names_it() {
     assert_eq!(hypervisor.again(&vm).await, vm);
 }
 
-/// Somebody has moved the VM meanwhile: nothing else finds it.
+/// A user has moved the VM meanwhile: nothing else finds it.
 #[tokio::test]
-async fn a_disk_that_lies_beside_a_vm_of_the_deployment_in_another_folder_is_attached_unless_that_holds_it() {
+async fn disk_of_own_vm_elsewhere_attaches_unless_held() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let image = hypervisor.lay(&ova).await;
@@ -342,9 +342,10 @@ async fn a_disk_that_lies_beside_a_vm_of_the_deployment_in_another_folder_is_att
     assert!(hypervisor.again(&new).await.disk(disk.uuid).is_some());
 }
 
-/// As where somebody has given the VM another name, and another VM's files lie in its directory: it is said before a node is off.
+/// For example after a user has renamed the VM, and another VM's files are in its directory. It is reported before a
+/// node is off.
 #[tokio::test]
-async fn a_vm_whose_disk_lies_beside_what_is_of_no_vm_of_its_name_is_replaced_by_none() {
+async fn disk_in_differently_named_directory_prevents_replacement() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -360,9 +361,10 @@ async fn a_vm_whose_disk_lies_beside_what_is_of_no_vm_of_its_name_is_replaced_by
     assert_eq!(hypervisor.vms().await.unwrap(), [vm]);
 }
 
-/// As after a swap by hand whose VM of before was left, and is not in the deployment: it is said before any node is off.
+/// For example after a swap by hand that left the former VM outside the deployment. It is reported before any node is
+/// off.
 #[tokio::test]
-async fn a_vm_whose_disk_lies_beside_anothers_could_be_replaced_by_none() {
+async fn disk_in_foreign_directory_prevents_replacement() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let image = hypervisor.lay(&ova).await;
@@ -394,9 +396,9 @@ async fn a_vm_whose_disk_lies_beside_anothers_could_be_replaced_by_none() {
     }
 }
 
-/// Its files stay where they were, and the node's disk among them: the swap goes on.
+/// Its files stay where they were, with the node's disk: the swap continues.
 #[tokio::test]
-async fn a_disk_beside_a_vm_that_was_removed_from_the_inventory_is_attached_to_its_node_alone() {
+async fn disk_of_unregistered_vm_attaches_to_its_node() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -425,7 +427,7 @@ async fn a_disk_beside_a_vm_that_was_removed_from_the_inventory_is_attached_to_i
     assert!(hypervisor.again(&new).await.disk(disk.uuid).is_some());
 }
 
-/// A copy of a disk, in a directory that has no settings of a VM in it.
+/// A copy of a disk, in a directory without settings of a VM.
 async fn copied(bed: &Bed, client: &vsphere::Client, disk: &DiskRef, path: &str) -> DiskRef {
     std::fs::create_dir_all(bed.file(path).parent().unwrap()).unwrap();
     let datacenter = client.find("DC0").await.unwrap();
@@ -436,7 +438,7 @@ async fn copied(bed: &Bed, client: &vsphere::Client, disk: &DiskRef, path: &str)
 }
 
 #[tokio::test]
-async fn a_volume_of_a_storage_driver_is_not_removed_whoever_names_it() {
+async fn volume_of_storage_driver_is_not_deleted() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let image = hypervisor.lay(&ova).await;
@@ -455,7 +457,7 @@ async fn a_volume_of_a_storage_driver_is_not_removed_whoever_names_it() {
 }
 
 #[tokio::test]
-async fn a_disk_lies_where_a_node_was_beside_its_vm_and_in_a_directory_that_is_called_so() {
+async fn node_directory_is_known_by_vm_or_name() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let image = hypervisor.lay(&ova).await;
@@ -463,7 +465,7 @@ async fn a_disk_lies_where_a_node_was_beside_its_vm_and_in_a_directory_that_is_c
     let own = vm.data_disks().next().unwrap().reference.clone();
     let lies = async |disk: &DiskRef, node: &str| hypervisor.is_in_node_directory(disk, &[node]).await.unwrap();
     assert!(lies(&own, "of-another-name").await, "beside a VM of the deployment");
-    // One that is off in another folder holds it, and no settings are beside it: nothing here tells that.
+    // A VM in another folder that is off holds it, and no settings are in its directory: nothing here shows that.
     let disk = copied(&bed, &client, &own, "[LocalDS_0] payroll-data/payroll.vmdk").await;
     bed.make_folder(&client, "elsewhere").await;
     let payroll = by_hand(&client, &ova, "payroll", "elsewhere").await;
@@ -473,7 +475,7 @@ async fn a_disk_lies_where_a_node_was_beside_its_vm_and_in_a_directory_that_is_c
     let spec = vsphere::ConfigSpec::of(&payroll).attach(&vsphere::ExistingDisk { path: &disk.path, controller, mode });
     client.changes(&vsphere::Unguarded).reconfigure(&payroll.reference, &spec.unwrap()).await.unwrap();
     assert!(!lies(&disk, "cp1").await);
-    // Beside another VM's settings no name helps.
+    // In the directory of another VM's settings, no name helps.
     let beside = DiskRef { path: payroll.vmx_path.replace(".vmx", "_2.vmdk"), ..disk };
     assert!(!lies(&beside, "payroll").await);
     hypervisor.detach(&vm, &own, &Free).await.unwrap();
@@ -482,7 +484,7 @@ async fn a_disk_lies_where_a_node_was_beside_its_vm_and_in_a_directory_that_is_c
 }
 
 #[tokio::test]
-async fn a_disk_that_lies_beside_anothers_vm_is_not_removed_though_nobody_holds_it() {
+async fn free_disk_in_foreign_directory_is_not_deleted() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -490,18 +492,18 @@ async fn a_disk_that_lies_beside_anothers_vm_is_not_removed_though_nobody_holds_
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
     let disk = vm.data_disks().next().unwrap().reference.clone();
     hypervisor.detach(&vm, &disk, &Free).await.unwrap();
-    // Its journal says that it is the other one's, which has no VM there.
+    // Its journal says that the disk belongs to the other deployment, which has no VM there.
     let error = other.delete_disk(&disk, &Free).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Refused, "{error}");
     assert!(error.to_string().contains("cp1.vmx, which is another VM's"), "{error}");
     assert!(bed.file(&disk.path).exists());
-    // Beside a VM of one's own it goes.
+    // In the directory of an own VM it is removed.
     hypervisor.delete_disk(&disk, &Free).await.unwrap();
     assert!(!bed.file(&disk.path).exists());
 }
 
 #[tokio::test]
-async fn a_vm_that_takes_anothers_place_has_its_size_or_the_one_that_is_said() {
+async fn replacement_has_former_or_given_size() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -516,9 +518,9 @@ async fn a_vm_that_takes_anothers_place_has_its_size_or_the_one_that_is_said() {
     }
 }
 
-/// vCenter leaves it then, for the disk lies in it.
+/// vCenter keeps the directory, because the disk is in it.
 #[tokio::test]
-async fn the_directory_of_a_vm_that_went_before_its_disk_goes_after_that_and_nothing_that_lies_in_one_ever_does() {
+async fn only_empty_directory_is_removed_after_its_disk() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -543,7 +545,7 @@ async fn the_directory_of_a_vm_that_went_before_its_disk_goes_after_that_and_not
         empties(&disk, "cp1").await;
         assert_eq!(directory.exists(), strange);
         if !strange {
-            // An earlier call has ended in between, and somebody has put something there meanwhile, or nobody has.
+            // An earlier call has ended in between. A user has added a file meanwhile, or not.
             let aside = directory.with_file_name(format!("cp1-{}-emptied", disk.uuid));
             std::fs::create_dir(&aside).unwrap();
             empties(&disk, "cp1").await;
@@ -559,7 +561,7 @@ async fn the_directory_of_a_vm_that_went_before_its_disk_goes_after_that_and_not
 }
 
 #[tokio::test]
-async fn a_vm_is_made_with_the_bios_uuid_that_was_noted() {
+async fn vm_is_created_with_the_noted_bios_uuid() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -580,7 +582,7 @@ async fn a_vm_is_made_with_the_bios_uuid_that_was_noted() {
 }
 
 #[tokio::test]
-async fn a_disk_on_a_datastore_in_a_folder_is_looked_at_there_and_removed() {
+async fn disk_on_datastore_in_folder_is_deleted() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let placement = Placement { datastore: Some("LocalDS_1".to_owned()), ..Placement::default() };
@@ -601,7 +603,7 @@ async fn a_disk_on_a_datastore_in_a_folder_is_looked_at_there_and_removed() {
     let disk = vm.data_disks().next().unwrap().reference.clone();
     assert!(disk.path.starts_with("[LocalDS_1] "), "{}", disk.path);
     hypervisor.detach(&vm, &disk, &Free).await.unwrap();
-    // As one of a datastore cluster is: its name alone leads to it no more.
+    // The path of a datastore in a datastore cluster: its name alone no longer leads to it.
     bed.govc(&["folder.create", "/DC0/datastore/pod"]);
     bed.govc(&["object.mv", "/DC0/datastore/LocalDS_1", "/DC0/datastore/pod"]);
     assert!(bed.client().await.find("DC0/datastore/LocalDS_1").await.is_err());

@@ -1,5 +1,5 @@
-//! Points at which something goes wrong on the way of a command: each of its calls, with each fault that suits it, and each entry
-//! that it writes into its journal. `make test-long` tries all of them, everybody else a part that is drawn each time anew.
+//! The points of a command at which a fault is injected. They are each of its calls, with each suitable fault, and each
+//! entry of its journal. `make test-long` tries all of them. Other runs try a random part.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,28 +10,28 @@ use serde_json::{Value, json};
 
 use super::bed::{Bed, Count};
 
-/// One in so many points is tried, if this does not say another number: 1 is all.
+/// One of this many points is tried, if this variable has no other value. 1 tries all.
 const EACH: &str = "KAAS_TEST_VCENTER_EACH";
-/// What is drawn follows from this number alone.
+/// The seed of the random choice.
 const SEED: &str = "KAAS_TEST_VCENTER_SEED";
-/// So many points are tried at once, each on a vCenter of its own: most of the time of each goes with waiting.
+/// How many points are tried at once, each on its own vCenter: each spends most of its time waiting.
 const LANES: usize = 4;
 
-/// A call at which something goes wrong.
+/// A call with a fault.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Its method; any if it is empty.
+    /// Its method. Any method if empty.
     method: &'static str,
-    /// How many of these go well before.
+    /// How many of these calls succeed before.
     skip: u64,
-    /// What goes wrong, and what is to be said of that.
+    /// The fault, and its parameters.
     fault: (&'static str, Value),
 }
 
 impl Call {
-    /// Each call that was counted: of those that `change` something, or are about a journal, with all that can go wrong there; and
-    /// any call at all, what only looks among them, with one of three: it is not answered, its session has ended, a proxy answers
-    /// for vCenter. To whoever looks these are the same, and how often a command looks differs each time.
+    /// Each counted call with its faults. A call that is in `change` gets all faults. Any call, including those that
+    /// only look, gets one of three: a lost connection, an ended session, or an answer of a proxy. A caller that looks
+    /// cannot tell these apart, and the number of looks differs from run to run.
     pub fn all(counts: &BTreeMap<String, Count>, change: &[&'static str]) -> Vec<Self> {
         let mut all = Vec::new();
         for &method in change {
@@ -45,13 +45,13 @@ impl Call {
         all
     }
 
-    /// Whether it may be any call. Most only look, and are made once more by themselves: what comes of the command then is as if nothing
-    /// had gone wrong, and so is what a person does afterwards, which is tried elsewhere.
+    /// Whether the fault applies to any call. Most calls only look, and are repeated automatically: the command then
+    /// ends as without a fault, and so does the operator's next command. Other tests try that.
     pub fn is_any(&self) -> bool {
         self.method.is_empty()
     }
 
-    /// Has it go wrong.
+    /// Injects the fault.
     pub async fn spoil(&self, bed: &Bed) {
         let (what, mut more) = self.fault.clone();
         more["skip"] = json!(self.skip);
@@ -59,7 +59,7 @@ impl Call {
     }
 }
 
-/// What goes wrong with a call that changes something.
+/// The faults of a call that changes something.
 fn faults(method: &str) -> Vec<(&'static str, Value)> {
     let mut faults = vec![("lose-answer", json!({})), ("drop", json!({})), ("end-session", json!({}))];
     if method.ends_with("_Task") {
@@ -69,12 +69,12 @@ fn faults(method: &str) -> Vec<(&'static str, Value)> {
     faults
 }
 
-/// Of these points those that are tried.
+/// The points that are tried.
 pub fn drawn<P>(what: &str, points: Vec<P>) -> Vec<P> {
     testbed::drawn(what, points, EACH, SEED)
 }
 
-/// Points that are left to try, by several at once.
+/// The points that are left, for several workers.
 pub struct Queue<'a, P> {
     points: &'a [P],
     next: AtomicUsize,
@@ -86,18 +86,19 @@ impl<'a, P> Queue<'a, P> {
         self.points.get(self.next.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// Counts a point at which something has gone wrong indeed: how often a command looks differs a little each time.
+    /// Counts a point where the fault occurred: the number of looks differs a little each time.
     pub fn count(&self, met: bool) {
         self.met.fetch_add(usize::from(met), Ordering::SeqCst);
     }
 }
 
-/// Does work in a runtime of its own.
+/// Runs work in its own runtime.
 pub fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// Tries all points, several at once: `work` takes one after the other. Panics when one does, or when most were not met.
+/// Tries all points, several at once: `work` takes one after the other. Panics if one fails, or if most faults did not
+/// occur.
 pub fn each<P: Sync>(what: &str, points: &[P], work: impl AsyncFn(&Queue<'_, P>) + Sync) {
     let (begun, queue) = (Instant::now(), Queue { points, next: AtomicUsize::new(0), met: AtomicUsize::new(0) });
     std::thread::scope(|scope| {
@@ -110,7 +111,7 @@ pub fn each<P: Sync>(what: &str, points: &[P], work: impl AsyncFn(&Queue<'_, P>)
     assert!(2 * met > points.len(), "{what}: {met} of {} points were met", points.len());
 }
 
-/// Says, when a test fails, at which point it has.
+/// Prints the point of a failed test.
 pub struct Told(String);
 
 impl Told {

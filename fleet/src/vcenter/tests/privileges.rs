@@ -1,5 +1,5 @@
-//! What an account is permitted on which object: the role on the documented objects is enough, and who lacks it on one of them is told
-//! which before anything is made.
+//! The privileges of an account on each object: the role on the documented objects is enough. A missing privilege is
+//! reported with its object before anything is created.
 
 use serde_json::{Map, Value, json};
 use vsphere::{DatastorePath, On, PRIVILEGES};
@@ -11,7 +11,8 @@ use crate::upgrade::tests::fake::{self, Ill};
 use crate::upgrade::{Inventory, Mode};
 use crate::vcenter::Site;
 
-/// The objects of the bed's site that docs say the role is needed on, by their inventory paths, with what people call them.
+/// The objects of the bed's site that need the role according to the docs, by inventory path, with their names in
+/// messages.
 pub(super) const OBJECTS: [(On, &str, &str); 5] = [
     (On::Folder, "DC0/vm/control", "the folder control"),
     (On::Datastore, "DC0/datastore/LocalDS_0", "the datastore LocalDS_0"),
@@ -22,12 +23,12 @@ pub(super) const OBJECTS: [(On, &str, &str); 5] = [
 /// Another datastore.
 pub(super) const ELSEWHERE: (On, &str, &str) = (On::Datastore, "DC0/datastore/LocalDS_1", "the datastore LocalDS_1");
 
-/// Somebody who has, on each of these objects, the privileges that the table asks for there, and no other ones.
+/// An account with only the privileges of the table on each of these objects.
 fn user(name: &str, objects: &[(On, &str, &str)]) -> Value {
     user_with(name, objects, &[("DC0", &["System.View", "System.Read"])])
 }
 
-/// The same with these privileges on other objects.
+/// As [`user`], with these privileges on other objects.
 pub(super) fn user_with(name: &str, objects: &[(On, &str, &str)], others: &[(&str, &[&str])]) -> Value {
     let ids = |on: On| PRIVILEGES.iter().filter(|row| row.on == on).map(|row| row.id).collect::<Vec<_>>();
     let on = objects.iter().map(|(on, path, _)| ((*path).to_owned(), json!(ids(*on))));
@@ -35,7 +36,7 @@ pub(super) fn user_with(name: &str, objects: &[(On, &str, &str)], others: &[(&st
     json!({ "name": name, "password": testbed::PASSWORD, "on": on })
 }
 
-/// A bed with these users, beside the administrator, and the deployment's folder.
+/// A bed with these users and the administrator, and the deployment's folder.
 pub(super) async fn bed_of(users: &[Value]) -> Bed {
     let administrator = json!({ "name": bed::ADMINISTRATOR, "password": testbed::PASSWORD });
     let bed = Bed::of_users(&[&[administrator], users].concat());
@@ -47,13 +48,13 @@ async fn hypervisor_of(bed: &Bed, user: &str, site: &Site) -> VcenterHypervisor 
     bed.hypervisor_by(bed.client_of(user, testbed::PASSWORD).await, DEPLOYMENT, site).await
 }
 
-/// Whether words say that something is missing on an object.
+/// Whether a message reports a missing privilege on an object.
 fn names(error: &Error, object: &str) -> bool {
     error.to_string().contains(&format!(" on {object}, for "))
 }
 
 #[tokio::test]
-async fn the_privileges_on_the_documented_objects_are_enough_for_all_of_a_vms_life_and_each_is_asked_for() {
+async fn documented_privileges_are_sufficient_and_each_is_checked() {
     let without = |index: usize| {
         let mut objects = OBJECTS.to_vec();
         objects.remove(index);
@@ -101,7 +102,7 @@ async fn the_privileges_on_the_documented_objects_are_enough_for_all_of_a_vms_li
 }
 
 #[tokio::test]
-async fn privileges_on_a_datastore_of_own_vms_are_asked_for_where_these_are_taken_apart_and_nowhere_else() {
+async fn datastores_of_own_vms_are_checked_when_dismantled() {
     let whole = [OBJECTS.as_slice(), &[ELSEWHERE]].concat();
     let bed = bed_of(&[user("here@vsphere.local", &OBJECTS), user("whole@vsphere.local", &whole)]).await;
     let site = bed.site();
@@ -116,7 +117,7 @@ async fn privileges_on_a_datastore_of_own_vms_are_asked_for_where_these_are_take
         assert!(names(&error, ELSEWHERE.2) && error.to_string().contains("Datastore.FileManagement"), "{error}");
         whole.may_change_own().await.unwrap();
     };
-    // That of the journal.
+    // The journal's datastore.
     let journal = DatastorePath::new("LocalDS_1", "kaas/control");
     let client = bed.client_of("here@vsphere.local", testbed::PASSWORD).await;
     let told = VcenterHypervisor::new(client, DEPLOYMENT, &site, &journal).await.unwrap();
@@ -125,7 +126,7 @@ async fn privileges_on_a_datastore_of_own_vms_are_asked_for_where_these_are_take
     here.preflight(&Placement::default()).await.unwrap();
     here.may_change_own().await.unwrap();
 
-    // That of a VM's settings and data disk, and of the data disk alone once its replacement is elsewhere.
+    // The datastore of a VM's settings and data disk, and of the data disk alone once its replacement is elsewhere.
     let ova = ova();
     let placement = Placement { datastore: Some("LocalDS_1".to_owned()), ..Placement::default() };
     let (image, networks) = (whole.lay(&ova).await, [NETWORK.to_owned()]);
@@ -162,9 +163,10 @@ async fn privileges_on_a_datastore_of_own_vms_are_asked_for_where_these_are_take
     here.may_change_own().await.unwrap();
 }
 
-/// As where somebody has migrated a node's VM to a datastore that the role is not on: it is powered on all the same.
+/// For example after a user has migrated a node's VM to a datastore without the role. The VM is powered on all the
+/// same.
 #[tokio::test]
-async fn a_deployment_that_makes_no_vm_is_not_refused_for_the_datastore_of_one_that_is_there_and_an_upgrade_is() {
+async fn denied_datastore_stops_upgrade_but_not_deploy() {
     let here = unread(user("here@vsphere.local", &OBJECTS), "DC0/datastore/pod/LocalDS_1");
     let mut world = World::on(bed_of(&[here]).await, 1).await;
     world.wanted.placement.datastore = Some("LocalDS_1".to_owned());
@@ -175,7 +177,7 @@ async fn a_deployment_that_makes_no_vm_is_not_refused_for_the_datastore_of_one_t
     let seen = Inventory::take(&world.hypervisor, &guests, &guests, &Placement::default(), None).await.unwrap();
     let denied = seen.denied.expect("what is denied");
     assert!(denied.contains(&format!(" on {}, for ", ELSEWHERE.2)), "{denied}");
-    // One that the account is not shown at all is not said to be absent.
+    // A datastore that the account cannot see is not reported as missing.
     world.bed.govc(&["folder.create", "/DC0/datastore/pod"]);
     world.bed.govc(&["object.mv", "/DC0/datastore/LocalDS_1", "/DC0/datastore/pod"]);
     let error = world.hypervisor.may_change_own().await.unwrap_err();
@@ -183,14 +185,14 @@ async fn a_deployment_that_makes_no_vm_is_not_refused_for_the_datastore_of_one_t
     assert!(error.to_string().contains("the datastore LocalDS_1, which the account cannot see"), "{error}");
 }
 
-/// The same, who is not permitted to read an object; to view it everybody is.
+/// A user who may view an object, as all users may, and not read it.
 fn unread(mut user: Value, path: &str) -> Value {
     user["on"][path] = json!(["System.View"]);
     user
 }
 
 #[tokio::test]
-async fn who_may_not_read_a_switch_or_a_host_is_told_which() {
+async fn unreadable_switch_or_host_is_named() {
     let group = (On::Network, "DC0/network/DC0_DVPG0", "the network DC0_DVPG0");
     let objects = [OBJECTS.as_slice(), &[group]].concat();
     let cases = [
@@ -199,7 +201,7 @@ async fn who_may_not_read_a_switch_or_a_host_is_told_which() {
             "System.Read for the network DC0_DVPG0 (reading uuid of DistributedVirtualSwitch",
             ErrorKind::Denied,
         ),
-        // Where no VM is to be made none is needed.
+        // If no VM is to be created, none is needed.
         ("DC0/host/DC0_C0/127.0.1.1", "the host 127.0.1.1", ErrorKind::Refused),
     ];
     let name = |index: usize| format!("unread-{index}@vsphere.local");
@@ -217,10 +219,10 @@ async fn who_may_not_read_a_switch_or_a_host_is_told_which() {
 }
 
 #[tokio::test]
-async fn who_is_not_shown_the_switch_of_a_port_group_or_hosts_is_told_before_anything_is_made() {
+async fn hidden_switch_or_hosts_are_reported_before_changes() {
     let bed = Bed::start(&[]);
     let site = Site { networks: vec!["DC0_DVPG0".to_owned()], ..bed.site() };
-    // A client asks once whether it sees tasks.
+    // A client checks once whether it sees tasks.
     let hypervisor = async || {
         let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site).await;
         assert!(hypervisor.sees_tasks_on_files().await.unwrap());
@@ -249,9 +251,9 @@ async fn who_is_not_shown_the_switch_of_a_port_group_or_hosts_is_told_before_any
     }
 }
 
-/// As the reference has it, an account sees no task of an object that it may not access.
+/// According to the reference, an account sees no task of an object that it may not access.
 #[tokio::test]
-async fn an_account_that_sees_no_tasks_on_files_is_refused_only_conclusions_from_their_list() {
+async fn hidden_file_tasks_only_prevent_conclusions() {
     let bed = bed_of(&[user_with("blind@vsphere.local", &OBJECTS, &[]), user("whole@vsphere.local", &OBJECTS)]).await;
     let (site, mark) = (bed.site(), "before-1a2b3c4d");
     let blind = async || hypervisor_of(&bed, "blind@vsphere.local", &site).await;
@@ -280,7 +282,7 @@ async fn an_account_that_sees_no_tasks_on_files_is_refused_only_conclusions_from
     next.settle(&Free).await.unwrap();
     refused(next.copy_disk(&disk, mark, &["cp1"], &Free).await.unwrap_err());
     assert_eq!(bed.count("DeleteVirtualDisk_Task").await, 0);
-    // All else goes on.
+    // All other calls succeed.
     next.attach(&next.again(&vm).await, &disk, &Free).await.unwrap();
     next.power_on(&next.again(&vm).await, &Free).await.unwrap();
 

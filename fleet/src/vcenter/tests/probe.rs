@@ -18,7 +18,7 @@ use vsphere::DatastorePath;
 /// Rows that a bed without guests does not answer, and one whose answer depends on the moment of a look.
 const NOT_HERE: [&str; 3] = ["bios-uuid", "guest-entry-after-off", "clone-shown"];
 
-/// What is done before a probe runs with a switch.
+/// The preparation before a probe with a switch.
 #[derive(Clone, Copy)]
 enum Before {
     Nothing,
@@ -69,7 +69,7 @@ const TURNED: [(&str, &[&str], Before); 35] = [
     (r#"{"import_drops": ["uuid"], "clone_drops": ["uuid"]}"#, &["lease", "clone-uuid"], Before::Nothing),
 ];
 
-/// Switches that tests of their own try.
+/// Switches that have their own tests.
 const ELSEWHERE_TRIED: [&str; 4] = ["lists_all_tasks", "keeps_guestinfo", "in_order_uuids", "guests_say"];
 
 /// Switches of behaviour that one VM cannot show, each with the reason.
@@ -126,7 +126,7 @@ fn row<'r>(report: &'r Report, name: &str) -> &'r Answered {
     report.rows.iter().find(|row| row.row == name).unwrap_or_else(|| panic!("no row {name} in {report:#?}"))
 }
 
-/// The rows with another verdict, but for those that are not answered here.
+/// The rows with another verdict, except those that are not answered here.
 fn others(report: &Report) -> Vec<&Answered> {
     let rows = report.rows.iter().filter(|row| !NOT_HERE.contains(&row.row));
     rows.filter(|row| row.verdict != AS_ASSUMED).collect()
@@ -150,7 +150,7 @@ fn files(bed: &Bed) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn probe_finds_the_bed_as_assumed_and_leaves_nothing() {
+async fn probe_confirms_the_bed_and_leaves_nothing() {
     let (bed, ova) = (bed().await, form_ova());
     let report = probed(&bed, &ova).await;
     assert_eq!(others(&report), Vec::<&Answered>::new());
@@ -235,7 +235,7 @@ async fn a_slow_clone_shows_no_settings() {
 
 /// An account with the printed role on the documented objects, and none on the data center.
 #[tokio::test]
-async fn tasks_on_files_are_listed_to_accounts_that_see_the_data_center() {
+async fn file_tasks_are_listed_with_data_center_access() {
     let name = "blind@vsphere.local";
     let bed = bed_of(&[user_with(name, &[OBJECTS.to_vec(), vec![ELSEWHERE]].concat(), &[])]).await;
     let ova = form_ova();
@@ -249,7 +249,7 @@ async fn tasks_on_files_are_listed_to_accounts_that_see_the_data_center() {
 }
 
 #[tokio::test]
-async fn next_probe_removes_what_could_not_be_removed_and_nothing_else() {
+async fn next_probe_removes_the_rest_and_nothing_else() {
     let (bed, ova) = (bed().await, form_ova());
     let hypervisor = bed.hypervisor().await;
     let image = hypervisor.lay(&ova).await;
@@ -301,7 +301,7 @@ async fn an_ended_probe_removes_what_it_made() {
 }
 
 #[tokio::test]
-async fn a_first_class_disk_is_removed_though_its_creation_was_cancelled() {
+async fn first_class_disk_of_cancelled_creation_is_removed() {
     const DELAY: u64 = 1000;
     let (bed, ova) = (bed().await, form_ova());
     bed.spoil("CreateDisk_Task", "delay-task", json!({ "milliseconds": DELAY })).await;
@@ -333,7 +333,7 @@ const GUEST: &str = r#"while read -r line; do
 done"#;
 
 #[tokio::test]
-async fn a_guest_answers_the_rows_about_guests_and_switches_turn_them() {
+async fn guest_rows_are_answered_and_turned_by_switches() {
     let bodies = json!(["sh", "-c", GUEST]).to_string();
     let (bed, ova) = (Bed::start(&["-bodies", &bodies]), form_ova());
     let client = bed.client_of(ADMINISTRATOR, PASSWORD).await;
@@ -356,7 +356,7 @@ async fn a_guest_answers_the_rows_about_guests_and_switches_turn_them() {
 }
 
 #[tokio::test]
-async fn a_copy_of_a_probes_vm_stays_with_its_disks_and_so_do_files_of_others() {
+async fn copy_of_probe_vm_and_foreign_files_stay() {
     let (bed, ova) = (bed().await, form_ova());
     bed.switch(json!({ "stale_locks": true })).await;
     assert!(!probed(&bed, &ova).await.left.is_empty());

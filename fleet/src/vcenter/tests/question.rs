@@ -1,4 +1,4 @@
-//! A VM that waits for a person's answer is not silent.
+//! A VM that waits for an operator's answer reports its question.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// The questions that were told, of all of this program's tests.
+/// The logged questions of all tests of this program.
 struct Told(Mutex<Vec<String>>);
 
 static TOLD: Told = Told(Mutex::new(Vec::new()));
@@ -32,7 +32,7 @@ fn told() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_a_vm_asks_is_told_once_while_its_power_on_waits_and_by_whoever_waits_for_its_end() {
+async fn question_is_logged_once_while_its_task_waits() {
     const WORDS: &str = "cp1 waits for an answer: \"Was it moved or copied?\": answer it in vSphere Client";
     log::set_logger(&TOLD).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
@@ -50,13 +50,13 @@ async fn what_a_vm_asks_is_told_once_while_its_power_on_waits_and_by_whoever_wai
         while told().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // It is looked again and again meanwhile.
+        // The VM is checked repeatedly meanwhile.
         let successor = bed.hypervisor().await.settling_within(Duration::from_millis(200));
         let error = successor.settle(&Free).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Transient, "{error}");
         assert!(error.to_string().contains("powerOn") && error.to_string().contains(WORDS), "{error}");
         assert_eq!(told(), [WORDS]);
-        // Whoever looks at a plan is told so.
+        // A plan shows the question too.
         let tasks = bed.hypervisor().await.again(&vm).await.tasks;
         assert!(tasks.iter().any(|task| task.ends_with(WORDS)), "{tasks:?}");
         asks("").await;

@@ -1,4 +1,4 @@
-//! What others do while a change waits for its place among those of its client, or is noted.
+//! Concurrent changes by others while a change waits for a slot of its client, or is noted.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::hypervisor::DiskRef;
 
 #[tokio::test]
-async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it() {
+async fn disk_attached_while_removal_is_queued_stays() {
     let bed = Bed::start(&[]);
     let client = bed.limited(Settings { tasks: 1, ..Bed::settings() }).await;
     let (hypervisor, ova) = (bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await, ova());
@@ -25,7 +25,7 @@ async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it()
     let (goes, other) = (hypervisor.again(&goes).await, bed.hypervisor().await);
     bed.count_anew().await;
     bed.spoil("CopyVirtualDisk_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
-    // The one place is a copy's. A VM and the disk of another one are to go, and come as far as they can.
+    // A copy has the only slot. A VM and the disk of another one are to be removed, and wait for the slot.
     let going = async {
         bed.reached("CopyVirtualDisk_Task").await;
         tokio::join!(hypervisor.destroy(&goes, &Free), hypervisor.delete_disk(&disks[1], &Free))
@@ -49,9 +49,9 @@ async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it()
     assert_eq!(hypervisor.again(&goes).await.data_disks().count(), 1);
 }
 
-/// It is kept by who does that, as the documents say.
+/// The user who removes the stamp keeps the VM, as documented.
 #[tokio::test]
-async fn a_vm_whose_stamp_is_taken_away_while_its_end_waits_for_its_place_stays() {
+async fn vm_stays_if_stamp_is_removed_while_queued() {
     let bed = Bed::start(&[]);
     let client = bed.limited(Settings { tasks: 1, ..Bed::settings() }).await;
     let (hypervisor, ova) = (bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await, ova());
@@ -88,7 +88,7 @@ async fn a_vm_whose_stamp_is_taken_away_while_its_end_waits_for_its_place_stays(
     assert_eq!((hypervisor.again(&vm).await.name, bed.count("Destroy_Task").await), ("cp1".to_owned(), 0));
 }
 
-/// Permits everything. While that is noted, somebody attaches a disk to a VM.
+/// Permits everything. While that is noted, a user attaches a disk to a VM.
 struct Attaching {
     by: VcenterHypervisor,
     to: Vm,
@@ -107,7 +107,7 @@ impl Fence for Attaching {
 }
 
 #[tokio::test]
-async fn what_is_attached_while_an_end_is_noted_does_not_go_with_it() {
+async fn disk_attached_while_removal_is_noted_stays() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
@@ -126,7 +126,7 @@ async fn what_is_attached_while_an_end_is_noted_does_not_go_with_it() {
 }
 
 #[tokio::test]
-async fn a_datastore_that_is_slow_to_say_what_lies_beside_a_disk_holds_up_nothing_else() {
+async fn slow_directory_listing_delays_nothing_else() {
     let bed = Bed::start(&[]);
     let client = bed.limited(Settings { calls: 1, ..Bed::settings() }).await;
     let (hypervisor, ova) = (bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await, ova());
@@ -141,7 +141,7 @@ async fn a_datastore_that_is_slow_to_say_what_lies_beside_a_disk_holds_up_nothin
         while bed.count("SearchDatastore_Task").await == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // All that is asked for the disk by then is asked.
+        // All requests for the disk are made.
         bed.quiet().await;
         let runs = hypervisor.again(&runs).await;
         let cut = tokio::time::timeout(Duration::from_secs(60), hypervisor.cut_power(&runs, &Free)).await;

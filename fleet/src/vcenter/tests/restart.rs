@@ -1,11 +1,11 @@
-//! What vSphere HA is told of the deployment's VMs.
+//! The settings of vSphere HA for the deployment's VMs.
 
 use vsphere::{MoRef, RestartPriority};
 
 use super::*;
 use crate::vcenter::Site;
 
-/// The hypervisor, and what names the cluster.
+/// The hypervisor, and the reference of the cluster.
 async fn wishing(bed: &Bed, different_hosts: bool, restart: Option<RestartPriority>) -> (VcenterHypervisor, MoRef) {
     let site = Site { different_hosts, restart, ..bed.site() };
     let cluster = bed.client().await.find("DC0/host/DC0_C0").await.unwrap();
@@ -13,7 +13,7 @@ async fn wishing(bed: &Bed, different_hosts: bool, restart: Option<RestartPriori
 }
 
 #[tokio::test]
-async fn a_vm_is_started_again_as_it_is_wanted_and_a_disconnected_one_by_nobody() {
+async fn restart_priority_is_set_and_off_when_disconnected() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let (hypervisor, cluster) = wishing(&bed, false, Some(RestartPriority::High)).await;
     let client = bed.client().await;
@@ -34,7 +34,7 @@ async fn a_vm_is_started_again_as_it_is_wanted_and_a_disconnected_one_by_nobody(
 }
 
 #[tokio::test]
-async fn a_persons_priority_stays_where_none_is_wanted_and_what_vcenter_refuses_stops_nothing() {
+async fn operators_priority_stays_and_refusal_stops_nothing() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let (hypervisor, cluster) = wishing(&bed, true, None).await;
     let client = bed.client().await;
@@ -53,9 +53,9 @@ async fn a_persons_priority_stays_where_none_is_wanted_and_what_vcenter_refuses_
     assert!(hypervisor.again(&vm).await.is_fenced());
 }
 
-/// An upgrade with another description of the cluster has set that, or a person.
+/// An upgrade with another description of the cluster has set that, or an operator.
 #[tokio::test]
-async fn without_a_wish_a_vm_that_nobody_starts_again_is_named_and_left_so() {
+async fn disabled_restart_is_reported_and_kept() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let (hypervisor, cluster) = wishing(&bed, false, None).await;
     let client = bed.client().await;
@@ -69,7 +69,7 @@ async fn without_a_wish_a_vm_that_nobody_starts_again_is_named_and_left_so() {
         let tells = words.as_ref().is_some_and(|words| words.contains("vSphere HA does not start cp1 after"));
         assert_eq!((words.is_some(), tells), (is_told, is_told), "{priority:?}: {words:?}");
     }
-    // It is looked for at power-on, which looks at the VM alone otherwise.
+    // It is checked at power-on, which reads only the VM otherwise.
     bed.count_anew().await;
     hypervisor.power_on(&vm, &Free).await.unwrap();
     let looks = bed.count("RetrievePropertiesEx").await;
@@ -78,7 +78,7 @@ async fn without_a_wish_a_vm_that_nobody_starts_again_is_named_and_left_so() {
 }
 
 #[tokio::test]
-async fn without_a_wish_the_cluster_is_left_alone() {
+async fn cluster_without_settings_is_not_changed() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let (hypervisor, _) = wishing(&bed, false, None).await;
     let image = hypervisor.lay(&ova).await;
@@ -91,7 +91,7 @@ async fn without_a_wish_the_cluster_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_vm_in_another_cluster_is_left_out_of_the_rule() {
+async fn rule_excludes_a_vm_in_another_cluster() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let (hypervisor, cluster) = wishing(&bed, true, None).await;
     bed.govc(&["cluster.create", "-dc", "DC0", "DC0_C1"]);
@@ -120,7 +120,7 @@ async fn a_vm_in_another_cluster_is_left_out_of_the_rule() {
     let named = |vm: &Vm| MoRef::vm(&vm.reference.id);
     assert!(matches!(rules.as_slice(), [rule] if rule.vms.len() == 2), "{rules:?}");
     assert!(!rules[0].vms.contains(&named(&there)), "{rules:?}");
-    // With one left in the cluster the rule goes, whatever is elsewhere.
+    // With one VM left in the cluster the rule is deleted, whatever is elsewhere.
     hypervisor.destroy(&hypervisor.again(&here[1]).await, &Free).await.unwrap_err();
     let disk = here[1].data_disks().next().unwrap().reference.clone();
     hypervisor.detach(&hypervisor.again(&here[1]).await, &disk, &Free).await.unwrap();

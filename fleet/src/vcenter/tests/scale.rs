@@ -1,8 +1,8 @@
-//! Images swapped under many clusters at once, on one vCenter by one session: never more calls and clones at once than its limits say,
-//! and one task of a VM after the other.
+//! Images swapped on many clusters at once, on one vCenter by one session. Calls and clones stay within its limits, and
+//! a VM has one task at a time.
 //!
-//! With so many VMs as `KAAS_TEST_VCENTER_SCALE` says it is measured too, as `make bench` does: calls and tasks take the time that
-//! they take on a vCenter, and what the swaps took is held against the bound that these latencies set.
+//! If `KAAS_TEST_VCENTER_SCALE` gives a number of VMs, the test also measures, as `make bench` does. Calls and tasks
+//! then take the time that they take on a vCenter, and the swaps are compared with the bound by these latencies.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,15 +22,15 @@ use crate::upgrade::tests::fake::{self, Ill, World};
 use crate::upgrade::{Mode, Outcome, RunOutcome};
 use crate::vcenter::{DatastoreStore, Site};
 
-/// How many VMs are swapped, and that it is measured.
+/// How many VMs are swapped and measured.
 const SCALE: &str = "KAAS_TEST_VCENTER_SCALE";
-/// Clusters that are worked on at once when it is measured, and then the limit of calls and that of tasks as well.
+/// How many clusters are swapped at once when measured. It is then also the limit of calls and that of tasks.
 const ENGINES: usize = 8;
-/// What the vCenter's machines take to shut down.
+/// How long the vCenter's machines take to shut down.
 const SHUT_DOWN: Duration = Duration::from_secs(3);
 
-/// What calls and tasks take, in milliseconds; a name that is not there takes what the empty one takes. Tasks: a linked clone, a
-/// power-on and a change of settings as they take on hosts that do little else.
+/// The duration of calls and tasks in milliseconds. The empty name is the default. The tasks are a linked clone, a
+/// power-on and a change of settings on idle hosts.
 struct Latencies {
     calls: &'static [(&'static str, u64)],
     tasks: &'static [(&'static str, u64)],
@@ -43,7 +43,7 @@ const LATENCIES: Latencies = Latencies {
     tasks: &[("CloneVM_Task", 5000), ("PowerOnVM_Task", 2000), ("SearchDatastore_Task", 0), ("", 1000)],
 };
 
-/// So little that it only makes calls and tasks meet.
+/// Just long enough for calls and tasks to overlap.
 const SHORT: Latencies = Latencies { calls: &[("WaitForUpdatesEx", 1), ("", 2)], tasks: &[("", 50)] };
 
 impl Latencies {
@@ -55,7 +55,8 @@ impl Latencies {
         }
     }
 
-    /// The sum of all latencies that were met, waits for updates left aside: who waits for a task meets that one's.
+    /// The sum of all injected latencies without waits for updates: a caller that waits for a task has the task's
+    /// latency.
     fn met(&self, counts: &BTreeMap<String, Count>) -> Duration {
         let of = |table: &[(&str, u64)], name: &str| {
             let named = table.iter().find(|(method, _)| *method == name);
@@ -95,7 +96,7 @@ impl Cluster {
         Self { hypervisor, store, guests, snapshots: tempfile::tempdir().unwrap() }
     }
 
-    /// Swaps the image under each of its nodes; returns how many.
+    /// Swaps the image of each of its nodes. Returns how many.
     async fn swap(&self) -> usize {
         let given = give(&self.hypervisor, &self.guests, &self.store, self.snapshots.path(), None).await;
         assert_eq!(given.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
@@ -109,7 +110,7 @@ impl Cluster {
     }
 }
 
-/// Work on each of these, so many at once, on this thread.
+/// Runs `work` on each of these, `many` at once, on this thread.
 async fn at_once<T: 'static>(many: usize, these: Vec<T>, work: impl AsyncFn(T) + 'static) {
     let (local, queue) = (LocalSet::new(), Rc::new(RefCell::new(VecDeque::from(these))));
     let work = Rc::new(work);
@@ -136,14 +137,15 @@ fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// So many clusters of three nodes and of one, which are so many VMs together: as many of three as all engines get alike.
+/// The node counts of clusters of three nodes and of one with this many VMs in total. All engines get the same number
+/// of three-node clusters.
 fn clusters(vms: usize) -> Vec<usize> {
     let threes = vms / 3 / ENGINES * ENGINES;
     [vec![3; threes], vec![1; vms - 3 * threes]].concat()
 }
 
 #[tokio::test]
-async fn many_clusters_are_swapped_by_one_session_within_the_limits_of_one_vcenter() {
+async fn one_session_swaps_clusters_within_its_limits() {
     let scale: Option<usize> = std::env::var(SCALE).ok().map(|text| text.parse().expect("a number"));
     let (nodes, latencies) = match scale {
         Some(vms) => (clusters(vms), LATENCIES),
@@ -171,7 +173,7 @@ async fn many_clusters_are_swapped_by_one_session_within_the_limits_of_one_vcent
     if scale.is_some() {
         latencies.inject(&bed).await;
     } else {
-        // All that may be begun at once is.
+        // All that may begin at once has begun.
         bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 600_000, "times": -1 })).await;
     }
     let (begun, memory) = (Instant::now(), Rc::new(RefCell::new(Vec::new())));
@@ -208,7 +210,7 @@ async fn many_clusters_are_swapped_by_one_session_within_the_limits_of_one_vcent
     }
 }
 
-/// Says what it took.
+/// Prints the measurements.
 fn tell(vms: usize, wall: Duration, latencies: &Latencies, counts: &BTreeMap<String, Count>, memory: &[(usize, u64)]) {
     let bound = latencies.met(counts) / ENGINES as u32;
     let calls: u64 = counts.values().map(|count| count.calls).sum();

@@ -14,7 +14,7 @@ fn site(bed: &Bed, policy: &str) -> Site {
 }
 
 #[tokio::test]
-async fn a_vm_that_is_made_and_one_that_takes_its_place_have_the_policy_with_all_new_disks() {
+async fn new_vms_and_disks_have_the_policy() {
     for clones in [Clones::Linked, Clones::Full] {
         let (bed, ova) = (Bed::start(&[]), ova());
         let hypervisor = bed.hypervisor_of(DEPLOYMENT, &Site { clones, ..site(&bed, POLICY) }).await;
@@ -35,7 +35,7 @@ async fn a_vm_that_is_made_and_one_that_takes_its_place_have_the_policy_with_all
 }
 
 #[tokio::test]
-async fn where_no_policy_is_named_none_is_asked_for() {
+async fn site_without_policy_requests_none() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let hypervisor = bed.hypervisor().await;
     hypervisor.preflight(&Placement::default()).await.unwrap();
@@ -47,7 +47,7 @@ async fn where_no_policy_is_named_none_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_policy_that_is_not_there_is_refused_with_those_that_are_and_hinders_nothing_that_makes_no_vm() {
+async fn missing_policy_blocks_only_new_vms() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let image = bed.hypervisor().await.lay(&ova).await;
     let vm = bed.hypervisor().await.added("cp1", &image).await;
@@ -66,7 +66,7 @@ async fn a_policy_that_is_not_there_is_refused_with_those_that_are_and_hinders_n
 }
 
 #[tokio::test]
-async fn what_vcenter_refuses_is_said_with_the_policy() {
+async fn refusal_of_vcenter_names_the_policy() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site(&bed, POLICY)).await;
     let image = hypervisor.lay(&ova).await;
@@ -83,7 +83,7 @@ async fn what_vcenter_refuses_is_said_with_the_policy() {
 }
 
 #[tokio::test]
-async fn a_policy_that_no_clone_is_given_is_refused_and_one_whose_service_fails_is_asked_for_again() {
+async fn clone_refuses_policy_and_retries_failed_policy_service() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site(&bed, POLICY)).await;
     let image = hypervisor.lay(&ova).await;
@@ -116,7 +116,7 @@ async fn a_policy_that_no_clone_is_given_is_refused_and_one_whose_service_fails_
 }
 
 #[tokio::test]
-async fn who_may_not_view_policies_is_told_so_where_one_is_named() {
+async fn missing_privilege_for_policies_is_reported_if_needed() {
     let directory = tempfile::tempdir().unwrap();
     let users = directory.path().join("users.json");
     let view = "StorageProfile.View";

@@ -1,4 +1,4 @@
-//! Holds and journals on a datastore.
+//! Leases and journals on a datastore.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::lease::{Lease, LeaseState, MARGIN, Store, TakeOver, standing};
 use crate::vcenter::{DatastoreStore, VcenterHypervisor};
 
 #[tokio::test]
-async fn a_numbered_directory_is_made_by_one_and_keeps_what_was_written() {
+async fn numbered_directory_has_one_maker_and_keeps_files() {
     let bed = Bed::start(&[]);
     let stores = [bed.store().await, bed.store().await, bed.store().await];
     let store = &stores[0];
@@ -45,7 +45,7 @@ async fn a_numbered_directory_is_made_by_one_and_keeps_what_was_written() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_told_is_an_error_and_never_not_there() {
+async fn unknown_answer_is_never_reported_as_missing() {
     let bed = Bed::start(&[]);
     let store = bed.store().await;
     assert!(store.make(1).await.unwrap());
@@ -64,13 +64,13 @@ async fn what_cannot_be_told_is_an_error_and_never_not_there() {
         bed.spoil("Datastore", what, more).await;
         assert!(store.read(1, "holder.json").await.is_err(), "{what}");
     }
-    // A file that is listed is there, whatever the way to its bytes says.
+    // A file that is listed exists, even if reading its bytes fails.
     store.write(1, "kept", "a text").await.unwrap();
     bed.spoil("Datastore", "status", json!({ "code": 404 })).await;
     let error = store.read(1, "kept").await.unwrap_err();
     assert!(format!("{error:#}").contains("kept is listed, and cannot be read"), "{error:#}");
     assert_eq!(store.read(1, "kept").await.unwrap().as_deref(), Some("a text"));
-    // Of a write that breaks off a part is there, and whoever has written is told that it is not certain.
+    // An interrupted write leaves a part, and the writer gets an error of unknown effect.
     bed.spoil("Datastore", "drop", json!({ "bytes": 4 })).await;
     assert!(store.write(1, "entry", "0123456789").await.is_err());
     let part = store.read(1, "entry").await.unwrap();
@@ -78,7 +78,7 @@ async fn what_cannot_be_told_is_an_error_and_never_not_there() {
     bed.spoil("Datastore", "lose-answer", json!({})).await;
     assert!(store.write(1, "entry", "0123456789").await.is_err());
     assert_eq!(store.read(1, "entry").await.unwrap().as_deref(), Some("0123456789"));
-    // Whether it was made nobody knows; it was.
+    // The answer is lost, and the directory was created.
     bed.spoil("MakeDirectory", "lose-answer", json!({})).await;
     assert!(store.make(2).await.is_err());
     assert!(!store.make(2).await.unwrap());
@@ -90,7 +90,7 @@ async fn what_cannot_be_told_is_an_error_and_never_not_there() {
 }
 
 #[tokio::test]
-async fn a_hold_is_taken_confirmed_and_given_back() {
+async fn lease_is_acquired_confirmed_and_released() {
     let bed = Bed::start(&[]);
     let (store, other) = (bed.store().await, bed.store().await);
     let hold = Lease::acquire(&store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
@@ -98,7 +98,7 @@ async fn a_hold_is_taken_confirmed_and_given_back() {
     assert!(matches!(standing(&other).await.unwrap(), LeaseState::Held(held) if held.number == 1));
     let refused = Lease::acquire(&other, "another", TakeOver::FromTheDead, &|_| {}).await.err().expect("it is held");
     assert!(refused.to_string().contains("is at work on this deployment"), "{refused:#}");
-    // Somebody makes the next number: this one is lost.
+    // Another command creates the next number: this lease is lost.
     assert!(other.make(2).await.unwrap());
     assert!(hold.confirm().await.unwrap_err().is::<crate::lease::Lost>());
     other.remove(2).await.unwrap();
@@ -109,7 +109,7 @@ async fn a_hold_is_taken_confirmed_and_given_back() {
     again.release().await;
 }
 
-/// All of them at once.
+/// Runs all of them at once.
 async fn futures<T: Send>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut all: Vec<_> = all.map(Box::pin).collect();
     let mut done: Vec<Option<T>> = all.iter().map(|_| None).collect();
@@ -128,7 +128,7 @@ async fn futures<T: Send>(all: impl Iterator<Item = impl Future<Output = T>>) ->
 }
 
 #[tokio::test]
-async fn a_client_whose_requests_may_arrive_after_a_successor_has_begun_is_refused() {
+async fn client_with_too_late_requests_is_refused() {
     let bed = Bed::start(&[]);
     drop(bed.hypervisor().await);
     let most = MARGIN.saturating_sub(vsphere::GONE);

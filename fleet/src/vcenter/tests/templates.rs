@@ -1,4 +1,4 @@
-//! Templates that others make, change or take away: nothing of that becomes a node, and nothing of theirs is removed.
+//! Templates that others create, change or remove: none of these becomes a node, and no foreign object is removed.
 
 use serde_json::json;
 use vsphere::{ConfigSpec, MoRef, Unguarded};
@@ -18,18 +18,19 @@ async fn as_template(client: &vsphere::Client, vm: &MoRef) {
     client.changes(&Unguarded).mark_as_template(vm).await.unwrap();
 }
 
-/// The data disk of what was imported by hand.
+/// The data disk of a VM that was imported by hand.
 async fn data_disk(client: &vsphere::Client, vm: &MoRef) -> vsphere::Disk {
     let disks = client.vm(vm).await.unwrap().devices.disks;
     disks.into_iter().find(|disk| disk.unit == 1).expect("a data disk")
 }
 
-/// Somebody else's change of a VM or a template.
+/// A change of a VM or a template by another user.
 async fn change(client: &vsphere::Client, vm: &MoRef, spec: &ConfigSpec) {
     client.changes(&Unguarded).reconfigure(vm, spec).await.unwrap();
 }
 
-/// Changes a template as vSphere Client lets people do it: as a VM. Of a template itself vCenter changes only the name and the notes.
+/// Changes a template as a user of vSphere Client can: as a VM. Of a template, vCenter changes only the name and the
+/// notes.
 async fn change_template(bed: &Bed, client: &vsphere::Client, template: &MoRef, spec: &ConfigSpec) {
     let path = format!("/DC0/vm/control/{}", client.vm(template).await.unwrap().name);
     bed.govc(&["vm.markasvm", "-pool", "/DC0/host/DC0_C0/Resources", &path]);
@@ -38,11 +39,11 @@ async fn change_template(bed: &Bed, client: &vsphere::Client, template: &MoRef, 
 }
 
 #[tokio::test]
-async fn a_template_that_this_deployment_has_not_laid_is_not_used_whatever_it_says() {
+async fn template_of_others_is_not_used() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let other = ova_with(vec![("kaas.test".to_owned(), "another image".to_owned())]);
-    // First by name, and with all that one of ours says of itself.
+    // It is first by name, and has all entries of an own template.
     let planted = by_hand(&client, &other, "kaas-image-0", "control").await;
     let says =
         ConfigSpec::new().extra("kaas.image", &ova.digest).extra("kaas.laid-by", &format!("{DEPLOYMENT} kaas-image-0"));
@@ -54,10 +55,10 @@ async fn a_template_that_this_deployment_has_not_laid_is_not_used_whatever_it_sa
     let image = hypervisor.lay(&ova).await;
     assert_ne!(image.reference, planted.id);
     assert_eq!(staged(&hypervisor, &ova).await, Some(image.clone()));
-    // Nor when it is named outright.
+    // An explicit reference does not help either.
     let named = ImageTemplate { reference: planted.id.clone(), ..image.clone() };
     assert_eq!(hypervisor.try_add("cp1", &named).await.unwrap_err().kind, ErrorKind::NotFound);
-    // Another deployment's is not believed either.
+    // Another deployment's template is not used either.
     let another = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
     assert_eq!(staged(&another, &ova).await, None);
     let ours = hypervisor.laid_ready().await.unwrap();
@@ -72,7 +73,7 @@ async fn a_template_that_this_deployment_has_not_laid_is_not_used_whatever_it_sa
 }
 
 #[tokio::test]
-async fn a_template_that_somebody_has_changed_is_not_used_any_more() {
+async fn changed_template_is_not_used() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let mut last = hypervisor.lay(&ova).await;
@@ -84,23 +85,20 @@ async fn a_template_that_somebody_has_changed_is_not_used_any_more() {
         let refused = hypervisor.try_add("cp1", &last).await.unwrap_err();
         assert_eq!(refused.kind, ErrorKind::Changed, "{what}: {refused}");
         if what == "a third time" {
-            // Others do not have it fill the datastore.
+            // Others cannot make it fill the datastore.
             let error = hypervisor
                 .import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free)
                 .await
                 .unwrap_err();
             assert_eq!(error.kind, ErrorKind::Transient, "{error}");
-            assert!(
-                error.to_string().contains("3 templates that this deployment has laid ready are not as"),
-                "{error}"
-            );
+            assert!(error.to_string().contains("3 templates that this deployment has imported are not as"), "{error}");
             client.changes(&Unguarded).unregister(&template).await.unwrap();
         }
         let next = hypervisor.lay(&ova).await;
         assert_ne!(next, last, "{what}");
         last = next;
     }
-    // Those are somebody's matter now: VMs may stand on them.
+    // Those are now another user's concern: VMs may be linked to them.
     let left = bed.machines().await.into_iter().filter(|machine| machine.name.starts_with("kaas-image-")).count();
     assert_eq!(left, 3);
     hypervisor.added("cp1", &last).await;
@@ -108,7 +106,7 @@ async fn a_template_that_somebody_has_changed_is_not_used_any_more() {
 }
 
 #[tokio::test]
-async fn an_image_whose_template_is_made_without_an_answer_is_laid_once() {
+async fn image_with_lost_answer_is_imported_once() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     bed.count_anew().await;
@@ -120,7 +118,7 @@ async fn an_image_whose_template_is_made_without_an_answer_is_laid_once() {
 }
 
 #[tokio::test]
-async fn each_value_of_a_new_form_is_set_and_none_is_left_to_the_template() {
+async fn clone_sets_each_property_explicitly() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let image = hypervisor.lay(&ova).await;
@@ -134,18 +132,18 @@ async fn each_value_of_a_new_form_is_set_and_none_is_left_to_the_template() {
 }
 
 #[tokio::test]
-async fn only_what_was_noted_is_removed_as_half_of_a_template() {
+async fn only_noted_incomplete_templates_are_removed() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let nowhere = Placement::default();
-    // Somebody's VM that looks like half of one of ours, by all that can be written into it.
+    // A user's VM that looks like an incomplete template, by all entries that can be written into it.
     let theirs = by_hand(&client, &ova, "payroll", "control").await;
     let data = data_disk(&client, &theirs).await;
     let says =
         ConfigSpec::new().extra("kaas.image", &ova.digest).extra("kaas.laid-by", &format!("{DEPLOYMENT} payroll"));
     change(&client, &theirs, &says.detach(&data)).await;
     let before = bed.machine("payroll").await;
-    // Ours is broken off with all bytes there, and somebody takes it for another purpose.
+    // Our import is interrupted after all bytes, and a user takes the VM for another purpose.
     let few = Few(AtomicUsize::new(7));
     assert_eq!(
         hypervisor.import_template(&ova.path, &ova.digest, None, &nowhere, &few).await.unwrap_err().kind,
@@ -158,7 +156,7 @@ async fn only_what_was_noted_is_removed_as_half_of_a_template() {
     assert_eq!(bed.machine("payroll").await, before);
     assert_eq!(bed.machine("taken").await.unwrap().object, half.object);
     assert_ne!(image.reference, half.object);
-    // Another one is broken off, and is as it was left.
+    // Another import is interrupted, and is as it was left.
     client.changes(&Unguarded).unregister(&MoRef::vm(&image.reference)).await.unwrap();
     let few = Few(AtomicUsize::new(7));
     assert_eq!(
@@ -172,7 +170,7 @@ async fn only_what_was_noted_is_removed_as_half_of_a_template() {
 }
 
 #[tokio::test]
-async fn half_a_template_that_the_account_may_not_see_is_not_forgotten_while_its_files_are_there() {
+async fn hidden_incomplete_template_stays_noted_while_files_exist() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     for step in ["CreateSnapshot_Task", "MarkAsTemplate"] {
@@ -181,7 +179,7 @@ async fn half_a_template_that_the_account_may_not_see_is_not_forgotten_while_its
             hypervisor.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
         assert_eq!(denied.kind, ErrorKind::Denied, "{denied}");
         let half = bed.machines().await.into_iter().next().expect("half of a template");
-        // As one that is not seen: its files are there, and no VM is.
+        // The state of a hidden VM: its files exist, and no VM does.
         client.changes(&Unguarded).unregister(&MoRef::vm(&half.object)).await.unwrap();
         hypervisor.tidy(&ova.digest, &Free).await.unwrap();
         let notes = hypervisor.laid.all().await.unwrap();
@@ -193,11 +191,11 @@ async fn half_a_template_that_the_account_may_not_see_is_not_forgotten_while_its
 }
 
 #[tokio::test]
-async fn what_was_cloned_from_a_template_is_never_taken_for_half_of_one() {
+async fn clone_is_never_taken_for_an_incomplete_template() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
-    // Off, in the folder that templates are in, with a data disk; and one that a person has made of the template.
+    // Off, in the folder of templates, with a data disk. And one that an operator has made of the template.
     let vm = hypervisor.added("cp1", &image).await;
     let client = bed.client().await;
     let folder = client.find("DC0/vm/control").await.unwrap();
@@ -221,7 +219,7 @@ async fn what_was_cloned_from_a_template_is_never_taken_for_half_of_one() {
     assert_ne!(hypervisor.lay(&next).await, image);
     assert_eq!([bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()], before);
     assert_eq!(hypervisor.again(&vm).await, vm);
-    // Its template is gone: the image is laid anew, and nothing else is one.
+    // Its template is gone: the image is imported again, and nothing else counts as one.
     client.changes(&vsphere::Unguarded).unregister(&template).await.unwrap();
     assert_eq!(staged(&hypervisor, &ova).await, None);
     hypervisor.lay(&ova).await;
@@ -229,14 +227,14 @@ async fn what_was_cloned_from_a_template_is_never_taken_for_half_of_one() {
 }
 
 #[tokio::test]
-async fn a_template_that_cannot_be_read_hinders_neither_another_whole_one_nor_another_image() {
+async fn unreadable_template_blocks_no_other_template() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
     let [note]: [Note; 1] = hypervisor.laid.notes_of(&ova.digest).await.unwrap().try_into().unwrap();
     bed.count_anew().await;
     assert_eq!(staged(&hypervisor, &ova).await, Some(image.clone()));
-    // What is looked at last is the first template by name.
+    // The last look reads the first template by name.
     let looks = bed.count("RetrievePropertiesEx").await;
     let first = Note { name: note.name.replace(&note.name[note.name.len() - 8..], "00000000"), ..note.clone() };
     hypervisor.laid.seal(&first, note.seal.clone().unwrap(), &Free).await.unwrap();
@@ -246,14 +244,14 @@ async fn a_template_that_cannot_be_read_hinders_neither_another_whole_one_nor_an
         assert!(bed.has_spoilt().await, "{fault}");
         bed.spoil_nothing().await;
     }
-    // Where none can be read, nobody says that there is none, unless that lasts until somebody gives a right back.
+    // If none can be read, none is reported as missing, unless that lasts until a user grants a privilege again.
     for (fault, says) in [("NoPermission", Ok(None)), ("NotSupported", Err(()))] {
         bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": fault, "skip": looks - 1, "times": -1 })).await;
         let found = hypervisor.find_template(&ova.digest, None, &Placement::default()).await;
         assert_eq!(found.map_err(|error| assert!(error.to_string().contains(&first.name), "{error}")), says, "{fault}");
         bed.spoil_nothing().await;
     }
-    // Who lays another image looks at these two last.
+    // An import of another image looks at these two last.
     bed.count_anew().await;
     hypervisor.tidy("another image", &Free).await.unwrap();
     let looks = bed.count("RetrievePropertiesEx").await;
@@ -266,7 +264,7 @@ async fn a_template_that_cannot_be_read_hinders_neither_another_whole_one_nor_an
 }
 
 #[tokio::test]
-async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken() {
+async fn clone_with_unexpected_parts_is_refused() {
     let bed = Bed::start(&[]);
     let site = Site { clones: Clones::Full, ..bed.site() };
     let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
@@ -275,13 +273,13 @@ async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken(
     let (looked_at, spec) = (hypervisor.image(&staged).await.unwrap(), ConfigSpec::new());
     assert!(!looked_at.template.devices.others.is_empty(), "the image has a CD drive");
     hypervisor.clone_of(&looked_at, "whole", &place, Networks::Named(&[]), (&spec, 0), &Free).await.unwrap();
-    // What was looked at had no drive, was on fewer networks, or had no disk: all that came in between.
+    // The template that was read had no drive, fewer networks or no disk: each was added in between.
     type Change = fn(&mut vsphere::Vm);
     let changes: [(&str, Change); 5] = [
         ("a VirtualCdrom", |template| template.devices.others.clear()),
         ("network adapters", |template| template.devices.adapters.clear()),
         ("1 disks", |template| template.devices.disks.clear()),
-        // Changed back by now, so that nothing of the template tells.
+        // Changed back since, so that the template does not show it.
         ("another boot order or firmware", |template| {
             template.boot.order = vec!["VirtualMachineBootOptionsBootableEthernetDevice".to_owned()]
         }),
@@ -295,10 +293,10 @@ async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken(
             hypervisor.clone_of(&before, &name, &place, Networks::Named(&[]), (&spec, 0), &Free).await.unwrap_err();
         assert_eq!(refused.kind, ErrorKind::InDoubt, "{refused}");
         let words = refused.to_string();
-        // That it is no whole template without a disk is found before.
+        // A template without a disk is refused before that.
         assert!(words.contains(strange) || (number == 2 && words.contains("was changed while")), "{words}");
     }
-    // Nor one that tells its guest what the template does not.
+    // A guest entry that the template does not have is refused too.
     let told = ConfigSpec::new().extra("guestinfo.told", "x");
     let refused =
         hypervisor.clone_of(&looked_at, "told", &place, Networks::Named(&[]), (&told, 0), &Free).await.unwrap_err();
@@ -306,7 +304,7 @@ async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken(
 }
 
 #[tokio::test]
-async fn a_full_clone_of_a_template_whose_settings_were_changed_meanwhile_is_not_taken() {
+async fn full_clone_of_a_changed_template_is_refused() {
     let bed = Bed::start(&[]);
     bed.switch(json!({ "clones_change_their_source": true })).await;
     let site = Site { clones: Clones::Full, ..bed.site() };
@@ -314,7 +312,7 @@ async fn a_full_clone_of_a_template_whose_settings_were_changed_meanwhile_is_not
     let staged = hypervisor.lay(&ova).await;
     let place = hypervisor.place(None, &Placement::default()).await.unwrap();
     let spec = ConfigSpec::new();
-    // That it is cloned is no such change, where it was sealed with its settings.
+    // A clone is no such change if the template was sealed with its settings.
     for name in ["one", "two"] {
         let looked_at = hypervisor.image(&staged).await.unwrap();
         hypervisor.clone_of(&looked_at, name, &place, Networks::Named(&[]), (&spec, 0), &Free).await.unwrap();
@@ -331,7 +329,7 @@ async fn a_full_clone_of_a_template_whose_settings_were_changed_meanwhile_is_not
     assert!(refused.to_string().contains("was changed while four was made from it"), "{refused}");
 }
 
-/// Permits everything, and lets one look fail after so many requests.
+/// Permits everything, and makes one look fail after this many requests.
 struct Spoiling<'a> {
     bed: &'a Bed,
     after: usize,
@@ -342,7 +340,7 @@ struct Spoiling<'a> {
 impl Fence for Spoiling<'_> {
     async fn still(&self) -> Result<()> {
         if self.asked.fetch_add(1, Ordering::SeqCst) + 1 == self.after {
-            // The two looks before say that it has come to rest.
+            // The two looks before find unchanged settings.
             let more = json!({ "fault": "HostCommunication", "skip": 2 });
             self.bed.spoil("RetrievePropertiesEx", "fault", more).await;
         }
@@ -351,10 +349,10 @@ impl Fence for Spoiling<'_> {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_for_a_while_once_all_is_uploaded_wastes_no_upload() {
+async fn temporary_faults_after_upload_do_not_waste_it() {
     let (bed, ova) = (Bed::start(&[]), ova());
     bed.hypervisor().await.lay(&ova).await;
-    // The last file that is written is the seal.
+    // The last written file is the seal.
     let files = bed.count("Datastore").await;
     for (method, what, more) in [
         ("CreateSnapshot_Task", "fault", json!({ "fault": "InsufficientResourcesFault", "times": 2 })),
@@ -372,24 +370,24 @@ async fn what_cannot_be_done_for_a_while_once_all_is_uploaded_wastes_no_upload()
 }
 
 #[tokio::test]
-async fn templates_that_are_whole_and_were_not_sealed_do_not_fill_the_datastore() {
+async fn unsealed_templates_do_not_fill_the_datastore() {
     let bed = Bed::start(&[]);
     let hypervisor = bed.hypervisor().await;
     let [first, second, third, fourth] =
         ["1", "2", "3", "4"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
     hypervisor.lay(&first).await;
-    // How many requests one takes.
+    // How many requests one import takes.
     let (nowhere, many) = (Placement::default(), 1000);
     let permit = Few(AtomicUsize::new(many));
     hypervisor.import_template(&second.path, &second.digest, None, &nowhere, &permit).await.unwrap();
     let requests = many - permit.0.load(Ordering::SeqCst);
-    // A look that fails once before the seal wastes no upload.
+    // A failed look before the seal does not waste the upload.
     let permit = Spoiling { bed: &bed, after: requests - 1, asked: AtomicUsize::new(0) };
     hypervisor.import_template(&third.path, &third.digest, None, &nowhere, &permit).await.unwrap();
     assert!(bed.has_spoilt().await);
     bed.spoil_nothing().await;
     assert_eq!(hypervisor.laid.notes_of(&third.digest).await.unwrap().len(), 1);
-    // Each is broken off right before its seal.
+    // Each is interrupted right before its seal.
     for number in 1..=3 {
         let permit = Few(AtomicUsize::new(requests - 1));
         let error =
@@ -402,9 +400,9 @@ async fn templates_that_are_whole_and_were_not_sealed_do_not_fill_the_datastore(
     assert!(before.iter().filter(|machine| machine.name.starts_with("kaas-image-")).all(|machine| machine.template));
     let refused = hypervisor.import_template(&fourth.path, &fourth.digest, None, &nowhere, &Free).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::Transient);
-    assert!(refused.to_string().contains("3 templates that this deployment has laid ready are not as"), "{refused}");
+    assert!(refused.to_string().contains("3 templates that this deployment has imported are not as"), "{refused}");
     assert_eq!(bed.machines().await, before);
-    // Another image is laid, and this one again once a person has removed one.
+    // Another image is imported, and this one again once an operator has removed one.
     hypervisor.lay(&first).await;
     let one = hypervisor.laid.notes_of(&fourth.digest).await.unwrap().remove(0);
     let found = before.iter().find(|machine| machine.name == one.name).unwrap();
@@ -412,7 +410,7 @@ async fn templates_that_are_whole_and_were_not_sealed_do_not_fill_the_datastore(
     hypervisor.lay(&fourth).await;
 }
 
-/// Permits everything until something is imported; then somebody else has taken over.
+/// Permits everything until an import begins. Then another command has taken over.
 struct UntilImport<'a>(&'a Bed);
 
 #[async_trait]
@@ -420,18 +418,18 @@ impl Fence for UntilImport<'_> {
     async fn still(&self) -> Result<()> {
         match self.0.count("ImportVApp").await {
             0 => Ok(()),
-            _ => Err(Error::new(ErrorKind::Fenced, anyhow::anyhow!("somebody else has taken over"))),
+            _ => Err(Error::new(ErrorKind::Fenced, anyhow::anyhow!("another command has taken over"))),
         }
     }
 }
 
-/// Who waits for nobody's tasks.
+/// A hypervisor that does not wait for tasks.
 async fn impatient(bed: &Bed) -> VcenterHypervisor {
     let settings = vsphere::Settings { patience: std::time::Duration::from_millis(50), ..Bed::settings() };
     bed.hypervisor_by(bed.limited(settings).await, DEPLOYMENT, &bed.site()).await
 }
 
-/// An upload ends right after its import has begun.
+/// Interrupts an upload right after its import has begun.
 async fn break_off(bed: &Bed, hypervisor: &VcenterHypervisor, ova: &Ova) {
     bed.count_anew().await;
     let nowhere = Placement::default();
@@ -441,7 +439,7 @@ async fn break_off(bed: &Bed, hypervisor: &VcenterHypervisor, ova: &Ova) {
 }
 
 #[tokio::test]
-async fn uploads_that_have_broken_off_stand_against_no_further_one_until_their_leases_end() {
+async fn interrupted_uploads_do_not_block_the_next_one() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (impatient(&bed).await, ova());
     for number in 1..=3 {
@@ -454,7 +452,7 @@ async fn uploads_that_have_broken_off_stand_against_no_further_one_until_their_l
 }
 
 #[tokio::test]
-async fn uploads_that_have_broken_off_and_stay_again_and_again_end_the_uploading_until_they_are_gone() {
+async fn too_many_interrupted_uploads_stop_further_ones() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (impatient(&bed).await, ova());
     for _ in 1..=6 {
@@ -468,7 +466,7 @@ async fn uploads_that_have_broken_off_and_stay_again_and_again_end_the_uploading
     let told = refused.to_string();
     assert!(told.contains("6 uploads of this image have broken off"), "{told}");
     assert!(notes.len() == 6 && notes.iter().all(|note| told.contains(&note.name)), "{told}");
-    // Another image is laid.
+    // Another image is imported.
     hypervisor.lay(&ova_with(vec![("kaas.test".to_owned(), "another image".to_owned())])).await;
     // All leases end with the vCenter's restart.
     let patient = bed.hypervisor().await;
@@ -485,7 +483,7 @@ async fn uploads_that_have_broken_off_and_stay_again_and_again_end_the_uploading
 }
 
 #[tokio::test]
-async fn a_template_that_is_cloned_by_another_one_between_two_looks_is_as_it_was_laid() {
+async fn concurrent_clone_does_not_change_a_template() {
     let bed = Bed::start(&[]);
     bed.switch(json!({ "clones_change_their_source": true })).await;
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
@@ -493,7 +491,7 @@ async fn a_template_that_is_cloned_by_another_one_between_two_looks_is_as_it_was
     hypervisor.added("cp1", &image).await;
     bed.count_anew().await;
     assert_eq!(staged(&hypervisor, &ova).await, Some(image.clone()));
-    // The last look is that at the settings.
+    // The last look reads the settings.
     let looks = bed.count("RetrievePropertiesEx").await;
     bed.spoil("RetrievePropertiesEx", "delay", json!({ "milliseconds": 600_000, "skip": looks - 1 })).await;
     let another = async {
@@ -508,9 +506,9 @@ async fn a_template_that_is_cloned_by_another_one_between_two_looks_is_as_it_was
 }
 
 #[tokio::test]
-async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_it_was_laid() {
+async fn new_version_with_same_settings_is_unchanged() {
     let bed = Bed::start(&[]);
-    // Whether vCenter counts a clone as a change of what is cloned is not certain.
+    // It is not certain whether vCenter counts a clone as a change of its source.
     bed.switch(json!({ "clones_change_their_source": true })).await;
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let image = hypervisor.lay(&ova).await;
@@ -522,8 +520,8 @@ async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_i
         assert_eq!(hypervisor.lay(&ova).await, image, "{node}: it is not laid again for each node");
     }
     assert_ne!(version().await, before);
-    // Other settings are a change, and a seal of before they were noted goes by the version alone. Yet what VMs stand on fills no
-    // datastore.
+    // Other settings are a change. A seal from before the settings were noted compares only the version. Yet templates
+    // with linked VMs do not fill the datastore.
     let [note]: [Note; 1] = hypervisor.laid.notes_of(&ova.digest).await.unwrap().try_into().unwrap();
     let seal = note.seal.clone().unwrap();
     for number in 0..3 {
@@ -544,7 +542,7 @@ async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_i
 }
 
 #[tokio::test]
-async fn a_template_that_vcenter_rewrites_stays_and_a_changed_part_is_named() {
+async fn rewritten_template_stays_and_changed_part_is_named() {
     for clones in [Clones::Linked, Clones::Full] {
         let bed = Bed::start(&[]);
         bed.switch(json!({ "rewrites_templates": true })).await;
@@ -575,7 +573,7 @@ async fn a_template_that_vcenter_rewrites_stays_and_a_changed_part_is_named() {
 }
 
 #[tokio::test]
-async fn an_upload_that_does_not_reach_its_host_names_it_and_leaves_no_vm() {
+async fn unreachable_host_of_upload_is_named() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     bed.switch(json!({ "hosts_away": true })).await;
@@ -593,9 +591,9 @@ async fn renames_host(bed: &Bed, number: u32, to: &str) {
     let _: serde_json::Value = bed.ask("POST", "rename", json!({ "path": path, "to": to })).await;
 }
 
-/// Nothing answers at the names that the inventory has.
+/// No host answers at the names in the inventory.
 #[tokio::test]
-async fn an_upload_goes_where_its_lease_says() {
+async fn upload_goes_to_the_host_of_its_lease() {
     let bed = Bed::start(&[]);
     for number in 1..=3 {
         renames_host(&bed, number, &format!("127.0.9.{number}")).await;
@@ -604,7 +602,7 @@ async fn an_upload_goes_where_its_lease_says() {
 }
 
 #[tokio::test]
-async fn only_a_deployment_that_uploads_images_connects_to_hosts() {
+async fn only_uploading_deployments_connect_to_hosts() {
     let bed = Bed::start(&[]);
     let (_, port) = bed.address().rsplit_once(':').unwrap();
     let host = std::net::TcpListener::bind(format!("127.0.9.1:{port}")).unwrap();

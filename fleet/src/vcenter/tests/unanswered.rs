@@ -1,10 +1,10 @@
-//! Permits that nobody gives in time, once all but a few requests of a long call are made.
+//! Permits that time out near the end of a long call.
 
 use std::time::Duration;
 
 use super::*;
 
-/// Permits everything, but for one request nobody says so in time the first times that it is asked for.
+/// Permits everything, except that one request gets no answer in time at first.
 struct Unanswered {
     at: usize,
     times: usize,
@@ -23,7 +23,7 @@ impl Fence for Unanswered {
     async fn still(&self) -> Result<()> {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         match (self.at..self.at + self.times).contains(&asked) {
-            true => Err(Error::new(ErrorKind::InDoubt, anyhow::anyhow!("nobody can say"))),
+            true => Err(Error::new(ErrorKind::InDoubt, anyhow::anyhow!("no answer in time"))),
             false => Ok(()),
         }
     }
@@ -34,7 +34,7 @@ impl Fence for Unanswered {
     }
 }
 
-/// The same; whoever asks for it is to end while it rests.
+/// As [`Unanswered`], for a caller that is asked to end during the pause.
 struct Ending(Unanswered);
 
 #[async_trait]
@@ -53,12 +53,12 @@ impl Fence for Ending {
 }
 
 #[tokio::test]
-async fn a_permit_that_nobody_gives_in_time_once_all_is_uploaded_is_asked_for_again_after_a_rest() {
+async fn permit_after_upload_is_requested_again_after_pause() {
     let bed = Bed::start(&[]);
     let hypervisor = bed.hypervisor().await;
     let images = ["1", "2", "3", "4", "5"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
     hypervisor.lay(&images[0]).await;
-    // How many requests one takes: the last ones are for the snapshot, the template and the seal.
+    // How many requests one import takes: the last ones are for the snapshot, the template and the seal.
     let (nowhere, many) = (Placement::default(), 1000);
     let permit = Few(AtomicUsize::new(many));
     hypervisor.import_template(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
@@ -74,7 +74,7 @@ async fn a_permit_that_nobody_gives_in_time_once_all_is_uploaded_is_asked_for_ag
 }
 
 #[tokio::test]
-async fn who_is_to_end_while_a_permit_is_waited_for_waits_no_longer() {
+async fn cancelled_caller_stops_waiting_for_a_permit() {
     let bed = Bed::start(&[]);
     let hypervisor = bed.hypervisor().await;
     let images = ["1", "2", "3"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
@@ -86,15 +86,15 @@ async fn who_is_to_end_while_a_permit_is_waited_for_waits_no_longer() {
     let permit = Ending(Unanswered::new(last, 2));
     let error =
         hypervisor.import_template(&images[2].path, &images[2].digest, None, &nowhere, &permit).await.unwrap_err();
-    assert!(error.to_string().contains("nobody can say"), "{error}");
+    assert!(error.to_string().contains("no answer in time"), "{error}");
     assert_eq!(permit.0.rested.into_inner(), 1);
 }
 
-/// Else whoever gives it up rests once more before that, for a minute.
+/// Otherwise the caller pauses once more before it gives up, for a minute.
 #[tokio::test]
-async fn who_has_asked_for_a_permit_for_long_enough_gives_it_up_without_a_further_rest() {
+async fn expired_wait_for_permit_ends_without_a_pause() {
     let bed = Bed::start(&[]);
-    // It is tried twice more at least.
+    // It is tried at least twice more.
     let client = bed.limited(vsphere::Settings { patience: Duration::ZERO, ..Bed::settings() }).await;
     let hypervisor = bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await;
     let images = ["1", "2", "3"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
@@ -106,6 +106,6 @@ async fn who_has_asked_for_a_permit_for_long_enough_gives_it_up_without_a_furthe
     let permit = Unanswered::new(last, many);
     let error =
         hypervisor.import_template(&images[2].path, &images[2].digest, None, &nowhere, &permit).await.unwrap_err();
-    assert!(error.to_string().contains("nobody can say"), "{error}");
+    assert!(error.to_string().contains("no answer in time"), "{error}");
     assert_eq!((permit.asked.into_inner(), permit.rested.into_inner()), (last + 2, 2));
 }

@@ -1,4 +1,5 @@
-//! VMs whose settings vCenter does not show, and clones made in vSphere Client: what stops a swap is found before a node is off.
+//! VMs whose settings vCenter does not show, and clones made in vSphere Client: a blocker of a swap is found before a
+//! node is off.
 
 use serde_json::json;
 use vsphere::{CloneDisks, CloneVm, ConfigSpec, MoRef, Unguarded};
@@ -9,7 +10,7 @@ use super::upgrade::Cluster;
 use super::*;
 use crate::upgrade::{Outcome, Request, RunOutcome};
 
-/// Somebody clones a VM of theirs into the folder: it takes its time until nothing is spoilt any more.
+/// A user clones a foreign VM into the folder: it takes until the faults are cleared.
 async fn begins_a_clone(bed: &Bed, ova: &Ova) -> tokio::task::JoinHandle<vsphere::Result<MoRef>> {
     let client = bed.client().await;
     let source = by_hand(&client, ova, "theirs", "control").await;
@@ -36,7 +37,7 @@ async fn begins_a_clone(bed: &Bed, ova: &Ova) -> tokio::task::JoinHandle<vsphere
     cloning
 }
 
-/// A disk that no VM holds, where the VM was.
+/// A disk that no VM holds, in the former directory of the VM.
 async fn made_free(cluster: &Cluster) -> crate::hypervisor::DiskRef {
     let client = cluster.bed.client().await;
     let made = by_hand(&client, &ova(), "free", "control").await;
@@ -55,7 +56,7 @@ async fn clones(bed: &Bed, machine: &str, to: &str) {
 }
 
 #[tokio::test]
-async fn a_vm_that_is_being_cloned_stops_no_look_and_no_swap() {
+async fn running_clone_stops_no_look_or_swap() {
     let cluster = Cluster::of(1).await;
     let theirs = ova();
     let cloning = begins_a_clone(&cluster.bed, &theirs).await;
@@ -69,11 +70,11 @@ async fn a_vm_that_is_being_cloned_stops_no_look_and_no_swap() {
 }
 
 #[tokio::test]
-async fn an_unread_vm_of_others_stops_no_swap_and_permits_no_deletion() {
+async fn unread_foreign_vm_permits_swap_but_no_deletion() {
     let cluster = Cluster::of(1).await;
     let client = cluster.bed.client().await;
     by_hand(&client, &ova(), "lost", "control").await;
-    // Its files are shown, and the disk is none of those that vCenter knew last.
+    // Its files are shown, and vCenter's last list does not contain the disk.
     cluster.bed.switch(json!({ "inaccessible": ["lost"] })).await;
     let [vm] = <[Vm; 1]>::try_from(cluster.hypervisor.vms().await.unwrap()).unwrap();
     cluster.hypervisor.is_sole_holder(&vm).await.unwrap();
@@ -86,7 +87,7 @@ async fn an_unread_vm_of_others_stops_no_swap_and_permits_no_deletion() {
         assert_eq!(error.kind, ErrorKind::Transient, "{error}");
         assert!(error.to_string().contains("whether the VM lost holds the disk"), "{error}");
     }
-    // The lock on the disk's file tells of it.
+    // The lock on the disk's file shows the holder.
     assert_eq!(cluster.give(None).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
     cluster.bed.switch(json!({ "traceless": [], "inaccessible": [] })).await;
     cluster.runs(true, 2).await;
@@ -95,13 +96,13 @@ async fn an_unread_vm_of_others_stops_no_swap_and_permits_no_deletion() {
 }
 
 #[tokio::test]
-async fn a_clone_of_vsphere_client_is_refused_before_the_node_is_off() {
+async fn clone_with_the_disk_prevents_power_off() {
     let cluster = Cluster::of(1).await;
     clones(&cluster.bed, "cp1", "cp1-backup").await;
     let refused = format!("{:#}", cluster.give(None).await.unwrap_err());
     assert!(refused.contains("upgrade.disk-held") && refused.contains("cp1-backup holds"), "{refused}");
     cluster.bed.govc(&["vm.destroy", "/DC0/vm/control/cp1-backup"]);
-    // The same of one that is made once the plan is: the command before ends before it notes the shutdown.
+    // The same for a clone after the plan: the command ends before it notes the shutdown.
     let store = CutStore::at(&cluster.store, Some((10, Cut::Before)));
     assert!(store.given(cluster.give_on(None, &store)).await.is_none());
     clones(&cluster.bed, "cp1", "cp1-backup").await;
@@ -114,9 +115,9 @@ async fn a_clone_of_vsphere_client_is_refused_before_the_node_is_off() {
     cluster.runs(true, 2).await;
 }
 
-/// It was made once the node was off: no file is held, and neither way is stopped.
+/// It was made once the node was off: no file is held, and neither direction is blocked.
 #[tokio::test]
-async fn a_copy_of_a_disk_under_its_uuid_is_no_holder_of_it() {
+async fn copy_of_a_disk_is_no_holder() {
     for cluster in [Cluster::of(1).await, Cluster::of(1).await.copying()] {
         let store = CutStore::at(&cluster.store, Some((12, Cut::Before)));
         assert!(store.given(cluster.give_on(None, &store)).await.is_none());

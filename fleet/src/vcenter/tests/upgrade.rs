@@ -1,4 +1,4 @@
-//! Images swapped by the engine of upgrades, with its holds and journal on a datastore.
+//! Images swapped by the upgrade engine, with leases and journal on a datastore.
 
 use std::path::Path;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Cluster {
         cluster
     }
 
-    /// A cluster that runs the old image in VMs that a person has imported.
+    /// A cluster that runs the old image in VMs that an operator has imported.
     pub async fn by_hand(nodes: usize) -> Self {
         let cluster = Self::without_vms(nodes).await;
         let client = cluster.bed.client().await;
@@ -51,14 +51,14 @@ impl Cluster {
         cluster
     }
 
-    /// The same, whose disks are copied before new VMs get them.
+    /// A cluster whose disks are copied before new VMs get them.
     pub fn copying(mut self) -> Self {
         self.guests.options.copy_disks = true;
         self.copies = true;
         self
     }
 
-    /// One on another datastore than its journal is on.
+    /// A cluster on another datastore than its journal.
     pub async fn placed(nodes: usize, datastore: &str) -> Self {
         let mut cluster = Self::without_vms(nodes).await;
         let site = Site { datastore: datastore.to_owned(), ..cluster.bed.site() };
@@ -90,7 +90,7 @@ impl Cluster {
         self.mirrored().adopt().await;
     }
 
-    /// The same anew, in the same process.
+    /// Starts again with a new cluster, in the same process.
     pub async fn reset(&mut self, nodes: usize) {
         self.bed.spoil_nothing().await;
         self.bed.reset().await;
@@ -104,17 +104,17 @@ impl Cluster {
         Mirrored { vcenter: &self.hypervisor, guests: &self.guests }
     }
 
-    /// Gives a command; without a verb, the one that begins.
+    /// Runs a command. `None` for the one that begins the upgrade.
     pub async fn give(&self, verb: Option<Request>) -> anyhow::Result<RunOutcome> {
         self.give_on(verb, &self.store).await
     }
 
-    /// The same, with its holds and journal in this store.
+    /// As [`Self::give`], with leases and journal in this store.
     pub async fn give_on(&self, verb: Option<Request>, store: &dyn Store) -> anyhow::Result<RunOutcome> {
         give(&self.hypervisor, &self.guests, store, self.snapshots.path(), verb).await
     }
 
-    /// The names of the copies that lie beside the data disks.
+    /// The names of the copies next to the data disks.
     pub fn disk_copies(&self) -> Vec<String> {
         let disks: Vec<String> = self.guests.lock().contents.iter().map(|content| content.at.path.clone()).collect();
         let beside = disks.iter().flat_map(|disk| std::fs::read_dir(self.bed.file(disk).parent().unwrap()).unwrap());
@@ -122,7 +122,8 @@ impl Cluster {
         names.filter(|name| name.contains("-before-") && !name.ends_with("-flat.vmdk")).collect()
     }
 
-    /// Panics unless each node's VM of this image runs with its disk, and each other one of it is off, bare and disconnected.
+    /// Panics unless each node's VM of this image runs with its disk, and each other one is off, without disk and
+    /// disconnected.
     pub async fn runs(&self, new: bool, vms_each: usize) {
         let vms = self.hypervisor.vms().await.unwrap();
         assert_eq!(vms.len(), self.guests.lock().nodes.len() * vms_each, "{vms:#?}");
@@ -138,7 +139,7 @@ impl Cluster {
     }
 }
 
-/// Gives a command on a deployment; without a verb, the one that begins.
+/// Runs a command on a deployment. `None` for the one that begins the upgrade.
 pub async fn give(
     vcenter: &VcenterHypervisor,
     guests: &World,
@@ -167,7 +168,7 @@ pub async fn give(
 }
 
 #[tokio::test]
-async fn three_nodes_swap_their_images_go_back_swap_again_and_commit() {
+async fn three_nodes_swap_roll_back_swap_and_commit() {
     let cluster = Cluster::of(3).await;
     cluster.runs(false, 1).await;
     assert_eq!(cluster.give(None).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
@@ -179,10 +180,10 @@ async fn three_nodes_swap_their_images_go_back_swap_again_and_commit() {
     cluster.runs(true, 1).await;
 }
 
-/// Sessions end, vCenter restarts, and another operator tries to go on with it, all in the middle: it goes on by itself, and he is
-/// told who is at work.
+/// Sessions end, vCenter restarts, and another operator runs a command, all during a swap. The swap continues, and the
+/// other operator gets the name of the holder.
 #[tokio::test]
-async fn ended_sessions_a_restart_and_another_operator_stop_no_swap() {
+async fn disturbances_stop_no_swap() {
     let cluster = Cluster::of(3).await;
     let store = CutStore::at(&cluster.store, None);
     let reached = async |entries| {
@@ -212,7 +213,7 @@ async fn ended_sessions_a_restart_and_another_operator_stop_no_swap() {
 }
 
 #[tokio::test]
-async fn disks_are_copied_before_they_move_and_the_copies_go_with_the_commit() {
+async fn disks_are_copied_before_the_move_until_commit() {
     let cluster = Cluster::of(3).await.copying();
     assert_eq!(cluster.give(None).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
     cluster.runs(true, 2).await;
@@ -220,7 +221,7 @@ async fn disks_are_copied_before_they_move_and_the_copies_go_with_the_commit() {
     assert_eq!(cluster.give(Some(Request::Rollback)).await.unwrap(), RunOutcome::Ended(Outcome::RolledBack));
     cluster.runs(false, 1).await;
     assert_eq!(cluster.disk_copies().len(), 3, "they stay");
-    // Another upgrade has copies of its own, and removes no others.
+    // Another upgrade has its own copies, and removes no others.
     assert_eq!(cluster.give(None).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));
     assert_eq!(cluster.disk_copies().len(), 6);
     assert_eq!(cluster.give(Some(Request::Commit)).await.unwrap(), RunOutcome::Ended(Outcome::Committed));
