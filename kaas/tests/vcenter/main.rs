@@ -138,7 +138,7 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
 
     assert!(says(1, &["destroy", "--confirm", "other"], &file).contains("not confirmed"));
     let told = says(1, &["destroy"], &file);
-    assert!(told.contains("there is nobody to ask: give the cluster's name with --confirm"), "{told}");
+    assert!(told.contains("standard input is closed: give the cluster's name with --confirm"), "{told}");
     assert!(told.contains("Its journal goes as well: what is numbered in [LocalDS_0] kaas/control"), "{told}");
     let nobody = "00000000-0000-0000-0000-000000000001";
     let told = says(1, &["destroy", "--confirm", "control", "--also-vm", nobody], &file);
@@ -365,7 +365,7 @@ fn a_probe_asks_first_writes_a_file_without_names_and_leaves_nothing() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
     let (file, written) = (bed.described(&[]), bed.path("probe.json"));
-    assert!(says(1, &["provider", "probe"], &file).contains("there is nobody to ask: give --yes"));
+    assert!(says(1, &["provider", "probe"], &file).contains("standard input is closed: give --yes"));
     let probe = ["provider", "probe", "--yes", "--guest-limit", "0", "--to-file", written.to_str().unwrap()];
     let told = says(0, &probe, &file);
     assert!(told.contains("clone-uuid: as assumed") && told.contains(" as assumed, 0 differ, "), "{told}");
