@@ -232,7 +232,7 @@ fn all_mistakes_of_a_file_are_reported() {
         "vm.data-disk-gib: is 2: give a size in GiB, 4 to 63488",
         "cluster.deployment-secret: is, or may hold, a secret, which has no place in this file",
         "properties.control-nodes: is filled in from the rest of this file: it is the list of all [[node]]",
-        "properties.join-token: is not used by control nodes",
+        "properties.join-token: is not used by control-plane nodes",
         "properties.gatewy: is no property",
         "properties.ssh-authorized-keys: says where a value comes from: give one of file, environment and prompt",
         "provider.lab.engine: is \"docker\": give container or qemu",
@@ -241,7 +241,7 @@ fn all_mistakes_of_a_file_are_reported() {
     }
     assert_eq!(told.len(), 10, "{told:#?}");
     let lacking = mistakes("");
-    for part in ["cluster: is missing", "vm: is missing", "no control nodes", "provider: is missing"] {
+    for part in ["cluster: is missing", "vm: is missing", "no control-plane nodes", "provider: is missing"] {
         assert!(lacking.iter().any(|line| line.contains(part)), "{part} is not in {lacking:#?}");
     }
 }

@@ -310,7 +310,7 @@ fn who_lacks_privileges_is_told_which_and_a_wrong_password_or_server_is_said() {
     let thumbprint = format!("thumbprint = \"{}\"", bed.thumbprint());
     let told = says(1, &["deploy", "--dry-run"], &bed.described(&[(&thumbprint, "")]));
     assert!(
-        told.contains("certificate") && told.contains("name its authority with ca-file, or itself with thumbprint"),
+        told.contains("certificate") && told.contains("name its CA with ca-file, or itself with thumbprint"),
         "{told}"
     );
     assert_eq!(bed.machines("cp"), []);
@@ -330,7 +330,7 @@ fn a_cluster_that_does_not_say_how_it_is_set_is_a_mistake_as_hosts_that_are_not_
             bed.denies("RetrievePropertiesEx", skip);
             let output = kaas(&["deploy", "--dry-run"], &file);
             bed.goes_on();
-            String::from_utf8_lossy(&output.stderr).contains("whether hosts of DC0_C0 take VMs cannot be told: ")
+            String::from_utf8_lossy(&output.stderr).contains("cannot tell whether hosts of DC0_C0 take VMs: ")
         };
         let mistakes = (0..looks).filter(|skip| is_mistake(*skip)).count();
         assert_eq!(mistakes, wanted, "on {version}: the look at the hosts, and that at how their cluster is set");
