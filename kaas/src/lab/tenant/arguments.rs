@@ -31,7 +31,7 @@ pub enum Tenant {
         #[command(flatten)]
         at: TenantArgs,
     },
-    /// Create or remove workers until there are COUNT
+    /// Create or remove workers until their number is COUNT
     ///
     /// A repeated command changes nothing. Failed workers are removed first, then outdated ones, then the newest. Each is
     /// removed as with `remove-worker`.
