@@ -38,7 +38,8 @@ fn is_shell(called: &str, shells: &str) -> bool {
     shells.lines().any(|shell| shell.starts_with('/') && shell == program) && arguments.all(is_setting)
 }
 
-/// The home directory of the user who called sudo. `None` if `home` is not root's, or if the user's own is missing or the same.
+/// The home directory of the user who called sudo. `None` if `home` is set and not root's, or if the user's own directory is
+/// missing or root's.
 fn callers_home(home: &Path, caller: Option<&str>, is_there: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let home_of = |user: u32| User::from_uid(Uid::from_raw(user)).ok().flatten().map(|user| user.dir);
     // Some users have no home directory, such as `nobody`.

@@ -58,8 +58,8 @@ pub enum Image {
     /// Remove files that no build has used for a while from the cache
     ///
     /// Removed are results of build stages, packages, sources of earlier versions, tools that check dependencies, and trees of
-    /// bare machines. Files that a running command or a lab uses are kept, and disks that the lab has unpacked. Without
-    /// `--all`, results of Cargo and recent results of Go are kept too.
+    /// bare machines. Files that a running command or a lab uses are kept, and the lab's unpacked OVAs. Without `--all`,
+    /// results of Cargo and recent results of Go are kept too.
     Clean(Clean),
 }
 
@@ -158,6 +158,9 @@ fn share() {
 }
 
 /// Runs one of the commands.
+///
+/// # Errors
+/// As the command.
 pub fn run(command: Image) -> Result<ExitCode> {
     share();
     let done = |()| ExitCode::SUCCESS;

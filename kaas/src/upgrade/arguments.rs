@@ -79,7 +79,7 @@ pub enum Upgrade {
     },
     /// Upgrade the control-plane nodes to the next Kubernetes minor version of their image, one after the other
     ///
-    /// Commit an image swap before that. If the command was interrupted, run it again. No rollback is possible, except by
+    /// An image swap must be committed first. If the command was interrupted, run it again. No rollback is possible, except by
     /// restoring the etcd snapshot that the command takes first.
     Kubernetes {
         /// Minor version to upgrade to, such as 1.36. Default: the next one
