@@ -81,7 +81,7 @@ fn accompany(to: &mut impl Write, text: &str) {
     let _ = writeln!(to, "{}", plain(text)).and_then(|()| to.flush());
 }
 
-/// Replaces characters that could move, color or hide text on a terminal by spaces. Removes line breaks at the end.
+/// Replaces characters that could move, colour or hide text on a terminal by spaces. Removes line breaks at the end.
 fn plain(text: &str) -> String {
     let plain = |c| if is_plain(c) || matches!(c, '\n' | '\t') { c } else { ' ' };
     text.trim_end_matches('\n').chars().map(plain).collect()
